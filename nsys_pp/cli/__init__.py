@@ -1,0 +1,1 @@
+"""The command line: click only; one module per command."""

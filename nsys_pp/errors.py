@@ -1,0 +1,37 @@
+"""What a user can fix: every error that leaves nsys-pp as one sentence and a hint.
+
+Raise at the point of knowledge, catch once (`nsys_pp.cli`). Messages are literals in
+backticks, without a full stop; the hint says what to do next.
+"""
+
+from __future__ import annotations
+
+
+class NsysPPError(Exception):
+    """Base of every error that the user can fix.
+
+    Args:
+        message: One sentence that names the file and what is wrong.
+        hint: What gets the user on, or None where nothing is known.
+    """
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class ReportError(NsysPPError):
+    """A report that cannot be opened or understood: no such file, not SQLite, truncated, locked."""
+
+
+class MissingDataError(ReportError):
+    """A report without the tables that a command needs; the hint names the option that records them."""
+
+
+class NsysNotFoundError(NsysPPError):
+    """A `.nsys-rep` was given and no `nsys` was found to export it."""
+
+
+class OutputError(NsysPPError):
+    """An output that cannot be written: it exists, no permission, disk full."""

@@ -1,0 +1,1 @@
+"""Raw frames -> our frames."""

@@ -1,0 +1,1 @@
+"""CPU ranges -> GPU intervals."""

@@ -1,0 +1,1 @@
+"""Files -> raw frames: finding, exporting and reading reports."""

@@ -1,0 +1,38 @@
+"""The only powers of ten."""
+
+from __future__ import annotations
+
+NS_PER_US = 1_000
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+BYTES_PER_MIB = 1 << 20
+
+
+def format_duration(duration_ns: int) -> str:
+    """Write a duration in the unit that keeps one to three digits before the point.
+
+    >>> format_duration(768), format_duration(1_234_567), format_duration(-2_500_000_000)
+    ('768 ns', '1.235 ms', '-2.500 s')
+    """
+    magnitude = abs(duration_ns)
+    if magnitude >= NS_PER_S:
+        return f"{duration_ns / NS_PER_S:.3f} s"
+    if magnitude >= NS_PER_MS:
+        return f"{duration_ns / NS_PER_MS:.3f} ms"
+    if magnitude >= NS_PER_US:
+        return f"{duration_ns / NS_PER_US:.3f} us"
+    return f"{duration_ns} ns"
+
+
+def format_bytes(count_bytes: int) -> str:
+    """Write a size in binary units.
+
+    >>> format_bytes(512), format_bytes(3 << 20)
+    ('512 B', '3.0 MiB')
+    """
+    size = float(count_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
