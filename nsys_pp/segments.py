@@ -1,0 +1,35 @@
+"""Running values that start anew in every segment of an array."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+
+_HALF_OF_INT64 = 1 << 62
+
+
+def running_maximum(segment: Int64s, values: Int64s) -> Int64s:
+    """Running maximum of `values` within each segment.
+
+    Segments are put side by side on the number line, so that one running maximum serves all;
+    values that span too much for that are replaced by their ranks.
+
+    Args:
+        segment: Not negative, ascending.
+        values: Any integers.
+
+    >>> running_maximum(np.array([0, 0, 0, 4, 4]), np.array([5, 3, 7, 1, 2]))
+    array([5, 5, 7, 1, 2])
+    """
+    if not len(values):
+        return values
+    least = int(values.min())
+    span = int(values.max()) - least + 1
+    if span * (int(segment[-1]) + 1) < _HALF_OF_INT64:
+        shift = segment * span - least
+        return np.maximum.accumulate(values + shift) - shift
+    by_value, rank = np.unique(values, return_inverse=True)
+    shift = segment * len(by_value)
+    return by_value[np.maximum.accumulate(rank + shift) - shift]

@@ -1,0 +1,75 @@
+"""Every projected range equals NVIDIA's `nvtx_gpu_proj_trace`, on real reports."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from nsys_pp import api
+from nsys_pp.errors import MissingDataError
+from tests.oracle import nvidia
+
+NOT_KERNELS = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
+
+
+def projected(report: Path, ops: str) -> pl.DataFrame:
+    return nvidia.hull(api.project([report], ops=api.parse_ops(ops), scope="thread"))
+
+
+def test_all_operations_equal_the_stored_answers(shared_reports: Path) -> None:
+    answers = sorted((shared_reports / "oracle").glob("*.nvtx_gpu_proj_trace.csv"))
+    assert answers
+    compared = 0
+    for answer in answers:
+        report = shared_reports / f"{answer.name.removesuffix('.nvtx_gpu_proj_trace.csv')}.sqlite"
+        expected = nvidia.parse(answer.read_bytes())
+        assert_frame_equal(projected(report, "all"), expected.select(nvidia.KEYS))
+        compared += len(expected)
+    assert compared > 10_000
+
+
+def test_reports_without_an_answer_have_no_projections(shared_reports: Path) -> None:
+    for report in sorted(shared_reports.glob("*.sqlite")):
+        if not (shared_reports / "oracle" / f"{report.stem}.nvtx_gpu_proj_trace.csv").exists():
+            with pytest.raises(MissingDataError):
+                projected(report, "all")
+
+
+def test_names_and_domains_equal_the_stored_answers(shared_reports: Path) -> None:
+    for answer in sorted((shared_reports / "oracle").glob("*.csv")):
+        report = shared_reports / f"{answer.name.removesuffix('.nvtx_gpu_proj_trace.csv')}.sqlite"
+        ours = api.project([report], ops=api.parse_ops("all"), scope="thread")
+        named = ours.unique("range_id").select(
+            "range_id",
+            ours=pl.concat_str(pl.col("domain").cast(pl.String) + ":", "name", ignore_nulls=True),
+        )
+        both = nvidia.parse(answer.read_bytes()).join(named, on="range_id", how="left")
+        different = both.filter(pl.col("ours") != pl.col("name"))
+        assert different.is_empty(), f"{report.name}: {different.rows()[:5]}"
+
+
+def test_kernels_alone_equal_the_answers_for_a_report_without_copies_and_sets(
+    shared_reports: Path, nsys: Path, tmp_path: Path
+) -> None:
+    compared = 0
+    for report in sorted(shared_reports.glob("*.sqlite")):
+        copy = tmp_path / report.name
+        shutil.copyfile(report, copy)
+        with sqlite3.connect(copy) as database:
+            for table in NOT_KERNELS:
+                database.execute(f"drop table if exists {table}")
+        database.close()
+        expected = nvidia.ask(nsys, copy)
+        try:
+            ours = projected(report, "kernel")
+        except MissingDataError:
+            assert expected.is_empty()
+            continue
+        assert_frame_equal(ours, expected.select(nvidia.KEYS))
+        compared += len(expected)
+    assert compared > 10_000
