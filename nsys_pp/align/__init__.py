@@ -1,0 +1,1 @@
+"""Many clocks -> one."""

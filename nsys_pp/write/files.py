@@ -1,0 +1,85 @@
+"""Outputs that appear whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from nsys_pp.errors import OutputError
+
+_REASONS = {
+    errno.ENOSPC: ("the disk is full", "free some space, or write elsewhere with `-o`"),
+    errno.EDQUOT: ("your disk quota is used up", "free some space, or write elsewhere with `-o`"),
+    errno.EFBIG: ("the file would be larger than this system allows", "write elsewhere with `-o`"),
+    errno.EACCES: ("permission denied", "write elsewhere with `-o`"),
+    errno.EPERM: ("permission denied", "write elsewhere with `-o`"),
+    errno.EROFS: ("the file system is read-only", "write elsewhere with `-o`"),
+    errno.ENOENT: ("its folder does not exist", "make the folder first"),
+    errno.ENOTDIR: ("its folder is a file", "write elsewhere with `-o`"),
+    errno.EISDIR: ("it is a folder", "name a file with `-o`"),
+}
+
+
+def check_output(path: Path, *, force: bool) -> None:
+    """Refuse an output that is there already, before any work is done.
+
+    Raises:
+        OutputError: It exists and may not be replaced, or it is a folder, or its folder is missing.
+    """
+    if path.is_dir():
+        raise OutputError(f"cannot write `{path}`: it is a folder", "name a file with `-o`")
+    if not path.parent.is_dir():
+        raise OutputError(f"cannot write `{path}`: its folder does not exist", "make the folder first")
+    if not force and path.is_file():
+        raise OutputError(f"`{path}` exists", "add `--force` to replace it")
+
+
+@contextmanager
+def replace_file(path: Path, *, force: bool) -> Iterator[Path]:
+    """Give a new file beside `path` to write to; put it in place when the block ends well.
+
+    Whatever ends the block early, an interrupt included, leaves `path` as it was and nothing
+    beside it. Devices and pipes (`/dev/null`, `/dev/stdout`) are written to directly.
+
+    Raises:
+        OutputError: The output exists and `force` is not set, or the system refuses to write.
+    """
+    check_output(path, force=force)
+    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+        with translate_errors(path):
+            yield path
+        return
+    with translate_errors(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+        os.close(handle)
+        beside = Path(name)
+        try:
+            yield beside
+            os.chmod(beside, 0o666 & ~_umask())
+            os.replace(beside, path)
+        finally:
+            with suppress(FileNotFoundError):
+                beside.unlink()
+
+
+@contextmanager
+def translate_errors(path: Path) -> Iterator[None]:
+    """Turn what the system says about writing `path` into an `OutputError`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        reason, hint = _REASONS.get(error.errno or 0, (error.strerror or str(error), None))
+        raise OutputError(f"cannot write `{path}`: {reason}", hint) from error
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

@@ -1,0 +1,218 @@
+"""What one report shows in a trace: the tree of rows, and what stands on each.
+
+    run
+      node2
+        GPU 0 . rank 3          one GPU of the machine
+          GPU busy              counter
+          ranges                NVTX ranges where their kernels ran, nested
+          communication         NCCL kernels
+          stream 7 (default)    kernels, copies, sets
+        CPU: python 4242        with detail "cpu"
+          thread 4242           NVTX ranges as they were pushed
+          CUDA API 4242
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from nsys_pp.write.counters import busy_percent
+from nsys_pp.write.drawing import Clock, CounterLane, Drawing, Lane, MarkLane, SliceLane, Track
+from nsys_pp.write.slices import (
+    api_call_slices,
+    cpu_range_slices,
+    flat_lanes,
+    nested_lanes,
+    operation_slices,
+    range_slices,
+)
+
+Detail = Literal["jobs", "ranges", "kernels", "cpu"]
+DETAILS: tuple[Detail, ...] = ("jobs", "ranges", "kernels", "cpu")
+
+_JOB_DEPTH = 2  # levels of ranges drawn with detail "jobs": steps, and the jobs inside them
+_CPU_RANK = 1_000_000  # CPUs stand below all GPUs of their machine
+
+Path = tuple[str, ...]
+Lanes = Callable[[pl.DataFrame], Iterator[tuple[int, pl.DataFrame]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What of a report is drawn. Frames as in `nsys_pp.schema`; those not wanted are empty."""
+
+    machine: str
+    machine_rank: int
+    clock: Clock
+    places: pl.DataFrame  # PLACES
+    processes: pl.DataFrame  # PROCESSES
+    threads: pl.DataFrame  # THREADS
+    streams: pl.DataFrame  # STREAMS
+    projections: pl.DataFrame  # PROJECTIONS
+    gpu_ops: pl.DataFrame  # GPU_OPS with flow_id
+    op_details: pl.DataFrame  # OP_DETAILS of all operations, by op_id
+    cpu_ranges: pl.DataFrame  # RANGES with parent_id
+    marks: pl.DataFrame  # MARKS
+    api_calls: pl.DataFrame  # API_CALLS with flow_id
+
+
+PLACES = pl.Schema({  # which row of the trace shows a process's device
+    "process_key": pl.Int64,
+    "device_id": pl.Int32,
+    "gpu": pl.String,  # name of the row: "GPU 0 . rank 3"
+    "gpu_rank": pl.Int64,  # its order on the machine
+    "description": pl.String,
+})
+
+
+def draw_report(view: View, *, root: str, detail: Detail) -> Drawing:
+    """Draw one report; drawings of several reports with one root make one trace.
+
+    Args:
+        view: The frames to draw.
+        root: Name of the trace's root row.
+        detail: "jobs" draws the two outermost levels of projected ranges, "ranges" all of them
+            and communication kernels, "kernels" also streams, "cpu" also what the CPU did.
+    """
+    tracks: dict[Path, Track] = {}
+    lanes: list[Lane] = []
+    machine = (view.machine,)
+    _add_track(tracks, machine, view.machine_rank)
+    by_gpu = view.places.partition_by("gpu", maintain_order=True)
+    for place in by_gpu:
+        path = (*machine, place["gpu"][0])
+        _add_track(tracks, path, place["gpu_rank"][0], place["description"][0] or "")
+        _draw_gpu(view, place, path, detail, tracks, lanes)
+    if detail == "cpu":
+        _draw_cpu(view, machine, tracks, lanes)
+    return Drawing(root=root, tracks=list(tracks.values()), lanes=lanes)
+
+
+def _draw_gpu(
+    view: View, place: pl.DataFrame, path: Path, detail: Detail, tracks: dict[Path, Track], lanes: list[Lane]
+) -> None:
+    here = place.select("process_key", "device_id")
+    projections = view.projections.join(here, on=["process_key", "device_id"], how="semi")
+    ops = view.gpu_ops.join(here, on=["process_key", "device_id"], how="semi")
+    if detail == "jobs":
+        projections = projections.filter(pl.col("depth") < _JOB_DEPTH)
+    else:
+        samples = busy_percent(ops["start_ns"], ops["end_ns"])
+        counter = _add_track(tracks, (*path, "GPU busy"), 0, unit="%")
+        lanes.append(CounterLane(track=counter, clock=view.clock, samples=samples))
+    _draw_ranges(view, projections, path, tracks, lanes)
+    if detail == "jobs":
+        return
+    communication = _add_track(tracks, (*path, "communication"), 20)
+    slices = operation_slices(ops.filter("is_communication").with_columns(_no_flow()), view.op_details)
+    lanes += _lanes(communication, view.clock, slices, flat_lanes)
+    if detail != "ranges":
+        _draw_streams(view, ops, path, tracks, lanes)
+
+
+def _draw_ranges(
+    view: View, projections: pl.DataFrame, path: Path, tracks: dict[Path, Track], lanes: list[Lane]
+) -> None:
+    """One row per thread that launched work here, the thread with most ranges first."""
+    groups = projections.partition_by("thread_key", maintain_order=True)
+    names = _thread_names(view)
+    for rank, group in enumerate(sorted(groups, key=len, reverse=True)):
+        label = "ranges" if len(groups) == 1 else f"ranges of {names[group['thread_key'][0]]}"
+        track = _add_track(tracks, (*path, label), 10, order=rank)
+        lanes += _lanes(track, view.clock, range_slices(group), nested_lanes)
+
+
+def _draw_streams(
+    view: View, ops: pl.DataFrame, path: Path, tracks: dict[Path, Track], lanes: list[Lane]
+) -> None:
+    keys = ["process_key", "context_id", "stream_id"]
+    named = ops.select(keys).unique().join(view.streams, on=keys, how="left").sort(keys)
+    is_only_process = named["process_key"].n_unique() <= 1
+    is_only_context = named.group_by("process_key").agg(pl.col("context_id").n_unique())["context_id"].max() == 1
+    pids = dict(view.processes.select("process_key", "pid").iter_rows())
+    groups = ops.partition_by(keys, as_dict=True)
+    for order, row in enumerate(named.iter_rows(named=True)):
+        label = f"stream {row['stream_id']}"
+        if row["name"]:
+            label += f" {row['name']}"
+        if row["is_default"]:
+            label += " (default)"
+        if not is_only_context:
+            label += f", context {row['context_id']}"
+        if not is_only_process:
+            label += f", pid {pids.get(row['process_key'], '?')}"
+        track = _add_track(tracks, (*path, label), 30, order=order)
+        group = groups[row["process_key"], row["context_id"], row["stream_id"]]
+        lanes += _lanes(track, view.clock, operation_slices(group, view.op_details), flat_lanes)
+
+
+def _draw_cpu(view: View, machine: Path, tracks: dict[Path, Track], lanes: list[Lane]) -> None:
+    names = _thread_names(view)
+    ranges = view.cpu_ranges.partition_by("thread_key", as_dict=True)
+    calls = view.api_calls.partition_by("thread_key", as_dict=True)
+    marks = view.marks.sort("time_ns").partition_by("thread_key", as_dict=True)
+    for order, process in enumerate(view.processes.iter_rows(named=True)):
+        path = (*machine, f"CPU: {process['name'] or 'process'} {process['pid']}")
+        _add_track(tracks, path, _CPU_RANK, order=order)
+        threads = view.threads.filter(pl.col("process_key") == process["process_key"])
+        for rank, key in enumerate(threads["thread_key"].to_list()):
+            name = names[key]
+            if (key,) in ranges:
+                track = _add_track(tracks, (*path, f"NVTX {name}"), 10, order=3 * rank)
+                lanes += _lanes(track, view.clock, cpu_range_slices(ranges[key,]), nested_lanes)
+            if (key,) in marks:
+                track = _add_track(tracks, (*path, f"marks {name}"), 10, order=3 * rank + 1)
+                lanes.append(MarkLane(track=track, clock=view.clock, marks=_mark_points(marks[key,])))
+            if (key,) in calls:
+                track = _add_track(tracks, (*path, f"CUDA API {name}"), 10, order=3 * rank + 2)
+                lanes += _lanes(track, view.clock, api_call_slices(calls[key,]), flat_lanes)
+
+
+def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:
+    return marks.select(
+        "time_ns",
+        name=pl.col("name").fill_null("(no name)"),
+        color=pl.lit(None, dtype=pl.Categorical()),
+        domain="domain",
+        category="category",
+        payload=pl.col("payload").cast(pl.Categorical()),
+    )
+
+
+def _lanes(track: Path, clock: Clock, slices: pl.DataFrame, split: Lanes) -> Iterator[SliceLane]:
+    if slices.is_empty():
+        return
+    for number, part in split(slices):
+        yield SliceLane(track=track, lane=number, clock=clock, slices=part)
+
+
+def _add_track(
+    tracks: dict[Path, Track],
+    path: Path,
+    rank: int,
+    description: str = "",
+    *,
+    order: int = 0,
+    unit: str | None = None,
+) -> Path:
+    """Note a track; `rank` is the kind's place under its parent, `order` its own among its kind."""
+    tracks[path] = Track(
+        path=path, name=path[-1], rank=rank * 1000 + order, description=description, counter_unit=unit
+    )
+    return path
+
+
+def _thread_names(view: View) -> dict[int, str]:
+    """Every thread as a person would call it: its name and number, or its number alone."""
+    return {
+        key: f"{name} {tid}" if name else f"thread {tid}"
+        for key, name, tid in view.threads.select("thread_key", "name", "tid").iter_rows()
+    }
+
+
+def _no_flow() -> pl.Expr:
+    return pl.lit(None, dtype=pl.UInt64).alias("flow_id")
