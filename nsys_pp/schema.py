@@ -13,134 +13,163 @@ a `process_key`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import polars as pl
+
+
+def _schema(columns: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.Schema:
+    return pl.Schema(columns)
+
 
 NAME = pl.Categorical()
 RANGE_KIND = pl.Enum(["push_pop", "start_end"])
 OP_KIND = pl.Enum(["kernel", "memcpy", "memset", "graph"])
 SCOPE = pl.Enum(["thread", "process"])
 
-RANGES = pl.Schema({  # one row per NVTX range, in order of range_id
-    "range_id": pl.Int64,  # row id in the exported table of NVTX events
-    "kind": RANGE_KIND,
-    "process_key": pl.Int64,
-    "thread_key": pl.Int64,  # the thread that began it
-    "end_thread_key": pl.Int64,  # null unless the range ended on another thread
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "is_open": pl.Boolean,  # still open when the capture ended; end_ns is the end of the capture
-    "domain": NAME,  # null for the default domain
-    "name": NAME,  # null where the range has no message
-    "category": NAME,  # null where none; its number as text where it was never named
-    "color_argb": pl.UInt32,  # null where none
-    "payload": pl.String,  # numbers in decimal, JSON as it was; null where none
-})
+RANGES = _schema(
+    {  # one row per NVTX range, in order of range_id
+        "range_id": pl.Int64,  # row id in the exported table of NVTX events
+        "kind": RANGE_KIND,
+        "process_key": pl.Int64,
+        "thread_key": pl.Int64,  # the thread that began it
+        "end_thread_key": pl.Int64,  # null unless the range ended on another thread
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "is_open": pl.Boolean,  # still open when the capture ended; end_ns is the end of the capture
+        "domain": NAME,  # null for the default domain
+        "name": NAME,  # null where the range has no message
+        "category": NAME,  # null where none; its number as text where it was never named
+        "color_argb": pl.UInt32,  # null where none
+        "payload": pl.String,  # numbers in decimal, JSON as it was; null where none
+    }
+)
 
-MARKS = pl.Schema({  # one row per NVTX mark, in order of mark_id
-    "mark_id": pl.Int64,  # row id in the exported table of NVTX events
-    "process_key": pl.Int64,
-    "thread_key": pl.Int64,
-    "time_ns": pl.Int64,
-    "domain": NAME,
-    "name": NAME,
-    "category": NAME,
-    "color_argb": pl.UInt32,
-    "payload": pl.String,
-})
+MARKS = _schema(
+    {  # one row per NVTX mark, in order of mark_id
+        "mark_id": pl.Int64,  # row id in the exported table of NVTX events
+        "process_key": pl.Int64,
+        "thread_key": pl.Int64,
+        "time_ns": pl.Int64,
+        "domain": NAME,
+        "name": NAME,
+        "category": NAME,
+        "color_argb": pl.UInt32,
+        "payload": pl.String,
+    }
+)
 
-API_CALLS = pl.Schema({  # one row per CUDA runtime or driver call, any order
-    "process_key": pl.Int64,
-    "thread_key": pl.Int64,
-    "correlation_id": pl.Int64,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "name": NAME,
-})
+API_CALLS = _schema(
+    {  # one row per CUDA runtime or driver call, any order
+        "process_key": pl.Int64,
+        "thread_key": pl.Int64,
+        "correlation_id": pl.Int64,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "name": NAME,
+    }
+)
 
-GPU_OPS = pl.Schema({  # one row per operation on a GPU, kernels first; op_id is the row's index
-    "op_id": pl.UInt32,
-    "kind": OP_KIND,
-    "process_key": pl.Int64,
-    "device_id": pl.Int32,  # CUDA ordinal within the process
-    "context_id": pl.Int32,
-    "stream_id": pl.Int64,
-    "correlation_id": pl.Int64,  # null where none was recorded
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "name": NAME,  # short kernel name, "Memcpy HtoD", "Memset", "CUDA graph 7"
-    "is_communication": pl.Boolean,  # NCCL and its kin
-    "graph_id": pl.Int64,  # CUDA graph (or graph node) that ran it; null outside graphs
-})
+GPU_OPS = _schema(
+    {  # one row per operation on a GPU, kernels first; op_id is the row's index
+        "op_id": pl.UInt32,
+        "kind": OP_KIND,
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,  # CUDA ordinal within the process
+        "context_id": pl.Int32,
+        "stream_id": pl.Int64,
+        "correlation_id": pl.Int64,  # null where none was recorded
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "name": NAME,  # short kernel name, "Memcpy HtoD", "Memset", "CUDA graph 7"
+        "is_communication": pl.Boolean,  # NCCL and its kin
+        "graph_id": pl.Int64,  # CUDA graph (or graph node) that ran it; null outside graphs
+    }
+)
 
-OP_DETAILS = pl.Schema({  # what a trace shows of an operation; row i belongs to op_id i
-    "op_id": pl.UInt32,
-    "full_name": NAME,  # demangled with its parameter list; null where equal to name
-    "grid": NAME,  # "x,y,z"; null unless a kernel
-    "block": NAME,  # "x,y,z"; null unless a kernel
-    "registers_per_thread": pl.Int32,
-    "static_shared_bytes": pl.Int64,
-    "dynamic_shared_bytes": pl.Int64,
-    "size_bytes": pl.Int64,  # copies and sets
-})
+OP_DETAILS = _schema(
+    {  # what a trace shows of an operation; row i belongs to op_id i
+        "op_id": pl.UInt32,
+        "full_name": NAME,  # demangled with its parameter list; null where equal to name
+        "grid": NAME,  # "x,y,z"; null unless a kernel
+        "block": NAME,  # "x,y,z"; null unless a kernel
+        "registers_per_thread": pl.Int32,
+        "static_shared_bytes": pl.Int64,
+        "dynamic_shared_bytes": pl.Int64,
+        "size_bytes": pl.Int64,  # copies and sets
+    }
+)
 
-PROCESSES = pl.Schema({  # processes that have at least one event, by process_key
-    "process_key": pl.Int64,
-    "pid": pl.Int64,
-    "name": pl.String,
-})
+PROCESSES = _schema(
+    {  # processes that have at least one event, by process_key
+        "process_key": pl.Int64,
+        "pid": pl.Int64,
+        "name": pl.String,
+    }
+)
 
-THREADS = pl.Schema({  # threads that have at least one event, by thread_key
-    "thread_key": pl.Int64,
-    "process_key": pl.Int64,
-    "tid": pl.Int64,
-    "name": pl.String,  # null where unknown
-})
+THREADS = _schema(
+    {  # threads that have at least one event, by thread_key
+        "thread_key": pl.Int64,
+        "process_key": pl.Int64,
+        "tid": pl.Int64,
+        "name": pl.String,  # null where unknown
+    }
+)
 
-DEVICES = pl.Schema({  # every (process, CUDA ordinal) that ran an operation, by both
-    "process_key": pl.Int64,
-    "device_id": pl.Int32,
-    "gpu": pl.String,  # one label per physical GPU in the report: "GPU 0", "GPU 1"; natural order
-    "name": pl.String,  # "NVIDIA H100 ..."; null where unknown
-    "uuid": pl.String,
-    "bus_location": pl.String,
-})
+DEVICES = _schema(
+    {  # every (process, CUDA ordinal) that ran an operation, by both
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "gpu": pl.String,  # one label per physical GPU in the report: "GPU 0", "GPU 1"; natural order
+        "name": pl.String,  # "NVIDIA H100 ..."; null where unknown
+        "uuid": pl.String,
+        "bus_location": pl.String,
+    }
+)
 
-STREAMS = pl.Schema({  # what is known of streams; may lack streams that ran operations
-    "process_key": pl.Int64,
-    "context_id": pl.Int32,
-    "stream_id": pl.Int64,
-    "name": pl.String,  # given through NVTX; null where none
-    "priority": pl.Int64,
-    "is_default": pl.Boolean,
-})
+STREAMS = _schema(
+    {  # what is known of streams; may lack streams that ran operations
+        "process_key": pl.Int64,
+        "context_id": pl.Int32,
+        "stream_id": pl.Int64,
+        "name": pl.String,  # given through NVTX; null where none
+        "priority": pl.Int64,
+        "is_default": pl.Boolean,
+    }
+)
 
-LAUNCHES = pl.Schema({  # one row per pair of API call and GPU operation, by op_id
-    "op_id": pl.UInt32,
-    "call_row": pl.UInt32,  # row of API_CALLS
-})
+LAUNCHES = _schema(
+    {  # one row per pair of API call and GPU operation, by op_id
+        "op_id": pl.UInt32,
+        "call_row": pl.UInt32,  # row of API_CALLS
+    }
+)
 
-PROJECTIONS = pl.Schema({  # one row per range and device (and stream), by those keys
-    "process_key": pl.Int64,
-    "thread_key": pl.Int64,
-    "device_id": pl.Int32,
-    "stream_id": pl.Int64,  # null unless projected per stream
-    "range_id": pl.Int64,
-    "parent_id": pl.Int64,  # range_id of the innermost range around it; null at the top
-    "depth": pl.Int32,  # number of ranges around it on its thread
-    "domain": NAME,
-    "name": NAME,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "gpu_start_ns": pl.Int64,
-    "gpu_end_ns": pl.Int64,
-    "busy_ns": pl.Int64,  # union of its operations on that device (and stream)
-    "call_count": pl.Int64,  # distinct launching calls
-    "op_count": pl.Int64,
-    "first_op": NAME,  # the operation that starts first
-    "last_op": NAME,  # the operation that ends last
-    "scope": SCOPE,  # whose calls were counted
-    "is_open": pl.Boolean,
-})
+PROJECTIONS = _schema(
+    {  # one row per range and device (and stream), by those keys
+        "process_key": pl.Int64,
+        "thread_key": pl.Int64,
+        "device_id": pl.Int32,
+        "stream_id": pl.Int64,  # null unless projected per stream
+        "range_id": pl.Int64,
+        "parent_id": pl.Int64,  # range_id of the innermost range around it; null at the top
+        "depth": pl.Int32,  # number of ranges around it on its thread
+        "domain": NAME,
+        "name": NAME,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "gpu_start_ns": pl.Int64,
+        "gpu_end_ns": pl.Int64,
+        "busy_ns": pl.Int64,  # union of its operations on that device (and stream)
+        "call_count": pl.Int64,  # distinct launching calls
+        "op_count": pl.Int64,
+        "first_op": NAME,  # the operation that starts first
+        "last_op": NAME,  # the operation that ends last
+        "scope": SCOPE,  # whose calls were counted
+        "is_open": pl.Boolean,
+    }
+)
 
 
 def conform(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:

@@ -10,6 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nsys_pp.units import NS_PER_S
+
+# Where sessions start on a clock that is not UTC. Events may lie before their session's start, and
+# a trace has no times below 0.
+_START_WITHOUT_UTC_NS = 86_400 * NS_PER_S
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
@@ -36,7 +42,8 @@ def align_by_utc(reports: Sequence[Recorded]) -> Alignment:
         reports: One or more.
 
     Returns:
-        Offsets onto UTC where at least one report knows it. Without, every session starts at 0.
+        Offsets onto UTC where at least one report knows it. Without, every session starts at the
+        same time, one day after 0.
 
     >>> align_by_utc([
     ...     Recorded(utc_epoch_ns=1_000, time_shift_ns=0),
@@ -45,7 +52,7 @@ def align_by_utc(reports: Sequence[Recorded]) -> Alignment:
     Alignment(offset_ns=[1000, 0], zero_ns=1000, is_utc=True, unplaced=[])
     """
     epochs = [report.utc_epoch_ns for report in reports if report.utc_epoch_ns is not None]
-    zero_ns = min(epochs, default=0)
+    zero_ns = min(epochs, default=_START_WITHOUT_UTC_NS)
     return Alignment(
         offset_ns=[
             (zero_ns if report.utc_epoch_ns is None else report.utc_epoch_ns) - report.time_shift_ns
@@ -53,7 +60,5 @@ def align_by_utc(reports: Sequence[Recorded]) -> Alignment:
         ],
         zero_ns=zero_ns,
         is_utc=bool(epochs),
-        unplaced=[
-            row for row, report in enumerate(reports) if report.utc_epoch_ns is None and bool(epochs)
-        ],
+        unplaced=[row for row, report in enumerate(reports) if report.utc_epoch_ns is None and bool(epochs)],
     )

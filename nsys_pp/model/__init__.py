@@ -1,1 +1,50 @@
-"""Raw frames -> our frames."""
+"""Raw frames in, our frames out: names resolved, identities told apart, secrets left behind."""
+
+from __future__ import annotations
+
+from nsys_pp.model.api_calls import build_api_calls
+from nsys_pp.model.devices import build_devices
+from nsys_pp.model.gpu_ops import build_gpu_ops, build_op_details
+from nsys_pp.model.identity import build_processes, build_streams, build_threads
+from nsys_pp.model.ranges import build_marks, build_ranges, name_events
+from nsys_pp.model.report import Report
+from nsys_pp.model.session import build_session
+from nsys_pp.raw import RawReport
+from nsys_pp.schema import OP_DETAILS
+
+__all__ = ["build_report"]
+
+
+def build_report(raw: RawReport) -> Report:
+    """Make the frames that all later stages work on.
+
+    Args:
+        raw: A report as it was read. Groups that were not read are absent from the result as if
+            they had not been recorded; `recorded` tells the difference.
+
+    Returns:
+        The report; every frame has its schema, and holds no string that no event refers to.
+    """
+    gpu_ops = build_gpu_ops(raw)
+    api_calls = build_api_calls(raw)
+    session = build_session(raw, gpu_ops)
+    events = name_events(raw)
+    ranges = build_ranges(events, session.capture_end_ns)
+    marks = build_marks(events)
+    threads = build_threads(raw, (ranges, marks, api_calls))
+    processes = build_processes(raw, (threads, gpu_ops))
+    return Report(
+        path=raw.path,
+        label=raw.path.stem,
+        session=session,
+        recorded=dict(raw.recorded),
+        processes=processes,
+        threads=threads,
+        devices=build_devices(raw, gpu_ops, session.launcher.get("CUDA_VISIBLE_DEVICES")),
+        streams=build_streams(raw, processes),
+        ranges=ranges,
+        marks=marks,
+        api_calls=api_calls,
+        gpu_ops=gpu_ops,
+        op_details=build_op_details(raw) if "details" in raw.groups else OP_DETAILS.to_frame(),
+    )

@@ -27,8 +27,9 @@ from nsys_pp.segments import running_maximum
 
 Int64s = npt.NDArray[np.int64]
 
-# Windows of few operations are summed directly: cheaper than asking all links.
-_SMALL_WINDOW = 32
+# Small windows are summed directly, which is cheaper than asking all links, as long as they
+# together hold so many operations for each there is.
+_DIRECT_READS = 8
 # Pieces of time times the operations that cover them, at a time: bounds memory.
 _COVER_CHUNK = 1 << 22
 
@@ -77,8 +78,12 @@ def measure_busy(
     crossing_count = _sum_by_row(piece_row, crossings[piece_last] - crossings[piece_first], row_count)
     op_count = _sum_by_row(piece_row, piece_last - piece_first, row_count)
     # One overlapping operation alone in a range overlaps nothing inside it.
-    is_small = (crossing_count > 1) & (op_count <= _SMALL_WINDOW)
-    is_large = (crossing_count > 1) & ~is_small
+    crowded = np.flatnonzero(crossing_count > 1)
+    crowded = crowded[np.argsort(op_count[crowded], kind="stable")]
+    small_count = np.searchsorted(np.cumsum(op_count[crowded]), _DIRECT_READS * len(op_start), side="right")
+    is_small, is_large = np.zeros(row_count, dtype=bool), np.zeros(row_count, dtype=bool)
+    is_small[crowded[:small_count]] = True
+    is_large[crowded[small_count:]] = True
     if is_small.any():
         chosen = is_small[piece_row]
         busy[is_small] = _union_directly(
@@ -124,10 +129,11 @@ def _find_overlapping(start: Int64s, end: Int64s) -> npt.NDArray[np.bool_]:
 
 def _union_directly(op_start: Int64s, op_end: Int64s, row: Int64s, first: Int64s, last: Int64s) -> Int64s:
     """Union per row by sorting its operations; returns one value per distinct row, by row."""
-    op = expand_windows(first, last)
-    row = np.repeat(row, last - first)
-    order = np.lexsort((op_start[op], row))
-    op, row = op[order], row[order]
+    by_start = np.argsort(op_start, kind="stable")
+    rank = np.empty(len(op_start), dtype=np.int64)
+    rank[by_start] = np.arange(len(op_start))
+    key = np.sort((np.repeat(row, last - first) << 32) | rank[expand_windows(first, last)])
+    row, op = key >> 32, by_start[key & 0xFFFFFFFF]
     is_first = np.ones(len(row), dtype=bool)
     is_first[1:] = row[1:] != row[:-1]
     reach = running_maximum(np.cumsum(is_first), op_end[op])
@@ -140,7 +146,8 @@ def _find_links(
     start: Int64s, end: Int64s, first_call: Int64s, last_call: Int64s
 ) -> tuple[Int64s, Int64s, Int64s]:
     """Find all links: position of the looser start, of the looser end, and length in ns."""
-    times = np.unique(np.concatenate([start, end]))
+    times = np.sort(np.concatenate([start, end]))
+    times = times[np.append(True, times[1:] > times[:-1])]
     length = np.diff(times)
     from_piece = np.searchsorted(times, start)
     to_piece = np.searchsorted(times, end)
@@ -226,7 +233,7 @@ def sum_around(low: Int64s, high: Int64s, weight: Int64s, first: Int64s, last: I
     last = last[windows]
     total = np.zeros(len(windows), dtype=np.int64)
     position = np.arange(len(high))
-    for level in range(int(len(high)).bit_length()):
+    for level in range(len(high).bit_length()):
         asks = np.flatnonzero((prefix >> level) & 1)
         if not len(asks):
             continue

@@ -1,13 +1,15 @@
 """CPU ranges -> GPU intervals: when the work that a range launched really ran.
 
-    thread   [ step                    )
-                [ forward )
-                  ^ launch    ^ launch
-    stream             [ gemm )   [ adam )     forward -> gemm; step -> gemm start .. adam end
+thread   [ step                    )
+            [ forward )
+              ^ launch    ^ launch
+stream             [ gemm )   [ adam )     forward -> gemm; step -> gemm start .. adam end
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -22,6 +24,7 @@ from nsys_pp.project.windows import Windows, find_windows, split_windows
 from nsys_pp.schema import PROJECTIONS, conform
 
 Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 Scope = Literal["thread", "process", "auto"]
 
 OPS: dict[str, tuple[str, ...]] = {
@@ -79,41 +82,38 @@ def project_ranges(
         device and stream. Ranges that ended on another thread than they began have no row under
         scope "thread"; `count_cross_thread` counts them. Empty in, empty out.
     """
-    ranges = ranges.sort("range_id")
     kinds = [kind for name in ops for kind in OPS[name]]
     counted = gpu_ops.filter(pl.col("kind").is_in(kinds))
     launches = match_launches(api_calls, counted)
     if ranges.is_empty() or launches.is_empty():
         return PROJECTIONS.to_frame()
+    if not ranges["range_id"].is_sorted():
+        ranges = ranges.sort("range_id")
 
     crosses = ranges["end_thread_key"].is_not_null().to_numpy()
-    parent_id, depth = _nest(ranges, crosses)
-    by_thread = np.flatnonzero(~crosses)
-    by_process = np.zeros(0, dtype=np.int64)
-    if scope == "process":
-        by_thread, by_process = by_process, np.arange(len(ranges))
-    elif scope == "auto":
-        lonely = ~_has_own_call(ranges, api_calls) | crosses
-        by_thread, by_process = np.flatnonzero(~lonely), np.flatnonzero(lonely)
+    with ThreadPoolExecutor(1) as beside:
+        nest = beside.submit(_nest, ranges, crosses)
+        launched = _gather_launched(gpu_ops, launches, per_stream)
+        parts = [PROJECTED.to_frame()]
+        lonely = np.ones(len(ranges), dtype=bool)
+        if scope != "process":
+            part, is_alone = _project(ranges, np.flatnonzero(~crosses), "thread", api_calls, launched)
+            parts.append(part)
+            lonely = crosses if scope == "thread" else _has_no_call(ranges, is_alone | crosses, api_calls)
+        if scope != "thread" and lonely.any():
+            part, _ = _project(ranges, np.flatnonzero(lonely), "process", api_calls, launched)
+            parts.append(part)
+        parent_id, depth = nest.result()
 
-    parts = [
-        _project(ranges, rows, owner, api_calls, gpu_ops, launches, per_stream).with_columns(
-            scope=pl.lit(name)
-        )
-        for rows, owner, name in ((by_thread, "thread_key", "thread"), (by_process, "process_key", "process"))
-        if len(rows)
-    ]
-    if not parts:
-        return PROJECTIONS.to_frame()
     projected = pl.concat(parts)
-    if not projected["row"].is_sorted() or projected["row"].is_duplicated().any():
+    if not (projected["row"].is_sorted() and projected["row"].n_unique() == len(projected)):
         projected = projected.sort("row", "device_id", "stream_id")
-    row = projected["row"]
     facts = ranges.select(
         *("process_key", "thread_key", "range_id", "domain", "name", "start_ns", "end_ns", "is_open"),
-        parent_id=pl.Series(parent_id),
+        parent_id=parent_id,
         depth=pl.Series(depth),
-    )[row]
+    )
+    facts = facts[projected["row"]]
     return conform(pl.concat([projected, facts], how="horizontal"), PROJECTIONS)
 
 
@@ -122,7 +122,7 @@ def count_cross_thread(ranges: pl.DataFrame) -> int:
     return ranges["end_thread_key"].count()
 
 
-def _nest(ranges: pl.DataFrame, crosses: npt.NDArray[np.bool_]) -> tuple[pl.Series, Int64s]:
+def _nest(ranges: pl.DataFrame, crosses: Bools) -> tuple[pl.Series, Int64s]:
     """Parent's range_id (null at the top) and depth; ranges across threads stand alone."""
     rows = np.flatnonzero(~crosses)
     inside = ranges[rows] if crosses.any() else ranges
@@ -136,15 +136,19 @@ def _nest(ranges: pl.DataFrame, crosses: npt.NDArray[np.bool_]) -> tuple[pl.Seri
     return pl.Series(parent_id).set(pl.Series(is_root), None), depth
 
 
-def _has_own_call(ranges: pl.DataFrame, api_calls: pl.DataFrame) -> npt.NDArray[np.bool_]:
-    """Say whether any API call of its thread, launching or not, lies inside each range."""
+def _has_no_call(ranges: pl.DataFrame, may_lack: Bools, api_calls: pl.DataFrame) -> Bools:
+    """Say which of the ranges that may lack one have no API call of their thread inside, launching or not."""
+    rows = np.flatnonzero(may_lack)
     calls = api_calls.select("thread_key", "start_ns", "end_ns").sort("thread_key", "start_ns")
-    windows = _windows(ranges, "thread_key", calls)
+    windows = _find_windows(ranges[rows], "thread_key", calls)
     size = windows.last - windows.first
-    return size > np.bincount(windows.cut_range, minlength=len(size))
+    lacks = np.zeros(len(ranges), dtype=bool)
+    crosses = ranges["end_thread_key"].is_not_null().to_numpy()[rows]
+    lacks[rows] = crosses | (size == np.bincount(windows.cut_range, minlength=len(size)))
+    return lacks
 
 
-def _windows(ranges: pl.DataFrame, owner: str, calls: pl.DataFrame) -> Windows:
+def _find_windows(ranges: pl.DataFrame, owner: str, calls: pl.DataFrame) -> Windows:
     columns = (owner, "start_ns", "end_ns")
     return find_windows(*_columns(ranges, *columns), *_columns(calls, *columns))
 
@@ -153,61 +157,95 @@ def _columns(frame: pl.DataFrame, *names: str) -> tuple[Int64s, ...]:
     return tuple(frame[name].to_numpy() for name in names)
 
 
-def _project(
-    ranges: pl.DataFrame,
-    rows: Int64s,
-    owner: str,
-    api_calls: pl.DataFrame,
-    gpu_ops: pl.DataFrame,
-    launches: pl.DataFrame,
-    per_stream: bool,
-) -> pl.DataFrame:
-    """Project some rows of `ranges` on the calls of one owner, each (process, device[, stream]) for itself."""
-    chosen = ranges[rows] if len(rows) < len(ranges) else ranges
-    calls, position = _order_calls(api_calls, launches["call_row"], owner)
-    windows = _windows(chosen, owner, calls)
-    call_owner = calls[owner].rle_id().cast(pl.Int64).to_numpy()
-    piece_row, piece_first, piece_last = split_windows(windows)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Launched:
+    """Operations that have a call, one row per launch, those of one place (device or stream) together."""
 
-    launched = gpu_ops.select("process_key", "device_id", "stream_id", "start_ns", "end_ns", "name")[
-        launches["op_id"]
-    ].with_columns(position=pl.Series(position))
-    if not launched["position"].is_sorted():
-        launched = launched.sort("position", maintain_order=True)
-    keys = ["process_key", "device_id", "stream_id"] if per_stream else ["process_key", "device_id"]
+    call_row: Int64s
+    start: Int64s
+    end: Int64s
+    name: pl.Series
+    place: Int64s  # number of the place, ascending
+    places: list[tuple[int, int | None]]  # device_id and stream_id of each number
+
+
+def _gather_launched(gpu_ops: pl.DataFrame, launches: pl.DataFrame, per_stream: bool) -> _Launched:
+    """Gather what projection needs of the launched operations."""
+    keys = ["process_key", "device_id", *(["stream_id"] if per_stream else [])]
+    ops = gpu_ops.select(*keys, "start_ns", "end_ns", "name")[launches["op_id"]]
+    places = ops.select(keys).unique(maintain_order=True)
+    call_row = launches["call_row"].cast(pl.Int64).to_numpy()
+    if len(places) == 1:
+        place = np.zeros(len(ops), dtype=np.int64)
+    else:
+        numbered = places.with_columns(place=pl.int_range(pl.len(), dtype=pl.Int64))
+        place = ops.join(numbered, on=keys, how="left", maintain_order="left")["place"].to_numpy()
+        order = np.argsort(place.astype(np.uint16) if len(places) < 1 << 16 else place, kind="stable")
+        place, call_row, ops = place[order], call_row[order], ops[order]
+    start, end = _columns(ops, "start_ns", "end_ns")
+    return _Launched(
+        call_row=call_row,
+        start=start,
+        end=end,
+        name=ops["name"],
+        place=place,
+        places=[(row[1], row[2] if per_stream else None) for row in places.iter_rows()],
+    )
+
+
+PROJECTED = pl.Schema(
+    {
+        "row": pl.Int64(),
+        **{
+            column: PROJECTIONS[column]
+            for column in (
+                *("scope", "device_id", "stream_id", "gpu_start_ns", "gpu_end_ns", "busy_ns", "call_count"),
+                *("op_count", "first_op", "last_op"),
+            )
+        },
+    }
+)
+
+
+def _project(
+    ranges: pl.DataFrame, rows: Int64s, scope: str, api_calls: pl.DataFrame, launched: _Launched
+) -> tuple[pl.DataFrame, Bools]:
+    """Project some rows of `ranges` on the calls of their thread or process, each place for itself.
+
+    Returns:
+        `PROJECTED`; which of all ranges have no launching call inside (those not among `rows` have none).
+    """
+    owner = f"{scope}_key"
+    calls, position = _order_calls(api_calls, launched.call_row, owner)
+    windows = _find_windows(ranges[rows] if len(rows) < len(ranges) else ranges, owner, calls)
+    pieces = split_windows(windows)
+    call_owner = calls[owner].rle_id().cast(pl.Int64).to_numpy()
+    bounds = np.searchsorted(launched.place, np.arange(len(launched.places) + 1)).tolist()
     parts = [PROJECTED.to_frame()]
-    for key, group in launched.partition_by(keys, as_dict=True, maintain_order=True).items():
-        part = _project_group(group, windows, call_owner, piece_row, piece_first, piece_last)
-        stream_id = key[2] if per_stream else None
+    for (device_id, stream_id), first, last in zip(launched.places, bounds[:-1], bounds[1:], strict=True):
+        at, start, end = position[first:last], launched.start[first:last], launched.end[first:last]
+        name = launched.name[first:last]
+        if (at[1:] < at[:-1]).any():
+            order = np.argsort(at, kind="stable")
+            at, start, end, name = at[order], start[order], end[order], name[order]
+        part = _project_place(at, start, end, name, windows, call_owner, *pieces)
         parts.append(
             part.with_columns(
-                row=pl.Series(rows)[part["row"]],
-                device_id=pl.lit(key[1], pl.Int32),
+                row=pl.Series(rows[part["row"].to_numpy()]),
+                scope=pl.lit(scope, PROJECTIONS["scope"]),
+                device_id=pl.lit(device_id, pl.Int32),
                 stream_id=pl.lit(stream_id, pl.Int64),
             ).select(PROJECTED.names())
         )
-    return pl.concat(parts)
+    is_alone = np.ones(len(ranges), dtype=bool)
+    is_alone[rows[pieces[0]]] = False
+    return pl.concat(parts), is_alone
 
 
-PROJECTED = pl.Schema({
-    "row": pl.Int64,
-    "device_id": pl.Int32,
-    "stream_id": pl.Int64,
-    **{
-        column: PROJECTIONS[column]
-        for column in (
-            *("gpu_start_ns", "gpu_end_ns", "busy_ns", "call_count", "op_count"),
-            *("first_op", "last_op"),
-        )
-    },
-})
-
-
-def _order_calls(api_calls: pl.DataFrame, call_row: pl.Series, owner: str) -> tuple[pl.DataFrame, Int64s]:
+def _order_calls(api_calls: pl.DataFrame, call_row: Int64s, owner: str) -> tuple[pl.DataFrame, Int64s]:
     """Put the launching calls in order of (owner, start); returns them and each launch's position."""
-    rows = call_row.to_numpy()
     is_launching = np.zeros(len(api_calls), dtype=bool)
-    is_launching[rows] = True
+    is_launching[call_row] = True
     launching = np.flatnonzero(is_launching)
     calls = api_calls.select(owner, "start_ns", "end_ns")
     if len(launching) < len(calls):
@@ -215,35 +253,39 @@ def _order_calls(api_calls: pl.DataFrame, call_row: pl.Series, owner: str) -> tu
     order = np.lexsort(_columns(calls, "end_ns", "start_ns", owner))
     position = np.empty(len(api_calls), dtype=np.int64)
     position[launching[order]] = np.arange(len(order))
-    return calls[order], position[rows]
+    return calls[order], position[call_row]
 
 
-def _project_group(
-    ops: pl.DataFrame,
+def _project_place(
+    position: Int64s,
+    start: Int64s,
+    end: Int64s,
+    name: pl.Series,
     windows: Windows,
     call_owner: Int64s,
     piece_row: Int64s,
     piece_first: Int64s,
     piece_last: Int64s,
 ) -> pl.DataFrame:
-    """Project the ranges onto one device or stream: `ops`, in order of their calls' positions."""
-    position, start, end = _columns(ops, "position", "start_ns", "end_ns")
+    """Project the ranges onto the operations of one place, in order of their calls' positions."""
     per_call = np.bincount(position, minlength=len(call_owner))
     ops_before = np.concatenate([[0], np.cumsum(per_call)])
     calls_before = np.concatenate([[0], np.cumsum(per_call > 0)])
 
     op_first, op_last = ops_before[piece_first], ops_before[piece_last]
-    hit = op_last > op_first
+    hit = np.flatnonzero(op_last > op_first)
     op_first, op_last, piece_row = op_first[hit], op_last[hit], piece_row[hit]
-    call_size = (calls_before[piece_last] - calls_before[piece_first])[hit]
+    call_size = calls_before[piece_last[hit]] - calls_before[piece_first[hit]]
     if not len(piece_row):
         return PROJECTED.to_frame()
-    bounds = np.flatnonzero(np.concatenate([[True], piece_row[1:] != piece_row[:-1]]))
+    is_first = np.ones(len(piece_row), dtype=bool)
+    is_first[1:] = piece_row[1:] != piece_row[:-1]
+    bounds = np.flatnonzero(is_first)
     row = piece_row[bounds]
 
-    starts_first, ends_last = np.lexsort((start,)), np.lexsort((-end,))
-    first_op = starts_first[_least(starts_first, op_first, op_last, bounds)]
-    last_op = ends_last[_least(ends_last, op_first, op_last, bounds)]
+    by_start, by_end = np.argsort(start, kind="stable"), np.argsort(-end, kind="stable")
+    first_op = by_start[_least(by_start, op_first, op_last, bounds)]
+    last_op = by_end[_least(by_end, op_first, op_last, bounds)]
     busy = measure_busy(
         op_start=start,
         op_end=end,
@@ -251,25 +293,24 @@ def _project_group(
         op_last_call=windows.end_position[position],
         op_owner=call_owner[position],
         call_count=len(call_owner),
-        piece_row=np.repeat(np.arange(len(row)), np.diff(np.append(bounds, len(piece_row)))),
+        piece_row=np.cumsum(is_first) - 1,
         piece_first=op_first,
         piece_last=op_last,
         first_call=windows.first[row],
         last_call=windows.last_by_end[row],
     )
-    name = ops["name"]
-    return pl.DataFrame({
-        "row": row,
-        "device_id": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(row)),
-        "stream_id": pl.Series([None], dtype=pl.Int64).new_from_index(0, len(row)),
-        "gpu_start_ns": start[first_op],
-        "gpu_end_ns": end[last_op],
-        "busy_ns": busy,
-        "call_count": np.add.reduceat(call_size, bounds),
-        "op_count": np.add.reduceat(op_last - op_first, bounds),
-        "first_op": name[first_op],
-        "last_op": name[last_op],
-    })
+    return pl.DataFrame(
+        {
+            "row": row,
+            "gpu_start_ns": start[first_op],
+            "gpu_end_ns": end[last_op],
+            "busy_ns": busy,
+            "call_count": np.add.reduceat(call_size, bounds),
+            "op_count": np.add.reduceat(op_last - op_first, bounds),
+            "first_op": name[first_op],
+            "last_op": name[last_op],
+        }
+    )
 
 
 def _least(order: Int64s, op_first: Int64s, op_last: Int64s, bounds: Int64s) -> Int64s:

@@ -1,1 +1,43 @@
-"""Files -> raw frames: finding, exporting and reading reports."""
+"""Files in, raw frames out: finding reports, exporting them, and reading the wanted columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from nsys_pp.raw import ALL_GROUPS, Group, RawReport
+from nsys_pp.read.arrow import is_table_directory, read_table_directory
+from nsys_pp.read.export import export_report, is_unexported
+from nsys_pp.read.find import find_reports
+from nsys_pp.read.sqlite import read_sqlite
+
+__all__ = ["find_reports", "read_report"]
+
+
+def read_report(
+    path: str | Path,
+    *,
+    need: frozenset[Group] = ALL_GROUPS,
+    nsys: str | Path | None = None,
+    threads: int | None = None,
+) -> RawReport:
+    """Read one report, whatever form it has; nothing is ever written to it or beside it.
+
+    Args:
+        path: A SQLite export, a directory that `nsys export --type parquetdir` or `arrowdir` made,
+            or a `.nsys-rep` or `.qdrep`, which is exported into a cache first.
+        need: The groups of tables and columns to read besides the session.
+        nsys: The nsys that exports; found by `$NSYS_PP_NSYS` or on PATH if None.
+        threads: How many to read with; the number of cores, at most 4, if None.
+
+    Raises:
+        ReportError: The report cannot be opened or understood.
+        NsysNotFoundError: It must be exported first and there is no nsys.
+    """
+    path = Path(path)
+    if is_unexported(path):
+        raw = read_sqlite(export_report(path, nsys=nsys), need=need, threads=threads)
+        return replace(raw, path=path)
+    if is_table_directory(path):
+        return read_table_directory(path, need=need)
+    return read_sqlite(path, need=need, threads=threads)

@@ -11,25 +11,31 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-SLICES = pl.Schema({  # one row per slice, in order of position; further columns are arguments
-    "start_ns": pl.Int64(),  # report clock
-    "end_ns": pl.Int64(),
-    "depth": pl.Int32(),  # slices of this lane around it
-    "name": pl.Categorical(),
-    "color": pl.Categorical(),  # a key of `nsys_pp.write.colors`; null leaves it to the viewer
-    "flow_id": pl.UInt64(),  # slices that share one are joined by an arrow; null where none
-})
+SLICES = pl.Schema(
+    {  # one row per slice, in order of position; further columns are arguments
+        "start_ns": pl.Int64(),  # report clock
+        "end_ns": pl.Int64(),
+        "depth": pl.Int32(),  # slices of this lane around it
+        "name": pl.Categorical(),
+        "color": pl.Categorical(),  # a key of `nsys_pp.write.colors`; null leaves it to the viewer
+        "flow_id": pl.UInt64(),  # slices that share one are joined by an arrow; null where none
+    }
+)
 
-MARK_POINTS = pl.Schema({  # one row per instant, by time_ns
-    "time_ns": pl.Int64(),
-    "name": pl.Categorical(),
-    "color": pl.Categorical(),
-})
+MARK_POINTS = pl.Schema(
+    {  # one row per instant, by time_ns
+        "time_ns": pl.Int64(),
+        "name": pl.Categorical(),
+        "color": pl.Categorical(),
+    }
+)
 
-SAMPLES = pl.Schema({  # one row per change of a counter, by time_ns
-    "time_ns": pl.Int64(),
-    "value": pl.Float64(),
-})
+SAMPLES = pl.Schema(
+    {  # one row per change of a counter, by time_ns
+        "time_ns": pl.Int64(),
+        "value": pl.Float64(),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,7 +124,7 @@ def _first_fit(group: Int64s, start: Int64s, end: Int64s) -> Bools:
 def _is_in_chain(run: Int64s, start: Int64s, end: Int64s) -> Bools:
     """Say which slices are in the chain of their run; slices are in order of (run, start, end)."""
     count = len(run)
-    times = np.unique(start)
+    times = np.sort(start)
     following = np.searchsorted(
         (run << 32) | np.searchsorted(times, start), (run << 32) | np.searchsorted(times, end), side="left"
     )

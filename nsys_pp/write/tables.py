@@ -110,7 +110,11 @@ def _write_sqlite(frame: pl.DataFrame, path: Path, name: str) -> None:
         database = sqlite_utils.Database(path, execute_plugins=False)
         try:
             columns = {
-                column: int if dtype.is_integer() or dtype == pl.Boolean else float if dtype.is_float() else str
+                column: int
+                if dtype.is_integer() or dtype == pl.Boolean
+                else float
+                if dtype.is_float()
+                else str
                 for column, dtype in frame.schema.items()
             }
             table = database[name]

@@ -1,15 +1,15 @@
 """What one report shows in a trace: the tree of rows, and what stands on each.
 
-    run
-      node2
-        GPU 0 . rank 3          one GPU of the machine
-          GPU busy              counter
-          ranges                NVTX ranges where their kernels ran, nested
-          communication         NCCL kernels
-          stream 7 (default)    kernels, copies, sets
-        CPU: python 4242        with detail "cpu"
-          thread 4242           NVTX ranges as they were pushed
-          CUDA API 4242
+run
+  node2
+    GPU 0 . rank 3          one GPU of the machine
+      GPU busy              counter
+      ranges                NVTX ranges where their kernels ran, nested
+      communication         NCCL kernels
+      stream 7 (default)    kernels, copies, sets
+    CPU: python 4242        with detail "cpu"
+      thread 4242           NVTX ranges as they were pushed
+      CUDA API 4242
 """
 
 from __future__ import annotations
@@ -60,13 +60,15 @@ class View:
     api_calls: pl.DataFrame  # API_CALLS with flow_id
 
 
-PLACES = pl.Schema({  # which row of the trace shows a process's device
-    "process_key": pl.Int64,
-    "device_id": pl.Int32,
-    "gpu": pl.String,  # name of the row: "GPU 0 . rank 3"
-    "gpu_rank": pl.Int64,  # its order on the machine
-    "description": pl.String,
-})
+PLACES = pl.Schema(
+    {  # which row of the trace shows a process's device
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "gpu": pl.String,  # name of the row: "GPU 0 . rank 3"
+        "gpu_rank": pl.Int64,  # its order on the machine
+        "description": pl.String,
+    }
+)
 
 
 def draw_report(view: View, *, root: str, detail: Detail) -> Drawing:
@@ -132,7 +134,9 @@ def _draw_streams(
     keys = ["process_key", "context_id", "stream_id"]
     named = ops.select(keys).unique().join(view.streams, on=keys, how="left").sort(keys)
     is_only_process = named["process_key"].n_unique() <= 1
-    is_only_context = named.group_by("process_key").agg(pl.col("context_id").n_unique())["context_id"].max() == 1
+    is_only_context = (
+        named.group_by("process_key").agg(pl.col("context_id").n_unique())["context_id"].max() == 1
+    )
     pids = dict(view.processes.select("process_key", "pid").iter_rows())
     groups = ops.partition_by(keys, as_dict=True)
     for order, row in enumerate(named.iter_rows(named=True)):

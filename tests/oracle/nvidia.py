@@ -32,9 +32,20 @@ def parse(csv: bytes) -> pl.DataFrame:
     return frame.drop_nulls("range_id").with_columns(pl.col(numbers).cast(pl.Int64)).sort("range_id")
 
 
-def ask(nsys: Path, report: Path) -> pl.DataFrame:
+def ask(nsys: str, report: Path) -> pl.DataFrame:
     """Run the real projection; `report` is written to, so it must be a copy."""
-    command = [nsys, "stats", "-q", "-r", "nvtx_gpu_proj_trace", "--format", "csv", "-o", "-", report]
+    command: list[str | Path] = [
+        nsys,
+        "stats",
+        "-q",
+        "-r",
+        "nvtx_gpu_proj_trace",
+        "--format",
+        "csv",
+        "-o",
+        "-",
+        report,
+    ]
     done = subprocess.run(command, capture_output=True, check=True)
     if not re.search(rb"^Name,", done.stdout, re.MULTILINE):
         return parse((",".join(COLUMNS) + "\n").encode())

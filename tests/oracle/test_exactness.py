@@ -17,36 +17,44 @@ from tests.oracle import nvidia
 NOT_KERNELS = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 
 
+def find_answers(shared_reports: list[Path]) -> list[Path]:
+    return sorted((shared_reports[0].parent / "oracle").glob("*.nvtx_gpu_proj_trace.csv"))
+
+
 def projected(report: Path, ops: str) -> pl.DataFrame:
     return nvidia.hull(api.project([report], ops=api.parse_ops(ops), scope="thread"))
 
 
-def test_all_operations_equal_the_stored_answers(shared_reports: Path) -> None:
-    answers = sorted((shared_reports / "oracle").glob("*.nvtx_gpu_proj_trace.csv"))
+def test_all_operations_equal_the_stored_answers(shared_reports: list[Path]) -> None:
+    answers = find_answers(shared_reports)
     assert answers
     compared = 0
     for answer in answers:
-        report = shared_reports / f"{answer.name.removesuffix('.nvtx_gpu_proj_trace.csv')}.sqlite"
+        report = answer.parents[1] / f"{answer.name.removesuffix('.nvtx_gpu_proj_trace.csv')}.sqlite"
         expected = nvidia.parse(answer.read_bytes())
         assert_frame_equal(projected(report, "all"), expected.select(nvidia.KEYS))
         compared += len(expected)
     assert compared > 10_000
 
 
-def test_reports_without_an_answer_have_no_projections(shared_reports: Path) -> None:
-    for report in sorted(shared_reports.glob("*.sqlite")):
-        if not (shared_reports / "oracle" / f"{report.stem}.nvtx_gpu_proj_trace.csv").exists():
+def test_reports_without_an_answer_have_no_projections(shared_reports: list[Path]) -> None:
+    for report in shared_reports:
+        if not (report.parent / "oracle" / f"{report.stem}.nvtx_gpu_proj_trace.csv").exists():
             with pytest.raises(MissingDataError):
                 projected(report, "all")
 
 
-def test_names_and_domains_equal_the_stored_answers(shared_reports: Path) -> None:
-    for answer in sorted((shared_reports / "oracle").glob("*.csv")):
-        report = shared_reports / f"{answer.name.removesuffix('.nvtx_gpu_proj_trace.csv')}.sqlite"
+def test_names_and_domains_equal_the_stored_answers(shared_reports: list[Path]) -> None:
+    """A domain whose creation was not captured has a number with us and nothing with NVIDIA."""
+    is_known = ~pl.col("domain").cast(pl.String).str.contains(r"^domain \d+$")
+    for answer in find_answers(shared_reports):
+        report = answer.parents[1] / f"{answer.name.removesuffix('.nvtx_gpu_proj_trace.csv')}.sqlite"
         ours = api.project([report], ops=api.parse_ops("all"), scope="thread")
         named = ours.unique("range_id").select(
             "range_id",
-            ours=pl.concat_str(pl.col("domain").cast(pl.String) + ":", "name", ignore_nulls=True),
+            ours=pl.concat_str(
+                pl.when(is_known).then(pl.col("domain").cast(pl.String) + ":"), "name", ignore_nulls=True
+            ),
         )
         both = nvidia.parse(answer.read_bytes()).join(named, on="range_id", how="left")
         different = both.filter(pl.col("ours") != pl.col("name"))
@@ -54,10 +62,10 @@ def test_names_and_domains_equal_the_stored_answers(shared_reports: Path) -> Non
 
 
 def test_kernels_alone_equal_the_answers_for_a_report_without_copies_and_sets(
-    shared_reports: Path, nsys: Path, tmp_path: Path
+    shared_reports: list[Path], nsys: str, tmp_path: Path
 ) -> None:
     compared = 0
-    for report in sorted(shared_reports.glob("*.sqlite")):
+    for report in shared_reports:
         copy = tmp_path / report.name
         shutil.copyfile(report, copy)
         with sqlite3.connect(copy) as database:

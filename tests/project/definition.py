@@ -35,7 +35,9 @@ def parent_of(one: Row, others: list[Row]) -> Row | None:
             or other["range_id"] < one["range_id"]
         )
     ]
-    return max(around, key=lambda other: (other["start_ns"], -other["end_ns"], other["range_id"]), default=None)
+    return max(
+        around, key=lambda other: (other["start_ns"], -other["end_ns"], other["range_id"]), default=None
+    )
 
 
 def project(
@@ -69,7 +71,7 @@ def project(
             continue
         used = scope if scope != "auto" else ("thread" if own and not crosses else "process")
         counted = own if used == "thread" else inside
-        by_place = defaultdict(dict)
+        by_place: dict[tuple[int, int | None], dict[int, tuple[Row, Row]]] = defaultdict(dict)
         for call in counted:
             for op in ops_of[call["process_key"], call["correlation_id"]]:
                 place = (op["device_id"], op["stream_id"] if per_stream else None)
@@ -80,26 +82,32 @@ def project(
             depth, above = depth + 1, parent_of(above, on_one_thread)
         for (device_id, stream_id), launched in by_place.items():
             ops = [op for op, _ in launched.values()]
-            rows.append({
-                "process_key": one["process_key"],
-                "thread_key": one["thread_key"],
-                "device_id": device_id,
-                "stream_id": stream_id,
-                "range_id": one["range_id"],
-                "parent_id": parent["range_id"] if parent else None,
-                "depth": depth,
-                "domain": one["domain"],
-                "name": one["name"],
-                "start_ns": one["start_ns"],
-                "end_ns": one["end_ns"],
-                "gpu_start_ns": min(op["start_ns"] for op in ops),
-                "gpu_end_ns": max(op["end_ns"] for op in ops),
-                "busy_ns": union_ns((op["start_ns"], op["end_ns"]) for op in ops),
-                "call_count": len({call["correlation_id"] for _, call in launched.values()}),
-                "op_count": len(ops),
-                "scope": used,
-                "is_open": one["is_open"],
-                "first_ops": {op["name"] for op in ops if op["start_ns"] == min(o["start_ns"] for o in ops)},
-                "last_ops": {op["name"] for op in ops if op["end_ns"] == max(o["end_ns"] for o in ops)},
-            })
-    return sorted(rows, key=lambda r: (r["range_id"], r["device_id"], -1 if r["stream_id"] is None else r["stream_id"]))
+            rows.append(
+                {
+                    "process_key": one["process_key"],
+                    "thread_key": one["thread_key"],
+                    "device_id": device_id,
+                    "stream_id": stream_id,
+                    "range_id": one["range_id"],
+                    "parent_id": parent["range_id"] if parent else None,
+                    "depth": depth,
+                    "domain": one["domain"],
+                    "name": one["name"],
+                    "start_ns": one["start_ns"],
+                    "end_ns": one["end_ns"],
+                    "gpu_start_ns": min(op["start_ns"] for op in ops),
+                    "gpu_end_ns": max(op["end_ns"] for op in ops),
+                    "busy_ns": union_ns((op["start_ns"], op["end_ns"]) for op in ops),
+                    "call_count": len({call["correlation_id"] for _, call in launched.values()}),
+                    "op_count": len(ops),
+                    "scope": used,
+                    "is_open": one["is_open"],
+                    "first_ops": {
+                        op["name"] for op in ops if op["start_ns"] == min(o["start_ns"] for o in ops)
+                    },
+                    "last_ops": {op["name"] for op in ops if op["end_ns"] == max(o["end_ns"] for o in ops)},
+                }
+            )
+    return sorted(
+        rows, key=lambda r: (r["range_id"], r["device_id"], -1 if r["stream_id"] is None else r["stream_id"])
+    )

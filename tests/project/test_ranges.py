@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from unittest import mock
 
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,7 +33,7 @@ def test_projection_is_its_definition(
     expected = definition.project(ranges, api_calls, gpu_ops, kinds, scope, per_stream)
     with ExitStack() as stack:
         if is_as_if_huge:
-            stack.enter_context(mock.patch.object(busy, "_SMALL_WINDOW", 0))
+            stack.enter_context(mock.patch.object(busy, "_DIRECT_READS", 0))
             stack.enter_context(mock.patch.object(busy, "_COVER_CHUNK", 7))
             stack.enter_context(mock.patch.object(extremes, "_DIRECT_READS", 0))
         actual = project_ranges(ranges, api_calls, gpu_ops, ops=ops, scope=scope, per_stream=per_stream)

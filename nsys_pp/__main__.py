@@ -1,0 +1,7 @@
+"""`python -m nsys_pp`."""
+
+from __future__ import annotations
+
+from nsys_pp.cli import main
+
+main(prog_name="nsys-pp")

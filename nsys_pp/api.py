@@ -1,0 +1,340 @@
+"""Composes the stages: one function per command."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+
+from nsys_pp.align.clocks import Alignment, Recorded, align_by_utc
+from nsys_pp.errors import MissingDataError, NsysPPError
+from nsys_pp.model import build_report
+from nsys_pp.model.report import Report, Session
+from nsys_pp.project.launches import match_launches
+from nsys_pp.project.ranges import OPS, Scope, parse_ops
+from nsys_pp.raw import Group
+from nsys_pp.read import find_reports, read_report
+from nsys_pp.scene import Wanted, project_report, view_report
+from nsys_pp.summary.contents import Contents, describe_contents
+from nsys_pp.write.chrome import write_chrome
+from nsys_pp.write.drawing import Drawing, SliceLane
+from nsys_pp.write.files import check_output, replace_file
+from nsys_pp.write.perfetto import write_perfetto
+from nsys_pp.write.tables import FORMATS, format_table, print_table, write_table
+from nsys_pp.write.tracks import DETAILS, Detail, draw_report
+
+__all__ = [
+    "DETAILS",
+    "FORMATS",
+    "OPS",
+    "Detail",
+    "Info",
+    "Merged",
+    "Progress",
+    "Scope",
+    "TraceFormat",
+    "check_output",
+    "format_table",
+    "info",
+    "merge",
+    "parse_ops",
+    "print_table",
+    "project",
+    "write_table",
+]
+
+TraceFormat = Literal["perfetto", "chrome"]
+Progress = Callable[[str, float], None]
+"""Called with what is being done and the share that is done, 0 to 1."""
+
+_GROUPS: dict[Detail, frozenset[Group]] = {
+    "jobs": frozenset({"ranges", "ops"}),
+    "ranges": frozenset({"ranges", "ops"}),
+    "kernels": frozenset({"ranges", "ops", "details"}),
+    "cpu": frozenset({"ranges", "ops", "details", "cpu"}),
+}
+
+PROJECT_COLUMNS = (
+    *("report", "machine", "process_id", "thread_id", "device_id", "stream_id", "range_id", "parent_id"),
+    *("depth", "domain", "name", "start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns", "busy_ns"),
+    *("call_count", "op_count", "first_op", "last_op", "scope", "is_open"),
+    *("gpu", "rank", "utc_offset_ns"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """What a merge wrote."""
+
+    reports: int
+    machines: int
+    gpus: int
+    slices: int
+    skipped: list[tuple[Path, NsysPPError]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Info:
+    """What one report is, and what it holds."""
+
+    path: Path
+    session: Session
+    contents: Contents
+
+
+def info(
+    inputs: Sequence[str | Path],
+    *,
+    keep_going: bool = False,
+    nsys: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[list[Info], list[tuple[Path, NsysPPError]]]:
+    """Tell what the reports hold; they need neither NVTX ranges nor GPU operations.
+
+    Args:
+        inputs: Reports, directories of them, or glob patterns.
+        keep_going: Skip reports that cannot be read.
+        nsys: The nsys that exports `.nsys-rep` files.
+        progress: Told what is going on.
+
+    Returns:
+        The reports in natural order, and those that were skipped, each with what is wrong with it.
+
+    Raises:
+        ReportError: A report cannot be read; with `keep_going`, none can.
+    """
+    infos: list[Info] = []
+    skipped: list[tuple[Path, NsysPPError]] = []
+    paths = find_reports(inputs)
+    for number, path in enumerate(paths):
+        _tell(progress, f"reading {path.name}", number / len(paths))
+        try:
+            report = build_report(read_report(path, need=frozenset({"ranges", "ops", "cpu"}), nsys=nsys))
+        except NsysPPError as error:
+            if not keep_going:
+                raise
+            skipped.append((path, error))
+            continue
+        contents = describe_contents(report, match_launches(report.api_calls, report.gpu_ops))
+        infos.append(Info(path=path, session=report.session, contents=contents))
+    if not infos:
+        raise skipped[0][1]
+    return infos, skipped
+
+
+def project(
+    inputs: Sequence[str | Path],
+    *,
+    ops: tuple[str, ...] = ("kernel",),
+    scope: Scope = "auto",
+    per_stream: bool = False,
+    nsys: str | None = None,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """Project the ranges of all reports onto their GPUs.
+
+    Args:
+        inputs: Reports, directories of them, or glob patterns.
+        ops: Which operations count: "kernel", "memcpy", "memset".
+        scope: Whose calls count: "thread", "process" or "auto".
+        per_stream: One row per stream instead of one per device.
+        nsys: The nsys that exports `.nsys-rep` files.
+        progress: Told what is going on.
+
+    Returns:
+        One row per range and device (and stream) with `PROJECT_COLUMNS`, reports in natural
+        order, then by range_id. Times are on the clock of each report; adding `utc_offset_ns`
+        makes them UTC (null where the report knows no UTC).
+
+    Raises:
+        ReportError: A report cannot be read, or has no NVTX ranges or no GPU operations.
+    """
+    frames = []
+    paths = find_reports(inputs)
+    for number, path in enumerate(paths):
+        _tell(progress, f"projecting {path.name}", number / len(paths))
+        report = build_report(read_report(path, need=frozenset({"ranges", "ops"}), nsys=nsys))
+        _require(report, "ranges", "gpu_ops")
+        projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream)
+        frames.append(_describe_projections(report, projections))
+    return pl.concat(frames)
+
+
+def merge(
+    inputs: Sequence[str | Path],
+    output: Path,
+    *,
+    format: TraceFormat | None = None,
+    detail: Detail = "kernels",
+    ops: tuple[str, ...] = ("kernel",),
+    scope: Scope = "auto",
+    devices: frozenset[int] | None = None,
+    start_ns: int | None = None,
+    end_ns: int | None = None,
+    flows: bool = False,
+    keep_going: bool = False,
+    force: bool = False,
+    nsys: str | None = None,
+    progress: Progress | None = None,
+) -> Merged:
+    """Write one trace of all reports, put together by the UTC that each recorded.
+
+    Args:
+        inputs: Reports, directories of them, or glob patterns.
+        output: The trace; replaced only with `force`.
+        format: By the ending of `output` if None: `.json` and `.json.gz` are Chrome's.
+        detail: "jobs", "ranges", "kernels" or "cpu": each shows more than the one before.
+        ops: Which operations count for projection.
+        scope: Whose calls count for projection.
+        devices: Only these GPUs, by their number on their machine.
+        start_ns: Leave out what ended before, counted from the start of the earliest session.
+        end_ns: Leave out what began after, counted likewise.
+        flows: Join API calls to their first operation by arrows; needs detail "cpu".
+        keep_going: Skip reports that cannot be read, and say so in the result.
+        force: Replace an output that exists.
+        nsys: The nsys that exports `.nsys-rep` files.
+        progress: Told what is going on.
+
+    Raises:
+        ReportError: A report cannot be read, or none has anything to draw.
+        OutputError: The output exists, or cannot be written.
+    """
+    check_output(output, force=force)
+    paths = find_reports(inputs)
+    sessions, skipped = _read_sessions(paths, nsys, keep_going)
+    alignment = _align(sessions)
+    wanted = Wanted(
+        detail=detail,
+        ops=ops,
+        scope=scope,
+        flows=flows,
+        devices=devices,
+        start_ns=None if start_ns is None else start_ns + alignment.zero_ns,
+        end_ns=None if end_ns is None else end_ns + alignment.zero_ns,
+    )
+    root = output.name.split(".")[0] or "run"
+    seen: set[tuple[str, str]] = set()
+    slices = 0
+    drawings = []
+    for number, session in enumerate(sessions):
+        _tell(progress, f"drawing {session.path.name}", number / len(sessions))
+        report = build_report(read_report(session.path, need=_GROUPS[detail], nsys=nsys))
+        offset_ns = alignment.offset_ns[number]
+        view = view_report(report, sessions, number=number, offset_ns=offset_ns, wanted=wanted)
+        drawing = draw_report(view, root=root, detail=detail)
+        seen |= {(lane.track[0], lane.track[1]) for lane in drawing.lanes if lane.track[1].startswith("GPU")}
+        slices += sum(len(lane.slices) for lane in drawing.lanes if isinstance(lane, SliceLane))
+        drawings.append(drawing)
+    tracks = {track.path: track for drawing in drawings for track in drawing.tracks}
+    whole = Drawing(
+        root=root,
+        tracks=list(tracks.values()),
+        lanes=[lane for drawing in drawings for lane in drawing.lanes],
+        is_utc=alignment.is_utc,
+    )
+    write = write_chrome if (format or _format_of(output)) == "chrome" else write_perfetto
+    with replace_file(output, force=force) as target, target.open("wb") as stream:
+        for block in write(whole):
+            stream.write(block)
+        if not slices:
+            raise _nothing_to_draw(sessions)
+    return Merged(
+        reports=len(sessions),
+        machines=len({machine for machine, _ in seen}),
+        gpus=len(seen),
+        slices=slices,
+        skipped=skipped,
+    )
+
+
+def _read_sessions(
+    paths: list[Path], nsys: str | None, keep_going: bool
+) -> tuple[list[Report], list[tuple[Path, NsysPPError]]]:
+    """Read what little of each report is needed to place all of them; bad ones fail before work begins."""
+    sessions: list[Report] = []
+    skipped: list[tuple[Path, NsysPPError]] = []
+    for path in paths:
+        try:
+            sessions.append(build_report(read_report(path, need=frozenset(), nsys=nsys)))
+        except NsysPPError as error:
+            if not keep_going or len(paths) == 1:
+                raise
+            skipped.append((path, error))
+    if not sessions:
+        raise skipped[0][1]
+    return sessions, skipped
+
+
+def _align(sessions: list[Report]) -> Alignment:
+    alignment = align_by_utc(
+        [
+            Recorded(utc_epoch_ns=one.session.utc_epoch_ns, time_shift_ns=one.session.time_shift_ns)
+            for one in sessions
+        ]
+    )
+    for row in alignment.unplaced:
+        warnings.warn(
+            f"`{sessions[row].path}` does not know its UTC: it is drawn from the start of the earliest report",
+            stacklevel=3,
+        )
+    if not alignment.is_utc and len(sessions) > 1:
+        warnings.warn(
+            "no report knows its UTC: all are drawn from one start, whenever they were recorded", stacklevel=3
+        )
+    return alignment
+
+
+def _describe_projections(report: Report, projections: pl.DataFrame) -> pl.DataFrame:
+    """Add whose projections they are; `PROJECT_COLUMNS`."""
+    session = report.session
+    threads = report.threads.select("thread_key", thread_id="tid")
+    processes = report.processes.select("process_key", process_id="pid")
+    devices = report.devices.select("process_key", "device_id", "gpu")
+    epoch = session.utc_epoch_ns
+    return (
+        projections.join(processes, on="process_key", how="left", maintain_order="left")
+        .join(threads, on="thread_key", how="left", maintain_order="left")
+        .join(devices, on=["process_key", "device_id"], how="left", maintain_order="left")
+        .with_columns(
+            report=pl.lit(report.label),
+            machine=pl.lit(session.machine),
+            rank=pl.lit(session.rank, pl.Int64),
+            utc_offset_ns=pl.lit(None if epoch is None else epoch - session.time_shift_ns, pl.Int64),
+        )
+        .select(PROJECT_COLUMNS)
+    )
+
+
+def _require(report: Report, *names: str) -> None:
+    """Refuse a report that lacks what the command is about."""
+    if "gpu_ops" in names and report.gpu_ops.is_empty():
+        raise MissingDataError(
+            f"`{report.path}` has no GPU operations",
+            "record them with `nsys profile --trace cuda,nvtx`",
+        )
+    if "ranges" in names and report.ranges.is_empty():
+        raise MissingDataError(
+            f"`{report.path}` has no NVTX ranges", "record them with `nsys profile --trace cuda,nvtx`"
+        )
+
+
+def _nothing_to_draw(sessions: list[Report]) -> MissingDataError:
+    named = f"`{sessions[0].path}` has" if len(sessions) == 1 else f"none of the {len(sessions)} reports has"
+    return MissingDataError(
+        f"{named} nothing to draw: no GPU operations within what was asked for",
+        "`nsys profile --trace cuda,nvtx` records them; `--detail cpu` also draws CPU ranges;"
+        " check `--device`, `--start` and `--end`",
+    )
+
+
+def _format_of(output: Path) -> TraceFormat:
+    return "chrome" if output.name.endswith((".json", ".json.gz")) else "perfetto"
+
+
+def _tell(progress: Progress | None, what: str, share: float) -> None:
+    if progress is not None:
+        progress(what, share)

@@ -1,0 +1,198 @@
+"""One screen per report: what is in it, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+
+import polars as pl
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nsys_pp.api import Info
+from nsys_pp.units import NS_PER_MS, NS_PER_S, format_duration
+
+_LABEL_WIDTH = 14
+_MOST_ROWS = 8
+_TRACE = "--trace="
+_LONG_WORDS = {"name", "NVTX domain"}
+_WORDS = {"GPU", "bus or uuid", "process", *_LONG_WORDS}
+_GRAPH_MODES = {"Graph": "each traced as one operation", "Node": "traced node by node"}
+
+
+def print_info(info: Info, console: Console) -> None:
+    """Print what is known of one report, no wider than the console."""
+    console.print(Text(str(info.path), style="bold", overflow="fold"))
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    facts.add_column(width=_LABEL_WIDTH, no_wrap=True, style="cyan")
+    facts.add_column(overflow="fold")
+    for label, text in _list_facts(info):
+        facts.add_row(label, Text(text))
+    console.print(facts)
+    _print_gpus(info, console)
+    _print_processes(info, console)
+    _print_domains(info, console)
+    console.print()
+    console.print(_list_kinds(info, console.width))
+    for sentence in info.contents.oddities:
+        console.print(_hang("note", sentence, style="yellow"))
+
+
+def format_utc(utc_ns: int) -> str:
+    """Write a moment with all its digits.
+
+    >>> format_utc(1_730_298_196_891_765_359)
+    '2024-10-30T14:23:16.891765359Z'
+    """
+    seconds, fraction = divmod(utc_ns, NS_PER_S)
+    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
+
+
+def _list_facts(info: Info) -> Iterable[tuple[str, str]]:
+    session, contents = info.session, info.contents
+    nsys = session.nsys_version or "unknown version (exports of 2019 and 2020 do not tell)"
+    yield "nsys", f"{nsys}, export schema {session.schema_version}" if session.schema_version else nsys
+    yield "machine", f"{session.machine} (from the {session.machine_source})"
+    if session.rank is not None:
+        yield "rank", f"{session.rank} (from {session.rank_source})"
+    yield "started", _describe_start(session.utc_epoch_ns)
+    if contents.start_ns is not None and contents.end_ns is not None:
+        how = "" if contents.has_capture else ", from the first to the last event"
+        yield "lasted", f"{format_duration(contents.end_ns - contents.start_ns)}{how}"
+    if session.time_shift_ns:
+        is_utc = session.time_shift_ns == session.utc_epoch_ns
+        yield "shifted", f"{session.time_shift_ns:+,} ns by the export{' (times are UTC)' if is_utc else ''}"
+    if session.graph_mode:
+        yield "CUDA graphs", _GRAPH_MODES.get(session.graph_mode, session.graph_mode)
+    if contents.op_count:
+        share = _percent(contents.matched_count, contents.op_count)
+        yield "launches", f"{share} of {contents.op_count:,} GPU operations found their CUDA call"
+        yield "communication", f"{contents.communication_count:,} of them"
+
+
+def _describe_start(utc_ns: int | None) -> str:
+    if utc_ns is None:
+        return "unknown"
+    moment = datetime.fromtimestamp(utc_ns // NS_PER_S, timezone.utc)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{utc_ns % NS_PER_S // NS_PER_MS:03d} UTC"
+
+
+def _percent(part: int, whole: int) -> str:
+    """Write a share; only what is whole is 100 %.
+
+    >>> _percent(3, 3), _percent(99_999, 100_000), _percent(1, 3)
+    ('100 %', '99.9 %', '33.3 %')
+    """
+    return "100 %" if part == whole else f"{part * 1000 // whole / 10:.1f} %"
+
+
+def _print_gpus(info: Info, console: Console) -> None:
+    rows = [
+        (
+            row["gpu"],
+            row["name"] or "unknown",
+            row["bus_location"] or (row["uuid"] or "")[:8],
+            f"{row['pid']} (device {row['device_id']})",
+            f"{row['op_count']:,}",
+        )
+        for row in info.contents.gpus.head(_MOST_ROWS).to_dicts()
+    ]
+    table = _start_table("GPU", "name", "bus or uuid", "process", "operations")
+    _print_rows(table, rows, info.contents.gpus, console)
+
+
+def _print_processes(info: Info, console: Console) -> None:
+    processes = info.contents.processes.sort("op_count", "call_count", "range_count", descending=True)
+    counts = ("thread_count", "range_count", "call_count", "op_count")
+    rows = [
+        (f"{row['pid']}", row["name"] or "", *(f"{row[count]:,}" for count in counts))
+        for row in processes.head(_MOST_ROWS).to_dicts()
+    ]
+    table = _start_table("process", "name", "threads", "ranges", "CUDA calls", "operations")
+    _print_rows(table, rows, processes, console)
+
+
+def _print_domains(info: Info, console: Console) -> None:
+    counts = ("push_pop_count", "start_end_count", "open_count", "cross_thread_count", "mark_count")
+    rows = [
+        (row["domain"] or "(default)", *(f"{row[count]:,}" for count in counts))
+        for row in info.contents.domains.head(_MOST_ROWS).to_dicts()
+    ]
+    table = _start_table("NVTX domain", "push/pop", "start/end", "left open", "across threads", "marks")
+    _print_rows(table, rows, info.contents.domains, console)
+
+
+def _start_table(*headings: str) -> Table:
+    """Make a table of which only names break where there is no room."""
+    table = Table(box=None, pad_edge=False, header_style="cyan")
+    for heading in headings:
+        table.add_column(
+            heading,
+            justify="left" if heading in _WORDS else "right",
+            no_wrap=heading not in _LONG_WORDS,
+            overflow="fold" if heading in _LONG_WORDS else "ellipsis",
+        )
+    return table
+
+
+def _print_rows(table: Table, rows: Sequence[tuple[str, ...]], whole: pl.DataFrame, console: Console) -> None:
+    if not rows:
+        return
+    for row in rows:
+        table.add_row(*(Text(" ".join(cell.split())) for cell in row))
+    console.print()
+    console.print(table)
+    if len(whole) > len(rows):
+        console.print(f"... {len(whole) - len(rows):,} more, by `--json`", style="dim")
+
+
+def _list_kinds(info: Info, width: int) -> Table:
+    """Line up what was recorded, and the options that record the rest."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(width=_LABEL_WIDTH, no_wrap=True, style="cyan")
+    grid.add_column(overflow="fold")
+    recorded = [
+        f"{title} {count:,}" for title, count in info.contents.recorded.select("title", "row_count").rows()
+    ]
+    grid.add_row("recorded", Text(_pack(recorded, width - _LABEL_WIDTH - 2) or "nothing that is known here"))
+    label = "not recorded"
+    for option, titles in _group_options(info.contents.missing).items():
+        grid.add_row(label, Text(f"{', '.join(titles)}: {option}"))
+        label = ""
+    return grid
+
+
+def _group_options(missing: pl.DataFrame) -> dict[str, list[str]]:
+    """Gather what one option records; the values of `--trace` go together."""
+    traced = missing.filter(pl.col("option").str.starts_with(_TRACE))
+    values = traced["option"].str.strip_prefix(_TRACE).unique(maintain_order=True)
+    grouped = {_TRACE + ",".join(values): traced["title"].to_list()} if len(values) else {}
+    for option, title in (
+        missing.filter(~pl.col("option").str.starts_with(_TRACE)).select("option", "title").rows()
+    ):
+        grouped.setdefault(option, []).append(title)
+    return grouped
+
+
+def _pack(items: Iterable[str], width: int) -> str:
+    r"""Fill lines with whole items.
+
+    >>> _pack(["kernels 3", "copies 12", "sets 1"], 22)
+    'kernels 3, copies 12,\nsets 1'
+    """
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + len(item) + 2 < width:
+            lines[-1] += f", {item}"
+        else:
+            lines.append(item)
+    return ",\n".join(lines)
+
+
+def _hang(label: str, text: str, *, style: str) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(width=_LABEL_WIDTH, no_wrap=True, style=style)
+    grid.add_column(overflow="fold")
+    grid.add_row(label, Text(text))
+    return grid

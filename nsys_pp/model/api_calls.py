@@ -1,0 +1,29 @@
+"""CUDA runtime and driver calls -> API_CALLS."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.model.ids import process_key
+from nsys_pp.model.names import resolve
+from nsys_pp.raw import RawReport
+from nsys_pp.schema import API_CALLS, conform
+
+_VERSION_SUFFIX = r"_v\d+$"  # cudaLaunchKernel_v7000: the ABI, of no use to a reader
+
+
+def build_api_calls(raw: RawReport) -> pl.DataFrame:
+    """Name the calls and the processes that made them.
+
+    Returns:
+        `API_CALLS` in the order of the export; calls that lack a time or a thread are left out.
+    """
+    calls = raw["calls"].filter(pl.all_horizontal(pl.col("start", "end", "thread").is_not_null()))
+    return calls.select(
+        process_key=process_key(pl.col("thread")),
+        thread_key="thread",
+        correlation_id="correlation",
+        start_ns="start",
+        end_ns="end",
+        name=resolve(calls["name_id"], raw["strings"], strip=_VERSION_SUFFIX),
+    ).pipe(conform, API_CALLS)

@@ -1,0 +1,123 @@
+"""Kernels, copies, sets and whole graphs -> GPU_OPS and OP_DETAILS."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.model.names import resolve
+from nsys_pp.raw import RawReport
+from nsys_pp.schema import GPU_OPS, NAME, OP_DETAILS, OP_KIND, conform
+
+# NCCL and RCCL (which keeps NCCL's names), HCCL, NVSHMEM and MSCCL
+_COMMUNICATION = r"(?i)\b(?:nccl|rccl|hccl|nvshmem|msccl)"
+_TABLES = {  # in this order; which kind of operation each holds
+    "kernels": "kernel",
+    "copies": "memcpy",
+    "decompressions": "memcpy",
+    "sets": "memset",
+    "graphs": "graph",
+}
+
+
+def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
+    """Put all that ran on GPUs into one frame.
+
+    An operation whose start and end are both 0 was not timed by CUPTI, and is left out.
+
+    Returns:
+        `GPU_OPS`, kernels first, each kind in the order of the export.
+    """
+    process = _only_process(raw)
+    parts = [
+        _collected(raw[table]).select(
+            kind=pl.lit(kind, dtype=OP_KIND),
+            process_key=pl.col("process").fill_null(process),
+            device_id=pl.col("device").fill_null(0),
+            context_id="context",
+            stream_id="stream",
+            correlation_id="correlation",
+            start_ns="start",
+            end_ns="end",
+            name=_names(table, raw),
+            graph_id=pl.coalesce(_unless_zero("graph"), _unless_zero("graph_node")),
+        )
+        for table, kind in _TABLES.items()
+    ]
+    ops = pl.concat(parts, rechunk=True)
+    communication = _communication_names(ops["name"])
+    return (
+        ops.with_columns(is_communication=pl.col("name").is_in(communication).fill_null(value=False))
+        .with_row_index("op_id")
+        .pipe(conform, GPU_OPS)
+    )
+
+
+def build_op_details(raw: RawReport) -> pl.DataFrame:
+    """Gather what only a drawing shows of operations.
+
+    Returns:
+        `OP_DETAILS`, row by row those of `build_gpu_ops`.
+    """
+    kernels = _collected(raw["kernels"])
+    short, full = kernels["name_id"], resolve(kernels["full_name_id"], raw["strings"])
+    details = kernels.select(
+        full_name=pl.when(pl.lit(kernels["full_name_id"]) != pl.lit(short)).then(pl.lit(full)),
+        grid=_write_dimensions(kernels, "grid"),
+        block=_write_dimensions(kernels, "block"),
+        registers_per_thread="registers",
+        static_shared_bytes="static_shared",
+        dynamic_shared_bytes="dynamic_shared",
+    )
+    others = [
+        _collected(raw[table]).select("start", *(["bytes"] if "bytes" in raw[table].columns else []))
+        for table in _TABLES
+        if table != "kernels"
+    ]
+    return (
+        pl.concat([details, *others], how="diagonal", rechunk=True)
+        .rename({"bytes": "size_bytes"})
+        .with_row_index("op_id")
+        .pipe(conform, OP_DETAILS)
+    )
+
+
+def _collected(ops: pl.DataFrame) -> pl.DataFrame:
+    is_timed = (pl.col("start") != 0) | (pl.col("end") != 0)
+    return ops.filter(is_timed & pl.col("start").is_not_null() & pl.col("end").is_not_null())
+
+
+def _unless_zero(column: str) -> pl.Expr:
+    return pl.when(pl.col(column) != 0).then(pl.col(column))
+
+
+def _only_process(raw: RawReport) -> int:
+    """Give the process of operations that do not say theirs: the one that there is, else 0."""
+    threads = pl.concat([raw["calls"]["thread"], raw["nvtx"]["thread"]]).drop_nulls()
+    processes = (threads & ~0xFF_FFFF).unique()
+    return int(processes.item()) if len(processes) == 1 else 0
+
+
+def _names(table: str, raw: RawReport) -> pl.Expr:
+    """Name the operations of one table."""
+    if table == "kernels":
+        return pl.lit(resolve(_collected(raw[table])["name_id"], raw["strings"]))
+    if table == "copies":
+        return pl.format("Memcpy {}", pl.col("direction").cast(pl.String)).fill_null("Memcpy").cast(NAME)
+    if table == "graphs":
+        return pl.format("CUDA graph {}", "graph").fill_null("CUDA graph").cast(NAME)
+    return pl.lit("Memset" if table == "sets" else "Decompress", dtype=NAME)
+
+
+def _communication_names(names: pl.Series) -> pl.Series:
+    distinct = names.unique().drop_nulls()
+    return distinct.filter(distinct.cast(pl.String).str.contains(_COMMUNICATION))
+
+
+def _write_dimensions(kernels: pl.DataFrame, what: str) -> pl.Series:
+    """Write `x,y,z`, each distinct one once."""
+    axes = [f"{what}_{axis}" for axis in "xyz"]
+    distinct = kernels.select(axes).unique()
+    written = distinct.with_columns(pl.concat_str(axes, separator=",").cast(NAME).alias(what))
+    return kernels.select(axes).join(written, on=axes, how="left", nulls_equal=True, maintain_order="left")[
+        what
+    ]

@@ -1,0 +1,125 @@
+"""NVTX events -> RANGES and MARKS."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.model.ids import process_key
+from nsys_pp.model.names import resolve
+from nsys_pp.model.payloads import write_payloads
+from nsys_pp.raw import RawReport
+from nsys_pp.schema import MARKS, NAME, RANGE_KIND, RANGES, conform
+
+_ALPHA = 0xFF00_0000
+_DEFAULT_DOMAIN = 0
+
+
+def build_ranges(events: pl.DataFrame, capture_end_ns: int | None) -> pl.DataFrame:
+    """Pick the ranges, and close those that were open when the capture ended.
+
+    nsys writes the end of the capture as their end, or (older, and imported) no end; NVIDIA's
+    reports then take the last moment of any range, and so does this.
+
+    Args:
+        events: From `name_events`.
+        capture_end_ns: The end of the capture on the report's clock, where it is known.
+
+    Returns:
+        `RANGES` in order of `range_id`.
+    """
+    ranges = _pick(events, pl.col("kind").is_in(RANGE_KIND.categories.to_list()))
+    last = ranges.select(pl.max_horizontal(pl.col("start").max(), pl.col("end").max())).item()
+    is_open = pl.col("end").is_null()
+    if capture_end_ns is not None:
+        is_open |= pl.col("end") == capture_end_ns
+    return ranges.select(
+        range_id="row",
+        kind=pl.col("kind").cast(RANGE_KIND),
+        process_key="process_key",
+        thread_key="thread",
+        end_thread_key=pl.when(pl.col("end_thread") != pl.col("thread")).then("end_thread"),
+        start_ns="start",
+        end_ns=pl.col("end").fill_null(pl.lit(last, dtype=pl.Int64)),
+        is_open=is_open,
+        domain="domain_name",
+        name="name",
+        category="category_name",
+        color_argb="color_argb",
+        payload="payload",
+    ).pipe(conform, RANGES)
+
+
+def build_marks(events: pl.DataFrame) -> pl.DataFrame:
+    """Pick the marks.
+
+    Returns:
+        `MARKS` in order of `mark_id`.
+    """
+    return (
+        events.filter(pl.col("kind") == "mark")
+        .select(
+            mark_id="row",
+            process_key="process_key",
+            thread_key="thread",
+            time_ns="start",
+            domain="domain_name",
+            name="name",
+            category="category_name",
+            color_argb="color_argb",
+            payload="payload",
+        )
+        .pipe(conform, MARKS)
+    )
+
+
+def name_events(raw: RawReport) -> pl.DataFrame:
+    """Resolve what NVTX events refer to.
+
+    Domains and categories are numbered by each process for itself. A domain whose creation was
+    not recorded (the capture began later) is called `domain 3`, a category without a name `7`.
+
+    Returns:
+        The events of `raw`, by `row`, with `process_key`, `name`, `domain_name`,
+        `category_name`, `color_argb` and `payload`.
+    """
+    events = _pick(raw["nvtx"], pl.col("start").is_not_null() & pl.col("thread").is_not_null())
+    if not events["row"].is_sorted():
+        events = events.sort("row")
+    registered = resolve(events["text_id"], raw["strings"])
+    events = events.with_columns(
+        process_key=process_key(pl.col("thread")),
+        name=pl.coalesce(pl.lit(registered), pl.col("text").cast(NAME)),
+        domain=pl.col("domain").fill_null(_DEFAULT_DOMAIN),
+    )
+    events = _name_by(events, "domain", ["process_key", "domain"])
+    events = _name_by(events, "category", ["process_key", "domain", "category"])
+    color = pl.col("color").cast(pl.UInt32, strict=False)
+    has_alpha = color & _ALPHA != 0  # Python's nvtx writes none
+    events = events.with_columns(color_argb=pl.when(has_alpha).then(color).otherwise(color | _ALPHA))
+    payloads = write_payloads(raw)
+    if payloads.is_empty():
+        return events.with_columns(payload=pl.lit(None, dtype=pl.String))
+    return events.join(payloads, on="row", how="left", maintain_order="left")
+
+
+def _name_by(events: pl.DataFrame, kind: str, keys: list[str]) -> pl.DataFrame:
+    """Add the name of the last key, which events of `kind` give; null where that key is 0."""
+    number, column = keys[-1], f"{keys[-1]}_name"
+    used = events.filter(pl.col(number) != 0).select(keys).unique()
+    if used.is_empty():
+        return events.with_columns(pl.lit(None, dtype=NAME).alias(column))
+    naming = events.filter(pl.col("kind") == kind)
+    names = naming.select(*keys, pl.col("name").cast(pl.String)).unique(
+        keys, keep="first", maintain_order=True
+    )
+    unnamed = pl.format("domain {}", number) if number == "domain" else pl.col(number).cast(pl.String)
+    table = used.join(names, on=keys, how="left").select(
+        *keys, pl.coalesce("name", unnamed).cast(NAME).alias(column)
+    )
+    return events.join(table, on=keys, how="left", maintain_order="left")
+
+
+def _pick(frame: pl.DataFrame, predicate: pl.Expr) -> pl.DataFrame:
+    """Filter, without a copy of millions of rows in the usual case that all of them pass."""
+    is_wanted = frame.select(predicate).to_series()
+    return frame if is_wanted.all() else frame.filter(is_wanted)

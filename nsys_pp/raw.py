@@ -1,0 +1,171 @@
+"""What `nsys_pp.read` hands to `nsys_pp.model`: an export's rows under our own names.
+
+Values are as recorded: ids unresolved, time as exported. Only words are translated (an
+enumeration's number becomes one of the words below), so that no name that nsys gave goes
+further than `nsys_pp.read.tables`. A table or column that the export lacks is empty or null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import polars as pl
+
+Group = Literal["ranges", "ops", "details", "cpu"]
+"""What to read besides the session: NVTX ranges; calls and GPU operations; what only a drawing
+shows of them (colours, payloads, grids); what only a drawing of CPU threads shows (call names)."""
+
+ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group))
+
+NVTX_KIND = pl.Enum(["push_pop", "start_end", "mark", "category", "domain"])
+COPY_DIRECTION = pl.Enum(
+    [
+        *("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"),
+        *("Unified HtoD", "Unified DtoH", "Unified DtoD"),
+    ]
+)
+STREAM_KIND = pl.Enum(["default", "blocking", "non-blocking"])
+FIELD_TYPE = pl.Enum(["int", "uint", "float", "char", "address"])
+
+_Columns = Mapping[str, pl.DataType | type[pl.DataType]]
+
+_OP: _Columns = {
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "device": pl.Int32,
+    "context": pl.Int32,
+    "stream": pl.Int64,
+    "correlation": pl.Int64,
+    "process": pl.Int64,
+    "graph_node": pl.Int64,
+    "graph": pl.Int64,
+}
+
+_COLUMNS: Mapping[str, _Columns] = {
+    "strings": {"id": pl.Int32, "text": pl.String},
+    "nvtx": {  # ranges and marks, and the rows that name domains and categories
+        "row": pl.Int64,
+        "kind": NVTX_KIND,
+        "start": pl.Int64,
+        "end": pl.Int64,
+        "thread": pl.Int64,
+        "end_thread": pl.Int64,
+        "text": pl.String,
+        "text_id": pl.Int32,
+        "domain": pl.Int64,
+        "category": pl.Int64,
+        "color": pl.Int64,
+    },
+    "payloads": {  # only rows that have one
+        "row": pl.Int64,
+        "uint64": pl.Int64,
+        "int64": pl.Int64,
+        "double": pl.Float64,
+        "uint32": pl.Int64,
+        "int32": pl.Int64,
+        "float": pl.Float32,
+        "json_id": pl.Int32,
+        "json": pl.String,
+        "binary": pl.String,  # hexadecimal
+    },
+    "payload_fields": {  # how a binary payload is laid out
+        "domain": pl.Int64,
+        "schema": pl.Int64,
+        "index": pl.Int64,
+        "type": FIELD_TYPE,  # null: not one of the simple types
+        "bytes": pl.Int64,
+        "name": pl.String,
+        "count": pl.Int64,
+        "offset": pl.Int64,
+    },
+    "calls": {
+        "start": pl.Int64,
+        "end": pl.Int64,
+        "thread": pl.Int64,
+        "correlation": pl.Int64,
+        "name_id": pl.Int32,
+    },
+    "kernels": {
+        **_OP,
+        "name_id": pl.Int32,
+        "full_name_id": pl.Int32,
+        "registers": pl.Int32,
+        "grid_x": pl.Int32,
+        "grid_y": pl.Int32,
+        "grid_z": pl.Int32,
+        "block_x": pl.Int32,
+        "block_y": pl.Int32,
+        "block_z": pl.Int32,
+        "static_shared": pl.Int64,
+        "dynamic_shared": pl.Int64,
+    },
+    "copies": {**_OP, "direction": COPY_DIRECTION, "bytes": pl.Int64},
+    "sets": {**_OP, "bytes": pl.Int64},
+    "graphs": _OP,  # graphs that were traced as one operation
+    "decompressions": {**_OP, "bytes": pl.Int64},
+    "processes": {"process": pl.Int64, "pid": pl.Int64, "name": pl.String},
+    "thread_names": {"thread": pl.Int64, "name_id": pl.Int32},
+    "gpus": {
+        "id": pl.Int32,
+        "name": pl.String,
+        "bus_location": pl.String,
+        "uuid": pl.String,
+        "ordinal": pl.Int64,
+    },
+    "cuda_gpus": {"ordinal": pl.Int64, "name": pl.String, "bus_location": pl.String},  # of 2019
+    "cuda_devices": {"pid": pl.Int64, "device": pl.Int32, "gpu": pl.Int64, "uuid": pl.String},
+    "contexts": {
+        "host": pl.Int64,
+        "vm": pl.Int64,
+        "pid": pl.Int64,
+        "device": pl.Int32,
+        "context": pl.Int32,
+        "default_stream": pl.Int64,
+    },
+    "streams": {
+        "host": pl.Int64,
+        "vm": pl.Int64,
+        "pid": pl.Int64,
+        "context": pl.Int32,
+        "stream": pl.Int64,
+        "priority": pl.Int64,
+        "kind": STREAM_KIND,
+    },
+    "stream_names": {
+        "host": pl.Int64,
+        "vm": pl.Int64,
+        "pid": pl.Int64,
+        "context": pl.Int32,
+        "stream": pl.Int64,
+        "name": pl.String,
+    },
+    "session": {"utc_epoch": pl.Int64, "system_clock": pl.Int64},
+    "capture": {"duration": pl.Int64},
+    "ranks": {"thread": pl.Int64, "rank": pl.Int64},
+    "facts": {"name": pl.String, "value": pl.String},  # nsys_version, hostname, ...
+    "launcher": {"name": pl.String, "value": pl.String},  # allow-listed variables
+}
+
+SCHEMAS: Mapping[str, pl.Schema] = {name: pl.Schema(columns) for name, columns in _COLUMNS.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawReport:
+    """One export as it was read.
+
+    `frames` has every key of `SCHEMAS` with that schema; what is not in `groups` was not read.
+    `recorded` has our name of every table that the export has (also of those that are never
+    read), with its number of rows.
+    """
+
+    path: Path
+    groups: frozenset[Group]
+    frames: Mapping[str, pl.DataFrame]
+    recorded: Mapping[str, int]
+
+    def __getitem__(self, table: str) -> pl.DataFrame:
+        """Return the frame of `table`."""
+        return self.frames[table]

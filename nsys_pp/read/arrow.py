@@ -1,0 +1,94 @@
+"""Read the folders that `nsys export --type parquetdir` and `arrowdir` make: a file per table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import polars as pl
+
+from nsys_pp.errors import ReportError
+from nsys_pp.raw import Group, RawReport
+from nsys_pp.read.plan import assemble, name_recorded, plan_sources, rows_wanted, shape_rows
+from nsys_pp.read.tables import STRINGS_TABLE, Source
+
+_SUFFIXES = (".parquet", ".arrow")
+_IPC_FILE_MAGIC = b"ARROW1"
+_T = TypeVar("_T")
+
+
+def is_table_directory(path: Path) -> bool:
+    """Whether `path` is one exported report and not a folder that may hold some."""
+    return path.is_dir() and any((path / f"{STRINGS_TABLE}{suffix}").is_file() for suffix in _SUFFIXES)
+
+
+def read_table_directory(path: Path, *, need: frozenset[Group]) -> RawReport:
+    """Read a report that nsys exported as a folder of tables.
+
+    Rows have no ids there: a row's place is its id, unless the exporter numbered it.
+
+    Raises:
+        ReportError: A table cannot be read.
+    """
+    files = {file.stem: file for file in sorted(path.iterdir()) if file.suffix in _SUFFIXES}
+    catalog = {name: _with_file(file, _read_columns) for name, file in files.items()}
+    recorded = name_recorded(catalog)
+    sources = plan_sources(catalog, need, has_row_id=False)
+    frames = assemble(
+        (source.table.frame, _with_file(files[source.name], partial(_read_source, source)))
+        for source in sources
+    )
+    counts = {frame: _with_file(files[name], _count_rows) for frame, name in recorded.items()}
+    return RawReport(path=path, groups=need, frames=frames, recorded=counts)
+
+
+def _with_file(file: Path, read: Callable[[Path], _T]) -> _T:
+    """Read something of a table, and say which file it is that cannot be read."""
+    try:
+        return read(file)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        if "utf-8" in str(error).lower() or "utf8" in str(error).lower():
+            raise ReportError(
+                f"`{file}` has text that is not UTF-8", "export the report with `nsys export --type sqlite`"
+            ) from None
+        raise ReportError(
+            f"`{file}` cannot be read: {str(error).splitlines()[0]}",
+            "copy it again, or export the report again",
+        ) from None
+
+
+def _open(file: Path, columns: list[str] | list[int] | None = None, rows: int | None = None) -> pl.LazyFrame:
+    if file.suffix == ".parquet":
+        return pl.scan_parquet(file, glob=False)
+    with file.open("rb") as stream:
+        is_ipc_file = stream.read(len(_IPC_FILE_MAGIC)) == _IPC_FILE_MAGIC
+    if is_ipc_file:
+        return pl.scan_ipc(file, glob=False)
+    return pl.read_ipc_stream(file, columns=columns, n_rows=rows).lazy()
+
+
+def _read_columns(file: Path) -> list[str]:
+    return _open(file, rows=0).collect_schema().names()
+
+
+def _count_rows(file: Path) -> int:
+    return int(_open(file, columns=[0]).select(pl.len()).collect().item())
+
+
+def _read_source(source: Source, file: Path) -> pl.DataFrame:
+    table = _open(file, columns=list(dict.fromkeys(source.columns.values())))
+    columns = [pl.col(theirs).alias(ours) for ours, theirs in source.columns.items()]
+    wants_row = "row" in source.table.columns and "row" not in source.columns
+    if wants_row:
+        table = table.with_row_index("__row", offset=1)
+        columns.append(pl.col("__row").cast(pl.Int64).alias("row"))
+    rows = table.select(columns)
+    if names := rows_wanted(source.table):
+        rows = rows.filter(pl.col("name").is_in(names))
+    if present := [ours for ours in source.table.any_of if ours in source.columns]:
+        rows = rows.filter(pl.any_horizontal(pl.col(ours).is_not_null() for ours in present))
+    elif source.table.any_of:
+        rows = rows.clear()
+    return shape_rows(source, rows.collect())

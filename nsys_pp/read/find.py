@@ -1,0 +1,144 @@
+"""From what a user names - files, globs, folders - to the reports that are meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from nsys_pp.errors import ReportError
+from nsys_pp.read.arrow import is_table_directory
+from nsys_pp.read.export import UNEXPORTED_SUFFIXES, is_unexported
+
+_REPORT_SUFFIXES = (".sqlite", *UNEXPORTED_SUFFIXES)
+
+
+def find_reports(inputs: Iterable[str | Path]) -> list[Path]:
+    """List the reports that `inputs` name, in that order; inside folders in natural order.
+
+    A folder is searched with all that is below it; one that `nsys export --type parquetdir` or
+    `arrowdir` made is one report. A pattern that the shell left as it is is expanded here. Of a
+    `.nsys-rep` and exports of it beside it only one is taken: an export that is not older, SQLite
+    before a folder of tables, else the `.nsys-rep`, to be exported again.
+
+    Raises:
+        ReportError: Nothing is there, a folder or pattern holds no report, or one was named twice.
+    """
+    found: dict[Path, tuple[Path, str]] = {}  # by the file that it really is
+    reports = []
+    for named in inputs:
+        for report in _expand(Path(named)):
+            real = report.resolve()
+            if real in found:
+                first, first_named = found[real]
+                same = (
+                    f"`{first}`"
+                    if first == report
+                    else f"`{first}` and `{report}` are the same report, which"
+                )
+                raise ReportError(
+                    f"{same} was given twice: by `{first_named}` and by `{named}`", "name each report once"
+                )
+            found[real] = (report, str(named))
+            reports.append(report)
+    return _drop_duplicates(reports)
+
+
+def natural_key(path: Path) -> list[list[tuple[int, int, str]]]:
+    """Sort numbers inside names by their value.
+
+    >>> sorted(map(Path, ["node10/a", "node2/a", "node2.x"]), key=natural_key)
+    [PosixPath('node2/a'), PosixPath('node2.x'), PosixPath('node10/a')]
+    """
+    return [
+        [
+            (0, int(part), "") if part.isdecimal() else (1, 0, part)
+            for part in re.split(r"(\d+)", name)
+            if part
+        ]
+        for name in path.parts
+    ]
+
+
+def _expand(named: Path) -> list[Path]:
+    try:
+        is_there, is_folder = named.exists(), named.is_dir()
+    except OSError as error:
+        raise ReportError(f"`{named}` cannot be read: {error.strerror}") from None
+    if is_folder:
+        return [named] if is_table_directory(named) else _search(named)
+    if is_there:
+        return [named]
+    if any(character in str(named) for character in "*?["):
+        return _match(named)
+    raise ReportError(f"`{named}` does not exist", "check the name and the folder")
+
+
+def _match(pattern: Path) -> list[Path]:
+    """Expand a pattern of which the shell found nothing, or that was quoted."""
+    root = Path(pattern.anchor or ".")
+    relative = str(pattern.relative_to(pattern.anchor)) if pattern.anchor else str(pattern)
+    matches = sorted(root.glob(relative), key=natural_key)
+    reports = [
+        report
+        for match in matches
+        for report in (_search(match) if match.is_dir() and not is_table_directory(match) else [match])
+    ]
+    if not reports:
+        raise ReportError(f"`{pattern}` matches no report", "check the pattern and the folder")
+    return reports
+
+
+def _search(folder: Path) -> list[Path]:
+    """List the reports below a folder."""
+    try:
+        reports = _walk(folder)
+    except PermissionError as error:
+        raise ReportError(f"`{error.filename}` may not be read: permission denied") from None
+    if not reports:
+        raise ReportError(
+            f"`{folder}` holds no report",
+            "reports end in .sqlite or .nsys-rep, or are folders that `nsys export --type parquetdir` made",
+        )
+    return reports
+
+
+def _walk(folder: Path) -> list[Path]:
+    reports: list[Path] = []
+    for entry in sorted(folder.iterdir(), key=natural_key):
+        if entry.is_dir():
+            # a link to a folder could lead back up, for ever
+            if is_table_directory(entry):
+                reports.append(entry)
+            elif not entry.is_symlink() and not entry.name.startswith("."):
+                reports.extend(_walk(entry))
+        elif entry.suffix in _REPORT_SUFFIXES:
+            reports.append(entry)
+    return reports
+
+
+def _drop_duplicates(reports: list[Path]) -> list[Path]:
+    """Keep one of a `.nsys-rep` and the exports that lie beside it."""
+    by_origin: dict[tuple[Path, str], list[Path]] = {}
+    for report in reports:
+        by_origin.setdefault((report.parent, _origin(report)), []).append(report)
+    kept = {path for same in by_origin.values() for path in _choose(same)}
+    return [report for report in reports if report in kept]
+
+
+def _origin(report: Path) -> str:
+    """Give the name that an export shares with its `.nsys-rep`; nsys recipes add `_pqtdir`."""
+    if report.suffix in _REPORT_SUFFIXES:
+        return report.name[: -len(report.suffix)]
+    return re.sub(r"_(pqtdir|arwdir|parquetdir|arrowdir)$", "", report.name)
+
+
+def _choose(same: list[Path]) -> list[Path]:
+    recorded = [path for path in same if is_unexported(path)]
+    exports = [path for path in same if not is_unexported(path)]
+    exports.sort(key=lambda path: (path.is_dir(), path.name))
+    if not recorded:
+        return exports[:1]
+    made = max(path.stat().st_mtime_ns for path in recorded)
+    fresh = [path for path in exports if path.stat().st_mtime_ns >= made]
+    return (fresh or recorded)[:1]

@@ -1,0 +1,210 @@
+"""Read the wanted columns of a SQLite export into frames, on all cores, without a copy.
+
+ADBC's SQLite driver steps through a table in C and hands the rows over as Arrow batches. The
+low-level classes are used because the DB-API ones import pyarrow wherever it is installed.
+A table is read in ranges of row ids by several threads, each with a connection of its own.
+
+The driver takes a column's type from the first batch: one that begins with NULLs only is taken
+for integers, and the first text after that is an error. So no column is left to its guess: text
+is asked for as bytes that are never NULL (which also lets bytes that are no UTF-8 through, to be
+repaired here), a real is never NULL, and integers that turn out not to be are asked for again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import adbc_driver_manager as adbc
+import adbc_driver_sqlite
+import polars as pl
+
+from nsys_pp.errors import ReportError
+from nsys_pp.raw import Group, RawReport
+from nsys_pp.read.plan import assemble, name_recorded, plan_sources, shape_rows
+from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, take_stamp
+from nsys_pp.read.sqlite_query import Chunk, column_types, quote_name, write_query
+from nsys_pp.read.tables import ROW_ID, STRINGS_TABLE, Source
+
+_BATCH_ROWS = 65_536
+_CHUNK_ROWS = 262_144
+_MOST_ROWS = 1 << 33
+_MAX_THREADS = 4
+# what SQLite says on file systems without locks, as clusters have them
+_NO_LOCKS = ("disk i/o error", "locking protocol")
+
+
+def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = None) -> RawReport:
+    """Read a report that nsys exported as SQLite; it is never written to.
+
+    Args:
+        path: The export.
+        need: What to read of it besides the session.
+        threads: How many to read with; the number of cores, at most 4, if None.
+
+    Raises:
+        ReportError: It cannot be opened or is not what nsys exports.
+    """
+    uri, stamp = check_database(path), take_stamp(path)
+    with _explained(path):
+        try:
+            export = _look_into(uri)
+        except adbc.Error as error:
+            if IMMUTABLE in uri or not any(sign in str(error).lower() for sign in _NO_LOCKS):
+                raise
+            uri += IMMUTABLE
+            export = _look_into(uri)
+        if not export.recorded:
+            raise ReportError(
+                f"`{path}` has no table that Nsight Systems exports",
+                "make a report with `nsys profile` and export it with `nsys export --type sqlite`",
+            )
+        sources = plan_sources(export.catalog, need, has_row_id=True)
+        chunks = [chunk for source in sources for chunk in _split(source, export)]
+        parts = _read_chunks(path, uri, chunks, threads or min(_MAX_THREADS, _count_cores()))
+    if take_stamp(path) != stamp:  # each range of rows was read at a moment of its own
+        raise busy_error(path)
+    frames = assemble(zip((chunk.source.table.frame for chunk in chunks), parts, strict=True))
+    counts = {frame: export.last_rows.get(name, 0) for frame, name in export.recorded.items()}
+    return RawReport(path=path, groups=need, frames=frames, recorded=counts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Export:
+    catalog: dict[str, list[str]]
+    recorded: dict[str, str]  # their names of tables by ours
+    last_rows: dict[str, int]  # of tables whose rows have ids, which an exporter numbers from 1
+
+
+def _look_into(uri: str) -> _Export:
+    with _connect(uri) as connection:
+        catalog = _read_catalog(connection)
+        recorded = name_recorded(catalog)
+        last_rows = {}
+        for name in {*recorded.values(), STRINGS_TABLE} & catalog.keys():
+            # a view, or a table made WITHOUT ROWID, says that there is no such column
+            with suppress(adbc.ProgrammingError):
+                rows = _query(
+                    connection, f"SELECT coalesce(max({ROW_ID}), 0) AS last FROM {quote_name(name)}"
+                )
+                last_rows[name] = int(rows["last"].item())
+    return _Export(catalog, recorded, last_rows)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Say in our words what SQLite says in its own."""
+    try:
+        yield
+    except (adbc.Error, pl.exceptions.PolarsError) as error:
+        text = str(error).lower()
+        if "locked" in text or "busy" in text:
+            raise busy_error(path) from None
+        if any(sign in text for sign in ("malformed", "corrupt", "disk i/o error", "short read")):
+            raise damaged_error(path) from None
+        raise ReportError(f"`{path}` cannot be read: {str(error).splitlines()[0]}") from error
+
+
+@contextmanager
+def _connect(uri: str) -> Iterator[adbc.AdbcConnection]:
+    with adbc_driver_sqlite.connect(uri) as database, adbc.AdbcConnection(database) as connection:
+        yield connection
+
+
+def _query(connection: adbc.AdbcConnection, sql: str) -> pl.DataFrame:
+    with adbc.AdbcStatement(connection) as statement:
+        statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_BATCH_ROWS)})
+        statement.set_sql_query(sql)
+        stream, _ = statement.execute_query()
+        return pl.DataFrame(stream)
+
+
+def _read_catalog(connection: adbc.AdbcConnection) -> dict[str, list[str]]:
+    rows = _query(
+        connection,
+        "SELECT t.name AS name, c.name AS column FROM sqlite_master AS t, pragma_table_info(t.name) AS c"
+        " WHERE t.type IN ('table', 'view') ORDER BY t.name, c.cid",
+    )
+    grouped = rows.group_by("name", maintain_order=True).agg("column")
+    return dict(zip(grouped["name"].to_list(), grouped["column"].to_list(), strict=True))
+
+
+def _split(source: Source, export: _Export) -> list[Chunk]:
+    """Cut a table into ranges of row ids; the first and the last are open at their ends."""
+    has_row_id = source.name in export.last_rows or source.name not in export.recorded.values()
+    last_row = export.last_rows.get(source.name, 0)
+    if last_row > _MOST_ROWS:  # no exporter numbers like that: one range, whatever is in it
+        last_row = 0
+    bounds = list(range(_CHUNK_ROWS, last_row - _CHUNK_ROWS // 2, _CHUNK_ROWS))
+    return [
+        Chunk(source, has_row_id, None if first is None else first + 1, last)
+        for first, last in zip([None, *bounds], [*bounds, None], strict=True)
+    ]
+
+
+def _read_chunks(path: Path, uri: str, chunks: Sequence[Chunk], threads: int) -> list[pl.DataFrame]:
+    def read(chunk: Chunk) -> pl.DataFrame:
+        with _connect(uri) as connection:
+            return _read_chunk(path, connection, chunk)
+
+    with ThreadPoolExecutor(max(1, min(threads, len(chunks)))) as pool:
+        return list(pool.map(read, chunks))
+
+
+def _read_chunk(path: Path, connection: adbc.AdbcConnection, chunk: Chunk) -> pl.DataFrame:
+    try:
+        frame = _query(connection, write_query(chunk, exact=False))
+        is_as_asked = all(
+            frame.schema[name] == pl.Int64
+            for name, kind in column_types(chunk.source).items()
+            if kind.is_integer()
+        )
+    except pl.exceptions.ComputeError as error:
+        if "type mismatch" not in str(error).lower():
+            raise
+        is_as_asked = False
+    if not is_as_asked:
+        frame = _query(connection, write_query(chunk, exact=True))
+        _refuse_text(path, chunk.source, frame)
+    frame = frame.select(_repair(name, kind) for name, kind in column_types(chunk.source).items())
+    return shape_rows(chunk.source, frame)
+
+
+def _refuse_text(path: Path, source: Source, frame: pl.DataFrame) -> None:
+    """Raise where text stands for a number that matters; what only decorates becomes null."""
+    for ours, column in source.table.columns.items():
+        flag = f"{ours}_refused"
+        if flag in frame.columns and column.group != "details" and frame[flag].sum():
+            raise ReportError(
+                f"`{path}`: column `{source.columns[ours]}` of table `{source.name}` has text where a"
+                " number belongs",
+                "export it again with `nsys export --type sqlite`",
+            )
+
+
+def _repair(name: str, kind: pl.DataType) -> pl.Expr:
+    if kind == pl.String:
+        return pl.col(name).map_batches(_decode, return_dtype=pl.String)
+    if kind.is_float():
+        return pl.when(pl.col(f"{name}_null") == 0).then(pl.col(name).cast(kind)).alias(name)
+    return pl.col(name)
+
+
+def _decode(values: pl.Series) -> pl.Series:
+    """Make text of bytes; bytes that are no UTF-8 become the replacement character."""
+    try:
+        return values.cast(pl.String)
+    except pl.exceptions.PolarsError:
+        repaired = [value.decode("utf-8", "replace") for value in values]
+        return pl.Series(values.name, repaired, dtype=pl.String)
+
+
+def _count_cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS and Windows
+        return os.cpu_count() or 1

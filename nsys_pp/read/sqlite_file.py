@@ -1,0 +1,138 @@
+"""May this file be read as a SQLite database, and if not, why: one clear sentence.
+
+Looked at before SQLite opens it, since SQLite would say "malformed", or wait, or write: it rolls
+back a journal that it finds, and makes shared memory beside a database in write-ahead mode.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+from nsys_pp.errors import ReportError
+
+IMMUTABLE = "&immutable=1"  # at the end of a URI: take no locks, look for nothing beside the file
+_MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+_WRITE_AHEAD = 2
+_OTHER_KINDS = {
+    b"PK\x03\x04": ("a zip archive", "unpack it first"),
+    b"\x1f\x8b": ("compressed with gzip", "unpack it first with `gunzip`"),
+    b"\x28\xb5\x2f\xfd": ("compressed with zstd", "unpack it first with `zstd -d`"),
+    b"BZh": ("compressed with bzip2", "unpack it first with `bunzip2`"),
+    b"\xfd7zXZ\x00": ("compressed with xz", "unpack it first with `xz -d`"),
+    b"\x89HDF": ("a HDF5 file", "export again with `nsys export --type sqlite`"),
+    b"PAR1": ("a Parquet file", "give the folder that `nsys export --type parquetdir` made"),
+}
+_EXPORT_HINT = "make one with `nsys export --type sqlite`"
+_BUSY_HINT = "wait until that program is done, or close it, and try again"
+
+
+def check_database(path: Path) -> str:
+    """Check that `path` is a whole SQLite database that nobody is writing.
+
+    Returns:
+        The URI that opens it without ever writing to it or beside it.
+
+    Raises:
+        ReportError: It is not, with what is wrong and what to do.
+    """
+    header = _read_header(path)
+    if not header.startswith(_MAGIC):
+        raise _explain_foreign(path, header)
+    if _is_hot(path.with_name(f"{path.name}-journal")):
+        raise busy_error(path)
+    _check_size(path, header)
+    # quoted as bytes: a name need not be UTF-8, and may have `?`, `#` or `%` in it
+    uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
+    if header[18] != _WRITE_AHEAD and header[19] != _WRITE_AHEAD:
+        return uri
+    if _size(path.with_name(f"{path.name}-wal")):
+        raise ReportError(
+            f"`{path}` is being written by another program: part of it is still in `{path.name}-wal`",
+            "close that program; if none runs, `sqlite3 FILE 'PRAGMA wal_checkpoint(TRUNCATE)'` completes it",
+        )
+    # nothing is outside the file, so it may be read as it is, without shared memory beside it
+    return uri + IMMUTABLE
+
+
+def take_stamp(path: Path) -> tuple[int, int, bytes]:
+    """Take what changes whenever somebody writes: size, time, and SQLite's own counter."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, _read_header(path)[24:28]
+
+
+def busy_error(path: Path) -> ReportError:
+    """Say that another program writes the report."""
+    return ReportError(f"`{path}` is being written by another program", _BUSY_HINT)
+
+
+def damaged_error(path: Path) -> ReportError:
+    """Say that the report's bytes are not what they were."""
+    return ReportError(
+        f"`{path}` is damaged: SQLite cannot read all of it",
+        "copy it again, or export it again from the `.nsys-rep`",
+    )
+
+
+def _read_header(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+    except FileNotFoundError:
+        raise ReportError(f"`{path}` does not exist", "check the name and the folder") from None
+    except PermissionError:
+        raise ReportError(
+            f"`{path}` may not be read: permission denied", "ask its owner, or copy it where you may read it"
+        ) from None
+    except IsADirectoryError:
+        raise ReportError(f"`{path}` is a directory, not a report", "give the report's file") from None
+    except OSError as error:
+        raise ReportError(f"`{path}` cannot be read: {error.strerror}") from None
+    if not header:
+        raise ReportError(f"`{path}` is empty", f"the export did not finish: {_EXPORT_HINT}")
+    return header
+
+
+def _explain_foreign(path: Path, header: bytes) -> ReportError:
+    for magic, (kind, hint) in _OTHER_KINDS.items():
+        if header.startswith(magic):
+            return ReportError(f"`{path}` is not a SQLite database: it is {kind}", hint)
+    # what is encrypted has no readable start; 16 such bytes hardly ever are text
+    if len(header) == _HEADER_BYTES and sum(byte >= 128 for byte in header) > _HEADER_BYTES // 4:
+        return ReportError(
+            f"`{path}` is not a SQLite database, or an encrypted one", f"decrypt it, or {_EXPORT_HINT}"
+        )
+    return ReportError(f"`{path}` is not a SQLite database", _EXPORT_HINT)
+
+
+def _check_size(path: Path, header: bytes) -> None:
+    """Compare the file's size with the number of pages that its header promises."""
+    page_bytes = int.from_bytes(header[16:18], "big")
+    page_bytes = 65536 if page_bytes == 1 else page_bytes
+    pages = int.from_bytes(header[28:32], "big")
+    is_page_count_valid = pages > 0 and header[24:28] == header[92:96]
+    size = path.stat().st_size
+    if len(header) < _HEADER_BYTES or (is_page_count_valid and size < pages * page_bytes):
+        promised = f" of {pages * page_bytes:,}" if is_page_count_valid else ""
+        raise ReportError(
+            f"`{path}` is truncated: it has {size:,}{promised} bytes",
+            "copy it again, or export it again from the `.nsys-rep`",
+        )
+
+
+def _is_hot(journal: Path) -> bool:
+    """Whether a rollback journal holds changes: SQLite zeroes or empties it when they are done."""
+    try:
+        with journal.open("rb") as file:
+            return any(file.read(8))
+    except OSError:
+        return False
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

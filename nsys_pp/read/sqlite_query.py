@@ -1,0 +1,98 @@
+"""Write the queries: a list of columns from a range of rows, in types that leave nothing to guess."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from nsys_pp.raw import SCHEMAS
+from nsys_pp.read.plan import rows_wanted
+from nsys_pp.read.tables import ROW_ID, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A range of rows of one table."""
+
+    source: Source
+    has_row_id: bool  # False in a view, or where the table was made without
+    first_row: int | None  # row ids from here on; None: from the first
+    last_row: int | None  # up to here; None: to the last
+
+
+def column_types(source: Source) -> dict[str, pl.DataType]:
+    """Give the type that each column is asked for in."""
+    schema, columns = SCHEMAS[source.table.frame], source.table.columns
+    return {
+        ours: pl.Int64() if columns[ours].words is not None or schema[ours].is_integer() else schema[ours]
+        for ours in source.columns
+    }
+
+
+def write_query(chunk: Chunk, *, exact: bool) -> str:
+    """Write the query; with `exact`, integers are converted from whatever they are stored as."""
+    source = chunk.source
+    table = source.table
+    expressions = []
+    for ours, kind in column_types(source).items():
+        theirs = source.columns[ours]
+        column = theirs if theirs == ROW_ID else quote_name(theirs)
+        if kind == pl.String:
+            expressions.append(f"{_as_bytes(ours, column)} AS {quote_name(ours)}")
+        elif kind.is_float():
+            expressions.append(
+                f"CAST(coalesce({column}, 0) AS REAL) AS {quote_name(ours)}, {column} IS NULL AS {ours}_null"
+            )
+        elif exact and theirs != ROW_ID:
+            value = _as_integer(column)
+            refused = f"coalesce(trim({column}), '') <> '' AND {value} IS NULL"
+            expressions.append(f"{value} AS {quote_name(ours)}, {refused} AS {ours}_refused")
+        else:
+            expressions.append(f"{column} AS {quote_name(ours)}")
+    conditions = []
+    if chunk.first_row is not None:
+        conditions.append(f"{ROW_ID} >= {chunk.first_row}")
+    if chunk.last_row is not None:
+        conditions.append(f"{ROW_ID} <= {chunk.last_row}")
+    if table.any_of:
+        present = [quote_name(source.columns[ours]) for ours in table.any_of if ours in source.columns]
+        conditions.append(f"coalesce({', '.join(present)}, NULL) IS NOT NULL" if present else "0")
+    if names := rows_wanted(table):
+        conditions.append(f"{quote_name(source.columns['name'])} IN ({', '.join(map(_literal, names))})")
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    return f"SELECT {', '.join(expressions)} FROM {_rows(chunk)}{where}"
+
+
+def _rows(chunk: Chunk) -> str:
+    table = quote_name(chunk.source.name)
+    if chunk.has_row_id:
+        return table
+    return f"(SELECT *, row_number() OVER () AS {ROW_ID} FROM {table})"
+
+
+def _as_bytes(ours: str, column: str) -> str:
+    if ours == "binary":  # written as bytes by some exporters, as hexadecimal text by others
+        return f"CAST(CASE typeof({column}) WHEN 'blob' THEN lower(hex({column})) ELSE coalesce({column}, '') END AS BLOB)"
+    return f"CAST(coalesce({column}, '') AS BLOB)"
+
+
+def _as_integer(column: str) -> str:
+    """Convert what is exactly an integer, however it is stored; NULL otherwise."""
+    whole = f"CAST({column} AS INTEGER)"
+    return (
+        f"CASE typeof({column}) WHEN 'integer' THEN {column}"
+        f" WHEN 'real' THEN CASE WHEN {whole} = {column} THEN {whole} END"
+        f" WHEN 'text' THEN CASE WHEN CAST({whole} AS TEXT) = trim({column}) THEN {whole} END END"
+    )
+
+
+def quote_name(name: str) -> str:
+    """Write a name so that it is one whatever is in it."""
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def _literal(text: str) -> str:
+    doubled = text.replace("'", "''")
+    return f"'{doubled}'"

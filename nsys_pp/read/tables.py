@@ -1,0 +1,333 @@
+"""The only place that knows what nsys calls things, and what it called them before.
+
+A `Table` says which exported table fills which raw frame (`nsys_pp.raw.SCHEMAS`) and which of
+its columns go where. Exports of every version from 2019 (no version table at all) to schema
+3.28.1 are read by what they hold, not by the number they carry: every table and most columns
+are optional, a name that moved is a second name in a tuple, and the first that is there wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nsys_pp.raw import Group
+
+ROW_ID = "rowid"  # not a column: where the row lies in its table
+STRINGS_TABLE = "StringIds"  # the one that every export has
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column that we read: its names, newest first, and who needs it."""
+
+    names: tuple[str, ...]
+    group: Group | None = None  # read only for this group; None: whenever the table is read
+    words: Mapping[int, str | int] | None = None  # enumeration -> our words; other numbers become null
+    words_beyond: tuple[int, str | int] | None = None  # (from here on, this word)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One exported table that fills (a part of) one raw frame."""
+
+    frame: str
+    names: tuple[str, ...]
+    columns: Mapping[str, Column]
+    group: Group | None = None  # read only for this group; None: always
+    must_have: tuple[str, ...] = ()  # their columns without which it is another table of that name
+    any_of: tuple[str, ...] = ()  # rows where one of these frame columns is set; () for all rows
+    rows_named: Mapping[str, str] = field(default_factory=dict)  # rows by name -> our name of the fact
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A `Table` as one export has it: its name there, and the columns that are there and wanted."""
+
+    table: Table
+    name: str
+    columns: Mapping[str, str]  # our column -> theirs
+
+
+def _c(*names: str, group: Group | None = None, words: Mapping[int, str | int] | None = None) -> Column:
+    return Column(names, group, words)
+
+
+def _same(*names: str, group: Group | None = None) -> dict[str, Column]:
+    return {name: Column((name,), group) for name in names}
+
+
+_NVTX_KINDS: dict[int, str | int] = {
+    33: "category",
+    34: "mark",
+    59: "push_pop",
+    60: "start_end",
+    70: "push_pop",  # imported nvtxt
+    71: "start_end",
+    75: "domain",
+}
+_COPY_DIRECTIONS: dict[int, str | int] = dict(
+    enumerate(
+        (
+            *("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"),
+            *("Unified HtoD", "Unified DtoH", "Unified DtoD"),
+        ),
+        start=1,
+    )
+)
+_STREAM_KINDS: dict[int, str | int] = {1: "blocking", 2: "non-blocking", 3: "default"}
+
+# NVTX's own numbers for the types of payload fields; C's long has 64 bits where nsys runs.
+# From 1 << 24 on they are enumerations that the program defined; NCCL's have 32 bits.
+_PROGRAM_TYPES = 1 << 24
+_FIELD_TYPES: dict[int, str | int] = {
+    **dict.fromkeys((1, 2), "char"),
+    **dict.fromkeys((3, 5, 7, 9, 11, 13, 15, 17), "int"),
+    **dict.fromkeys((4, 6, 8, 10, 12, 14, 16, 18, 22), "uint"),
+    **dict.fromkeys((19, 20), "float"),
+    23: "address",
+}
+_FIELD_BYTES: dict[int, str | int] = {
+    **dict.fromkeys((1, 2, 11, 12), 1),
+    **dict.fromkeys((3, 4, 13, 14), 2),
+    **dict.fromkeys((5, 6, 15, 16, 19), 4),
+    **dict.fromkeys((7, 8, 9, 10, 17, 18, 20, 22, 23), 8),
+}
+
+_OP = {
+    "start": _c("start"),
+    "end": _c("end"),
+    "device": _c("deviceId"),
+    "context": _c("contextId"),
+    "stream": _c("streamId"),
+    "correlation": _c("correlationId"),
+    "process": _c("globalPid"),
+    "graph_node": _c("graphNodeId"),
+    "graph": _c("graphId"),
+}
+_CUDA_OWNER = {"host": _c("hwId"), "vm": _c("vmId"), "pid": _c("processId")}
+_NAME_VALUE = {"name": _c("name"), "value": _c("value")}
+
+EXPORT_FACTS = {
+    "EXPORT_PRODUCT_VERSION": "nsys_version",
+    "EXPORT_SCHEMA_VERSION": "schema_version",
+    "EXPORT_CONFIG_TIME_SHIFT": "time_shift_ns",
+}
+CAPTURE_FACTS = {
+    "CUDA_GRAPH_TRACE_OPTIONS:MODE": "graph_mode",
+    "PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE": "graph_mode",
+}
+SYSTEM_FACTS = {
+    "Hostname": "hostname",
+    "NSYS_HW_ID": "hardware_id",
+    "SystemUID": "system_id",
+    "CudaDriverVersion": "cuda_driver_version",
+    "NvDriverVersion": "driver_version",
+    "OsDescription": "os",
+}
+
+# What nsys records of the environment is secret but for these.
+LAUNCHER_VARIABLES = (
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
+    *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_JOB_ID"),
+    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+    *("PMI_RANK", "PMIX_RANK", "PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", "CUDA_VISIBLE_DEVICES"),
+)
+ENVIRONMENT_ROWS = {
+    "PROCESS_0:ENVIRONMENT_VARIABLE": "variable",  # NAME="value", one variable a row
+    "ENVIRONMENT_VARIABLE": "variable",
+    "DeviceEnvironment": "block",  # NAME=value;NAME=value;...
+}
+
+TABLES = (
+    Table("strings", (STRINGS_TABLE,), {"id": _c("id"), "text": _c("value")}),
+    Table(
+        "nvtx",
+        ("NVTX_EVENTS",),
+        {
+            "row": _c(ROW_ID, "eventId"),
+            "kind": _c("eventType", words=_NVTX_KINDS),
+            "start": _c("start"),
+            "end": _c("end"),
+            "thread": _c("globalTid"),
+            "end_thread": _c("endGlobalTid"),
+            "text": _c("text"),
+            "text_id": _c("textId"),
+            "domain": _c("domainId"),
+            "category": _c("category", group="details"),
+            "color": _c("color", group="details"),
+        },
+        group="ranges",
+    ),
+    Table(
+        "payloads",
+        ("NVTX_EVENTS",),
+        {
+            "row": _c(ROW_ID, "eventId"),
+            "uint64": _c("uint64Value", group="details"),
+            "int64": _c("int64Value", group="details"),
+            "double": _c("doubleValue", group="details"),
+            "uint32": _c("uint32Value", group="details"),
+            "int32": _c("int32Value", group="details"),
+            "float": _c("floatValue", group="details"),
+            "json_id": _c("jsonTextId", group="details"),
+            "json": _c("jsonText", group="details"),
+            "binary": _c("binaryData", group="details"),
+        },
+        group="details",
+        any_of=("uint64", "int64", "double", "uint32", "int32", "float", "json_id", "json", "binary"),
+    ),
+    Table(
+        "payload_fields",
+        ("NVTX_PAYLOAD_SCHEMA_ENTRIES",),
+        {
+            "domain": _c("domainId"),
+            "schema": _c("schemaId"),
+            "index": _c("idx"),
+            "type": Column(("type",), words=_FIELD_TYPES, words_beyond=(_PROGRAM_TYPES, "uint")),
+            "bytes": Column(("type",), words=_FIELD_BYTES, words_beyond=(_PROGRAM_TYPES, 4)),
+            "name": _c("name"),
+            "count": _c("arrayOrUnionDetail"),
+            "offset": _c("offset"),
+        },
+        group="details",
+    ),
+    Table(
+        "calls",
+        ("CUPTI_ACTIVITY_KIND_RUNTIME",),
+        {
+            "start": _c("start"),
+            "end": _c("end"),
+            "thread": _c("globalTid"),
+            "correlation": _c("correlationId"),
+            "name_id": _c("nameId", group="cpu"),
+        },
+        group="ops",
+    ),
+    Table(
+        "kernels",
+        ("CUPTI_ACTIVITY_KIND_KERNEL",),
+        {
+            **_OP,
+            "name_id": _c("shortName", "demangledName"),
+            "full_name_id": _c("demangledName", group="details"),
+            "registers": _c("registersPerThread", group="details"),
+            **{f"grid_{axis.lower()}": _c(f"grid{axis}", group="details") for axis in "XYZ"},
+            **{f"block_{axis.lower()}": _c(f"block{axis}", group="details") for axis in "XYZ"},
+            "static_shared": _c("staticSharedMemory", group="details"),
+            "dynamic_shared": _c("dynamicSharedMemory", group="details"),
+        },
+        group="ops",
+    ),
+    Table(
+        "copies",
+        ("CUPTI_ACTIVITY_KIND_MEMCPY",),
+        {
+            **_OP,
+            "direction": _c("copyKind", words=_COPY_DIRECTIONS),
+            "bytes": _c("bytes", group="details"),
+        },
+        group="ops",
+    ),
+    Table(
+        "sets",
+        ("CUPTI_ACTIVITY_KIND_MEMSET",),
+        {**_OP, "bytes": _c("bytes", group="details")},
+        group="ops",
+    ),
+    Table("graphs", ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE",), _OP, group="ops"),
+    Table(
+        "decompressions",
+        ("CUPTI_ACTIVITY_KIND_MEM_DECOMPRESS",),
+        {**_OP, "bytes": _c("sourceBytes", "bytes", group="details")},
+        group="ops",
+    ),
+    Table("processes", ("PROCESSES",), {"process": _c("globalPid"), **_same("pid", "name")}),
+    Table("thread_names", ("ThreadNames",), {"thread": _c("globalTid"), "name_id": _c("nameId")}),
+    Table(
+        "gpus",
+        ("TARGET_INFO_GPU",),
+        {
+            "id": _c("id", "deviceId"),
+            "name": _c("name"),
+            "bus_location": _c("busLocation"),
+            "uuid": _c("uuid"),
+            "ordinal": _c("cuDevice"),
+        },
+    ),
+    Table(
+        "cuda_gpus",
+        ("TARGET_INFO_CUDA_GPU",),
+        {"ordinal": _c("deviceId"), "name": _c("name"), "bus_location": _c("pciBusId")},
+    ),
+    Table(
+        "cuda_devices",
+        ("TARGET_INFO_CUDA_DEVICE",),
+        {"pid": _c("pid"), "device": _c("cudaId"), "gpu": _c("gpuId"), "uuid": _c("uuid")},
+    ),
+    Table(
+        "contexts",
+        ("TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_NULL_STREAM"),
+        {
+            **_CUDA_OWNER,
+            "device": _c("deviceId"),
+            "context": _c("contextId"),
+            "default_stream": _c("nullStreamId", "streamId"),
+        },
+    ),
+    Table(
+        "streams",
+        ("TARGET_INFO_CUDA_STREAM",),
+        {
+            **_CUDA_OWNER,
+            "context": _c("contextId"),
+            "stream": _c("streamId"),
+            "priority": _c("priority"),
+            "kind": _c("flag", words=_STREAM_KINDS),
+        },
+    ),
+    Table(
+        "stream_names",
+        ("TARGET_INFO_NVTX_CUDA_STREAM",),
+        {**_CUDA_OWNER, "context": _c("contextId"), "stream": _c("streamId"), "name": _c("name")},
+    ),
+    Table(
+        "session",
+        ("TARGET_INFO_SESSION_START_TIME",),
+        {"utc_epoch": _c("utcEpochNs"), "system_clock": _c("systemClockNs")},
+    ),
+    Table("capture", ("ANALYSIS_DETAILS",), _same("duration")),
+    Table("ranks", ("MPI_RANKS",), {"thread": _c("globalTid"), "rank": _c("rank")}),
+    Table("facts", ("META_DATA_EXPORT", "EXPORT_META_DATA"), _NAME_VALUE, rows_named=EXPORT_FACTS),
+    Table("facts", ("META_DATA_CAPTURE",), _NAME_VALUE, rows_named=CAPTURE_FACTS),
+    Table("facts", ("TARGET_INFO_SYSTEM_ENV",), _NAME_VALUE, rows_named=SYSTEM_FACTS),
+    Table("launcher", ("META_DATA_CAPTURE",), _NAME_VALUE, rows_named=ENVIRONMENT_ROWS),
+    Table("launcher", ("TARGET_INFO_SYSTEM_ENV",), _NAME_VALUE, rows_named=ENVIRONMENT_ROWS),
+)
+
+# Tables that are only counted, so that it can be said what was recorded. In 2024 the name of
+# the table of graph nodes went to a new table, of graphs.
+COUNTED = (
+    Table("graph_nodes", ("CUDA_GRAPH_NODE_EVENTS",), {}),
+    Table("graph_nodes", ("CUDA_GRAPH_EVENTS",), {}, must_have=("graphNodeId",)),
+    Table("graph_creations", ("CUDA_GRAPH_EVENTS",), {}, must_have=("graphId",)),
+    Table("synchronizations", ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",), {}),
+    Table("cuda_events", ("CUPTI_ACTIVITY_KIND_CUDA_EVENT",), {}),
+    Table("cuda_overheads", ("CUPTI_ACTIVITY_KIND_OVERHEAD",), {}),
+    Table("cuda_memory", ("CUDA_GPU_MEMORY_USAGE_EVENTS",), {}),
+    Table("host_callbacks", ("CUDA_HOST_CALLBACK",), {}),
+    Table("profiler_overheads", ("PROFILER_OVERHEAD",), {}),
+    Table("diagnostics", ("DIAGNOSTIC_EVENT",), {}),
+    Table("os_calls", ("OSRT_API",), {}),
+    Table("cpu_samples", ("COMPOSITE_EVENTS",), {}),
+    Table("thread_switches", ("SCHED_EVENTS",), {}),
+    Table("gpu_metrics", ("GPU_METRICS",), {}),
+    Table("gpu_context_switches", ("GPU_CONTEXT_SWITCH_EVENTS", "FECS_EVENTS"), {}),
+    Table("nic_metrics", ("NET_NIC_METRIC",), {}),
+    Table("mpi_messages", ("MPI_P2P_EVENTS",), {}),
+    Table("mpi_collectives", ("MPI_COLLECTIVES_EVENTS",), {}),
+    Table("mpi_other", ("MPI_OTHER_EVENTS",), {}),
+    Table("ucx_calls", ("UCP_EVENTS",), {}),
+    Table("cublas_calls", ("CUBLAS_EVENTS",), {}),
+    Table("cudnn_calls", ("CUDNN_EVENTS",), {}),
+)

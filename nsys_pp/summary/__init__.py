@@ -1,0 +1,1 @@
+"""Frames in, summary tables out: one module per table."""

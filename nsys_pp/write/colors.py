@@ -1,0 +1,67 @@
+"""One colour for each kind of job, in every output.
+
+A drawing names kinds; what stands for a kind differs by viewer:
+
+* Perfetto's UI takes no colours. It colours a slice by a hash of its correlation id, or of its
+  name where it has none: `ui/src/components/colorizer.ts` (`proceduralColorScheme`) and
+  `ui/src/base/hash.ts` of https://github.com/google/perfetto/blob/v52.0. So each kind has a
+  seed, a string that hashes to the wanted hue and lightness; the UI shows it among the slice's
+  arguments, hence the readable word in it. All slices of a kind share the seed: versions of the
+  UI that highlight what shares a correlation id with the slice under the mouse highlight the
+  kind (v52 highlights that slice alone).
+* The viewer of Chrome's JSON knows names from a fixed palette: `tracing/base/color_scheme.html`
+  of https://chromium.googlesource.com/catapult.
+* Charts take the RGB values, which are those of Perfetto's UI.
+
+Slices without a kind (ordinary ranges and kernels) are left to the viewer, which colours by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+
+@dataclass(frozen=True, slots=True)
+class Color:
+    """What stands for one kind."""
+
+    seed: str  # Perfetto
+    cname: str  # Chrome
+    rgb: tuple[int, int, int]
+
+
+COLORS = {  # hue and lightness of HSLuv at a saturation of 80 %, as Perfetto's UI gets them from the seed
+    "forward": Color("forward 67", "rail_response", (76, 150, 231)),  # hue 249, lightness 61
+    "backward": Color("backward 262", "rail_load", (65, 169, 77)),  # hue 130, lightness 62
+    "weight_gradient": Color(
+        "weight_gradient 43", "thread_state_running", (76, 183, 155)
+    ),  # hue 164, lightness 68
+    "recompute": Color("recompute 843", "background_memory_dump", (92, 200, 232)),  # hue 220, lightness 76
+    "optimizer": Color("optimizer 135", "detailed_memory_dump", (165, 85, 227)),  # hue 284, lightness 52
+    "send": Color("send 130", "rail_idle", (233, 144, 73)),  # hue 36, lightness 68
+    "receive": Color("receive 140", "startup", (215, 185, 83)),  # hue 68, lightness 76
+    "data": Color("data 77", "olive", (149, 105, 48)),  # hue 48, lightness 48
+    "communication": Color("communication 158", "rail_animation", (239, 101, 63)),  # hue 20, lightness 60
+    "compute": Color("compute 349", "thread_state_runnable", (166, 171, 239)),  # hue 264, lightness 72
+    "copy": Color("copy 20", "thread_state_uninterruptible", (237, 108, 196)),  # hue 328, lightness 64
+    "memset": Color("memset 1073", "cq_build_failed", (242, 160, 228)),  # hue 316, lightness 76
+    "graph": Color("graph 539", "light_memory_dump", (73, 168, 173)),  # hue 197, lightness 64
+    "range": Color("range 1453", "cq_build_abandoned", (111, 183, 239)),  # hue 240, lightness 72
+    "step": Color("step 72", "generic_work", (49, 92, 170)),  # hue 256, lightness 40
+    "bubble": Color("bubble 7", "terrible", (189, 46, 100)),  # hue 356, lightness 44
+    "other": Color("other 1402", "grey", (134, 145, 60)),  # hue 94, lightness 58
+}
+
+
+def perfetto_seeds(keys: pl.Series) -> pl.Series:
+    """Return the string whose hash colours each key in Perfetto's UI; an unknown key is its own."""
+    seeds = [COLORS[key].seed if key in COLORS else key for key in keys]
+    return pl.Series(seeds, dtype=pl.String)
+
+
+def chrome_names(keys: pl.Series) -> pl.Series:
+    """Return the palette name that colours each key in the viewer of Chrome's JSON; null for an unknown key."""
+    names = [COLORS[key].cname if key in COLORS else None for key in keys]
+    return pl.Series(names, dtype=pl.String)

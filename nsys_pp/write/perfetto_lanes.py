@@ -1,0 +1,294 @@
+"""Lanes of a drawing as Perfetto packets: one sequence of packets per lane.
+
+A lane's sequence begins with a small uncompressed head that maps the lane's own clock (0 at
+its first event) onto the trace's clock: to move a lane in time, only its head is written again.
+Everything behind it, names and events alike, stands in compressed blocks that do not depend on
+where in time the lane lies.
+
+Sources: `docs/reference/synthetic-track-event.md` (sequences, interning, incremental state) and
+`protos/perfetto/trace/clock_snapshot.proto` (incremental clocks, clock ids 64-127) of
+https://github.com/google/perfetto/blob/v52.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import polars as pl
+from isal import isal_zlib
+from numpy.typing import NDArray
+
+from nsys_pp.write.colors import perfetto_seeds
+from nsys_pp.write.drawing import MARK_POINTS, SLICES, CounterLane, Lane, MarkLane, SliceLane
+from nsys_pp.write.events import Events, order_events
+from nsys_pp.write.protobuf import (
+    Annotation,
+    BuiltinClock,
+    Clock,
+    ClockSnapshot,
+    Defaults,
+    EventType,
+    Interned,
+    InternedData,
+    SequenceFlags,
+    Trace,
+    TracePacket,
+    TrackEvent,
+)
+from nsys_pp.write.strings import intern
+from nsys_pp.write.tree import lane_rows
+from nsys_pp.write.wire import (
+    Array,
+    Parts,
+    constant,
+    encode_rows,
+    encode_strings,
+    field,
+    fixed64,
+    join_records,
+    message,
+)
+
+BLOCK_ROWS = 1 << 15  # 1-3 MB before compression
+COMPRESSION_LEVEL = 1  # igzip: twice the size of level 0 saved, level 2 and 3 save little more
+MOST_NULLABLE = 63  # columns with nulls in one lane: bits of the key that tells rows apart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowField:
+    """A field of the events of a lane: its values, and the rows that have it."""
+
+    make: Callable[[Array], Parts]
+    values: Array
+    present: NDArray[np.bool_] | None  # None: every row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacketLane:
+    """A lane ready to be encoded block by block."""
+
+    sequence: int
+    track_uuid: int
+    event_type: int
+    events: Events
+    deltas_ns: NDArray[np.int64]
+    fields: list[RowField]
+    interned: list[tuple[int, pl.Series]]  # field of InternedData and the strings that the lane uses
+
+
+def prepare_lane(lane: Lane, *, sequence: int, track_uuid: int) -> PacketLane:
+    """Order a lane's events and collect its names.
+
+    Args:
+        lane: A lane with at least one row.
+        sequence: Its packet sequence, 1 or more; no other lane of the trace may have it.
+        track_uuid: The track of its events.
+
+    Returns:
+        The lane; its strings are numbered in the order in which they appear.
+
+    Raises:
+        ValueError: Rows are not in order, do not nest, or nest too deep.
+    """
+    rows = lane_rows(lane)
+    event_type, events = _events(lane)
+    interned: list[tuple[int, pl.Series]] = []
+    fields: list[RowField] = []
+    if isinstance(lane, CounterLane):
+        values = rows["value"].to_numpy()
+        fields.append(RowField(make=partial(fixed64, TrackEvent.COUNTER_DOUBLE), values=values, present=None))
+    else:
+        fields, interned = _shown(rows, SLICES if isinstance(lane, SliceLane) else MARK_POINTS)
+    return PacketLane(
+        sequence=sequence,
+        track_uuid=track_uuid,
+        event_type=event_type,
+        events=events,
+        deltas_ns=np.diff(events.times_ns, prepend=events.times_ns[:1]),
+        fields=fields,
+        interned=interned,
+    )
+
+
+def encode_head(sequence: int, start_ns: int) -> bytes:
+    """Encode the packet that opens a sequence and puts its first event at `start_ns` of the trace's clock."""
+    own = message(
+        ClockSnapshot.CLOCKS,
+        field(Clock.CLOCK_ID, BuiltinClock.FIRST_OF_SEQUENCE),
+        field(Clock.TIMESTAMP, 0),
+        field(Clock.IS_INCREMENTAL, True),
+    )
+    return constant(
+        message(
+            Trace.PACKET,
+            field(TracePacket.SEQUENCE_ID, sequence),
+            field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.INCREMENTAL_STATE_CLEARED),
+            field(TracePacket.FIRST_PACKET_ON_SEQUENCE, True),
+            message(TracePacket.CLOCK_SNAPSHOT, own, clock(BuiltinClock.BOOTTIME, start_ns)),
+        )
+    )
+
+
+def clock(clock_id: int, timestamp: int) -> Parts:
+    """Make one reading of a clock snapshot."""
+    return message(ClockSnapshot.CLOCKS, field(Clock.CLOCK_ID, clock_id), field(Clock.TIMESTAMP, timestamp))
+
+
+def block_tasks(lane: PacketLane) -> Iterator[Callable[[], bytes]]:
+    """Cut a lane into blocks, each made by a call of its own, in any order or thread."""
+    rows = len(lane.events.begin_places)
+    for first in range(0, rows, BLOCK_ROWS):
+        yield partial(_encode_block, lane, first, min(first + BLOCK_ROWS, rows))
+
+
+def _events(lane: Lane) -> tuple[int, Events]:
+    if isinstance(lane, SliceLane):
+        start, end, depth = (lane.slices[column].to_numpy() for column in ("start_ns", "end_ns", "depth"))
+        return EventType.SLICE_BEGIN, order_events(start, end, depth)
+    times = lane_rows(lane)["time_ns"].to_numpy()
+    if np.diff(times).min(initial=0) < 0:
+        raise ValueError("marks or samples of a lane are not in order of time")
+    kind = EventType.INSTANT if isinstance(lane, MarkLane) else EventType.COUNTER
+    return kind, Events(times_ns=times, begin_places=np.arange(len(times)))
+
+
+def _shown(rows: pl.DataFrame, schema: pl.Schema) -> tuple[list[RowField], list[tuple[int, pl.Series]]]:
+    """Collect what slices and marks show: name, colour, flow, arguments."""
+    arguments = [column for column in rows.columns if column not in schema]
+    strings = [pl.Series([], dtype=pl.String)]
+    makers: dict[str, Callable[[Array], Parts]] = {
+        "name": partial(field, TrackEvent.NAME_IID),
+        "color": partial(field, TrackEvent.CORRELATION_STRING_IID),
+        "flow_id": partial(fixed64, TrackEvent.FLOW_IDS),
+    }
+    texts, values = {}, {}
+    texts["name"], values["name"] = intern(rows["name"])
+    texts["color"], values["color"] = intern(rows["color"])
+    if "flow_id" in schema:
+        values["flow_id"] = _filled(rows["flow_id"], 0)
+    for i, column in enumerate(arguments):
+        number, values[column] = _argument(rows[column], strings)
+        makers[column] = partial(_annotation, i + 1, number)
+    fields = [
+        RowField(make=makers[column], values=values[column], present=_present(rows[column]))
+        for column in values
+        if rows[column].null_count() < rows.height
+    ]
+    return fields, [
+        (InternedData.EVENT_NAMES, texts["name"]),
+        (InternedData.CORRELATION_STRINGS, perfetto_seeds(texts["color"])),
+        (InternedData.ANNOTATION_NAMES, pl.Series(arguments, dtype=pl.String)),
+        (InternedData.ANNOTATION_STRINGS, pl.concat(strings)),
+    ]
+
+
+def _present(column: pl.Series) -> NDArray[np.bool_] | None:
+    return column.is_not_null().to_numpy() if column.null_count() else None
+
+
+def _filled(column: pl.Series, filler: int) -> Array:
+    return (column.fill_null(filler) if column.null_count() else column).to_numpy()
+
+
+def _argument(column: pl.Series, strings: list[pl.Series]) -> tuple[int, Array]:
+    """Return the field and the values of an argument; strings are interned behind `strings`."""
+    dtype = column.dtype
+    if dtype.is_integer():
+        return Annotation.INT if dtype.is_signed_integer() else Annotation.UINT, _filled(column, 0)
+    if dtype.is_float():
+        return Annotation.DOUBLE, _filled(column.cast(pl.Float64), 0)
+    if dtype == pl.Boolean:
+        return Annotation.BOOL, _filled(column, False)
+    texts, ids = intern(column)
+    ids += np.uint32(sum(map(len, strings)))
+    strings.append(texts)
+    return Annotation.STRING_IID, ids
+
+
+def _annotation(name_id: int, number: int, values: Array) -> Parts:
+    return message(TrackEvent.DEBUG_ANNOTATIONS, field(Annotation.NAME_IID, name_id), field(number, values))
+
+
+def _encode_block(lane: PacketLane, first: int, stop: int) -> bytes:
+    """Encode and compress rows `first` to `stop` with all ends before row `stop` begins."""
+    begin = lane.events.begin_places
+    low = int(begin[first])
+    high = int(begin[stop]) if stop < len(begin) else len(lane.deltas_ns)
+    deltas = lane.deltas_ns[low:high].astype(np.uint64)
+    places = begin[first:stop] - low
+    groups = [
+        (places[rows], _encode_begins(lane, deltas[places[rows]], first, rows, fields))
+        for rows, fields in _shapes(lane.fields, first, stop)
+    ]
+    if len(deltas) > len(places):
+        is_end = np.ones(len(deltas), dtype=bool)
+        is_end[places] = False
+        ends = np.flatnonzero(is_end)
+        groups.append(
+            (ends, _encode_packets(lane, deltas[ends], field(TrackEvent.TYPE, EventType.SLICE_END)))
+        )
+    packets = join_records(groups).tobytes()
+    return _compress((_encode_names(lane) if first == 0 else b"") + packets)
+
+
+def _shapes(fields: list[RowField], first: int, stop: int) -> Iterator[tuple[Array | slice, list[RowField]]]:
+    """Split rows by which fields they have; yield the rows of each shape and its fields."""
+    nullable = [(row_field, row_field.present) for row_field in fields if row_field.present is not None]
+    if len(nullable) > MOST_NULLABLE:
+        raise ValueError(f"more than {MOST_NULLABLE} arguments of a lane have nulls")
+    if not nullable:
+        yield slice(None), fields
+        return
+    key = np.zeros(stop - first, dtype=np.uint64)
+    for bit, (_, present) in enumerate(nullable):
+        key |= present[first:stop].astype(np.uint64) << np.uint64(bit)
+    for shape in np.unique(key):
+        has = {id(row_field): bool(int(shape) >> bit & 1) for bit, (row_field, _) in enumerate(nullable)}
+        yield np.flatnonzero(key == shape), [f for f in fields if has.get(id(f), True)]
+
+
+def _encode_begins(
+    lane: PacketLane, deltas: Array, first: int, rows: Array | slice, fields: list[RowField]
+) -> NDArray[np.uint8]:
+    shown = [row_field.make(row_field.values[first : first + BLOCK_ROWS][rows]) for row_field in fields]
+    return _encode_packets(lane, deltas, field(TrackEvent.TYPE, lane.event_type), *shown)
+
+
+def _encode_packets(lane: PacketLane, deltas: Array, *event: Parts) -> NDArray[np.uint8]:
+    packet = message(
+        Trace.PACKET,
+        field(TracePacket.TIMESTAMP, deltas),
+        field(TracePacket.SEQUENCE_ID, lane.sequence),
+        field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.NEEDS_INCREMENTAL_STATE),
+        message(TracePacket.TRACK_EVENT, *event),
+    )
+    return encode_rows(packet, len(deltas))
+
+
+def _encode_names(lane: PacketLane) -> bytes:
+    """Encode the packet of a lane's defaults and interned strings."""
+    tables = b"".join(
+        encode_strings(number, Interned.IID, Interned.TEXT, strings) for number, strings in lane.interned
+    )
+    defaults = message(
+        TracePacket.DEFAULTS,
+        field(Defaults.TIMESTAMP_CLOCK_ID, BuiltinClock.FIRST_OF_SEQUENCE),
+        message(Defaults.TRACK_EVENT, field(TrackEvent.TRACK_UUID, lane.track_uuid)),
+    )
+    return constant(
+        message(
+            Trace.PACKET,
+            field(TracePacket.SEQUENCE_ID, lane.sequence),
+            field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.NEEDS_INCREMENTAL_STATE),
+            defaults,
+            field(TracePacket.INTERNED_DATA, tables),
+        )
+    )
+
+
+def _compress(packets: bytes) -> bytes:
+    data = isal_zlib.compress(packets, COMPRESSION_LEVEL)
+    return constant(message(Trace.PACKET, field(TracePacket.COMPRESSED_PACKETS, data)))

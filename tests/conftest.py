@@ -1,0 +1,39 @@
+"""Fixtures of all tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.importer.fixtures import importer
+
+__all__ = ["importer", "nsys", "shared_reports"]
+
+REPOSITORY = Path(__file__).parent.parent
+
+
+def find_shared_reports() -> list[Path]:
+    """The real reports, which lie beside the repository or where the environment says."""
+    folder = Path(os.environ.get("NSYS_PP_SHARED_REPORTS", REPOSITORY.parent / "shared" / "reports"))
+    return sorted(folder.glob("*.sqlite"))
+
+
+@pytest.fixture(scope="session")
+def shared_reports() -> list[Path]:
+    """All real reports, oldest names first; skips where there are none."""
+    reports = find_shared_reports()
+    if not reports:
+        pytest.skip("no real reports: set NSYS_PP_SHARED_REPORTS to a folder of them")
+    return reports
+
+
+@pytest.fixture(scope="session")
+def nsys() -> str:
+    """A real nsys; skips where there is none."""
+    found = os.environ.get("NSYS_PP_NSYS") or shutil.which("nsys")
+    if not found:
+        pytest.skip("no nsys: set NSYS_PP_NSYS, or get one with tests/tools/fetch_nsys.sh")
+    return found

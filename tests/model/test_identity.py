@@ -1,0 +1,261 @@
+"""Which machine, process, thread, stream, GPU and rank it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from nsys_pp.model import build_report
+from nsys_pp.model.report import Report
+from nsys_pp.read import read_report
+from tests.read.tables import PROCESS, THREAD, Row, call, kernel, push_pop, strings, write_export
+
+SECOND = (1 << 48) | (5000 << 24)
+
+
+def _report(tmp_path: Path, *, name: str = "report.sqlite", **tables: Sequence[Row]) -> Report:
+    events = {"StringIds": strings("k", "k"), "CUPTI_ACTIVITY_KIND_KERNEL": [kernel(1, 2, 1)]}
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    return build_report(read_report(write_export(tmp_path / name, {**events, **tables})))
+
+
+def _gpu(number: int, bus: str | None, ordinal: int | None = None, uuid: str | None = None) -> Row:
+    return {"id": number, "name": f"card {number}", "busLocation": bus, "cuDevice": ordinal, "uuid": uuid}
+
+
+def _on(*devices: tuple[int, int]) -> list[Row]:
+    return [kernel(1, 2, 1, globalPid=process, deviceId=device) for process, device in devices]
+
+
+def _labels(report: Report) -> list[tuple[object, ...]]:
+    return report.devices.select("process_key", "device_id", "gpu", "name").rows()
+
+
+def test_without_a_list_gpus_are_ordinals(tmp_path: Path) -> None:
+    report = _report(tmp_path, CUPTI_ACTIVITY_KIND_KERNEL=_on((PROCESS, 1), (SECOND, 0), (SECOND, 1)))
+    assert [row[:3] for row in _labels(report)] == [
+        (PROCESS, 1, "GPU 1"),
+        (SECOND, 0, "GPU 0"),
+        (SECOND, 1, "GPU 1"),
+    ]
+
+
+def test_gpus_are_numbered_along_the_bus(tmp_path: Path) -> None:
+    # as on a machine whose nsys numbers them backwards; a display adapter has no place
+    gpus = [
+        _gpu(3, "0000:07:00.0", 0),
+        _gpu(2, "0000:46:00.0", 1),
+        _gpu(1, "0000:C7:00.0", 2),
+        _gpu(9, None, 0),
+    ]
+    report = _report(
+        tmp_path, CUPTI_ACTIVITY_KIND_KERNEL=_on((PROCESS, 0), (PROCESS, 2)), TARGET_INFO_GPU=gpus
+    )
+    assert _labels(report) == [(PROCESS, 0, "GPU 0", "card 3"), (PROCESS, 2, "GPU 2", "card 1")]
+
+
+def test_one_ordinal_of_two_processes_can_be_two_gpus(tmp_path: Path) -> None:
+    devices = [
+        {"pid": 4242, "cudaId": 0, "gpuId": 1, "uuid": None},
+        {"pid": 5000, "cudaId": 0, "gpuId": 0, "uuid": None},
+    ]
+    gpus = [_gpu(0, "0000:01:00.0", 0, "aa"), _gpu(1, "0000:02:00.0", 1, "bb")]
+    tables = {
+        "TARGET_INFO_CUDA_DEVICE": devices,
+        "CUPTI_ACTIVITY_KIND_KERNEL": _on((PROCESS, 0), (SECOND, 0)),
+    }
+    report = _report(tmp_path, TARGET_INFO_GPU=gpus, **tables)
+    assert _labels(report) == [(PROCESS, 0, "GPU 1", "card 1"), (SECOND, 0, "GPU 0", "card 0")]
+    assert report.devices["uuid"].to_list() == ["bb", "aa"]
+    unlisted = _report(tmp_path, name="unlisted.sqlite", **tables)
+    assert _labels(unlisted) == [(PROCESS, 0, "GPU 1", None), (SECOND, 0, "GPU 0", None)]
+
+
+def test_uuids_tell_gpus_apart_where_nothing_else_does(tmp_path: Path) -> None:
+    devices = [
+        {"pid": pid, "cudaId": 0, "gpuId": None, "uuid": uuid}
+        for pid, uuid in ((4242, "GPU-AA"), (5000, "bb"))
+    ]
+    tables = {
+        "TARGET_INFO_CUDA_DEVICE": devices,
+        "CUPTI_ACTIVITY_KIND_KERNEL": _on((PROCESS, 0), (SECOND, 0)),
+    }
+    assert [row[2] for row in _labels(_report(tmp_path, **tables))] == ["GPU 0", "GPU 1"]
+    gpus = [_gpu(0, "0000:01:00.0", 0, "bb"), _gpu(1, "0000:02:00.0", 1, "GPU-aa")]
+    report = _report(tmp_path, name="listed.sqlite", TARGET_INFO_GPU=gpus, **tables)
+    assert _labels(report) == [(PROCESS, 0, "GPU 1", "card 1"), (SECOND, 0, "GPU 0", "card 0")]
+
+
+@pytest.mark.parametrize(("visible", "expected"), [("2,0", "card 2"), ("7", "card 0"), ("GPU-xy", "card 0")])
+def test_visible_devices_are_followed_where_they_can_be(tmp_path: Path, visible: str, expected: str) -> None:
+    gpus = [_gpu(number, f"0000:0{number}:00.0", number) for number in range(3)]
+    environment = [{"name": "PROCESS_0:ENVIRONMENT_VARIABLE", "value": f'CUDA_VISIBLE_DEVICES="{visible}"'}]
+    report = _report(tmp_path, TARGET_INFO_GPU=gpus, META_DATA_CAPTURE=environment)
+    assert _labels(report)[0][3] == expected
+
+
+def test_threads_and_processes_are_those_with_events(tmp_path: Path) -> None:
+    names = strings("k", "k", "python", "pt_main", "[NSys]", "renamed")
+    report = _report(
+        tmp_path,
+        StringIds=names,
+        CUPTI_ACTIVITY_KIND_RUNTIME=[call(1, 2, 1)],
+        NVTX_EVENTS=[
+            push_pop(1, 2, globalTid=THREAD + 1),
+            push_pop(3, None, eventType=34, globalTid=SECOND | 1),
+        ],
+        PROCESSES=[
+            {"globalPid": p, "pid": p >> 24 & 0xFFFFFF, "name": n}
+            for p, n in ((PROCESS, "python"), (1, "init"))
+        ],
+        ThreadNames=[
+            {"nameId": 3, "priority": 0, "globalTid": THREAD},
+            {"nameId": 5, "priority": 0, "globalTid": THREAD},
+            {"nameId": 4, "priority": 0, "globalTid": PROCESS | 9},
+        ],
+    )
+    assert report.processes.rows() == [(PROCESS, 4242, "python"), (SECOND, 5000, None)]
+    assert report.threads.select("thread_key", "tid", "name").rows() == [
+        (THREAD, 4243, "renamed"),
+        (THREAD + 1, 4244, None),
+        (SECOND | 1, 1, None),
+    ]
+
+
+def test_streams(tmp_path: Path) -> None:
+    owner = {"hwId": 0, "vmId": 1, "processId": 4242, "contextId": 1}
+    report = _report(
+        tmp_path,
+        TARGET_INFO_CUDA_STREAM=[
+            {**owner, "streamId": 7, "priority": 0, "flag": 1},
+            {**owner, "streamId": 13, "priority": 4294967291, "flag": 2},
+            {**owner, "processId": 1, "streamId": 13, "priority": 0, "flag": 2},
+        ],
+        TARGET_INFO_CUDA_CONTEXT_INFO=[{**owner, "deviceId": 0, "nullStreamId": 7}],
+        TARGET_INFO_NVTX_CUDA_STREAM=[{**owner, "deviceId": 0, "streamId": 13, "name": "comm"}],
+    )
+    assert report.streams.select("process_key", "stream_id", "name", "priority", "is_default").rows() == [
+        (PROCESS, 7, None, 0, True),
+        (PROCESS, 13, "comm", -5, False),
+    ]
+
+
+def _environment(**variables: str) -> list[Row]:
+    return [
+        {"name": "PROCESS_0:ENVIRONMENT_VARIABLE", "value": f'{key}="{value}"'}
+        for key, value in variables.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "expected"),
+    [
+        ("r.sqlite", {"Hostname": "node7"}, ("node7", "hostname")),
+        ("machine3/x/r.sqlite", {"Hostname": "node7"}, ("node7", "hostname")),
+        ("r.sqlite", {"SystemUID": "E0F2"}, ("E0F2", "hardware id")),
+        ("machine3/x/r.sqlite", {"SystemUID": "pid:[402]"}, ("machine3", "folder")),
+        ("r.1.sqlite", {}, ("r.1", "file name")),
+    ],
+)
+def test_machine(tmp_path: Path, name: str, facts: dict[str, str], expected: tuple[str, str]) -> None:
+    rows = [{"name": key, "value": value} for key, value in facts.items()]
+    session = _report(
+        tmp_path, name=name, TARGET_INFO_SYSTEM_ENV=rows or [{"name": "x", "value": "y"}]
+    ).session
+    assert (session.machine, session.machine_source) == expected
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"SLURM_PROCID": "5", "RANK": "3"}, (3, "RANK")),
+        ({"PMI_RANK": "4"}, (4, "PMI_RANK")),
+        ({"PADDLE_TRAINER_ID": "2"}, (2, "PADDLE_TRAINER_ID")),
+        ({"RANK": "abc", "OMPI_COMM_WORLD_RANK": "0"}, (0, "OMPI_COMM_WORLD_RANK")),
+        ({"MY_RANK": "3", "LOCAL_RANK": "1"}, (None, None)),
+    ],
+)
+def test_rank_of_the_launcher(
+    tmp_path: Path, variables: dict[str, str], expected: tuple[object, object]
+) -> None:
+    session = _report(tmp_path, META_DATA_CAPTURE=_environment(**variables)).session
+    assert (session.rank, session.rank_source) == expected
+    assert "MY_RANK" not in session.launcher
+
+
+def test_a_launched_launcher_is_no_rank(tmp_path: Path) -> None:
+    kernels = _on((PROCESS, 0), (SECOND, 1))
+    report = _report(
+        tmp_path, CUPTI_ACTIVITY_KIND_KERNEL=kernels, META_DATA_CAPTURE=_environment(SLURM_PROCID="1")
+    )
+    assert report.session.rank is None
+    assert report.session.launcher == {"SLURM_PROCID": "1"}
+
+
+def test_mpi_says_the_rank_best(tmp_path: Path) -> None:
+    tables = {"META_DATA_CAPTURE": _environment(RANK="3")}
+    one = _report(tmp_path, MPI_RANKS=[{"globalTid": THREAD, "rank": 6}], **tables).session
+    assert (one.rank, one.rank_source) == (6, "MPI")
+    ranks = [{"globalTid": THREAD, "rank": 6}, {"globalTid": SECOND | 1, "rank": 7}]
+    assert _report(tmp_path, name="two.sqlite", MPI_RANKS=ranks, **tables).session.rank is None
+
+
+def test_launcher_variables_come_from_the_block_too(tmp_path: Path) -> None:
+    block = "A=b;RANK=7;TOKEN=x;WORLD_SIZE=8;X_RANK=1;LOCAL_RANK=has space"
+    capture = _environment(WORLD_SIZE="SCRUBBED", SLURM_NODEID="2")
+    session = _report(
+        tmp_path,
+        META_DATA_CAPTURE=capture,
+        TARGET_INFO_SYSTEM_ENV=[{"name": "DeviceEnvironment", "value": block}],
+    ).session
+    assert session.launcher == {"SLURM_NODEID": "2", "RANK": "7", "WORLD_SIZE": "8"}
+
+
+def test_times_of_the_session(tmp_path: Path) -> None:
+    session = _report(
+        tmp_path,
+        TARGET_INFO_SESSION_START_TIME=[{"utcEpochNs": 1_700_000_000_000_000_001, "systemClockNs": 5}],
+        ANALYSIS_DETAILS=[{"duration": 1000, "startTime": 3, "stopTime": 9}],
+        META_DATA_CAPTURE=[{"name": "CUDA_GRAPH_TRACE_OPTIONS:MODE", "value": "Node"}],
+    ).session
+    assert session.utc_epoch_ns == 1_700_000_000_000_000_001
+    assert (session.system_clock_ns, session.capture_end_ns, session.time_shift_ns) == (5, 1000, 0)
+    assert session.graph_mode == "Node"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", True),
+        ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", True),
+        ("void nccl_x", True),
+        ("HcclAllReduce", True),
+        ("nvshmemi_transfer", True),
+        ("rcclKernel", True),
+        ("void cutlass::gemm", False),
+        ("launcher_nccless", False),
+    ],
+)
+def test_communication_kernels(tmp_path: Path, name: str, expected: bool) -> None:
+    report = _report(tmp_path, StringIds=strings(name, name))
+    assert report.gpu_ops["is_communication"].to_list() == [expected]
+
+
+def test_operations_that_were_not_timed_are_left_out(tmp_path: Path) -> None:
+    report = _report(
+        tmp_path, CUPTI_ACTIVITY_KIND_KERNEL=[kernel(0, 0, 1), kernel(0, 5, 2), kernel(-5, 0, 3)]
+    )
+    assert report.gpu_ops.select("op_id", "correlation_id").rows() == [(0, 2), (1, 3)]
+    assert report.op_details["op_id"].to_list() == [0, 1]
+
+
+def test_details(tmp_path: Path) -> None:
+    kernels = [kernel(1, 2, 1, gridX=3, gridY=2, demangledName=1), kernel(3, 4, 2, demangledName=0)]
+    report = _report(tmp_path, StringIds=strings("k", "k(int)"), CUPTI_ACTIVITY_KIND_KERNEL=kernels)
+    details = report.op_details.select(
+        pl.col("full_name", "grid", "block").cast(pl.String), "registers_per_thread"
+    )
+    assert details.rows() == [("k(int)", "3,2,1", "32,32,32", 16), (None, "1,1,1", "32,32,32", 16)]

@@ -1,0 +1,175 @@
+"""The same report reads the same, whichever way nsys exported it."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from nsys_pp.errors import ReportError
+from nsys_pp.model import build_report
+from nsys_pp.raw import RawReport
+from nsys_pp.read import read_report
+from tests.conftest import find_shared_reports
+from tests.read.tables import PROCESS, THREAD, Row, call, kernel, op, push_pop, strings, write_export
+
+_PROGRAM = """
+import nvtx, threading, time
+with nvtx.annotate("step", color="red", payload=7, category="c", domain="d"):
+    for i in range(5):
+        with nvtx.annotate(f"inner {i}", payload=1.5 if i % 2 else -3):
+            time.sleep(0.001)
+handed = nvtx.start_range("handed over")
+thread = threading.Thread(target=nvtx.end_range, args=(handed,))
+thread.start()
+thread.join()
+nvtx.mark("mark")
+nvtx.push_range("left open")
+"""
+
+
+def _assert_same(one: RawReport, other: RawReport) -> None:
+    assert one.recorded == other.recorded
+    for name, frame in one.frames.items():
+        assert_frame_equal(frame, other[name])
+
+
+@pytest.fixture(scope="module")
+def recorded(nsys: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report that the real nsys recorded here, without a GPU, and exported in three ways."""
+    pytest.importorskip("nvtx", reason="no nvtx: install nvtx==0.2.11")
+    folder = tmp_path_factory.mktemp("recorded")
+    options = ["-t", "nvtx,osrt", "--sample=none", "--cpuctxsw=none", "-o", "run", "-f", "true"]
+    done = subprocess.run(
+        [nsys, "profile", *options, sys.executable, "-c", _PROGRAM],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not (folder / "run.nsys-rep").exists():
+        pytest.skip(f"this nsys cannot record: {done.stdout[-200:]}")
+    for kind, name in (("sqlite", "run.sqlite"), ("parquetdir", "run_pqtdir"), ("arrowdir", "run_arwdir")):
+        command = [nsys, "export", "-q", "true", "--type", kind, "-o", name, "run.nsys-rep"]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["run_pqtdir", "run_arwdir"])
+def test_real_exports_of_all_kinds_are_the_same(recorded: Path, kind: str) -> None:
+    tables = read_report(recorded / kind)
+    _assert_same(read_report(recorded / "run.sqlite"), tables)
+    assert tables["nvtx"]["kind"].value_counts().height == 5  # of every kind that we know
+
+
+def test_a_real_recording_is_read_by_way_of_its_export(
+    recorded: Path, nsys: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NSYS_PP_CACHE", str(tmp_path))
+    raw = read_report(recorded / "run.nsys-rep", nsys=nsys)
+    _assert_same(read_report(recorded / "run.sqlite"), raw)
+    report = build_report(raw)
+    names = report.ranges.select(pl.col("name", "domain").cast(pl.String), "payload", "is_open").rows()
+    assert names[0] == ("step", "d", "7", False)
+    assert names[2] == ("inner 1", None, "1.5", False)
+    assert names[-1] == ("left open", None, None, True)
+    assert report.ranges["end_thread_key"].is_not_null().to_list() == [False] * 6 + [True, False]
+    assert report.ranges["category"].cast(pl.String).to_list() == ["c"] + [None] * 7
+    assert report.ranges["color_argb"][0] == 0xFFFF0000
+    assert report.marks["name"].cast(pl.String).to_list() == ["mark"]
+
+
+def _write_folder(export: Path, folder: Path, kind: str) -> Path:
+    """Write an export's tables as nsys does: a file each, identifiers without a sign."""
+    folder.mkdir()
+    with sqlite3.connect(f"{export.as_uri()}?immutable=1", uri=True) as connection:
+        connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        for (name,) in tables:
+            columns = connection.execute(f'PRAGMA table_info("{name}")').fetchall()
+            rows = connection.execute(f'SELECT * FROM "{name}"').fetchall()
+            types = {"INTEGER": pl.Int64, "REAL": pl.Float64}
+            schema = {column[1]: types.get(column[2], pl.String) for column in columns}
+            frame = pl.DataFrame(rows, schema=schema, orient="row").with_columns(
+                pl.col("^global.*|endGlobalTid$").reinterpret(signed=False),
+                pl.col("^(correlationId|deviceId|contextId|textId|eventType)$").cast(pl.UInt32),
+            )
+            if kind == "parquet":
+                frame.write_parquet(folder / f"{name}.parquet")
+            elif kind == "stream":
+                frame.write_ipc_stream(folder / f"{name}.arrow")
+            else:
+                frame.write_ipc(folder / f"{name}.arrow")
+    connection.close()
+    return folder
+
+
+def _cuda_tables() -> dict[str, list[Row]]:
+    high = PROCESS | (254 << 56) - (1 << 64)  # host 254: negative as SQLite has it
+    return {
+        "StringIds": strings("kernel", "kernel(int)", "cudaLaunchKernel_v7000"),
+        "NVTX_EVENTS": [
+            push_pop(0, 9, textId=0, uint64Value=-1),
+            push_pop(2, None, text="x", uint64Value=None),
+        ],
+        "CUPTI_ACTIVITY_KIND_RUNTIME": [call(1, 2, 5, nameId=2), call(3, 4, 6, globalTid=high | 7)],
+        "CUPTI_ACTIVITY_KIND_KERNEL": [kernel(3, 5, 5), kernel(6, 8, 6, globalPid=high)],
+        "CUPTI_ACTIVITY_KIND_MEMCPY": [op(3, 5, 5, bytes=4096, copyKind=1)],
+        "CUPTI_ACTIVITY_KIND_MEMSET": [op(3, 5, 5, bytes=16, value=0)],
+        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": [op(3, 5, 5, graphId=4, graphExecId=5)],
+        "META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": "3.25.0"}],
+    }
+
+
+@pytest.mark.parametrize("kind", ["parquet", "stream", "file"])
+def test_cuda_tables_are_the_same_in_a_folder(tmp_path: Path, kind: str) -> None:
+    export = write_export(tmp_path / "a.sqlite", _cuda_tables())
+    folder = _write_folder(export, tmp_path / "a_dir", kind)
+    raw = read_report(folder)
+    _assert_same(read_report(export), raw)
+    assert raw["calls"]["thread"].to_list()[0] == THREAD
+    assert raw["calls"]["thread"].to_list()[1] < 0
+
+
+@pytest.mark.parametrize(
+    "path", find_shared_reports() or [None], ids=lambda path: path.stem if path else "none"
+)
+def test_real_reports_are_the_same_in_a_folder(tmp_path: Path, path: Path | None) -> None:
+    if path is None:
+        pytest.skip("no real reports: set NSYS_PP_SHARED_REPORTS to a folder of them")
+    _assert_same(read_report(path), read_report(_write_folder(path, tmp_path / "a_dir", "parquet")))
+
+
+def test_numbered_rows_keep_their_numbers_in_any_order(tmp_path: Path) -> None:
+    rows = [{"eventId": number, **push_pop(number * 10, number * 10 + 5)} for number in (3, 1, 2)]
+    export = write_export(tmp_path / "a.sqlite", {"NVTX_EVENTS": rows, "StringIds": strings("x")})
+    folder = _write_folder(export, tmp_path / "a_dir", "parquet")
+    shuffled = pl.read_parquet(folder / "NVTX_EVENTS.parquet").reverse()
+    shuffled.write_parquet(folder / "NVTX_EVENTS.parquet")
+    ranges = build_report(read_report(folder)).ranges
+    assert ranges.select("range_id", "start_ns").rows() == [(1, 10), (2, 20), (3, 30)]
+    assert_frame_equal(ranges, build_report(read_report(export)).ranges)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "stream"])
+def test_a_table_that_is_cut_off_is_named(tmp_path: Path, kind: str) -> None:
+    folder = _write_folder(write_export(tmp_path / "a.sqlite", _cuda_tables()), tmp_path / "a_dir", kind)
+    (file,) = folder.glob("CUPTI_ACTIVITY_KIND_KERNEL.*")
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with pytest.raises(ReportError) as caught:
+        read_report(folder)
+    assert caught.value.message.startswith(f"`{file}` cannot be read")
+
+
+def test_a_folder_without_a_table_is_no_report(tmp_path: Path) -> None:
+    folder = _write_folder(write_export(tmp_path / "a.sqlite", _cuda_tables()), tmp_path / "a_dir", "parquet")
+    (folder / "StringIds.parquet").unlink()
+    with pytest.raises(ReportError, match="is a directory"):
+        read_report(folder)
+    shutil.rmtree(folder)

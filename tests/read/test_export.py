@@ -1,0 +1,168 @@
+"""A recorded report is exported once, into a cache, by the nsys that the user named."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nsys_pp.errors import NsysNotFoundError, ReportError
+from nsys_pp.read import read_report
+from nsys_pp.read.export import export_report
+from tests.read.tables import push_pop, write_export
+
+_FAKE = """#!{python}
+import shutil, sys, time
+arguments = sys.argv[1:]
+with open({log!r}, "a") as log:
+    log.write(" ".join(arguments) + "\\n")
+time.sleep({seconds})
+if {fails}:
+    print("[1/1] [0%   ] progress")
+    print("Exportation error: the file is from the future", file=sys.stderr)
+    sys.exit(1)
+shutil.copy({made!r}, arguments[arguments.index("--output") + 1])
+"""
+
+
+class FakeNsys:
+    """A stand-in that writes a fixed export, and down what it was asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.program, self.log = folder / "nsys", folder / "log"
+        self.made = write_export(folder / "made.sqlite", {"NVTX_EVENTS": [push_pop(0, 1)]})
+        self.write()
+
+    def write(self, *, fails: bool = False, seconds: float = 0.0) -> None:
+        text = _FAKE.format(
+            python=sys.executable, log=str(self.log), fails=fails, seconds=seconds, made=str(self.made)
+        )
+        self.program.write_text(text)
+        self.program.chmod(0o755)
+
+    @property
+    def runs(self) -> int:
+        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNsys:
+    monkeypatch.setenv("NSYS_PP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("NSYS_PP_NSYS", raising=False)
+    (tmp_path / "fake").mkdir()
+    return FakeNsys(tmp_path / "fake")
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / "run 1.nsys-rep"
+    path.write_bytes(b"recorded")
+    return path
+
+
+def test_an_export_is_reused_until_the_report_changes(fake: FakeNsys, report: Path) -> None:
+    first = read_report(report, nsys=fake.program)
+    assert first.path == report
+    assert first["nvtx"].height == 1
+    read_report(report, nsys=fake.program)
+    assert fake.runs == 1
+    os.utime(report, ns=(1, 1))  # older, but another one
+    read_report(report, nsys=fake.program)
+    assert fake.runs == 2
+    report.write_bytes(b"recorded again")
+    read_report(report, nsys=fake.program)
+    assert fake.runs == 3
+    assert os.listdir(report.parent) == [report.name]
+
+
+def test_a_cached_export_needs_no_nsys(fake: FakeNsys, report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export_report(report, nsys=fake.program)
+    monkeypatch.setenv("PATH", "")
+    assert read_report(report)["nvtx"].height == 1
+
+
+def test_reports_of_one_name_do_not_meet(fake: FakeNsys, report: Path, tmp_path: Path) -> None:
+    other = tmp_path / report.name
+    other.write_bytes(b"recorded")
+    assert export_report(report, nsys=fake.program) != export_report(other, nsys=fake.program)
+
+
+def test_a_half_made_export_is_made_again(fake: FakeNsys, report: Path) -> None:
+    target = export_report(report, nsys=fake.program)
+    target.with_suffix(".json").unlink()
+    export_report(report, nsys=fake.program)
+    assert fake.runs == 2
+
+
+def test_two_at_once_are_both_right(fake: FakeNsys, report: Path) -> None:
+    fake.write(seconds=0.3)
+    code = "import sys; from nsys_pp.read import read_report; print(read_report(sys.argv[1], nsys=sys.argv[2])['nvtx'].height)"
+    command = [sys.executable, "-c", code, str(report), str(fake.program)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.communicate()[0] for process in running] == ["1\n", "1\n"]
+    assert sorted(path.suffix for path in (fake.program.parent.parent / "cache").iterdir()) == [
+        ".json",
+        ".sqlite",
+    ]
+
+
+@pytest.mark.parametrize("where", ["argument", "variable", "path"])
+def test_nsys_is_found(fake: FakeNsys, report: Path, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if where == "variable":
+        monkeypatch.setenv("NSYS_PP_NSYS", str(fake.program))
+    if where == "path":
+        monkeypatch.setenv("PATH", str(fake.program.parent), prepend=os.pathsep)
+    export_report(report, nsys=fake.program if where == "argument" else None)
+    assert fake.runs == 1
+
+
+def test_what_nsys_says_is_passed_on(fake: FakeNsys, report: Path) -> None:
+    fake.write(fails=True)
+    with pytest.raises(
+        ReportError, match="nsys says: Exportation error: the file is from the future"
+    ) as caught:
+        read_report(report, nsys=fake.program)
+    assert f"`{report}`" in caught.value.message
+    assert caught.value.hint
+    assert list((fake.program.parent.parent / "cache").iterdir()) == []
+
+
+@pytest.mark.parametrize("named", [None, "no/such/nsys"])
+def test_no_nsys(report: Path, named: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NSYS_PP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("NSYS_PP_NSYS", raising=False)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(NsysNotFoundError, match="must be exported first") as caught:
+        read_report(report, nsys=named)
+    assert "--nsys" in (caught.value.hint or "")
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(("content", "words"), [(None, "does not exist"), (b"", "is empty")])
+def test_no_report(report: Path, content: bytes | None, words: str) -> None:
+    report.unlink()
+    if content is not None:
+        report.write_bytes(content)
+    with pytest.raises(ReportError, match=words):
+        read_report(report)
+
+
+def test_a_cache_that_cannot_be_written(
+    fake: FakeNsys, report: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NSYS_PP_CACHE", str(report / "cache"))
+    with pytest.raises(ReportError, match="cannot be exported into") as caught:
+        read_report(report, nsys=fake.program)
+    assert "NSYS_PP_CACHE" in (caught.value.hint or "")
+
+
+def test_real_nsys_on_what_is_no_report(
+    nsys: str, report: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NSYS_PP_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(ReportError, match=r"nsys says: .*[a-z]"):
+        read_report(report, nsys=nsys)

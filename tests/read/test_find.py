@@ -1,0 +1,115 @@
+"""What a user names is what is read: once each, in natural order."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from nsys_pp.errors import ReportError
+from nsys_pp.read import find_reports
+
+
+def _touch(folder: Path, *names: str) -> list[Path]:
+    paths = [folder / name for name in names]
+    for time, path in enumerate(paths):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+        os.utime(path, ns=(time, time))  # each newer than the one before
+    return paths
+
+
+def test_a_folder_is_searched_in_natural_order(tmp_path: Path) -> None:
+    _touch(
+        tmp_path, "node10/r.sqlite", "node2/r10.sqlite", "node2/r9.sqlite", "node2/notes.txt", "a.nsys-rep"
+    )
+    found = [str(path.relative_to(tmp_path)) for path in find_reports([tmp_path])]
+    assert found == ["a.nsys-rep", "node2/r9.sqlite", "node2/r10.sqlite", "node10/r.sqlite"]
+
+
+def test_files_come_in_the_order_given(tmp_path: Path) -> None:
+    paths = _touch(tmp_path, "b.sqlite", "a.nsys-rep", "c.anything")
+    assert find_reports(paths) == paths
+    assert find_reports(map(str, paths)) == paths
+
+
+def test_a_pattern_that_no_shell_expanded_is_expanded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _touch(tmp_path, "n10/r.sqlite", "n2/r.sqlite", "n2/x.txt")
+    expected = [tmp_path / "n2/r.sqlite", tmp_path / "n10/r.sqlite"]
+    assert find_reports([tmp_path / "n*/*.sqlite"]) == expected
+    assert find_reports([tmp_path / "n*"]) == expected
+    assert find_reports([f"{tmp_path}/**/r.sqlite"]) == expected
+    monkeypatch.chdir(tmp_path)
+    assert find_reports(["n?/r.sqlite"]) == [Path("n2/r.sqlite")]
+
+
+def test_a_name_with_pattern_characters_is_a_name_where_it_exists(tmp_path: Path) -> None:
+    paths = _touch(tmp_path, "run[1].sqlite", "run1.sqlite")
+    assert find_reports([paths[0]]) == [paths[0]]
+
+
+@pytest.mark.parametrize("table", ["StringIds.parquet", "StringIds.arrow"])
+def test_a_folder_of_tables_is_one_report(tmp_path: Path, table: str) -> None:
+    _touch(tmp_path, f"one_pqtdir/{table}", "two.sqlite")
+    assert find_reports([tmp_path]) == [tmp_path / "one_pqtdir", tmp_path / "two.sqlite"]
+    assert find_reports([tmp_path / "one_pqtdir"]) == [tmp_path / "one_pqtdir"]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["r.nsys-rep", "r.sqlite"], "r.sqlite"),
+        (["r.qdrep", "r.sqlite"], "r.sqlite"),
+        (["r.sqlite", "r.nsys-rep"], "r.nsys-rep"),
+        (["r.qdrep", "r.nsys-rep"], "r.nsys-rep"),
+        (["r.nsys-rep", "r_pqtdir/StringIds.parquet"], "r_pqtdir"),
+        (["r.nsys-rep", "r_arwdir/StringIds.arrow", "r.sqlite"], "r.sqlite"),
+        (["r_pqtdir/StringIds.parquet", "r.sqlite"], "r.sqlite"),
+    ],
+    ids=" then ".join,
+)
+def test_a_report_and_its_exports_are_one(tmp_path: Path, names: list[str], expected: str) -> None:
+    _touch(tmp_path, *names)
+    for folder in [path for path in tmp_path.iterdir() if path.is_dir()]:
+        inside = next(folder.iterdir())
+        os.utime(folder, ns=(inside.stat().st_mtime_ns,) * 2)
+    assert find_reports([tmp_path]) == [tmp_path / expected]
+    assert find_reports(sorted(tmp_path.iterdir())) == [tmp_path / expected]
+
+
+def test_the_same_name_in_two_folders_is_two_reports(tmp_path: Path) -> None:
+    paths = _touch(tmp_path, "a/r.nsys-rep", "b/r.sqlite")
+    assert find_reports([tmp_path]) == paths
+
+
+def test_a_report_given_twice_is_an_error(tmp_path: Path) -> None:
+    (path,) = _touch(tmp_path, "r.sqlite")
+    link = tmp_path / "link.sqlite"
+    link.symlink_to(path)
+    with pytest.raises(ReportError, match="given twice") as caught:
+        find_reports([path, tmp_path / "r*"])
+    assert f"`{tmp_path / 'r*'}`" in caught.value.message
+    with pytest.raises(ReportError, match="are the same report") as caught:
+        find_reports([path, link])
+    assert f"`{path}` and `{link}`" in caught.value.message
+
+
+def test_links_that_lead_back_do_no_harm(tmp_path: Path) -> None:
+    (path,) = _touch(tmp_path, "a/r.sqlite")
+    (tmp_path / "a/loop").symlink_to(tmp_path, target_is_directory=True)
+    assert find_reports([tmp_path]) == [path]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [("none.sqlite", "does not exist"), ("*.sqlite", "matches no report"), ("empty", "holds no report")],
+)
+def test_nothing_found_is_an_error(tmp_path: Path, given: str, words: str) -> None:
+    _touch(tmp_path, "empty/notes.txt")
+    with pytest.raises(ReportError, match=words) as caught:
+        find_reports([tmp_path / given])
+    assert f"`{tmp_path / given}`" in caught.value.message
+    assert caught.value.hint

@@ -1,0 +1,250 @@
+"""Values come back as they are, from whatever SQLite stores them as."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from nsys_pp.errors import ReportError
+from nsys_pp.raw import ALL_GROUPS, SCHEMAS, Group, RawReport
+from nsys_pp.read import read_report, sqlite
+from tests.conftest import find_shared_reports
+from tests.read.tables import THREAD, call, kernel, push_pop, strings, write_export
+
+_OPS: frozenset[Group] = frozenset({"ops"})
+_RANGES: frozenset[Group] = frozenset({"ranges"})
+
+
+@pytest.mark.parametrize(
+    "path", find_shared_reports() or [None], ids=lambda path: path.stem if path else "none"
+)
+def test_a_real_report_comes_whole(path: Path | None) -> None:
+    if path is None:
+        pytest.skip("no real reports: set NSYS_PP_SHARED_REPORTS to a folder of them")
+    raw = read_report(path)
+    connection = sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)
+    connection.text_factory = bytes
+    present = {name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    for frame, table, where in (
+        ("kernels", "CUPTI_ACTIVITY_KIND_KERNEL", ""),
+        ("calls", "CUPTI_ACTIVITY_KIND_RUNTIME", ""),
+        ("copies", "CUPTI_ACTIVITY_KIND_MEMCPY", ""),
+        ("sets", "CUPTI_ACTIVITY_KIND_MEMSET", ""),
+        ("graphs", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", ""),
+        ("nvtx", "NVTX_EVENTS", "WHERE eventType IN (33, 34, 59, 60, 70, 71, 75)"),
+        ("strings", "StringIds", ""),
+        ("gpus", "TARGET_INFO_GPU", ""),
+    ):
+        rows = raw[frame]
+        assert rows.schema == SCHEMAS[frame]
+        if table not in present:
+            assert rows.is_empty()
+            continue
+        expected = connection.execute(f"SELECT count(*) FROM {table} {where}").fetchone()[0]
+        assert rows.height == expected, frame
+        if "start" in rows.columns and expected:
+            sums = connection.execute(f"SELECT sum(start), sum(end) FROM {table} {where}").fetchone()
+            assert (rows["start"].sum(), rows["end"].sum()) == (sums[0], sums[1] or 0)
+    for name, text in connection.execute("SELECT id, value FROM StringIds"):
+        assert (raw["strings"].filter(pl.col("id") == name)["text"].item() or "").encode() == text
+    connection.close()
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "_CHUNK_ROWS", 16)
+    monkeypatch.setattr(sqlite, "_BATCH_ROWS", 4)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_text_after_many_nulls_is_read(tmp_path: Path) -> None:
+    texts = [None] * 40 + ["first", None, "last"]
+    rows = [push_pop(i, i + 1, text=text) for i, text in enumerate(texts)]
+    raw = read_report(write_export(tmp_path / "a.sqlite", {"NVTX_EVENTS": rows}), need=_RANGES)
+    assert raw["nvtx"]["text"].to_list() == texts
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_ids_after_many_nulls_are_read(tmp_path: Path) -> None:
+    ids = [None] * 40 + [7, None, 8]
+    rows = [push_pop(i, i + 1, textId=text_id) for i, text_id in enumerate(ids)]
+    raw = read_report(write_export(tmp_path / "a.sqlite", {"NVTX_EVENTS": rows}), need=_RANGES)
+    assert raw["nvtx"]["text_id"].to_list() == ids
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("missing", [set(), {3, 4, 5, 17, 30, 31, 32, 33}, set(range(1, 39))], ids=str)
+def test_chunks_keep_rows_and_their_order(tmp_path: Path, missing: set[int]) -> None:
+    rows = [push_pop(i * 10, i * 10 + 5) for i in range(100)]
+    path = write_export(tmp_path / "a.sqlite", {"NVTX_EVENTS": rows})
+    with sqlite3.connect(path) as connection:
+        connection.executemany("DELETE FROM NVTX_EVENTS WHERE rowid = ?", [(row,) for row in missing])
+        connection.execute("UPDATE NVTX_EVENTS SET rowid = -5 WHERE rowid = 40")
+    connection.close()
+    raw = read_report(path, need=_RANGES, threads=3)
+    assert raw["nvtx"]["row"].to_list() == [-5, *(i for i in range(1, 101) if i != 40 and i not in missing)]
+    assert raw["nvtx"]["start"].to_list()[1:] == [(i - 1) * 10 for i in raw["nvtx"]["row"].to_list()[1:]]
+
+
+def test_row_ids_beyond_reason_do_not_matter(tmp_path: Path) -> None:
+    path = write_export(tmp_path / "a.sqlite", {"NVTX_EVENTS": [push_pop(1, 2), push_pop(3, 4)]})
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE NVTX_EVENTS SET rowid = 9223372036854775807 WHERE rowid = 2")
+    connection.close()
+    assert read_report(path, need=_RANGES)["nvtx"]["row"].to_list() == [1, 2**63 - 1]
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("first", [0, 50], ids=["at once", "late"])
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        ("9007199254740993", 9007199254740993),
+        (" 12 ", 12),
+        ("-5", -5),
+        (5.0, 5),
+        ("", None),
+        (None, None),
+    ],
+    ids=repr,
+)
+def test_integers_stored_as_something_else_are_exact(
+    tmp_path: Path, first: int, stored: object, expected: int | None
+) -> None:
+    rows = [{"start": 9007199254740993 + i, "end": 2 + i, "globalTid": THREAD} for i in range(60)]
+    path = tmp_path / "a.sqlite"
+    with sqlite3.connect(path) as connection:
+        # without declared types SQLite keeps text as text
+        connection.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, correlationId)")
+        connection.executemany(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?)",
+            [(*row.values(), stored if i == first else i) for i, row in enumerate(rows)],
+        )
+    connection.close()
+    calls = read_report(path, need=_OPS)["calls"]
+    assert calls["correlation"].to_list() == [expected if i == first else i for i in range(60)]
+    assert calls["start"].to_list() == [row["start"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "stored", ["abc", "0x12", "1.5", 1.5, "12 apples", b"\x01", "99999999999999999999"], ids=repr
+)
+def test_text_for_a_number_that_matters_is_an_error(tmp_path: Path, stored: object) -> None:
+    rows = [call(0, 1, 1), {**call(2, 3, 2), "correlationId": stored}]
+    path = write_export(tmp_path / "odd.sqlite", {"CUPTI_ACTIVITY_KIND_RUNTIME": rows})
+    with pytest.raises(ReportError, match="text where a number belongs") as caught:
+        read_report(path, need=_OPS)
+    assert str(path) in caught.value.message
+    assert "`correlationId`" in caught.value.message
+    assert "`CUPTI_ACTIVITY_KIND_RUNTIME`" in caught.value.message
+
+
+def test_text_for_a_number_that_decorates_is_null(tmp_path: Path) -> None:
+    rows = [kernel(0, 1, 1, registersPerThread="many"), kernel(2, 3, 2)]
+    path = write_export(tmp_path / "a.sqlite", {"CUPTI_ACTIVITY_KIND_KERNEL": rows})
+    assert read_report(path)["kernels"]["registers"].to_list() == [None, 16]
+
+
+def test_broken_text_is_repaired_and_nothing_is_cut(tmp_path: Path) -> None:
+    path = write_export(
+        tmp_path / "a.sqlite", {"StringIds": strings("ok", "", "?", "?"), "NVTX_EVENTS": [push_pop(0, 1)]}
+    )
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE StringIds SET value = CAST(x'61ff62' AS TEXT) WHERE id = 2")
+        connection.execute("UPDATE StringIds SET value = CAST(x'610062' AS TEXT) WHERE id = 3")
+        connection.execute("UPDATE NVTX_EVENTS SET text = CAST(x'c3' AS TEXT)")
+    connection.close()
+    raw = read_report(path)
+    assert raw["strings"]["text"].to_list() == ["ok", None, "a\N{REPLACEMENT CHARACTER}b", "a\0b"]
+    assert raw["nvtx"]["text"].to_list() == ["\N{REPLACEMENT CHARACTER}"]
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_payloads_are_read_where_there_are_any(tmp_path: Path) -> None:
+    rows = [push_pop(i, i + 1, doubleValue=None, uint64Value=None, binaryData=None) for i in range(40)]
+    rows += [
+        push_pop(50, 51, doubleValue=0.1),
+        push_pop(52, 53, uint64Value=-1),
+        push_pop(54, 55, binaryData=b"\x01\xff"),
+        push_pop(56, 57, binaryData="01ff"),
+    ]
+    payloads = read_report(write_export(tmp_path / "a.sqlite", {"NVTX_EVENTS": rows}))["payloads"]
+    assert payloads["row"].to_list() == [41, 42, 43, 44]
+    assert payloads["double"].to_list() == [0.1, None, None, None]
+    assert payloads["uint64"].to_list() == [None, -1, None, None]
+    assert [value and value.lower() for value in payloads["binary"].to_list()] == [None, None, "01ff", "01ff"]
+
+
+@pytest.mark.parametrize("kind", ["view", "without row ids"])
+def test_rows_without_ids_are_counted(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a.sqlite"
+    if kind == "view":
+        write_export(path, {"x": [push_pop(i, i + 1, uint64Value=i or None) for i in range(5)]})
+        with sqlite3.connect(path) as connection:
+            connection.execute("CREATE VIEW NVTX_EVENTS AS SELECT * FROM x")
+    else:
+        with sqlite3.connect(path) as connection:
+            connection.execute(
+                "CREATE TABLE NVTX_EVENTS (start INTEGER PRIMARY KEY, end INTEGER, eventType INTEGER,"
+                " globalTid INTEGER, uint64Value INTEGER) WITHOUT ROWID"
+            )
+            rows = [(i, i + 1, 59, THREAD, i or None) for i in range(5)]
+            connection.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?)", rows)
+    connection.close()
+    raw = read_report(path)
+    assert raw["nvtx"]["row"].to_list() == [1, 2, 3, 4, 5]
+    assert raw["payloads"].select("row", "uint64").rows() == [(2, 1), (3, 2), (4, 3), (5, 4)]
+
+
+@pytest.mark.parametrize(
+    "name", ["a?b#c%20d.sqlite", "with space.sqlite", "größe-节点.sqlite", "'quoted\".sqlite"]
+)
+def test_any_file_name_will_do(tmp_path: Path, name: str) -> None:
+    path = write_export(tmp_path / name, {"NVTX_EVENTS": [push_pop(0, 1)]})
+    assert read_report(path)["nvtx"].height == 1
+
+
+def test_a_file_name_need_not_be_text(tmp_path: Path) -> None:
+    path = write_export(tmp_path / "a.sqlite", {"NVTX_EVENTS": [push_pop(0, 1)]})
+    named = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.sqlite"))
+    try:
+        path.rename(named)
+    except OSError:
+        pytest.skip("this file system wants UTF-8")
+    assert read_report(named)["nvtx"].height == 1
+
+
+def test_nothing_is_written_beside_a_report(tmp_path: Path) -> None:
+    path = write_export(tmp_path / "a.sqlite", {"NVTX_EVENTS": [push_pop(0, 1)], "StringIds": strings("x")})
+    before = (path.read_bytes(), path.stat().st_mtime_ns)
+    read_report(path)
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+    assert os.listdir(tmp_path) == ["a.sqlite"]
+
+
+def test_only_what_is_needed_is_read(tmp_path: Path) -> None:
+    rows = {"NVTX_EVENTS": [push_pop(0, 1, color=7)], "CUPTI_ACTIVITY_KIND_KERNEL": [kernel(0, 1, 1)]}
+    path = write_export(tmp_path / "a.sqlite", rows)
+    ranges, ops = read_report(path, need=_RANGES), read_report(path, need=_OPS)
+    assert ranges["kernels"].is_empty()
+    assert ranges["nvtx"]["color"].to_list() == [None]
+    assert ops["nvtx"].is_empty()
+    assert ops["kernels"].select("correlation", "registers").rows() == [(1, None)]
+    assert read_report(path)["kernels"]["registers"].to_list() == [16]
+    for raw in (ranges, ops):
+        assert raw.recorded == {"nvtx": 1, "kernels": 1}
+        _assert_schemas(raw)
+
+
+def test_an_empty_selection_still_has_its_frames(tmp_path: Path) -> None:
+    path = write_export(tmp_path / "a.sqlite", {"StringIds": strings("x"), "NVTX_EVENTS": [push_pop(0, 1)]})
+    _assert_schemas(read_report(path, need=frozenset()))
+    assert read_report(path).groups == ALL_GROUPS
+
+
+def _assert_schemas(raw: RawReport) -> None:
+    assert {name: raw[name].schema for name in SCHEMAS} == dict(SCHEMAS)

@@ -1,0 +1,105 @@
+"""The house rules of CONTRIBUTING.md, held by reading the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "nsys_pp"
+STAGES = ("read", "model", "project", "align", "pipeline", "summary", "write")
+CONTRACTS = {"errors", "units", "schema", "raw", "forest", "segments"}
+OUTER = {"cli", "recipes"}
+
+# Parts of the package that each part may import, besides itself.
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "units": set(),
+    "schema": set(),
+    "forest": set(),
+    "segments": set(),
+    "raw": {"schema"},
+    **dict.fromkeys(STAGES, CONTRACTS),
+    "run": CONTRACTS,
+    "scene": CONTRACTS | {"model", "project", "write"},
+    "api": CONTRACTS | set(STAGES) | {"run", "scene"},
+    "cli": {"api", "errors", "units"},
+    "__main__": {"cli"},
+    "__init__": {"api", "errors"},
+}
+LIBRARIES = {  # imported by these parts only
+    "sqlite_utils": {"write"},
+    "adbc_driver_manager": {"read"},
+    "adbc_driver_sqlite": {"read"},
+    "sqlite3": {"read"},
+    "isal": {"write"},
+    "click": {"cli"},
+    "rich": {"cli", "write"},
+}
+NSYS_NAME = re.compile(
+    r"CUPTI_ACTIVITY|NVTX_EVENTS|TARGET_INFO_|META_DATA_|StringIds|globalTid|correlationId|demangledName"
+)
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_there_are_modules() -> None:
+    assert len(MODULES) > 20
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_stages_share_contracts_and_nothing_else(path: Path) -> None:
+    part = part_of(path)
+    assert part in ALLOWED, f"{part} has no rule"
+    for name in imports_of(path):
+        package, _, rest = name.partition(".")
+        if package == "nsys_pp":
+            target = rest.split(".")[0]
+            assert target in ALLOWED[part] | {part}, f"{path} imports {name}"
+        assert part in LIBRARIES.get(package, {part}), f"{path} imports {package}"
+        assert package not in ("tests", "fixtures"), f"{path} imports {package}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_names_that_nsys_gave_stand_in_one_place(path: Path) -> None:
+    found = NSYS_NAME.findall(path.read_text())
+    if path == PACKAGE / "read" / "tables.py":
+        assert found
+    else:
+        assert not found
+
+
+def test_field_numbers_of_perfetto_stand_in_one_place() -> None:
+    """Writers name fields; only `write/protobuf.py` pairs the names with numbers."""
+    numbered = re.compile(r"^    [A-Z][A-Z_]+ = \d+", re.MULTILINE)
+    with_numbers = {
+        path.name for path in (PACKAGE / "write").glob("*.py") if numbered.search(path.read_text())
+    }
+    assert with_numbers == {"protobuf.py"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_modules_and_functions_stay_readable(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= 400
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            length = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+            assert length <= 60, f"{path}:{node.lineno} {node.name} has {length} lines"

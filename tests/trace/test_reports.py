@@ -1,0 +1,227 @@
+"""What Perfetto's importer holds of a merged report, against the frames that were drawn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from nsys_pp import api
+from nsys_pp.errors import MissingDataError
+from nsys_pp.model import build_report
+from nsys_pp.model.report import Report
+from nsys_pp.project.ranges import project_ranges
+from nsys_pp.read import find_reports, read_report
+from nsys_pp.write.counters import busy_percent
+from tests.importer.importer import Importer
+from tests.importer.readback import assert_no_errors, read_flows, read_tracks, slices_by_track
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "pipeline"
+
+COUNTERS = """
+SELECT track.name AS name, parent.name AS gpu, counter.ts, counter.value
+FROM counter JOIN track ON counter.track_id = track.id
+JOIN track AS parent ON track.parent_id = parent.id
+ORDER BY counter.ts
+"""
+
+
+def read_back(importer: Importer, inputs: list[Path], tmp_path: Path) -> tuple[pl.DataFrame, list[Report]]:
+    """Merge with everything drawn; the slices as the importer has them, and the reports."""
+    trace = tmp_path / "run.pftrace"
+    api.merge(inputs, trace, detail="cpu", flows=True)
+    slices = slices_by_track(importer, trace)
+    assert_no_errors(importer)
+    reports = [build_report(read_report(path)) for path in find_reports(inputs)]
+    return slices, reports
+
+
+def offset_ns(report: Report) -> int:
+    """UTC, or a day after 0 for the start of a session that does not know its UTC."""
+    epoch_ns = report.session.utc_epoch_ns
+    return (86_400_000_000_000 if epoch_ns is None else epoch_ns) - report.session.time_shift_ns
+
+
+def assert_operations_are_drawn(slices: pl.DataFrame, reports: list[Report]) -> None:
+    """Every operation stands on its stream's row once, and NCCL's once more on theirs."""
+    drawn = Counter(
+        (
+            path.split("/")[1],
+            "stream" if "/stream " in path else "communication",
+            ts,
+            dur,
+            name,
+            args.get("correlation_id"),
+        )
+        for path, ts, dur, name, args in slices.select("path", "ts", "dur", "name", "args").iter_rows()
+        if "/stream " in path or path.endswith("/communication")
+    )
+    expected: Counter[tuple[object, ...]] = Counter()
+    for report in reports:
+        for op in report.gpu_ops.iter_rows(named=True):
+            key = (
+                op["start_ns"] + offset_ns(report),
+                op["end_ns"] - op["start_ns"],
+                op["name"],
+                op["correlation_id"],
+            )
+            expected[(report.session.machine, "stream", *key)] += 1
+            if op["is_communication"]:
+                expected[(report.session.machine, "communication", *key)] += 1
+    assert drawn == expected
+
+
+def assert_ranges_are_drawn(slices: pl.DataFrame, reports: list[Report]) -> None:
+    """Every projection is drawn once; what is drawn around it is its parent."""
+    rows = slices.filter(pl.col("path").str.contains(r"/GPU [^/]*/ranges"))
+    by_id = {row["slice_id"]: row for row in rows.iter_rows(named=True)}
+    drawn = Counter(
+        (
+            row["path"].split("/")[1],
+            row["args"]["range_id"],
+            row["ts"],
+            row["dur"],
+            row["name"],
+            row["args"]["operations"],
+        )
+        for row in by_id.values()
+    )
+    expected: Counter[tuple[object, ...]] = Counter()
+    parents: dict[tuple[object, ...], object] = {}
+    for report in reports:
+        machine, offset = report.session.machine, offset_ns(report)
+        for one in project_ranges(report.ranges, report.api_calls, report.gpu_ops).iter_rows(named=True):
+            start, length = one["gpu_start_ns"] + offset, one["gpu_end_ns"] - one["gpu_start_ns"]
+            key = (machine, one["range_id"], start, length, one["name"] or "(no name)", one["op_count"])
+            expected[key] += 1
+            parents[machine, one["range_id"], start] = one["parent_id"]
+    assert drawn == expected
+
+    stack: dict[tuple[str, int], list[dict[str, object]]] = {}
+    for row in rows.sort("path", "lane", "ts", "depth").iter_rows(named=True):
+        open_slices = stack.setdefault((row["path"], row["lane"]), [])
+        del open_slices[row["depth"] :]
+        if row["depth"]:
+            parent = parents[row["path"].split("/")[1], row["args"]["range_id"], row["ts"]]
+            assert open_slices[-1]["args"]["range_id"] == parent  # type: ignore[index]
+        open_slices.append(row)
+
+
+def assert_cpu_is_drawn(slices: pl.DataFrame, reports: list[Report]) -> None:
+    for kind, frame in (("NVTX", "ranges"), ("CUDA API", "api_calls"), ("marks", "marks")):
+        drawn = Counter(
+            slices.filter(pl.col("path").str.contains(f"/CPU: .*/{kind} "))
+            .select("ts", "dur", "name")
+            .iter_rows()
+        )
+        expected: Counter[tuple[object, ...]] = Counter()
+        for report in reports:
+            for row in getattr(report, frame).iter_rows(named=True):
+                start = row["time_ns"] if kind == "marks" else row["start_ns"]
+                length = 0 if kind == "marks" else row["end_ns"] - start
+                expected[start + offset_ns(report), length, row["name"] or "(no name)"] += 1
+        assert drawn == expected, kind
+
+
+def assert_flows_join_calls_to_their_first_operation(
+    importer: Importer, slices: pl.DataFrame, reports: list[Report]
+) -> None:
+    flows = read_flows(importer)
+    rows = {row["slice_id"]: row for row in slices.iter_rows(named=True)}
+    launching = 0
+    first: dict[tuple[int, int], int] = {}
+    for number, report in enumerate(reports):
+        pairs = report.gpu_ops.join(
+            report.api_calls.select(
+                "process_key", "correlation_id", call_start="start_ns", call_end="end_ns"
+            ),
+            on=["process_key", "correlation_id"],
+        )
+        launching += pairs.select("process_key", "correlation_id").unique().height
+        for call, op in (
+            pairs.group_by("process_key", "correlation_id")
+            .agg(pl.col("call_start").first(), pl.col("start_ns").min())
+            .select("call_start", "start_ns")
+            .iter_rows()
+        ):
+            first[number, call + offset_ns(report)] = op + offset_ns(report)
+    assert len(flows) == launching
+    starts = {(call, op) for (_, call), op in first.items()}
+    for source, target in flows:
+        ends = {
+            rows[source]["path"].split("/")[2][:3]: rows[source],
+            rows[target]["path"].split("/")[2][:3]: rows[target],
+        }
+        assert (ends["CPU"]["ts"], ends["GPU"]["ts"]) in starts
+        assert ends["CPU"]["args"]["correlation_id"] == ends["GPU"]["args"]["correlation_id"]
+
+
+def assert_counters_are_drawn(importer: Importer, reports: list[Report]) -> None:
+    drawn = Counter((round(value, 6), ts) for _, _, ts, value in importer.query(None, COUNTERS).iter_rows())
+    expected: Counter[tuple[float, int]] = Counter()
+    for report in reports:
+        for gpu in report.devices.partition_by("gpu"):
+            ops = report.gpu_ops.join(gpu, on=["process_key", "device_id"], how="semi")
+            samples = busy_percent(ops["start_ns"], ops["end_ns"])
+            expected.update(
+                (round(value, 6), time + offset_ns(report)) for time, value in samples.iter_rows()
+            )
+    assert drawn == expected
+
+
+def test_every_shared_report_comes_back(
+    shared_reports: list[Path], importer: Importer, tmp_path: Path
+) -> None:
+    drawn = 0
+    for number, path in enumerate(shared_reports):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        try:
+            slices, reports = read_back(importer, [path], folder)
+        except MissingDataError:
+            report = build_report(read_report(path))
+            assert all(frame.is_empty() for frame in (report.gpu_ops, report.ranges, report.api_calls))
+            continue
+        assert_operations_are_drawn(slices, reports)
+        assert_ranges_are_drawn(slices, reports)
+        assert_cpu_is_drawn(slices, reports)
+        assert_flows_join_calls_to_their_first_operation(importer, slices, reports)
+        assert_counters_are_drawn(importer, reports)
+        drawn += len(slices)
+    assert drawn > 100_000
+
+
+def test_several_machines_come_back_in_natural_order(importer: Importer, tmp_path: Path) -> None:
+    slices, reports = read_back(importer, [FIXTURES], tmp_path)
+    assert_operations_are_drawn(slices, reports)
+    assert_ranges_are_drawn(slices, reports)
+    assert_cpu_is_drawn(slices, reports)
+    assert_flows_join_calls_to_their_first_operation(importer, slices, reports)
+    assert_counters_are_drawn(importer, reports)
+    paths = [list(path) for path in read_tracks(importer)["path"]]
+    machines = list(dict.fromkeys(path[1] for path in paths if len(path) > 1))
+    assert machines == ["node2", "node10"]
+    rows = [path[2] for path in paths if len(path) == 3 and path[1] == "node10"]
+    assert rows[:2] == ["GPU 0 · rank 2", "GPU 1 · rank 3"]
+    assert all(row.startswith("CPU: ") for row in rows[2:])
+    under = list(dict.fromkeys(path[3] for path in paths if len(path) == 4 and path[2] == "GPU 0 · rank 2"))
+    assert under[0] == "GPU busy"
+    kinds = [name.split()[0] for name in under]
+    assert kinds == sorted(kinds, key=["GPU", "ranges", "communication", "stream"].index)
+
+
+@pytest.mark.parametrize("detail", api.DETAILS)
+def test_each_detail_shows_more(detail: api.Detail, importer: Importer, tmp_path: Path) -> None:
+    trace = tmp_path / "run.pftrace"
+    api.merge([FIXTURES], trace, detail=detail)
+    slices = slices_by_track(importer, trace)
+    kinds = {path.split("/")[3].split()[0] for path in slices["path"] if path.count("/") >= 3}
+    expected = {
+        "jobs": {"ranges"},
+        "ranges": {"ranges", "communication"},
+        "kernels": {"ranges", "communication", "stream"},
+        "cpu": {"ranges", "communication", "stream", "NVTX", "CUDA", "marks"},
+    }
+    assert kinds == expected[detail]
