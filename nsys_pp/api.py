@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -219,26 +219,27 @@ def merge(
     root = output.name.split(".")[0] or "run"
     seen: set[tuple[str, str]] = set()
     slices = 0
-    drawings = []
-    for number, session in enumerate(sessions):
-        _tell(progress, f"drawing {session.path.name}", number / len(sessions))
-        report = build_report(read_report(session.path, need=_GROUPS[detail], nsys=nsys))
-        offset_ns = alignment.offset_ns[number]
-        view = view_report(report, sessions, number=number, offset_ns=offset_ns, wanted=wanted)
-        drawing = draw_report(view, root=root, detail=detail)
-        seen |= {(lane.track[0], lane.track[1]) for lane in drawing.lanes if lane.track[1].startswith("GPU")}
-        slices += sum(len(lane.slices) for lane in drawing.lanes if isinstance(lane, SliceLane))
-        drawings.append(drawing)
-    tracks = {track.path: track for drawing in drawings for track in drawing.tracks}
-    whole = Drawing(
-        root=root,
-        tracks=list(tracks.values()),
-        lanes=[lane for drawing in drawings for lane in drawing.lanes],
-        is_utc=alignment.is_utc,
-    )
-    write = write_chrome if (format or _format_of(output)) == "chrome" else write_perfetto
+
+    def draw() -> Iterator[Drawing]:
+        nonlocal slices
+        for number, session in enumerate(sessions):
+            _tell(progress, f"drawing {session.path.name}", number / len(sessions))
+            report = build_report(read_report(session.path, need=_GROUPS[detail], nsys=nsys))
+            offset_ns = alignment.offset_ns[number]
+            view = view_report(report, sessions, number=number, offset_ns=offset_ns, wanted=wanted)
+            drawing = draw_report(view, root=root, detail=detail)
+            seen.update(
+                (lane.track[0], lane.track[1]) for lane in drawing.lanes if lane.track[1].startswith("GPU")
+            )
+            slices += sum(len(lane.slices) for lane in drawing.lanes if isinstance(lane, SliceLane))
+            yield replace(drawing, is_utc=alignment.is_utc)
+
     with replace_file(output, force=force) as target, target.open("wb") as stream:
-        for block in write(whole):
+        if (format or _format_of(output)) == "chrome":
+            blocks = write_chrome(draw(), compress=output.suffix == ".gz")
+        else:
+            blocks = write_perfetto(draw())
+        for block in blocks:
             stream.write(block)
         if not slices:
             raise _nothing_to_draw(sessions)

@@ -8,7 +8,7 @@ stream             [ gemm )   [ adam )     forward -> gemm; step -> gemm start .
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
@@ -91,17 +91,17 @@ def project_ranges(
         ranges = ranges.sort("range_id")
 
     crosses = ranges["end_thread_key"].is_not_null().to_numpy()
-    with ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(2) as beside:  # numpy leaves the interpreter to others while it works
         nest = beside.submit(_nest, ranges, crosses)
         launched = _gather_launched(gpu_ops, launches, per_stream)
         parts = [PROJECTED.to_frame()]
         lonely = np.ones(len(ranges), dtype=bool)
         if scope != "process":
-            part, is_alone = _project(ranges, np.flatnonzero(~crosses), "thread", api_calls, launched)
+            part, is_alone = _project(ranges, np.flatnonzero(~crosses), "thread", api_calls, launched, beside)
             parts.append(part)
             lonely = crosses if scope == "thread" else _has_no_call(ranges, is_alone | crosses, api_calls)
         if scope != "thread" and lonely.any():
-            part, _ = _project(ranges, np.flatnonzero(lonely), "process", api_calls, launched)
+            part, _ = _project(ranges, np.flatnonzero(lonely), "process", api_calls, launched, beside)
             parts.append(part)
         parent_id, depth = nest.result()
 
@@ -208,7 +208,12 @@ PROJECTED = pl.Schema(
 
 
 def _project(
-    ranges: pl.DataFrame, rows: Int64s, scope: str, api_calls: pl.DataFrame, launched: _Launched
+    ranges: pl.DataFrame,
+    rows: Int64s,
+    scope: str,
+    api_calls: pl.DataFrame,
+    launched: _Launched,
+    beside: Executor,
 ) -> tuple[pl.DataFrame, Bools]:
     """Project some rows of `ranges` on the calls of their thread or process, each place for itself.
 
@@ -219,6 +224,10 @@ def _project(
     calls, position = _order_calls(api_calls, launched.call_row, owner)
     windows = _find_windows(ranges[rows] if len(rows) < len(ranges) else ranges, owner, calls)
     pieces = split_windows(windows)
+    is_alone = np.ones(len(ranges), dtype=bool)
+    is_alone[rows[pieces[0]]] = False
+    if is_alone.all():
+        return PROJECTED.to_frame(), is_alone
     call_owner = calls[owner].rle_id().cast(pl.Int64).to_numpy()
     bounds = np.searchsorted(launched.place, np.arange(len(launched.places) + 1)).tolist()
     parts = [PROJECTED.to_frame()]
@@ -228,7 +237,7 @@ def _project(
         if (at[1:] < at[:-1]).any():
             order = np.argsort(at, kind="stable")
             at, start, end, name = at[order], start[order], end[order], name[order]
-        part = _project_place(at, start, end, name, windows, call_owner, *pieces)
+        part = _project_place(at, start, end, name, windows, call_owner, *pieces, beside)
         parts.append(
             part.with_columns(
                 row=pl.Series(rows[part["row"].to_numpy()]),
@@ -237,8 +246,6 @@ def _project(
                 stream_id=pl.lit(stream_id, pl.Int64),
             ).select(PROJECTED.names())
         )
-    is_alone = np.ones(len(ranges), dtype=bool)
-    is_alone[rows[pieces[0]]] = False
     return pl.concat(parts), is_alone
 
 
@@ -266,6 +273,7 @@ def _project_place(
     piece_row: Int64s,
     piece_first: Int64s,
     piece_last: Int64s,
+    beside: Executor,
 ) -> pl.DataFrame:
     """Project the ranges onto the operations of one place, in order of their calls' positions."""
     per_call = np.bincount(position, minlength=len(call_owner))
@@ -283,9 +291,7 @@ def _project_place(
     bounds = np.flatnonzero(is_first)
     row = piece_row[bounds]
 
-    by_start, by_end = np.argsort(start, kind="stable"), np.argsort(-end, kind="stable")
-    first_op = by_start[_least(by_start, op_first, op_last, bounds)]
-    last_op = by_end[_least(by_end, op_first, op_last, bounds)]
+    extremes = [beside.submit(_find_least, key, op_first, op_last, bounds) for key in (start, -end)]
     busy = measure_busy(
         op_start=start,
         op_end=end,
@@ -299,6 +305,7 @@ def _project_place(
         first_call=windows.first[row],
         last_call=windows.last_by_end[row],
     )
+    first_op, last_op = (extreme.result() for extreme in extremes)
     return pl.DataFrame(
         {
             "row": row,
@@ -313,8 +320,9 @@ def _project_place(
     )
 
 
-def _least(order: Int64s, op_first: Int64s, op_last: Int64s, bounds: Int64s) -> Int64s:
-    """Per row, the rank in `order` of its operation that comes first there."""
+def _find_least(key: Int64s, op_first: Int64s, op_last: Int64s, bounds: Int64s) -> Int64s:
+    """Per row, its operation with the least key; of several the first."""
+    order = np.argsort(key, kind="stable")
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
-    return np.minimum.reduceat(find_minimum(rank, op_first, op_last), bounds)
+    return order[np.minimum.reduceat(find_minimum(rank, op_first, op_last), bounds)]

@@ -16,7 +16,7 @@ What the format cannot hold:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,16 @@ from isal import isal_zlib
 
 from nsys_pp.write.chrome_events import ArrowEnds, Place, encode_counters, encode_marks, encode_slices
 from nsys_pp.write.drawing import CounterLane, Drawing, Lane, MarkLane, SliceLane
-from nsys_pp.write.tree import Path, arrange, drawn_lanes, lane_rows, lanes_by_track, start_ns
+from nsys_pp.write.tree import (
+    Path,
+    arrange,
+    drawn_lanes,
+    index_tracks,
+    join_drawings,
+    lane_rows,
+    lanes_by_track,
+    start_ns,
+)
 
 CHUNK_ROWS = 1 << 15
 GZIP = 31  # window bits of a gzip stream; ISA-L writes no time of day into it
@@ -44,11 +53,11 @@ class PlacedLane:
     thread: int
 
 
-def write_chrome(drawing: Drawing, *, compress: bool = False) -> Iterator[bytes]:
-    """Encode a drawing as one JSON object, piece by piece.
+def write_chrome(drawings: Iterable[Drawing], *, compress: bool = False) -> Iterator[bytes]:
+    """Encode drawings as one JSON object, piece by piece; all of them are held in memory.
 
     Args:
-        drawing: What the trace shows.
+        drawings: What the trace shows, one or more with one root.
         compress: Whether to make a gzip stream of it (`.json.gz`).
 
     Yields:
@@ -57,6 +66,7 @@ def write_chrome(drawing: Drawing, *, compress: bool = False) -> Iterator[bytes]
     Raises:
         ValueError: The drawing breaks its own rules (see `nsys_pp.write.drawing`).
     """
+    drawing = join_drawings(drawings)
     if not compress:
         yield from _encode(drawing)
         return
@@ -75,7 +85,7 @@ def place_lanes(drawing: Drawing) -> list[PlacedLane]:
     the thread of their track's first lane.
     """
     lanes = lanes_by_track(drawing)
-    nodes = arrange(drawing)
+    nodes = arrange(index_tracks(drawing), lanes)
     names = {node.track.path: node.track.name for node in nodes}
     groups = list(dict.fromkeys(_group(node.track.path) for node in nodes if node.track.path in lanes))
     thread = len(groups)

@@ -98,9 +98,10 @@ Lane = SliceLane | MarkLane | CounterLane
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A whole trace: one root, its tracks (parents may be left out: their name is the path's last part), its lanes.
+    """A trace, or what one report adds to it: tracks and what stands on them.
 
-    `lanes` in any order; the trace's clock is UTC nanoseconds, or the report's own clock
+    `root` is the name of the row above all. Parents of tracks may be left out: their name is the
+    last part of their path. `lanes` in any order; the trace's clock is UTC nanoseconds, or the report's own clock
     where no report knows UTC. `attributes` are free facts written into the trace's metadata.
     """
 

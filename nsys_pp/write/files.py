@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from nsys_pp.errors import OutputError
 
 _REASONS = {
     errno.ENOSPC: ("the disk is full", "free some space, or write elsewhere with `-o`"),
     errno.EDQUOT: ("your disk quota is used up", "free some space, or write elsewhere with `-o`"),
+    errno.EIO: ("the disk cannot be written", "write elsewhere with `-o`"),
     errno.EFBIG: ("the file would be larger than this system allows", "write elsewhere with `-o`"),
     errno.EACCES: ("permission denied", "write elsewhere with `-o`"),
     errno.EPERM: ("permission denied", "write elsewhere with `-o`"),
@@ -77,6 +80,41 @@ def translate_errors(path: Path) -> Iterator[None]:
             raise
         reason, hint = _REASONS.get(error.errno or 0, (error.strerror or str(error), None))
         raise OutputError(f"cannot write `{path}`: {reason}", hint) from error
+
+
+@contextmanager
+def open_output(path: Path) -> Iterator[io.BufferedWriter[_Attentive]]:
+    """Open a file for a library to write to, and raise what the system said should it refuse.
+
+    Libraries make an error of their own of it, without its number.
+    """
+    with path.open("wb", buffering=0) as file:
+        attentive = _Attentive(file)
+        try:
+            with io.BufferedWriter(attentive) as stream:
+                yield stream
+        except Exception:
+            if attentive.refusal is not None:
+                raise attentive.refusal from None
+            raise
+
+
+class _Attentive(io.RawIOBase):
+    """A file that remembers why it could not be written."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
+        self.refusal: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.refusal = error
+            raise
 
 
 def _umask() -> int:

@@ -3,10 +3,12 @@
 A lane's sequence begins with a small uncompressed head that maps the lane's own clock (0 at
 its first event) onto the trace's clock: to move a lane in time, only its head is written again.
 Everything behind it, names and events alike, stands in compressed blocks that do not depend on
-where in time the lane lies.
+where in time the lane lies. The importer compares a snapshot only with those of the same clocks,
+here of the same sequence, so lanes may follow each other in any order of time.
 
 Sources: `docs/reference/synthetic-track-event.md` (sequences, interning, incremental state) and
-`protos/perfetto/trace/clock_snapshot.proto` (incremental clocks, clock ids 64-127) of
+`protos/perfetto/trace/clock_snapshot.proto` (incremental clocks, clock ids 64-127) and
+`src/trace_processor/util/clock_synchronizer.h` (snapshots by set of clocks) of
 https://github.com/google/perfetto/blob/v52.0.
 """
 
@@ -53,7 +55,7 @@ from nsys_pp.write.wire import (
 )
 
 BLOCK_ROWS = 1 << 15  # 1-3 MB before compression
-COMPRESSION_LEVEL = 1  # igzip: twice the size of level 0 saved, level 2 and 3 save little more
+COMPRESSION_LEVEL = 1  # of igzip; levels 2 and 3 take longer and save little
 MOST_NULLABLE = 63  # columns with nulls in one lane: bits of the key that tells rows apart
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import polars as pl
@@ -9,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nsys_pp.write.files import replace_file, translate_errors
+from nsys_pp.write.files import open_output, replace_file
 
 FORMATS = {  # file name ending -> format
     ".parquet": "parquet",
@@ -38,7 +39,7 @@ def write_table(frame: pl.DataFrame, path: Path, *, format: str, name: str, forc
         if format == "sqlite":
             _write_sqlite(frame, target, name)
             return
-        with target.open("wb") as stream:
+        with open_output(target) as stream:
             if format == "parquet":
                 frame.write_parquet(stream, compression="zstd", statistics=False)
             elif format == "csv":
@@ -105,20 +106,23 @@ def _plain(frame: pl.DataFrame) -> pl.DataFrame:
 def _write_sqlite(frame: pl.DataFrame, path: Path, name: str) -> None:
     """Write by sqlite-utils; it takes rows one by one, the one writer here that does."""
     import sqlite_utils
+    from sqlite_utils.utils import OperationalError
 
-    with translate_errors(path):
-        database = sqlite_utils.Database(path, execute_plugins=False)
-        try:
-            columns = {
-                column: int
-                if dtype.is_integer() or dtype == pl.Boolean
-                else float
-                if dtype.is_float()
-                else str
-                for column, dtype in frame.schema.items()
-            }
-            table = database[name]
-            table.create(columns)  # type: ignore[union-attr]
-            table.insert_all(frame.iter_rows(named=True), batch_size=10_000)  # type: ignore[union-attr]
-        finally:
-            database.close()
+    database = sqlite_utils.Database(path, execute_plugins=False)
+    try:
+        columns = {column: _sqlite_type(dtype) for column, dtype in frame.schema.items()}
+        table = database[name]
+        table.create(columns)  # type: ignore[union-attr]
+        table.insert_all(frame.iter_rows(named=True), batch_size=10_000)  # type: ignore[union-attr]
+    except OperationalError as error:
+        # SQLite keeps the system's number to itself
+        number = errno.ENOSPC if "full" in str(error) else errno.EIO
+        raise OSError(number, str(error)) from error
+    finally:
+        database.close()
+
+
+def _sqlite_type(dtype: pl.DataType) -> type:
+    if dtype.is_integer() or dtype == pl.Boolean:
+        return int
+    return float if dtype.is_float() else str

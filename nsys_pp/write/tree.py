@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -46,17 +47,8 @@ def lanes_by_track(drawing: Drawing) -> dict[Path, list[Lane]]:
     return lanes
 
 
-def arrange(drawing: Drawing) -> list[Node]:
-    """Order the tracks that are drawn, and add the parents that the drawing left out.
-
-    Siblings are ordered by rank, those left out last, then by name with numbers by value
-    (`node2` before `node10`), so that every sibling has a place of its own.
-
-    Args:
-        drawing: Any drawing.
-
-    Returns:
-        Nodes in depth-first order; every parent stands before its children.
+def index_tracks(drawing: Drawing) -> dict[Path, Track]:
+    """Return the tracks of a drawing by path.
 
     Raises:
         ValueError: Two tracks have one path, or a lane's track is missing from the drawing.
@@ -64,17 +56,45 @@ def arrange(drawing: Drawing) -> list[Node]:
     given = {track.path: track for track in drawing.tracks}
     if len(given) < len(drawing.tracks):
         raise ValueError("two tracks of the drawing have the same path")
-    used = {lane.track for lane in drawn_lanes(drawing)}
-    if missing := used - given.keys():
+    if missing := {lane.track for lane in drawn_lanes(drawing)} - given.keys():
         raise ValueError(f"the drawing has lanes on tracks that it lacks: {sorted(missing)}")
+    return given
+
+
+def join_drawings(drawings: Iterable[Drawing]) -> Drawing:
+    """Make one drawing of several with one root; of tracks with one path the first counts."""
+    all_drawings = list(drawings)
+    tracks = {track.path: track for drawing in reversed(all_drawings) for track in drawing.tracks}
+    return Drawing(
+        root=all_drawings[0].root,
+        tracks=list(tracks.values()),
+        lanes=[lane for drawing in all_drawings for lane in drawing.lanes],
+        is_utc=all(drawing.is_utc for drawing in all_drawings),
+        attributes={key: value for drawing in all_drawings for key, value in drawing.attributes.items()},
+    )
+
+
+def arrange(tracks: Mapping[Path, Track], used: Collection[Path]) -> list[Node]:
+    """Order the tracks that are drawn, and add the parents that the drawing left out.
+
+    Siblings are ordered by rank, those left out last, then by name with numbers by value
+    (`node2` before `node10`), so that every sibling has a place of its own.
+
+    Args:
+        tracks: All that are known.
+        used: Paths of those that hold a lane.
+
+    Returns:
+        Nodes in depth-first order; every parent stands before its children.
+    """
     paths = {path[:end] for path in used for end in range(1, len(path) + 1)}
     children: dict[Path, list[Path]] = {}
-    for path in sorted(paths, key=lambda path: _order(path, given)):
+    for path in sorted(paths, key=lambda path: _order(path, tracks)):
         children.setdefault(path[:-1], []).append(path)
-    return _walk((), children, given)
+    return _walk((), children, tracks)
 
 
-def _walk(parent: Path, children: dict[Path, list[Path]], given: dict[Path, Track]) -> list[Node]:
+def _walk(parent: Path, children: dict[Path, list[Path]], given: Mapping[Path, Track]) -> list[Node]:
     nodes = []
     for place, path in enumerate(children.get(parent, [])):
         track = given.get(path) or Track(path=path, name=path[-1], rank=0)
@@ -82,7 +102,7 @@ def _walk(parent: Path, children: dict[Path, list[Path]], given: dict[Path, Trac
     return nodes
 
 
-def _order(path: Path, given: dict[Path, Track]) -> tuple[bool, int, list[tuple[str, int]], Path]:
+def _order(path: Path, given: Mapping[Path, Track]) -> tuple[bool, int, list[tuple[str, int]], Path]:
     track = given.get(path)
     name = path[-1] if track is None else track.name
     parts = re.findall(r"(\D*)(\d*)", name)

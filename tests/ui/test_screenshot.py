@@ -24,7 +24,7 @@ def test_the_ui_shows_tracks_in_order(tmp_path: Path) -> None:
         mark_lane("node2/GPU 0/stream 7", [(9_000, "m", None)]),
     )
     trace, picture = tmp_path / "t.pftrace", tmp_path / "t.png"
-    trace.write_bytes(b"".join(write_perfetto(drawn)))
+    trace.write_bytes(b"".join(write_perfetto([drawn])))
     try:
         found = perfetto_screenshot(trace, picture, Shot(expand=".*", script=NAMES, settle_ms=500))
     except PartMissingError as error:

@@ -11,6 +11,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nsys_pp.write import chrome
 from nsys_pp.write.chrome import write_chrome
@@ -39,7 +41,7 @@ FROM slice JOIN thread_track ON thread_track.id = track_id JOIN thread USING (ut
 
 
 def parse(drawn: Drawing) -> Any:
-    return json.loads(b"".join(write_chrome(drawn)), parse_float=Decimal)
+    return json.loads(b"".join(write_chrome([drawn])), parse_float=Decimal)
 
 
 def nanoseconds(value: Decimal, base: int = 0) -> int:
@@ -88,7 +90,8 @@ def shown_by_perfetto(texts: Sequence[str | None]) -> dict[str, str | None]:
     return {"[No name]": None, **dict(zip(escaped, known, strict=True)), **{text: text for text in known}}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32))
 def test_every_slice_is_there(seed: int) -> None:
     drawn = random_drawing(seed)
     assert read_slices(parse(drawn)) == expected(drawn)
@@ -101,10 +104,11 @@ def test_pieces_may_be_cut_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse(drawn) == whole
 
 
-@pytest.mark.parametrize("seed", range(3))
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 2**32))
 def test_perfetto_reads_every_slice(importer: Importer, seed: int) -> None:
     drawn = random_drawing(seed)
-    found = importer.query(b"".join(write_chrome(drawn)), SLICES)
+    found = importer.query(b"".join(write_chrome([drawn])), SLICES)
     assert_no_errors(importer)
     base = int(parse(drawn)["otherData"]["base_ns"])
     back = shown_by_perfetto([*TEXTS, None])
@@ -116,7 +120,7 @@ def test_names_of_any_text_come_back(importer: Importer) -> None:
     texts = [*TEXTS, *(chr(i) for i in range(1, 300))]
     drawn = drawing(slice_lane("a/b/c", slices([(i, i + 1, 0, text) for i, text in enumerate(texts)])))
     assert [event["name"] for event in parse(drawn)["traceEvents"] if event["ph"] == "X"] == texts
-    found = importer.query(b"".join(write_chrome(drawn)), "SELECT name FROM slice ORDER BY ts")
+    found = importer.query(b"".join(write_chrome([drawn])), "SELECT name FROM slice ORDER BY ts")
     back = shown_by_perfetto(texts)
     assert [back[name] for name in found["name"]] == texts
 
@@ -185,7 +189,7 @@ def test_arrows(importer: Importer) -> None:
         slice_lane("c", slices([(30, 40, 0, "last", None, big), (40, 41, 0, "end", None, 6)])),
     )
     found = importer.query(
-        b"".join(write_chrome(drawn)),
+        b"".join(write_chrome([drawn])),
         "SELECT a.name AS a, b.name AS b FROM flow JOIN slice a ON a.id = slice_out JOIN slice b ON b.id = slice_in",
     )
     assert sorted(found.rows()) == [("in", "last"), ("out", "in"), ("zero", "end")]
@@ -194,9 +198,9 @@ def test_arrows(importer: Importer) -> None:
 
 def test_gzip_is_the_same_and_knows_no_time_of_day() -> None:
     drawn = random_drawing(5)
-    packed = b"".join(write_chrome(drawn, compress=True))
-    assert gzip.decompress(packed) == b"".join(write_chrome(drawn))
-    assert packed == b"".join(write_chrome(random_drawing(5), compress=True))
+    packed = b"".join(write_chrome([drawn], compress=True))
+    assert gzip.decompress(packed) == b"".join(write_chrome([drawn]))
+    assert packed == b"".join(write_chrome([random_drawing(5)], compress=True))
 
 
 def test_facts_stand_beside_the_events() -> None:
@@ -218,7 +222,7 @@ def test_catapult_reads_it(tmp_path: Path) -> None:
         slice_lane("m/g/t", slices([(20_000, 30_001, 0, "in", None, 1)])),
     )
     trace = tmp_path / "t.json"
-    trace.write_bytes(b"".join(write_chrome(drawn)))
+    trace.write_bytes(b"".join(write_chrome([drawn])))
     try:
         found = catapult_screenshot(trace, tmp_path / "t.png", Shot(settle_ms=0))
     except PartMissingError as error:
@@ -243,6 +247,6 @@ def test_many_rows_in_bounded_pieces() -> None:
         flow_id=pl.lit(None, pl.UInt64),
     )
     lane = SliceLane(track=("a",), lane=0, clock=UTC, slices=rows)
-    pieces = list(write_chrome(drawing(lane)))
+    pieces = list(write_chrome([drawing(lane)]))
     assert max(map(len, pieces)) < 4_000_000
     assert sum(piece.count(b'"ph":"X"') for piece in pieces) == 100_000

@@ -34,10 +34,14 @@ def test_flat_lanes_are_first_fit(slices: list[Interval]) -> None:
     lanes = pack_flat(start, end).tolist()
     by_lane = {lane: sorted(s for s, at in zip(slices, lanes, strict=True) if at == lane) for lane in lanes}
     expected = first_fit(slices)
-    assert {lane: sorted(s for s, at in zip(slices, expected, strict=True) if at == lane) for lane in expected} == by_lane
+    assert {
+        lane: sorted(s for s, at in zip(slices, expected, strict=True) if at == lane) for lane in expected
+    } == by_lane
 
 
-def replay(start: np.ndarray, end: np.ndarray, order: np.ndarray, lane: np.ndarray, depth: np.ndarray) -> list[int]:
+def replay(
+    start: np.ndarray, end: np.ndarray, order: np.ndarray, lane: np.ndarray, depth: np.ndarray
+) -> list[int]:
     """Open and close slices as a viewer does, in order of writing; returns the slice around each."""
     around = [-1] * len(start)
     stack: list[int] = []

@@ -93,7 +93,7 @@ def test_enumerations(name: str) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_trace_holds_nothing_that_the_schema_does_not_know(seed: int) -> None:
     trace = schema.Trace()
-    trace.ParseFromString(b"".join(write_perfetto(random_drawing(seed))))
+    trace.ParseFromString(b"".join(write_perfetto([random_drawing(seed)])))
     inner = schema.Trace()
     for packet in trace.packet:
         inner.MergeFromString(
