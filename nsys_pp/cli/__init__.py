@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import warnings
-from typing import Any
+from contextlib import suppress
+from typing import Any, TextIO
 
 import click
 
@@ -12,6 +15,9 @@ from nsys_pp.cli.info import info
 from nsys_pp.cli.merge import merge
 from nsys_pp.cli.project import project
 from nsys_pp.errors import NsysPPError
+
+_INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
+_FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "your disk quota is used up"}
 
 
 class _Group(click.Group):
@@ -23,15 +29,49 @@ class _Group(click.Group):
             warnings.simplefilter("always", UserWarning)
             try:
                 return super().invoke(ctx)
-            except NsysPPError as error:
-                click.echo(f"Error: {error.message}", err=True)
-                if error.hint:
-                    click.echo(f"\nhint: {error.hint}", err=True)
+            except (Exception, KeyboardInterrupt) as error:
+                if _is_interrupt(error):
+                    click.echo("Interrupted", err=True)
+                    ctx.exit(_INTERRUPTED)
+                if not _explain(error):
+                    raise
                 ctx.exit(1)
-            except BrokenPipeError:
-                # Whoever read our output has enough of it (`| head`).
-                sys.stderr.close()
-                ctx.exit(1)
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind it; what was cleaned up after that may have failed in its turn."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
+def _explain(error: BaseException) -> bool:
+    """Say what went wrong, if that is something that a user can fix."""
+    if isinstance(error, NsysPPError):
+        _refuse(error.message, error.hint)
+        return True
+    # Files have said their name; click lets a pipe that nobody reads any more (`| head`) end quietly.
+    if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
+        _abandon(sys.stdout)
+        _refuse(
+            f"cannot write to standard output: {_FULL[error.errno]}", "free some space, or write elsewhere"
+        )
+        return True
+    return False
+
+
+def _refuse(message: str, hint: str | None) -> None:
+    click.echo(f"Error: {message}", err=True)
+    if hint:
+        click.echo(f"\nhint: {hint}", err=True)
+
+
+def _abandon(stream: TextIO) -> None:
+    """Let what could not be written go, so that Python does not try again when it ends."""
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

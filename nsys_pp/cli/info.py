@@ -23,7 +23,7 @@ from nsys_pp.cli.progress import show_progress
 )
 @click.pass_context
 def info(ctx: click.Context, /, reports: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    r"""Tell what reports hold: versions, machine, GPUs, processes, ranges, and what is missing.
+    """Tell what reports hold: versions, machine, GPUs, processes, ranges, and what is missing.
 
     nsys writes no table for what did not happen: what is listed as not recorded may also have
     been switched on and have met nothing.

@@ -23,7 +23,8 @@ _GRAPH_MODES = {"Graph": "each traced as one operation", "Node": "traced node by
 
 def print_info(info: Info, console: Console) -> None:
     """Print what is known of one report, no wider than the console."""
-    console.print(Text(str(info.path), style="bold", overflow="fold"))
+    # in a file or a pipe a path stays whole, to be found
+    console.print(Text(str(info.path), style="bold", overflow="fold"), soft_wrap=not console.is_terminal)
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(width=_LABEL_WIDTH, no_wrap=True, style="cyan")
     facts.add_column(overflow="fold")

@@ -70,7 +70,7 @@ def merge(
     flows: bool,
     **options: Any,
 ) -> None:
-    r"""Write one Perfetto trace of all reports.
+    """Write one Perfetto trace of all reports.
 
     Machines, their GPUs, and on each GPU the NVTX ranges where their kernels really ran, NCCL
     kernels, and every stream.

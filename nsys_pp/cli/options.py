@@ -86,6 +86,7 @@ def projection_options(command: Command) -> Command:
     return click.option(
         "--ops",
         type=Ops(),
+        metavar="kernel,memcpy,memset|all",
         default="kernel",
         show_default=True,
         help="Which GPU operations a range is projected onto; `all` with `--scope thread` is NVIDIA's rule.",

@@ -6,23 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from nsys_pp import api
 from nsys_pp.cli.options import force_option, input_options, projection_options
 from nsys_pp.cli.progress import show_progress
-
-_TERMINAL_COLUMNS = (
-    "machine",
-    "thread_id",
-    "gpu",
-    "name",
-    "depth",
-    "gpu_start_ns",
-    "gpu_end_ns",
-    "busy_ns",
-    "op_count",
-)
+from nsys_pp.cli.project_table import print_projections
 
 
 @click.command()
@@ -41,13 +29,19 @@ _TERMINAL_COLUMNS = (
     help="Whatever the ending of the output says; a table when printed.",
 )
 @click.option("--per-stream", is_flag=True, help="One row per stream instead of one per device.")
-@click.option("--limit", default=40, show_default=True, help="Most rows to print as a table.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=40,
+    show_default=True,
+    help="Most rows to print as a table.",
+)
 @projection_options
 @force_option
 def project(
     reports: tuple[str, ...], output: str, format: str | None, limit: int, force: bool, **options: Any
 ) -> None:
-    r"""Project every NVTX range onto the first and last GPU operation that it launched.
+    """Project every NVTX range onto the first and last GPU operation that it launched.
 
     \b
     Example:
@@ -70,7 +64,6 @@ def project(
         api.write_table(frame, Path(output), format=format, name="projections", force=force)
         click.echo(f"Wrote {output}: {len(frame):,} rows", err=True)
     elif format == "table":
-        shown = frame.sort("machine", "gpu_start_ns", "depth").select(_TERMINAL_COLUMNS)
-        api.print_table(shown, limit=limit, console=Console())
+        print_projections(frame, limit=limit, ops=options["ops"], scope=options["scope"])
     else:
         click.echo(api.format_table(frame, format=format), nl=False)

@@ -93,14 +93,12 @@ def _label(used: pl.DataFrame) -> pl.DataFrame:
     """Name each physical GPU; those that are not listed by id, else by uuid, else by ordinal."""
     used = used.with_columns(
         key=pl.coalesce(
-            pl.format("at {}", "at"),
-            pl.format("uuid {}", "uuid"),
-            pl.format("id {}", "gpu"),
-            pl.format("ordinal {}", "device"),
+            pl.lit(f"{column} ") + pl.col(column).cast(pl.String)
+            for column in ("at", "uuid", "gpu", "device")
         ),
         wished=pl.coalesce("number", "gpu", "device").cast(pl.Int64),
     )
     physical = used.group_by("key").agg(pl.col("wished").min()).sort("wished", "key").with_row_index("index")
     number = "index" if physical["wished"].is_duplicated().any() else "wished"
-    labels = physical.select("key", gpu=pl.format("GPU {}", number))
+    labels = physical.select("key", gpu=pl.lit("GPU ") + pl.col(number).cast(pl.String))
     return used.drop("gpu").join(labels, on="key", how="left", maintain_order="left")

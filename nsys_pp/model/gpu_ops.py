@@ -102,15 +102,15 @@ def _names(table: str, raw: RawReport) -> pl.Expr:
     if table == "kernels":
         return pl.lit(resolve(_collected(raw[table])["name_id"], raw["strings"]))
     if table == "copies":
-        return pl.format("Memcpy {}", pl.col("direction").cast(pl.String)).fill_null("Memcpy").cast(NAME)
+        return (pl.lit("Memcpy ") + pl.col("direction").cast(pl.String)).fill_null("Memcpy").cast(NAME)
     if table == "graphs":
-        return pl.format("CUDA graph {}", "graph").fill_null("CUDA graph").cast(NAME)
+        return (pl.lit("CUDA graph ") + pl.col("graph").cast(pl.String)).fill_null("CUDA graph").cast(NAME)
     return pl.lit("Memset" if table == "sets" else "Decompress", dtype=NAME)
 
 
 def _communication_names(names: pl.Series) -> pl.Series:
     distinct = names.unique().drop_nulls()
-    return distinct.filter(distinct.cast(pl.String).str.contains(_COMMUNICATION))
+    return distinct.filter(distinct.cast(pl.String).str.contains(_COMMUNICATION)).implode()
 
 
 def _write_dimensions(kernels: pl.DataFrame, what: str) -> pl.Series:

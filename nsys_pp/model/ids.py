@@ -19,8 +19,8 @@ _HOST_BITS, _VM_BITS, _PID_BITS = 56, 48, 24
 def process_key(thread_key: pl.Expr) -> pl.Expr:
     """Give the process of a thread (or of a process: itself).
 
-    >>> pl.select(process_key(pl.lit(0x01_00_0010_92_00_0065 - (1 << 63)))).item() == 0x01_00_0010_92_00_0000 - (1 << 63)
-    True
+    >>> pl.select(process_key(pl.lit(281_546_145_665_171))).item()
+    281546145660928
     """
     return thread_key & ~_TID_MASK
 
@@ -28,10 +28,10 @@ def process_key(thread_key: pl.Expr) -> pl.Expr:
 def pid(key: pl.Expr) -> pl.Expr:
     """Give the process id in a thread's or process's key.
 
-    >>> pl.select(pid(pl.lit(282_000_000_000_000))).item()
-    16808
+    >>> pl.select(pid(pl.lit(281_546_145_660_928))).item()
+    4242
     """
-    return (key & _PID_MASK) // (1 << _PID_BITS)
+    return (key & pl.lit(_PID_MASK, dtype=pl.Int64)) // pl.lit(1 << _PID_BITS, dtype=pl.Int64)
 
 
 def tid(thread_key: pl.Expr) -> pl.Expr:
@@ -47,7 +47,7 @@ def join_process_key(host: pl.Expr, vm: pl.Expr, pid: pl.Expr) -> pl.Expr:
     """Make a process's key of its parts, where a table has them apart.
 
     >>> pl.select(join_process_key(pl.lit(0), pl.lit(1), pl.lit(137893))).item()
-    283788437323776
+    283788437356544
     """
     # polars has no shift; hosts from 128 on are subtracted from the sign bit that they set
     signed_host = pl.when(host >= 128).then(host - 256).otherwise(host)

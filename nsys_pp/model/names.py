@@ -21,26 +21,25 @@ def look_up(ids: pl.Series, strings: pl.DataFrame) -> pl.DataFrame:
     return strings.join(used, on="id", how="semi").unique("id", keep="first", maintain_order=True)
 
 
-def resolve(ids: pl.Series, strings: pl.DataFrame, *, strip: str | None = None) -> pl.Series:
+def resolve(
+    ids: pl.Series, strings: pl.DataFrame, *, strip: str | None = None, dtype: pl.DataType = NAME
+) -> pl.Series:
     """Give the name behind every id; null where there is none or it is unknown.
 
     Args:
         ids: Ids into `strings`.
         strings: The raw frame of strings.
         strip: A regular expression of what to remove from names.
+        dtype: `NAME`, or String for names that are not to be remembered among all names.
 
     Returns:
-        A Categorical of the length of `ids`.
+        A column of the length of `ids`.
     """
     known = look_up(ids, strings)
     if known.is_empty():
-        return pl.Series(ids.name, [None], dtype=NAME).new_from_index(0, len(ids))
+        return pl.Series(ids.name, [None], dtype=dtype).new_from_index(0, len(ids))
     text = pl.col("text") if strip is None else pl.col("text").str.replace(strip, "")
-    known = known.select("id", text.cast(NAME))
+    known = known.select("id", text.cast(dtype))
     # one small table of categories, one join of integers: no string is touched per row
-    return (
-        ids.alias("id")
-        .to_frame()
-        .join(known, on="id", how="left", maintain_order="left")["text"]
-        .alias(ids.name)
-    )
+    named = ids.alias("id").to_frame().join(known, on="id", how="left", maintain_order="left")
+    return named["text"].alias(ids.name)

@@ -20,7 +20,7 @@ def write_payloads(raw: RawReport) -> pl.DataFrame:
         Columns `row` and `payload`, one row per event that has one.
     """
     payloads = raw["payloads"]
-    json = pl.lit(resolve(payloads["json_id"], raw["strings"])).cast(pl.String)
+    json = pl.lit(resolve(payloads["json_id"], raw["strings"], dtype=pl.String()))
     binary = pl.lit(decode_structures(payloads["binary"], raw["payload_fields"]))
     return payloads.select(
         "row",
@@ -49,24 +49,27 @@ def decode_structures(hexadecimal: pl.Series, fields: pl.DataFrame) -> pl.Series
     Returns:
         JSON objects; null where the layout is unknown or not a plain row of numbers.
     """
-    data = hexadecimal.str.decode("hex", strict=False)
-    decoded = pl.Series(hexadecimal.name, [None], dtype=pl.String).new_from_index(0, len(data))
+    decoded = pl.Series(hexadecimal.name, [None], dtype=pl.String).new_from_index(0, len(hexadecimal))
+    text = pl.col("text")
     rows = (
-        pl.DataFrame({"data": data})
+        hexadecimal.alias("text")
+        .to_frame()
         .with_row_index("at")
-        .filter(pl.col("data").bin.size() >= _HEADER_BYTES)
+        .filter(text.str.len_bytes() >= 2 * _HEADER_BYTES)
         .with_columns(
-            domain=pl.col("data").bin.slice(0, 4).bin.reinterpret(dtype=pl.UInt32),
-            schema=pl.col("data").bin.slice(8, 4).bin.reinterpret(dtype=pl.UInt32),
-            size=pl.col("data").bin.size(),
+            data=text.str.decode("hex", strict=False),
+            domain=text.str.slice(0, 8).str.decode("hex", strict=False).bin.reinterpret(dtype=pl.UInt32),
+            schema=text.str.slice(16, 8).str.decode("hex", strict=False).bin.reinterpret(dtype=pl.UInt32),
         )
+        .drop_nulls()
+        .with_columns(size=pl.col("data").bin.size())
     )
     layouts = fields.unique(["domain", "schema", "index"], keep="first", maintain_order=True)
     for (domain, schema, size), same in rows.group_by("domain", "schema", "size"):
         layout = layouts.filter(pl.col("domain") == domain, pl.col("schema") == schema).sort("index")
-        text = _decode_alike(same["data"], layout, int(size) - _HEADER_BYTES)
-        if text is not None:
-            decoded = decoded.scatter(same["at"], text)
+        objects = _decode_alike(same["data"], layout, int(size) - _HEADER_BYTES)
+        if objects is not None:
+            decoded = decoded.scatter(same["at"], objects)
     return decoded
 
 

@@ -82,17 +82,16 @@ def name_events(raw: RawReport) -> pl.DataFrame:
         The events of `raw`, by `row`, with `process_key`, `name`, `domain_name`,
         `category_name`, `color_argb` and `payload`.
     """
-    events = _pick(raw["nvtx"], pl.col("start").is_not_null() & pl.col("thread").is_not_null())
+    is_naming = pl.col("kind").is_in(["domain", "category"])
+    is_whole = pl.col("start").is_not_null() & pl.col("thread").is_not_null()
+    naming = _key(raw["nvtx"].filter(is_naming & pl.col("thread").is_not_null()))
+    naming = naming.with_columns(name=_message(naming, raw, pl.String()))
+    events = _key(_pick(raw["nvtx"], is_whole & ~is_naming))
     if not events["row"].is_sorted():
         events = events.sort("row")
-    registered = resolve(events["text_id"], raw["strings"])
-    events = events.with_columns(
-        process_key=process_key(pl.col("thread")),
-        name=pl.coalesce(pl.lit(registered), pl.col("text").cast(NAME)),
-        domain=pl.col("domain").fill_null(_DEFAULT_DOMAIN),
-    )
-    events = _name_by(events, "domain", ["process_key", "domain"])
-    events = _name_by(events, "category", ["process_key", "domain", "category"])
+    events = events.with_columns(name=_message(events, raw, NAME))
+    events = _name_by(events, naming, ["process_key", "domain"])
+    events = _name_by(events, naming, ["process_key", "domain", "category"])
     color = pl.col("color").cast(pl.UInt32, strict=False)
     has_alpha = color & _ALPHA != 0  # Python's nvtx writes none
     events = events.with_columns(color_argb=pl.when(has_alpha).then(color).otherwise(color | _ALPHA))
@@ -102,17 +101,26 @@ def name_events(raw: RawReport) -> pl.DataFrame:
     return events.join(payloads, on="row", how="left", maintain_order="left")
 
 
-def _name_by(events: pl.DataFrame, kind: str, keys: list[str]) -> pl.DataFrame:
-    """Add the name of the last key, which events of `kind` give; null where that key is 0."""
+def _key(events: pl.DataFrame) -> pl.DataFrame:
+    return events.with_columns(
+        process_key=process_key(pl.col("thread")), domain=pl.col("domain").fill_null(_DEFAULT_DOMAIN)
+    )
+
+
+def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Expr:
+    registered = resolve(events["text_id"], raw["strings"], dtype=dtype)
+    return pl.coalesce(pl.lit(registered), pl.col("text").cast(dtype))
+
+
+def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Add the name of the last key, `domain_name` or `category_name`; null where that key is 0."""
     number, column = keys[-1], f"{keys[-1]}_name"
     used = events.filter(pl.col(number) != 0).select(keys).unique()
     if used.is_empty():
         return events.with_columns(pl.lit(None, dtype=NAME).alias(column))
-    naming = events.filter(pl.col("kind") == kind)
-    names = naming.select(*keys, pl.col("name").cast(pl.String)).unique(
-        keys, keep="first", maintain_order=True
-    )
-    unnamed = pl.format("domain {}", number) if number == "domain" else pl.col(number).cast(pl.String)
+    names = naming.filter(pl.col("kind") == number).select(*keys, "name")
+    names = names.unique(keys, keep="first", maintain_order=True)
+    unnamed = pl.lit("domain " if number == "domain" else "") + pl.col(number).cast(pl.String)
     table = used.join(names, on=keys, how="left").select(
         *keys, pl.coalesce("name", unnamed).cast(NAME).alias(column)
     )

@@ -19,12 +19,12 @@ _MACHINE_FOLDER = "machine"
 def build_session(raw: RawReport, gpu_ops: pl.DataFrame) -> Session:
     """Gather who recorded what, where and when."""
     facts = _first_values(raw["facts"])
-    launcher = _launcher(raw["launcher"])
+    launcher = _first_values(raw["launcher"])
     hostname, hardware_id = facts.get("hostname"), _hardware_id(facts)
     machine, machine_source = _name_machine(hostname, hardware_id, raw.path)
     shift = _as_int(facts.get("time_shift_ns")) or 0
     duration = raw["capture"]["duration"].max()
-    rank, rank_source = _find_rank(raw["ranks"], launcher, gpu_ops["process_key"].n_unique())
+    rank, rank_source = _find_rank(raw["ranks"], launcher, _count_gpu_processes(raw, gpu_ops))
     return Session(
         nsys_version=facts.get("nsys_version"),
         schema_version=facts.get("schema_version"),
@@ -54,12 +54,6 @@ def _first_values(facts: pl.DataFrame) -> dict[str, str]:
     return dict(known.select("name", "value").rows())
 
 
-def _launcher(variables: pl.DataFrame) -> dict[str, str]:
-    """Take each variable once; one that a tool blanked out in one table may stand in another."""
-    has_number = pl.col("value").str.contains(r"\d")
-    return _first_values(variables.sort(has_number, descending=True, maintain_order=True))
-
-
 def _hardware_id(facts: dict[str, str]) -> str | None:
     if "hardware_id" in facts:
         return facts["hardware_id"]
@@ -77,6 +71,12 @@ def _name_machine(hostname: str | None, hardware_id: str | None, path: Path) -> 
         if folder.name.lower().startswith(_MACHINE_FOLDER):
             return folder.name, "folder"
     return path.stem, "file name"
+
+
+def _count_gpu_processes(raw: RawReport, gpu_ops: pl.DataFrame) -> int:
+    """Count the processes that used CUDA, by tables that are always read, where they are there."""
+    pids = pl.concat([raw["contexts"]["pid"], raw["streams"]["pid"]]).n_unique()
+    return pids or gpu_ops["process_key"].n_unique()
 
 
 def _find_rank(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import re
+import struct
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,11 +14,13 @@ import polars as pl
 
 from nsys_pp.errors import ReportError
 from nsys_pp.raw import Group, RawReport
+from nsys_pp.read.broken_text import open_broken_text
 from nsys_pp.read.plan import assemble, name_recorded, plan_sources, rows_wanted, shape_rows
 from nsys_pp.read.tables import STRINGS_TABLE, Source
 
 _SUFFIXES = (".parquet", ".arrow")
 _IPC_FILE_MAGIC = b"ARROW1"
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _T = TypeVar("_T")
 
 
@@ -49,28 +54,32 @@ def _with_file(file: Path, read: Callable[[Path], _T]) -> _T:
     try:
         return read(file)
     except (pl.exceptions.PolarsError, OSError) as error:
-        if "utf-8" in str(error).lower() or "utf8" in str(error).lower():
-            raise ReportError(
-                f"`{file}` has text that is not UTF-8", "export the report with `nsys export --type sqlite`"
-            ) from None
         raise ReportError(
             f"`{file}` cannot be read: {str(error).splitlines()[0]}",
             "copy it again, or export the report again",
         ) from None
 
 
-def _open(file: Path, columns: list[str] | list[int] | None = None, rows: int | None = None) -> pl.LazyFrame:
+def _open(file: Path, columns: list[str] | list[int] | None = None) -> pl.LazyFrame:
     if file.suffix == ".parquet":
         return pl.scan_parquet(file, glob=False)
-    with file.open("rb") as stream:
-        is_ipc_file = stream.read(len(_IPC_FILE_MAGIC)) == _IPC_FILE_MAGIC
-    if is_ipc_file:
+    if _is_ipc_file(file):
         return pl.scan_ipc(file, glob=False)
-    return pl.read_ipc_stream(file, columns=columns, n_rows=rows).lazy()
+    return pl.read_ipc_stream(file, columns=columns).lazy()
+
+
+def _is_ipc_file(file: Path) -> bool:
+    with file.open("rb") as stream:
+        return stream.read(len(_IPC_FILE_MAGIC)) == _IPC_FILE_MAGIC
 
 
 def _read_columns(file: Path) -> list[str]:
-    return _open(file, rows=0).collect_schema().names()
+    if file.suffix == ".parquet" or _is_ipc_file(file):
+        return _open(file).collect_schema().names()
+    with file.open("rb") as stream:  # only its first message, the schema, and then an end
+        head = stream.read(8)
+        schema = head + stream.read(int.from_bytes(head[4:], "little")) + _END_OF_STREAM
+    return pl.read_ipc_stream(io.BytesIO(schema)).columns
 
 
 def _count_rows(file: Path) -> int:
@@ -78,7 +87,18 @@ def _count_rows(file: Path) -> int:
 
 
 def _read_source(source: Source, file: Path) -> pl.DataFrame:
-    table = _open(file, columns=list(dict.fromkeys(source.columns.values())))
+    try:
+        return _take_source(source, _open(file, columns=list(dict.fromkeys(source.columns.values()))))
+    except pl.exceptions.PolarsError as error:
+        if not re.search("utf-?8", str(error), re.IGNORECASE):
+            raise
+        try:
+            return _take_source(source, open_broken_text(file).lazy())
+        except (ValueError, struct.error, IndexError):
+            raise error from None
+
+
+def _take_source(source: Source, table: pl.LazyFrame) -> pl.DataFrame:
     columns = [pl.col(theirs).alias(ours) for ours, theirs in source.columns.items()]
     wants_row = "row" in source.table.columns and "row" not in source.columns
     if wants_row:

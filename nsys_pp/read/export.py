@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -25,37 +24,43 @@ def is_unexported(path: Path) -> bool:
 def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
     """Export a report into the cache, unless that was done since it last changed.
 
-    Two processes that export the same report at once each write a file of their own; the last one
-    to finish leaves its file in place, and both are whole.
+    Two processes that export the same report at once each write a file of their own; the first one
+    to finish leaves its file in place, where it never changes.
 
     Raises:
         ReportError: There is no such report, nsys cannot export it, or the cache cannot be written.
         NsysNotFoundError: There is no nsys.
     """
-    state = _read_state(report)
     folder = _cache_folder()
-    # a name to recognise it by, and the whole path, since many reports share a name
-    key = hashlib.sha256(os.fsencode(report.resolve())).hexdigest()[:16]
-    target = folder / f"{report.stem}-{key}.sqlite"
-    stamp = target.with_suffix(".json")
-    if _is_current(target, stamp, state):
+    # a name to recognise it by, the whole path, since many reports share a name, and the report's state
+    start = f"{report.stem}-{hashlib.sha256(os.fsencode(report.resolve())).hexdigest()[:16]}-"
+    target = folder / f"{start}{_read_state(report)}.sqlite"
+    if target.is_file():
         return target
     program = find_nsys(nsys, report)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as work:
-            made = _run_export(program, report, Path(work) / "report.sqlite")
-            stamp.unlink(missing_ok=True)  # no stamp, no reuse, should we die in between
-            made.replace(target)
-            fresh = Path(work) / "stamp.json"
-            fresh.write_text(json.dumps(state))
-            fresh.replace(stamp)
+            _put_in_place(_run_export(program, report, Path(work) / "report.sqlite"), target)
+        for other in folder.iterdir():  # of what the report was before
+            if other.name.startswith(start) and other != target:
+                other.unlink(missing_ok=True)
     except OSError as error:
         raise ReportError(
             f"`{report}` cannot be exported into `{folder}`: {error.strerror}",
             f"set `${_CACHE_VARIABLE}` to a folder that can be written",
         ) from None
     return target
+
+
+def _put_in_place(made: Path, target: Path) -> None:
+    """Give the finished export its name, unless another process has been faster and may be reading."""
+    try:
+        os.link(made, target)
+    except FileExistsError:
+        return
+    except OSError:  # not every file system has links
+        made.replace(target)
 
 
 def find_nsys(nsys: str | Path | None, report: Path) -> str:
@@ -80,7 +85,7 @@ def find_nsys(nsys: str | Path | None, report: Path) -> str:
     )
 
 
-def _read_state(report: Path) -> dict[str, int]:
+def _read_state(report: Path) -> str:
     try:
         status = report.stat()
         with report.open("rb") as file:
@@ -91,7 +96,7 @@ def _read_state(report: Path) -> dict[str, int]:
         raise ReportError(f"`{report}` cannot be read: {error.strerror}") from None
     if is_empty:
         raise ReportError(f"`{report}` is empty", "the recording did not finish: profile again")
-    return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
+    return f"{status.st_size:x}-{status.st_mtime_ns:x}"
 
 
 def _cache_folder() -> Path:
@@ -99,13 +104,6 @@ def _cache_folder() -> Path:
         return Path(named)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "nsys-pp"
-
-
-def _is_current(target: Path, stamp: Path, state: dict[str, int]) -> bool:
-    try:
-        return bool(target.is_file() and json.loads(stamp.read_text()) == state)
-    except (OSError, ValueError):
-        return False
 
 
 def _run_export(program: str, report: Path, output: Path) -> Path:

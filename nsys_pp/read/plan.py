@@ -10,7 +10,7 @@ from nsys_pp.raw import SCHEMAS, Group
 from nsys_pp.read.tables import (
     COUNTED,
     ENVIRONMENT_ROWS,
-    LAUNCHER_VARIABLES,
+    LAUNCHER_VARIABLE,
     ROW_ID,
     TABLES,
     Column,
@@ -122,12 +122,12 @@ def _fit(name: str, column: Column | None, dtype: pl.DataType, frame: pl.DataFra
 
 
 def _keep_launcher_variables(rows: pl.DataFrame) -> pl.DataFrame:
-    """Keep the variables of the allow-list, whose values are numbers or lists of devices."""
-    known = "|".join(LAUNCHER_VARIABLES)
+    """Keep the variables of the allow-list whose values are what they should be."""
     return (
         rows.filter(pl.col("name").is_in(list(ENVIRONMENT_ROWS)))
-        .select(pl.col("value").str.split(";").list.explode(keep_nulls=False, empty_as_null=False))
-        .select(pl.col("value").str.extract_groups(rf'^({known})="?([\w.:,/-]*)"?$').struct.unnest())
-        .select(name=pl.col("1"), value=pl.col("2"))
+        .select(pl.col("value").str.split(";"))
+        .explode("value")
+        .select(pl.col("value").str.extract_groups(LAUNCHER_VARIABLE).struct.unnest())
+        .select(name=pl.coalesce("1", "3"), value=pl.coalesce("2", "4"))
         .drop_nulls()
     )

@@ -25,6 +25,7 @@ import polars as pl
 
 from nsys_pp.errors import ReportError
 from nsys_pp.raw import Group, RawReport
+from nsys_pp.read.broken_text import decode_text
 from nsys_pp.read.plan import assemble, name_recorded, plan_sources, shape_rows
 from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, take_stamp
 from nsys_pp.read.sqlite_query import Chunk, column_types, quote_name, write_query
@@ -188,19 +189,10 @@ def _refuse_text(path: Path, source: Source, frame: pl.DataFrame) -> None:
 
 def _repair(name: str, kind: pl.DataType) -> pl.Expr:
     if kind == pl.String:
-        return pl.col(name).map_batches(_decode, return_dtype=pl.String)
+        return pl.col(name).map_batches(decode_text, return_dtype=pl.String)
     if kind.is_float():
         return pl.when(pl.col(f"{name}_null") == 0).then(pl.col(name).cast(kind)).alias(name)
     return pl.col(name)
-
-
-def _decode(values: pl.Series) -> pl.Series:
-    """Make text of bytes; bytes that are no UTF-8 become the replacement character."""
-    try:
-        return values.cast(pl.String)
-    except pl.exceptions.PolarsError:
-        repaired = [value.decode("utf-8", "replace") for value in values]
-        return pl.Series(values.name, repaired, dtype=pl.String)
 
 
 def _count_cores() -> int:

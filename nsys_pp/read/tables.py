@@ -126,12 +126,18 @@ SYSTEM_FACTS = {
     "OsDescription": "os",
 }
 
-# What nsys records of the environment is secret but for these.
-LAUNCHER_VARIABLES = (
+# What nsys records of the environment is secret but for these, which have to look like what
+# they should be: whole numbers, and a list of devices.
+LAUNCHER_NUMBERS = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
     *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_JOB_ID"),
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
-    *("PMI_RANK", "PMIX_RANK", "PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", "CUDA_VISIBLE_DEVICES"),
+    *("PMI_RANK", "PMIX_RANK", "PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM"),
+)
+_DEVICE = r"(?:\d{1,3}|(?:GPU|MIG)-[0-9a-fA-F-]{1,40})"
+LAUNCHER_VARIABLE = (
+    rf"^(?:({'|'.join(LAUNCHER_NUMBERS)})=\"?(\d{{1,12}})\"?"
+    rf"|(CUDA_VISIBLE_DEVICES)=\"?({_DEVICE}(?:,{_DEVICE})*)\"?)$"
 )
 ENVIRONMENT_ROWS = {
     "PROCESS_0:ENVIRONMENT_VARIABLE": "variable",  # NAME="value", one variable a row

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from nsys_pp.write.files import open_output, replace_file
@@ -19,6 +20,9 @@ FORMATS = {  # file name ending -> format
     ".sqlite": "sqlite",
     ".db": "sqlite",
 }
+
+_GAP = 2  # cells between columns
+_LEAST_TEXT = 16  # a column of names narrower than that says nothing
 
 
 def write_table(frame: pl.DataFrame, path: Path, *, format: str, name: str, force: bool) -> None:
@@ -54,48 +58,86 @@ def format_table(frame: pl.DataFrame, *, format: str) -> str:
     return frame.write_csv() if format == "csv" else frame.write_json() + "\n"
 
 
-def print_table(frame: pl.DataFrame, *, limit: int, console: Console) -> None:
+def print_table(
+    frame: pl.DataFrame, *, limit: int, console: Console, decimals: Mapping[str, int] | None = None
+) -> None:
     """Print the first rows of a frame as a table no wider than the terminal.
 
-    Numbers are right-aligned with thousands marked; long names are shortened in the middle.
+    Numbers are right-aligned with thousands marked. The last column is the one that gives way:
+    its texts are shortened in the middle to what the others leave; where they leave too little,
+    the rightmost of the others are left out. Blanks that begin a text are indentation. In a file
+    or a pipe every text stays whole.
 
     Args:
-        frame: Any frame.
-        limit: Most rows to print; a line below says how many there are more.
+        frame: Any frame; the headings are its columns' names.
+        limit: Most rows to print.
         console: Where to.
+        decimals: How many a column of floats shows; three where it is not said.
     """
     shown = _plain(frame.head(limit))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column, dtype in shown.schema.items():
-        is_number = dtype.is_numeric()
-        table.add_column(column, justify="right" if is_number else "left", no_wrap=True, overflow="ellipsis")
-    for row in shown.iter_rows():
-        table.add_row(*(Text(_format_cell(value)) for value in row))
-    console.print(table)
-    if len(frame) > limit:
-        console.print(f"... {len(frame) - limit:,} more rows", style="dim")
+    decimals = decimals or {}
+    columns = [_Column(shown[name], decimals.get(name, 3)) for name in shown.columns]
+    while len(columns) > 1 and console.is_terminal and _left(columns, console) < _LEAST_TEXT:
+        del columns[-2]
+    most = _left(columns, console) if console.is_terminal else None
+    cells = [*(column.padded() for column in columns[:-1]), columns[-1].shortened(most)]
+    for number, row in enumerate(zip(*cells, strict=True)):
+        line = Text((" " * _GAP).join(row).rstrip(), style="" if number else "bold")
+        console.print(line, soft_wrap=True)
 
 
 def shorten(text: str, width: int) -> str:
-    """Shorten a text in its middle, where kernel names differ least.
+    """Shorten a text in its middle, where kernel names differ least, to so many cells of a terminal.
 
     >>> shorten("void at::native::vectorized_elementwise_kernel", 20)
-    'void at::nat...ernel'
+    'void at::nati…kernel'
     """
-    if len(text) <= width:
+    if cell_len(text) <= width:
         return text
-    tail = (width - 3) // 3
-    return f"{text[: width - 3 - tail]}...{text[-tail:]}"
+    tail = (width - 1) // 3
+    return f"{set_cell_size(text, width - 1 - tail)}…{set_cell_size(text[::-1], tail)[::-1]}"
 
 
-def _format_cell(value: object) -> str:
+class _Column:
+    """A heading and the texts below it."""
+
+    def __init__(self, values: pl.Series, decimals: int) -> None:
+        self.is_number = values.dtype.is_numeric()
+        self.texts = [values.name, *(_format_cell(value, decimals) for value in values)]
+        self.width = max(map(cell_len, self.texts))
+
+    def padded(self) -> list[str]:
+        if self.is_number:
+            return [text.rjust(self.width) for text in self.texts]
+        return [set_cell_size(text, self.width) for text in self.texts]
+
+    def shortened(self, most: int | None) -> list[str]:
+        return self.texts if most is None else [_shorten_indented(text, most) for text in self.texts]
+
+
+def _left(columns: list[_Column], console: Console) -> int:
+    """Cells that the other columns leave to the last one."""
+    return console.width - sum(column.width + _GAP for column in columns[:-1])
+
+
+def _shorten_indented(text: str, width: int) -> str:
+    """Shorten a text, but never to its indentation alone: that takes a third of the width at most."""
+    name = text.lstrip(" ")
+    indent = min(len(text) - len(name), width // 3)
+    return " " * indent + shorten(name, width - indent)
+
+
+def _format_cell(value: object, decimals: int) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return shorten(str(value), 40).replace("\n", " ")
+    if isinstance(value, float):
+        return f"{value:,.{decimals}f}"
+    # a name could hold anything, also what moves the cursor
+    return "".join(character if character.isprintable() else " " for character in str(value))
 
 
 def _plain(frame: pl.DataFrame) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -10,16 +10,23 @@ import pytest
 
 from nsys_pp.model import build_report
 from nsys_pp.model.report import Report
+from nsys_pp.raw import ALL_GROUPS, Group
 from nsys_pp.read import read_report
-from tests.read.tables import PROCESS, THREAD, Row, call, kernel, push_pop, strings, write_export
+from tests.read.tables import PROCESS, THREAD, Row, call, kernel, op, push_pop, strings, write_export
 
 SECOND = (1 << 48) | (5000 << 24)
 
 
-def _report(tmp_path: Path, *, name: str = "report.sqlite", **tables: Sequence[Row]) -> Report:
+def _report(
+    tmp_path: Path,
+    common: Mapping[str, Sequence[Row]] | None = None,
+    *,
+    name: str = "report.sqlite",
+    **tables: Sequence[Row],
+) -> Report:
     events = {"StringIds": strings("k", "k"), "CUPTI_ACTIVITY_KIND_KERNEL": [kernel(1, 2, 1)]}
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-    return build_report(read_report(write_export(tmp_path / name, {**events, **tables})))
+    return build_report(read_report(write_export(tmp_path / name, {**events, **(common or {}), **tables})))
 
 
 def _gpu(number: int, bus: str | None, ordinal: int | None = None, uuid: str | None = None) -> Row:
@@ -58,34 +65,34 @@ def test_gpus_are_numbered_along_the_bus(tmp_path: Path) -> None:
 
 
 def test_one_ordinal_of_two_processes_can_be_two_gpus(tmp_path: Path) -> None:
-    devices = [
+    devices: list[Row] = [
         {"pid": 4242, "cudaId": 0, "gpuId": 1, "uuid": None},
         {"pid": 5000, "cudaId": 0, "gpuId": 0, "uuid": None},
     ]
     gpus = [_gpu(0, "0000:01:00.0", 0, "aa"), _gpu(1, "0000:02:00.0", 1, "bb")]
-    tables = {
+    tables: dict[str, list[Row]] = {
         "TARGET_INFO_CUDA_DEVICE": devices,
         "CUPTI_ACTIVITY_KIND_KERNEL": _on((PROCESS, 0), (SECOND, 0)),
     }
-    report = _report(tmp_path, TARGET_INFO_GPU=gpus, **tables)
+    report = _report(tmp_path, tables, TARGET_INFO_GPU=gpus)
     assert _labels(report) == [(PROCESS, 0, "GPU 1", "card 1"), (SECOND, 0, "GPU 0", "card 0")]
     assert report.devices["uuid"].to_list() == ["bb", "aa"]
-    unlisted = _report(tmp_path, name="unlisted.sqlite", **tables)
+    unlisted = _report(tmp_path, tables, name="unlisted.sqlite")
     assert _labels(unlisted) == [(PROCESS, 0, "GPU 1", None), (SECOND, 0, "GPU 0", None)]
 
 
 def test_uuids_tell_gpus_apart_where_nothing_else_does(tmp_path: Path) -> None:
-    devices = [
+    devices: list[Row] = [
         {"pid": pid, "cudaId": 0, "gpuId": None, "uuid": uuid}
         for pid, uuid in ((4242, "GPU-AA"), (5000, "bb"))
     ]
-    tables = {
+    tables: dict[str, list[Row]] = {
         "TARGET_INFO_CUDA_DEVICE": devices,
         "CUPTI_ACTIVITY_KIND_KERNEL": _on((PROCESS, 0), (SECOND, 0)),
     }
-    assert [row[2] for row in _labels(_report(tmp_path, **tables))] == ["GPU 0", "GPU 1"]
+    assert [row[2] for row in _labels(_report(tmp_path, tables))] == ["GPU 0", "GPU 1"]
     gpus = [_gpu(0, "0000:01:00.0", 0, "bb"), _gpu(1, "0000:02:00.0", 1, "GPU-aa")]
-    report = _report(tmp_path, name="listed.sqlite", TARGET_INFO_GPU=gpus, **tables)
+    report = _report(tmp_path, tables, name="listed.sqlite", TARGET_INFO_GPU=gpus)
     assert _labels(report) == [(PROCESS, 0, "GPU 1", "card 1"), (SECOND, 0, "GPU 0", "card 0")]
 
 
@@ -195,16 +202,31 @@ def test_a_launched_launcher_is_no_rank(tmp_path: Path) -> None:
     assert report.session.launcher == {"SLURM_PROCID": "1"}
 
 
+def test_the_rank_does_not_depend_on_what_is_read(tmp_path: Path) -> None:
+    streams = [
+        {"hwId": 0, "vmId": 1, "processId": pid, "contextId": 1, "streamId": 7, "priority": 0, "flag": 1}
+        for pid in (4242, 5000)
+    ]
+    tables: dict[str, list[Row]] = {
+        "META_DATA_CAPTURE": _environment(SLURM_PROCID="1"),
+        "TARGET_INFO_CUDA_STREAM": [dict(stream) for stream in streams],
+        "CUPTI_ACTIVITY_KIND_KERNEL": _on((PROCESS, 0), (SECOND, 1)),
+    }
+    path = write_export(tmp_path / "a.sqlite", tables)
+    for need in (ALL_GROUPS, frozenset[Group]()):
+        assert build_report(read_report(path, need=need)).session.rank is None
+
+
 def test_mpi_says_the_rank_best(tmp_path: Path) -> None:
-    tables = {"META_DATA_CAPTURE": _environment(RANK="3")}
-    one = _report(tmp_path, MPI_RANKS=[{"globalTid": THREAD, "rank": 6}], **tables).session
+    tables: dict[str, list[Row]] = {"META_DATA_CAPTURE": _environment(RANK="3")}
+    one = _report(tmp_path, tables, MPI_RANKS=[{"globalTid": THREAD, "rank": 6}]).session
     assert (one.rank, one.rank_source) == (6, "MPI")
     ranks = [{"globalTid": THREAD, "rank": 6}, {"globalTid": SECOND | 1, "rank": 7}]
-    assert _report(tmp_path, name="two.sqlite", MPI_RANKS=ranks, **tables).session.rank is None
+    assert _report(tmp_path, tables, name="two.sqlite", MPI_RANKS=ranks).session.rank is None
 
 
 def test_launcher_variables_come_from_the_block_too(tmp_path: Path) -> None:
-    block = "A=b;RANK=7;TOKEN=x;WORLD_SIZE=8;X_RANK=1;LOCAL_RANK=has space"
+    block = "A=b;RANK=7;TOKEN=x;WORLD_SIZE=8;X_RANK=1;LOCAL_RANK=7secret"
     capture = _environment(WORLD_SIZE="SCRUBBED", SLURM_NODEID="2")
     session = _report(
         tmp_path,
@@ -250,6 +272,13 @@ def test_operations_that_were_not_timed_are_left_out(tmp_path: Path) -> None:
     )
     assert report.gpu_ops.select("op_id", "correlation_id").rows() == [(0, 2), (1, 3)]
     assert report.op_details["op_id"].to_list() == [0, 1]
+
+
+def test_copies_of_a_kind_that_is_new_are_copies(tmp_path: Path) -> None:
+    copies = [op(1, 2, 1, copyKind=kind, bytes=1) for kind in (1, 10, 13, 99, None)]
+    report = _report(tmp_path, CUPTI_ACTIVITY_KIND_MEMCPY=copies)
+    names = report.gpu_ops["name"].cast(pl.String).to_list()
+    assert names[1:] == ["Memcpy HtoD", "Memcpy PtoP", "Memcpy Unified DtoD", "Memcpy", "Memcpy"]
 
 
 def test_details(tmp_path: Path) -> None:

@@ -91,11 +91,18 @@ def test_reports_of_one_name_do_not_meet(fake: FakeNsys, report: Path, tmp_path:
     assert export_report(report, nsys=fake.program) != export_report(other, nsys=fake.program)
 
 
-def test_a_half_made_export_is_made_again(fake: FakeNsys, report: Path) -> None:
-    target = export_report(report, nsys=fake.program)
-    target.with_suffix(".json").unlink()
-    export_report(report, nsys=fake.program)
-    assert fake.runs == 2
+def test_only_the_last_state_of_a_report_is_kept(fake: FakeNsys, report: Path, tmp_path: Path) -> None:
+    other = export_report(_copy(report, tmp_path / "other.nsys-rep"), nsys=fake.program)
+    first = export_report(report, nsys=fake.program)
+    report.write_bytes(b"recorded again")
+    second = export_report(report, nsys=fake.program)
+    assert sorted((tmp_path / "cache").iterdir()) == sorted([other, second])
+    assert first != second
+
+
+def _copy(report: Path, to: Path) -> Path:
+    to.write_bytes(report.read_bytes())
+    return to
 
 
 def test_two_at_once_are_both_right(fake: FakeNsys, report: Path) -> None:
@@ -104,10 +111,7 @@ def test_two_at_once_are_both_right(fake: FakeNsys, report: Path) -> None:
     command = [sys.executable, "-c", code, str(report), str(fake.program)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [process.communicate()[0] for process in running] == ["1\n", "1\n"]
-    assert sorted(path.suffix for path in (fake.program.parent.parent / "cache").iterdir()) == [
-        ".json",
-        ".sqlite",
-    ]
+    assert [path.suffix for path in (fake.program.parent.parent / "cache").iterdir()] == [".sqlite"]
 
 
 @pytest.mark.parametrize("where", ["argument", "variable", "path"])

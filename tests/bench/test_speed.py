@@ -1,0 +1,98 @@
+"""Figures, not tests: `pytest -m bench -s tests/bench`. They fail on no machine, however slow.
+
+Times are medians of several runs in turn with the floor, so that ratios hold on a noisy machine.
+The floor is SQLite's command line summing the columns that the command needs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from fixtures.bulk import write_bulk_report
+from nsys_pp.api import parse_ops
+from nsys_pp.model import build_report
+from nsys_pp.raw import Group
+from nsys_pp.read import read_report
+from nsys_pp.scene import Wanted, project_report, view_report
+from nsys_pp.units import BYTES_PER_MIB
+from nsys_pp.write.perfetto import write_perfetto
+from nsys_pp.write.tracks import draw_report
+from tests.bench import measure
+
+pytestmark = pytest.mark.bench
+
+SIZES = (250_000, 500_000, 1_000_000)
+ROUNDS = 5
+PROJECT: frozenset[Group] = frozenset({"ranges", "ops"})
+KERNELS: frozenset[Group] = frozenset({"ranges", "ops", "details"})
+
+
+@pytest.fixture(scope="module", params=SIZES, ids=lambda size: f"{size:,} kernels")
+def bulk(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A simulated report of as many kernels as ranges."""
+    folder = tmp_path_factory.mktemp("bulk")
+    return write_bulk_report(folder / "bulk.sqlite", kernels=request.param, ranges=request.param)
+
+
+def test_whole_commands(bulk: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    commands: dict[str, tuple[frozenset[Group], tuple[str | Path, ...]]] = {
+        "project -o x.parquet": (PROJECT, ("project", bulk, "-o", tmp_path / "x.parquet", "--force")),
+        "merge --detail ranges": (
+            PROJECT,
+            ("merge", bulk, "-o", tmp_path / "r.pftrace", "--detail", "ranges", "--force"),
+        ),
+        "merge --detail kernels": (KERNELS, ("merge", bulk, "-o", tmp_path / "k.pftrace", "--force")),
+    }
+    lines = [f"{'command':26}{'floor s':>9}{'wall s':>9}{'ratio':>8}{'cpu s':>8}{'peak MiB':>10}"]
+    for name, (need, words) in commands.items():
+        measure.scan(bulk, need)
+        pairs = [(measure.scan(bulk, need), measure.nsys_pp(*words)) for _ in range(ROUNDS)]
+        floor, wall = median(f.wall_s for f, _ in pairs), median(r.wall_s for _, r in pairs)
+        ratio = median(r.wall_s / f.wall_s for f, r in pairs)
+        cpu = median(r.cpu_s for _, r in pairs)
+        peak = max(r.peak_bytes for _, r in pairs) / BYTES_PER_MIB
+        lines.append(f"{name:26}{floor:9.2f}{wall:9.2f}{ratio:8.2f}{cpu:8.2f}{peak:10.0f}")
+    _show(capsys, bulk, lines)
+
+
+def test_stages(bulk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    floor = median(measure.scan(bulk, KERNELS).wall_s for _ in range(ROUNDS))
+    lines = [f"{'stage':26}{'wall s':>9}{'of floor':>10}", f"{'floor':26}{floor:9.2f}{1:10.2f}"]
+
+    def lap(name: str, work: Callable[[], object]) -> object:
+        began = time.perf_counter()
+        result = work()
+        took = time.perf_counter() - began
+        lines.append(f"{name:26}{took:9.2f}{took / floor:10.2f}")
+        return result
+
+    wanted = Wanted(
+        detail="kernels",
+        ops=parse_ops("kernel"),
+        scope="auto",
+        flows=False,
+        devices=None,
+        start_ns=None,
+        end_ns=None,
+    )
+    raw = lap("read", lambda: read_report(bulk, need=KERNELS))
+    report = lap("model", lambda: build_report(raw))  # type: ignore[arg-type]
+    lap("project", lambda: project_report(report, ops=wanted.ops, scope="auto"))  # type: ignore[arg-type]
+    view = lap(
+        "project and gather",
+        lambda: view_report(report, [report], number=0, offset_ns=0, wanted=wanted),  # type: ignore[arg-type, list-item]
+    )
+    drawing = lap("draw", lambda: draw_report(view, root="bulk", detail="kernels"))  # type: ignore[arg-type]
+    lap("encode and compress", lambda: sum(map(len, write_perfetto([drawing]))))  # type: ignore[list-item]
+    _show(capsys, bulk, lines)
+
+
+def _show(capsys: pytest.CaptureFixture[str], bulk: Path, lines: list[str]) -> None:
+    with capsys.disabled():
+        print(f"\n{bulk.stat().st_size / BYTES_PER_MIB:.0f} MiB of SQLite")
+        print("\n".join(lines))

@@ -1,0 +1,81 @@
+"""Calls the command line, in this process or in one of its own, and holds what refusals look like."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from nsys_pp.cli import main
+
+COMMANDS = ("merge", "project", "info", "info --json")
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    stdout: str
+    stderr: str
+
+
+def call(*arguments: str | Path, env: dict[str, str | None] | None = None) -> Result:
+    """Call `nsys-pp` in this process; an exception that the user would see as a traceback is raised."""
+    done = CliRunner().invoke(main, list(map(str, arguments)), env=env)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return Result(done.exit_code, done.stdout, done.stderr)
+
+
+def arguments_of(command: str, *reports: str | Path, folder: Path) -> list[str]:
+    """Give the arguments of one of `COMMANDS` on some reports, with its output in `folder`."""
+    name, *options = command.split()
+    output = {"merge": "out.pftrace", "project": "out.parquet"}.get(name)
+    if output is not None:
+        options += ["-o", str(folder / output)]
+    return [name, *map(str, reports), *options]
+
+
+def command_line(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "nsys_pp", *map(str, arguments)]
+
+
+def run(*arguments: str | Path, before: Sequence[str] = (), **options: Any) -> Result:
+    """Run `nsys-pp` as a process of its own.
+
+    Args:
+        arguments: Of the command.
+        before: What starts it.
+        options: Of `subprocess.run`.
+    """
+    line = [*before, *command_line(*arguments)]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment(), **options}
+    done = subprocess.run(line, check=False, text=True, timeout=60, **options)
+    return Result(done.returncode, done.stdout or "", done.stderr or "")
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """The environment of a subprocess: the same code, and warnings are errors there, too."""
+    root = str(Path(__file__).parent.parent.parent)
+    return {**os.environ, "PYTHONPATH": root, "PYTHONWARNINGS": "error", **changes}
+
+
+def assert_refused(result: Result, *words: str, code: int = 1) -> None:
+    """Hold that a refusal is one sentence with all `words`, and a hint, and nothing else."""
+    assert "Traceback" not in result.stderr, result.stderr
+    assert result.code == code, result
+    assert result.stdout == ""
+    sentence, blank, hint, *rest = result.stderr.split("\n")
+    assert sentence.startswith("Error: "), result.stderr
+    assert not sentence.endswith(".")
+    assert blank == ""
+    assert hint.startswith("hint: "), result.stderr
+    assert len(hint) > len("hint: ") + 10
+    assert rest == [""]
+    for word in words:
+        assert word in sentence, result.stderr

@@ -1,0 +1,209 @@
+"""`nsys-pp info` on real and made-up reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.export import Session, write_report
+from tests.cli.calls import call, command_line, environment
+
+PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
+KEYS = [
+    *("report", "nsys_version", "schema_version", "machine", "machine_source", "hardware_id"),
+    *("rank", "rank_source", "launcher", "utc_start", "utc_epoch_ns", "system_clock_ns"),
+    *("time_shift_ns", "start_ns", "end_ns", "has_capture", "graph_mode", "gpus", "processes"),
+    *("domains", "op_count", "matched_count", "communication_count", "recorded", "missing", "notes"),
+]
+
+
+def _tell(*reports: Path) -> list[dict[str, Any]]:
+    done = call("info", "--json", *reports)
+    assert done.code == 0, done.stderr
+    assert done.stderr == ""
+    told: list[dict[str, Any]] = json.loads(done.stdout)
+    return told
+
+
+def _plain_words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_keys_are_stable() -> None:
+    told = _tell(PIPELINE)
+    assert [list(one) for one in told] == [KEYS] * 4
+    assert [one["rank"] for one in told] == [0, 1, 2, 3]  # node2 before node10
+    assert list(told[0]["gpus"][0]) == [
+        *("gpu", "name", "uuid", "bus_location", "pid", "device_id", "op_count", "communication_count")
+    ]
+    assert list(told[0]["processes"][0]) == [
+        *("pid", "name", "thread_count", "range_count", "call_count", "op_count", "threads")
+    ]
+
+
+def test_the_screen_says_what_is_inside() -> None:
+    report = PIPELINE / "node10" / "rank2.sqlite"
+    told = _tell(report)[0]
+    screen = _plain_words(call("info", report).stdout)
+    for words in (
+        f"nsys {told['nsys_version']}, export schema 3.7.2",
+        "machine node10 (from the hostname)",
+        "rank 2 (from RANK)",
+        f"started {told['utc_start'][:10]}",
+        f"100 % of {told['op_count']:,} GPU operations found their CUDA call",
+        f"{told['communication_count']} of them",
+        "GPU 0 NVIDIA H100 80GB HBM3",
+        f"NVTX ranges {told['recorded']['ranges']:,}",
+        "GPU metrics: --gpu-metrics-device=all",
+        "NCCL",
+    ):
+        assert words in screen, words
+
+
+def test_counts_of_a_small_report(tmp_path: Path) -> None:
+    report = write_report(
+        tmp_path / "report.sqlite",
+        ranges=[
+            {"start": 0, "end": 100, "name": "step"},
+            {"start": 10, "end": 500, "name": "prefetch", "kind": "start_end", "end_tid": 1001},
+            {"start": 20, "end": 30, "name": "ncclAllReduce", "domain": "NCCL"},
+        ],
+        marks=[{"time": 5, "name": "here"}],
+        api_calls=[{"start": 10, "end": 12, "correlation": 1}, {"start": 14, "end": 16, "correlation": 2}],
+        kernels=[
+            {"start": 20, "end": 30, "correlation": 1, "name": "gemm"},
+            {"start": 30, "end": 40, "correlation": 2, "name": "ncclDevKernel_AllReduce"},
+            {"start": 40, "end": 50, "correlation": 9, "name": "stray"},
+        ],
+        memcpys=[{"start": 60, "end": 70, "correlation": 1, "device": 1}],
+        session=Session(duration_ns=500, environment={"RANK": "4", "HOME": "/root"}),
+    )
+    [told] = _tell(report)
+    assert told["domains"] == [
+        {
+            "domain": None,
+            "range_count": 2,
+            "push_pop_count": 1,
+            "start_end_count": 1,
+            "open_count": 1,
+            "cross_thread_count": 1,
+            "mark_count": 1,
+        },
+        {
+            "domain": "NCCL",
+            "range_count": 1,
+            "push_pop_count": 1,
+            "start_end_count": 0,
+            "open_count": 0,
+            "cross_thread_count": 0,
+            "mark_count": 0,
+        },
+    ]
+    assert (told["op_count"], told["matched_count"], told["communication_count"]) == (4, 3, 1)
+    assert [(gpu["gpu"], gpu["op_count"], gpu["communication_count"]) for gpu in told["gpus"]] == [
+        *(("GPU 0", 3, 1), ("GPU 1", 1, 0))
+    ]
+    assert told["recorded"] == {
+        "ranges": 3,
+        "marks": 1,
+        "api_calls": 2,
+        "kernels": 3,
+        "copies": 1,
+        "nccl_calls": 1,
+    }
+    assert (told["start_ns"], told["end_ns"], told["has_capture"]) == (0, 500, True)
+    assert (told["rank"], told["rank_source"], told["launcher"]) == (4, "RANK", {"RANK": "4"})
+    assert told["utc_start"] == "2026-09-21T14:13:20.000000000Z"
+    [note] = told["notes"]
+    assert note.startswith("1 GPU operation without the CUDA call that launched")
+
+
+def test_a_report_needs_neither_cuda_nor_nvtx(tmp_path: Path) -> None:
+    report = write_report(tmp_path / "report.sqlite")
+    [told] = _tell(report)
+    assert told["recorded"] == {}
+    assert told["missing"]["ranges"] == "--trace=nvtx"
+    assert told["missing"]["kernels"] == told["missing"]["api_calls"] == "--trace=cuda"
+    screen = _plain_words(call("info", report).stdout)
+    assert "nothing that is known here" in screen
+    assert "NVTX ranges, CUDA calls, kernels, MPI calls" in screen
+    assert "--trace=nvtx,cuda,mpi,ucx" in screen
+
+
+def test_an_export_on_another_clock_is_told(tmp_path: Path) -> None:
+    utc = 1_790_000_000_000_000_000
+    report = write_report(
+        tmp_path / "report.sqlite",
+        ranges=[{"start": utc + 5, "end": utc + 9}],
+        session=Session(time_shift_ns=utc, utc_epoch_ns=utc, duration_ns=100),
+    )
+    [told] = _tell(report)
+    assert (told["start_ns"], told["end_ns"], told["notes"]) == (utc, utc + 100, [])
+    assert "(times are UTC)" in call("info", report).stdout
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])
+def test_no_line_is_wider_than_the_terminal(shared_reports: list[Path], width: int) -> None:
+    done = call("info", *shared_reports, env={"COLUMNS": str(width)})
+    assert done.code == 0
+    names = {str(report) for report in shared_reports}
+    lines = [line for line in done.stdout.splitlines() if line not in names]
+    assert max(map(len, lines)) <= width
+    assert not [line for line in lines if line != line.rstrip()]
+    assert "\x1b" not in done.stdout
+    if width >= 80:
+        assert "…" not in done.stdout
+
+
+def test_a_report_fills_no_more_than_a_screen(shared_reports: list[Path]) -> None:
+    for report in shared_reports:
+        assert call("info", report, env={"COLUMNS": "120"}).stdout.count("\n") <= 40
+
+
+def _on_a_terminal(*arguments: str | Path, **variables: str) -> str:
+    parent, child = pty.openpty()
+    env = environment(TERM="xterm-256color", COLUMNS="80", LINES="40", **variables)
+    done = subprocess.run(
+        command_line(*arguments), stdout=child, stderr=subprocess.PIPE, env=env, check=True, timeout=60
+    )
+    os.close(child)
+    shown = b""
+    while True:
+        try:
+            part = os.read(parent, 65_536)
+        except OSError:  # what Linux says at the end
+            break
+        if not part:
+            break
+        shown += part
+    os.close(parent)
+    assert done.stderr == b""
+    return shown.decode()
+
+
+def test_colour_is_for_terminals_that_want_it() -> None:
+    report = PIPELINE / "node2" / "rank0.sqlite"
+    plain = call("info", report, env={"COLUMNS": "80"}).stdout
+    coloured = _on_a_terminal("info", report)
+    assert "\x1b[36m" in coloured
+    uncoloured = _on_a_terminal("info", report, NO_COLOR="1")
+    assert not re.search(r"\x1b\[[0-9;]*3\dm", uncoloured)
+    for shown in (coloured, uncoloured):
+        words = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+        assert "".join(words.split()) == "".join(plain.split())
+
+
+def test_every_real_report_is_told(shared_reports: list[Path]) -> None:
+    for told in _tell(*shared_reports):
+        assert told["matched_count"] <= told["op_count"]
+        assert sum(gpu["op_count"] for gpu in told["gpus"]) == told["op_count"]
+        assert sum(process["op_count"] for process in told["processes"]) == told["op_count"]
+        assert sum(domain["range_count"] for domain in told["domains"]) == told["recorded"].get("ranges", 0)
+        assert not told["recorded"].keys() & told["missing"].keys()

@@ -1,0 +1,91 @@
+"""Interrupts and closed pipes: no traceback, nothing half-written."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from fixtures.bulk import write_bulk_report
+from tests.cli.calls import command_line, environment, run
+
+PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
+
+
+@pytest.fixture(scope="module")
+def large_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_bulk_report(
+        tmp_path_factory.mktemp("large") / "report.sqlite", kernels=200_000, ranges=200_000
+    )
+
+
+def _reads(report: Path, output: Path, process: int) -> bool:
+    for link in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(OSError):  # it may have been closed just now
+            if link.readlink() == report:
+                return True
+    return False
+
+
+def _writes(report: Path, output: Path, process: int) -> bool:
+    return any(path.stat().st_size > 0 for path in output.parent.glob(f".{output.name}.*"))
+
+
+@pytest.mark.parametrize("moment", [_reads, _writes])
+@pytest.mark.parametrize("name", ["run.pftrace", "run.json", "run.json.gz"])
+def test_an_interrupt_leaves_nothing_behind(
+    large_report: Path, tmp_path: Path, name: str, moment: Callable[[Path, Path, int], bool]
+) -> None:
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("needs /proc to see what a process has open")
+    output = tmp_path / name
+    output.write_text("precious")
+    line = command_line("merge", large_report, "-o", output, "--force", "--detail", "cpu")
+    process = subprocess.Popen(
+        line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + 30
+    while not moment(large_report, output, process.pid):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.002)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130, stderr
+    assert stdout == ""
+    assert "Traceback" not in stderr
+    assert stderr.strip().splitlines()[-1:] == ["Interrupted"]
+    assert output.read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [output]
+
+
+@pytest.mark.parametrize("command", ["project --format csv", "project --format json", "info", "info --json"])
+@pytest.mark.parametrize("lines", [0, 1])
+def test_a_reader_that_has_enough_is_no_error(command: str, lines: int) -> None:
+    name, *options = command.split()
+    process = subprocess.Popen(
+        command_line(name, PIPELINE, *options),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    for _ in range(lines):
+        assert process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    process.wait(timeout=30)
+
+
+def test_the_commands_run_as_a_module() -> None:
+    done = run("--version")
+    assert done.code == 0
+    assert done.stderr == ""
