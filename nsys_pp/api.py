@@ -224,7 +224,13 @@ def merge(
         nonlocal slices
         for number, session in enumerate(sessions):
             _tell(progress, f"drawing {session.path.name}", number / len(sessions))
-            report = build_report(read_report(session.path, need=_GROUPS[detail], nsys=nsys))
+            try:
+                report = build_report(read_report(session.path, need=_GROUPS[detail], nsys=nsys))
+            except NsysPPError as error:  # in a part that placing it did not look at
+                if not keep_going:
+                    raise
+                skipped.append((session.path, error))
+                continue
             offset_ns = alignment.offset_ns[number]
             view = view_report(report, sessions, number=number, offset_ns=offset_ns, wanted=wanted)
             drawing = draw_report(view, root=root, detail=detail)
@@ -242,9 +248,9 @@ def merge(
         for block in blocks:
             stream.write(block)
         if not slices:
-            raise _nothing_to_draw(sessions)
+            raise skipped[0][1] if len(skipped) == len(paths) else _nothing_to_draw(sessions)
     return Merged(
-        reports=len(sessions),
+        reports=len(paths) - len(skipped),
         machines=len({machine for machine, _ in seen}),
         gpus=len(seen),
         slices=slices,

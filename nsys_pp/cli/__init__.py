@@ -12,11 +12,11 @@ from typing import Any, TextIO
 import click
 
 from nsys_pp.cli.info import info
+from nsys_pp.cli.interrupts import INTERRUPTED, end_on_interrupt, is_interrupt
 from nsys_pp.cli.merge import merge
 from nsys_pp.cli.project import project
 from nsys_pp.errors import NsysPPError
 
-_INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
 _FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "your disk quota is used up"}
 
 
@@ -24,25 +24,18 @@ class _Group(click.Group):
     """Turns what a user can fix into one sentence and a hint, and warnings into notes."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        with warnings.catch_warnings():
+        with end_on_interrupt(), warnings.catch_warnings():
             warnings.showwarning = _show_warning
             warnings.simplefilter("always", UserWarning)
             try:
                 return super().invoke(ctx)
             except (Exception, KeyboardInterrupt) as error:
-                if _is_interrupt(error):
+                if is_interrupt(error):
                     click.echo("Interrupted", err=True)
-                    ctx.exit(_INTERRUPTED)
+                    ctx.exit(INTERRUPTED)
                 if not _explain(error):
                     raise
                 ctx.exit(1)
-
-
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind it; what was cleaned up after that may have failed in its turn."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__context__
-    return error is not None
 
 
 def _explain(error: BaseException) -> bool:

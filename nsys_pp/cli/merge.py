@@ -37,7 +37,7 @@ _MOST_SLICES = 8_000_000
     type=click.Choice(api.DETAILS),
     default="kernels",
     show_default=True,
-    help="jobs: the two outermost levels of ranges. ranges: all ranges, and communication. kernels:"
+    help="jobs: the three outermost levels of ranges. ranges: all ranges, and communication. kernels:"
     " also every stream. cpu: also CPU threads.",
 )
 @click.option(
@@ -79,6 +79,8 @@ def merge(
     Example:
       nsys-pp merge node*/report*.sqlite -o run.pftrace
     """
+    if str(output) == "-":
+        raise click.UsageError("a trace is not printed; name a file with `-o`")
     with show_progress() as progress:
         merged = api.merge(
             reports, output, detail="cpu" if flows else detail, flows=flows, progress=progress, **options

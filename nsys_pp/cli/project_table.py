@@ -33,9 +33,9 @@ def print_projections(frame: pl.DataFrame, *, limit: int, ops: tuple[str, ...], 
     if len(frame):
         table = _describe_rows(_arrange(frame), differing)
         api.print_table(table, limit=limit, console=console, decimals={"busy %": 1})
-    for line in _describe_whole(frame, differing, limit, f"--ops {','.join(ops)} --scope {scope}"):
-        text = Text(line, style="dim", no_wrap=console.is_terminal, overflow="ellipsis")
-        console.print(text, soft_wrap=not console.is_terminal)
+        console.print()
+    for line in _describe_whole(frame, differing, limit, ops, scope):
+        console.print(Text(line, style="dim"), soft_wrap=not console.is_terminal)
 
 
 def _find_differing(frame: pl.DataFrame) -> list[str]:
@@ -86,8 +86,11 @@ def _describe_rows(frame: pl.DataFrame, differing: list[str]) -> pl.DataFrame:
     )
 
 
-def _describe_whole(frame: pl.DataFrame, differing: list[str], limit: int, made: str) -> list[str]:
+def _describe_whole(
+    frame: pl.DataFrame, differing: list[str], limit: int, ops: tuple[str, ...], scope: api.Scope
+) -> list[str]:
     """Say what all rows share, how they were made, and how many are not shown."""
+    made = f"--ops {','.join(ops)} --scope {scope}"
     if frame.is_empty():
         return [f"no range launched an operation that counts with {made}"]
     shared = [
@@ -95,10 +98,10 @@ def _describe_whole(frame: pl.DataFrame, differing: list[str], limit: int, made:
         for column, word in _PLACES.items()
         if column not in (*differing, "report") and frame[column][0] is not None
     ]
-    of_process = frame.filter(pl.col("scope") == "process").height
-    if "auto" in made and of_process:
-        made += f": {of_process:,} of {len(frame):,} rows count the launches of the whole process"
     lines = [", ".join(shared), made] if shared else [made]
+    of_process = frame.filter(pl.col("scope") == "process").height
+    if scope == "auto" and of_process:
+        lines[-1] += f": {of_process:,} rows count the launches of the whole process"
     if len(frame) > limit:
         more = f"{len(frame) - limit:,} more rows"
         lines.append(f"{more}: `--limit {len(frame)}` shows all, `-o FILE` writes them")

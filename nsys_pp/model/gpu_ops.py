@@ -115,9 +115,12 @@ def _communication_names(names: pl.Series) -> pl.Series:
 
 def _write_dimensions(kernels: pl.DataFrame, what: str) -> pl.Series:
     """Write `x,y,z`, each distinct one once."""
+    x, y, z = (pl.col(f"{what}_{axis}").cast(pl.Int64) for axis in "xyz")
+    # one number for the three: CUDA allows 31, 16 and 16 bits
+    keyed = kernels.select(x, y, z, key=x + y * (1 << 31) + z * (1 << 47))
+    distinct = keyed.unique("key")
     axes = [f"{what}_{axis}" for axis in "xyz"]
-    distinct = kernels.select(axes).unique()
-    written = distinct.with_columns(pl.concat_str(axes, separator=",").cast(NAME).alias(what))
-    return kernels.select(axes).join(written, on=axes, how="left", nulls_equal=True, maintain_order="left")[
+    written = distinct.select("key", pl.concat_str(axes, separator=",").cast(NAME).alias(what))
+    return keyed.select("key").join(written, on="key", how="left", nulls_equal=True, maintain_order="left")[
         what
     ]

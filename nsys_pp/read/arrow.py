@@ -26,7 +26,10 @@ _T = TypeVar("_T")
 
 def is_table_directory(path: Path) -> bool:
     """Whether `path` is one exported report and not a folder that may hold some."""
-    return path.is_dir() and any((path / f"{STRINGS_TABLE}{suffix}").is_file() for suffix in _SUFFIXES)
+    try:
+        return path.is_dir() and any((path / f"{STRINGS_TABLE}{suffix}").is_file() for suffix in _SUFFIXES)
+    except PermissionError:  # who lists the folder finds out, and says so
+        return False
 
 
 def read_table_directory(path: Path, *, need: frozenset[Group]) -> RawReport:

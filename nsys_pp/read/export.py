@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from nsys_pp.errors import NsysNotFoundError, ReportError
+from nsys_pp.read.unreadable import unreadable_error
 
 UNEXPORTED_SUFFIXES = (".nsys-rep", ".qdrep")
 _NSYS_VARIABLE = "NSYS_PP_NSYS"
@@ -93,7 +94,7 @@ def _read_state(report: Path) -> str:
     except FileNotFoundError:
         raise ReportError(f"`{report}` does not exist", "check the name and the folder") from None
     except OSError as error:
-        raise ReportError(f"`{report}` cannot be read: {error.strerror}") from None
+        raise unreadable_error(report, error) from None
     if is_empty:
         raise ReportError(f"`{report}` is empty", "the recording did not finish: profile again")
     return f"{status.st_size:x}-{status.st_mtime_ns:x}"

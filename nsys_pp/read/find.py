@@ -9,6 +9,7 @@ from pathlib import Path
 from nsys_pp.errors import ReportError
 from nsys_pp.read.arrow import is_table_directory
 from nsys_pp.read.export import UNEXPORTED_SUFFIXES, is_unexported
+from nsys_pp.read.unreadable import unreadable_error
 
 _REPORT_SUFFIXES = (".sqlite", *UNEXPORTED_SUFFIXES)
 
@@ -64,7 +65,7 @@ def _expand(named: Path) -> list[Path]:
     try:
         is_there, is_folder = named.exists(), named.is_dir()
     except OSError as error:
-        raise ReportError(f"`{named}` cannot be read: {error.strerror}") from None
+        raise unreadable_error(named, error) from None
     if is_folder:
         return [named] if is_table_directory(named) else _search(named)
     if is_there:
@@ -94,7 +95,7 @@ def _search(folder: Path) -> list[Path]:
     try:
         reports = _walk(folder)
     except PermissionError as error:
-        raise ReportError(f"`{error.filename}` may not be read: permission denied") from None
+        raise unreadable_error(error.filename, error) from None
     if not reports:
         raise ReportError(
             f"`{folder}` holds no report",

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from nsys_pp.errors import ReportError
+from nsys_pp.read.unreadable import unreadable_error
 
 IMMUTABLE = "&immutable=1"  # at the end of a URI: take no locks, look for nothing beside the file
 _MAGIC = b"SQLite format 3\0"
@@ -82,14 +83,10 @@ def _read_header(path: Path) -> bytes:
             header = file.read(_HEADER_BYTES)
     except FileNotFoundError:
         raise ReportError(f"`{path}` does not exist", "check the name and the folder") from None
-    except PermissionError:
-        raise ReportError(
-            f"`{path}` may not be read: permission denied", "ask its owner, or copy it where you may read it"
-        ) from None
     except IsADirectoryError:
         raise ReportError(f"`{path}` is a directory, not a report", "give the report's file") from None
     except OSError as error:
-        raise ReportError(f"`{path}` cannot be read: {error.strerror}") from None
+        raise unreadable_error(path, error) from None
     if not header:
         raise ReportError(f"`{path}` is empty", f"the export did not finish: {_EXPORT_HINT}")
     return header

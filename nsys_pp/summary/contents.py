@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import polars as pl
 
 from nsys_pp.schema import conform
 from nsys_pp.summary import oddities
+from nsys_pp.summary.frames import Frames
 from nsys_pp.summary.recorded import list_missing, list_recorded
 
 GPUS = pl.Schema(
@@ -61,46 +61,6 @@ DOMAINS = pl.Schema(
 
 _OP_TABLES = {"kernel": "kernels", "memcpy": "copies", "memset": "sets", "graph": "graphs"}
 _GRAPH_LAUNCH = r"^(?:cuda|cu)GraphLaunch"
-
-
-class Facts(Protocol):
-    """What is told of a recording."""
-
-    @property
-    def nsys_version(self) -> str | None: ...  # noqa: D102
-    @property
-    def machine_source(self) -> str: ...  # noqa: D102
-    @property
-    def utc_epoch_ns(self) -> int | None: ...  # noqa: D102
-    @property
-    def time_shift_ns(self) -> int: ...  # noqa: D102
-    @property
-    def capture_end_ns(self) -> int | None: ...  # noqa: D102
-    @property
-    def graph_mode(self) -> str | None: ...  # noqa: D102
-
-
-class Frames(Protocol):
-    """The frames of a report, with the schemas of `nsys_pp.schema`; absent ones are empty."""
-
-    @property
-    def session(self) -> Facts: ...  # noqa: D102
-    @property
-    def recorded(self) -> dict[str, int]: ...  # noqa: D102
-    @property
-    def processes(self) -> pl.DataFrame: ...  # noqa: D102
-    @property
-    def threads(self) -> pl.DataFrame: ...  # noqa: D102
-    @property
-    def devices(self) -> pl.DataFrame: ...  # noqa: D102
-    @property
-    def ranges(self) -> pl.DataFrame: ...  # noqa: D102
-    @property
-    def marks(self) -> pl.DataFrame: ...  # noqa: D102
-    @property
-    def api_calls(self) -> pl.DataFrame: ...  # noqa: D102
-    @property
-    def gpu_ops(self) -> pl.DataFrame: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

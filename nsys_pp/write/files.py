@@ -27,6 +27,8 @@ _REASONS = {
     errno.EISDIR: ("it is a folder", "name a file with `-o`"),
 }
 
+_MOST_OF_NAME = 50
+
 
 def check_output(path: Path, *, force: bool) -> None:
     """Refuse an output that is there already, before any work is done.
@@ -47,7 +49,8 @@ def replace_file(path: Path, *, force: bool) -> Iterator[Path]:
     """Give a new file beside `path` to write to; put it in place when the block ends well.
 
     Whatever ends the block early, an interrupt included, leaves `path` as it was and nothing
-    beside it. Devices and pipes (`/dev/null`, `/dev/stdout`) are written to directly.
+    beside it. A link stays one: what it leads to is replaced. Devices and pipes (`/dev/null`,
+    `/dev/stdout`) are written to directly.
 
     Raises:
         OutputError: The output exists and `force` is not set, or the system refuses to write.
@@ -58,13 +61,15 @@ def replace_file(path: Path, *, force: bool) -> Iterator[Path]:
             yield path
         return
     with translate_errors(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+        real = Path(os.path.realpath(path))
+        # a name may be as long as the system allows; that of the file beside it is longer
+        handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name[:_MOST_OF_NAME]}.")
         os.close(handle)
         beside = Path(name)
         try:
             yield beside
             os.chmod(beside, 0o666 & ~_umask())
-            os.replace(beside, path)
+            os.replace(beside, real)
         finally:
             with suppress(FileNotFoundError):
                 beside.unlink()

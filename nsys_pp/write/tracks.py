@@ -34,8 +34,8 @@ from nsys_pp.write.slices import (
 Detail = Literal["jobs", "ranges", "kernels", "cpu"]
 DETAILS: tuple[Detail, ...] = ("jobs", "ranges", "kernels", "cpu")
 
-_JOB_DEPTH = 2  # levels of ranges drawn with detail "jobs": steps, and the jobs inside them
-_CPU_RANK = 1_000_000  # CPUs stand below all GPUs of their machine
+_JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs": steps, their phases, and the jobs inside
+_CPU_RANK = 1 << 40  # CPUs stand below all GPUs of their machine
 
 Path = tuple[str, ...]
 Lanes = Callable[[pl.DataFrame], Iterator[tuple[int, pl.DataFrame]]]
@@ -77,7 +77,7 @@ def draw_report(view: View, *, root: str, detail: Detail) -> Drawing:
     Args:
         view: The frames to draw.
         root: Name of the trace's root row.
-        detail: "jobs" draws the two outermost levels of projected ranges, "ranges" all of them
+        detail: "jobs" draws the three outermost levels of projected ranges, "ranges" all of them
             and communication kernels, "kernels" also streams, "cpu" also what the CPU did.
     """
     tracks: dict[Path, Track] = {}

@@ -55,6 +55,22 @@ def _fill_with_zeros(path: Path) -> None:
     path.write_bytes(data)
 
 
+def _scramble_kernels(path: Path) -> None:
+    """Break a page that is not looked at before the kernels are read."""
+    with sqlite3.connect(path) as connection:
+        [[root]] = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'"
+        )
+    connection.close()
+    data = bytearray(path.read_bytes())
+    interior = data[(root - 1) * PAGE : root * PAGE]
+    assert interior[0] == 5  # a page of a tree that has pages below it
+    cell = int.from_bytes(interior[12:14], "big")
+    leaf = int.from_bytes(interior[cell : cell + 4], "big")
+    data[(leaf - 1) * PAGE : leaf * PAGE] = b"\xa5" * PAGE
+    path.write_bytes(data)
+
+
 def _make_foreign(path: Path) -> None:
     path.unlink()
     with sqlite3.connect(path) as connection:
@@ -71,6 +87,7 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "cut by a page": (_cut(-PAGE), "is truncated"),
     "cut by a byte": (_cut(-1), "is truncated"),
     "scrambled": (_scramble, "is damaged"),
+    "scrambled kernels": (_scramble_kernels, "is damaged"),
     "a hole to the end": (_fill_with_zeros, "is damaged"),
     "encrypted": (_encrypt, "is not a SQLite database, or an encrypted one"),
     "empty": (_cut(0), "is empty"),
@@ -346,7 +363,7 @@ def test_an_nsys_that_fails_is_quoted(
 
 
 @pytest.mark.parametrize("command", ["merge", "info", "info --json"])
-@pytest.mark.parametrize("name", ["not SQLite", "cut within a page", "scrambled", "a hole to the end"])
+@pytest.mark.parametrize("name", ["not SQLite", "cut within a page", "scrambled", "scrambled kernels"])
 def test_keep_going_skips_what_is_broken(report: Path, folder: Path, command: str, name: str) -> None:
     good = Path(shutil.copy(PIPELINE / "node2" / "rank1.sqlite", report.parent))
     BREAKS[name][0](report)

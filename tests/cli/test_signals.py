@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -56,10 +57,10 @@ def test_an_interrupt_leaves_nothing_behind(
         time.sleep(0.002)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=30)
-    assert process.returncode == 130, stderr
+    # Python may lose a lock to the interrupt; then the clock ends the process
+    assert process.returncode in (130, -signal.SIGALRM), stderr
     assert stdout == ""
-    assert "Traceback" not in stderr
-    assert stderr.strip().splitlines()[-1:] == ["Interrupted"]
+    assert stderr.strip() == ("Interrupted" if process.returncode == 130 else "")
     assert output.read_text() == "precious"
     assert list(tmp_path.iterdir()) == [output]
 
@@ -83,6 +84,35 @@ def test_a_reader_that_has_enough_is_no_error(command: str, lines: int) -> None:
     assert process.stderr.read() == ""
     process.stderr.close()
     process.wait(timeout=30)
+
+
+_STUCK = """
+import sys, threading
+from nsys_pp.cli import interrupts
+interrupts._PATIENCE_S = float(sys.argv[1])
+lock = threading.Lock()
+lock.acquire()
+with interrupts.end_on_interrupt():
+    try:
+        print("working", flush=True)
+        lock.acquire()
+    except KeyboardInterrupt:
+        print("cleaning up", flush=True)
+        lock.acquire()
+"""
+
+
+@pytest.mark.parametrize(
+    ("patience_s", "times", "ending"), [(30, 2, signal.SIGINT), (0.2, 1, signal.SIGALRM)]
+)
+def test_what_is_stuck_ends_all_the_same(patience_s: float, times: int, ending: signal.Signals) -> None:
+    line = [sys.executable, "-c", _STUCK, str(patience_s)]
+    with subprocess.Popen(line, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for said in ("working\n", "cleaning up\n")[:times]:
+            assert process.stdout.readline() == said
+            process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == -ending
 
 
 def test_the_commands_run_as_a_module() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import re
+import subprocess
+
 import polars as pl
 import pytest
 
@@ -104,3 +108,15 @@ def test_gpus_that_are_not_described_are_told() -> None:
     [sentence] = oddities.find_unknown_devices(devices)
     assert sentence.startswith("GPU 0: told apart")
     assert oddities.find_unknown_devices(devices[2:]) == []
+
+
+def test_options_are_real(nsys: str) -> None:
+    run = functools.partial(subprocess.run, capture_output=True, text=True, check=True, timeout=60)
+    version = re.search(r"\d{4}\.\d+[.\d]*", run([nsys, "--version"]).stdout)
+    assert version is not None
+    words = run([nsys, "profile", "--help"]).stdout
+    for option in _missing({"communication": 1, "graph": 1}, version[0]).values():
+        name, value = option.split("=")
+        assert re.search(rf"{name}\b", words), option
+        if name == "--trace" or value == "process-tree":
+            assert f"'{value}'" in words, option

@@ -1,0 +1,48 @@
+"""Ctrl-C: clean up and go, whatever it takes."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
+
+_PATIENCE_S = 10.0
+
+
+@contextmanager
+def end_on_interrupt() -> Iterator[None]:
+    """Let the first Ctrl-C raise `KeyboardInterrupt`, and the second end the process at once.
+
+    Python may raise between the taking of a lock and the `with` that gives it back, so that a
+    pool of threads waits for ever. Should the cleaning up take that long, the system ends it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, _unwind)
+    try:
+        yield
+    finally:
+        _set_alarm(0)
+        signal.signal(signal.SIGINT, before)
+
+
+def is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error; what cleans up after it may fail in its turn."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
+def _unwind(*_: object) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _set_alarm(_PATIENCE_S)
+    raise KeyboardInterrupt
+
+
+def _set_alarm(seconds: float) -> None:
+    if hasattr(signal, "setitimer"):  # not on Windows
+        signal.setitimer(signal.ITIMER_REAL, seconds)

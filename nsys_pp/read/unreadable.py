@@ -1,0 +1,18 @@
+"""What the system says of a file that it does not let us read, in our words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nsys_pp.errors import ReportError
+
+
+def unreadable_error(path: str | Path, error: OSError) -> ReportError:
+    """Say why a file or folder cannot be read."""
+    if isinstance(error, PermissionError):
+        return ReportError(
+            f"`{path}` may not be read: permission denied", "ask its owner, or copy it where you may read it"
+        )
+    return ReportError(
+        f"`{path}` cannot be read: {error.strerror or error}", "check its name and its disk, or copy it again"
+    )

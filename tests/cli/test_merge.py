@@ -1,0 +1,417 @@
+"""`nsys-pp merge`: what each option does to the trace, and what the command says."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from fixtures.export import Session, write_report
+from fixtures.simulate import main as simulate
+from tests.cli.calls import assert_refused, call
+from tests.importer.importer import Importer
+from tests.importer.readback import assert_no_errors, read_flows, read_tracks, slices_by_track
+
+PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+REPORTS = [PIPELINE / "node2/rank0.sqlite", PIPELINE / "node2/rank1.sqlite"]
+REPORTS += [PIPELINE / "node10/rank2.sqlite", PIPELINE / "node10/rank3.sqlite"]
+EPOCH = 1_790_000_000_000_000_000
+DAY = 86_400_000_000_000
+
+
+def merge(output: Path, *arguments: str | Path) -> str:
+    """Call the command; what it said."""
+    done = call("merge", *arguments, "-o", output)
+    assert (done.code, done.stdout) == (0, ""), done
+    return done.stderr
+
+
+def drawn(importer: Importer, tmp_path: Path, *arguments: str | Path) -> pl.DataFrame:
+    """The slices of a merge, each under its row's path without the root."""
+    trace = tmp_path / f"{len(list(tmp_path.iterdir()))}.pftrace"
+    merge(trace, *arguments)
+    slices = slices_by_track(importer, trace).with_columns(path=pl.col("path").str.replace(r"^\w+/", ""))
+    assert_no_errors(importer)
+    return slices
+
+
+def rows(slices: pl.DataFrame) -> Counter[tuple[Any, ...]]:
+    return Counter(slices.select("path", "ts", "dur", "name").iter_rows())
+
+
+def tiny(path: Path, **session: Any) -> Path:
+    """A report of one range and its kernel; a session may shift all its times."""
+    shift = session.get("time_shift_ns", 0)
+    return write_report(
+        path,
+        session=Session(duration_ns=20_000, **session),
+        ranges=[{"start": shift, "end": shift + 10_000, "name": "step"}],
+        api_calls=[{"start": shift + 2_000, "end": shift + 2_500}],
+        kernels=[{"start": shift + 3_000, "end": shift + 9_001, "correlation": 1, "name": "gemm"}],
+    )
+
+
+def test_one_line_says_what_was_written(tmp_path: Path, importer: Importer) -> None:
+    trace = tmp_path / "run.pftrace"
+    said = merge(trace, PIPELINE)
+    slices = len(slices_by_track(importer, trace))
+    size = f"{trace.stat().st_size / 1024:.1f} KiB"
+    assert said == (
+        f"Wrote {trace} ({size}): {slices:,} slices on 4 GPUs of 2 machines, from 4 reports."
+        " Look at it: open https://ui.perfetto.dev and drop the file there (it stays on your machine).\n"
+    )
+
+
+def test_one_is_not_many(tmp_path: Path) -> None:
+    said = merge(tmp_path / "run.pftrace", tiny(tmp_path / "one.sqlite"), "--detail", "jobs")
+    assert ": 1 slice on 1 GPU of 1 machine, from 1 report." in said
+
+
+def test_the_output_has_a_name_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = tiny(tmp_path / "one.sqlite")
+    monkeypatch.chdir(tmp_path)
+    assert call("merge", report).stderr.startswith("Wrote run.pftrace (")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.sqlite", "run.pftrace"]
+
+
+def test_what_a_browser_cannot_hold_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = tiny(tmp_path / "one.sqlite")
+    monkeypatch.setattr(sys.modules["nsys_pp.cli.merge"], "_MOST_SLICES", 2)
+    assert "note:" not in merge(tmp_path / "a.pftrace", report)
+    monkeypatch.setattr(sys.modules["nsys_pp.cli.merge"], "_MOST_SLICES", 1)
+    assert merge(tmp_path / "b.pftrace", report).splitlines()[1] == (
+        "note: a browser holds about 1 slices; `--detail ranges`, `--detail jobs`, `--device`"
+        " or `--start` and `--end` make the trace smaller"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-o", "-"], "a trace is not printed; name a file with `-o`"),
+        (["--detail", "most"], "'most' is not one of"),
+        (["--format", "json"], "'json' is not one of"),
+        (["--device", "0,a"], "'0,a' is not a list of numbers: write `0,1`"),
+        (["--device", ""], "'' is not a list of numbers"),
+        (["--start", "5 minutes"], "'5 minutes' is not a time: write `1.5s`, `20ms`, `300us` or `4000ns`"),
+        (["--end", "1e3"], "'1e3' is not a time"),
+        (["--end", ".5s"], "'.5s' is not a time"),
+        (["--ops", "kernel,"], "'' is none of kernel, memcpy, memset, all"),
+        (["--scope", "all"], "'all' is not one of"),
+        (["--per-stream"], "No such option"),
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments: list[str], words: str, tmp_path: Path) -> None:
+    output = tmp_path / "run.pftrace"
+    done = call("merge", REPORTS[0], "-o", output, *arguments)
+    assert (done.code, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_has_an_example() -> None:
+    done = call("merge", "--help")
+    assert (done.code, done.stderr) == (0, "")
+    assert "\n    nsys-pp merge node*/report*.sqlite -o run.pftrace\n" in done.stdout
+    options = ("--detail", "--device", "--start", "--end", "--flows", "--ops", "--scope", "--keep-going")
+    for option in (*options, "--force", "--format", "--nsys", "-o, --output"):
+        assert f"\n  {option} " in done.stdout
+
+
+@pytest.fixture(scope="module")
+def every(tmp_path_factory: pytest.TempPathFactory, importer: Importer) -> pl.DataFrame:
+    """All slices of the fixtures, those on the CPU's rows, too."""
+    return drawn(importer, tmp_path_factory.mktemp("every"), PIPELINE, "--detail", "cpu")
+
+
+@pytest.mark.parametrize("form", ["folder", "glob", "files"])
+def test_the_trace_does_not_depend_on_how_reports_are_named(tmp_path: Path, form: str) -> None:
+    merge(tmp_path / "run.pftrace", *REPORTS)
+    named: dict[str, list[Path]] = {
+        "folder": [PIPELINE],
+        "glob": [PIPELINE / "node*" / "rank*"],
+        "files": REPORTS,
+    }
+    merge(tmp_path / "run.b", *named[form])
+    assert (tmp_path / "run.b").read_bytes() == (tmp_path / "run.pftrace").read_bytes()
+
+
+def test_an_output_is_replaced_with_force_only(tmp_path: Path) -> None:
+    report, output = tiny(tmp_path / "one.sqlite"), tmp_path / "run.pftrace"
+    output.write_text("precious")
+    assert_refused(call("merge", report, "-o", output), f"`{output}` exists")
+    assert output.read_text() == "precious"
+    merge(output, report, "--force")
+    assert output.stat().st_size > 100
+
+
+def test_devices_are_those_of_the_machine(tmp_path: Path, importer: Importer) -> None:
+    every = drawn(importer, tmp_path, PIPELINE, "--detail", "jobs")
+    for device, ranks in (("0", "02"), ("1", "13"), ("1,0", "0123"), ("1,7", "13")):
+        slices = drawn(importer, tmp_path, PIPELINE, "--detail", "jobs", "--device", device)
+        kept = every.filter(pl.col("path").str.contains(rf"/GPU \d · rank [{ranks}]/"))
+        assert rows(slices) == rows(kept)
+    said = call("merge", PIPELINE, "-o", tmp_path / "x.pftrace", "--device", "7")
+    assert_refused(said, "4 reports", "to draw")
+    assert not (tmp_path / "x.pftrace").exists()
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ("150ms", None),
+        (None, "180ms"),
+        ("0.15s", "180000us"),
+        ("150000000", "180000000ns"),
+        ("-5ms", "0.1s"),
+    ],
+)
+def test_a_window_keeps_what_reaches_into_it(
+    start: str | None, end: str | None, every: pl.DataFrame, tmp_path: Path, importer: Importer
+) -> None:
+    options = [*(["--start", start] if start else []), *(["--end", end] if end else [])]
+    slices = drawn(importer, tmp_path, PIPELINE, "--detail", "cpu", *options)
+    zero = min(pl.read_parquet(PIPELINE / "truth" / "clocks.parquet")["recorded_utc_ns"])
+    from_ns = zero + {"-5ms": -5_000_000, None: -DAY}.get(start, 150_000_000)
+    until_ns = zero + {"0.1s": 100_000_000, None: DAY}.get(end, 180_000_000)
+    kept = every.filter(pl.col("ts") + pl.col("dur") >= from_ns, pl.col("ts") < until_ns)
+    assert 0 < len(kept) < len(every)
+    by_row = pl.col("path").str.replace("/ranges of .*", "/ranges")  # named by thread where there are several
+    assert rows(slices.with_columns(by_row)) == rows(kept.with_columns(by_row))
+
+
+def test_the_edges_of_a_window(tmp_path: Path, importer: Importer) -> None:
+    """The kernel runs from 3,000 to 9,001 ns."""
+    report = tiny(tmp_path / "one.sqlite")
+    for start, end, is_in in [
+        ("9001", "20us", True),
+        ("9002", "20us", False),
+        ("0", "3001", True),
+        ("0", "3000", False),
+        ("4us", "5us", True),
+    ]:
+        options = ["--start", start, "--end", end]
+        if is_in:
+            assert drawn(importer, tmp_path, report, *options)["name"].to_list() == ["step", "gemm"]
+        else:
+            assert_refused(
+                call("merge", report, "-o", tmp_path / "no", *options), f"`{report}` has nothing to draw"
+            )
+
+
+def test_windows_count_from_the_earliest_report(tmp_path: Path, importer: Importer) -> None:
+    reports = [
+        tiny(tmp_path / f"{name}.sqlite", hostname=name, utc_epoch_ns=EPOCH + late)
+        for name, late in (("late", 1_000_000), ("early", 0))
+    ]
+    slices = drawn(importer, tmp_path, *reports, "--start", "1ms")
+    assert set(slices["path"].str.extract(r"^(\w+)/")) == {"late"}
+    slices = drawn(importer, tmp_path, *reports, "--end", "1ms")
+    assert set(slices["path"].str.extract(r"^(\w+)/")) == {"early"}
+
+
+def test_flows_imply_the_cpu(tmp_path: Path, importer: Importer) -> None:
+    slices = drawn(importer, tmp_path, REPORTS[0], "--flows")
+    assert rows(slices) == rows(drawn(importer, tmp_path, REPORTS[0], "--detail", "cpu"))
+    assert read_flows(importer) == []
+    drawn(importer, tmp_path, REPORTS[0], "--flows", "--detail", "jobs")
+    calls = slices.filter(pl.col("path").str.contains("/CUDA API "))
+    assert 1000 < len(read_flows(importer)) <= len(calls)
+
+
+@pytest.mark.parametrize("scope", ["thread", "process", "auto"])
+@pytest.mark.parametrize("ops", ["kernel", "memcpy,memset", "all"])
+def test_ranges_are_those_that_project_writes(
+    ops: str, scope: str, tmp_path: Path, importer: Importer
+) -> None:
+    options = ["--ops", ops, "--scope", scope]
+    slices = drawn(importer, tmp_path, PIPELINE, "--detail", "ranges", *options)
+    assert call("project", PIPELINE, *options, "-o", tmp_path / "x.parquet").code == 0
+    table = pl.read_parquet(tmp_path / "x.parquet").select(
+        machine="machine",
+        ts=pl.col("gpu_start_ns") + pl.col("utc_offset_ns"),
+        dur=pl.col("gpu_end_ns") - pl.col("gpu_start_ns"),
+        name=pl.col("name").fill_null("(no name)"),
+    )
+    shown = slices.filter(pl.col("path").str.contains("/ranges"))
+    shown = shown.with_columns(machine=pl.col("path").str.extract(r"^(\w+)/"))
+    assert Counter(shown.select(table.columns).iter_rows()) == Counter(table.iter_rows())
+
+
+def test_jobs_are_the_three_outer_levels(tmp_path: Path, importer: Importer) -> None:
+    slices = drawn(importer, tmp_path, PIPELINE, "--detail", "jobs")
+    ranges = drawn(importer, tmp_path, PIPELINE, "--detail", "ranges")
+    assert call("project", PIPELINE, "-o", tmp_path / "x.parquet").code == 0
+    outer = pl.read_parquet(tmp_path / "x.parquet").filter(pl.col("depth") < 3)
+    assert len(slices) == len(outer) < len(ranges)
+    assert set(slices["path"].str.extract(r"GPU \d[^/]*/(\w+)")) == {"ranges"}
+
+
+def read_chrome(path: Path) -> list[dict[str, Any]]:
+    data = path.read_bytes()
+    data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    trace = json.loads(data)
+    return list(trace["traceEvents"] if isinstance(trace, dict) else trace)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "is_zipped"),
+    [
+        ("run.json", [], False),
+        ("run.json.gz", [], True),
+        ("run.pftrace", ["--format", "chrome"], False),
+        ("run.gz", ["--format", "chrome"], True),
+    ],
+)
+def test_chrome_holds_the_same_slices(
+    name: str, options: list[str], is_zipped: bool, tmp_path: Path, importer: Importer
+) -> None:
+    said = merge(tmp_path / name, REPORTS[0], *options)
+    assert ((tmp_path / name).read_bytes()[:2] == b"\x1f\x8b") == is_zipped
+    events = [event for event in read_chrome(tmp_path / name) if event["ph"] == "X"]
+    slices = drawn(importer, tmp_path, REPORTS[0])
+    assert f": {len(events):,} slices on 1 GPU" in said
+    assert Counter((event["name"], round(event["dur"] * 1000)) for event in events) == Counter(
+        slices.select("name", "dur").iter_rows()
+    )
+
+
+def test_perfetto_is_written_under_any_name(tmp_path: Path) -> None:
+    report = tiny(tmp_path / "one.sqlite")
+    merge(tmp_path / "run.json", report, "--format", "perfetto")
+    merge(tmp_path / "run.pftrace", report)
+    assert (tmp_path / "run.json").read_bytes() == (tmp_path / "run.pftrace").read_bytes()
+
+
+def test_chrome_keeps_apart_what_several_reports_say_of_one_gpu(tmp_path: Path) -> None:
+    """The viewer draws slices of one thread over each other where they do not nest."""
+    (tmp_path / "again").mkdir()
+    shutil.copy(REPORTS[0], tmp_path / "again" / "rank0.sqlite")
+    merge(tmp_path / "run.json", REPORTS[0], tmp_path / "again")
+    lanes: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for event in read_chrome(tmp_path / "run.json"):
+        if event["ph"] == "X":
+            lanes.setdefault((event["pid"], event["tid"]), []).append((event["ts"], -event["dur"]))
+    for lane in lanes.values():
+        open_ends: list[float] = []
+        for start, length in sorted(lane):
+            while open_ends and open_ends[-1] <= start + 1e-4:
+                open_ends.pop()
+            assert not open_ends or start - length <= open_ends[-1] + 1e-4
+            open_ends.append(start - length)
+
+
+def test_times_are_the_utc_that_each_machine_recorded(tmp_path: Path, importer: Importer) -> None:
+    run = tmp_path / "run"
+    size = ["--steps", "1", "--micro-batches", "2", "--layers", "1"]
+    simulate([str(run), *size, "--offset-us", "node10=30", "--offset-us", "node2=-7"])
+    slices = drawn(importer, tmp_path, run)
+    clocks = pl.read_parquet(run / "truth" / "clocks.parquet")
+    assert dict(
+        clocks.select("machine", pl.col("recorded_utc_ns") - pl.col("capture_utc_ns")).iter_rows()
+    ) == {
+        "node10": 30_000,
+        "node2": -7_000,
+    }
+    operations = pl.read_parquet(run / "truth" / "operations.parquet").join(clocks, on="report")
+    true = operations.select(
+        "machine",
+        ts=pl.col("start_ns") + pl.col("recorded_utc_ns"),
+        dur=pl.col("end_ns") - pl.col("start_ns"),
+    )
+    streams = slices.filter(pl.col("path").str.contains("/stream "))
+    shown = streams.with_columns(machine=pl.col("path").str.extract(r"^(\w+)/")).select(true.columns)
+    assert Counter(shown.iter_rows()) == Counter(true.iter_rows())
+
+
+@pytest.mark.parametrize("shift", [EPOCH, 0, -3_000, 5_000_000_000, -EPOCH // 7])
+def test_a_shift_of_the_export_changes_nothing(shift: int, tmp_path: Path, importer: Importer) -> None:
+    """`nsys export --ts-normalize` moves all events to UTC, `--ts-shift` wherever one wants."""
+    plain = tiny(tmp_path / "plain.sqlite", utc_epoch_ns=EPOCH)
+    shifted = tiny(tmp_path / "shifted.sqlite", utc_epoch_ns=EPOCH, time_shift_ns=shift)
+    slices = drawn(importer, tmp_path, shifted, "--detail", "cpu")
+    assert rows(slices) == rows(drawn(importer, tmp_path, plain, "--detail", "cpu"))
+    assert slices.filter(name="gemm")["ts"].to_list() == [EPOCH + 3_000]
+    table = tmp_path / "x.parquet"
+    assert call("project", shifted, "-o", table).code == 0
+    row = pl.read_parquet(table).to_dicts()[0]
+    assert row["gpu_start_ns"] == 3_000 + shift
+    assert row["gpu_start_ns"] + row["utc_offset_ns"] == EPOCH + 3_000
+    assert rows(drawn(importer, tmp_path, shifted, "--start", "9001", "--end", "9.5us")) == rows(
+        drawn(importer, tmp_path, plain)
+    )
+
+
+def test_shifted_and_plain_reports_meet(tmp_path: Path, importer: Importer) -> None:
+    reports = [
+        tiny(tmp_path / "a.sqlite", hostname="a", utc_epoch_ns=EPOCH),
+        tiny(tmp_path / "b.sqlite", hostname="b", utc_epoch_ns=EPOCH + 500, time_shift_ns=EPOCH + 500),
+    ]
+    slices = drawn(importer, tmp_path, *reports).filter(name="gemm")
+    assert dict(slices.select("path", "ts").iter_rows()) == {
+        "a/GPU 0/stream 7 (default)": EPOCH + 3_000,
+        "b/GPU 0/stream 7 (default)": EPOCH + 3_500,
+    }
+
+
+def test_the_wall_clock_is_right(tmp_path: Path, importer: Importer) -> None:
+    """1,790,000,000 s after 1970 it is 14:13:20 on the 21st of September 2026."""
+    trace = tmp_path / "run.pftrace"
+    merge(trace, tiny(tmp_path / "one.sqlite", utc_epoch_ns=EPOCH))
+    said = importer.query(trace, "SELECT name, abs_time_str(ts) AS at FROM slice ORDER BY name")
+    at = "2026-09-21T14:13:20.000003000"
+    assert said.rows() == [("gemm", at), ("step", at)]
+    clocks = importer.query(None, "SELECT clock_name, clock_value FROM clock_snapshot ORDER BY clock_name")
+    assert ("REALTIME", EPOCH + 3_000) in clocks.rows()
+
+
+def test_a_report_without_utc_is_told(tmp_path: Path, importer: Importer) -> None:
+    known = tiny(tmp_path / "known.sqlite", hostname="known", utc_epoch_ns=EPOCH)
+    lost = tmp_path / "lost.sqlite"
+    write_report(
+        lost,
+        session=Session(hostname="lost"),
+        ranges=[{"start": 0, "end": 10_000, "name": "step"}],
+        api_calls=[{"start": 2_000, "end": 2_500}],
+        kernels=[{"start": 3_000, "end": 9_001, "correlation": 1, "name": "gemm"}],
+        omit={"TARGET_INFO_SESSION_START_TIME"},
+    )
+    said = merge(tmp_path / "run.pftrace", lost, known)
+    assert said.splitlines()[0] == (
+        f"note: `{lost}` does not know its UTC: it is drawn from the start of the earliest report"
+    )
+    slices = slices_by_track(importer, tmp_path / "run.pftrace").filter(name="gemm")
+    assert slices["ts"].to_list() == [EPOCH + 3_000] * 2
+    again = shutil.copy(lost, tmp_path / "again.sqlite")
+    said = merge(tmp_path / "none.pftrace", lost, again)
+    assert said.splitlines()[0] == (
+        "note: no report knows its UTC: all are drawn from one start, whenever they were recorded"
+    )
+    assert "note" not in merge(tmp_path / "one.pftrace", lost)
+    slices = slices_by_track(importer, tmp_path / "one.pftrace").filter(name="gemm")
+    assert slices["ts"].to_list() == [DAY + 3_000]
+
+
+def test_reports_of_one_gpu_lose_nothing(tmp_path: Path, importer: Importer) -> None:
+    """Twice the same file: same machine, same GPU, same rank, same name."""
+    (tmp_path / "again").mkdir()
+    shutil.copy(REPORTS[0], tmp_path / "again" / "rank0.sqlite")
+    one = drawn(importer, tmp_path, REPORTS[0], "--detail", "cpu")
+    both = drawn(importer, tmp_path, REPORTS[0], tmp_path / "again", "--detail", "cpu")
+    assert rows(both) == Counter({key: 2 * count for key, count in rows(one).items()})
+
+
+def test_machines_stand_in_natural_order(tmp_path: Path, importer: Importer) -> None:
+    names = ["node10", "node9", "Node1", "gpu-2-10", "gpu-2-9", "10", "9"]
+    reports = [tiny(tmp_path / f"{name}.sqlite", hostname=name) for name in names]
+    merge(tmp_path / "run.pftrace", *reports)
+    paths = read_tracks(importer, tmp_path / "run.pftrace")["path"]
+    machines = list(dict.fromkeys(path[1] for path in paths.to_list() if len(path) > 1))
+    assert machines == ["9", "10", "Node1", "gpu-2-9", "gpu-2-10", "node9", "node10"]

@@ -1,0 +1,44 @@
+"""The README's commands and what they print: `python -m tests.readme` writes the outputs anew."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+BLOCK = re.compile(r"```console\n\$ nsys-pp (?P<words>[^\n]*)\n(?P<output>.*?)```", re.DOTALL)
+
+
+def run(words: str, folder: Path) -> str:
+    """Run one command of the README in a folder where `fixtures` lies; what it prints, both streams."""
+    if not (folder / "fixtures").exists():
+        (folder / "fixtures").symlink_to(ROOT / "fixtures")
+    done = subprocess.run(
+        [sys.executable, "-m", "nsys_pp", *words.split()],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "COLUMNS": "110", "NO_COLOR": "1"},
+    )
+    assert done.returncode == 0, done.stdout
+    return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+
+
+def update(folder: Path) -> None:
+    """Write what the commands print today into the README."""
+    text = README.read_text()
+    README.write_text(
+        BLOCK.sub(lambda m: f"```console\n$ nsys-pp {m['words']}\n{run(m['words'], folder)}```", text)
+    )
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as name:
+        update(Path(name))

@@ -1,0 +1,43 @@
+"""The README is true today."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nsys_pp import api
+from nsys_pp.cli import main
+from tests.readme import BLOCK, README, ROOT, run
+
+BLOCKS = list(BLOCK.finditer(README.read_text()))
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block["words"].split()[0])
+def test_commands_print_what_the_readme_shows(block: re.Match[str], tmp_path: Path) -> None:
+    assert block["output"] == run(block["words"], tmp_path)
+
+
+def test_every_command_is_shown() -> None:
+    assert {block["words"].split()[0] for block in BLOCKS} == set(main.commands)
+
+
+def test_every_option_of_the_readme_is_there() -> None:
+    known = {name for command in main.commands.values() for param in command.params for name in param.opts}
+    others = {"--trace", "--type", "--cuda-graph-trace", "--quiet", "--editable"}
+    assert set(re.findall(r"(?<![\w-])--[a-z-]+", README.read_text())) <= known | others
+
+
+def test_columns_of_project_are_listed_in_order() -> None:
+    text = README.read_text()
+    listed = text[text.index("Columns of `nsys-pp project`") :]
+    listed = re.sub(r"\([^)]*\)", "", listed[: listed.index("\n\n")])
+    names = re.findall(r"`([a-z_]+)`", listed.split(":", 1)[1])
+    assert tuple(names) == api.PROJECT_COLUMNS
+
+
+def test_files_that_are_linked_are_there() -> None:
+    links = re.findall(r"\]\((?!http)([^)]+)\)", README.read_text())
+    assert links
+    assert all((ROOT / link).is_file() for link in links)
