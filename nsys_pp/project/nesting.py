@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_pp.forest import count_ancestors
+from nsys_pp.project.order import order_by_time
 
 Int64s = npt.NDArray[np.int64]
 
@@ -31,7 +32,7 @@ def find_parents(owner: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int
         Row of the parent, -1 at the top; depth, 0 at the top. Both in order of the input.
     """
     count = len(start)
-    order = np.lexsort((-end, start, owner))
+    order = order_by_time(owner, start, -end)
     ends, owners = end[order], owner[order]
     is_first = np.ones(count, dtype=bool)
     is_first[1:] = owners[1:] != owners[:-1]

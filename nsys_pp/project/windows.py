@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_pp.project.launches import expand_windows
+from nsys_pp.project.order import order_by_owner
 
 Int64s = npt.NDArray[np.int64]
 
@@ -63,23 +64,26 @@ def find_windows(
     last, last_by_end = first.copy(), first.copy()
     end_position = np.arange(len(call_start))
     cuts: list[tuple[Int64s, Int64s]] = []
-    by_owner = np.argsort(range_owner, kind="stable")
-    owners, bounds = np.unique(call_owner, return_index=True)
-    low = np.searchsorted(range_owner[by_owner], owners, side="left")
-    high = np.searchsorted(range_owner[by_owner], owners, side="right")
-    for base, stop, rows_from, rows_to in zip(
-        bounds.tolist(), [*bounds[1:].tolist(), len(call_owner)], low.tolist(), high.tolist(), strict=True
-    ):
+    by_owner = order_by_owner(range_owner)
+    owners = call_owner[np.append(True, call_owner[1:] != call_owner[:-1])] if len(call_owner) else call_owner
+    bounds = [
+        np.searchsorted(column, owners, side=side).tolist()
+        for column in (call_owner, range_owner[by_owner])
+        for side in ("left", "right")
+    ]
+    for base, stop, rows_from, rows_to in zip(*bounds, strict=True):
         if rows_from == rows_to:
             continue
         rows = by_owner[rows_from:rows_to]
         starts, ends = call_start[base:stop], call_end[base:stop]
         lo = np.searchsorted(starts, range_start[rows], side="left")
-        by_end = np.argsort(ends, kind="stable")
-        end_position[base + by_end] = base + np.arange(stop - base)
-        hi = np.searchsorted(ends[by_end], range_end[rows], side="right")
-        last_by_end[rows] = base + hi
-        if (ends[1:] < ends[:-1]).any():
+        if (ends[1:] >= ends[:-1]).all():
+            hi = np.searchsorted(ends, range_end[rows], side="right")
+            last_by_end[rows] = base + hi
+        else:
+            by_end = np.argsort(ends, kind="stable")
+            end_position[base + by_end] = base + np.arange(stop - base)
+            last_by_end[rows] = base + np.searchsorted(ends[by_end], range_end[rows], side="right")
             hi = np.searchsorted(starts, range_end[rows], side="right")
             cut_rows, cut_positions = _find_cuts(starts, ends, lo, hi, range_end[rows])
             cuts.append((rows[cut_rows], cut_positions + base))
@@ -122,6 +126,9 @@ def split_windows(windows: Windows) -> tuple[Int64s, Int64s, Int64s]:
     Returns:
         Row of the range, first and last position of every non-empty piece, by range and position.
     """
+    if not len(windows.cut_range):
+        rows = np.flatnonzero(windows.last > windows.first)
+        return rows, windows.first[rows], windows.last[rows]
     rows = np.arange(len(windows.first))
     row = np.concatenate([rows, windows.cut_range])
     first = np.concatenate([windows.first, windows.cut_position + 1])
