@@ -15,8 +15,9 @@ from typing import Literal, get_args
 import polars as pl
 
 Group = Literal["ranges", "ops", "details", "cpu"]
-"""What to read besides the session: NVTX ranges; calls and GPU operations; what only a drawing
-shows of them (colours, payloads, grids); what only a drawing of CPU threads shows (call names)."""
+"""What to read besides the session: NVTX ranges; calls and GPU operations; what a drawing of GPUs
+shows of operations (grids, registers, bytes); what only a drawing of CPU threads shows (names of
+calls; colours, categories and payloads of ranges)."""
 
 ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group))
 

@@ -128,10 +128,9 @@ def count_cross_thread(ranges: pl.DataFrame) -> int:
 def _nest(ranges: pl.DataFrame, crosses: Bools) -> tuple[pl.Series, Int64s]:
     """Parent's range_id (null at the top) and depth; ranges across threads stand alone."""
     rows = np.flatnonzero(~crosses)
-    inside = ranges[rows] if crosses.any() else ranges
-    parent, nested_depth = find_parents(
-        *(inside[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns"))
-    )
+    columns = (ranges[name].to_numpy() for name in ("range_id", "thread_key", "start_ns", "end_ns"))
+    range_id, *nested = (column[rows] for column in columns)
+    parent, nested_depth = find_parents(*nested)
     depth = np.zeros(len(ranges), dtype=np.int64)
     depth[rows] = nested_depth
     parent_id = np.full(len(ranges), -1, dtype=np.int64)
