@@ -19,6 +19,8 @@ The others form the chain.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 
@@ -30,6 +32,8 @@ Int64s = npt.NDArray[np.int64]
 # Small windows are summed directly, which is cheaper than asking all links, as long as they
 # together hold so many operations for each there is.
 _DIRECT_READS = 8
+# Operations read directly at a time: bounds memory, and stays in the processor's cache.
+_READ_CHUNK = 1 << 18
 # Pieces of time times the operations that cover them, at a time: bounds memory.
 _COVER_CHUNK = 1 << 22
 
@@ -132,13 +136,25 @@ def _union_directly(op_start: Int64s, op_end: Int64s, row: Int64s, first: Int64s
     by_start = np.argsort(op_start, kind="stable")
     rank = np.empty(len(op_start), dtype=np.int64)
     rank[by_start] = np.arange(len(op_start))
-    key = np.sort((np.repeat(row, last - first) << 32) | rank[expand_windows(first, last)])
-    row, op = key >> 32, by_start[key & 0xFFFFFFFF]
-    is_first = np.ones(len(row), dtype=bool)
-    is_first[1:] = row[1:] != row[:-1]
-    reach = running_maximum(np.cumsum(is_first), op_end[op])
-    previous_end = np.where(is_first, op_start[op], np.roll(reach, 1))
-    added = np.maximum(op_end[op] - np.maximum(op_start[op], previous_end), 0)
+    begins = np.flatnonzero(np.append(True, row[1:] != row[:-1]))
+    size = last - first
+    chunk = (np.cumsum(size) - size)[begins] // _READ_CHUNK
+    bounds = [*begins[np.append(True, chunk[1:] != chunk[:-1])].tolist(), len(row)]
+    unions = []
+    for low, high in pairwise(bounds):
+        reads = expand_windows(first[low:high], last[low:high])
+        key = np.sort((np.repeat(row[low:high], size[low:high]) << 32) | rank[reads])
+        op = by_start[key & 0xFFFFFFFF]
+        unions.append(_union_sorted(key >> 32, op_start[op], op_end[op]))
+    return np.concatenate(unions)
+
+
+def _union_sorted(row: Int64s, start: Int64s, end: Int64s) -> Int64s:
+    """Union per distinct row of intervals in order of (row, start)."""
+    is_first = np.append(True, row[1:] != row[:-1])
+    reach = running_maximum(np.cumsum(is_first), end)
+    previous_end = np.where(is_first, start, np.roll(reach, 1))
+    added = np.maximum(end - np.maximum(start, previous_end), 0)
     return np.add.reduceat(added, np.flatnonzero(is_first))
 
 

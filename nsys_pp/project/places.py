@@ -34,7 +34,7 @@ class Launched:
     end: Int64s
     name: pl.Series
     place: Int64s  # number of the place, ascending
-    places: list[tuple[int, int | None]]  # device_id and stream_id of each number
+    places: list[tuple[int, int | None]]  # device_id and stream_id of each number, ascending
 
 
 def gather_launched(gpu_ops: pl.DataFrame, launches: pl.DataFrame, *, per_stream: bool) -> Launched:
@@ -47,7 +47,7 @@ def gather_launched(gpu_ops: pl.DataFrame, launches: pl.DataFrame, *, per_stream
     """
     keys = ["process_key", "device_id", *(["stream_id"] if per_stream else [])]
     ops = gpu_ops.select(*keys, "start_ns", "end_ns", "name")[launches["op_id"]]
-    places = ops.select(keys).unique(maintain_order=True)
+    places = ops.select(keys).unique().sort(*keys[1:], keys[0])
     call_row = launches["call_row"].cast(pl.Int64).to_numpy()
     if len(places) == 1:
         place = np.zeros(len(ops), dtype=np.int64)
@@ -153,9 +153,7 @@ def _find_least(key: Int64s, op_first: Int64s, op_last: Int64s, bounds: Int64s) 
     """
     bits = len(key).bit_length()
     least = int(key.min())
-    if (int(key.max()) - least) >> (62 - bits):
-        rank = np.unique(key, return_inverse=True)[1]
-    else:
-        rank = key - least
+    is_wide = (int(key.max()) - least) >> (62 - bits) > 0
+    rank = np.unique(key, return_inverse=True)[1] if is_wide else key - least
     packed = rank << bits | np.arange(len(key))
     return np.minimum.reduceat(find_minimum(packed, op_first, op_last), bounds) & ((1 << bits) - 1)

@@ -91,26 +91,25 @@ def project_ranges(
 
     crosses = ranges["end_thread_key"].is_not_null().to_numpy()
     # numpy leaves the interpreter to other threads while it works
-    with ThreadPoolExecutor(3) as beside:
+    with ThreadPoolExecutor(2) as beside:
         nest = beside.submit(_nest, ranges, crosses)
         launched = gather_launched(gpu_ops, launches, per_stream=per_stream)
-        parts = []
-        lonely = np.flatnonzero(crosses)
-        if scope == "process":
-            lonely = np.arange(len(ranges))
-        else:
+        parts = [PROJECTED.to_frame()]
+        is_lonely = np.ones(len(ranges), dtype=bool) if scope == "process" else crosses.copy()
+        if scope != "process":
             inside = find_inside(ranges, np.flatnonzero(~crosses), "thread", api_calls, launched.call_row)
-            parts.append(beside.submit(project_places, inside, launched, beside))
+            parts.append(project_places(inside, launched, beside))
             if scope == "auto":
-                lonely = np.union1d(lonely, find_lonely(ranges, inside, api_calls))
-        if scope != "thread" and len(lonely):
+                is_lonely[find_lonely(ranges, inside, api_calls)] = True
+        if scope != "thread" and is_lonely.any():
+            lonely = np.flatnonzero(is_lonely)
             inside = find_inside(ranges, lonely, "process", api_calls, launched.call_row)
-            parts.append(beside.submit(project_places, inside, launched, beside))
-        projected = pl.concat([PROJECTED.to_frame(), *(part.result() for part in parts)])
+            parts.append(project_places(inside, launched, beside))
+        projected = pl.concat(parts)
         parent_id, depth = nest.result()
 
-    if not (projected["row"].is_sorted() and projected["row"].n_unique() == len(projected)):
-        projected = projected.sort("row", "device_id", "stream_id")
+    if not projected["row"].is_sorted():
+        projected = projected.sort("row", maintain_order=True)  # places are in order already
     facts = ranges.select(
         *("process_key", "thread_key", "range_id", "domain", "name", "start_ns", "end_ns", "is_open"),
         parent_id=parent_id,

@@ -35,6 +35,9 @@ def test_projection_is_its_definition(
         if is_as_if_huge:
             stack.enter_context(mock.patch.object(busy, "_DIRECT_READS", 0))
             stack.enter_context(mock.patch.object(busy, "_COVER_CHUNK", 7))
+        else:
+            stack.enter_context(mock.patch.object(busy, "_READ_CHUNK", 5))
+        if is_as_if_huge:
             stack.enter_context(mock.patch.object(extremes, "_DIRECT_READS", 0))
         actual = project_ranges(ranges, api_calls, gpu_ops, ops=ops, scope=scope, per_stream=per_stream)
     assert actual.schema == PROJECTIONS
