@@ -16,7 +16,12 @@ BLOCKS = list(BLOCK.finditer(README.read_text()))
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block["words"].split()[0])
 def test_commands_print_what_the_readme_shows(block: re.Match[str], tmp_path: Path) -> None:
-    assert block["output"] == run(block["words"], tmp_path)
+    assert without_sizes(block["output"]) == without_sizes(run(block["words"], tmp_path))
+
+
+def without_sizes(text: str) -> str:
+    """Another version of the compressor may need some bytes more or less."""
+    return re.sub(r"\([\d.]+ KiB\)", "(size)", text)
 
 
 def test_every_command_is_shown() -> None:
