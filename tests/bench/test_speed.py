@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 import pytest
 
@@ -23,6 +24,8 @@ from nsys_pp.units import BYTES_PER_MIB
 from nsys_pp.write.perfetto import write_perfetto
 from nsys_pp.write.tracks import draw_report
 from tests.bench import measure
+
+T = TypeVar("T")
 
 pytestmark = pytest.mark.bench
 
@@ -64,7 +67,7 @@ def test_stages(bulk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     floor = median(measure.scan(bulk, KERNELS).wall_s for _ in range(ROUNDS))
     lines = [f"{'stage':26}{'wall s':>9}{'of floor':>10}", f"{'floor':26}{floor:9.2f}{1:10.2f}"]
 
-    def lap(name: str, work: Callable[[], object]) -> object:
+    def lap(name: str, work: Callable[[], T]) -> T:
         began = time.perf_counter()
         result = work()
         took = time.perf_counter() - began
@@ -81,14 +84,13 @@ def test_stages(bulk: Path, capsys: pytest.CaptureFixture[str]) -> None:
         end_ns=None,
     )
     raw = lap("read", lambda: read_report(bulk, need=KERNELS))
-    report = lap("model", lambda: build_report(raw))  # type: ignore[arg-type]
-    lap("project", lambda: project_report(report, ops=wanted.ops, scope="auto"))  # type: ignore[arg-type]
+    report = lap("model", lambda: build_report(raw))
+    lap("project", lambda: project_report(report, ops=wanted.ops, scope="auto"))
     view = lap(
-        "project and gather",
-        lambda: view_report(report, [report], number=0, offset_ns=0, wanted=wanted),  # type: ignore[arg-type, list-item]
+        "project and gather", lambda: view_report(report, [report], number=0, offset_ns=0, wanted=wanted)
     )
-    drawing = lap("draw", lambda: draw_report(view, root="bulk", detail="kernels"))  # type: ignore[arg-type]
-    lap("encode and compress", lambda: sum(map(len, write_perfetto([drawing]))))  # type: ignore[list-item]
+    drawing = lap("draw", lambda: draw_report(view, root="bulk", detail="kernels"))
+    lap("encode and compress", lambda: sum(len(block) for block in write_perfetto([drawing])))
     _show(capsys, bulk, lines)
 
 
