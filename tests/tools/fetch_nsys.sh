@@ -43,15 +43,20 @@ keys=/usr/share/keyrings/debian-archive-keyring.gpg
 
 apt=$folder/apt
 mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$apt/debs"
-echo "deb [arch=amd64 signed-by=$keys] $archive $suite main non-free" >"$apt/sources.list"
+# nsys itself from $suite; what few machines have of what it needs from the machine's own release, so that it
+# fits its C library. Lists of our own: the machine's may never have been fetched.
+release=$(. /etc/os-release && echo "${VERSION_CODENAME:-$suite}")
+{
+    echo "deb [arch=amd64 signed-by=$keys] $archive $suite non-free"
+    echo "deb [arch=amd64 signed-by=$keys] $archive $release main"
+} >"$apt/sources.list"
 set -- -qq -o "Dir::Etc::sourcelist=$apt/sources.list" -o Dir::Etc::sourceparts=/dev/null \
     -o "Dir::State::lists=$apt/lists" -o "Dir::Cache=$apt" -o APT::Architecture=amd64 -o APT::Sandbox::User=root
 {
     apt-get "$@" update || fail "the package archive does not answer"
     (cd "$apt/debs" && apt-get "$@" download $packages) || fail "Debian $suite has no $packages"
-    # What nsys needs and few machines have; of the machine's own release, so that it fits its C library.
     (cd "$apt/debs" && for package in $helpers; do
-        apt-get -qq -o "Dir::Cache=$apt" -o APT::Sandbox::User=root download "$package" ||
+        apt-get "$@" download "$package" ||
             echo "fetch_nsys: no package $package; nsys may do without" >&2
     done)
     for package in "$apt"/debs/*.deb; do
