@@ -18,7 +18,7 @@ from nsys_pp.project.launches import match_launches
 from nsys_pp.project.ranges import OPS, Scope, parse_ops
 from nsys_pp.raw import Group
 from nsys_pp.read import find_reports, read_report
-from nsys_pp.scene import Wanted, project_report, view_report
+from nsys_pp.scene import Wanted, label_reports, project_report, view_report
 from nsys_pp.summary.contents import Contents, describe_contents
 from nsys_pp.write.chrome import write_chrome
 from nsys_pp.write.drawing import Drawing, SliceLane
@@ -151,16 +151,23 @@ def project(
         makes them UTC (null where the report knows no UTC).
 
     Raises:
-        ReportError: A report cannot be read, or has no NVTX ranges or no GPU operations.
+        ReportError: A report cannot be read, or none has both NVTX ranges and GPU operations.
     """
     frames = []
+    lacking: list[MissingDataError] = []
     paths = find_reports(inputs)
-    for number, path in enumerate(paths):
+    for number, (path, label) in enumerate(zip(paths, label_reports(paths), strict=True)):
         _tell(progress, f"projecting {path.name}", number / len(paths))
         report = build_report(read_report(path, need=frozenset({"ranges", "ops"}), nsys=nsys))
-        _require(report, "ranges", "gpu_ops")
+        if missing := _find_missing(report):
+            lacking.append(missing)
+            continue
         projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream)
-        frames.append(_describe_projections(report, projections))
+        frames.append(_describe_projections(report, label, projections))
+    if not frames:
+        raise lacking[0]
+    for missing in lacking:
+        warnings.warn(f"{missing.message}: it has no rows", stacklevel=2)
     return pl.concat(frames)
 
 
@@ -295,7 +302,7 @@ def _align(sessions: list[Report]) -> Alignment:
     return alignment
 
 
-def _describe_projections(report: Report, projections: pl.DataFrame) -> pl.DataFrame:
+def _describe_projections(report: Report, label: str, projections: pl.DataFrame) -> pl.DataFrame:
     """Add whose projections they are; `PROJECT_COLUMNS`."""
     session = report.session
     threads = report.threads.select("thread_key", thread_id="tid")
@@ -307,7 +314,7 @@ def _describe_projections(report: Report, projections: pl.DataFrame) -> pl.DataF
         .join(threads, on="thread_key", how="left", maintain_order="left")
         .join(devices, on=["process_key", "device_id"], how="left", maintain_order="left")
         .with_columns(
-            report=pl.lit(report.label),
+            report=pl.lit(label),
             machine=pl.lit(session.machine),
             rank=pl.lit(session.rank, pl.Int64),
             utc_offset_ns=pl.lit(None if epoch is None else epoch - session.time_shift_ns, pl.Int64),
@@ -316,17 +323,14 @@ def _describe_projections(report: Report, projections: pl.DataFrame) -> pl.DataF
     )
 
 
-def _require(report: Report, *names: str) -> None:
-    """Refuse a report that lacks what the command is about."""
-    if "gpu_ops" in names and report.gpu_ops.is_empty():
-        raise MissingDataError(
-            f"`{report.path}` has no GPU operations",
-            "record them with `nsys profile --trace cuda,nvtx`",
-        )
-    if "ranges" in names and report.ranges.is_empty():
-        raise MissingDataError(
-            f"`{report.path}` has no NVTX ranges", "record them with `nsys profile --trace cuda,nvtx`"
-        )
+def _find_missing(report: Report) -> MissingDataError | None:
+    """Say what a report lacks that projection is about."""
+    for frame, what in ((report.gpu_ops, "GPU operations"), (report.ranges, "NVTX ranges")):
+        if frame.is_empty():
+            return MissingDataError(
+                f"`{report.path}` has no {what}", "record them with `nsys profile --trace cuda,nvtx`"
+            )
+    return None
 
 
 def _nothing_to_draw(sessions: list[Report]) -> MissingDataError:

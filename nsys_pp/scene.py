@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import polars as pl
 
@@ -37,6 +39,23 @@ def natural_key(text: str) -> list[tuple[str, int]]:
     ['node2', 'node10']
     """
     return [(word, int(number or -1)) for word, number in re.findall(r"(\D*)(\d*)", text)]
+
+
+def label_reports(paths: Sequence[Path]) -> list[str]:
+    """Name reports by their files without suffix, with as many folders as tell them apart.
+
+    >>> label_reports([Path("a/rank0.sqlite"), Path("b/rank0.sqlite"), Path("b/rank1.sqlite")])
+    ['a/rank0', 'b/rank0', 'rank1']
+    """
+    parts = [(*path.parent.parts, path.stem) for path in paths]
+    labels = [part[-1] for part in parts]
+    for length in range(2, max(map(len, parts), default=0) + 1):
+        shared = {label for label, count in Counter(labels).items() if count > 1}
+        labels = [
+            "/".join(part[-length:]) if label in shared else label
+            for label, part in zip(labels, parts, strict=True)
+        ]
+    return labels
 
 
 def project_report(
@@ -104,8 +123,9 @@ def _place(report: Report, sessions: Sequence[Report]) -> pl.DataFrame:
     """
     session = report.session
     suffix = "" if session.rank is None else f" · rank {session.rank}"
-    if not suffix and sum(one.session.machine == session.machine for one in sessions) > 1:
-        suffix = f" · {report.label}"
+    beside = [one.path for one in sessions if one.session.machine == session.machine]
+    if not suffix and len(beside) > 1:
+        suffix = f" · {label_reports(beside)[beside.index(report.path)]}"
     number = pl.col("gpu").str.extract(r"(\d+)").cast(pl.Int64)
     rank = 0 if session.rank is None else session.rank
     described = [pl.col("name"), pl.col("uuid"), pl.col("bus_location"), pl.lit(report.path.name)]
