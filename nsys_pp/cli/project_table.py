@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import click
 import polars as pl
 from rich.console import Console
 from rich.text import Text
@@ -30,12 +31,15 @@ def print_projections(frame: pl.DataFrame, *, limit: int, ops: tuple[str, ...], 
     """
     console = Console(highlight=False, markup=False, emoji=False)
     differing = _find_differing(frame)
-    if len(frame):
-        table = _describe_rows(_arrange(frame), differing)
-        api.print_table(table, limit=limit, console=console, decimals={"busy %": 1})
-        console.print()
-    for line in _describe_whole(frame, differing, limit, ops, scope):
-        console.print(Text(line, style="dim"), soft_wrap=not console.is_terminal)
+    with console.capture() as captured:
+        if len(frame):
+            table = _describe_rows(_arrange(frame), differing)
+            api.print_table(table, limit=limit, console=console, decimals={"busy %": 1})
+            console.print()
+        for line in _describe_whole(frame, differing, limit, ops, scope):
+            console.print(Text(line, style="dim"), soft_wrap=not console.is_terminal)
+    # names can be of any script, and the locale plain ASCII: click can write them, rich cannot
+    click.echo(captured.get(), nl=False)
 
 
 def _find_differing(frame: pl.DataFrame) -> list[str]:

@@ -83,9 +83,10 @@ def find_windows(
         else:
             by_end = np.argsort(ends, kind="stable")
             end_position[base + by_end] = base + np.arange(stop - base)
-            last_by_end[rows] = base + np.searchsorted(ends[by_end], range_end[rows], side="right")
+            ended = np.searchsorted(ends[by_end], range_end[rows], side="right")
+            last_by_end[rows] = base + ended
             hi = np.searchsorted(starts, range_end[rows], side="right")
-            cut_rows, cut_positions = _find_cuts(starts, ends, lo, hi, range_end[rows])
+            cut_rows, cut_positions = _find_cuts(starts, ends, range_end[rows], lo, hi, ended)
             cuts.append((rows[cut_rows], cut_positions + base))
         first[rows] = base + lo
         last[rows] = base + np.maximum(lo, hi)
@@ -103,21 +104,39 @@ def find_windows(
 
 
 def _find_cuts(
-    starts: Int64s, ends: Int64s, lo: Int64s, hi: Int64s, range_end: Int64s
+    starts: Int64s, ends: Int64s, range_end: Int64s, lo: Int64s, hi: Int64s, ended: Int64s
 ) -> tuple[Int64s, Int64s]:
     """List the (range, position) pairs where a call of the window `[lo, hi)` ends after the range.
 
-    Seen from the call: it cuts every range that ends while it runs, so the pairs are as many as
-    calls run at the ends of ranges, however long the ranges are.
+    They are sought in the window, or among the calls that run when the range ends, whichever are
+    fewer: a range may enclose a million calls, and end while a hundred threads wait in long ones.
+
+    Args:
+        starts: Of the calls, ascending.
+        ends: Of the calls.
+        range_end: Of the ranges.
+        lo: Per range, calls that start before it does.
+        hi: Calls that start no later than it ends.
+        ended: Calls that end no later than it does.
     """
-    by_end = np.argsort(range_end, kind="stable")
-    sorted_end = range_end[by_end]
-    from_end = np.searchsorted(sorted_end, starts, side="left")
-    to_end = np.searchsorted(sorted_end, ends, side="left")
-    position = np.repeat(np.arange(len(starts)), to_end - from_end)
-    row = by_end[expand_windows(from_end, to_end)]
-    inside = (lo[row] <= position) & (position < hi[row])
-    return row[inside], position[inside]
+    running = hi - ended
+    is_short = hi - lo <= running
+    short = np.flatnonzero(is_short & (hi > lo))
+    short_row = np.repeat(short, hi[short] - lo[short])
+    short_position = expand_windows(lo[short], hi[short])
+
+    # Seen from the call: it runs when those ranges end that end between its start and its end.
+    long = np.flatnonzero(~is_short & (running > 0))
+    long = long[np.argsort(range_end[long], kind="stable")]
+    from_end = np.searchsorted(range_end[long], starts, side="left")
+    to_end = np.searchsorted(range_end[long], ends, side="left")
+    long_row = long[expand_windows(from_end, to_end)]
+    long_position = np.repeat(np.arange(len(starts)), to_end - from_end)
+
+    row = np.concatenate([short_row, long_row])
+    position = np.concatenate([short_position, long_position])
+    is_cut = (lo[row] <= position) & (ends[position] > range_end[row])
+    return row[is_cut], position[is_cut]
 
 
 def split_windows(windows: Windows) -> tuple[Int64s, Int64s, Int64s]:

@@ -174,3 +174,21 @@ def test_a_pipe_gets_whole_names(shared_reports: list[Path]) -> None:
     assert "…" not in done.stdout
     assert "\x1b" not in done.stdout
     assert not [line for line in done.stdout.splitlines() if line != line.rstrip()]
+
+
+def test_names_of_any_script_are_printed_under_any_locale(tmp_path: Path) -> None:
+    report = write_report(
+        tmp_path / "x.sqlite",
+        ranges=[{"start": 0, "end": 9, "name": "naïve 前向"}],
+        api_calls=[{"start": 1, "end": 2}],
+        kernels=[{"start": 3, "end": 4, "correlation": 1}],
+    )
+    for locale in (
+        {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+        {"PYTHONIOENCODING": "ascii"},
+    ):
+        done = subprocess.run(
+            command_line("project", report), capture_output=True, check=False, env=environment(**locale)
+        )
+        assert done.returncode == 0
+        assert "naïve 前向" in done.stdout.decode()

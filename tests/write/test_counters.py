@@ -25,8 +25,10 @@ def sample(slices: list[Interval]) -> pl.DataFrame:
 
 def nice(length: int) -> int:
     """1, 2 or 5 times a power of ten, not below `length`."""
-    lengths = sorted(factor * 10**power for power in range(20) for factor in (1, 2, 5))
-    return next(one for one in lengths if one >= length)
+    lengths = [
+        factor * power for power in (int(f"1{'0' * zeros}") for zeros in range(20)) for factor in (1, 2, 5)
+    ]
+    return min(one for one in lengths if one >= length)
 
 
 def covered(slices: list[Interval], low: int, high: int) -> int:

@@ -69,7 +69,7 @@ def names(drawing: Drawing, path: str) -> list[str]:
     ]
 
 
-def launched(*threads: int, **fields: Any) -> dict[str, list[dict[str, Any]]]:
+def launched(*threads: int, **fields: Any) -> dict[str, Any]:
     """A range, a call and a kernel for each thread, one after the other."""
     at = [(1000 * row, tid) for row, tid in enumerate(threads)]
     return {
@@ -173,6 +173,7 @@ def test_gpus_stand_in_order_and_above_all_cpus(tmp_path: Path) -> None:
     drawing = draw(report)
     assert rows(drawing) == [*(f"GPU {number}" for number in range(count)), "CPU: python 1000"]
     assert rows(draw(report, devices=frozenset({2, 11, 99}))) == ["GPU 2", "GPU 11", "CPU: python 1000"]
+    assert rows(draw(report, devices=frozenset())) == ["CPU: python 1000"]
     track = index_tracks(drawing)["node1", "GPU 3"]
     assert track.description.endswith(", x.sqlite")
     assert "NVIDIA" in track.description
