@@ -60,9 +60,13 @@ def run(*arguments: str | Path, before: Sequence[str] = (), **options: Any) -> R
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The environment of a subprocess: the same code, and warnings are errors there, too."""
+    """The environment of a subprocess: the same code, and warnings are errors there, too.
+
+    What says how large a terminal is stays behind: pytest-xdist sets it for its workers.
+    """
     root = str(Path(__file__).parent.parent.parent)
-    return {**os.environ, "PYTHONPATH": root, "PYTHONWARNINGS": "error", **changes}
+    inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    return {**inherited, "PYTHONPATH": root, "PYTHONWARNINGS": "error", **changes}
 
 
 def assert_refused(result: Result, *words: str, code: int = 1) -> None:

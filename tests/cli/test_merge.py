@@ -232,8 +232,8 @@ def test_ranges_are_those_that_project_writes(
     ops: str, scope: str, tmp_path: Path, importer: Importer
 ) -> None:
     options = ["--ops", ops, "--scope", scope]
-    slices = drawn(importer, tmp_path, PIPELINE, "--detail", "ranges", *options)
-    assert call("project", PIPELINE, *options, "-o", tmp_path / "x.parquet").code == 0
+    slices = drawn(importer, tmp_path, *REPORTS[:3:2], "--detail", "ranges", *options)
+    assert call("project", *REPORTS[:3:2], *options, "-o", tmp_path / "x.parquet").code == 0
     table = pl.read_parquet(tmp_path / "x.parquet").select(
         machine="machine",
         ts=pl.col("gpu_start_ns") + pl.col("utc_offset_ns"),
@@ -246,9 +246,9 @@ def test_ranges_are_those_that_project_writes(
 
 
 def test_jobs_are_the_three_outer_levels(tmp_path: Path, importer: Importer) -> None:
-    slices = drawn(importer, tmp_path, PIPELINE, "--detail", "jobs")
-    ranges = drawn(importer, tmp_path, PIPELINE, "--detail", "ranges")
-    assert call("project", PIPELINE, "-o", tmp_path / "x.parquet").code == 0
+    slices = drawn(importer, tmp_path, *REPORTS[:3:2], "--detail", "jobs")
+    ranges = drawn(importer, tmp_path, *REPORTS[:3:2], "--detail", "ranges")
+    assert call("project", *REPORTS[:3:2], "-o", tmp_path / "x.parquet").code == 0
     outer = pl.read_parquet(tmp_path / "x.parquet").filter(pl.col("depth") < 3)
     assert len(slices) == len(outer) < len(ranges)
     assert set(slices["path"].str.extract(r"GPU \d[^/]*/(\w+)")) == {"ranges"}

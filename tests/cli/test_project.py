@@ -110,10 +110,10 @@ def test_auto_counts_the_process_only_where_the_thread_is_silent(tmp_path: Path)
     "ops", ["memcpy", "memset", "memcpy,memset", "kernel, memcpy", "kernel,memcpy,memset"]
 )
 def test_ops_add_up(ops: str, tmp_path: Path) -> None:
-    keys = ["report", "range_id"]
-    frame = project(tmp_path / "x.parquet", PIPELINE, "--scope", "thread", "--ops", ops)
+    keys = ["range_id"]
+    frame = project(tmp_path / "x.parquet", REPORTS[0], "--scope", "thread", "--ops", ops)
     parts = [
-        project(tmp_path / f"{op}.parquet", PIPELINE, "--scope", "thread", "--ops", op.strip())
+        project(tmp_path / f"{op}.parquet", REPORTS[0], "--scope", "thread", "--ops", op.strip())
         for op in ops.split(",")
     ]
     expected = (
