@@ -20,6 +20,7 @@ from nsys_pp.raw import Group
 from nsys_pp.read import find_reports, read_report
 from nsys_pp.scene import Wanted, label_reports, project_report, view_report
 from nsys_pp.summary.contents import Contents, describe_contents
+from nsys_pp.units import NS_PER_DAY
 from nsys_pp.write.chrome import write_chrome
 from nsys_pp.write.drawing import Drawing, SliceLane
 from nsys_pp.write.files import check_output, replace_file
@@ -38,6 +39,7 @@ __all__ = [
     "Scope",
     "TraceFormat",
     "check_output",
+    "find_reports",
     "format_table",
     "info",
     "merge",
@@ -212,6 +214,7 @@ def merge(
     """
     check_output(output, force=force)
     paths = find_reports(inputs)
+    check_output(output, force=force, inputs=paths)
     sessions, skipped = _read_sessions(paths, nsys, keep_going)
     alignment = _align(sessions)
     wanted = Wanted(
@@ -224,7 +227,8 @@ def merge(
         end_ns=None if end_ns is None else end_ns + alignment.zero_ns,
     )
     root = output.name.split(".")[0] or "run"
-    seen: set[tuple[str, str]] = set()
+    machines: set[str] = set()
+    gpus: set[tuple[str, ...]] = set()
     slices = 0
 
     def draw() -> Iterator[Drawing]:
@@ -241,9 +245,8 @@ def merge(
             offset_ns = alignment.offset_ns[number]
             view = view_report(report, sessions, number=number, offset_ns=offset_ns, wanted=wanted)
             drawing = draw_report(view, root=root, detail=detail)
-            seen.update(
-                (lane.track[0], lane.track[1]) for lane in drawing.lanes if lane.track[1].startswith("GPU")
-            )
+            machines.add(report.session.machine)
+            gpus.update(lane.track[:2] for lane in drawing.lanes if lane.track[1].startswith("GPU"))
             slices += sum(len(lane.slices) for lane in drawing.lanes if isinstance(lane, SliceLane))
             yield replace(drawing, is_utc=alignment.is_utc)
 
@@ -255,11 +258,11 @@ def merge(
         for block in blocks:
             stream.write(block)
         if not slices:
-            raise skipped[0][1] if len(skipped) == len(paths) else _nothing_to_draw(sessions)
+            raise skipped[0][1] if len(skipped) == len(paths) else _nothing_to_draw(sessions, wanted)
     return Merged(
         reports=len(paths) - len(skipped),
-        machines=len({machine for machine, _ in seen}),
-        gpus=len(seen),
+        machines=len(machines),
+        gpus=len(gpus),
         slices=slices,
         skipped=skipped,
     )
@@ -293,6 +296,14 @@ def _align(sessions: list[Report]) -> Alignment:
     for row in alignment.unplaced:
         warnings.warn(
             f"`{sessions[row].path}` does not know its UTC: it is drawn from the start of the earliest report",
+            stacklevel=3,
+        )
+    epochs = [one.session.utc_epoch_ns for one in sessions if one.session.utc_epoch_ns is not None]
+    days = (max(epochs, default=0) - min(epochs, default=0)) // NS_PER_DAY
+    if days:
+        warnings.warn(
+            f"the reports were recorded up to {days:,} days apart: are they of one run?"
+            + (" Chrome's format loses nanoseconds over such a time" if days > 100 else ""),
             stacklevel=3,
         )
     if not alignment.is_utc and len(sessions) > 1:
@@ -333,12 +344,19 @@ def _find_missing(report: Report) -> MissingDataError | None:
     return None
 
 
-def _nothing_to_draw(sessions: list[Report]) -> MissingDataError:
-    named = f"`{sessions[0].path}` has" if len(sessions) == 1 else f"none of the {len(sessions)} reports has"
+def _nothing_to_draw(sessions: list[Report], wanted: Wanted) -> MissingDataError:
+    what = f"`{sessions[0].path}` has nothing to draw"
+    if len(sessions) > 1:
+        what = f"none of the {len(sessions)} reports has anything to draw"
+    if wanted.is_part:
+        return MissingDataError(
+            f"{what} within what was asked for",
+            "check `--device`, `--start` and `--end`: times count from the start of the earliest report,"
+            " and `nsys-pp info` lists the GPUs",
+        )
     return MissingDataError(
-        f"{named} nothing to draw: no GPU operations within what was asked for",
-        "`nsys profile --trace cuda,nvtx` records them; `--detail cpu` also draws CPU ranges;"
-        " check `--device`, `--start` and `--end`",
+        f"{what}: no GPU operations",
+        "`nsys profile --trace cuda,nvtx` records them; `--detail cpu` also draws CPU ranges",
     )
 
 

@@ -31,6 +31,11 @@ class Wanted:
     start_ns: int | None
     end_ns: int | None
 
+    @property
+    def is_part(self) -> bool:
+        """Whether only a part of what the reports hold is to be shown."""
+        return self.devices is not None or self.start_ns is not None or self.end_ns is not None
+
 
 def natural_key(text: str) -> list[tuple[str, int]]:
     """Order names as a person would: `node2` before `node10`.
@@ -106,6 +111,7 @@ def view_report(
         threads=report.threads,
         streams=report.streams,
         projections=project_report(report, ops=wanted.ops, scope=wanted.scope),
+        crossing=report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"],
         gpu_ops=gpu_ops,
         op_details=report.op_details,
         cpu_ranges=ranges.with_columns(parent_id=_parents(ranges)),
@@ -118,14 +124,16 @@ def view_report(
 def _place(report: Report, sessions: Sequence[Report]) -> pl.DataFrame:
     """Name the rows of the report's GPUs (`PLACES`).
 
-    Reports of one machine share a GPU's row only where they must be the same GPU's: a row says
-    the rank of its report, or else the report, when the machine has more than one.
+    A row says the rank of its report. Where the machine has several reports without ranks, those
+    of one GPU share its row: the row says the GPU's place on the bus, or else its uuid, or else,
+    where nothing tells whether two GPUs are one, the report.
     """
     session = report.session
-    suffix = "" if session.rank is None else f" · rank {session.rank}"
     beside = [one.path for one in sessions if one.session.machine == session.machine]
-    if not suffix and len(beside) > 1:
-        suffix = f" · {label_reports(beside)[beside.index(report.path)]}"
+    suffix = pl.lit("" if session.rank is None else f" · rank {session.rank}")
+    if session.rank is None and len(beside) > 1:
+        label = pl.lit(label_reports(beside)[beside.index(report.path)])
+        suffix = pl.lit(" · ") + pl.coalesce("bus_location", "uuid", label)
     number = pl.col("gpu").str.extract(r"(\d+)").cast(pl.Int64)
     rank = 0 if session.rank is None else session.rank
     described = [pl.col("name"), pl.col("uuid"), pl.col("bus_location"), pl.lit(report.path.name)]

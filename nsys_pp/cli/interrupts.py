@@ -10,6 +10,7 @@ from contextlib import contextmanager
 INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
 
 _PATIENCE_S = 10.0
+_received = threading.Event()
 
 
 @contextmanager
@@ -22,6 +23,7 @@ def end_on_interrupt() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    _received.clear()
     before = signal.signal(signal.SIGINT, _unwind)
     try:
         yield
@@ -31,13 +33,16 @@ def end_on_interrupt() -> Iterator[None]:
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error; what cleans up after it may fail in its turn."""
+    """Whether Ctrl-C is behind an error; what it interrupts may turn it into another one."""
+    if _received.is_set():
+        return True
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
 
 
 def _unwind(*_: object) -> None:
+    _received.set()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _set_alarm(_PATIENCE_S)
     raise KeyboardInterrupt

@@ -81,6 +81,11 @@ def merge(
     """
     if str(output) == "-":
         raise click.UsageError("a trace is not printed; name a file with `-o`")
+    start_ns, end_ns = options["start_ns"], options["end_ns"]
+    if start_ns is not None and end_ns is not None and end_ns <= start_ns:
+        raise click.UsageError("`--end` must be later than `--start`")
+    if options["format"] is None and output.suffix in api.FORMATS.keys() - {".json"}:
+        raise click.UsageError(f"`{output}` is a table's name; a trace is `.pftrace`, `.json` or `.json.gz`")
     with show_progress() as progress:
         merged = api.merge(
             reports, output, detail="cpu" if flows else detail, flows=flows, progress=progress, **options

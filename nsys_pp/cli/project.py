@@ -57,7 +57,7 @@ def project(
     if output != "-" and format == "table":
         raise click.UsageError("a table is printed; leave out `-o`, or name another `--format`")
     if output != "-":
-        api.check_output(Path(output), force=force)
+        api.check_output(Path(output), force=force, inputs=api.find_reports(reports))
     with show_progress() as progress:
         frame = api.project(reports, progress=progress, **options)
     if output != "-":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nsys_pp.model.api_calls import build_api_calls
+from nsys_pp.model.damage import drop_reversed
 from nsys_pp.model.devices import build_devices
 from nsys_pp.model.gpu_ops import build_gpu_ops, build_op_details
 from nsys_pp.model.identity import build_processes, build_streams, build_threads
@@ -25,6 +26,7 @@ def build_report(raw: RawReport) -> Report:
     Returns:
         The report; every frame has its schema, and holds no string that no event refers to.
     """
+    raw = drop_reversed(raw)
     gpu_ops = build_gpu_ops(raw)
     api_calls = build_api_calls(raw)
     session = build_session(raw, gpu_ops)

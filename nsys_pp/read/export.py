@@ -79,11 +79,13 @@ def find_nsys(nsys: str | Path | None, report: Path) -> str:
             f"`{named}` is no program that can be run, and `{report}` must be exported first",
             f"give the path of nsys by `--nsys` or `${_NSYS_VARIABLE}`",
         )
-    raise NsysNotFoundError(
-        f"`{report}` must be exported first, and no nsys was found",
+    hint = (
         f"give its path by `--nsys` or `${_NSYS_VARIABLE}`,"
-        " or run `nsys export --type sqlite` where Nsight Systems is installed",
+        " or run `nsys export --type sqlite` where Nsight Systems is installed"
     )
+    if (older := report.with_suffix(".sqlite")).is_file():
+        hint += f"; or give `{older}` itself: it lies beside, but is older"
+    raise NsysNotFoundError(f"`{report}` must be exported first, and no nsys was found", hint)
 
 
 def _read_state(report: Path) -> str:

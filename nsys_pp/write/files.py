@@ -7,7 +7,7 @@ import io
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,17 @@ _REASONS = {
 _MOST_OF_NAME = 50
 
 
-def check_output(path: Path, *, force: bool) -> None:
+def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> None:
     """Refuse an output that is there already, before any work is done.
 
     Raises:
-        OutputError: It exists and may not be replaced, or it is a folder, or its folder is missing.
+        OutputError: It exists and may not be replaced, or it is a folder or one of the inputs, or
+            its folder is missing.
     """
+    if path.is_file() and any(path.samefile(one) for one in inputs):
+        raise OutputError(
+            f"cannot write `{path}`: it is one of the reports to read", "name another file with `-o`"
+        )
     if path.is_dir():
         raise OutputError(f"cannot write `{path}`: it is a folder", "name a file with `-o`")
     if not path.parent.is_dir():

@@ -53,6 +53,7 @@ class View:
     threads: pl.DataFrame  # THREADS
     streams: pl.DataFrame  # STREAMS
     projections: pl.DataFrame  # PROJECTIONS
+    crossing: pl.Series  # range_id of ranges that ended on another thread
     gpu_ops: pl.DataFrame  # GPU_OPS with flow_id
     op_details: pl.DataFrame  # OP_DETAILS of all operations, by op_id
     cpu_ranges: pl.DataFrame  # RANGES with parent_id
@@ -119,13 +120,19 @@ def _draw_gpu(
 def _draw_ranges(
     view: View, projections: pl.DataFrame, path: Path, tracks: dict[Path, Track], lanes: list[Lane]
 ) -> None:
-    """One row per thread that launched work here, the thread with most ranges first."""
-    groups = projections.partition_by("thread_key", maintain_order=True)
+    """One row per thread that launched work here, the thread with most ranges first.
+
+    Ranges that ended on another thread than they began are nobody's parent: their row is the last.
+    """
+    crosses = projections["range_id"].is_in(view.crossing.implode())
+    groups = projections.filter(~crosses).partition_by("thread_key", maintain_order=True)
     names = _thread_names(view)
     for rank, group in enumerate(sorted(groups, key=len, reverse=True)):
         label = "ranges" if len(groups) == 1 else f"ranges of {names[group['thread_key'][0]]}"
         track = _add_track(tracks, (*path, label), 10, order=rank)
         lanes += _lanes(track, view.clock, range_slices(group), nested_lanes)
+    across = _add_track(tracks, (*path, "ranges across threads"), 10, order=len(groups))
+    lanes += _lanes(across, view.clock, range_slices(projections.filter(crosses)), nested_lanes)
 
 
 def _draw_streams(

@@ -185,11 +185,11 @@ def test_gpus_stand_in_order_and_above_all_cpus(tmp_path: Path) -> None:
         (["0", "1"], ["GPU 0 · rank 0", "GPU 0 · rank 1"]),
         (["3"], ["GPU 0 · rank 3"]),
         ([None], ["GPU 0"]),
-        ([None, None], ["GPU 0 · r0", "GPU 0 · r1"]),
-        ([None, "1"], ["GPU 0 · r0", "GPU 0 · rank 1"]),
+        ([None, None], ["GPU 0 · 0000:1B:00.0", "GPU 0 · 0000:1B:00.0"]),
+        ([None, "1"], ["GPU 0 · 0000:1B:00.0", "GPU 0 · rank 1"]),
     ],
 )
-def test_reports_of_one_machine_have_rows_of_their_own(
+def test_reports_of_one_machine_share_a_row_where_they_share_a_gpu(
     tmp_path: Path, ranks: list[str | None], expected: list[str]
 ) -> None:
     reports = [
