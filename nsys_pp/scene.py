@@ -93,8 +93,7 @@ def view_report(
     """
     machines = sorted({one.session.machine for one in sessions}, key=natural_key)
     places = _place(report, sessions)
-    if wanted.devices is not None:
-        places = places.filter(pl.col("number").is_in(list(wanted.devices)))
+    projections = project_report(report, ops=wanted.ops, scope=wanted.scope)
     no_flow = pl.lit(None, dtype=pl.UInt64).alias("flow_id")
     gpu_ops, api_calls = report.gpu_ops.with_columns(no_flow), report.api_calls.with_columns(no_flow)
     ranges, marks = report.ranges, report.marks
@@ -102,6 +101,11 @@ def view_report(
         ranges, marks, api_calls = ranges.clear(), marks.clear(), api_calls.clear()
     elif wanted.flows:
         gpu_ops, api_calls = _join_flows(report, number)
+    if wanted.devices is not None:
+        places = places.filter(pl.col("number").is_in(list(wanted.devices)))
+        keys = ["process_key", "device_id"]
+        projections = projections.join(places, on=keys, how="semi", maintain_order="left")
+        gpu_ops = gpu_ops.join(places, on=keys, how="semi", maintain_order="left")
     view = View(
         machine=report.session.machine,
         machine_rank=machines.index(report.session.machine),
@@ -110,7 +114,7 @@ def view_report(
         processes=report.processes,
         threads=report.threads,
         streams=report.streams,
-        projections=project_report(report, ops=wanted.ops, scope=wanted.scope),
+        projections=projections,
         crossing=report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"],
         gpu_ops=gpu_ops,
         op_details=report.op_details,

@@ -15,6 +15,7 @@ run
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
@@ -48,7 +49,7 @@ class View:
     machine: str
     machine_rank: int
     clock: Clock
-    places: pl.DataFrame  # PLACES
+    places: pl.DataFrame  # PLACES of all that is in the frames below
     processes: pl.DataFrame  # PROCESSES
     threads: pl.DataFrame  # THREADS
     streams: pl.DataFrame  # STREAMS
@@ -98,23 +99,31 @@ def draw_report(view: View, *, root: str, detail: Detail) -> Drawing:
 def _draw_gpu(
     view: View, place: pl.DataFrame, path: Path, detail: Detail, tracks: dict[Path, Track], lanes: list[Lane]
 ) -> None:
-    here = place.select("process_key", "device_id")
-    projections = view.projections.join(here, on=["process_key", "device_id"], how="semi")
-    ops = view.gpu_ops.join(here, on=["process_key", "device_id"], how="semi")
+    projections, ops = view.projections, view.gpu_ops
+    if len(place) < len(view.places):
+        keys = ["process_key", "device_id"]
+        projections = projections.join(place, on=keys, how="semi", maintain_order="left")
+        ops = ops.join(place, on=keys, how="semi", maintain_order="left")
     if detail == "jobs":
-        projections = projections.filter(pl.col("depth") < _JOB_DEPTH)
-    else:
-        samples = busy_percent(ops["start_ns"], ops["end_ns"])
-        counter = _add_track(tracks, (*path, "GPU busy"), 0, unit="%")
-        lanes.append(CounterLane(track=counter, clock=view.clock, samples=samples))
-    _draw_ranges(view, projections, path, tracks, lanes)
-    if detail == "jobs":
+        jobs = projections.filter(pl.col("depth") < _JOB_DEPTH)
+        _draw_ranges(view, jobs, path, tracks, lanes)
         return
-    communication = _add_track(tracks, (*path, "communication"), 20)
-    slices = operation_slices(ops.filter("is_communication").with_columns(_no_flow()), view.op_details)
-    lanes += _lanes(communication, view.clock, slices, flat_lanes)
-    if detail != "ranges":
-        _draw_streams(view, ops, path, tracks, lanes)
+    samples = busy_percent(ops["start_ns"], ops["end_ns"])
+    counter = _add_track(tracks, (*path, "GPU busy"), 0, unit="%")
+    lanes.append(CounterLane(track=counter, clock=view.clock, samples=samples))
+    # Packing ranges and streams takes about equally long, and leaves the interpreter to each other.
+    range_tracks: dict[Path, Track] = {}
+    range_lanes: list[Lane] = []
+    with ThreadPoolExecutor(1) as beside:
+        ranges = beside.submit(_draw_ranges, view, projections, path, range_tracks, range_lanes)
+        communication = _add_track(tracks, (*path, "communication"), 20)
+        slices = operation_slices(ops.filter("is_communication").with_columns(_no_flow()), view.op_details)
+        lanes += _lanes(communication, view.clock, slices, flat_lanes)
+        if detail != "ranges":
+            _draw_streams(view, ops, path, tracks, lanes)
+        ranges.result()
+    tracks |= range_tracks
+    lanes += range_lanes
 
 
 def _draw_ranges(
