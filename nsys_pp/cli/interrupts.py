@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
 
 _PATIENCE_S = 10.0
+_SOON_S = 0.02
 _received = threading.Event()
 
 
@@ -25,10 +27,13 @@ def end_on_interrupt() -> Iterator[None]:
         return
     _received.clear()
     before = signal.signal(signal.SIGINT, _unwind)
+    hook = sys.unraisablehook
+    sys.unraisablehook = _raise_again
     try:
         yield
     finally:
         _set_alarm(0)
+        sys.unraisablehook = hook
         signal.signal(signal.SIGINT, before)
 
 
@@ -44,6 +49,21 @@ def is_interrupt(error: BaseException | None) -> bool:
 def _unwind(*_: object) -> None:
     _received.set()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _set_alarm(_PATIENCE_S)
+    raise KeyboardInterrupt
+
+
+def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
+    """Raise an interrupt once more that came where nothing can be raised, in a callback of a library."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+    elif hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, _unwind_late)
+        _set_alarm(_SOON_S)
+
+
+def _unwind_late(*_: object) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     _set_alarm(_PATIENCE_S)
     raise KeyboardInterrupt
 
