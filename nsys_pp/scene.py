@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.model.report import Report
+from nsys_pp.natural import natural_key
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.nesting import find_parents
 from nsys_pp.project.ranges import Scope, count_cross_thread, project_ranges
@@ -35,15 +35,6 @@ class Wanted:
     def is_part(self) -> bool:
         """Whether only a part of what the reports hold is to be shown."""
         return self.devices is not None or self.start_ns is not None or self.end_ns is not None
-
-
-def natural_key(text: str) -> list[tuple[str, int]]:
-    """Order names as a person would: `node2` before `node10`.
-
-    >>> sorted(["node10", "node2"], key=natural_key)
-    ['node2', 'node10']
-    """
-    return [(word, int(number or -1)) for word, number in re.findall(r"(\D*)(\d*)", text)]
 
 
 def label_reports(paths: Sequence[Path]) -> list[str]:

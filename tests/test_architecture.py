@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "nsys_pp"
 STAGES = ("read", "model", "project", "align", "pipeline", "summary", "write")
-CONTRACTS = {"errors", "units", "schema", "raw", "forest", "segments"}
+CONTRACTS = {"errors", "units", "schema", "raw", "forest", "segments", "natural"}
 OUTER = {"cli", "recipes"}
 
 # Parts of the package that each part may import, besides itself.
@@ -22,6 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "schema": set(),
     "forest": set(),
     "segments": set(),
+    "natural": set(),
     "raw": {"schema"},
     **dict.fromkeys(STAGES, CONTRACTS),
     "run": CONTRACTS,

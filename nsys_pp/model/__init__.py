@@ -37,7 +37,6 @@ def build_report(raw: RawReport) -> Report:
     processes = build_processes(raw, (threads, gpu_ops))
     return Report(
         path=raw.path,
-        label=raw.path.stem,
         session=session,
         recorded=dict(raw.recorded),
         processes=processes,

@@ -41,7 +41,6 @@ class Report:
     """
 
     path: Path
-    label: str  # the file's name without its suffix
     session: Session
     recorded: dict[str, int]  # our name of each table that the report has -> rows, where counted
     processes: pl.DataFrame  # PROCESSES

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nsys_pp.errors import ReportError
+from nsys_pp.natural import natural_key
 from nsys_pp.read.arrow import is_table_directory
 from nsys_pp.read.export import UNEXPORTED_SUFFIXES, is_unexported
 from nsys_pp.read.unreadable import unreadable_error
@@ -45,20 +46,13 @@ def find_reports(inputs: Iterable[str | Path]) -> list[Path]:
     return _drop_duplicates(reports)
 
 
-def natural_key(path: Path) -> list[list[tuple[int, int, str]]]:
-    """Sort numbers inside names by their value.
+def order_of_path(path: Path) -> list[list[tuple[str, int]]]:
+    """Sort paths folder by folder, numbers inside names by their value.
 
-    >>> sorted(map(Path, ["node10/a", "node2/a", "node2.x"]), key=natural_key)
+    >>> sorted(map(Path, ["node10/a", "node2/a", "node2.x"]), key=order_of_path)
     [PosixPath('node2/a'), PosixPath('node2.x'), PosixPath('node10/a')]
     """
-    return [
-        [
-            (0, int(part), "") if part.isdecimal() else (1, 0, part)
-            for part in re.split(r"(\d+)", name)
-            if part
-        ]
-        for name in path.parts
-    ]
+    return [natural_key(name) for name in path.parts]
 
 
 def _expand(named: Path) -> list[Path]:
@@ -79,7 +73,7 @@ def _match(pattern: Path) -> list[Path]:
     """Expand a pattern of which the shell found nothing, or that was quoted."""
     root = Path(pattern.anchor or ".")
     relative = str(pattern.relative_to(pattern.anchor)) if pattern.anchor else str(pattern)
-    matches = sorted(root.glob(relative), key=natural_key)
+    matches = sorted(root.glob(relative), key=order_of_path)
     reports = [
         report
         for match in matches
@@ -106,7 +100,7 @@ def _search(folder: Path) -> list[Path]:
 
 def _walk(folder: Path) -> list[Path]:
     reports: list[Path] = []
-    for entry in sorted(folder.iterdir(), key=natural_key):
+    for entry in sorted(folder.iterdir(), key=order_of_path):
         if entry.is_dir():
             # a link to a folder could lead back up, for ever
             if is_table_directory(entry):

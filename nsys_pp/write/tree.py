@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import polars as pl
 
+from nsys_pp.natural import natural_key
 from nsys_pp.write.drawing import Drawing, Lane, MarkLane, SliceLane, Track
 
 Path = tuple[str, ...]
@@ -105,11 +105,10 @@ def _walk(parent: Path, children: dict[Path, list[Path]], given: Mapping[Path, T
 def _order(path: Path, given: Mapping[Path, Track]) -> tuple[bool, int, list[tuple[str, int]], Path]:
     track = given.get(path)
     name = path[-1] if track is None else track.name
-    parts = re.findall(r"(\D*)(\d*)", name)
     return (
         track is None,
         track.rank if track else 0,
-        [(text, int(digits or -1)) for text, digits in parts],
+        natural_key(name),
         path,
     )
 
