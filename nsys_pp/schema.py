@@ -172,6 +172,83 @@ PROJECTIONS = _schema(
 )
 
 
+NCCL_CALLS = _schema(
+    {  # one row per NVTX range of NCCL whose payload says more than its name, by range_id
+        "range_id": pl.Int64,
+        "communicator": pl.UInt64,  # NCCL's id of it, the same on all of its ranks
+        "rank": pl.Int64,  # within the communicator; only where one was made (ncclCommInitRank)
+        "rank_count": pl.Int64,  # likewise
+        "peer": pl.Int64,  # rank within the communicator that is sent to or received from
+        "size_bytes": pl.Int64,
+    }
+)
+
+MPI_CALLS = _schema(
+    {  # one row per MPI call that talks to other ranks, by start_ns
+        "process_key": pl.Int64,
+        "thread_key": pl.Int64,
+        "name": NAME,  # "MPI_Allreduce"
+        "is_collective": pl.Boolean,
+        "communicator": pl.Int64,  # a handle, which means nothing on other ranks
+        "member_count": pl.Int64,  # ranks of the communicator; null where unknown
+        "peer": pl.Int64,  # rank that is sent to or received from; null in collectives
+        "tag": pl.Int64,
+        "size_bytes": pl.Int64,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+    }
+)
+
+RANKS = _schema(
+    {  # what one report says of the ranks of its processes; by process and device
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,  # null: whatever device the process uses
+        "rank": pl.Int64,
+        "rank_source": pl.String,  # "MPI", "NCCL", "RANK", "XLA", "file name", ...
+        "world_size": pl.Int64,  # null where unknown
+    }
+)
+
+ROSTER = _schema(
+    {  # who is who among all reports: one row per report, process and device; by report, then those
+        "report": pl.UInt32,  # place among the reports as given
+        "machine": pl.String,  # a label that no other machine has
+        "machine_source": pl.String,  # "hostname", "hardware id", "folder", "GPU uuids", "file name"
+        "machine_order": pl.UInt32,  # natural order of machines
+        "process_key": pl.Int64,  # null, like all that follows, in a report without GPU operations
+        "device_id": pl.Int32,
+        "pid": pl.Int64,
+        "gpu": pl.String,  # "GPU 0": one label per physical GPU of the machine
+        "gpu_number": pl.Int64,  # the number in it
+        "gpu_name": pl.String,
+        "uuid": pl.String,
+        "bus_location": pl.String,
+        "rank": pl.Int64,
+        "rank_source": pl.String,
+        "stage": pl.Int64,  # place in the pipeline (pp)
+        "tensor": pl.Int64,  # place in the tensor-parallel group (tp)
+        "replica": pl.Int64,  # place in the data-parallel group (dp)
+        "stage_source": pl.String,  # "--layout", ...
+    }
+)
+
+ANCHORS = _schema(
+    {  # what ties a report's clock to those of others: operations that other ranks take part in; by start_ns
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,  # null for MPI
+        "channel": pl.String,  # operations of one channel keep their order on every rank: "stream 17 of context 1"
+        "kind": pl.Enum(["collective", "send", "receive", "send_receive", "mpi"]),
+        "name": NAME,  # "AllReduce", "MPI_Barrier": what must agree for two to be one
+        "communicator": pl.UInt64,  # the same on all ranks; null where unknown
+        "rank": pl.Int64,  # within the communicator; null where unknown
+        "peer": pl.Int64,  # rank within the communicator; null where unknown
+        "size_bytes": pl.Int64,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+    }
+)
+
+
 def conform(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     """Return `frame` with exactly the columns of `schema`, in order, cast to its types.
 

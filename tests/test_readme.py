@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp import api
+from nsys_pp.api.project import PROJECT_COLUMNS
 from nsys_pp.cli import main
 from tests.readme import BLOCK, README, ROOT, run
 
@@ -40,7 +40,7 @@ def test_columns_of_project_are_listed_in_order() -> None:
     listed = text[text.index("Columns of `nsys-pp project`") :]
     listed = re.sub(r"\([^)]*\)", "", listed[: listed.index("\n\n")])
     names = re.findall(r"`([a-z_]+)`", listed.split(":", 1)[1])
-    assert tuple(names) == api.PROJECT_COLUMNS
+    assert tuple(names) == PROJECT_COLUMNS
 
 
 def test_files_that_are_linked_are_there() -> None:

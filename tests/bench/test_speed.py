@@ -16,10 +16,10 @@ import pytest
 
 from fixtures.bulk import write_bulk_report
 from nsys_pp.api import parse_ops
+from nsys_pp.api.scene import Wanted, project_report, view_report
 from nsys_pp.model import build_report
 from nsys_pp.raw import Group
 from nsys_pp.read import read_report
-from nsys_pp.scene import Wanted, project_report, view_report
 from nsys_pp.units import BYTES_PER_MIB
 from nsys_pp.write.perfetto import write_perfetto
 from nsys_pp.write.tracks import draw_report

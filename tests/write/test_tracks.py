@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 
 from fixtures.export import Session, write_report
+from nsys_pp.api.scene import Wanted, view_report
 from nsys_pp.model import build_report
 from nsys_pp.model.report import Report
 from nsys_pp.natural import natural_key
 from nsys_pp.read import read_report
-from nsys_pp.scene import Wanted, view_report
 from nsys_pp.write.drawing import Clock, CounterLane, Drawing, MarkLane, SliceLane
 from nsys_pp.write.tracks import DETAILS, Detail, draw_report
 from nsys_pp.write.tree import arrange, index_tracks, lanes_by_track

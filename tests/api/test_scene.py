@@ -16,7 +16,7 @@ from nsys_pp.errors import MissingDataError, OutputError
 from tests.importer.importer import Importer
 from tests.importer.readback import read_tracks
 
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "pipeline"
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 KERNELS: dict[str, Any] = {
     "ranges": [{"name": "step", "start": 0, "end": 100}],
     "api_calls": [{"start": 10, "end": 20}],

@@ -1,57 +1,30 @@
-"""Composes the stages: one function per command."""
+"""`nsys-pp merge`: one trace of all reports."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import polars as pl
-
 from nsys_pp.align.clocks import Alignment, Recorded, align_by_utc
+from nsys_pp.api.progress import Progress, tell
+from nsys_pp.api.scene import Wanted, view_report
 from nsys_pp.errors import MissingDataError, NsysPPError
 from nsys_pp.model import build_report
-from nsys_pp.model.report import Report, Session
-from nsys_pp.project.launches import match_launches
-from nsys_pp.project.ranges import OPS, Scope, parse_ops
+from nsys_pp.model.report import Report
+from nsys_pp.project.ranges import Scope
 from nsys_pp.raw import Group
 from nsys_pp.read import find_reports, read_report
-from nsys_pp.scene import Wanted, label_reports, project_report, view_report
-from nsys_pp.summary.contents import Contents, describe_contents
 from nsys_pp.units import NS_PER_DAY
 from nsys_pp.write.chrome import write_chrome
 from nsys_pp.write.drawing import Drawing, SliceLane
 from nsys_pp.write.files import check_output, replace_file
 from nsys_pp.write.perfetto import write_perfetto
-from nsys_pp.write.tables import FORMATS, format_table, print_table, write_table
-from nsys_pp.write.tracks import DETAILS, Detail, draw_report
-
-__all__ = [
-    "DETAILS",
-    "FORMATS",
-    "OPS",
-    "Detail",
-    "Info",
-    "Merged",
-    "Progress",
-    "Scope",
-    "TraceFormat",
-    "check_output",
-    "find_reports",
-    "format_table",
-    "info",
-    "merge",
-    "parse_ops",
-    "print_table",
-    "project",
-    "write_table",
-]
+from nsys_pp.write.tracks import Detail, draw_report
 
 TraceFormat = Literal["perfetto", "chrome"]
-Progress = Callable[[str, float], None]
-"""Called with what is being done and the share that is done, 0 to 1."""
 
 _GROUPS: dict[Detail, frozenset[Group]] = {
     "jobs": frozenset({"ranges", "ops"}),
@@ -59,13 +32,6 @@ _GROUPS: dict[Detail, frozenset[Group]] = {
     "kernels": frozenset({"ranges", "ops", "details"}),
     "cpu": frozenset({"ranges", "ops", "details", "cpu"}),
 }
-
-PROJECT_COLUMNS = (
-    *("report", "machine", "process_id", "thread_id", "device_id", "stream_id", "range_id", "parent_id"),
-    *("depth", "domain", "name", "start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns", "busy_ns"),
-    *("call_count", "op_count", "first_op", "last_op", "scope", "is_open"),
-    *("gpu", "rank", "utc_offset_ns"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,100 +43,6 @@ class Merged:
     gpus: int
     slices: int
     skipped: list[tuple[Path, NsysPPError]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Info:
-    """What one report is, and what it holds."""
-
-    path: Path
-    session: Session
-    contents: Contents
-
-
-def info(
-    inputs: Sequence[str | Path],
-    *,
-    keep_going: bool = False,
-    nsys: str | None = None,
-    progress: Progress | None = None,
-) -> tuple[list[Info], list[tuple[Path, NsysPPError]]]:
-    """Tell what the reports hold; they need neither NVTX ranges nor GPU operations.
-
-    Args:
-        inputs: Reports, directories of them, or glob patterns.
-        keep_going: Skip reports that cannot be read.
-        nsys: The nsys that exports `.nsys-rep` files.
-        progress: Told what is going on.
-
-    Returns:
-        The reports in natural order, and those that were skipped, each with what is wrong with it.
-
-    Raises:
-        ReportError: A report cannot be read; with `keep_going`, none can.
-    """
-    infos: list[Info] = []
-    skipped: list[tuple[Path, NsysPPError]] = []
-    paths = find_reports(inputs)
-    for number, path in enumerate(paths):
-        _tell(progress, f"reading {path.name}", number / len(paths))
-        try:
-            report = build_report(read_report(path, need=frozenset({"ranges", "ops", "cpu"}), nsys=nsys))
-        except NsysPPError as error:
-            if not keep_going:
-                raise
-            skipped.append((path, error))
-            continue
-        contents = describe_contents(report, match_launches(report.api_calls, report.gpu_ops))
-        infos.append(Info(path=path, session=report.session, contents=contents))
-    if not infos:
-        raise skipped[0][1]
-    return infos, skipped
-
-
-def project(
-    inputs: Sequence[str | Path],
-    *,
-    ops: tuple[str, ...] = ("kernel",),
-    scope: Scope = "auto",
-    per_stream: bool = False,
-    nsys: str | None = None,
-    progress: Progress | None = None,
-) -> pl.DataFrame:
-    """Project the ranges of all reports onto their GPUs.
-
-    Args:
-        inputs: Reports, directories of them, or glob patterns.
-        ops: Which operations count: "kernel", "memcpy", "memset".
-        scope: Whose calls count: "thread", "process" or "auto".
-        per_stream: One row per stream instead of one per device.
-        nsys: The nsys that exports `.nsys-rep` files.
-        progress: Told what is going on.
-
-    Returns:
-        One row per range and device (and stream) with `PROJECT_COLUMNS`, reports in natural
-        order, then by range_id. Times are on the clock of each report; adding `utc_offset_ns`
-        makes them UTC (null where the report knows no UTC).
-
-    Raises:
-        ReportError: A report cannot be read, or none has both NVTX ranges and GPU operations.
-    """
-    frames = []
-    lacking: list[MissingDataError] = []
-    paths = find_reports(inputs)
-    for number, (path, label) in enumerate(zip(paths, label_reports(paths), strict=True)):
-        _tell(progress, f"projecting {path.name}", number / len(paths))
-        report = build_report(read_report(path, need=frozenset({"ranges", "ops"}), nsys=nsys))
-        if missing := _find_missing(report):
-            lacking.append(missing)
-            continue
-        projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream)
-        frames.append(_describe_projections(report, label, projections))
-    if not frames:
-        raise lacking[0]
-    for missing in lacking:
-        warnings.warn(f"{missing.message}: it has no rows", stacklevel=2)
-    return pl.concat(frames)
 
 
 def merge(
@@ -234,7 +106,7 @@ def merge(
     def draw() -> Iterator[Drawing]:
         nonlocal slices
         for number, session in enumerate(sessions):
-            _tell(progress, f"drawing {session.path.name}", number / len(sessions))
+            tell(progress, f"drawing {session.path.name}", number / len(sessions))
             try:
                 report = build_report(read_report(session.path, need=_GROUPS[detail], nsys=nsys))
             except NsysPPError as error:  # in a part that placing it did not look at
@@ -313,37 +185,6 @@ def _align(sessions: list[Report]) -> Alignment:
     return alignment
 
 
-def _describe_projections(report: Report, label: str, projections: pl.DataFrame) -> pl.DataFrame:
-    """Add whose projections they are; `PROJECT_COLUMNS`."""
-    session = report.session
-    threads = report.threads.select("thread_key", thread_id="tid")
-    processes = report.processes.select("process_key", process_id="pid")
-    devices = report.devices.select("process_key", "device_id", "gpu")
-    epoch = session.utc_epoch_ns
-    return (
-        projections.join(processes, on="process_key", how="left", maintain_order="left")
-        .join(threads, on="thread_key", how="left", maintain_order="left")
-        .join(devices, on=["process_key", "device_id"], how="left", maintain_order="left")
-        .with_columns(
-            report=pl.lit(label),
-            machine=pl.lit(session.machine),
-            rank=pl.lit(session.rank, pl.Int64),
-            utc_offset_ns=pl.lit(None if epoch is None else epoch - session.time_shift_ns, pl.Int64),
-        )
-        .select(PROJECT_COLUMNS)
-    )
-
-
-def _find_missing(report: Report) -> MissingDataError | None:
-    """Say what a report lacks that projection is about."""
-    for frame, what in ((report.gpu_ops, "GPU operations"), (report.ranges, "NVTX ranges")):
-        if frame.is_empty():
-            return MissingDataError(
-                f"`{report.path}` has no {what}", "record them with `nsys profile --trace cuda,nvtx`"
-            )
-    return None
-
-
 def _nothing_to_draw(sessions: list[Report], wanted: Wanted) -> MissingDataError:
     what = f"`{sessions[0].path}` has nothing to draw"
     if len(sessions) > 1:
@@ -362,8 +203,3 @@ def _nothing_to_draw(sessions: list[Report], wanted: Wanted) -> MissingDataError
 
 def _format_of(output: Path) -> TraceFormat:
     return "chrome" if output.name.endswith((".json", ".json.gz")) else "perfetto"
-
-
-def _tell(progress: Progress | None, what: str, share: float) -> None:
-    if progress is not None:
-        progress(what, share)

@@ -1,0 +1,32 @@
+"""Composes the stages: one module and one function per command."""
+
+from nsys_pp.api.info import Info, info
+from nsys_pp.api.merge import Merged, TraceFormat, merge
+from nsys_pp.api.progress import Progress
+from nsys_pp.api.project import project
+from nsys_pp.project.ranges import OPS, Scope, parse_ops
+from nsys_pp.read import find_reports
+from nsys_pp.write.files import check_output
+from nsys_pp.write.tables import FORMATS, format_table, print_table, write_table
+from nsys_pp.write.tracks import DETAILS, Detail
+
+__all__ = [
+    "DETAILS",
+    "FORMATS",
+    "OPS",
+    "Detail",
+    "Info",
+    "Merged",
+    "Progress",
+    "Scope",
+    "TraceFormat",
+    "check_output",
+    "find_reports",
+    "format_table",
+    "info",
+    "merge",
+    "parse_ops",
+    "print_table",
+    "project",
+    "write_table",
+]

@@ -1,0 +1,100 @@
+"""`nsys-pp project`: when every range ran on its GPU."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from nsys_pp.api.progress import Progress, tell
+from nsys_pp.api.scene import label_reports, project_report
+from nsys_pp.errors import MissingDataError
+from nsys_pp.model import build_report
+from nsys_pp.model.report import Report
+from nsys_pp.project.ranges import Scope
+from nsys_pp.read import find_reports, read_report
+
+PROJECT_COLUMNS = (
+    *("report", "machine", "process_id", "thread_id", "device_id", "stream_id", "range_id", "parent_id"),
+    *("depth", "domain", "name", "start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns", "busy_ns"),
+    *("call_count", "op_count", "first_op", "last_op", "scope", "is_open"),
+    *("gpu", "rank", "utc_offset_ns"),
+)
+
+
+def project(
+    inputs: Sequence[str | Path],
+    *,
+    ops: tuple[str, ...] = ("kernel",),
+    scope: Scope = "auto",
+    per_stream: bool = False,
+    nsys: str | None = None,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """Project the ranges of all reports onto their GPUs.
+
+    Args:
+        inputs: Reports, directories of them, or glob patterns.
+        ops: Which operations count: "kernel", "memcpy", "memset".
+        scope: Whose calls count: "thread", "process" or "auto".
+        per_stream: One row per stream instead of one per device.
+        nsys: The nsys that exports `.nsys-rep` files.
+        progress: Told what is going on.
+
+    Returns:
+        One row per range and device (and stream) with `PROJECT_COLUMNS`, reports in natural
+        order, then by range_id. Times are on the clock of each report; adding `utc_offset_ns`
+        makes them UTC (null where the report knows no UTC).
+
+    Raises:
+        ReportError: A report cannot be read, or none has both NVTX ranges and GPU operations.
+    """
+    frames = []
+    lacking: list[MissingDataError] = []
+    paths = find_reports(inputs)
+    for number, (path, label) in enumerate(zip(paths, label_reports(paths), strict=True)):
+        tell(progress, f"projecting {path.name}", number / len(paths))
+        report = build_report(read_report(path, need=frozenset({"ranges", "ops"}), nsys=nsys))
+        if missing := _find_missing(report):
+            lacking.append(missing)
+            continue
+        projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream)
+        frames.append(_describe_projections(report, label, projections))
+    if not frames:
+        raise lacking[0]
+    for missing in lacking:
+        warnings.warn(f"{missing.message}: it has no rows", stacklevel=2)
+    return pl.concat(frames)
+
+
+def _describe_projections(report: Report, label: str, projections: pl.DataFrame) -> pl.DataFrame:
+    """Add whose projections they are; `PROJECT_COLUMNS`."""
+    session = report.session
+    threads = report.threads.select("thread_key", thread_id="tid")
+    processes = report.processes.select("process_key", process_id="pid")
+    devices = report.devices.select("process_key", "device_id", "gpu")
+    epoch = session.utc_epoch_ns
+    return (
+        projections.join(processes, on="process_key", how="left", maintain_order="left")
+        .join(threads, on="thread_key", how="left", maintain_order="left")
+        .join(devices, on=["process_key", "device_id"], how="left", maintain_order="left")
+        .with_columns(
+            report=pl.lit(label),
+            machine=pl.lit(session.machine),
+            rank=pl.lit(session.rank, pl.Int64),
+            utc_offset_ns=pl.lit(None if epoch is None else epoch - session.time_shift_ns, pl.Int64),
+        )
+        .select(PROJECT_COLUMNS)
+    )
+
+
+def _find_missing(report: Report) -> MissingDataError | None:
+    """Say what a report lacks that projection is about."""
+    for frame, what in ((report.gpu_ops, "GPU operations"), (report.ranges, "NVTX ranges")):
+        if frame.is_empty():
+            return MissingDataError(
+                f"`{report.path}` has no {what}", "record them with `nsys profile --trace cuda,nvtx`"
+            )
+    return None
