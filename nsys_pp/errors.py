@@ -35,3 +35,7 @@ class NsysNotFoundError(NsysPPError):
 
 class OutputError(NsysPPError):
     """An output that cannot be written: it exists, no permission, disk full."""
+
+
+class ClockError(NsysPPError):
+    """Clocks that cannot be put onto one as asked."""

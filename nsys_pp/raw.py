@@ -14,10 +14,11 @@ from typing import Literal, get_args
 
 import polars as pl
 
-Group = Literal["ranges", "ops", "details", "cpu"]
+Group = Literal["ranges", "ops", "details", "cpu", "communication"]
 """What to read besides the session: NVTX ranges; calls and GPU operations; what a drawing of GPUs
 shows of operations (grids, registers, bytes); what only a drawing of CPU threads shows (names of
-calls; colours, categories and payloads of ranges)."""
+calls; colours, categories and payloads of ranges); what ranks say to each other (structures that
+NCCL's ranges carry, calls of MPI)."""
 
 ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group))
 
@@ -45,6 +46,14 @@ _OP: _Columns = {
     "graph": pl.Int64,
 }
 
+_MPI_CALL: _Columns = {
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "thread": pl.Int64,
+    "name_id": pl.Int32,
+    "communicator": pl.Int64,
+}
+
 _COLUMNS: Mapping[str, _Columns] = {
     "strings": {"id": pl.Int32, "text": pl.String},
     "nvtx": {  # ranges and marks, and the rows that name domains and categories
@@ -62,6 +71,7 @@ _COLUMNS: Mapping[str, _Columns] = {
     },
     "payloads": {  # only rows that have one
         "row": pl.Int64,
+        "thread": pl.Int64,
         "uint64": pl.Int64,
         "int64": pl.Int64,
         "double": pl.Float64,
@@ -145,7 +155,15 @@ _COLUMNS: Mapping[str, _Columns] = {
     },
     "session": {"utc_epoch": pl.Int64, "system_clock": pl.Int64},
     "capture": {"duration": pl.Int64},
-    "ranks": {"thread": pl.Int64, "rank": pl.Int64},
+    "ranks": {"thread": pl.Int64, "rank": pl.Int64},  # of MPI
+    "mpi_messages": {**_MPI_CALL, "peer": pl.Int64, "tag": pl.Int64, "bytes": pl.Int64},
+    "mpi_collectives": {**_MPI_CALL, "bytes": pl.Int64, "received_bytes": pl.Int64},
+    "mpi_communicators": {  # each time that one was made
+        "rank": pl.Int64,  # of the process, among all
+        "time": pl.Int64,
+        "communicator": pl.Int64,
+        "size": pl.Int64,
+    },
     "facts": {"name": pl.String, "value": pl.String},  # nsys_version, hostname, ...
     "launcher": {"name": pl.String, "value": pl.String},  # allow-listed variables
 }

@@ -125,6 +125,15 @@ DEVICES = _schema(
         "name": pl.String,  # "NVIDIA H100 ..."; null where unknown
         "uuid": pl.String,
         "bus_location": pl.String,
+        "is_recorded": pl.Boolean,  # the report tells which GPU it is; else it has just an ordinal in common
+    }
+)
+
+GPUS = _schema(
+    {  # every GPU that a report lists, used or not, along the bus
+        "uuid": pl.String,  # small letters, without "GPU-"; null where unknown
+        "bus_location": pl.String,
+        "name": pl.String,
     }
 )
 
@@ -201,7 +210,7 @@ MPI_CALLS = _schema(
 
 RANKS = _schema(
     {  # what one report says of the ranks of its processes; by process and device
-        "process_key": pl.Int64,
+        "process_key": pl.Int64,  # null: the one process that there is
         "device_id": pl.Int32,  # null: whatever device the process uses
         "rank": pl.Int64,
         "rank_source": pl.String,  # "MPI", "NCCL", "RANK", "XLA", "file name", ...
@@ -213,13 +222,13 @@ ROSTER = _schema(
     {  # who is who among all reports: one row per report, process and device; by report, then those
         "report": pl.UInt32,  # place among the reports as given
         "machine": pl.String,  # a label that no other machine has
-        "machine_source": pl.String,  # "hostname", "hardware id", "folder", "GPU uuids", "file name"
+        "machine_source": pl.String,  # "hostname", "hardware id", "folder", "GPU uuids", "process ids", "file name"
         "machine_order": pl.UInt32,  # natural order of machines
         "process_key": pl.Int64,  # null, like all that follows, in a report without GPU operations
         "device_id": pl.Int32,
         "pid": pl.Int64,
-        "gpu": pl.String,  # "GPU 0": one label per physical GPU of the machine
-        "gpu_number": pl.Int64,  # the number in it
+        "gpu": pl.String,  # "GPU 0": one label per physical GPU of the machine; "GPU 0 MIG 1" for a part of one
+        "gpu_number": pl.Int64,  # the number in it, as nvidia-smi counts, as far as that is known
         "gpu_name": pl.String,
         "uuid": pl.String,
         "bus_location": pl.String,
@@ -228,7 +237,7 @@ ROSTER = _schema(
         "stage": pl.Int64,  # place in the pipeline (pp)
         "tensor": pl.Int64,  # place in the tensor-parallel group (tp)
         "replica": pl.Int64,  # place in the data-parallel group (dp)
-        "stage_source": pl.String,  # "--layout", ...
+        "stage_source": pl.String,  # "--layout", or "NVTX" where programs wrote it into names
     }
 )
 

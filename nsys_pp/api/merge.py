@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from nsys_pp.align.clocks import Alignment, Recorded, align_by_utc
-from nsys_pp.api.progress import Progress, tell
-from nsys_pp.api.scene import Wanted, view_report
+from nsys_pp.api.attempt import Attempt, Skipped
+from nsys_pp.api.extract import (
+    draw,
+    extract_report,
+    identity_of,
+    nothing_to_draw,
+    open_report,
+    project,
+    survey_report,
+)
+from nsys_pp.api.inputs import Given, check_different, no_blocks, read_given, refuse_parts, settle_options
+from nsys_pp.api.plan import PlacedDrawing, Plan, Shown, Told, count_shown, make_plan
+from nsys_pp.api.progress import Progress
+from nsys_pp.api.scene import Window
 from nsys_pp.errors import MissingDataError, NsysPPError
-from nsys_pp.model import build_report
-from nsys_pp.model.report import Report
+from nsys_pp.part import PartOptions
 from nsys_pp.project.ranges import Scope
-from nsys_pp.raw import Group
-from nsys_pp.read import find_reports, read_report
-from nsys_pp.units import NS_PER_DAY
+from nsys_pp.read import find_reports, is_part, read_report
 from nsys_pp.write.chrome import write_chrome
-from nsys_pp.write.drawing import Drawing, SliceLane
+from nsys_pp.write.drawing import Clock
 from nsys_pp.write.files import check_output, replace_file
-from nsys_pp.write.perfetto import write_perfetto
-from nsys_pp.write.tracks import Detail, draw_report
+from nsys_pp.write.perfetto import PlacedReport, encode_drawing, write_perfetto
+from nsys_pp.write.spool import Spool
+from nsys_pp.write.tracks import Detail
 
 TraceFormat = Literal["perfetto", "chrome"]
-
-_GROUPS: dict[Detail, frozenset[Group]] = {
-    "jobs": frozenset({"ranges", "ops"}),
-    "ranges": frozenset({"ranges", "ops"}),
-    "kernels": frozenset({"ranges", "ops", "details"}),
-    "cpu": frozenset({"ranges", "ops", "details", "cpu"}),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class Merged:
     machines: int
     gpus: int
     slices: int
-    skipped: list[tuple[Path, NsysPPError]]
+    skipped: Skipped
 
 
 def merge(
@@ -50,154 +52,161 @@ def merge(
     output: Path,
     *,
     format: TraceFormat | None = None,
-    detail: Detail = "kernels",
-    ops: tuple[str, ...] = ("kernel",),
-    scope: Scope = "auto",
+    detail: Detail | None = None,
+    ops: tuple[str, ...] | None = None,
+    scope: Scope | None = None,
     devices: frozenset[int] | None = None,
     start_ns: int | None = None,
     end_ns: int | None = None,
-    flows: bool = False,
+    flows: bool | None = None,
+    told: Told | None = None,
     keep_going: bool = False,
     force: bool = False,
     nsys: str | None = None,
     progress: Progress | None = None,
 ) -> Merged:
-    """Write one trace of all reports, put together by the UTC that each recorded.
+    """Write one trace of all reports, all on one clock.
+
+    Reports are encoded one by one, each as its part would be; parts are taken as they are.
 
     Args:
-        inputs: Reports, directories of them, or glob patterns.
+        inputs: Reports, parts, directories of them, or glob patterns.
         output: The trace; replaced only with `force`.
         format: By the ending of `output` if None: `.json` and `.json.gz` are Chrome's.
-        detail: "jobs", "ranges", "kernels" or "cpu": each shows more than the one before.
+        detail: "jobs", "ranges", "kernels" or "cpu": each shows more than the one before. This and
+            the next two are, if None, as the parts were made, else "kernels", kernels and "auto".
         ops: Which operations count for projection.
         scope: Whose calls count for projection.
         devices: Only these GPUs, by their number on their machine.
         start_ns: Leave out what ended before, counted from the start of the earliest session.
         end_ns: Leave out what began after, counted likewise.
         flows: Join API calls to their first operation by arrows; needs detail "cpu".
+        told: What is said of clocks and ranks.
         keep_going: Skip reports that cannot be read, and say so in the result.
         force: Replace an output that exists.
         nsys: The nsys that exports `.nsys-rep` files.
         progress: Told what is going on.
 
     Raises:
-        ReportError: A report cannot be read, or none has anything to draw.
+        ReportError: A report cannot be read, is there twice, or none has anything to draw; a part
+            shows something else than is asked for.
         OutputError: The output exists, or cannot be written.
     """
     check_output(output, force=force)
-    paths = find_reports(inputs)
+    paths = find_reports(inputs, with_parts=True)
     check_output(output, force=force, inputs=paths)
-    sessions, skipped = _read_sessions(paths, nsys, keep_going)
-    alignment = _align(sessions)
-    wanted = Wanted(
-        detail=detail,
-        ops=ops,
-        scope=scope,
-        flows=flows,
-        devices=devices,
-        start_ns=None if start_ns is None else start_ns + alignment.zero_ns,
-        end_ns=None if end_ns is None else end_ns + alignment.zero_ns,
-    )
-    root = output.name.split(".")[0] or "run"
-    machines: set[str] = set()
-    gpus: set[tuple[str, ...]] = set()
-    slices = 0
-
-    def draw() -> Iterator[Drawing]:
-        nonlocal slices
-        for number, session in enumerate(sessions):
-            tell(progress, f"drawing {session.path.name}", number / len(sessions))
-            try:
-                report = build_report(read_report(session.path, need=_GROUPS[detail], nsys=nsys))
-            except NsysPPError as error:  # in a part that placing it did not look at
-                if not keep_going:
-                    raise
-                skipped.append((session.path, error))
-                continue
-            offset_ns = alignment.offset_ns[number]
-            view = view_report(report, sessions, number=number, offset_ns=offset_ns, wanted=wanted)
-            drawing = draw_report(view, root=root, detail=detail)
-            machines.add(report.session.machine)
-            gpus.update(lane.track[:2] for lane in drawing.lanes if lane.track[1].startswith("GPU"))
-            slices += sum(len(lane.slices) for lane in drawing.lanes if isinstance(lane, SliceLane))
-            yield replace(drawing, is_utc=alignment.is_utc)
-
-    with replace_file(output, force=force) as target, target.open("wb") as stream:
-        if (format or _format_of(output)) == "chrome":
-            blocks = write_chrome(draw(), compress=output.suffix == ".gz")
+    is_chrome = (format or _format_of(output)) == "chrome"
+    is_cut = start_ns is not None or end_ns is not None
+    attempt = Attempt(paths, keep_going=keep_going, progress=progress)
+    parts = attempt.each("reading", [path for path in paths if is_part(path)], read_given)
+    refuse_parts(parts, is_chrome=is_chrome, is_cut=is_cut)
+    asked = {"detail": detail, "ops": ops, "scope": scope, "flows": flows}
+    options = settle_options(list(parts.values()), asked)
+    recipe = _Recipe(options=options, is_chrome=is_chrome, start_ns=start_ns, end_ns=end_ns, nsys=nsys)
+    with Spool(output) as spool:
+        if is_chrome or is_cut:  # what is drawn depends on the clocks: nothing is encoded before
+            given = attempt.each("reading", paths, partial(_survey, recipe=recipe))
         else:
-            blocks = write_perfetto(draw())
-        for block in blocks:
-            stream.write(block)
+            if len(paths) > 1:  # bad ones fail before work begins
+                attempt.each(
+                    "reading", [path for path in paths if not is_part(path)], partial(_check, nsys=nsys)
+                )
+            encode = partial(_encode, recipe=recipe, spool=spool)
+            given = attempt.each("drawing", paths, lambda path: parts.get(path) or encode(path))
+        check_different(list(given.values()))
+        root = output.name.split(".")[0] or "run"
+        plan = make_plan(list(given.values()), root=root, devices=devices, told=told or Told())
+        if is_chrome or is_cut:
+            redraw = partial(_redraw, plan=plan, recipe=recipe, spool=spool)
+            shown = list(attempt.each("drawing", list(given), redraw).values())
+        else:
+            shown = [plan.place_encoded(one) for one in given.values()]
+        gpus, slices = count_shown(shown)
         if not slices:
-            raise skipped[0][1] if len(skipped) == len(paths) else _nothing_to_draw(sessions, wanted)
+            raise _nothing_to_draw(list(given), is_part=is_cut or devices is not None)
+        with replace_file(output, force=force) as target, target.open("wb") as stream:
+            for block in _write(shown, output):
+                stream.write(block)
     return Merged(
-        reports=len(paths) - len(skipped),
-        machines=len(machines),
-        gpus=len(gpus),
+        reports=len(shown),
+        machines=len({one.placement.machine for one in shown}),
+        gpus=gpus,
         slices=slices,
-        skipped=skipped,
+        skipped=attempt.skipped,
     )
 
 
-def _read_sessions(
-    paths: list[Path], nsys: str | None, keep_going: bool
-) -> tuple[list[Report], list[tuple[Path, NsysPPError]]]:
-    """Read what little of each report is needed to place all of them; bad ones fail before work begins."""
-    sessions: list[Report] = []
-    skipped: list[tuple[Path, NsysPPError]] = []
-    for path in paths:
-        try:
-            sessions.append(build_report(read_report(path, need=frozenset(), nsys=nsys)))
-        except NsysPPError as error:
-            if not keep_going or len(paths) == 1:
-                raise
-            skipped.append((path, error))
-    if not sessions:
-        raise skipped[0][1]
-    return sessions, skipped
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recipe:
+    """How reports are drawn."""
+
+    options: PartOptions
+    is_chrome: bool
+    start_ns: int | None
+    end_ns: int | None
+    nsys: str | None
 
 
-def _align(sessions: list[Report]) -> Alignment:
-    alignment = align_by_utc(
-        [
-            Recorded(utc_epoch_ns=one.session.utc_epoch_ns, time_shift_ns=one.session.time_shift_ns)
-            for one in sessions
-        ]
+def _check(path: Path, nsys: str | None) -> None:
+    """Read what little is needed to find that a report is none."""
+    read_report(path, need=frozenset(), nsys=nsys)
+
+
+def _survey(path: Path, recipe: _Recipe) -> Given:
+    part = survey_report(path, recipe.options, nsys=recipe.nsys)
+    return Given(path=path, part=part, identity=identity_of(part), open_blocks=no_blocks)
+
+
+def _encode(path: Path, recipe: _Recipe, spool: Spool) -> Given:
+    start = spool.end
+    try:
+        part = extract_report(path, recipe.options, spool, nsys=recipe.nsys, with_tables=False)
+    except NsysPPError:
+        spool.cut(start)
+        raise
+    return Given(path=path, part=part, identity=identity_of(part), open_blocks=partial(spool.open, start))
+
+
+def _redraw(path: Path, plan: Plan, recipe: _Recipe, spool: Spool) -> Shown:
+    """Draw what of a report reaches into the window, which is known only now that clocks are."""
+    at = plan.find(path)
+    one, clock = plan.given[at], plan.clocks.clocks[at]
+    window = Window(
+        start_ns=_on_report(recipe.start_ns, plan.clocks.zero_ns, clock),
+        end_ns=_on_report(recipe.end_ns, plan.clocks.zero_ns, clock),
     )
-    for row in alignment.unplaced:
-        warnings.warn(
-            f"`{sessions[row].path}` does not know its UTC: it is drawn from the start of the earliest report",
-            stacklevel=3,
-        )
-    epochs = [one.session.utc_epoch_ns for one in sessions if one.session.utc_epoch_ns is not None]
-    days = (max(epochs, default=0) - min(epochs, default=0)) // NS_PER_DAY
-    if days:
-        warnings.warn(
-            f"the reports were recorded up to {days:,} days apart: are they of one run?"
-            + (" Chrome's format loses nanoseconds over such a time" if days > 100 else ""),
-            stacklevel=3,
-        )
-    if not alignment.is_utc and len(sessions) > 1:
-        warnings.warn(
-            "no report knows its UTC: all are drawn from one start, whenever they were recorded", stacklevel=3
-        )
-    return alignment
+    report = open_report(path, recipe.options, recipe.nsys)
+    drawing = draw(report, project(report, recipe.options), recipe.options, window)
+    if recipe.is_chrome:
+        return plan.place_drawing(one, drawing)
+    start = spool.end
+    encoded = encode_drawing(drawing, spool)
+    return plan.place_encoded(
+        replace(one, part=replace(one.part, encoded=encoded), open_blocks=partial(spool.open, start))
+    )
 
 
-def _nothing_to_draw(sessions: list[Report], wanted: Wanted) -> MissingDataError:
-    what = f"`{sessions[0].path}` has nothing to draw"
-    if len(sessions) > 1:
-        what = f"none of the {len(sessions)} reports has anything to draw"
-    if wanted.is_part:
-        return MissingDataError(
-            f"{what} within what was asked for",
-            "check `--device`, `--start` and `--end`: times count from the start of the earliest report,"
-            " and `nsys-pp info` lists the GPUs",
-        )
+def _on_report(time_ns: int | None, zero_ns: int, clock: Clock) -> int | None:
+    return None if time_ns is None else clock.to_report(zero_ns + time_ns)
+
+
+def _write(shown: Sequence[Shown], output: Path) -> Iterator[bytes]:
+    drawings = [(one.drawing, one.placement) for one in shown if isinstance(one, PlacedDrawing)]
+    if drawings:
+        return write_chrome(drawings, compress=output.suffix == ".gz")
+    return write_perfetto([one for one in shown if isinstance(one, PlacedReport)])
+
+
+def _nothing_to_draw(paths: list[Path], *, is_part: bool) -> MissingDataError:
+    what = f"`{paths[0]}` has nothing to draw"
+    if len(paths) > 1:
+        what = f"none of the {len(paths)} reports has anything to draw"
+    if not is_part:
+        return nothing_to_draw(what)
     return MissingDataError(
-        f"{what}: no GPU operations",
-        "`nsys profile --trace cuda,nvtx` records them; `--detail cpu` also draws CPU ranges",
+        f"{what} within what was asked for",
+        "check `--device`, `--start` and `--end`: times count from the start of the earliest report,"
+        " and `nsys-pp info` lists the GPUs",
     )
 
 

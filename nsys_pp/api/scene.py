@@ -11,30 +11,19 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.model.report import Report
-from nsys_pp.natural import natural_key
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.nesting import find_parents
 from nsys_pp.project.ranges import Scope, count_cross_thread, project_ranges
-from nsys_pp.write.drawing import Clock
-from nsys_pp.write.tracks import PLACES, Detail, View
+from nsys_pp.write.perfetto_clocks import sequence_id
+from nsys_pp.write.tracks import PLACES, View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What the user asked to see; times are on the trace's clock."""
+class Window:
+    """What of a report's time is drawn, on its own clock: all that reaches into it."""
 
-    detail: Detail
-    ops: tuple[str, ...]
-    scope: Scope
-    flows: bool
-    devices: frozenset[int] | None  # numbers of GPUs on their machine; all if None
-    start_ns: int | None
-    end_ns: int | None
-
-    @property
-    def is_part(self) -> bool:
-        """Whether only a part of what the reports hold is to be shown."""
-        return self.devices is not None or self.start_ns is not None or self.end_ns is not None
+    start_ns: int | None = None
+    end_ns: int | None = None
 
 
 def label_reports(paths: Sequence[Path]) -> list[str]:
@@ -71,37 +60,27 @@ def project_report(
 
 
 def view_report(
-    report: Report, sessions: Sequence[Report], *, number: int, offset_ns: int, wanted: Wanted
+    report: Report, projections: pl.DataFrame, *, detail: str, flows: bool, window: Window | None = None
 ) -> View:
-    """Gather what is drawn of one report.
+    """Gather what is drawn of one report; it depends on no other.
 
     Args:
-        report: Read with the groups that `wanted.detail` needs.
-        sessions: All reports of the trace, at least with their sessions.
-        number: This one's place among them.
-        offset_ns: From its clock to the trace's.
-        wanted: What to show.
+        report: Read with the groups that `detail` needs.
+        projections: Its `PROJECTIONS`.
+        detail: How much is drawn.
+        flows: Join calls and the operations they launched.
+        window: Leave out what does not reach into it.
     """
-    machines = sorted({one.session.machine for one in sessions}, key=natural_key)
-    places = _place(report, sessions)
-    projections = project_report(report, ops=wanted.ops, scope=wanted.scope)
     no_flow = pl.lit(None, dtype=pl.UInt64).alias("flow_id")
     gpu_ops, api_calls = report.gpu_ops.with_columns(no_flow), report.api_calls.with_columns(no_flow)
     ranges, marks = report.ranges, report.marks
-    if wanted.detail != "cpu":
+    if detail != "cpu":
         ranges, marks, api_calls = ranges.clear(), marks.clear(), api_calls.clear()
-    elif wanted.flows:
-        gpu_ops, api_calls = _join_flows(report, number)
-    if wanted.devices is not None:
-        places = places.filter(pl.col("number").is_in(list(wanted.devices)))
-        keys = ["process_key", "device_id"]
-        projections = projections.join(places, on=keys, how="semi", maintain_order="left")
-        gpu_ops = gpu_ops.join(places, on=keys, how="semi", maintain_order="left")
+    elif flows:
+        gpu_ops, api_calls = _join_flows(report)
     view = View(
-        machine=report.session.machine,
-        machine_rank=machines.index(report.session.machine),
-        clock=Clock(offset_ns=offset_ns),
-        places=places.select(PLACES.names()),
+        report_id=report.fingerprint,
+        places=_place(report.devices),
         processes=report.processes,
         threads=report.threads,
         streams=report.streams,
@@ -113,33 +92,13 @@ def view_report(
         marks=marks,
         api_calls=api_calls,
     )
-    return _cut(view, wanted.start_ns, wanted.end_ns)
+    return _cut(view, window or Window())
 
 
-def _place(report: Report, sessions: Sequence[Report]) -> pl.DataFrame:
-    """Name the rows of the report's GPUs (`PLACES`).
-
-    A row says the rank of its report. Where the machine has several reports without ranks, those
-    of one GPU share its row: the row says the GPU's place on the bus, or else its uuid, or else,
-    where nothing tells whether two GPUs are one, the report.
-    """
-    session = report.session
-    beside = [one.path for one in sessions if one.session.machine == session.machine]
-    suffix = pl.lit("" if session.rank is None else f" · rank {session.rank}")
-    if session.rank is None and len(beside) > 1:
-        label = pl.lit(label_reports(beside)[beside.index(report.path)])
-        suffix = pl.lit(" · ") + pl.coalesce("bus_location", "uuid", label)
+def _place(devices: pl.DataFrame) -> pl.DataFrame:
+    """Say which row shows which device (`PLACES`), in order of the GPUs' numbers."""
     number = pl.col("gpu").str.extract(r"(\d+)").cast(pl.Int64)
-    rank = 0 if session.rank is None else session.rank
-    described = [pl.col("name"), pl.col("uuid"), pl.col("bus_location"), pl.lit(report.path.name)]
-    return report.devices.select(
-        "process_key",
-        "device_id",
-        gpu=pl.col("gpu") + suffix,
-        gpu_rank=number * 100_000 + rank,
-        description=pl.concat_str(described, separator=", ", ignore_nulls=True),
-        number=number,
-    ).sort("gpu_rank", "gpu")
+    return devices.sort(number, "gpu", "process_key", "device_id").select(PLACES.names())
 
 
 def _parents(ranges: pl.DataFrame) -> pl.Series:
@@ -152,15 +111,16 @@ def _parents(ranges: pl.DataFrame) -> pl.Series:
     )
 
 
-def _join_flows(report: Report, number: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _join_flows(report: Report) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Give each launching call and its first operation an id that they share with nothing else."""
     launches = match_launches(report.api_calls, report.gpu_ops)
+    high = pl.lit(sequence_id(report.fingerprint) << 32, pl.UInt64)
     first = (
         launches.with_columns(start_ns=report.gpu_ops["start_ns"][launches["op_id"]])
         .sort("start_ns", "op_id")
         .unique("op_id", keep="first", maintain_order=True)
         .unique("call_row", keep="first", maintain_order=True)
-        .with_columns(flow_id=pl.lit(number + 1, pl.UInt64) * (1 << 40) + pl.col("call_row").cast(pl.UInt64))
+        .with_columns(flow_id=pl.col("call_row").cast(pl.UInt64) + high)
     )
     ops = report.gpu_ops.join(first.select("op_id", "flow_id"), on="op_id", how="left", maintain_order="left")
     calls = report.api_calls.with_row_index("call_row").join(
@@ -169,17 +129,16 @@ def _join_flows(report: Report, number: int) -> tuple[pl.DataFrame, pl.DataFrame
     return ops, calls
 
 
-def _cut(view: View, start_ns: int | None, end_ns: int | None) -> View:
-    """Keep what reaches into the window, given on the trace's clock."""
-    if start_ns is None and end_ns is None:
+def _cut(view: View, window: Window) -> View:
+    """Keep what reaches into the window."""
+    if window == Window():
         return view
-    offset = view.clock.offset_ns
 
     def within(frame: pl.DataFrame, start: str, end: str) -> pl.DataFrame:
-        if start_ns is not None:
-            frame = frame.filter(pl.col(end) >= start_ns - offset)
-        if end_ns is not None:
-            frame = frame.filter(pl.col(start) < end_ns - offset)
+        if window.start_ns is not None:
+            frame = frame.filter(pl.col(end) >= window.start_ns)
+        if window.end_ns is not None:
+            frame = frame.filter(pl.col(start) < window.end_ns)
         return frame
 
     return replace(

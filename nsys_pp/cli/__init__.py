@@ -11,6 +11,8 @@ from typing import Any, TextIO
 
 import click
 
+from nsys_pp.cli.align import align
+from nsys_pp.cli.extract import extract
 from nsys_pp.cli.info import info
 from nsys_pp.cli.interrupts import INTERRUPTED, end_on_interrupt, is_interrupt
 from nsys_pp.cli.merge import merge
@@ -81,6 +83,8 @@ def main() -> None:
     """
 
 
+main.add_command(extract)
+main.add_command(align)
 main.add_command(info)
 main.add_command(merge)
 main.add_command(project)

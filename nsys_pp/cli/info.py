@@ -10,20 +10,37 @@ import polars as pl
 from rich.console import Console
 
 from nsys_pp import api
+from nsys_pp.cli.identity_options import identity_options
 from nsys_pp.cli.info_screen import format_utc, print_info
+from nsys_pp.cli.info_table import print_roster
 from nsys_pp.cli.options import input_options
 from nsys_pp.cli.progress import show_progress
+
+_MOST_SCREENS = 4
+_WHO = (
+    *("machine", "machine_source", "pid", "device_id", "gpu", "gpu_number", "gpu_name", "uuid"),
+    *("bus_location", "rank", "rank_source", "stage", "tensor", "replica", "stage_source"),
+)
 
 
 @click.command()
 @input_options
+@identity_options
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, one per report.")
+@click.option(
+    "--verbose", is_flag=True, help=f"Tell all of each report, also of more than {_MOST_SCREENS} reports."
+)
 @click.option(
     "--keep-going", is_flag=True, help="Skip reports that cannot be read, list them, and exit with 3."
 )
 @click.pass_context
-def info(ctx: click.Context, /, reports: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Tell what reports hold: versions, machine, GPUs, processes, ranges, and what is missing.
+def info(
+    ctx: click.Context, /, reports: tuple[str, ...], as_json: bool, verbose: bool, **options: Any
+) -> None:
+    """Tell who recorded reports, and what they hold.
+
+    Several reports are listed with machine, rank, GPU, and place in the pipeline, and where each was
+    learned. Of each report it tells versions, GPUs, processes, ranges, and what is missing.
 
     nsys writes no table for what did not happen: what is listed as not recorded may also have
     been switched on and have met nothing.
@@ -39,9 +56,12 @@ def info(ctx: click.Context, /, reports: tuple[str, ...], as_json: bool, **optio
     else:
         console = Console(highlight=False, markup=False, emoji=False)
         with console.capture() as screen:
-            for number, one in enumerate(infos):
-                console.print("\n" * (number > 0), end="")
-                print_info(one, console)
+            if len(infos) > 1:
+                print_roster(infos, console)
+            if verbose or len(infos) <= _MOST_SCREENS:
+                for one in infos:
+                    console.print("\n" * (len(infos) > 1), end="")
+                    print_info(one, console)
         click.echo("\n".join(line.rstrip() for line in screen.get().splitlines()))
     for path, error in skipped:
         click.echo(f"skipped {path}: {error.message}", err=True)
@@ -62,6 +82,7 @@ def _describe(one: api.Info) -> dict[str, Any]:
         "rank": session.rank,
         "rank_source": session.rank_source,
         "launcher": session.launcher,
+        "who": one.roster.select(_WHO).to_dicts(),
         "utc_start": None if session.utc_epoch_ns is None else format_utc(session.utc_epoch_ns),
         "utc_epoch_ns": session.utc_epoch_ns,
         "system_clock_ns": session.system_clock_ns,

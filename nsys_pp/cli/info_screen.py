@@ -16,7 +16,7 @@ from nsys_pp.units import NS_PER_MS, NS_PER_S, format_duration
 _LABEL_WIDTH = 14
 _MOST_ROWS = 8
 _TRACE = "--trace="
-_LONG_WORDS = {"name", "NVTX domain"}
+_LONG_WORDS = {"name", "NVTX domain", "report", "machine", "learned from"}
 _WORDS = {"GPU", "bus or uuid", "process", *_LONG_WORDS}
 _GRAPH_MODES = {"Graph": "each traced as one operation", "Node": "traced node by node"}
 
@@ -54,9 +54,11 @@ def _list_facts(info: Info) -> Iterable[tuple[str, str]]:
     session, contents = info.session, info.contents
     nsys = session.nsys_version or "unknown version (exports of 2019 and 2020 do not tell)"
     yield "nsys", f"{nsys}, export schema {session.schema_version}" if session.schema_version else nsys
-    yield "machine", f"{session.machine} (from the {session.machine_source})"
-    if session.rank is not None:
-        yield "rank", f"{session.rank} (from {session.rank_source})"
+    machine, source = info.roster.select("machine", "machine_source").row(0)
+    yield "machine", f"{machine} (from the {source})"
+    ranks = info.roster.select("rank", "rank_source").drop_nulls().unique()
+    if len(ranks) == 1:
+        yield "rank", f"{ranks['rank'][0]} (from {ranks['rank_source'][0]})"
     yield "started", _describe_start(session.utc_epoch_ns)
     if contents.start_ns is not None and contents.end_ns is not None:
         how = "" if contents.has_capture else ", from the first to the last event"
@@ -99,7 +101,7 @@ def _print_gpus(info: Info, console: Console) -> None:
         )
         for row in info.contents.gpus.head(_MOST_ROWS).to_dicts()
     ]
-    table = _start_table("GPU", "name", "bus or uuid", "process", "operations")
+    table = start_table("GPU", "name", "bus or uuid", "process", "operations")
     _print_rows(table, rows, info.contents.gpus, console)
 
 
@@ -110,7 +112,7 @@ def _print_processes(info: Info, console: Console) -> None:
         (f"{row['pid']}", row["name"] or "", *(f"{row[count]:,}" for count in counts))
         for row in processes.head(_MOST_ROWS).to_dicts()
     ]
-    table = _start_table("process", "name", "threads", "ranges", "CUDA calls", "operations")
+    table = start_table("process", "name", "threads", "ranges", "CUDA calls", "operations")
     _print_rows(table, rows, processes, console)
 
 
@@ -120,11 +122,11 @@ def _print_domains(info: Info, console: Console) -> None:
         (row["domain"] or "(default)", *(f"{row[count]:,}" for count in counts))
         for row in info.contents.domains.head(_MOST_ROWS).to_dicts()
     ]
-    table = _start_table("NVTX domain", "push/pop", "start/end", "left open", "across threads", "marks")
+    table = start_table("NVTX domain", "push/pop", "start/end", "left open", "across threads", "marks")
     _print_rows(table, rows, info.contents.domains, console)
 
 
-def _start_table(*headings: str) -> Table:
+def start_table(*headings: str) -> Table:
     """Make a table of which only names break where there is no room."""
     table = Table(box=None, pad_edge=False, header_style="cyan")
     for heading in headings:

@@ -8,6 +8,9 @@ from typing import Any
 import click
 
 from nsys_pp import api
+from nsys_pp.cli.clock_options import clock_options, take_told
+from nsys_pp.cli.drawing_options import asked_drawing, detail_option, flows_option
+from nsys_pp.cli.identity_options import identity_options
 from nsys_pp.cli.options import Duration, Numbers, force_option, input_options, projection_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.units import format_bytes
@@ -32,14 +35,7 @@ _MOST_SLICES = 8_000_000
     type=click.Choice(["perfetto", "chrome"]),
     help="Whatever the ending of the output says.",
 )
-@click.option(
-    "--detail",
-    type=click.Choice(api.DETAILS),
-    default="kernels",
-    show_default=True,
-    help="jobs: the three outermost levels of ranges. ranges: all ranges, and communication. kernels:"
-    " also every stream. cpu: also CPU threads.",
-)
+@detail_option
 @click.option(
     "--device", "devices", type=Numbers(), help="Only these GPUs, by their number on their machine."
 )
@@ -50,12 +46,10 @@ _MOST_SLICES = 8_000_000
     help="Leave out what ended before: `1.5s`, `20ms`; 0 is the start of the earliest report.",
 )
 @click.option("--end", "end_ns", type=Duration(), help="Leave out what began after.")
-@click.option(
-    "--flows",
-    is_flag=True,
-    help="Arrows from CUDA calls to the first operation they launched; implies `--detail cpu`.",
-)
+@flows_option
 @projection_options
+@clock_options
+@identity_options
 @click.option(
     "--keep-going", is_flag=True, help="Skip reports that cannot be read, list them, and exit with 3."
 )
@@ -66,14 +60,13 @@ def merge(
     /,
     reports: tuple[str, ...],
     output: Path,
-    detail: api.Detail,
-    flows: bool,
     **options: Any,
 ) -> None:
     """Write one Perfetto trace of all reports.
 
     Machines, their GPUs, and on each GPU the NVTX ranges where their kernels really ran, NCCL
-    kernels, and every stream.
+    kernels, and every stream. Parts (`nsys-pp extract`) stand for their reports: they are merged
+    with what they were made to show, and at once.
 
     \b
     Example:
@@ -86,10 +79,9 @@ def merge(
         raise click.UsageError("`--end` must be later than `--start`")
     if options["format"] is None and output.suffix in api.FORMATS.keys() - {".json"}:
         raise click.UsageError(f"`{output}` is a table's name; a trace is `.pftrace`, `.json` or `.json.gz`")
+    told = take_told(options)
     with show_progress() as progress:
-        merged = api.merge(
-            reports, output, detail="cpu" if flows else detail, flows=flows, progress=progress, **options
-        )
+        merged = api.merge(reports, output, told=told, progress=progress, **{**options, **asked_drawing(ctx)})
     size = format_bytes(output.stat().st_size)
     click.echo(
         f"Wrote {output} ({size}): {_count(merged.slices, 'slice')} on {_count(merged.gpus, 'GPU')}"

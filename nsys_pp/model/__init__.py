@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from nsys_pp.model.api_calls import build_api_calls
 from nsys_pp.model.damage import drop_reversed
-from nsys_pp.model.devices import build_devices
+from nsys_pp.model.devices import build_devices, build_gpus
+from nsys_pp.model.fingerprint import take_fingerprint
 from nsys_pp.model.gpu_ops import build_gpu_ops, build_op_details
 from nsys_pp.model.identity import build_processes, build_streams, build_threads
+from nsys_pp.model.mpi import build_mpi_calls
+from nsys_pp.model.nccl import build_nccl_calls, read_nccl_events
+from nsys_pp.model.payloads import read_structures
 from nsys_pp.model.ranges import build_marks, build_ranges, name_events
+from nsys_pp.model.ranks import build_ranks
 from nsys_pp.model.report import Report
-from nsys_pp.model.session import build_session
+from nsys_pp.model.session import build_session, read_launcher
 from nsys_pp.raw import RawReport
 from nsys_pp.schema import OP_DETAILS
 
@@ -29,8 +34,12 @@ def build_report(raw: RawReport) -> Report:
     raw = drop_reversed(raw)
     gpu_ops = build_gpu_ops(raw)
     api_calls = build_api_calls(raw)
-    session = build_session(raw, gpu_ops)
-    events = name_events(raw)
+    structures = read_structures(raw)
+    nccl_events = read_nccl_events(raw, structures)
+    launcher = read_launcher(raw)
+    ranks = build_ranks(raw, gpu_ops, nccl_events, launcher)
+    session = build_session(raw, launcher, ranks)
+    events = name_events(raw, structures)
     ranges = build_ranges(events, session.capture_end_ns)
     marks = build_marks(events)
     threads = build_threads(raw, (ranges, marks, api_calls))
@@ -38,14 +47,19 @@ def build_report(raw: RawReport) -> Report:
     return Report(
         path=raw.path,
         session=session,
+        fingerprint=take_fingerprint(raw),
         recorded=dict(raw.recorded),
         processes=processes,
         threads=threads,
-        devices=build_devices(raw, gpu_ops, session.launcher.get("CUDA_VISIBLE_DEVICES")),
+        gpus=build_gpus(raw),
+        devices=build_devices(raw, gpu_ops, launcher, ranks),
         streams=build_streams(raw, processes),
         ranges=ranges,
         marks=marks,
         api_calls=api_calls,
         gpu_ops=gpu_ops,
         op_details=build_op_details(raw) if "details" in raw.groups else OP_DETAILS.to_frame(),
+        nccl_calls=build_nccl_calls(nccl_events, ranges if "ranges" in raw.groups else None),
+        mpi_calls=build_mpi_calls(raw),
+        ranks=ranks,
     )

@@ -17,6 +17,8 @@ _TIMED = {
     "sets": "memory sets",
     "graphs": "CUDA graphs",
     "decompressions": "decompressions",
+    "mpi_messages": "MPI calls",
+    "mpi_collectives": "collective MPI calls",
 }
 
 

@@ -1,58 +1,109 @@
-"""Which GPU is behind a CUDA ordinal -> DEVICES.
+"""Which GPU is behind a CUDA ordinal -> DEVICES, and which GPUs there are -> GPUS.
 
 CUDA numbers devices for each process: under `CUDA_VISIBLE_DEVICES` ordinal 0 of two processes
 can be two GPUs. What tells them apart, best first: the table that maps (pid, ordinal) to a GPU
 and its uuid; `CUDA_VISIBLE_DEVICES` of the launched program; the ordinal that nsys itself saw.
 GPUs are numbered as `nvidia-smi` does: by their place on the PCI bus, among all of the machine.
+A GPU that is split (MIG) is several devices at one place, each with a uuid of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import polars as pl
 
-from nsys_pp.model.ids import pid
+from nsys_pp.model.ids import join_process_key, pid
+from nsys_pp.model.launcher import list_visible
 from nsys_pp.raw import RawReport
-from nsys_pp.schema import DEVICES, conform
+from nsys_pp.schema import DEVICES, GPUS, conform
 
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
+_PREFIX = r"^(?i:MIG-GPU-|MIG-|GPU-)"
+_UUID_LENGTH = len(_NO_UUID)
 
 
-def build_devices(raw: RawReport, gpu_ops: pl.DataFrame, visible: str | None) -> pl.DataFrame:
+def build_gpus(raw: RawReport) -> pl.DataFrame:
+    """List the GPUs that the report names, used or not.
+
+    Returns:
+        `GPUS` along the bus.
+    """
+    listed = _number_gpus(raw).select("uuid", "bus_location", "name")
+    used = (
+        raw["cuda_devices"]
+        .select(_known_uuid())
+        .drop_nulls()
+        .unique()
+        .filter(~pl.col("uuid").is_in(listed["uuid"].drop_nulls().implode()))
+    )
+    gpus = conform(pl.concat([listed, used], how="diagonal"), GPUS)
+    known = pl.any_horizontal(pl.col("uuid", "bus_location").is_not_null())
+    return gpus.filter(known).unique().sort("bus_location", "uuid", nulls_last=True)
+
+
+def build_devices(
+    raw: RawReport, gpu_ops: pl.DataFrame, launcher: Mapping[str, str], ranks: pl.DataFrame
+) -> pl.DataFrame:
     """Tell which GPU each process's devices are.
 
     Args:
         raw: The report.
         gpu_ops: `GPU_OPS`.
-        visible: `CUDA_VISIBLE_DEVICES` of the launched program, where it is known.
+        launcher: Variables of the launched program.
+        ranks: `RANKS`: different ranks do not share a GPU that only an ordinal tells.
 
     Returns:
-        `DEVICES` by process and ordinal.
+        `DEVICES` by process and ordinal: of those that ran operations or, where operations were not
+        read, of those on which CUDA contexts were made.
     """
     gpus = _number_gpus(raw)
-    used = gpu_ops.select("process_key", "device_id").unique().drop_nulls().sort(pl.all())
+    used = gpu_ops.select("process_key", "device_id") if "ops" in raw.groups else _find_contexts(raw)
+    used = used.unique().drop_nulls().sort(pl.all())
     used = used.with_columns(pid=pid(pl.col("process_key")), device=pl.col("device_id"))
     mapping = raw["cuda_devices"].unique(["pid", "device"], keep="last", maintain_order=True)
     used = used.join(
         mapping.with_columns(_known_uuid()), on=["pid", "device"], how="left", maintain_order="left"
     )
-    used = used.join(_ordinals(gpus, visible), on="device", how="left", maintain_order="left").with_columns(
-        ordinal=pl.coalesce("ordinal", "device")
+    # a table that maps the device, but to a GPU that is not listed, still is not its ordinal's GPU
+    used = used.with_columns(is_mapped=pl.col("gpu").is_not_null() | pl.col("uuid").is_not_null())
+    visible = _ordinals(gpus, list_visible(launcher)).with_columns(is_visible=pl.lit(value=True))
+    used = used.join(visible, on="device", how="left", maintain_order="left")
+    used = used.with_columns(
+        ordinal=pl.coalesce("ordinal", "device"),
+        uuid=pl.when("is_mapped").then("uuid").otherwise("visible_uuid"),
     )
     for column, by in (("gpu", "by_id"), ("uuid", "by_uuid"), ("ordinal", "by_ordinal")):
         index = gpus.select(pl.col("id").alias("gpu"), "uuid", "ordinal", pl.col("at").alias(by))
         index = index.select(column, by).drop_nulls().unique(column, keep="first", maintain_order=True)
         used = used.join(index, on=column, how="left", maintain_order="left")
-    # a table that maps the device, but to a GPU that is not listed, still is not its ordinal's GPU
-    is_mapped = pl.col("gpu").is_not_null() | pl.col("uuid").is_not_null()
-    at = pl.coalesce("by_id", "by_uuid", pl.when(~is_mapped).then("by_ordinal"))
+    is_told = pl.col("is_mapped") | pl.col("uuid").is_not_null()
+    is_only = gpus["bus_location"].is_not_null().sum() == 1
+    used = used.with_columns(is_recorded=is_told | pl.col("is_visible").is_not_null() | pl.lit(is_only))
+    at = pl.coalesce("by_id", "by_uuid", "visible_at", pl.when(~is_told).then("by_ordinal"))
     known = gpus.select("at", "number", "name", "bus_location", listed_uuid="uuid")
     return (
         used.with_columns(at=at)
         .join(known, on="at", how="left", maintain_order="left")
         .with_columns(uuid=pl.coalesce("uuid", "listed_uuid"))
+        .pipe(_contest, ranks)
         .pipe(_label)
         .pipe(conform, DEVICES)
     )
+
+
+def strip_uuid(text: str) -> str:
+    """Bring an id of a device to the form of `uuid` in `GPUS`.
+
+    >>> strip_uuid("GPU-8932F937-d72c-4106-c12f-20bd9faed9f6")
+    '8932f937-d72c-4106-c12f-20bd9faed9f6'
+    """
+    return text.rpartition("GPU-")[2].removeprefix("MIG-").lower()
+
+
+def _find_contexts(raw: RawReport) -> pl.DataFrame:
+    owner = join_process_key(pl.col("host").fill_null(0), pl.col("vm").fill_null(1), pl.col("pid"))
+    return raw["contexts"].select(process_key=owner, device_id="device")
 
 
 def _number_gpus(raw: RawReport) -> pl.DataFrame:
@@ -71,34 +122,75 @@ def _number_gpus(raw: RawReport) -> pl.DataFrame:
 
 
 def _known_uuid() -> pl.Expr:
-    uuid = pl.col("uuid").str.strip_prefix("GPU-").str.to_lowercase()
+    uuid = pl.col("uuid").str.replace(_PREFIX, "").str.to_lowercase()
     return pl.when(uuid != _NO_UUID).then(uuid).alias("uuid")
 
 
-def _ordinals(gpus: pl.DataFrame, visible: str | None) -> pl.DataFrame:
-    """Map a process's ordinals to those that nsys saw, by the list of visible devices.
+def _ordinals(gpus: pl.DataFrame, visible: list[str]) -> pl.DataFrame:
+    """Say what the list of visible devices tells of a process's ordinals.
 
-    The list is followed only where nsys itself saw all of its devices: else nsys was under the
-    same list, and its ordinals are the process's.
+    Numbers are followed as ordinals that nsys saw only where nsys itself saw all of these devices: else
+    nsys was under the same list, and its ordinals are the process's. Where it gave several GPUs one
+    ordinal (those that it cannot use are 0), numbers are those of `nvidia-smi`. Ids may be cut short.
+
+    Returns:
+        Columns `device`, `ordinal`, `visible_at` (row of `gpus`) and `visible_uuid`.
     """
-    listed = [int(part) for part in (visible or "").split(",") if part.strip().isdecimal()]
-    if not set(listed) <= set(gpus["ordinal"].drop_nulls()):
-        listed = []
-    return pl.DataFrame(
-        {"device": range(len(listed)), "ordinal": listed}, schema={"device": pl.Int32, "ordinal": pl.Int64}
-    )
+    schema = {"device": pl.Int32, "ordinal": pl.Int64, "visible_at": pl.UInt32, "visible_uuid": pl.String}
+    on_bus = gpus.filter(pl.col("bus_location").is_not_null())
+    rows: list[tuple[int, int | None, int | None, str | None]] = []
+    for device, entry in enumerate(visible):
+        if not entry.isdecimal():
+            found = on_bus.filter(pl.col("uuid").str.starts_with(strip_uuid(entry)))
+            whole = strip_uuid(entry) if len(strip_uuid(entry)) >= _UUID_LENGTH else None
+            if found.height == 1:
+                rows.append((device, None, found["at"][0], found["uuid"][0]))
+            elif whole is not None:  # a part of a GPU, or nothing is listed
+                rows.append((device, None, None, whole))
+        elif on_bus["ordinal"].is_duplicated().any():
+            found = on_bus.filter(pl.col("number") == int(entry))
+            rows.append((device, None, found["at"][0] if found.height == 1 else None, None))
+        elif gpus.is_empty() or {int(one) for one in visible} <= set(gpus["ordinal"].drop_nulls()):
+            rows.append((device, int(entry), None, None))
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _contest(used: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+    """Take the GPU from processes that have it by ordinal alone, where they are of different ranks."""
+    ranked = ranks.select("process_key", "rank").unique("process_key", keep="first", maintain_order=True)
+    used = used.join(ranked, on="process_key", how="left", maintain_order="left")
+    guessed = pl.when(~pl.col("is_recorded")).then("rank")
+    is_contested = ~pl.col("is_recorded") & (guessed.drop_nulls().n_unique().over("at", "ordinal") > 1)
+    lost = [
+        pl.when(~is_contested).then(name).alias(name) for name in ("at", "number", "uuid", "bus_location")
+    ]
+    return used.with_columns(*lost, is_contested=is_contested)
 
 
 def _label(used: pl.DataFrame) -> pl.DataFrame:
     """Name each physical GPU; those that are not listed by id, else by uuid, else by ordinal."""
+    is_split = pl.col("at").is_not_null() & (pl.col("uuid").n_unique().over("at") > 1)
     used = used.with_columns(
         key=pl.coalesce(
-            pl.lit(f"{column} ") + pl.col(column).cast(pl.String)
-            for column in ("at", "uuid", "gpu", "device")
+            pl.when(is_split).then(pl.lit("part ") + pl.col("uuid")),
+            pl.when("is_contested").then(pl.format("rank {} {}", pl.col("rank").fill_null(-1), "ordinal")),
+            *(
+                pl.lit(f"{column} ") + pl.col(column).cast(pl.String)
+                for column in ("at", "uuid", "gpu", "ordinal")
+            ),
         ),
-        wished=pl.coalesce("number", "gpu", "device").cast(pl.Int64),
+        is_split=is_split,
+        wished=pl.coalesce("number", "gpu", "ordinal").cast(pl.Int64),
     )
-    physical = used.group_by("key").agg(pl.col("wished").min()).sort("wished", "key").with_row_index("index")
-    number = "index" if physical["wished"].is_duplicated().any() else "wished"
-    labels = physical.select("key", gpu=pl.lit("GPU ") + pl.col(number).cast(pl.String))
+    physical = used.group_by("key").agg(pl.col("wished", "rank").min(), pl.col("is_split").any())
+    physical = physical.sort("wished", "rank", "key", nulls_last=True).with_row_index("index")
+    whole = physical.unique("wished") if physical["is_split"].all() else physical.filter(~pl.col("is_split"))
+    number = "index" if whole["wished"].is_duplicated().any() else "wished"
+    part = pl.lit(" MIG ") + pl.int_range(pl.len()).over("wished").cast(pl.String)
+    labels = physical.select(
+        "key",
+        gpu=pl.lit("GPU ")
+        + pl.col(number).cast(pl.String)
+        + pl.when("is_split").then(part).otherwise(pl.lit("")),
+    )
     return used.drop("gpu").join(labels, on="key", how="left", maintain_order="left")

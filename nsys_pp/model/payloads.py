@@ -1,6 +1,9 @@
-"""What NVTX events carry -> text: numbers in decimal, JSON as it was, simple structures as JSON."""
+"""What NVTX events carry: numbers, JSON, and structures, which are read by the layout that came with them."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -13,15 +16,31 @@ _NUMPY_KINDS = {"int": "i", "uint": "u", "float": "f", "char": "u", "address": "
 _UINT32 = 0xFFFF_FFFF
 
 
-def write_payloads(raw: RawReport) -> pl.DataFrame:
-    """Write every payload as text.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Structures:
+    """Structures of one layout."""
+
+    at: pl.Series  # rows of the raw frame of payloads
+    fields: pl.DataFrame  # a column per field, named as the program named it; row i belongs to at[i]
+
+
+def write_payloads(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFrame:
+    """Write every payload as text: numbers in decimal, JSON as it was, simple structures as JSON.
+
+    Args:
+        raw: The report.
+        structures: From `read_structures`.
 
     Returns:
-        Columns `row` and `payload`, one row per event that has one.
+        Columns `row` and `payload`, one row per event that has one; no rows where what a drawing of
+        CPU threads shows was not read.
     """
     payloads = raw["payloads"]
+    if "cpu" not in raw.groups:
+        payloads = payloads.clear()
+        structures = ()
     json = pl.lit(resolve(payloads["json_id"], raw["strings"], dtype=pl.String()))
-    binary = pl.lit(decode_structures(payloads["binary"], raw["payload_fields"]))
+    binary = pl.lit(_write_structures(structures, len(payloads)))
     return payloads.select(
         "row",
         payload=pl.coalesce(
@@ -39,21 +58,17 @@ def write_payloads(raw: RawReport) -> pl.DataFrame:
     )
 
 
-def decode_structures(hexadecimal: pl.Series, fields: pl.DataFrame) -> pl.Series:
+def read_structures(raw: RawReport) -> list[Structures]:
     """Read structures by the layout that the program gave with them.
 
-    Args:
-        hexadecimal: Structures with their header, as text.
-        fields: The raw frame of payload fields.
-
     Returns:
-        JSON objects; null where the layout is unknown or not a plain row of numbers.
+        Those whose layout is known and a plain row of numbers, by layout; each payload at most once.
     """
-    decoded = pl.Series(hexadecimal.name, [None], dtype=pl.String).new_from_index(0, len(hexadecimal))
+    found = []
     text = pl.col("text")
     rows = (
-        hexadecimal.alias("text")
-        .to_frame()
+        raw["payloads"]
+        .select(text="binary")
         .with_row_index("at")
         .filter(text.str.len_bytes() >= 2 * _HEADER_BYTES)
         .with_columns(
@@ -64,18 +79,19 @@ def decode_structures(hexadecimal: pl.Series, fields: pl.DataFrame) -> pl.Series
         .drop_nulls()
         .with_columns(size=pl.col("data").bin.size())
     )
-    layouts = fields.unique(["domain", "schema", "index"], keep="first", maintain_order=True)
-    for (domain, schema, size), same in rows.group_by("domain", "schema", "size"):
+    layouts = raw["payload_fields"].unique(["domain", "schema", "index"], keep="first", maintain_order=True)
+    for (domain, schema, size), same in rows.group_by("domain", "schema", "size", maintain_order=True):
         layout = layouts.filter(pl.col("domain") == domain, pl.col("schema") == schema).sort("index")
-        objects = _decode_alike(same["data"], layout, int(size) - _HEADER_BYTES)
-        if objects is not None:
-            decoded = decoded.scatter(same["at"], objects)
-    return decoded
+        fields = _read_alike(same["data"], layout, int(size) - _HEADER_BYTES)
+        if fields is not None:
+            found.append(Structures(at=same["at"], fields=fields))
+    return found
 
 
-def _decode_alike(data: pl.Series, layout: pl.DataFrame, size: int) -> pl.Series | None:
+def _read_alike(data: pl.Series, layout: pl.DataFrame, size: int) -> pl.DataFrame | None:
     """Read structures of one layout and one length, a field at a time."""
-    fields = layout.with_columns(pl.col("offset").fill_null(0))
+    fields = layout.with_columns(pl.col("offset").fill_null(0), pl.col("name").fill_null(""))
+    fields = fields.unique("name", keep="first", maintain_order=True)
     ends = (fields["offset"] + fields["bytes"]).max()
     is_simple = (fields["count"].fill_null(0) <= 1).all() and not fields["type"].has_nulls()
     if fields.is_empty() or not is_simple or not isinstance(ends, int) or ends > size:
@@ -86,4 +102,13 @@ def _decode_alike(data: pl.Series, layout: pl.DataFrame, size: int) -> pl.Series
         first = _HEADER_BYTES + offset
         cells = np.ascontiguousarray(table[:, first : first + width])
         columns.append(pl.Series(name, cells.view(f"<{_NUMPY_KINDS[kind]}{width}").ravel()))
-    return pl.DataFrame(columns).select(pl.struct(pl.all()).struct.json_encode()).to_series()
+    return pl.DataFrame(columns)
+
+
+def _write_structures(structures: Sequence[Structures], count: int) -> pl.Series:
+    """Write structures as JSON objects, at their rows of `count`; null elsewhere."""
+    written = pl.Series("binary", [None], dtype=pl.String).new_from_index(0, count)
+    for one in structures:
+        objects = one.fields.select(pl.struct(pl.all()).struct.json_encode()).to_series()
+        written = written.scatter(one.at, objects)
+    return written

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from nsys_pp.model.ids import process_key
 from nsys_pp.model.names import resolve
-from nsys_pp.model.payloads import write_payloads
+from nsys_pp.model.payloads import Structures, write_payloads
 from nsys_pp.raw import RawReport
 from nsys_pp.schema import MARKS, NAME, RANGE_KIND, RANGES, conform
 
@@ -72,7 +74,7 @@ def build_marks(events: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def name_events(raw: RawReport) -> pl.DataFrame:
+def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFrame:
     """Resolve what NVTX events refer to.
 
     Domains and categories are numbered by each process for itself. A domain whose creation was
@@ -95,7 +97,7 @@ def name_events(raw: RawReport) -> pl.DataFrame:
     color = pl.col("color").cast(pl.UInt32, strict=False)
     has_alpha = color & _ALPHA != 0  # Python's nvtx writes none
     events = events.with_columns(color_argb=pl.when(has_alpha).then(color).otherwise(color | _ALPHA))
-    payloads = write_payloads(raw)
+    payloads = write_payloads(raw, structures)
     if payloads.is_empty():
         return events.with_columns(payload=pl.lit(None, dtype=pl.String))
     return events.join(payloads, on="row", how="left", maintain_order="left")

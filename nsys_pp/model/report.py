@@ -42,13 +42,18 @@ class Report:
 
     path: Path
     session: Session
+    fingerprint: int  # the same for every export of one recording, and for no other
     recorded: dict[str, int]  # our name of each table that the report has -> rows, where counted
     processes: pl.DataFrame  # PROCESSES
     threads: pl.DataFrame  # THREADS
-    devices: pl.DataFrame  # DEVICES
+    gpus: pl.DataFrame  # GPUS
+    devices: pl.DataFrame  # DEVICES; without operations, those that CUDA contexts were made on
     streams: pl.DataFrame  # STREAMS
     ranges: pl.DataFrame  # RANGES
     marks: pl.DataFrame  # MARKS
     api_calls: pl.DataFrame  # API_CALLS
     gpu_ops: pl.DataFrame  # GPU_OPS
     op_details: pl.DataFrame  # OP_DETAILS; empty unless asked for
+    nccl_calls: pl.DataFrame  # NCCL_CALLS; empty unless asked for
+    mpi_calls: pl.DataFrame  # MPI_CALLS; empty unless asked for
+    ranks: pl.DataFrame  # RANKS

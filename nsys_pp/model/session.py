@@ -6,25 +6,27 @@ from pathlib import Path
 
 import polars as pl
 
+from nsys_pp.model.ranks import only_rank
 from nsys_pp.model.report import Session
 from nsys_pp.raw import RawReport
 
-# Which launcher says the rank, most telling first.
-_RANK_VARIABLES = (
-    *("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "PADDLE_TRAINER_ID"),
-)
 _MACHINE_FOLDER = "machine"
 
 
-def build_session(raw: RawReport, gpu_ops: pl.DataFrame) -> Session:
-    """Gather who recorded what, where and when."""
+def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame) -> Session:
+    """Gather who recorded what, where and when.
+
+    Args:
+        raw: The report.
+        launcher: From `read_launcher`.
+        ranks: `RANKS`.
+    """
     facts = _first_values(raw["facts"])
-    launcher = _first_values(raw["launcher"])
     hostname, hardware_id = facts.get("hostname"), _hardware_id(facts)
     machine, machine_source = _name_machine(hostname, hardware_id, raw.path)
     shift = _as_int(facts.get("time_shift_ns")) or 0
     duration = raw["capture"]["duration"].max()
-    rank, rank_source = _find_rank(raw["ranks"], launcher, _count_gpu_processes(raw, gpu_ops))
+    rank, rank_source = only_rank(ranks)
     return Session(
         nsys_version=facts.get("nsys_version"),
         schema_version=facts.get("schema_version"),
@@ -42,6 +44,21 @@ def build_session(raw: RawReport, gpu_ops: pl.DataFrame) -> Session:
         rank=rank,
         rank_source=rank_source,
     )
+
+
+def read_launcher(raw: RawReport) -> dict[str, str]:
+    """Give the launcher's variables; the first value of each."""
+    return _first_values(raw["launcher"])
+
+
+def machine_folder(path: Path) -> str | None:
+    """Give the innermost folder `machine*` that a report lies in.
+
+    >>> machine_folder(Path("/runs/machine3/traces/rank0.sqlite"))
+    'machine3'
+    """
+    folders = (folder.name for folder in path.absolute().parents)
+    return next((name for name in folders if name.lower().startswith(_MACHINE_FOLDER)), None)
 
 
 def _first(values: pl.Series) -> int | None:
@@ -67,33 +84,8 @@ def _name_machine(hostname: str | None, hardware_id: str | None, path: Path) -> 
         return hostname, "hostname"
     if hardware_id:
         return hardware_id, "hardware id"
-    for folder in path.absolute().parents:
-        if folder.name.lower().startswith(_MACHINE_FOLDER):
-            return folder.name, "folder"
-    return path.stem, "file name"
-
-
-def _count_gpu_processes(raw: RawReport, gpu_ops: pl.DataFrame) -> int:
-    """Count the processes that used CUDA, by tables that are always read, where they are there."""
-    pids = pl.concat([raw["contexts"]["pid"], raw["streams"]["pid"]]).n_unique()
-    return pids or gpu_ops["process_key"].n_unique()
-
-
-def _find_rank(
-    ranks: pl.DataFrame, launcher: dict[str, str], gpu_processes: int
-) -> tuple[int | None, str | None]:
-    """Find the one rank of the report; a report of several ranks has none of its own."""
-    recorded = ranks["rank"].drop_nulls().unique()
-    if len(recorded) == 1:
-        return int(recorded.item()), "MPI"
-    # what nsys launched may itself launch: then its variables are those of the node
-    if len(recorded) > 1 or gpu_processes > 1:
-        return None, None
-    for variable in _RANK_VARIABLES:
-        rank = _as_int(launcher.get(variable))
-        if rank is not None and rank >= 0:
-            return rank, variable
-    return None, None
+    folder = machine_folder(path)
+    return (folder, "folder") if folder else (path.stem, "file name")
 
 
 def _as_int(text: str | None) -> int | None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from nsys_pp.errors import ReportError
 from nsys_pp.raw import ALL_GROUPS, Group, RawReport
 from nsys_pp.read.arrow import is_table_directory, read_table_directory
 from nsys_pp.read.export import export_report, is_unexported
 from nsys_pp.read.find import find_reports
+from nsys_pp.read.parts import is_part, open_part_blocks, read_part
 from nsys_pp.read.sqlite import read_sqlite
 
-__all__ = ["find_reports", "read_report"]
+__all__ = ["find_reports", "is_part", "open_part_blocks", "read_part", "read_report"]
 
 
 def read_report(
@@ -35,6 +37,10 @@ def read_report(
         NsysNotFoundError: It must be exported first and there is no nsys.
     """
     path = Path(path)
+    if is_part(path):
+        raise ReportError(
+            f"`{path}` is a part, made for `nsys-pp merge`", "name the report that it was extracted from"
+        )
     if is_unexported(path):
         raw = read_sqlite(export_report(path, nsys=nsys), need=need, threads=threads)
         return replace(raw, path=path)

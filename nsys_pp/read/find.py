@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nsys_pp.errors import ReportError
 from nsys_pp.natural import natural_key
+from nsys_pp.part import SUFFIX as PART_SUFFIX
 from nsys_pp.read.arrow import is_table_directory
 from nsys_pp.read.export import UNEXPORTED_SUFFIXES, is_unexported
 from nsys_pp.read.unreadable import unreadable_error
@@ -15,13 +16,14 @@ from nsys_pp.read.unreadable import unreadable_error
 _REPORT_SUFFIXES = (".sqlite", *UNEXPORTED_SUFFIXES)
 
 
-def find_reports(inputs: Iterable[str | Path]) -> list[Path]:
+def find_reports(inputs: Iterable[str | Path], *, with_parts: bool = False) -> list[Path]:
     """List the reports that `inputs` name, in that order; inside folders in natural order.
 
     A folder is searched with all that is below it; one that `nsys export --type parquetdir` or
     `arrowdir` made is one report. A pattern that the shell left as it is is expanded here. Of a
     `.nsys-rep` and exports of it beside it only one is taken: an export that is not older, SQLite
-    before a folder of tables, else the `.nsys-rep`, to be exported again.
+    before a folder of tables, else the `.nsys-rep`, to be exported again. Parts inside folders are
+    seen only `with_parts`; then one is taken instead of the report beside it, unless it is older.
 
     Raises:
         ReportError: Nothing is there, a folder or pattern holds no report, or one was named twice.
@@ -29,7 +31,9 @@ def find_reports(inputs: Iterable[str | Path]) -> list[Path]:
     found: dict[Path, tuple[Path, str]] = {}  # by the file that it really is
     reports = []
     for named in inputs:
-        for report in _expand(Path(named)):
+        for report in _expand(
+            Path(named), (*_REPORT_SUFFIXES, PART_SUFFIX) if with_parts else _REPORT_SUFFIXES
+        ):
             real = report.resolve()
             if real in found:
                 first, first_named = found[real]
@@ -55,21 +59,21 @@ def order_of_path(path: Path) -> list[list[tuple[str, int]]]:
     return [natural_key(name) for name in path.parts]
 
 
-def _expand(named: Path) -> list[Path]:
+def _expand(named: Path, suffixes: tuple[str, ...]) -> list[Path]:
     try:
         is_there, is_folder = named.exists(), named.is_dir()
     except OSError as error:
         raise unreadable_error(named, error) from None
     if is_folder:
-        return [named] if is_table_directory(named) else _search(named)
+        return [named] if is_table_directory(named) else _search(named, suffixes)
     if is_there:
         return [named]
     if any(character in str(named) for character in "*?["):
-        return _match(named)
+        return _match(named, suffixes)
     raise ReportError(f"`{named}` does not exist", "check the name and the folder")
 
 
-def _match(pattern: Path) -> list[Path]:
+def _match(pattern: Path, suffixes: tuple[str, ...]) -> list[Path]:
     """Expand a pattern of which the shell found nothing, or that was quoted."""
     root = Path(pattern.anchor or ".")
     relative = str(pattern.relative_to(pattern.anchor)) if pattern.anchor else str(pattern)
@@ -77,17 +81,19 @@ def _match(pattern: Path) -> list[Path]:
     reports = [
         report
         for match in matches
-        for report in (_search(match) if match.is_dir() and not is_table_directory(match) else [match])
+        for report in (
+            _search(match, suffixes) if match.is_dir() and not is_table_directory(match) else [match]
+        )
     ]
     if not reports:
         raise ReportError(f"`{pattern}` matches no report", "check the pattern and the folder")
     return reports
 
 
-def _search(folder: Path) -> list[Path]:
+def _search(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     """List the reports below a folder."""
     try:
-        reports = _walk(folder)
+        reports = _walk(folder, suffixes)
     except PermissionError as error:
         raise unreadable_error(error.filename, error) from None
     if not reports:
@@ -98,7 +104,7 @@ def _search(folder: Path) -> list[Path]:
     return reports
 
 
-def _walk(folder: Path) -> list[Path]:
+def _walk(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     reports: list[Path] = []
     for entry in sorted(folder.iterdir(), key=order_of_path):
         if entry.is_dir():
@@ -106,8 +112,8 @@ def _walk(folder: Path) -> list[Path]:
             if is_table_directory(entry):
                 reports.append(entry)
             elif not entry.is_symlink() and not entry.name.startswith("."):
-                reports.extend(_walk(entry))
-        elif entry.suffix in _REPORT_SUFFIXES:
+                reports.extend(_walk(entry, suffixes))
+        elif entry.suffix in suffixes:
             reports.append(entry)
     return reports
 
@@ -123,12 +129,21 @@ def _drop_duplicates(reports: list[Path]) -> list[Path]:
 
 def _origin(report: Path) -> str:
     """Give the name that an export shares with its `.nsys-rep`; nsys recipes add `_pqtdir`."""
-    if report.suffix in _REPORT_SUFFIXES:
+    if report.suffix in (*_REPORT_SUFFIXES, PART_SUFFIX):
         return report.name[: -len(report.suffix)]
     return re.sub(r"_(pqtdir|arwdir|parquetdir|arrowdir)$", "", report.name)
 
 
 def _choose(same: list[Path]) -> list[Path]:
+    parts = [path for path in same if path.suffix == PART_SUFFIX]
+    reports = _choose_report([path for path in same if path.suffix != PART_SUFFIX])
+    if not parts or not reports:
+        return parts or reports
+    made = max(path.stat().st_mtime_ns for path in reports)
+    return [path for path in parts if path.stat().st_mtime_ns >= made] or reports
+
+
+def _choose_report(same: list[Path]) -> list[Path]:
     recorded = [path for path in same if is_unexported(path)]
     exports = [path for path in same if not is_unexported(path)]
     exports.sort(key=lambda path: (path.is_dir(), path.name))

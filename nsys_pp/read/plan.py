@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import polars as pl
 
@@ -33,13 +33,14 @@ def plan_sources(catalog: Catalog, need: frozenset[Group], *, has_row_id: bool) 
     sources = []
     for table in TABLES:
         name = _present_name(table, catalog)
-        if name is None or (table.group is not None and table.group not in need):
+        useful = {group for group in need if table.useless_without.get(group, name) in catalog}
+        if name is None or not _is_wanted(table.groups, useful):
             continue
         present = {*catalog[name], ROW_ID} if has_row_id else set(catalog[name])
         columns = {
             ours: theirs
             for ours, column in table.columns.items()
-            if (column.group is None or column.group in need)
+            if _is_wanted(column.groups, useful)
             and (theirs := next((n for n in column.names if n in present), None)) is not None
         }
         sources.append(Source(table, name, columns))
@@ -90,6 +91,10 @@ def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
 def rows_wanted(table: Table) -> list[str]:
     """Give the names of the rows to read of a table of names and values; empty for all rows."""
     return list(table.rows_named)
+
+
+def _is_wanted(groups: tuple[Group, ...], need: Set[Group]) -> bool:
+    return not groups or not need.isdisjoint(groups)
 
 
 def _present_name(table: Table, catalog: Catalog) -> str | None:

@@ -179,7 +179,7 @@ def _refuse_text(path: Path, source: Source, frame: pl.DataFrame) -> None:
     """Raise where text stands for a number that matters; what only decorates becomes null."""
     for ours, column in source.table.columns.items():
         flag = f"{ours}_refused"
-        if flag in frame.columns and column.group not in ("details", "cpu") and frame[flag].sum():
+        if flag in frame.columns and not {"details", "cpu"} & {*column.groups} and frame[flag].sum():
             raise ReportError(
                 f"`{path}`: column `{source.columns[ours]}` of table `{source.name}` has text where a"
                 " number belongs",

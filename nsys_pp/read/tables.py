@@ -15,6 +15,7 @@ from nsys_pp.raw import Group
 
 ROW_ID = "rowid"  # not a column: where the row lies in its table
 STRINGS_TABLE = "StringIds"  # the one that every export has
+PAYLOAD_FIELDS_TABLE = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Column:
     """One column that we read: its names, newest first, and who needs it."""
 
     names: tuple[str, ...]
-    group: Group | None = None  # read only for this group; None: whenever the table is read
+    groups: tuple[Group, ...] = ()  # read for any of these; () whenever the table is read
     words: Mapping[int, str | int] | None = None  # enumeration -> our words; other numbers become null
     words_beyond: tuple[int, str | int] | None = None  # (from here on, this word)
 
@@ -34,7 +35,8 @@ class Table:
     frame: str
     names: tuple[str, ...]
     columns: Mapping[str, Column]
-    group: Group | None = None  # read only for this group; None: always
+    groups: tuple[Group, ...] = ()  # read for any of these; () always
+    useless_without: Mapping[Group, str] = field(default_factory=dict)  # for that group, without that table
     must_have: tuple[str, ...] = ()  # their columns without which it is another table of that name
     any_of: tuple[str, ...] = ()  # rows where one of these frame columns is set; () for all rows
     rows_named: Mapping[str, str] = field(default_factory=dict)  # rows by name -> our name of the fact
@@ -49,12 +51,12 @@ class Source:
     columns: Mapping[str, str]  # our column -> theirs
 
 
-def _c(*names: str, group: Group | None = None, words: Mapping[int, str | int] | None = None) -> Column:
-    return Column(names, group, words)
+def _c(*names: str, groups: tuple[Group, ...] = (), words: Mapping[int, str | int] | None = None) -> Column:
+    return Column(names, groups, words)
 
 
-def _same(*names: str, group: Group | None = None) -> dict[str, Column]:
-    return {name: Column((name,), group) for name in names}
+def _same(*names: str) -> dict[str, Column]:
+    return {name: Column((name,)) for name in names}
 
 
 _NVTX_KINDS: dict[int, str | int] = {
@@ -105,6 +107,13 @@ _OP = {
     "graph_node": _c("graphNodeId"),
     "graph": _c("graphId"),
 }
+_MPI_CALL = {
+    "start": _c("start"),
+    "end": _c("end"),
+    "thread": _c("globalTid"),
+    "name_id": _c("textId"),
+    "communicator": _c("commHandle"),
+}
 _CUDA_OWNER = {"host": _c("hwId"), "vm": _c("vmId"), "pid": _c("processId")}
 _NAME_VALUE = {"name": _c("name"), "value": _c("value")}
 
@@ -132,9 +141,14 @@ LAUNCHER_NUMBERS = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
     *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_JOB_ID"),
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
-    *("PMI_RANK", "PMIX_RANK", "PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM"),
+    *("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_SIZE"),
+    *("PMI_RANK", "PMI_LOCAL_RANK", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALRANKID"),
+    *("PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", "PADDLE_RANK_IN_NODE"),
+    *("PALS_RANKID", "PALS_LOCAL_RANKID", "ALPS_APP_PE"),
+    *("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID", "FLUX_JOB_SIZE"),
+    *("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_SIZE"),
 )
-_DEVICE = r"(?:\d{1,3}|(?:GPU|MIG)-[0-9a-fA-F-]{1,40})"
+_DEVICE = r"(?:\d{1,3}|(?:GPU|MIG|MIG-GPU)-[0-9a-fA-F-]{1,40}(?:/\d{1,3}){0,2})"
 LAUNCHER_VARIABLE = (
     rf"^(?:({'|'.join(LAUNCHER_NUMBERS)})=\"?(\d{{1,12}})\"?"
     rf"|(CUDA_VISIBLE_DEVICES)=\"?({_DEVICE}(?:,{_DEVICE})*)\"?)$"
@@ -160,32 +174,35 @@ TABLES = (
             "text": _c("text"),
             "text_id": _c("textId"),
             "domain": _c("domainId"),
-            "category": _c("category", group="cpu"),
-            "color": _c("color", group="cpu"),
+            "category": _c("category", groups=("cpu",)),
+            "color": _c("color", groups=("cpu",)),
         },
-        group="ranges",
+        groups=("ranges",),
     ),
     Table(
         "payloads",
         ("NVTX_EVENTS",),
         {
             "row": _c(ROW_ID, "eventId"),
-            "uint64": _c("uint64Value", group="cpu"),
-            "int64": _c("int64Value", group="cpu"),
-            "double": _c("doubleValue", group="cpu"),
-            "uint32": _c("uint32Value", group="cpu"),
-            "int32": _c("int32Value", group="cpu"),
-            "float": _c("floatValue", group="cpu"),
-            "json_id": _c("jsonTextId", group="cpu"),
-            "json": _c("jsonText", group="cpu"),
-            "binary": _c("binaryData", group="cpu"),
+            "thread": _c("globalTid", groups=("communication",)),
+            "uint64": _c("uint64Value", groups=("cpu",)),
+            "int64": _c("int64Value", groups=("cpu",)),
+            "double": _c("doubleValue", groups=("cpu",)),
+            "uint32": _c("uint32Value", groups=("cpu",)),
+            "int32": _c("int32Value", groups=("cpu",)),
+            "float": _c("floatValue", groups=("cpu",)),
+            "json_id": _c("jsonTextId", groups=("cpu",)),
+            "json": _c("jsonText", groups=("cpu",)),
+            "binary": _c("binaryData", groups=("cpu", "communication")),
         },
-        group="cpu",
+        groups=("cpu", "communication"),
+        # structures whose layout nobody wrote down tell nothing
+        useless_without={"communication": PAYLOAD_FIELDS_TABLE},
         any_of=("uint64", "int64", "double", "uint32", "int32", "float", "json_id", "json", "binary"),
     ),
     Table(
         "payload_fields",
-        ("NVTX_PAYLOAD_SCHEMA_ENTRIES",),
+        (PAYLOAD_FIELDS_TABLE,),
         {
             "domain": _c("domainId"),
             "schema": _c("schemaId"),
@@ -196,7 +213,7 @@ TABLES = (
             "count": _c("arrayOrUnionDetail"),
             "offset": _c("offset"),
         },
-        group="cpu",
+        groups=("cpu", "communication"),
     ),
     Table(
         "calls",
@@ -206,9 +223,9 @@ TABLES = (
             "end": _c("end"),
             "thread": _c("globalTid"),
             "correlation": _c("correlationId"),
-            "name_id": _c("nameId", group="cpu"),
+            "name_id": _c("nameId", groups=("cpu",)),
         },
-        group="ops",
+        groups=("ops",),
     ),
     Table(
         "kernels",
@@ -216,14 +233,14 @@ TABLES = (
         {
             **_OP,
             "name_id": _c("shortName", "demangledName"),
-            "full_name_id": _c("demangledName", group="details"),
-            "registers": _c("registersPerThread", group="details"),
-            **{f"grid_{axis.lower()}": _c(f"grid{axis}", group="details") for axis in "XYZ"},
-            **{f"block_{axis.lower()}": _c(f"block{axis}", group="details") for axis in "XYZ"},
-            "static_shared": _c("staticSharedMemory", group="details"),
-            "dynamic_shared": _c("dynamicSharedMemory", group="details"),
+            "full_name_id": _c("demangledName", groups=("details",)),
+            "registers": _c("registersPerThread", groups=("details",)),
+            **{f"grid_{axis.lower()}": _c(f"grid{axis}", groups=("details",)) for axis in "XYZ"},
+            **{f"block_{axis.lower()}": _c(f"block{axis}", groups=("details",)) for axis in "XYZ"},
+            "static_shared": _c("staticSharedMemory", groups=("details",)),
+            "dynamic_shared": _c("dynamicSharedMemory", groups=("details",)),
         },
-        group="ops",
+        groups=("ops",),
     ),
     Table(
         "copies",
@@ -231,22 +248,22 @@ TABLES = (
         {
             **_OP,
             "direction": _c("copyKind", words=_COPY_DIRECTIONS),
-            "bytes": _c("bytes", group="details"),
+            "bytes": _c("bytes", groups=("details",)),
         },
-        group="ops",
+        groups=("ops",),
     ),
     Table(
         "sets",
         ("CUPTI_ACTIVITY_KIND_MEMSET",),
-        {**_OP, "bytes": _c("bytes", group="details")},
-        group="ops",
+        {**_OP, "bytes": _c("bytes", groups=("details",))},
+        groups=("ops",),
     ),
-    Table("graphs", ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE",), _OP, group="ops"),
+    Table("graphs", ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE",), _OP, groups=("ops",)),
     Table(
         "decompressions",
         ("CUPTI_ACTIVITY_KIND_MEM_DECOMPRESS",),
-        {**_OP, "bytes": _c("sourceBytes", "bytes", group="details")},
-        group="ops",
+        {**_OP, "bytes": _c("sourceBytes", "bytes", groups=("details",))},
+        groups=("ops",),
     ),
     Table("processes", ("PROCESSES",), {"process": _c("globalPid"), **_same("pid", "name")}),
     Table("thread_names", ("ThreadNames",), {"thread": _c("globalTid"), "name_id": _c("nameId")}),
@@ -304,6 +321,24 @@ TABLES = (
     ),
     Table("capture", ("ANALYSIS_DETAILS",), _same("duration")),
     Table("ranks", ("MPI_RANKS",), {"thread": _c("globalTid"), "rank": _c("rank")}),
+    Table(
+        "mpi_messages",
+        ("MPI_P2P_EVENTS",),
+        {**_MPI_CALL, "peer": _c("remoteRank"), "tag": _c("tag"), "bytes": _c("size")},
+        groups=("communication",),
+    ),
+    Table(
+        "mpi_collectives",
+        ("MPI_COLLECTIVES_EVENTS",),
+        {**_MPI_CALL, "bytes": _c("size"), "received_bytes": _c("recvSize")},
+        groups=("communication",),
+    ),
+    Table(
+        "mpi_communicators",
+        ("MPI_COMMUNICATORS",),
+        {"rank": _c("rank"), "time": _c("timestamp"), "communicator": _c("commHandle"), "size": _c("size")},
+        groups=("communication",),
+    ),
     Table("facts", ("META_DATA_EXPORT", "EXPORT_META_DATA"), _NAME_VALUE, rows_named=EXPORT_FACTS),
     Table("facts", ("META_DATA_CAPTURE",), _NAME_VALUE, rows_named=CAPTURE_FACTS),
     Table("facts", ("TARGET_INFO_SYSTEM_ENV",), _NAME_VALUE, rows_named=SYSTEM_FACTS),
@@ -330,8 +365,6 @@ COUNTED = (
     Table("gpu_metrics", ("GPU_METRICS",), {}),
     Table("gpu_context_switches", ("GPU_CONTEXT_SWITCH_EVENTS", "FECS_EVENTS"), {}),
     Table("nic_metrics", ("NET_NIC_METRIC",), {}),
-    Table("mpi_messages", ("MPI_P2P_EVENTS",), {}),
-    Table("mpi_collectives", ("MPI_COLLECTIVES_EVENTS",), {}),
     Table("mpi_other", ("MPI_OTHER_EVENTS",), {}),
     Table("ucx_calls", ("UCP_EVENTS",), {}),
     Table("cublas_calls", ("CUBLAS_EVENTS",), {}),

@@ -1,13 +1,13 @@
-"""A drawing as Chrome JSON, for tools that read nothing else.
+"""Drawings as Chrome JSON, for tools that read nothing else.
 
 Format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 (events X, i, C, M; `bind_id` with `flow_out` and `flow_in`; `cname`; `displayTimeUnit`).
 
 What the format cannot hold:
 
-* Its tree has two levels. The first two levels of a track's path make the process (one less
-  where nothing would be left), the rest makes the thread.
-* Times are microseconds in floating point, so they count from the drawing's first event, with
+* Its tree has two levels. The first two levels of a track's path, its machine and a row of its report, make the
+  process (the machine alone where nothing would be left), the rest makes the thread.
+* Times are microseconds in floating point, so they count from the trace's first event, with
   nanoseconds as three decimals; `otherData.base_ns` gives the way back.
 * Readers nest slices of equal start by length, so a zero-length slice that touches the next one
   is drawn inside it.
@@ -16,36 +16,33 @@ What the format cannot hold:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from isal import isal_zlib
 
+from nsys_pp.part import Track
 from nsys_pp.write.chrome_events import ArrowEnds, Place, encode_counters, encode_marks, encode_slices
-from nsys_pp.write.drawing import CounterLane, Drawing, Lane, MarkLane, SliceLane
-from nsys_pp.write.tree import (
-    Path,
-    arrange,
-    drawn_lanes,
-    index_tracks,
-    join_drawings,
-    lane_rows,
-    lanes_by_track,
-    start_ns,
-)
+from nsys_pp.write.drawing import Clock, CounterLane, Drawing, Lane, MarkLane, SliceLane
+from nsys_pp.write.placement import Placement, place_path, place_tracks
+from nsys_pp.write.tree import Path, arrange, index_tracks, lane_rows, lanes_by_track, start_ns
 
 CHUNK_ROWS = 1 << 15
 GZIP = 31  # window bits of a gzip stream; ISA-L writes no time of day into it
 COMPRESSION_LEVEL = 1
 
 
+Placed = Sequence[tuple[Drawing, Placement]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedLane:
-    """A lane and the row of the viewer that it is drawn on."""
+    """A lane, its clock, and the row of the viewer that it is drawn on."""
 
     lane: Lane
+    clock: Clock
     process_name: str
     thread_name: str
     counter_unit: str | None
@@ -53,11 +50,11 @@ class PlacedLane:
     thread: int
 
 
-def write_chrome(drawings: Iterable[Drawing], *, compress: bool = False) -> Iterator[bytes]:
+def write_chrome(drawings: Placed, *, compress: bool = False) -> Iterator[bytes]:
     """Encode drawings as one JSON object, piece by piece; all of them are held in memory.
 
     Args:
-        drawings: What the trace shows, one or more with one root.
+        drawings: What the trace shows, one or more, each with its place; all have one root.
         compress: Whether to make a gzip stream of it (`.json.gz`).
 
     Yields:
@@ -66,49 +63,65 @@ def write_chrome(drawings: Iterable[Drawing], *, compress: bool = False) -> Iter
     Raises:
         ValueError: The drawing breaks its own rules (see `nsys_pp.write.drawing`).
     """
-    drawing = join_drawings(drawings)
     if not compress:
-        yield from _encode(drawing)
+        yield from _encode(drawings)
         return
     stream = isal_zlib.compressobj(COMPRESSION_LEVEL, isal_zlib.DEFLATED, GZIP)
-    for piece in _encode(drawing):
+    for piece in _encode(drawings):
         if packed := stream.compress(piece):
             yield packed
     yield stream.flush()
 
 
-def place_lanes(drawing: Drawing) -> list[PlacedLane]:
+def place_lanes(drawings: Placed) -> list[PlacedLane]:
     """Give every lane that has rows a process and a thread.
 
     Processes and threads are numbered in the order in which they are drawn, because readers
     that know no sort index sort by number. Every slice lane is a thread of its own; marks share
-    the thread of their track's first lane.
+    the thread of the first lane that their track has in their drawing.
     """
-    lanes = lanes_by_track(drawing)
-    nodes = arrange(index_tracks(drawing), lanes)
+    tracks, lanes = _gather(drawings)
+    nodes = arrange(tracks, lanes)
     names = {node.track.path: node.track.name for node in nodes}
     groups = list(dict.fromkeys(_group(node.track.path) for node in nodes if node.track.path in lanes))
     thread = len(groups)
     placed = []
     for track in (node.track for node in nodes):
         group = _group(track.path)
-        first = thread + 1
-        for lane in lanes.get(track.path, []):
-            thread += isinstance(lane, SliceLane) or thread < first
-            placed.append(
-                PlacedLane(
-                    lane=lane,
-                    process_name=_join(group, 0, names) or drawing.root,
-                    thread_name=_join(track.path, len(group), names),
-                    counter_unit=track.counter_unit,
-                    process=groups.index(group) + 1,
-                    thread=thread if isinstance(lane, SliceLane) else first,
+        for of_drawing, clock in lanes.get(track.path, []):
+            first = thread + 1
+            for lane in of_drawing:
+                thread += isinstance(lane, SliceLane) or thread < first
+                placed.append(
+                    PlacedLane(
+                        lane=lane,
+                        clock=clock,
+                        process_name=_join(group, 0, names),
+                        thread_name=_join(track.path, len(group), names),
+                        counter_unit=track.counter_unit,
+                        process=groups.index(group) + 1,
+                        thread=thread if isinstance(lane, SliceLane) else first,
+                    )
                 )
-            )
     return placed
 
 
-def find_arrows(lanes: list[Lane]) -> list[ArrowEnds | None]:
+def _gather(
+    drawings: Placed,
+) -> tuple[dict[Path, Track], dict[Path, list[tuple[list[Lane], Clock]]]]:
+    """Put the tracks and lanes of all drawings at their places; of tracks at one place the first counts."""
+    tracks: dict[Path, Track] = {}
+    lanes: dict[Path, list[tuple[list[Lane], Clock]]] = {}
+    for drawing, placement in drawings:
+        index_tracks(drawing)
+        tracks = {**place_tracks(drawing.tracks, placement), **tracks}
+        for path, of_track in lanes_by_track(drawing).items():
+            if path[0] in placement.rows:
+                lanes.setdefault(place_path(path, placement), []).append((of_track, placement.clock))
+    return tracks, lanes
+
+
+def find_arrows(placed: list[PlacedLane]) -> list[ArrowEnds | None]:
     """Find which slices an arrow leaves or enters.
 
     The slices that share a flow id are joined in order of their starts; a flow id that only one
@@ -118,14 +131,15 @@ def find_arrows(lanes: list[Lane]) -> list[ArrowEnds | None]:
         For each lane the ends in order of its rows, or None where it has none.
     """
     ends = [
-        lane.slices.lazy()
-        .select("flow_id", start_ns=pl.col("start_ns") + lane.clock.offset_ns, lane=pl.lit(i))
+        _on_trace(known.lane.slices, known.clock)
+        .lazy()
+        .select("flow_id", "start_ns", lane=pl.lit(i))
         .with_row_index("row")
         .filter(pl.col("flow_id").is_not_null())
-        for i, lane in enumerate(lanes)
-        if isinstance(lane, SliceLane)
+        for i, known in enumerate(placed)
+        if isinstance(known.lane, SliceLane)
     ]
-    found: list[ArrowEnds | None] = [None] * len(lanes)
+    found: list[ArrowEnds | None] = [None] * len(placed)
     if not ends:
         return found
     same_as_previous = pl.col("flow_id") == pl.col("flow_id").shift(1)
@@ -143,7 +157,7 @@ def find_arrows(lanes: list[Lane]) -> list[ArrowEnds | None]:
         .collect()
     )
     for (i,), of_lane in joined.partition_by("lane", as_dict=True, include_key=False).items():
-        found[i] = _spread(of_lane, lane_rows(lanes[i]).height)
+        found[i] = _spread(of_lane, lane_rows(placed[i].lane).height)
     return found
 
 
@@ -156,39 +170,46 @@ def _spread(ends: pl.DataFrame, rows: int) -> ArrowEnds:
     return ArrowEnds(numbers=numbers, enters=enters, leaves=leaves)
 
 
-def _encode(drawing: Drawing) -> Iterator[bytes]:
-    base_ns = min(map(start_ns, drawn_lanes(drawing)), default=0) // 1000 * 1000
-    clock = "UTC" if drawing.is_utc else "report"
-    other = {**drawing.attributes, "base_ns": str(base_ns), "clock": clock}
+def _encode(drawings: Placed) -> Iterator[bytes]:
+    placed = place_lanes(drawings)
+    starts = [known.clock.to_trace(np.array([start_ns(known.lane)]))[0] for known in placed]
+    base_ns = int(min(starts, default=0)) // 1000 * 1000
+    is_utc = all(placement.is_utc for _, placement in drawings)
+    facts = {key: value for _, placement in drawings for key, value in placement.attributes.items()}
+    other = {**facts, "base_ns": str(base_ns), "clock": "UTC" if is_utc else "report"}
     head = json.dumps({"displayTimeUnit": "ns", "otherData": other}, ensure_ascii=False)
     yield f'{head[:-1]}, "traceEvents": [\n'.encode()
-    placed = place_lanes(drawing)
     yield ",\n".join(json.dumps(event, ensure_ascii=False) for event in _names(placed)).encode()
-    arrows = find_arrows([known.lane for known in placed])
-    for known, ends in zip(placed, arrows, strict=True):
+    for known, ends in zip(placed, find_arrows(placed), strict=True):
         place = Place(
             process=known.process,
             thread=known.thread,
             name=known.thread_name,
             unit=known.counter_unit,
-            shift_ns=known.lane.clock.offset_ns - base_ns,
+            shift_ns=-base_ns,
         )
-        for events in _chunks(known.lane, place, ends):
+        for events in _chunks(known, place, ends):
             yield b",\n"
             yield events.str.join(",\n").item().encode()
     yield b"\n]}\n"
 
 
-def _chunks(lane: Lane, place: Place, ends: ArrowEnds | None) -> Iterator[pl.Series]:
+def _chunks(placed: PlacedLane, place: Place, ends: ArrowEnds | None) -> Iterator[pl.Series]:
     """Encode a lane, a bounded number of rows at a time."""
-    for first in range(0, lane_rows(lane).height, CHUNK_ROWS):
-        rows = lane_rows(lane).slice(first, CHUNK_ROWS)
-        if isinstance(lane, CounterLane):
+    for first in range(0, lane_rows(placed.lane).height, CHUNK_ROWS):
+        rows = _on_trace(lane_rows(placed.lane).slice(first, CHUNK_ROWS), placed.clock)
+        if isinstance(placed.lane, CounterLane):
             yield encode_counters(rows, place)
-        elif isinstance(lane, MarkLane):
+        elif isinstance(placed.lane, MarkLane):
             yield encode_marks(rows, place)
         else:
             yield encode_slices(rows, place, ends.part(first, CHUNK_ROWS) if ends else None)
+
+
+def _on_trace(rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:
+    """Map the times of a lane's rows onto the trace's clock."""
+    times = [column for column in ("start_ns", "end_ns", "time_ns") if column in rows.columns]
+    return rows.with_columns(pl.Series(column, clock.to_trace(rows[column].to_numpy())) for column in times)
 
 
 def _names(placed: list[PlacedLane]) -> Iterator[dict[str, object]]:

@@ -1,15 +1,19 @@
 """What a trace shows, apart from any file format: tracks, and lanes of slices, marks and counters on them.
 
-`nsys_pp.write.tracks` makes a `Drawing` from frames; `nsys_pp.write.perfetto` and
+`nsys_pp.write.tracks` makes a `Drawing` of each report; `nsys_pp.write.perfetto` and
 `nsys_pp.write.chrome` only encode it. One lane holds slices that nest properly (or do not
 overlap), so overlapping work needs several lanes on one track.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
+
+from nsys_pp.part import Track
 
 SLICES = pl.Schema(
     {  # one row per slice, in order of position; further columns are arguments
@@ -38,25 +42,55 @@ SAMPLES = pl.Schema(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Clock:
-    """Maps a report's clock onto the trace's: `trace_ns = event_ns + offset_ns`."""
+    """Maps a report's clock onto the trace's, piece by piece: `trace_ns = event_ns + offset_ns`.
 
-    offset_ns: int = 0
+    A piece holds from its `from_ns` until that of the next, the first one also before. Offsets
+    never decrease: a step back would put what comes after it before what came before.
 
+    Args:
+        from_ns: Where pieces begin, on the report's clock; increasing.
+        offset_ns: The offset of each.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Track:
-    """A row of the trace; its place in the tree is its `path`.
+    Raises:
+        ValueError: There is no piece, pieces are not in order, or an offset is less than the one before.
 
-    Tracks that hold no lane and no child are not drawn. The order among siblings is `rank`.
+    >>> clock = Clock(from_ns=np.array([0, 100]), offset_ns=np.array([5, 7]))
+    >>> clock.to_trace(np.array([-1, 99, 100])).tolist()
+    [4, 104, 107]
+    >>> clock.to_report(104), clock.to_report(106), clock.to_report(107)
+    (99, 100, 100)
     """
 
-    path: tuple[str, ...]  # unique in the drawing, e.g. ("node2", "GPU 0", "stream 7")
-    name: str
-    rank: int
-    description: str = ""
-    counter_unit: str | None = None  # set for counter tracks only
+    from_ns: NDArray[np.int64]
+    offset_ns: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if self.from_ns.ndim != 1 or self.from_ns.shape != self.offset_ns.shape or not len(self.from_ns):
+            raise ValueError("a clock needs pieces, each with one begin and one offset")
+        if (np.diff(self.from_ns) <= 0).any():
+            raise ValueError("the pieces of a clock are not in order")
+        if (np.diff(self.offset_ns) < 0).any():
+            raise ValueError("an offset of a clock decreases")
+
+    @classmethod
+    def fixed(cls, offset_ns: int) -> Clock:
+        """Map by one offset at all times."""
+        return cls(from_ns=np.zeros(1, np.int64), offset_ns=np.array([offset_ns], np.int64))
+
+    def to_trace(self, times_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Map times of the report, in any order, onto the trace's clock."""
+        piece = np.searchsorted(self.from_ns[1:], times_ns, side="right")
+        return times_ns + self.offset_ns[piece]
+
+    def to_report(self, trace_ns: int) -> int:
+        """Return the earliest time of the report that is drawn at `trace_ns` or later."""
+        begins = self.from_ns[1:] + self.offset_ns[1:]  # of further pieces, on the trace's clock
+        piece = int(np.searchsorted(begins, trace_ns, side="right"))
+        reached = trace_ns - int(self.offset_ns[piece])
+        following = self.from_ns[piece + 1 : piece + 2]
+        return min(reached, *map(int, following)) if len(following) else reached
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +105,6 @@ class SliceLane:
 
     track: tuple[str, ...]
     lane: int  # 0, 1, ...: lanes of one track are drawn as one row
-    clock: Clock
     slices: pl.DataFrame
 
 
@@ -80,7 +113,6 @@ class MarkLane:
     """Instants on one track; further columns are arguments, as in SliceLane."""
 
     track: tuple[str, ...]
-    clock: Clock
     marks: pl.DataFrame  # MARK_POINTS
 
 
@@ -89,7 +121,6 @@ class CounterLane:
     """Samples of one counter track; a value holds until the next sample."""
 
     track: tuple[str, ...]
-    clock: Clock
     samples: pl.DataFrame  # SAMPLES
 
 
@@ -98,15 +129,13 @@ Lane = SliceLane | MarkLane | CounterLane
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A trace, or what one report adds to it: tracks and what stands on them.
+    """What one report shows: tracks and what stands on them, whatever other reports there are.
 
-    `root` is the name of the row above all. Parents of tracks may be left out: their name is the
-    last part of their path. `lanes` in any order; the trace's clock is UTC nanoseconds, or the report's own clock
-    where no report knows UTC. `attributes` are free facts written into the trace's metadata.
+    Parents of tracks may be left out: their name is the last part of their path. `lanes` in any
+    order. How the outermost tracks are called and where all of it stands in a trace says a
+    `nsys_pp.write.placement.Placement`.
     """
 
-    root: str
+    report_id: int  # 64 bits that tell the report from all others
     tracks: list[Track]
     lanes: list[Lane]
-    is_utc: bool = True
-    attributes: dict[str, str] = field(default_factory=dict)

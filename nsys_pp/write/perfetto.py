@@ -1,7 +1,9 @@
-"""A drawing as a Perfetto trace.
+"""Reports as one Perfetto trace.
 
-The trace is a concatenation of independent packets: lane by lane a head and compressed blocks, then
-what holds for all (clocks, attributes, the tree of tracks). Formats and traps:
+The trace is a concatenation of independent packets. First what holds for all: clocks, attributes,
+the tree of tracks. Then report by report a head, which puts its clock onto the trace's, and
+compressed blocks, which depend on that report alone. So reports are encoded one by one, in any
+place and order, and merging them copies bytes. Formats and traps:
 https://github.com/google/perfetto/blob/v52.0/docs/reference/synthetic-track-event.md and
 `protos/perfetto/trace` there; everything is held by the importer's own answers in
 `tests/write/test_perfetto.py`.
@@ -12,172 +14,189 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from dataclasses import field as field_of
-from functools import partial
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from nsys_pp.write.drawing import CounterLane, Drawing, Track
-from nsys_pp.write.perfetto_lanes import block_tasks, clock, encode_head, prepare_lane
-from nsys_pp.write.protobuf import (
-    Attribute,
-    BuiltinClock,
-    ChildOrdering,
-    ClockSnapshot,
-    CounterDescriptor,
-    CounterUnit,
-    SiblingMerge,
-    Trace,
-    TraceAttributes,
-    TracePacket,
-    TrackDescriptor,
-)
-from nsys_pp.write.tree import Node, Path, arrange, index_tracks, lanes_by_track, start_ns
-from nsys_pp.write.wire import Parts, constant, field, message
+import numpy as np
 
-FRAME_SEQUENCE = 1
+from nsys_pp.part import Encoded, EncodedLane, LaneKind
+from nsys_pp.write.drawing import CounterLane, Drawing, Lane, MarkLane, SliceLane
+from nsys_pp.write.perfetto_clocks import encode_head, sequence_id
+from nsys_pp.write.perfetto_frame import encode_frame
+from nsys_pp.write.perfetto_lanes import PacketLane, block_tasks, prepare_lane
+from nsys_pp.write.placement import Placement, place_path, place_tracks
+from nsys_pp.write.tree import Path, arrange, index_tracks, lane_rows, lanes_by_track, start_ns
+
 MOST_THREADS = 4  # the parts of a block that hold the interpreter lock leave no more to gain
-UNITS = {"ns": CounterUnit.TIME_NS, "count": CounterUnit.COUNT, "bytes": CounterUnit.SIZE_BYTES}
+_PIECE_BYTES = 1 << 20
 
 
-def write_perfetto(drawings: Iterable[Drawing], *, threads: int | None = None) -> Iterator[bytes]:
-    """Encode drawings as one trace, block by block.
+class Sink(Protocol):
+    """Where blocks go."""
 
-    A drawing is taken when those before it are encoded up to a few blocks, so that memory is
-    bounded by the largest drawing, not by their number.
+    def write(self, data: bytes, /) -> object:
+        """Take them all."""
+
+
+class Source(Protocol):
+    """Where blocks come from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Give the next bytes, fewer only at the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedReport:
+    """An encoded report, where it stands in the trace, and its blocks from the first one on."""
+
+    encoded: Encoded
+    placement: Placement
+    open_blocks: Callable[[], AbstractContextManager[Source]]
+
+    def drawn_lanes(self) -> list[EncodedLane]:
+        """Return the lanes of rows that have a place."""
+        return [lane for lane in self.encoded.lanes if lane.track[0] in self.placement.rows]
+
+
+def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) -> Encoded:
+    """Encode what a report shows, block by block.
 
     Args:
-        drawings: What the trace shows; times of lanes must be 0 or more on the trace's clock. Where
-            several have a track of one path, it is one track, as the first describes it. All have
-            one root.
+        drawing: The report's.
+        sink: Where blocks are written, in order.
         threads: How many blocks are encoded and compressed at a time; as many as there are
             processors, four at most, where None. The bytes do not depend on it.
 
-    Yields:
-        The trace in order; a caller that writes each block at once needs memory for a few.
+    Returns:
+        What was written, lane by lane; lanes without rows are left out.
 
     Raises:
-        ValueError: A drawing breaks its own rules (see `nsys_pp.write.drawing`).
+        ValueError: The drawing breaks its own rules (see `nsys_pp.write.drawing`).
     """
-    whole = _Whole()
+    tracks, lanes = index_tracks(drawing), lanes_by_track(drawing)
+    drawn = [node.track.path for node in arrange(tracks, lanes)]
+    ordered = [(ordinal, lane) for path in drawn for ordinal, lane in enumerate(lanes.get(path, []))]
+    base_ns = min((start_ns(lane) for _, lane in ordered), default=0)
+    encoded: list[EncodedLane] = []
+    sizes = [0] * len(ordered)
     threads = threads or min(MOST_THREADS, os.cpu_count() or 1)
+
+    def take(number: int, block: Future[bytes]) -> None:
+        sink.write(block.result())
+        sizes[number] += len(block.result())
+
     with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[bytes]] = deque()
-        for task in _tasks(drawings, whole):
-            waiting.append(pool.submit(task))
-            if len(waiting) > 2 * threads:
-                yield waiting.popleft().result()
+        waiting: deque[tuple[int, Future[bytes]]] = deque()
+        for number, (ordinal, lane) in enumerate(ordered):
+            packets = prepare_lane(
+                lane,
+                sequence=sequence_id(drawing.report_id),
+                track_uuid=leaf_uuid(drawing.report_id, lane.track, ordinal),
+                base_ns=base_ns,
+            )
+            encoded.append(_describe(lane, ordinal, packets))
+            for task in block_tasks(packets):
+                waiting.append((number, pool.submit(task)))
+                if len(waiting) > 2 * threads:
+                    take(*waiting.popleft())
         while waiting:
-            yield waiting.popleft().result()
-    yield encode_frame(whole)
-
-
-@dataclass(slots=True)
-class _Whole:
-    """What is known of the whole trace, once all lanes have passed."""
-
-    root: str = ""
-    tracks: dict[Path, Track] = field_of(default_factory=dict)
-    lane_count: dict[Path, int] = field_of(default_factory=dict)
-    attributes: dict[str, str] = field_of(default_factory=dict)
-    first_ns: int | None = None
-    is_utc: bool = True
-
-
-def track_uuid(root: str, path: Path, ordinal: int = 0) -> int:
-    """Hash a place in the tree to 64 bits, the same in every process and run."""
-    text = "\0".join([root, *path]) + f"\0\0{ordinal}"
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-def encode_frame(whole: _Whole) -> bytes:
-    """Encode what holds for the whole trace: clocks, attributes, tracks.
-
-    It stands at the end, when all tracks are known: the importer sorts before it looks for the
-    tracks of slices. Only counters must be described before their first sample; they are.
-    """
-    first_ns = whole.first_ns or 0
-    clocks = [clock(BuiltinClock.BOOTTIME, first_ns)]
-    if whole.is_utc:
-        clocks.append(clock(BuiltinClock.REALTIME, first_ns))
-    primary = field(ClockSnapshot.PRIMARY_TRACE_CLOCK, BuiltinClock.BOOTTIME)
-    packets = [_packet(message(TracePacket.CLOCK_SNAPSHOT, *clocks, primary))]
-    if whole.attributes:
-        attributes = [
-            message(TraceAttributes.ATTRIBUTE, field(Attribute.KEY, key), field(Attribute.STRING, value))
-            for key, value in whole.attributes.items()
-        ]
-        packets.append(_packet(message(TracePacket.TRACE_ATTRIBUTES, *attributes)))
-    top = _descriptor(track_uuid(whole.root, ()), whole.root)
-    packets.append(_packet(message(TracePacket.TRACK_DESCRIPTOR, *top)))
-    for node in arrange(whole.tracks, whole.lane_count):
-        count = whole.lane_count.get(node.track.path, 0)
-        if node.track.counter_unit is not None:
-            continue
-        for ordinal in range(max(1, count)):
-            packets.append(_packet(_describe(whole.root, node, ordinal, is_shared=count > 1)))
-    return b"".join(packets)
-
-
-def _tasks(drawings: Iterable[Drawing], whole: _Whole) -> Iterator[Callable[[], bytes]]:
-    """Yield the makers of all lanes' parts, in order of the drawings and of the tracks of each."""
-    sequence = FRAME_SEQUENCE
-    for drawing in drawings:
-        tracks, lanes = index_tracks(drawing), lanes_by_track(drawing)
-        whole.root = whole.root or drawing.root
-        whole.tracks = {**tracks, **whole.tracks}
-        whole.attributes |= drawing.attributes
-        whole.is_utc &= drawing.is_utc
-        for node in arrange(tracks, lanes):
-            path = node.track.path
-            for lane in lanes.get(path, []):
-                sequence += 1
-                ordinal = whole.lane_count.get(path, 0)
-                whole.lane_count[path] = ordinal + 1
-                first_ns = start_ns(lane)
-                if first_ns < 0:
-                    raise ValueError(
-                        "a lane begins before 0 of the trace's clock; Perfetto would drop its events"
-                    )
-                whole.first_ns = first_ns if whole.first_ns is None else min(first_ns, whole.first_ns)
-                if isinstance(lane, CounterLane):
-                    yield partial(_packet, _describe(whole.root, node, ordinal, is_shared=False))
-                yield partial(encode_head, sequence, first_ns)
-                uuid = track_uuid(whole.root, path, ordinal)
-                yield from block_tasks(prepare_lane(lane, sequence=sequence, track_uuid=uuid))
-
-
-def _packet(*fields: Parts) -> bytes:
-    return constant(message(Trace.PACKET, field(TracePacket.SEQUENCE_ID, FRAME_SEQUENCE), *fields))
-
-
-def _describe(root: str, node: Node, ordinal: int, *, is_shared: bool) -> Parts:
-    """Describe one lane of a track; lanes of one track share parent, place and merge key."""
-    track = node.track
-    more = [
-        field(TrackDescriptor.PARENT_UUID, track_uuid(root, track.path[:-1])),
-        field(TrackDescriptor.SIBLING_ORDER_RANK, node.place),
-    ]
-    if is_shared:
-        more.append(field(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, SiblingMerge.BY_SIBLING_MERGE_KEY))
-        more.append(field(TrackDescriptor.SIBLING_MERGE_KEY, f"{track_uuid(root, track.path):016x}"))
-    else:
-        more.append(field(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, SiblingMerge.NONE))
-    if track.description:
-        more.append(field(TrackDescriptor.DESCRIPTION, track.description))
-    if track.counter_unit is not None:
-        named = field(CounterDescriptor.UNIT_NAME, track.counter_unit)
-        unit = UNITS.get(track.counter_unit)
-        more.append(message(TrackDescriptor.COUNTER, field(CounterDescriptor.UNIT, unit) if unit else named))
-    return message(
-        TracePacket.TRACK_DESCRIPTOR, *_descriptor(track_uuid(root, track.path, ordinal), track.name), *more
+            take(*waiting.popleft())
+    return Encoded(
+        report_id=drawing.report_id,
+        base_ns=base_ns,
+        tracks=[tracks[path] for path in drawn if path in tracks],
+        lanes=[replace(lane, size_bytes=size) for lane, size in zip(encoded, sizes, strict=True)],
     )
 
 
-def _descriptor(uuid: int, name: str) -> list[Parts]:
-    return [
-        field(TrackDescriptor.UUID, uuid),
-        field(TrackDescriptor.NAME, name),
-        field(TrackDescriptor.CHILD_ORDERING, ChildOrdering.EXPLICIT),
-    ]
+def write_perfetto(reports: Sequence[PlacedReport]) -> Iterator[bytes]:
+    """Put encoded reports together, piece by piece.
+
+    Args:
+        reports: What the trace shows; times must be 0 or more on the trace's clock. Where several
+            have a track at one place, it is one track, as the first describes it. All have one root.
+
+    Yields:
+        The trace in order.
+
+    Raises:
+        ValueError: Two reports have one packet sequence, or one begins before 0.
+    """
+    if len({sequence_id(report.encoded.report_id) for report in reports}) < len(reports):
+        raise ValueError("two reports of the trace have the same packet sequence")
+    starts = [start for report in reports if (start := _start_ns(report)) is not None]
+    if min(starts, default=0) < 0:
+        raise ValueError("a report begins before 0 of the trace's clock; Perfetto would drop its events")
+    placements = [report.placement for report in reports]
+    yield encode_frame(
+        root=placements[0].root if placements else "",
+        tracks={
+            path: track
+            for report in reversed(reports)
+            for path, track in place_tracks(report.encoded.tracks, report.placement).items()
+        },
+        leaves=_leaves(reports),
+        first_ns=min(starts, default=0),
+        is_utc=all(placement.is_utc for placement in placements),
+        attributes={key: value for one in placements for key, value in one.attributes.items()},
+    )
+    for report in reports:
+        yield from _write_report(report)
+
+
+def leaf_uuid(report_id: int, path: Path, ordinal: int) -> int:
+    """Hash a lane of a report to 64 bits, the same in every process and run."""
+    text = "\0".join([f"{report_id:016x}", *path]) + f"\0\0{ordinal}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def _describe(lane: Lane, ordinal: int, packets: PacketLane) -> EncodedLane:
+    kinds: dict[type[Lane], LaneKind] = {SliceLane: "slices", MarkLane: "marks", CounterLane: "counter"}
+    times_ns = packets.events.times_ns  # in order
+    return EncodedLane(
+        track=lane.track,
+        ordinal=ordinal,
+        kind=kinds[type(lane)],
+        rows=lane_rows(lane).height,
+        first_ns=int(times_ns[0]),
+        last_ns=int(times_ns[-1]),
+        size_bytes=0,
+    )
+
+
+def _start_ns(report: PlacedReport) -> int | None:
+    """First event on the trace's clock; None where nothing of the report is drawn."""
+    starts = [lane.first_ns for lane in report.drawn_lanes()]
+    return int(report.placement.clock.to_trace(np.array([min(starts)]))[0]) if starts else None
+
+
+def _leaves(reports: Sequence[PlacedReport]) -> dict[Path, list[int]]:
+    """List the tracks that hold events, by their place in the trace."""
+    leaves: dict[Path, list[int]] = {}
+    for report in reports:
+        for lane in report.drawn_lanes():
+            leaf = leaf_uuid(report.encoded.report_id, lane.track, lane.ordinal)
+            leaves.setdefault(place_path(lane.track, report.placement), []).append(leaf)
+    return leaves
+
+
+def _write_report(report: PlacedReport) -> Iterator[bytes]:
+    encoded, drawn = report.encoded, report.drawn_lanes()
+    if not drawn:
+        return
+    last_ns = max(lane.last_ns for lane in drawn)
+    yield encode_head(sequence_id(encoded.report_id), encoded.base_ns, last_ns, report.placement.clock)
+    with report.open_blocks() as source:
+        for lane in encoded.lanes:
+            is_drawn = lane.track[0] in report.placement.rows
+            left = lane.size_bytes
+            while left:
+                piece = source.read(min(left, _PIECE_BYTES))
+                if not piece:
+                    raise EOFError("the blocks of a report end early")
+                left -= len(piece)
+                if is_drawn:
+                    yield piece

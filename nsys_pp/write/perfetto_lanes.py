@@ -1,14 +1,10 @@
-"""Lanes of a drawing as Perfetto packets: one sequence of packets per lane.
+"""Lanes of a drawing as Perfetto packets, all lanes of a report on one sequence of packets.
 
-A lane's sequence begins with a small uncompressed head that maps the lane's own clock (0 at
-its first event) onto the trace's clock: to move a lane in time, only its head is written again.
-Everything behind it, names and events alike, stands in compressed blocks that do not depend on
-where in time the lane lies. The importer compares a snapshot only with those of the same clocks,
-here of the same sequence, so lanes may follow each other in any order of time.
+Behind the head of the sequence (`nsys_pp.write.perfetto_clocks`) the lanes follow each other in
+compressed blocks that depend on the report alone. A lane's first packet clears what the sequence
+knew (names, defaults, the time of the last event) and tells its own; so any lane may be left out.
 
-Sources: `docs/reference/synthetic-track-event.md` (sequences, interning, incremental state) and
-`protos/perfetto/trace/clock_snapshot.proto` (incremental clocks, clock ids 64-127) and
-`src/trace_processor/util/clock_synchronizer.h` (snapshots by set of clocks) of
+Source: `docs/reference/synthetic-track-event.md` (sequences, interning, incremental state) of
 https://github.com/google/perfetto/blob/v52.0.
 """
 
@@ -20,17 +16,15 @@ from functools import partial
 
 import numpy as np
 import polars as pl
-from isal import isal_zlib
 from numpy.typing import NDArray
 
 from nsys_pp.write.colors import perfetto_seeds
 from nsys_pp.write.drawing import MARK_POINTS, SLICES, CounterLane, Lane, MarkLane, SliceLane
 from nsys_pp.write.events import Events, order_events
+from nsys_pp.write.perfetto_clocks import compress, restart_lane_clock
 from nsys_pp.write.protobuf import (
     Annotation,
     BuiltinClock,
-    Clock,
-    ClockSnapshot,
     Defaults,
     EventType,
     Interned,
@@ -55,7 +49,6 @@ from nsys_pp.write.wire import (
 )
 
 BLOCK_ROWS = 1 << 15  # 1-3 MB before compression
-COMPRESSION_LEVEL = 1  # of igzip; levels 2 and 3 take longer and save little
 MOST_NULLABLE = 63  # columns with nulls in one lane: bits of the key that tells rows apart
 
 
@@ -76,18 +69,19 @@ class PacketLane:
     track_uuid: int
     event_type: int
     events: Events
-    deltas_ns: NDArray[np.int64]
+    deltas_ns: NDArray[np.int64]  # from each event to the next; of the first, from the report's base
     fields: list[RowField]
     interned: list[tuple[int, pl.Series]]  # field of InternedData and the strings that the lane uses
 
 
-def prepare_lane(lane: Lane, *, sequence: int, track_uuid: int) -> PacketLane:
+def prepare_lane(lane: Lane, *, sequence: int, track_uuid: int, base_ns: int) -> PacketLane:
     """Order a lane's events and collect its names.
 
     Args:
         lane: A lane with at least one row.
-        sequence: Its packet sequence, 1 or more; no other lane of the trace may have it.
-        track_uuid: The track of its events.
+        sequence: The packet sequence of its report.
+        track_uuid: The track of its events; no other lane has it.
+        base_ns: What times count from; not after the lane's first.
 
     Returns:
         The lane; its strings are numbered in the order in which they appear.
@@ -109,34 +103,10 @@ def prepare_lane(lane: Lane, *, sequence: int, track_uuid: int) -> PacketLane:
         track_uuid=track_uuid,
         event_type=event_type,
         events=events,
-        deltas_ns=np.diff(events.times_ns, prepend=events.times_ns[:1]),
+        deltas_ns=np.diff(events.times_ns, prepend=base_ns),
         fields=fields,
         interned=interned,
     )
-
-
-def encode_head(sequence: int, start_ns: int) -> bytes:
-    """Encode the packet that opens a sequence and puts its first event at `start_ns` of the trace's clock."""
-    own = message(
-        ClockSnapshot.CLOCKS,
-        field(Clock.CLOCK_ID, BuiltinClock.FIRST_OF_SEQUENCE),
-        field(Clock.TIMESTAMP, 0),
-        field(Clock.IS_INCREMENTAL, True),
-    )
-    return constant(
-        message(
-            Trace.PACKET,
-            field(TracePacket.SEQUENCE_ID, sequence),
-            field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.INCREMENTAL_STATE_CLEARED),
-            field(TracePacket.FIRST_PACKET_ON_SEQUENCE, True),
-            message(TracePacket.CLOCK_SNAPSHOT, own, clock(BuiltinClock.BOOTTIME, start_ns)),
-        )
-    )
-
-
-def clock(clock_id: int, timestamp: int) -> Parts:
-    """Make one reading of a clock snapshot."""
-    return message(ClockSnapshot.CLOCKS, field(Clock.CLOCK_ID, clock_id), field(Clock.TIMESTAMP, timestamp))
 
 
 def block_tasks(lane: PacketLane) -> Iterator[Callable[[], bytes]]:
@@ -219,7 +189,7 @@ def _encode_block(lane: PacketLane, first: int, stop: int) -> bytes:
     begin = lane.events.begin_places
     low = int(begin[first])
     high = int(begin[stop]) if stop < len(begin) else len(lane.deltas_ns)
-    deltas = lane.deltas_ns[low:high].astype(np.uint64)
+    deltas = lane.deltas_ns[low:high].view(np.uint64)
     places = begin[first:stop] - low
     groups = [
         (places[rows], _encode_begins(lane, deltas[places[rows]], first, rows, fields))
@@ -233,7 +203,7 @@ def _encode_block(lane: PacketLane, first: int, stop: int) -> bytes:
             (ends, _encode_packets(lane, deltas[ends], field(TrackEvent.TYPE, EventType.SLICE_END)))
         )
     packets = join_records(groups).tobytes()
-    return _compress((_encode_names(lane) if first == 0 else b"") + packets)
+    return compress((_encode_names(lane) if first == 0 else b"") + packets)
 
 
 def _shapes(fields: list[RowField], first: int, stop: int) -> Iterator[tuple[Array | slice, list[RowField]]]:
@@ -271,26 +241,22 @@ def _encode_packets(lane: PacketLane, deltas: Array, *event: Parts) -> NDArray[n
 
 
 def _encode_names(lane: PacketLane) -> bytes:
-    """Encode the packet of a lane's defaults and interned strings."""
+    """Encode the packet that opens a lane: it clears what was known, and tells defaults and strings."""
     tables = b"".join(
         encode_strings(number, Interned.IID, Interned.TEXT, strings) for number, strings in lane.interned
     )
     defaults = message(
         TracePacket.DEFAULTS,
-        field(Defaults.TIMESTAMP_CLOCK_ID, BuiltinClock.FIRST_OF_SEQUENCE),
+        field(Defaults.TIMESTAMP_CLOCK_ID, BuiltinClock.OF_LANE),
         message(Defaults.TRACK_EVENT, field(TrackEvent.TRACK_UUID, lane.track_uuid)),
     )
     return constant(
         message(
             Trace.PACKET,
             field(TracePacket.SEQUENCE_ID, lane.sequence),
-            field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.NEEDS_INCREMENTAL_STATE),
+            field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.INCREMENTAL_STATE_CLEARED),
             defaults,
             field(TracePacket.INTERNED_DATA, tables),
+            restart_lane_clock(),
         )
     )
-
-
-def _compress(packets: bytes) -> bytes:
-    data = isal_zlib.compress(packets, COMPRESSION_LEVEL)
-    return constant(message(Trace.PACKET, field(TracePacket.COMPRESSED_PACKETS, data)))

@@ -47,8 +47,8 @@ class ClockSnapshot:
     PRIMARY_TRACE_CLOCK = 2
 
 
-class Clock:
-    """One reading (`ClockSnapshot.Clock`)."""
+class Reading:
+    """What one clock says (`ClockSnapshot.Clock`)."""
 
     CLOCK_ID = 1
     TIMESTAMP = 2
@@ -60,7 +60,8 @@ class BuiltinClock:
 
     REALTIME = 1
     BOOTTIME = 6  # the trace's own clock
-    FIRST_OF_SEQUENCE = 64  # 64-127 mean something only within their sequence
+    OF_REPORT = 64  # 64-127 mean something only within their sequence
+    OF_LANE = 65
 
 
 class TrackDescriptor:

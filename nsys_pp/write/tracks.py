@@ -1,15 +1,14 @@
-"""What one report shows in a trace: the tree of rows, and what stands on each.
+"""What one report shows in a trace: the tree of its rows, and what stands on each.
 
-run
-  node2
-    GPU 0 . rank 3          one GPU of the machine
-      GPU busy              counter
-      ranges                NVTX ranges where their kernels ran, nested
-      communication         NCCL kernels
-      stream 7 (default)    kernels, copies, sets
-    CPU: python 4242        with detail "cpu"
-      thread 4242           NVTX ranges as they were pushed
-      CUDA API 4242
+GPU 0                   one GPU of the report
+  GPU busy              counter
+  ranges                NVTX ranges where their kernels ran, nested
+  communication         NCCL kernels
+  stream 7 (default)    kernels, copies, sets
+CPU: python 4242        with detail "cpu"
+  NVTX thread 4242      NVTX ranges as they were pushed
+  marks thread 4242
+  CUDA API thread 4242
 """
 
 from __future__ import annotations
@@ -21,8 +20,9 @@ from typing import Literal
 
 import polars as pl
 
+from nsys_pp.part import Track
 from nsys_pp.write.counters import busy_percent
-from nsys_pp.write.drawing import Clock, CounterLane, Drawing, Lane, MarkLane, SliceLane, Track
+from nsys_pp.write.drawing import CounterLane, Drawing, Lane, MarkLane, SliceLane
 from nsys_pp.write.slices import (
     api_call_slices,
     cpu_range_slices,
@@ -46,9 +46,7 @@ Lanes = Callable[[pl.DataFrame], Iterator[tuple[int, pl.DataFrame]]]
 class View:
     """What of a report is drawn. Frames as in `nsys_pp.schema`; those not wanted are empty."""
 
-    machine: str
-    machine_rank: int
-    clock: Clock
+    report_id: int  # 64 bits that tell the report from all others
     places: pl.DataFrame  # PLACES of all that is in the frames below
     processes: pl.DataFrame  # PROCESSES
     threads: pl.DataFrame  # THREADS
@@ -66,34 +64,28 @@ PLACES = pl.Schema(
     {  # which row of the trace shows a process's device
         "process_key": pl.Int64,
         "device_id": pl.Int32,
-        "gpu": pl.String,  # name of the row: "GPU 0 . rank 3"
-        "gpu_rank": pl.Int64,  # its order on the machine
-        "description": pl.String,
+        "gpu": pl.String,  # name of the row: "GPU 0"
     }
 )
 
 
-def draw_report(view: View, *, root: str, detail: Detail) -> Drawing:
-    """Draw one report; drawings of several reports with one root make one trace.
+def draw_report(view: View, *, detail: Detail) -> Drawing:
+    """Draw one report; what is drawn depends on no other.
 
     Args:
         view: The frames to draw.
-        root: Name of the trace's root row.
         detail: "jobs" draws the three outermost levels of projected ranges, "ranges" all of them
             and communication kernels, "kernels" also streams, "cpu" also what the CPU did.
     """
     tracks: dict[Path, Track] = {}
     lanes: list[Lane] = []
-    machine = (view.machine,)
-    _add_track(tracks, machine, view.machine_rank)
     by_gpu = view.places.partition_by("gpu", maintain_order=True)
-    for place in by_gpu:
-        path = (*machine, place["gpu"][0])
-        _add_track(tracks, path, place["gpu_rank"][0], place["description"][0] or "")
+    for rank, place in enumerate(by_gpu):
+        path = _add_track(tracks, (place["gpu"][0],), rank)
         _draw_gpu(view, place, path, detail, tracks, lanes)
     if detail == "cpu":
-        _draw_cpu(view, machine, tracks, lanes)
-    return Drawing(root=root, tracks=list(tracks.values()), lanes=lanes)
+        _draw_cpu(view, tracks, lanes)
+    return Drawing(report_id=view.report_id, tracks=list(tracks.values()), lanes=lanes)
 
 
 def _draw_gpu(
@@ -110,7 +102,7 @@ def _draw_gpu(
         return
     samples = busy_percent(ops["start_ns"], ops["end_ns"])
     counter = _add_track(tracks, (*path, "GPU busy"), 0, unit="%")
-    lanes.append(CounterLane(track=counter, clock=view.clock, samples=samples))
+    lanes.append(CounterLane(track=counter, samples=samples))
     # Packing ranges and streams takes about equally long, and leaves the interpreter to each other.
     range_tracks: dict[Path, Track] = {}
     range_lanes: list[Lane] = []
@@ -118,7 +110,7 @@ def _draw_gpu(
         ranges = beside.submit(_draw_ranges, view, projections, path, range_tracks, range_lanes)
         communication = _add_track(tracks, (*path, "communication"), 20)
         slices = operation_slices(ops.filter("is_communication").with_columns(_no_flow()), view.op_details)
-        lanes += _lanes(communication, view.clock, slices, flat_lanes)
+        lanes += _lanes(communication, slices, flat_lanes)
         if detail != "ranges":
             _draw_streams(view, ops, path, tracks, lanes)
         ranges.result()
@@ -139,9 +131,9 @@ def _draw_ranges(
     for rank, group in enumerate(sorted(groups, key=len, reverse=True)):
         label = "ranges" if len(groups) == 1 else f"ranges of {names[group['thread_key'][0]]}"
         track = _add_track(tracks, (*path, label), 10, order=rank)
-        lanes += _lanes(track, view.clock, range_slices(group), nested_lanes)
+        lanes += _lanes(track, range_slices(group), nested_lanes)
     across = _add_track(tracks, (*path, "ranges across threads"), 10, order=len(groups))
-    lanes += _lanes(across, view.clock, range_slices(projections.filter(crosses)), nested_lanes)
+    lanes += _lanes(across, range_slices(projections.filter(crosses)), nested_lanes)
 
 
 def _draw_streams(
@@ -167,29 +159,29 @@ def _draw_streams(
             label += f", pid {pids.get(row['process_key'], '?')}"
         track = _add_track(tracks, (*path, label), 30, order=order)
         group = groups[row["process_key"], row["context_id"], row["stream_id"]]
-        lanes += _lanes(track, view.clock, operation_slices(group, view.op_details), flat_lanes)
+        lanes += _lanes(track, operation_slices(group, view.op_details), flat_lanes)
 
 
-def _draw_cpu(view: View, machine: Path, tracks: dict[Path, Track], lanes: list[Lane]) -> None:
+def _draw_cpu(view: View, tracks: dict[Path, Track], lanes: list[Lane]) -> None:
     names = _thread_names(view)
     ranges = view.cpu_ranges.partition_by("thread_key", as_dict=True)
     calls = view.api_calls.partition_by("thread_key", as_dict=True)
     marks = view.marks.sort("time_ns").partition_by("thread_key", as_dict=True)
     for order, process in enumerate(view.processes.iter_rows(named=True)):
-        path = (*machine, f"CPU: {process['name'] or 'process'} {process['pid']}")
+        path = (f"CPU: {process['name'] or 'process'} {process['pid']}",)
         _add_track(tracks, path, _CPU_RANK, order=order)
         threads = view.threads.filter(pl.col("process_key") == process["process_key"])
         for rank, key in enumerate(threads["thread_key"].to_list()):
             name = names[key]
             if (key,) in ranges:
                 track = _add_track(tracks, (*path, f"NVTX {name}"), 10, order=3 * rank)
-                lanes += _lanes(track, view.clock, cpu_range_slices(ranges[key,]), nested_lanes)
+                lanes += _lanes(track, cpu_range_slices(ranges[key,]), nested_lanes)
             if (key,) in marks:
                 track = _add_track(tracks, (*path, f"marks {name}"), 10, order=3 * rank + 1)
-                lanes.append(MarkLane(track=track, clock=view.clock, marks=_mark_points(marks[key,])))
+                lanes.append(MarkLane(track=track, marks=_mark_points(marks[key,])))
             if (key,) in calls:
                 track = _add_track(tracks, (*path, f"CUDA API {name}"), 10, order=3 * rank + 2)
-                lanes += _lanes(track, view.clock, api_call_slices(calls[key,]), flat_lanes)
+                lanes += _lanes(track, api_call_slices(calls[key,]), flat_lanes)
 
 
 def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:
@@ -203,11 +195,11 @@ def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _lanes(track: Path, clock: Clock, slices: pl.DataFrame, split: Lanes) -> Iterator[SliceLane]:
+def _lanes(track: Path, slices: pl.DataFrame, split: Lanes) -> Iterator[SliceLane]:
     if slices.is_empty():
         return
     for number, part in split(slices):
-        yield SliceLane(track=track, lane=number, clock=clock, slices=part)
+        yield SliceLane(track=track, lane=number, slices=part)
 
 
 def _add_track(

@@ -1,14 +1,15 @@
-"""The tree of a drawing's tracks, in the order in which they are drawn."""
+"""The tree of a trace's tracks, in the order in which they are drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import polars as pl
 
 from nsys_pp.natural import natural_key
-from nsys_pp.write.drawing import Drawing, Lane, MarkLane, SliceLane, Track
+from nsys_pp.part import Track
+from nsys_pp.write.drawing import Drawing, Lane, MarkLane, SliceLane
 
 Path = tuple[str, ...]
 
@@ -34,9 +35,8 @@ def drawn_lanes(drawing: Drawing) -> list[Lane]:
 
 
 def start_ns(lane: Lane) -> int:
-    """Return the time of a lane's first event on the trace's clock; the lane must have rows."""
-    column = "start_ns" if isinstance(lane, SliceLane) else "time_ns"
-    return int(lane_rows(lane)[column][0]) + lane.clock.offset_ns
+    """Return the time of a lane's first event; the lane must have rows."""
+    return int(lane_rows(lane)["start_ns" if isinstance(lane, SliceLane) else "time_ns"][0])
 
 
 def lanes_by_track(drawing: Drawing) -> dict[Path, list[Lane]]:
@@ -59,19 +59,6 @@ def index_tracks(drawing: Drawing) -> dict[Path, Track]:
     if missing := {lane.track for lane in drawn_lanes(drawing)} - given.keys():
         raise ValueError(f"the drawing has lanes on tracks that it lacks: {sorted(missing)}")
     return given
-
-
-def join_drawings(drawings: Iterable[Drawing]) -> Drawing:
-    """Make one drawing of several with one root; of tracks with one path the first counts."""
-    all_drawings = list(drawings)
-    tracks = {track.path: track for drawing in reversed(all_drawings) for track in drawing.tracks}
-    return Drawing(
-        root=all_drawings[0].root,
-        tracks=list(tracks.values()),
-        lanes=[lane for drawing in all_drawings for lane in drawing.lanes],
-        is_utc=all(drawing.is_utc for drawing in all_drawings),
-        attributes={key: value for drawing in all_drawings for key, value in drawing.attributes.items()},
-    )
 
 
 def arrange(tracks: Mapping[Path, Track], used: Collection[Path]) -> list[Node]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -15,14 +16,13 @@ from typing import TypeVar
 import pytest
 
 from fixtures.bulk import write_bulk_report
-from nsys_pp.api import parse_ops
-from nsys_pp.api.scene import Wanted, project_report, view_report
+from nsys_pp.api.extract import draw, project
 from nsys_pp.model import build_report
+from nsys_pp.part import PartOptions
 from nsys_pp.raw import Group
 from nsys_pp.read import read_report
 from nsys_pp.units import BYTES_PER_MIB
-from nsys_pp.write.perfetto import write_perfetto
-from nsys_pp.write.tracks import draw_report
+from nsys_pp.write.perfetto import encode_drawing
 from tests.bench import measure
 
 T = TypeVar("T")
@@ -74,23 +74,12 @@ def test_stages(bulk: Path, capsys: pytest.CaptureFixture[str]) -> None:
         lines.append(f"{name:26}{took:9.2f}{took / floor:10.2f}")
         return result
 
-    wanted = Wanted(
-        detail="kernels",
-        ops=parse_ops("kernel"),
-        scope="auto",
-        flows=False,
-        devices=None,
-        start_ns=None,
-        end_ns=None,
-    )
+    options = PartOptions()
     raw = lap("read", lambda: read_report(bulk, need=KERNELS))
     report = lap("model", lambda: build_report(raw))
-    lap("project", lambda: project_report(report, ops=wanted.ops, scope="auto"))
-    view = lap(
-        "project and gather", lambda: view_report(report, [report], number=0, offset_ns=0, wanted=wanted)
-    )
-    drawing = lap("draw", lambda: draw_report(view, root="bulk", detail="kernels"))
-    lap("encode and compress", lambda: sum(len(block) for block in write_perfetto([drawing])))
+    projections = lap("project", lambda: project(report, options))
+    drawing = lap("draw", lambda: draw(report, projections, options))
+    lap("encode and compress", lambda: encode_drawing(drawing, BytesIO()))
     _show(capsys, bulk, lines)
 
 

@@ -7,27 +7,28 @@ import os
 import pty
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fixtures.export import Session, write_report
-from tests.cli.calls import call, command_line, environment
+from tests.cli.calls import assert_refused, call, command_line, environment
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 KEYS = [
     *("report", "nsys_version", "schema_version", "machine", "machine_source", "hardware_id"),
-    *("rank", "rank_source", "launcher", "utc_start", "utc_epoch_ns", "system_clock_ns"),
+    *("rank", "rank_source", "launcher", "who", "utc_start", "utc_epoch_ns", "system_clock_ns"),
     *("time_shift_ns", "start_ns", "end_ns", "has_capture", "graph_mode", "gpus", "processes"),
     *("domains", "op_count", "matched_count", "communication_count", "recorded", "missing", "notes"),
 ]
 
 
-def _tell(*reports: Path) -> list[dict[str, Any]]:
-    done = call("info", "--json", *reports)
+def _tell(*reports: Path, options: Sequence[str] = (), notes: int = 0) -> list[dict[str, Any]]:
+    done = call("info", "--json", *reports, *options)
     assert done.code == 0, done.stderr
-    assert done.stderr == ""
+    assert done.stderr.count("note: ") == done.stderr.count("\n") == notes
     told: list[dict[str, Any]] = json.loads(done.stdout)
     return told
 
@@ -46,6 +47,103 @@ def test_the_keys_are_stable() -> None:
     assert list(told[0]["processes"][0]) == [
         *("pid", "name", "thread_count", "range_count", "call_count", "op_count", "threads")
     ]
+
+
+def _write(path: Path, rank: int | None, *, pid: int = 1000, shift: int = 0, **session: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if rank is not None:
+        session["environment"] = {"RANK": str(rank), "WORLD_SIZE": "4"}
+    return write_report(
+        path,
+        ranges=[{"start": shift, "end": 100 + shift, "name": "step", "pid": pid}],
+        api_calls=[{"start": 10 + shift, "end": 12 + shift, "correlation": 1, "pid": pid}],
+        kernels=[{"start": 20 + shift, "end": 30 + shift, "correlation": 1, "pid": pid}],
+        session=Session(pid=pid, time_shift_ns=shift, duration_ns=500, **session),
+    )
+
+
+def test_who_is_who() -> None:
+    told = _tell(PIPELINE, options=["--layout", "pp=2,tp=2,order=pp-tp"])
+    who = [row for one in told for row in one["who"]]
+    assert list(who[0]) == [
+        *("machine", "machine_source", "pid", "device_id", "gpu", "gpu_number", "gpu_name", "uuid"),
+        *("bus_location", "rank", "rank_source", "stage", "tensor", "replica", "stage_source"),
+    ]
+    facts = ("machine", "gpu_number", "rank", "rank_source", "stage", "tensor", "stage_source")
+    assert [tuple(row[fact] for fact in facts) for row in who] == [
+        ("node2", 0, 0, "RANK", 0, 0, "--layout"),
+        ("node2", 1, 1, "RANK", 1, 0, "--layout"),
+        ("node10", 0, 2, "RANK", 0, 1, "--layout"),
+        ("node10", 1, 3, "RANK", 1, 1, "--layout"),
+    ]
+
+
+def test_several_reports_are_listed_first() -> None:
+    listed, *screens = call("info", PIPELINE, "--layout", "pp=4", env={"COLUMNS": "100"}).stdout.split("\n\n")
+    assert listed.splitlines() == [
+        "report  machine  rank  GPU  stage  learned from",
+        "rank0   node2       0  0        0  machine: hostname, rank: RANK, stage: --layout",
+        "rank1   node2       1  1        1  machine: hostname, rank: RANK, stage: --layout",
+        "rank2   node10      2  0        2  machine: hostname, rank: RANK, stage: --layout",
+        "rank3   node10      3  1        3  machine: hostname, rank: RANK, stage: --layout",
+    ]
+    assert sum("nsys  " in screen for screen in screens) == 4
+
+
+def test_many_reports_are_only_listed(tmp_path: Path) -> None:
+    for rank in range(5):
+        _write(tmp_path / f"rank{rank}.sqlite", None, pid=rank + 1)
+    assert call("info", tmp_path).stdout.count("\n") == 6
+    assert call("info", tmp_path, "--verbose").stdout.count("export schema") == 5
+
+
+def test_doubts_are_notes(tmp_path: Path) -> None:
+    reports = [_write(tmp_path / f"{n}.sqlite", rank, pid=n + 1) for n, rank in enumerate((0, 0, 2))]
+    done = call("info", *reports)
+    assert done.code == 0
+    assert done.stderr.splitlines() == [
+        f"note: `{reports[0]}` and `{reports[1]}` claim rank 0",
+        "note: of 4 ranks, ranks 1, 3 have no report",
+    ]
+
+
+def test_a_recording_is_named_once(tmp_path: Path) -> None:
+    report = _write(tmp_path / "a.sqlite", 0)
+    shifted = _write(tmp_path / "b" / "utc.sqlite", 0, shift=1_790_000_000_000_000_000)
+    assert_refused(call("info", report, shifted), str(report), str(shifted), "are the same recording")
+    done = call("info", report, shifted, "--keep-going")
+    assert done.code == 3
+    assert "(from RANK)" in done.stdout
+    assert done.stderr == f"skipped {shifted}: `{report}` and `{shifted}` are the same recording\n"
+
+
+def test_ranks_from_names_of_files(tmp_path: Path) -> None:
+    reports = [_write(tmp_path / f"w{n}x.sqlite", None, pid=n) for n in (3, 12)]
+    told = _tell(*reports, options=["--rank-from", r"w(\d+)x"])
+    assert [(row["rank"], row["rank_source"]) for one in told for row in one["who"]] == [
+        *((3, "--rank-from"), (12, "--rank-from"))
+    ]
+    assert "rank 3 (from --rank-from)" in _plain_words(
+        call("info", reports[0], "--rank-from", r"w(\d+)").stdout
+    )
+    assert_refused(call("info", *reports, "--rank-from", r"q(\d)"), "in none of the 2 file names")
+    assert_refused(
+        call("info", *reports, "--rank-from", r"w(\d+)", "--layout", "pp=4"), "rank 12 is in", str(reports[1])
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--layout", "pp=x"], "`pp=x` is not a number of parts"),
+        (["--rank-from", "("], "`(` is no regular expression"),
+        (["--rank-from", "rank"], "`rank` has no group"),
+    ],
+)
+def test_options_that_cannot_be_are_wrong_usage(options: list[str], words: str) -> None:
+    done = call("info", PIPELINE, *options)
+    assert done.code == 2
+    assert words in done.stderr
 
 
 def test_the_screen_says_what_is_inside() -> None:
@@ -151,7 +249,7 @@ def test_an_export_on_another_clock_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])
 def test_no_line_is_wider_than_the_terminal(shared_reports: list[Path], width: int) -> None:
-    done = call("info", *shared_reports, env={"COLUMNS": str(width)})
+    done = call("info", *shared_reports, "--verbose", env={"COLUMNS": str(width)})
     assert done.code == 0
     names = {str(report) for report in shared_reports}
     lines = [line for line in done.stdout.splitlines() if line not in names]
@@ -201,7 +299,7 @@ def test_colour_is_for_terminals_that_want_it() -> None:
 
 
 def test_every_real_report_is_told(shared_reports: list[Path]) -> None:
-    for told in _tell(*shared_reports):
+    for told in _tell(*shared_reports, notes=1):  # of many runs
         assert told["matched_count"] <= told["op_count"]
         assert sum(gpu["op_count"] for gpu in told["gpus"]) == told["op_count"]
         assert sum(process["op_count"] for process in told["processes"]) == told["op_count"]

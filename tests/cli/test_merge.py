@@ -46,16 +46,26 @@ def rows(slices: pl.DataFrame) -> Counter[tuple[Any, ...]]:
     return Counter(slices.select("path", "ts", "dur", "name").iter_rows())
 
 
-def tiny(path: Path, **session: Any) -> Path:
+def tiny(path: Path, *, pid: int = 1000, **session: Any) -> Path:
     """A report of one range and its kernel; a session may shift all its times."""
     shift = session.get("time_shift_ns", 0)
     return write_report(
         path,
-        session=Session(duration_ns=20_000, **session),
-        ranges=[{"start": shift, "end": shift + 10_000, "name": "step"}],
-        api_calls=[{"start": shift + 2_000, "end": shift + 2_500}],
-        kernels=[{"start": shift + 3_000, "end": shift + 9_001, "correlation": 1, "name": "gemm"}],
+        session=Session(duration_ns=20_000, pid=pid, **session),
+        ranges=[{"start": shift, "end": shift + 10_000, "name": "step", "pid": pid}],
+        api_calls=[{"start": shift + 2_000, "end": shift + 2_500, "pid": pid}],
+        kernels=[
+            {"start": shift + 3_000, "end": shift + 9_001, "correlation": 1, "name": "gemm", "pid": pid}
+        ],
     )
+
+
+def two_of_one_gpu(folder: Path) -> list[Path]:
+    """Two reports whose processes take turns on one GPU, so that what they show overlaps."""
+    return [
+        tiny(folder / f"{pid}.sqlite", pid=pid, utc_epoch_ns=EPOCH + pid, environment={"RANK": "3"})
+        for pid in (1000, 2000)
+    ]
 
 
 def test_one_line_says_what_was_written(tmp_path: Path, importer: Importer) -> None:
@@ -292,9 +302,7 @@ def test_perfetto_is_written_under_any_name(tmp_path: Path) -> None:
 
 def test_chrome_keeps_apart_what_several_reports_say_of_one_gpu(tmp_path: Path) -> None:
     """The viewer draws slices of one thread over each other where they do not nest."""
-    (tmp_path / "again").mkdir()
-    shutil.copy(REPORTS[0], tmp_path / "again" / "rank0.sqlite")
-    merge(tmp_path / "run.json", REPORTS[0], tmp_path / "again")
+    merge(tmp_path / "run.json", *two_of_one_gpu(tmp_path))
     lanes: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for event in read_chrome(tmp_path / "run.json"):
         if event["ph"] == "X":
@@ -312,7 +320,7 @@ def test_times_are_the_utc_that_each_machine_recorded(tmp_path: Path, importer: 
     run = tmp_path / "run"
     size = ["--steps", "1", "--micro-batches", "2", "--layers", "1"]
     simulate([str(run), *size, "--offset-us", "node10=30", "--offset-us", "node2=-7"])
-    slices = drawn(importer, tmp_path, run)
+    slices = drawn(importer, tmp_path, run, "--clock", "utc")
     clocks = pl.read_parquet(run / "truth" / "clocks.parquet")
     assert dict(
         clocks.select("machine", pl.col("recorded_utc_ns") - pl.col("capture_utc_ns")).iter_rows()
@@ -329,6 +337,42 @@ def test_times_are_the_utc_that_each_machine_recorded(tmp_path: Path, importer: 
     streams = slices.filter(pl.col("path").str.contains("/stream "))
     shown = streams.with_columns(machine=pl.col("path").str.extract(r"^(\w+)/")).select(true.columns)
     assert Counter(shown.iter_rows()) == Counter(true.iter_rows())
+
+
+def test_machines_meet_on_one_clock(tmp_path: Path, importer: Importer) -> None:
+    """Clocks a second apart, which drift: what ranks did together stands together in the trace."""
+    run = tmp_path / "run"
+    options = "--pp 2 --dp 2 --machines 2 --steps 4 --layers 1 --offsets-ms 1000 --drift-ppm random:100"
+    simulate([str(run), *options.split(), "--utc-error-us", "100", "--brief-truth"])
+    slices = drawn(importer, tmp_path, run).filter(
+        pl.col("path").str.ends_with("/communication"), pl.col("name").str.contains("AllReduce_Sum_f32")
+    )
+    ends = slices.select("path", end=pl.col("ts") + pl.col("dur")).sort("end")
+    steps = ends.group_by("path", maintain_order=True).agg("end")["end"].to_list()
+    assert len(steps) == 4
+    assert all(len(step) == 4 for step in steps)
+    assert max(max(step) - min(step) for step in zip(*steps, strict=True)) < 2_000
+    apart = drawn(importer, tmp_path, run, "--clock", "utc").filter(
+        pl.col("path").str.contains("/communication"), pl.col("name").str.contains("AllReduce_Sum_f32")
+    )
+    assert (apart["ts"].max() - apart["ts"].min()) > (slices["ts"].max() - slices["ts"].min())  # type: ignore[operator]
+
+
+def test_alignment_is_told_in_the_trace(tmp_path: Path, importer: Importer) -> None:
+    """In its metadata (Perfetto shows them from v55 on), and on the machines' rows."""
+    trace = tmp_path / "run.pftrace"
+    merge(trace, PIPELINE.parent / "clocks", "--offset", "node10=-1.2ms")
+    data = trace.read_bytes()
+    for fact in ("clock.node2.report2.bound_ns", "clock.node10.report4.source", "given", "-1200000"):
+        assert fact.encode() in data
+    tracks = read_tracks(importer, trace)
+    said = dict(
+        tracks.select("name", "description").filter(pl.col("name").str.starts_with("node")).iter_rows()
+    )
+    assert said["node10"] == (
+        "clock: -1,200.0 us to -1,200.0 us on recorded UTC, drift +0.00 ppm, known by an unknown error (given)"
+    )
+    assert "(collectives)" in said["node2"]
 
 
 @pytest.mark.parametrize("shift", [EPOCH, 0, -3_000, 5_000_000_000, -EPOCH // 7])
@@ -356,8 +400,8 @@ def test_shifted_and_plain_reports_meet(tmp_path: Path, importer: Importer) -> N
     ]
     slices = drawn(importer, tmp_path, *reports).filter(name="gemm")
     assert dict(slices.select("path", "ts").iter_rows()) == {
-        "a/GPU 0/stream 7 (default)": EPOCH + 3_000,
-        "b/GPU 0/stream 7 (default)": EPOCH + 3_500,
+        "a/GPU 0 · rank 0/stream 7 (default)": EPOCH + 3_000,
+        "b/GPU 0 · rank 1/stream 7 (default)": EPOCH + 3_500,
     }
 
 
@@ -374,14 +418,16 @@ def test_the_wall_clock_is_right(tmp_path: Path, importer: Importer) -> None:
 
 def test_a_report_without_utc_is_told(tmp_path: Path, importer: Importer) -> None:
     known = tiny(tmp_path / "known.sqlite", hostname="known", utc_epoch_ns=EPOCH)
-    lost = tmp_path / "lost.sqlite"
-    write_report(
-        lost,
-        session=Session(hostname="lost"),
-        ranges=[{"start": 0, "end": 10_000, "name": "step"}],
-        api_calls=[{"start": 2_000, "end": 2_500}],
-        kernels=[{"start": 3_000, "end": 9_001, "correlation": 1, "name": "gemm"}],
-        omit={"TARGET_INFO_SESSION_START_TIME"},
+    lost, again = (
+        write_report(
+            tmp_path / f"{name}.sqlite",
+            session=Session(hostname=name),
+            ranges=[{"start": 0, "end": 10_000, "name": "step"}],
+            api_calls=[{"start": 2_000, "end": 2_500}],
+            kernels=[{"start": 3_000, "end": 9_001, "correlation": 1, "name": "gemm"}],
+            omit={"TARGET_INFO_SESSION_START_TIME"},
+        )
+        for name in ("lost", "again")
     )
     said = merge(tmp_path / "run.pftrace", lost, known)
     assert said.splitlines()[0] == (
@@ -389,7 +435,6 @@ def test_a_report_without_utc_is_told(tmp_path: Path, importer: Importer) -> Non
     )
     slices = slices_by_track(importer, tmp_path / "run.pftrace").filter(name="gemm")
     assert slices["ts"].to_list() == [EPOCH + 3_000] * 2
-    again = shutil.copy(lost, tmp_path / "again.sqlite")
     said = merge(tmp_path / "none.pftrace", lost, again)
     assert said.splitlines()[0] == (
         "note: no report knows its UTC: all are drawn from one start, whenever they were recorded"
@@ -400,12 +445,21 @@ def test_a_report_without_utc_is_told(tmp_path: Path, importer: Importer) -> Non
 
 
 def test_reports_of_one_gpu_lose_nothing(tmp_path: Path, importer: Importer) -> None:
-    """Twice the same file: same machine, same GPU, same rank, same name."""
-    (tmp_path / "again").mkdir()
-    shutil.copy(REPORTS[0], tmp_path / "again" / "rank0.sqlite")
-    one = drawn(importer, tmp_path, REPORTS[0], "--detail", "cpu")
-    both = drawn(importer, tmp_path, REPORTS[0], tmp_path / "again", "--detail", "cpu")
-    assert rows(both) == Counter({key: 2 * count for key, count in rows(one).items()})
+    """Same machine, same GPU, same rank."""
+    first, second = two_of_one_gpu(tmp_path)
+    both = drawn(importer, tmp_path, first, second, "--detail", "cpu")
+    alone = [rows(drawn(importer, tmp_path, one, "--detail", "cpu")) for one in (first, second)]
+    assert rows(both) == alone[0] + alone[1]
+    assert set(both.filter(name="gemm")["path"]) == {"node1/GPU 0 · rank 3/stream 7 (default)"}
+
+
+def test_a_recording_is_merged_once(tmp_path: Path) -> None:
+    """Under whatever name."""
+    again = tmp_path / "other.sqlite"
+    shutil.copy(REPORTS[0], again)
+    said = call("merge", REPORTS[0], again, "-o", tmp_path / "x.pftrace")
+    assert_refused(said, f"`{REPORTS[0]}` and `{again}` are the same recording")
+    assert list(tmp_path.iterdir()) == [again]
 
 
 def test_machines_stand_in_natural_order(tmp_path: Path, importer: Importer) -> None:

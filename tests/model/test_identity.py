@@ -81,6 +81,20 @@ def test_one_ordinal_of_two_processes_can_be_two_gpus(tmp_path: Path) -> None:
     assert _labels(unlisted) == [(PROCESS, 0, "GPU 1", None), (SECOND, 0, "GPU 0", None)]
 
 
+def test_ranks_do_not_share_what_only_an_ordinal_tells(tmp_path: Path) -> None:
+    ranks = [{"globalTid": SECOND | 1, "rank": 6}, {"globalTid": THREAD, "rank": 7}]
+    gpus = [_gpu(n, f"0000:0{n}:00.0", n, f"{n}{n}") for n in range(4)]
+    kernels = _on((PROCESS, 1), (SECOND, 1))
+    tables: dict[str, list[Row]] = {"CUPTI_ACTIVITY_KIND_KERNEL": kernels, "TARGET_INFO_GPU": gpus}
+    shared = _report(tmp_path, tables).devices
+    assert shared.select("gpu", "uuid", "is_recorded").rows() == [("GPU 1", "11", False)] * 2
+    apart = _report(tmp_path, tables, name="ranks.sqlite", MPI_RANKS=ranks).devices
+    assert apart.select("gpu", "uuid", "is_recorded").rows() == [
+        ("GPU 1", None, False),
+        ("GPU 0", None, False),
+    ]
+
+
 def test_uuids_tell_gpus_apart_where_nothing_else_does(tmp_path: Path) -> None:
     devices: list[Row] = [
         {"pid": pid, "cudaId": 0, "gpuId": None, "uuid": uuid}
@@ -102,6 +116,72 @@ def test_visible_devices_are_followed_where_they_can_be(tmp_path: Path, visible:
     environment = [{"name": "PROCESS_0:ENVIRONMENT_VARIABLE", "value": f'CUDA_VISIBLE_DEVICES="{visible}"'}]
     report = _report(tmp_path, TARGET_INFO_GPU=gpus, META_DATA_CAPTURE=environment)
     assert _labels(report)[0][3] == expected
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        ("GPU-bbbb", "card 1"),  # cut short
+        ("GPU-AAAAaaaa-0000-0000-0000-000000000000", "card 0"),
+        ("2", "card 2"),  # nsys gave all that it cannot use ordinal 0
+        ("GPU-cc,GPU-bb", "card 2"),
+    ],
+)
+def test_visible_devices_name_gpus_where_ordinals_do_not(tmp_path: Path, visible: str, expected: str) -> None:
+    gpus = [
+        _gpu(n, f"0000:0{n}:00.0", 0, f"{4 * letter}{4 * letter}-0000-0000-0000-000000000000")
+        for n, letter in enumerate("abc")
+    ]
+    report = _report(
+        tmp_path, TARGET_INFO_GPU=gpus, META_DATA_CAPTURE=_environment(CUDA_VISIBLE_DEVICES=visible)
+    )
+    assert _labels(report)[0][3] == expected
+
+
+def test_visible_devices_number_gpus_that_are_not_listed(tmp_path: Path) -> None:
+    kernels = _on((PROCESS, 0), (PROCESS, 1))
+    report = _report(
+        tmp_path,
+        CUPTI_ACTIVITY_KIND_KERNEL=kernels,
+        META_DATA_CAPTURE=_environment(CUDA_VISIBLE_DEVICES="6,2"),
+    )
+    assert [row[2] for row in _labels(report)] == ["GPU 6", "GPU 2"]
+
+
+def test_parts_of_a_gpu_are_not_one(tmp_path: Path) -> None:
+    whole, *parts = (f"{4 * letter}{4 * letter}-0000-0000-0000-000000000000" for letter in "abc")
+    devices: list[Row] = [
+        {"pid": pid, "cudaId": 0, "gpuId": 1, "uuid": part}
+        for pid, part in zip((4242, 5000), parts, strict=True)
+    ]
+    gpus = [_gpu(0, "0000:01:00.0", 0, "dd"), _gpu(1, "0000:02:00.0", 1, whole)]
+    report = _report(
+        tmp_path,
+        TARGET_INFO_CUDA_DEVICE=devices,
+        CUPTI_ACTIVITY_KIND_KERNEL=_on((PROCESS, 0), (SECOND, 0)),
+        TARGET_INFO_GPU=gpus,
+    )
+    assert report.devices.select("gpu", "uuid", "bus_location").rows() == [
+        ("GPU 1 MIG 0", parts[0], "0000:02:00.0"),
+        ("GPU 1 MIG 1", parts[1], "0000:02:00.0"),
+    ]
+    unlisted = _report(
+        tmp_path,
+        name="unlisted.sqlite",
+        META_DATA_CAPTURE=_environment(CUDA_VISIBLE_DEVICES=f"MIG-{parts[0].upper()}"),
+    )
+    assert unlisted.devices["uuid"].to_list() == [parts[0]]
+
+
+def test_gpus_are_listed_along_the_bus(tmp_path: Path) -> None:
+    gpus = [_gpu(0, "0000:C7:00.0", 0, "GPU-BB"), _gpu(1, "0000:07:00.0", 1, "aa"), _gpu(2, None)]
+    devices: list[Row] = [{"pid": 4242, "cudaId": 0, "gpuId": None, "uuid": "cc"}]
+    report = _report(tmp_path, TARGET_INFO_GPU=gpus, TARGET_INFO_CUDA_DEVICE=devices)
+    assert report.gpus.rows() == [
+        ("aa", "0000:07:00.0", "card 1"),
+        ("bb", "0000:C7:00.0", "card 0"),
+        ("cc", None, None),
+    ]
 
 
 def test_threads_and_processes_are_those_with_events(tmp_path: Path) -> None:
@@ -183,6 +263,8 @@ def test_machine(tmp_path: Path, name: str, facts: dict[str, str], expected: tup
         ({"PADDLE_TRAINER_ID": "2"}, (2, "PADDLE_TRAINER_ID")),
         ({"RANK": "abc", "OMPI_COMM_WORLD_RANK": "0"}, (0, "OMPI_COMM_WORLD_RANK")),
         ({"MY_RANK": "3", "LOCAL_RANK": "1"}, (None, None)),
+        ({"RANK": "8", "WORLD_SIZE": "8", "FLUX_TASK_RANK": "2"}, (2, "FLUX_TASK_RANK")),
+        ({"MV2_COMM_WORLD_RANK": "1"}, (1, "MV2_COMM_WORLD_RANK")),
     ],
 )
 def test_rank_of_the_launcher(
@@ -234,6 +316,23 @@ def test_launcher_variables_come_from_the_block_too(tmp_path: Path) -> None:
         TARGET_INFO_SYSTEM_ENV=[{"name": "DeviceEnvironment", "value": block}],
     ).session
     assert session.launcher == {"SLURM_NODEID": "2", "RANK": "7", "WORLD_SIZE": "8"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_kept"),
+    [
+        ("CUDA_VISIBLE_DEVICES", "MIG-GPU-8932f937-d72c/1/0,MIG-8932f937", True),
+        ("CUDA_VISIBLE_DEVICES", "0,hunter2", False),
+        ("CUDA_VISIBLE_DEVICES", "GPU-8932f937/home/me", False),
+        ("PADDLE_TRAINERS_NUM", "8", True),
+        ("PADDLE_TRAINER_ENDPOINTS", "8", False),
+        ("JSM_NAMESPACE_RANK", "3x", False),
+        ("FLUX_TASK_RANK", "-1", False),
+    ],
+)
+def test_only_numbers_and_devices_are_read(tmp_path: Path, name: str, value: str, is_kept: bool) -> None:
+    session = _report(tmp_path, META_DATA_CAPTURE=_environment(**{name: value})).session
+    assert session.launcher == ({name: value} if is_kept else {})
 
 
 def test_times_of_the_session(tmp_path: Path) -> None:

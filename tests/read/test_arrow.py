@@ -15,9 +15,11 @@ from polars.testing import assert_frame_equal
 
 from nsys_pp.errors import ReportError
 from nsys_pp.model import build_report
-from nsys_pp.raw import RawReport
+from nsys_pp.model.fingerprint import take_fingerprint
+from nsys_pp.raw import Group, RawReport
 from nsys_pp.read import read_report
 from tests.conftest import find_shared_reports
+from tests.model.test_communication import layouts, nccl
 from tests.read.tables import PROCESS, THREAD, Row, call, kernel, op, push_pop, strings, write_export
 
 _PROGRAM = """
@@ -60,10 +62,23 @@ def recorded(nsys: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     if not (folder / "run.nsys-rep").exists():
         pytest.skip(f"this nsys cannot record: {done.stdout[-200:]}")
-    for kind, name in (("sqlite", "run.sqlite"), ("parquetdir", "run_pqtdir"), ("arrowdir", "run_arwdir")):
+    kinds = {
+        "run.sqlite": "sqlite",
+        "run_pqtdir": "parquetdir",
+        "run_arwdir": "arrowdir",
+        "utc.sqlite": "sqlite",
+    }
+    for name, kind in kinds.items():
         command = [nsys, "export", "-q", "true", "--type", kind, "-o", name, "run.nsys-rep"]
+        command += ["--ts-normalize", "true"] * (name == "utc.sqlite")
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return folder
+
+
+@pytest.mark.parametrize("name", ["run_pqtdir", "run_arwdir", "utc.sqlite"])
+def test_real_exports_of_all_kinds_have_one_fingerprint(recorded: Path, name: str) -> None:
+    one, other = (read_report(recorded / export, need=frozenset()) for export in ("run.sqlite", name))
+    assert take_fingerprint(one) == take_fingerprint(other)
 
 
 @pytest.mark.parametrize("kind", ["run_pqtdir", "run_arwdir"])
@@ -178,3 +193,32 @@ def test_a_folder_without_a_table_is_no_report(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="is a directory"):
         read_report(folder)
     shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "ipc", "stream"])
+def test_communication_is_read_from_folders_too(tmp_path: Path, kind: str) -> None:
+    events = [nccl(1, 1, 7, 8, 3, 1), push_pop(2, 3, domainId=1, binaryData=None)]
+    events[0] = {**events[0], "binaryData": bytes(events[0]["binaryData"]).hex()}  # type: ignore[call-overload]
+    mpi = {"start": 1, "end": 2, "globalTid": THREAD, "textId": 0, "commHandle": 5}
+    export = write_export(
+        tmp_path / "report.sqlite",
+        {
+            "StringIds": strings("MPI_Send"),
+            "NVTX_EVENTS": events,
+            "NVTX_PAYLOAD_SCHEMA_ENTRIES": layouts(),
+            "MPI_P2P_EVENTS": [{**mpi, "remoteRank": 1, "tag": 2, "size": 3}],
+            "MPI_COLLECTIVES_EVENTS": [{**mpi, "rootRank": None, "size": 3, "recvSize": None}],
+            "MPI_COMMUNICATORS": [{"rank": 0, "timestamp": 0, "commHandle": 5, "size": 2}],
+            "MPI_RANKS": [{"globalTid": THREAD, "rank": 0}],
+        },
+    )
+    need: frozenset[Group] = frozenset({"ranges", "communication"})
+    one, other = (
+        build_report(read_report(path, need=need))
+        for path in (export, _write_folder(export, tmp_path / "folder", kind))
+    )
+    assert len(one.nccl_calls) == 1
+    assert len(one.mpi_calls) == 2
+    for name in ("nccl_calls", "mpi_calls", "ranks", "ranges"):
+        assert_frame_equal(getattr(one, name), getattr(other, name))
+    assert one.fingerprint == other.fingerprint

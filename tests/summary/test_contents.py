@@ -100,9 +100,9 @@ def test_operations_without_times_are_told() -> None:
 
 def test_gpus_that_are_not_described_are_told() -> None:
     rows = [
-        (1, 0, "GPU 0", None, None, None),
-        (2, 0, "GPU 0", None, None, None),
-        (1, 1, "GPU 1", "H100", None, None),
+        (1, 0, "GPU 0", None, None, None, False),
+        (2, 0, "GPU 0", None, None, None, False),
+        (1, 1, "GPU 1", "H100", None, None, False),
     ]
     devices = pl.DataFrame(rows, schema=DEVICES, orient="row")
     [sentence] = oddities.find_unknown_devices(devices)

@@ -9,7 +9,7 @@ import pytest
 from nsys_pp.write.perfetto import write_perfetto
 from tests.importer.parts import PartMissingError
 from tests.ui.screenshot import Shot, perfetto_screenshot
-from tests.write.drawings import drawing, mark_lane, slice_lane, slices
+from tests.write.drawings import drawing, encode, mark_lane, slice_lane, slices
 
 NAMES = "app.trace.workspace.flatTracksOrdered.map((track) => track.name)"
 
@@ -24,7 +24,7 @@ def test_the_ui_shows_tracks_in_order(tmp_path: Path) -> None:
         mark_lane("node2/GPU 0/stream 7", [(9_000, "m", None)]),
     )
     trace, picture = tmp_path / "t.pftrace", tmp_path / "t.png"
-    trace.write_bytes(b"".join(write_perfetto([drawn])))
+    trace.write_bytes(b"".join(write_perfetto(encode(drawn))))
     try:
         found = perfetto_screenshot(trace, picture, Shot(expand=".*", script=NAMES, settle_ms=500))
     except PartMissingError as error:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
+import numpy as np
 import polars as pl
 
+from nsys_pp.part import Track
 from nsys_pp.write.drawing import (
     MARK_POINTS,
     SAMPLES,
@@ -18,10 +23,12 @@ from nsys_pp.write.drawing import (
     Lane,
     MarkLane,
     SliceLane,
-    Track,
 )
+from nsys_pp.write.perfetto import PlacedReport, encode_drawing
+from nsys_pp.write.placement import Placement, Row
 
-UTC = Clock(offset_ns=1_700_000_000_000_000_000)
+UTC_NS = 1_700_000_000_000_000_000
+UTC = Clock.fixed(UTC_NS)
 HEADINGS = ("path", "ts", "dur", "depth", "name", "args")
 
 # Everything that escaping, interning and splitting could trip over; NUL alone is left out, because
@@ -49,43 +56,132 @@ def slices(rows: Sequence[tuple[Any, ...]], **arguments: pl.Series) -> pl.DataFr
     return pl.DataFrame(filled, schema=SLICES, orient="row").with_columns(**arguments)
 
 
-def drawing(*lanes: Lane, root: str = "run", is_utc: bool = True, unit: str = "count") -> Drawing:
-    """Draw lanes on tracks named by the last part of their paths, in order of the lanes."""
-    units = {lane.track: unit if isinstance(lane, CounterLane) else None for lane in lanes}
-    tracks = [
-        Track(path=path, name=path[-1], rank=rank, counter_unit=known)
-        for rank, (path, known) in enumerate(units.items())
-    ]
-    return Drawing(root=root, tracks=tracks, lanes=list(lanes), is_utc=is_utc)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
+    """A lane, and the machine and the clock of its report."""
+
+    machine: str
+    clock: Clock
+    lane: Lane
 
 
-def slice_lane(path: str, rows: pl.DataFrame, *, lane: int = 0, clock: Clock = UTC) -> SliceLane:
-    """Make a lane on the track at `path`, written with slashes."""
-    return SliceLane(track=tuple(path.split("/")), lane=lane, clock=clock, slices=rows)
+Drawn = list[tuple[Drawing, Placement]]
 
 
-def mark_lane(path: str, rows: Sequence[tuple[Any, ...]], *, clock: Clock = UTC) -> MarkLane:
-    """Make a lane of marks (time, name, color)."""
+def drawing(
+    *puts: Put,
+    root: str = "run",
+    is_utc: bool = True,
+    unit: str = "count",
+    facts: dict[str, str] | None = None,
+) -> Drawn:
+    """Draw lanes on tracks named by the last part of their paths, in order of the lanes.
+
+    The lanes of one machine and clock are a report.
+    """
+    order = list(dict.fromkeys((put.machine, put.lane.track) for put in puts))
+    reports: dict[tuple[Any, ...], list[Put]] = {}
+    for put in puts:
+        key = (put.machine, *put.clock.from_ns.tolist(), *put.clock.offset_ns.tolist())
+        reports.setdefault(key, []).append(put)
+    drawn = []
+    for number, of_report in enumerate(reports.values()):
+        machine, lanes = of_report[0].machine, [put.lane for put in of_report]
+        tracks = [
+            Track(
+                path=path,
+                name=path[-1],
+                rank=order.index((machine, path)),
+                counter_unit=unit
+                if any(isinstance(lane, CounterLane) and lane.track == path for lane in lanes)
+                else None,
+            )
+            for path in dict.fromkeys(lane.track for lane in lanes)
+        ]
+        tops = {
+            path[0]: order.index((machine, path)) if len(path) == 1 else 0
+            for path in (t.path for t in tracks)
+        }
+        placement = Placement(
+            root=root,
+            machine=machine,
+            machine_order=0,
+            rows={name: Row(name=name, order=place) for name, place in tops.items()},
+            clock=of_report[0].clock,
+            is_utc=is_utc,
+            attributes=facts or {},
+        )
+        drawn.append((one_drawing(tracks, lanes, number), placement))
+    return drawn
+
+
+def one_drawing(tracks: list[Track], lanes: Sequence[Lane], number: int = 0) -> Drawing:
+    """Draw what one report shows; its id follows from its number."""
+    report_id = (number + 1) * 0x9E37_79B9_7F4A_7C15 % 2**64
+    return Drawing(report_id=report_id, tracks=tracks, lanes=list(lanes))
+
+
+def encode(drawn: Drawn, threads: int | None = None) -> list[PlacedReport]:
+    """Encode every report into memory."""
+    placed = []
+    for one, placement in drawn:
+        blocks = BytesIO()
+        encoded = encode_drawing(one, blocks, threads=threads)
+        data = blocks.getvalue()
+        placed.append(
+            PlacedReport(
+                encoded=encoded,
+                placement=placement,
+                open_blocks=lambda data=data: nullcontext(BytesIO(data)),  # type: ignore[misc]
+            )
+        )
+    return placed
+
+
+def slice_lane(path: str, rows: pl.DataFrame, *, lane: int = 0, clock: Clock = UTC) -> Put:
+    """Put a lane on the track at `path`, written with slashes, the machine first."""
+    return _put(path, clock, lambda track: SliceLane(track=track, lane=lane, slices=rows))
+
+
+def mark_lane(path: str, rows: Sequence[tuple[Any, ...]], *, clock: Clock = UTC) -> Put:
+    """Put a lane of marks (time, name, color)."""
     marks = pl.DataFrame(rows, schema=MARK_POINTS, orient="row")
-    return MarkLane(track=tuple(path.split("/")), clock=clock, marks=marks)
+    return _put(path, clock, lambda track: MarkLane(track=track, marks=marks))
 
 
-def counter_lane(path: str, rows: Sequence[tuple[int, float]], *, clock: Clock = UTC) -> CounterLane:
-    """Make a lane of samples (time, value)."""
+def counter_lane(path: str, rows: Sequence[tuple[int, float]], *, clock: Clock = UTC) -> Put:
+    """Put a lane of samples (time, value)."""
     samples = pl.DataFrame(rows, schema=SAMPLES, orient="row")
-    return CounterLane(track=tuple(path.split("/")), clock=clock, samples=samples)
+    return _put(path, clock, lambda track: CounterLane(track=track, samples=samples))
 
 
-def random_drawing(seed: int, *, lanes: int = 24) -> Drawing:
-    """Make nested lanes with arguments, some of them several to a track, on two clocks before and after 0."""
+def _put(path: str, clock: Clock, make: Callable[[tuple[str, ...]], Lane]) -> Put:
+    machine, *track = path.split("/")
+    return Put(machine=machine, clock=clock, lane=make(tuple(track)))
+
+
+def random_drawing(seed: int, *, lanes: int = 24) -> Drawn:
+    """Make nested lanes with arguments, some of them several to a track, on several clocks before and after 0."""
     chance = random.Random(seed)
-    made: list[Lane] = []
+    made: list[Put] = []
     for i in range(lanes):
         path = f"node{chance.randint(1, 11)}/GPU {chance.randint(0, 3)}/row {i}"
-        clock = Clock(offset_ns=UTC.offset_ns + chance.choice([0, -12_345, 10**9 + 7]))
+        clock = random_clock(chance)
         for lane in range(chance.choice([1, 1, 3])):
             made.append(slice_lane(path, random_slices(chance), lane=lane, clock=clock))
     return drawing(*made)
+
+
+def random_clock(chance: random.Random) -> Clock:
+    """Choose one of three clocks, two of them with pieces that begin where slices are."""
+    choice = chance.randrange(3)
+    if choice == 0:
+        return UTC
+    begins = [[-990, -400, 2, 3, 30, 10**6 + 17], [0, 10, 10**6, 10**15 + 2, 10**15 + 10**11]][choice - 1]
+    steps = random.Random(choice).choices([0, 1, 5, 1000, 12_345], k=len(begins))
+    return Clock(
+        from_ns=np.array(begins), offset_ns=UTC_NS - 12_345 * choice + np.cumsum(steps, dtype=np.int64)
+    )
 
 
 def random_slices(chance: random.Random) -> pl.DataFrame:
@@ -121,21 +217,29 @@ def random_arguments(chance: random.Random, rows: int) -> dict[str, pl.Series]:
     return columns
 
 
-def expected_slices(drawn: Drawing) -> list[tuple[Any, ...]]:
+def expected_slices(drawn: Drawn) -> list[tuple[Any, ...]]:
     """List what a reader must find: rows of HEADINGS, sorted."""
-    names = {track.path: track.name for track in drawn.tracks}
     found = []
-    for lane in drawn.lanes:
-        if not isinstance(lane, SliceLane):
-            continue
-        path = [names.get(lane.track[: end + 1], lane.track[end]) for end in range(len(lane.track))]
-        for row in lane.slices.to_dicts():
-            known = {key: row.pop(key) for key in SLICES}
-            args = {key: value for key, value in row.items() if value is not None}
-            ts = known["start_ns"] + lane.clock.offset_ns
-            dur = known["end_ns"] - known["start_ns"]
-            found.append(("/".join([drawn.root, *path]), ts, dur, known["depth"], known["name"], args))
+    for one, placement in drawn:
+        names = {track.path: track.name for track in one.tracks}
+        for lane in one.lanes:
+            if not isinstance(lane, SliceLane):
+                continue
+            below = [names.get(lane.track[: end + 1], lane.track[end]) for end in range(1, len(lane.track))]
+            path = "/".join([placement.root, placement.machine, placement.rows[lane.track[0]].name, *below])
+            for row in lane.slices.to_dicts():
+                known = {key: row.pop(key) for key in SLICES}
+                args = {key: value for key, value in row.items() if value is not None}
+                ts, end = (trace_ns(placement.clock, known[key]) for key in ("start_ns", "end_ns"))
+                found.append((path, ts, end - ts, known["depth"], known["name"], args))
     return sorted(found, key=repr)
+
+
+def trace_ns(clock: Clock, time_ns: int) -> int:
+    """Map a time by the definition of a clock."""
+    pieces = zip(clock.from_ns.tolist(), clock.offset_ns.tolist(), strict=True)
+    begun = [offset for begin, offset in pieces if begin <= time_ns]
+    return int(time_ns + (begun[-1] if begun else clock.offset_ns[0]))
 
 
 def _grow(

@@ -18,13 +18,16 @@ from nsys_pp.write import chrome
 from nsys_pp.write.chrome import write_chrome
 from nsys_pp.write.chrome_events import encode_texts
 from nsys_pp.write.colors import COLORS
-from nsys_pp.write.drawing import Clock, Drawing, SliceLane
+from nsys_pp.write.drawing import Clock, SliceLane
 from tests.importer import Importer, assert_no_errors
 from tests.importer.parts import PartMissingError
 from tests.ui.screenshot import Shot, catapult_screenshot
 from tests.write.drawings import (
     TEXTS,
     UTC,
+    UTC_NS,
+    Drawn,
+    Put,
     counter_lane,
     drawing,
     expected_slices,
@@ -40,8 +43,8 @@ FROM slice JOIN thread_track ON thread_track.id = track_id JOIN thread USING (ut
 """
 
 
-def parse(drawn: Drawing) -> Any:
-    return json.loads(b"".join(write_chrome([drawn])), parse_float=Decimal)
+def parse(drawn: Drawn) -> Any:
+    return json.loads(b"".join(write_chrome(drawn)), parse_float=Decimal)
 
 
 def nanoseconds(value: Decimal, base: int = 0) -> int:
@@ -75,7 +78,7 @@ def read_slices(found: Any) -> list[tuple[Any, ...]]:
     return sorted(rows, key=repr)
 
 
-def expected(drawn: Drawing) -> list[tuple[Any, ...]]:
+def expected(drawn: Drawn) -> list[tuple[Any, ...]]:
     rows = []
     for path, ts, dur, _, name, args in expected_slices(drawn):
         machine, gpu, row = path.split("/")[1:]
@@ -108,7 +111,7 @@ def test_pieces_may_be_cut_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(seed=st.integers(0, 2**32))
 def test_perfetto_reads_every_slice(importer: Importer, seed: int) -> None:
     drawn = random_drawing(seed)
-    found = importer.query(b"".join(write_chrome([drawn])), SLICES)
+    found = importer.query(b"".join(write_chrome(drawn)), SLICES)
     assert_no_errors(importer)
     base = int(parse(drawn)["otherData"]["base_ns"])
     back = shown_by_perfetto([*TEXTS, None])
@@ -120,18 +123,18 @@ def test_names_of_any_text_come_back(importer: Importer) -> None:
     texts = [*TEXTS, *(chr(i) for i in range(1, 300))]
     drawn = drawing(slice_lane("a/b/c", slices([(i, i + 1, 0, text) for i, text in enumerate(texts)])))
     assert [event["name"] for event in parse(drawn)["traceEvents"] if event["ph"] == "X"] == texts
-    found = importer.query(b"".join(write_chrome([drawn])), "SELECT name FROM slice ORDER BY ts")
+    found = importer.query(b"".join(write_chrome(drawn)), "SELECT name FROM slice ORDER BY ts")
     back = shown_by_perfetto(texts)
     assert [back[name] for name in found["name"]] == texts
 
 
 def test_times_are_exact() -> None:
     times = [0, 1, 999, 1000, 1001, 123_456_789, 10**15 + 456]
-    drawn = drawing(slice_lane("a", slices([(at, at, 0, "x") for at in times])))
+    drawn = drawing(slice_lane("m/a", slices([(at, at, 0, "x") for at in times])))
     found = parse(drawn)
     events = [event for event in found["traceEvents"] if event["ph"] == "X"]
     assert [
-        nanoseconds(event["ts"], int(found["otherData"]["base_ns"])) - UTC.offset_ns for event in events
+        nanoseconds(event["ts"], int(found["otherData"]["base_ns"])) - UTC_NS for event in events
     ] == times
     assert str(events[-1]["ts"]) == "1000000000000.456"
 
@@ -144,12 +147,12 @@ def test_rows_are_named_and_sorted() -> None:
         slice_lane("node2/GPU 0/s", rows, lane=1),
         slice_lane("node2/CPU/python/main", rows),
         mark_lane("node2/CPU/python/main", [(0, "m", None)]),
-        slice_lane("alone", rows),
+        slice_lane("m/alone", rows),
     )
     found = [event for event in parse(drawn)["traceEvents"] if event["ph"] == "M"]
     named = [(e["pid"], e.get("tid"), e["args"]["name"]) for e in found if e["name"].endswith("_name")]
     assert [name for _, tid, name in named if tid is None] == [
-        "run",
+        "m",
         "node2 / CPU",
         "node2 / GPU 0",
         "node10 / GPU 0",
@@ -184,12 +187,14 @@ def test_marks_counters_and_colours() -> None:
 def test_arrows(importer: Importer) -> None:
     big = 2**64 - 1
     drawn = drawing(
-        slice_lane("a", slices([(0, 9, 0, "out", None, big), (0, 4, 1, "child"), (9, 9, 0, "one", None, 5)])),
-        slice_lane("b", slices([(12, 20, 0, "in", None, big), (20, 20, 0, "zero", None, 6)])),
-        slice_lane("c", slices([(30, 40, 0, "last", None, big), (40, 41, 0, "end", None, 6)])),
+        slice_lane(
+            "m/a", slices([(0, 9, 0, "out", None, big), (0, 4, 1, "child"), (9, 9, 0, "one", None, 5)])
+        ),
+        slice_lane("m/b", slices([(12, 20, 0, "in", None, big), (20, 20, 0, "zero", None, 6)])),
+        slice_lane("m/c", slices([(30, 40, 0, "last", None, big), (40, 41, 0, "end", None, 6)])),
     )
     found = importer.query(
-        b"".join(write_chrome([drawn])),
+        b"".join(write_chrome(drawn)),
         "SELECT a.name AS a, b.name AS b FROM flow JOIN slice a ON a.id = slice_out JOIN slice b ON b.id = slice_in",
     )
     assert sorted(found.rows()) == [("in", "last"), ("out", "in"), ("zero", "end")]
@@ -198,15 +203,14 @@ def test_arrows(importer: Importer) -> None:
 
 def test_gzip_is_the_same_and_knows_no_time_of_day() -> None:
     drawn = random_drawing(5)
-    packed = b"".join(write_chrome([drawn], compress=True))
-    assert gzip.decompress(packed) == b"".join(write_chrome([drawn]))
-    assert packed == b"".join(write_chrome([random_drawing(5)], compress=True))
+    packed = b"".join(write_chrome(drawn, compress=True))
+    assert gzip.decompress(packed) == b"".join(write_chrome(drawn))
+    assert packed == b"".join(write_chrome(random_drawing(5), compress=True))
 
 
 def test_facts_stand_beside_the_events() -> None:
-    lane = slice_lane("a", slices([(1_234_567, 2_000_000, 0, "x")]), clock=Clock(offset_ns=5))
-    plain = drawing(lane, is_utc=False)
-    drawn = Drawing(root="r", tracks=plain.tracks, lanes=[lane], is_utc=False, attributes={"é": '"'})
+    lane = slice_lane("m/a", slices([(1_234_567, 2_000_000, 0, "x")]), clock=Clock.fixed(5))
+    drawn = drawing(lane, is_utc=False, facts={"é": '"'})
     found = parse(drawn)
     assert found["otherData"] == {"é": '"', "base_ns": "1234000", "clock": "report"}
     assert found["displayTimeUnit"] == "ns"
@@ -222,7 +226,7 @@ def test_catapult_reads_it(tmp_path: Path) -> None:
         slice_lane("m/g/t", slices([(20_000, 30_001, 0, "in", None, 1)])),
     )
     trace = tmp_path / "t.json"
-    trace.write_bytes(b"".join(write_chrome([drawn])))
+    trace.write_bytes(b"".join(write_chrome(drawn)))
     try:
         found = catapult_screenshot(trace, tmp_path / "t.png", Shot(settle_ms=0))
     except PartMissingError as error:
@@ -246,7 +250,7 @@ def test_many_rows_in_bounded_pieces() -> None:
         color=pl.lit(None, pl.Categorical()),
         flow_id=pl.lit(None, pl.UInt64),
     )
-    lane = SliceLane(track=("a",), lane=0, clock=UTC, slices=rows)
-    pieces = list(write_chrome([drawing(lane)]))
+    put = Put(machine="m", clock=UTC, lane=SliceLane(track=("a",), lane=0, slices=rows))
+    pieces = list(write_chrome(drawing(put)))
     assert max(map(len, pieces)) < 4_000_000
     assert sum(piece.count(b'"ph":"X"') for piece in pieces) == 100_000

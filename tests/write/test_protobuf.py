@@ -9,7 +9,7 @@ import pytest
 
 from nsys_pp.write import protobuf
 from nsys_pp.write.perfetto import write_perfetto
-from tests.write.drawings import random_drawing
+from tests.write.drawings import encode, random_drawing
 
 schema: Any = pytest.importorskip(
     "perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="no schema: `pip install perfetto`"
@@ -24,7 +24,7 @@ MESSAGES: dict[str, tuple[str, dict[str, str]]] = {
         {"SEQUENCE_ID": "trusted_packet_sequence_id", "DEFAULTS": "trace_packet_defaults"},
     ),
     "ClockSnapshot": ("ClockSnapshot", {}),
-    "Clock": ("ClockSnapshot.Clock", {}),
+    "Reading": ("ClockSnapshot.Clock", {}),
     "TrackDescriptor": ("TrackDescriptor", {}),
     "CounterDescriptor": ("CounterDescriptor", {}),
     "TrackEvent": (
@@ -93,7 +93,7 @@ def test_enumerations(name: str) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_trace_holds_nothing_that_the_schema_does_not_know(seed: int) -> None:
     trace = schema.Trace()
-    trace.ParseFromString(b"".join(write_perfetto([random_drawing(seed)])))
+    trace.ParseFromString(b"".join(write_perfetto(encode(random_drawing(seed)))))
     inner = schema.Trace()
     for packet in trace.packet:
         inner.MergeFromString(

@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pytest
 
-from fixtures.export import Session, write_report
-from nsys_pp.api.scene import Wanted, view_report
+from fixtures.export import write_report
+from nsys_pp.api.extract import draw as draw_as_part
+from nsys_pp.api.extract import project
+from nsys_pp.api.scene import Window
 from nsys_pp.model import build_report
 from nsys_pp.model.report import Report
-from nsys_pp.natural import natural_key
+from nsys_pp.part import PartOptions
 from nsys_pp.read import read_report
-from nsys_pp.write.drawing import Clock, CounterLane, Drawing, MarkLane, SliceLane
-from nsys_pp.write.tracks import DETAILS, Detail, draw_report
+from nsys_pp.write.drawing import Drawing, MarkLane, SliceLane
+from nsys_pp.write.tracks import DETAILS, Detail
 from nsys_pp.write.tree import arrange, index_tracks, lanes_by_track
 
 
@@ -23,32 +24,16 @@ def read(path: Path) -> Report:
     return build_report(read_report(path))
 
 
-def draw(
-    *reports: Report, number: int = 0, detail: Detail = "cpu", offset_ns: int = 0, **wanted: Any
-) -> Drawing:
-    """The drawing of one of the reports."""
-    given = {
-        "ops": ("kernel",),
-        "scope": "auto",
-        "flows": False,
-        "devices": None,
-        "start_ns": None,
-        "end_ns": None,
-    }
-    view = view_report(
-        reports[number],
-        reports,
-        number=number,
-        offset_ns=offset_ns,
-        wanted=Wanted(**{**given, **wanted, "detail": detail}),
-    )
-    return draw_report(view, root="run", detail=detail)
+def draw(report: Report, *, detail: Detail = "cpu", **asked: Any) -> Drawing:
+    """The drawing of a report."""
+    window = Window(start_ns=asked.pop("start_ns", None), end_ns=asked.pop("end_ns", None))
+    return draw_as_part(report, project(report, PartOptions()), PartOptions(detail=detail, **asked), window)
 
 
 def rows(drawing: Drawing, below: str = "") -> list[str]:
-    """Paths of the rows that are drawn, in order, without the machine; or their names below one of them."""
+    """Paths of the rows that are drawn, in order; or their names below one of them."""
     nodes = arrange(index_tracks(drawing), lanes_by_track(drawing))
-    paths = ["/".join(node.track.path[1:]) for node in nodes]
+    paths = ["/".join(node.track.path) for node in nodes]
     if below:
         return [path[len(below) + 1 :] for path in paths if path.startswith(below + "/")]
     return [path for path in paths if path and "/" not in path]
@@ -56,7 +41,7 @@ def rows(drawing: Drawing, below: str = "") -> list[str]:
 
 def names(drawing: Drawing, path: str) -> list[str]:
     """What stands on a row, lane by lane."""
-    lanes = lanes_by_track(drawing)[("node1", *path.split("/"))]
+    lanes = lanes_by_track(drawing)[tuple(path.split("/"))]
     return [
         name
         for lane in lanes
@@ -173,67 +158,16 @@ def test_gpus_stand_in_order_and_above_all_cpus(tmp_path: Path) -> None:
     report = read(write_report(tmp_path / "x.sqlite", gpus=gpus, **recorded))
     drawing = draw(report)
     assert rows(drawing) == [*(f"GPU {number}" for number in range(count)), "CPU: python 1000"]
-    assert rows(draw(report, devices=frozenset({2, 11, 99}))) == ["GPU 2", "GPU 11", "CPU: python 1000"]
-    assert rows(draw(report, devices=frozenset())) == ["CPU: python 1000"]
-    track = index_tracks(drawing)["node1", "GPU 3"]
-    assert track.description.endswith(", x.sqlite")
-    assert "NVIDIA" in track.description
 
 
-@pytest.mark.parametrize(
-    ("ranks", "expected"),
-    [
-        (["0", "1"], ["GPU 0 · rank 0", "GPU 0 · rank 1"]),
-        (["3"], ["GPU 0 · rank 3"]),
-        ([None], ["GPU 0"]),
-        ([None, None], ["GPU 0 · 0000:1B:00.0", "GPU 0 · 0000:1B:00.0"]),
-        ([None, "1"], ["GPU 0 · 0000:1B:00.0", "GPU 0 · rank 1"]),
-    ],
-)
-def test_reports_of_one_machine_share_a_row_where_they_share_a_gpu(
-    tmp_path: Path, ranks: list[str | None], expected: list[str]
-) -> None:
-    reports = [
-        read(
-            write_report(
-                tmp_path / f"r{number}.sqlite",
-                session=Session(environment={} if rank is None else {"RANK": rank}),
-                **launched(1000),
-            )
-        )
-        for number, rank in enumerate(ranks)
-    ]
-    drawn = [rows(draw(*reports, number=number, detail="jobs")) for number in range(len(ranks))]
-    assert [row for part in drawn for row in part] == expected
-
-
-def test_machines_are_numbered_in_natural_order(tmp_path: Path) -> None:
-    hosts = ["node10", "node2", "node2b"]
-    reports = [
-        read(write_report(tmp_path / f"{host}.sqlite", session=Session(hostname=host), **launched(1000)))
-        for host in hosts
-    ]
-    ranks = [index_tracks(draw(*reports, number=number))[host,].rank for number, host in enumerate(hosts)]
-    assert sorted(hosts, key=lambda host: ranks[hosts.index(host)]) == ["node2", "node2b", "node10"]
-    assert sorted(hosts, key=natural_key) == ["node2", "node2b", "node10"]
-
-
-def test_every_lane_has_the_clock_of_its_report(tmp_path: Path) -> None:
-    report = read(write_report(tmp_path / "x.sqlite", **launched(1000), marks=[{"time": 5}]))
-    drawing = draw(report, offset_ns=123)
-    kinds = {type(lane) for lane in drawing.lanes}
-    assert kinds == {SliceLane, MarkLane, CounterLane}
-    assert {lane.clock for lane in drawing.lanes} == {Clock(offset_ns=123)}
-
-
-def test_a_window_is_on_the_clock_of_the_trace(tmp_path: Path) -> None:
+def test_a_window_is_on_the_clock_of_the_report(tmp_path: Path) -> None:
     """Operations at 300 to 400, 1,300 to 1,400 and 2,300 to 2,400 ns, ranges 300 ns before."""
     report = read(
         write_report(tmp_path / "x.sqlite", **launched(1, 1, 1), marks=[{"time": t} for t in (5, 1300)])
     )
 
     def drawn(start: int | None, end: int | None) -> tuple[int, ...]:
-        drawing = draw(report, offset_ns=5000, start_ns=start, end_ns=end)
+        drawing = draw(report, start_ns=start, end_ns=end)
         parts = {lane.track[-1]: lane for lane in drawing.lanes}
         slices = [
             parts.get(name) for name in ("stream 7 (default)", "ranges", "NVTX thread 1", "CUDA API thread 1")
@@ -241,9 +175,9 @@ def test_a_window_is_on_the_clock_of_the_trace(tmp_path: Path) -> None:
         return tuple(len(part.slices) if isinstance(part, SliceLane) else 0 for part in slices)
 
     assert drawn(None, None) == (3, 3, 3, 3)
-    assert drawn(6300, 6301) == (1, 1, 0, 0)
-    assert drawn(6400, None) == (2, 2, 1, 1)
-    assert drawn(6401, None) == (1, 1, 1, 1)
-    assert drawn(None, 6300) == (1, 1, 2, 2)
-    assert drawn(None, 6301) == (2, 2, 2, 2)
-    assert drawn(7000, 7010) == (0, 0, 1, 0)
+    assert drawn(1300, 1301) == (1, 1, 0, 0)
+    assert drawn(1400, None) == (2, 2, 1, 1)
+    assert drawn(1401, None) == (1, 1, 1, 1)
+    assert drawn(None, 1300) == (1, 1, 2, 2)
+    assert drawn(None, 1301) == (2, 2, 2, 2)
+    assert drawn(2000, 2010) == (0, 0, 1, 0)

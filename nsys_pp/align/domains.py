@@ -1,0 +1,121 @@
+"""Which reports share a clock, and where each clock stands by what was recorded.
+
+`utc = event - shift + epoch` is the first guess (nsys gives the UTC of the session's start, and the
+total shift that the exporter applied). Machines that keep time by NTP differ by up to some
+milliseconds, and two sessions of one machine by about 0.1 ms, because each reads UTC for itself.
+Where nsys also recorded the system clock (CLOCK_MONOTONIC at the start of the session, since 2025)
+reports of one machine are exact among each other, and make one domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median_low
+
+from nsys_pp.units import NS_PER_S
+
+# Where sessions start on a clock that is not UTC. Events may lie before their session's start, and
+# a trace has no times below 0.
+START_WITHOUT_UTC_NS = 86_400 * NS_PER_S
+
+# NVIDIA's own rule for one system clock: UTC and it agree to a second on both.
+_ONE_CLOCK_NS = NS_PER_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What one report says of its clock, in ns."""
+
+    label: str  # names the report to a person
+    machine: str
+    utc_epoch_ns: int | None  # UTC at the start of the session
+    system_clock_ns: int | None  # CLOCK_MONOTONIC at the start of the session
+    time_shift_ns: int  # what the exporter added to every event
+    end_ns: int  # the last moment that matters, on the report's clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domain:
+    """Reports whose clocks differ by a constant that is known exactly."""
+
+    machine: str
+    reports: tuple[int, ...]  # places among the reports
+    is_utc: bool  # the guess is a recorded UTC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guess:
+    """The first guess: `utc = event_ns + base_ns` of the report."""
+
+    domains: list[Domain]  # in order of their first report
+    domain_of: list[int]  # of each report
+    base_ns: list[int]  # of each report
+
+
+def guess_clocks(reports: Sequence[Recorded], *, use_utc: bool = True) -> Guess:
+    """Group reports by clock, and place each by what it recorded.
+
+    Args:
+        reports: One or more.
+        use_utc: Otherwise all sessions begin at one time, as if no report knew its UTC.
+
+    Returns:
+        Domains and first guesses. Reports without UTC begin with the earliest that has one; where
+        none has, all begin one day after 0.
+    """
+    known = [one.utc_epoch_ns for one in reports if one.utc_epoch_ns is not None and use_utc]
+    start_ns = min(known, default=START_WITHOUT_UTC_NS)
+    groups: list[list[int]] = []
+    for row, report in enumerate(reports):
+        beside = next((group for group in groups if _share_clock(reports[group[0]], report)), None)
+        if beside is None:
+            groups.append([row])
+        else:
+            beside.append(row)
+    base_ns = [0] * len(reports)
+    for group in groups:
+        lead = _lead(reports, group)
+        for row in group:
+            report = reports[row]
+            if lead is not None and report.system_clock_ns is not None:
+                base_ns[row] = lead + report.system_clock_ns - report.time_shift_ns
+            else:
+                epoch = start_ns if report.utc_epoch_ns is None else report.utc_epoch_ns
+                base_ns[row] = epoch - report.time_shift_ns
+        if not use_utc:
+            first = min(base_ns[row] + reports[row].time_shift_ns for row in group)
+            for row in group:
+                base_ns[row] += start_ns - first
+    domain_of = [0] * len(reports)
+    for number, group in enumerate(groups):
+        for row in group:
+            domain_of[row] = number
+    domains = [
+        Domain(
+            machine=reports[group[0]].machine,
+            reports=tuple(group),
+            is_utc=use_utc and any(reports[row].utc_epoch_ns is not None for row in group),
+        )
+        for group in groups
+    ]
+    return Guess(domains=domains, domain_of=domain_of, base_ns=base_ns)
+
+
+def _share_clock(one: Recorded, other: Recorded) -> bool:
+    if one.machine != other.machine or one.system_clock_ns is None or other.system_clock_ns is None:
+        return False
+    if one.utc_epoch_ns is None or other.utc_epoch_ns is None:
+        return False  # containers may have a system clock of their own
+    lead = (one.utc_epoch_ns - one.system_clock_ns) - (other.utc_epoch_ns - other.system_clock_ns)
+    return abs(lead) < _ONE_CLOCK_NS
+
+
+def _lead(reports: Sequence[Recorded], group: list[int]) -> int | None:
+    """UTC less system clock, as most of the group's reports read it."""
+    leads = [
+        report.utc_epoch_ns - report.system_clock_ns
+        for report in (reports[row] for row in group)
+        if report.utc_epoch_ns is not None and report.system_clock_ns is not None
+    ]
+    return median_low(leads) if len(group) > 1 and leads else None

@@ -1,0 +1,72 @@
+"""`nsys-pp align`: where each report stands on one clock, and how well that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+
+from nsys_pp.api.attempt import Attempt, Skipped
+from nsys_pp.api.clocks import place_clocks
+from nsys_pp.api.extract import identity_of, survey_report
+from nsys_pp.api.inputs import Given, check_different, no_blocks, read_given
+from nsys_pp.api.plan import Told, who_is_who
+from nsys_pp.api.progress import Progress
+from nsys_pp.api.scene import label_reports
+from nsys_pp.part import PartOptions
+from nsys_pp.read import find_reports, is_part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aligned:
+    """Where clocks stand."""
+
+    clocks: pl.DataFrame  # `CLOCKS` of `nsys_pp.align.clocks`
+    labels: list[str]  # of the reports that its column `reports` counts
+    paths: list[Path]
+    skipped: Skipped
+
+
+def align(
+    inputs: Sequence[str | Path],
+    *,
+    told: Told | None = None,
+    keep_going: bool = False,
+    nsys: str | None = None,
+    progress: Progress | None = None,
+) -> Aligned:
+    """Put all reports on one clock, as `merge` does, and tell how good that is.
+
+    Args:
+        inputs: Reports, parts, directories of them, or glob patterns.
+        told: What is said of clocks and ranks.
+        keep_going: Skip reports that cannot be read.
+        nsys: The nsys that exports `.nsys-rep` files.
+        progress: Told what is going on.
+
+    Raises:
+        ReportError: A report cannot be read, or is there twice; with `keep_going`, none can be read.
+        ClockError: An offset was given for a machine that is not there.
+    """
+    paths = find_reports(inputs, with_parts=True)
+    attempt = Attempt(paths, keep_going=keep_going, progress=progress)
+    given = list(attempt.each("reading", paths, partial(_survey, nsys=nsys)).values())
+    check_different(given)
+    told = told or Told()
+    placed = place_clocks(given, who_is_who(given, told), told.clocks)
+    return Aligned(
+        clocks=placed.table,
+        labels=label_reports([one.path for one in given]),
+        paths=[one.path for one in given],
+        skipped=attempt.skipped,
+    )
+
+
+def _survey(path: Path, nsys: str | None) -> Given:
+    if is_part(path):
+        return read_given(path)
+    part = survey_report(path, PartOptions(), nsys=nsys)
+    return Given(path=path, part=part, identity=identity_of(part), open_blocks=no_blocks)

@@ -1,0 +1,267 @@
+"""`nsys-pp extract`: one report as a part, its trace encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from nsys_pp.align.anchors import find_anchors
+from nsys_pp.api.progress import Progress, tell
+from nsys_pp.api.scene import Window, project_report, view_report
+from nsys_pp.errors import MissingDataError, OutputError
+from nsys_pp.model import build_report
+from nsys_pp.model.report import Report, Session
+from nsys_pp.model.who import Identity, identify
+from nsys_pp.part import SUFFIX, Encoded, Part, PartOptions
+from nsys_pp.project.launches import match_launches
+from nsys_pp.project.ranges import Scope
+from nsys_pp.raw import Group
+from nsys_pp.read import find_reports, read_report
+from nsys_pp.write.drawing import Drawing
+from nsys_pp.write.files import check_output
+from nsys_pp.write.parts import write_part
+from nsys_pp.write.perfetto import Sink, encode_drawing
+from nsys_pp.write.tracks import Detail, draw_report
+
+# What tells who recorded a report, and what ties its clock to others.
+SURVEY_GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "communication"})
+_GROUPS: dict[str, frozenset[Group]] = {
+    "jobs": SURVEY_GROUPS,
+    "ranges": SURVEY_GROUPS,
+    "kernels": SURVEY_GROUPS | {"details"},
+    "cpu": SURVEY_GROUPS | {"details", "cpu"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extracted:
+    """What an extraction wrote."""
+
+    report: Path
+    output: Path
+    slices: int
+    gpus: int
+
+
+def extract(
+    report: str | Path,
+    output: Path,
+    *,
+    detail: Detail = "kernels",
+    ops: tuple[str, ...] = ("kernel",),
+    scope: Scope = "auto",
+    flows: bool = False,
+    force: bool = False,
+    nsys: str | None = None,
+    progress: Progress | None = None,
+) -> Extracted:
+    """Write one report as a part, which `merge` takes like the report and need not encode again.
+
+    Args:
+        report: The report.
+        output: The part; replaced only with `force`.
+        detail: "jobs", "ranges", "kernels" or "cpu": each shows more than the one before.
+        ops: Which operations count for projection.
+        scope: Whose calls count for projection.
+        flows: Join API calls to their first operation by arrows; needs detail "cpu".
+        force: Replace an output that exists.
+        nsys: The nsys that exports `.nsys-rep` files.
+        progress: Told what is going on.
+
+    Raises:
+        ReportError: The report cannot be read, or has nothing to draw.
+        OutputError: The output exists, or cannot be written.
+    """
+    path = Path(report)
+    options = PartOptions(detail=detail, ops=ops, scope=scope, flows=flows)
+    check_output(output, force=force, inputs=[path])
+    tell(progress, f"extracting {path.name}", 0)
+
+    def make(sink: Sink) -> Part:
+        part = extract_report(path, options, sink, nsys=nsys)
+        if not part.encoded.slice_count:
+            raise nothing_to_draw(f"`{path}` has nothing to draw")
+        return part
+
+    part = write_part(output, make, force=force)
+    gpus = part.frames["devices"]["gpu"].n_unique()
+    return Extracted(report=path, output=output, slices=part.encoded.slice_count, gpus=gpus)
+
+
+def extract_all(
+    inputs: Sequence[str | Path],
+    output: Path | None = None,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> list[Extracted]:
+    """Write each of several reports as a part.
+
+    Args:
+        inputs: Reports, directories of them, or glob patterns.
+        output: A part, for one report; or an existing folder, by default the current one, where
+            parts are named like their reports.
+        force: Replace outputs that exist.
+        progress: Told what is going on.
+        options: As for `extract`.
+
+    Raises:
+        ReportError: A report cannot be read, or has nothing to draw.
+        OutputError: An output exists or cannot be written, or two reports have one name.
+    """
+    paths = find_reports(inputs)
+    outputs = _name_outputs(paths, output)
+    for path, target in zip(paths, outputs, strict=True):
+        check_output(target, force=force, inputs=[path])
+    return [
+        extract(
+            path, target, force=force, progress=partial(_tell_share, progress, number, len(paths)), **options
+        )
+        for number, (path, target) in enumerate(zip(paths, outputs, strict=True))
+    ]
+
+
+def _tell_share(progress: Progress | None, number: int, count: int, what: str, share: float) -> None:
+    tell(progress, what, (number + share) / count)
+
+
+def _name_outputs(paths: list[Path], output: Path | None) -> list[Path]:
+    """Name the part of each report."""
+    folder = Path() if output is None else output
+    if output is not None and not output.is_dir():
+        if len(paths) == 1:
+            return [output]
+        raise OutputError(
+            f"cannot write {len(paths)} parts to `{output}`: it is no folder", "make the folder first"
+        )
+    outputs = [folder / (path.stem + SUFFIX) for path in paths]
+    for number, target in enumerate(outputs):
+        if target in outputs[:number]:
+            first = paths[outputs.index(target)]
+            raise OutputError(
+                f"`{first}` and `{paths[number]}` would both be written to `{target}`",
+                "extract them into two folders",
+            )
+    return outputs
+
+
+def extract_report(
+    path: Path, options: PartOptions, sink: Sink, *, nsys: str | None, with_tables: bool = True
+) -> Part:
+    """Make a part of one report; its blocks go to `sink`.
+
+    Args:
+        path: The report.
+        options: What to show.
+        sink: Takes the blocks.
+        nsys: The nsys that exports `.nsys-rep` files.
+        with_tables: Keep frames that only tables are made of, not traces.
+
+    Raises:
+        ReportError: It cannot be read.
+    """
+    report = open_report(path, options, nsys)
+    projections = project(report, options)
+    encoded = encode_drawing(draw(report, projections, options), sink)
+    frames = {"projections": projections} if with_tables else {}
+    return _make_part(report, options, encoded, frames)
+
+
+def survey_report(path: Path, options: PartOptions, *, nsys: str | None) -> Part:
+    """Make a part that tells who recorded a report and when, and shows nothing."""
+    report = build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys))
+    empty = Encoded(report_id=report.fingerprint, base_ns=0, tracks=[], lanes=[])
+    return _make_part(report, options, empty, {})
+
+
+def open_report(path: Path, options: PartOptions, nsys: str | None) -> Report:
+    """Read what of a report is drawn."""
+    return build_report(read_report(path, need=_GROUPS[options.detail], nsys=nsys))
+
+
+def project(report: Report, options: PartOptions) -> pl.DataFrame:
+    """Project a report's ranges as its part wants it (`PROJECTIONS`)."""
+    return project_report(report, ops=options.ops, scope=options.scope)  # type: ignore[arg-type]
+
+
+def draw(
+    report: Report, projections: pl.DataFrame, options: PartOptions, window: Window | None = None
+) -> Drawing:
+    """Draw a report as its part wants it, or what of it reaches into a window."""
+    view = view_report(report, projections, detail=options.detail, flows=options.flows, window=window)
+    return draw_report(view, detail=options.detail)  # type: ignore[arg-type]
+
+
+def identity_of(part: Part) -> Identity:
+    """Tell who recorded a part's report; the opposite of what extraction does.
+
+    Raises:
+        KeyError, TypeError: A fact is missing.
+    """
+    facts = dict(part.facts["identity"])
+    session = Session(**facts.pop("session"))
+    frames: dict[str, Any] = {name: part.frames[name] for name in IDENTITY_FRAMES}
+    return Identity(path=part.source, session=session, **facts, **frames)
+
+
+IDENTITY_FRAMES = tuple(field.name for field in fields(Identity) if "DataFrame" in str(field.type))
+
+
+def nothing_to_draw(what: str) -> MissingDataError:
+    """Say that there is nothing to draw, and what would record it."""
+    return MissingDataError(
+        f"{what}: no GPU operations",
+        "`nsys profile --trace cuda,nvtx` records them; `--detail cpu` also draws CPU ranges",
+    )
+
+
+def _make_part(
+    report: Report, options: PartOptions, encoded: Encoded, frames: Mapping[str, pl.DataFrame]
+) -> Part:
+    identity = identify(report)
+    told: dict[str, Any] = {
+        field.name: getattr(identity, field.name)
+        for field in fields(identity)
+        if field.name not in ("path", "session", *IDENTITY_FRAMES)
+    }
+    return Part(
+        source=_path_to_keep(report.path),
+        made_by=version("nsys-pp"),
+        options=options,
+        facts={"identity": {**told, "session": asdict(identity.session)}},
+        frames={
+            **{name: getattr(identity, name) for name in IDENTITY_FRAMES},
+            "anchors": _find_anchors(report),
+            **frames,
+        },
+        encoded=encoded,
+    )
+
+
+def _find_anchors(report: Report) -> pl.DataFrame:
+    """Find what ties the report's clock to those of others (`ANCHORS`)."""
+    launches = match_launches(report.api_calls, report.gpu_ops.filter("is_communication"))
+    return find_anchors(
+        ranges=report.ranges,
+        api_calls=report.api_calls,
+        gpu_ops=report.gpu_ops,
+        launches=launches,
+        nccl_calls=report.nccl_calls,
+        mpi_calls=report.mpi_calls,
+    )
+
+
+def _path_to_keep(path: Path) -> Path:
+    """Give the path as it was named, or from its `machine*` folder on, which tells the machine."""
+    whole = path.absolute().parts
+    at = [place for place, name in enumerate(whole[:-1]) if name.lower().startswith("machine")]
+    if not at or len(path.parts) >= len(whole) - at[-1]:
+        return path
+    return Path(*whole[at[-1] :])

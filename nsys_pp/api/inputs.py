@@ -1,0 +1,124 @@
+"""What a merge was given: reports and parts, and the options that hold for both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields
+from functools import partial
+from importlib.metadata import version
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from nsys_pp.api.extract import IDENTITY_FRAMES, identity_of
+from nsys_pp.errors import ReportError
+from nsys_pp.model.who import Identity, find_repeated
+from nsys_pp.part import Part, PartOptions
+from nsys_pp.read import open_part_blocks, read_part
+from nsys_pp.read.parts import damaged_error
+from nsys_pp.write.perfetto import Source
+from nsys_pp.write.perfetto_clocks import sequence_id
+
+OpenBlocks = Callable[[], AbstractContextManager[Source]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """One input of a merge: a part, read or just made."""
+
+    path: Path  # as it was named
+    part: Part
+    identity: Identity
+    open_blocks: OpenBlocks
+
+
+def no_blocks() -> AbstractContextManager[Source]:
+    """Open what a report without lanes has for blocks."""
+    return BytesIO()
+
+
+def read_given(path: Path) -> Given:
+    """Read what of a part a merge needs besides its blocks.
+
+    Raises:
+        ReportError: It cannot be read, or was made by another version.
+    """
+    part = read_part(path, (*IDENTITY_FRAMES, "anchors"), version=version("nsys-pp"))
+    try:
+        identity = identity_of(part)
+    except (KeyError, TypeError):
+        raise damaged_error(path) from None
+    return Given(path=path, part=part, identity=identity, open_blocks=partial(open_part_blocks, path))
+
+
+def settle_options(parts: list[Given], asked: Mapping[str, Any]) -> PartOptions:
+    """Settle what the trace shows: what was asked for, else what the parts were made with.
+
+    Args:
+        parts: Parts among the inputs.
+        asked: Fields of `PartOptions`; None where nothing was asked for.
+
+    Raises:
+        ReportError: A part shows something else than was asked for, or than another part.
+    """
+    settled: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
+    for one in fields(PartOptions):
+        if parts:
+            settled.setdefault(one.name, getattr(parts[0].part.options, one.name))
+    options = PartOptions(**settled)
+    for given in parts:
+        made = given.part.options
+        if made == options:
+            continue
+        if made == parts[0].part.options:
+            wanted = f"this merge asks for `{options.words()}`"
+        else:
+            wanted = f"`{parts[0].path}` with `{parts[0].part.options.words()}`"
+        raise ReportError(
+            f"`{given.path}` was made with `{made.words()}`, and {wanted}",
+            "extract it again with the same options, or merge its report",
+        )
+    return options
+
+
+def check_different(given: list[Given]) -> None:
+    """Refuse a recording that is there twice.
+
+    Raises:
+        ReportError: Two inputs are one recording, whatever they are called; or, once in some
+            thousand millions, two cannot stand in one trace.
+    """
+    for again, first in find_repeated([one.identity for one in given]):
+        raise ReportError(
+            f"`{given[first].path}` and `{given[again].path}` are the same recording",
+            "name each report once",
+        )
+    by_sequence: dict[int, Given] = {}
+    for one in given:
+        other = by_sequence.setdefault(sequence_id(one.identity.fingerprint), one)
+        if other is not one:
+            raise ReportError(
+                f"`{other.path}` and `{one.path}` cannot stand in one trace: by chance,"
+                " the numbers that tell reports apart are the same for both",
+                "merge them into two traces",
+            )
+
+
+def refuse_parts(parts: Iterable[Path], *, is_chrome: bool, is_cut: bool) -> None:
+    """Refuse parts where events are needed.
+
+    Args:
+        parts: The parts among the inputs.
+        is_chrome: Chrome's format is wanted.
+        is_cut: A window of time is wanted.
+
+    Raises:
+        ReportError: There are parts, and one of the two is wanted.
+    """
+    needs = ["Chrome's format"] * is_chrome + ["`--start` and `--end`"] * is_cut
+    for path in parts if needs else ():
+        raise ReportError(
+            f"`{path}` is a part: its trace is made already, and {needs[0]} cannot be had from it",
+            "name the report that it was extracted from",
+        )

@@ -1,0 +1,70 @@
+"""Calls of MPI that talk to other ranks -> MPI_CALLS."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.model.ids import process_key
+from nsys_pp.model.names import resolve
+from nsys_pp.raw import RawReport
+from nsys_pp.schema import MPI_CALLS, conform
+
+_KEYS = ["process_key", "communicator"]
+
+
+def build_mpi_calls(raw: RawReport) -> pl.DataFrame:
+    """Name MPI's messages and collectives, and count who takes part.
+
+    A collective's size is what the rank gave, or else what it received. A peer that is no rank
+    (any source, nobody) is null.
+
+    Returns:
+        `MPI_CALLS` by start_ns; calls that lack a time or a thread are left out.
+    """
+    messages = raw["mpi_messages"].with_columns(is_collective=pl.lit(value=False))
+    collectives = raw["mpi_collectives"].with_columns(
+        is_collective=pl.lit(value=True), bytes=pl.coalesce("bytes", "received_bytes")
+    )
+    calls = pl.concat([messages, collectives], how="diagonal")
+    calls = calls.filter(pl.all_horizontal(pl.col("start", "end", "thread").is_not_null())).sort("start")
+    calls = calls.with_columns(process_key=process_key(pl.col("thread")))
+    return (
+        calls.with_columns(member_count=_count_members(calls, raw))
+        .select(
+            "process_key",
+            thread_key="thread",
+            name=resolve(calls["name_id"], raw["strings"]),
+            is_collective="is_collective",
+            communicator="communicator",
+            member_count="member_count",
+            peer=pl.when(pl.col("peer") >= 0).then("peer"),
+            tag="tag",
+            size_bytes="bytes",
+            start_ns="start",
+            end_ns="end",
+        )
+        .pipe(conform, MPI_CALLS)
+    )
+
+
+def _count_members(calls: pl.DataFrame, raw: RawReport) -> pl.Series:
+    """Give the size of each call's communicator: as it was last made before, or else as it first was."""
+    processes = raw["ranks"].select("rank", process_key=process_key(pl.col("thread"))).drop_nulls().unique()
+    made = raw["mpi_communicators"].drop_nulls(["communicator", "size"])
+    made = made.join(processes, on="rank", how="inner").with_columns(pl.col("time").fill_null(0)).sort("time")
+    if made.is_empty() or calls.is_empty():
+        return pl.Series("member_count", [None], dtype=pl.Int64).new_from_index(0, len(calls))
+    first = made.unique(_KEYS, keep="first", maintain_order=True).select(*_KEYS, first_size="size")
+    return (
+        calls.select(*_KEYS, "start")
+        .join_asof(
+            made.select(*_KEYS, "time", "size"),
+            left_on="start",
+            right_on="time",
+            by=_KEYS,
+            check_sortedness=False,
+        )
+        .join(first, on=_KEYS, how="left", maintain_order="left")
+        .select(member_count=pl.coalesce("size", "first_size"))
+        .to_series()
+    )

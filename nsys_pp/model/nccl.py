@@ -1,0 +1,74 @@
+"""What NCCL's own NVTX ranges carry -> NCCL_CALLS.
+
+NCCL gives its ranges structures (since 2.16; exported from schema 3.24 on). Which fields there are
+differs by function and by version: they are taken by their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from nsys_pp.model.ids import process_key
+from nsys_pp.model.payloads import Structures
+from nsys_pp.raw import RawReport
+from nsys_pp.schema import NCCL_CALLS, conform
+
+_COMMUNICATOR = "NCCL communicator ID"  # without it a structure is of another program
+_FIELDS = {  # NCCL's name -> ours
+    _COMMUNICATOR: "communicator",
+    "Rank": "rank",
+    "No. of ranks": "rank_count",
+    "CUDA device": "device_id",
+    "Peer rank": "peer",
+    "Message size [bytes]": "size_bytes",
+}
+_EVENTS = pl.Schema([*NCCL_CALLS.items(), ("process_key", pl.Int64()), ("device_id", pl.Int64())])
+
+
+def read_nccl_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFrame:
+    """Gather what NCCL says with its ranges and marks.
+
+    Args:
+        raw: A report that was read with group "communication".
+        structures: From `read_structures`.
+
+    Returns:
+        `NCCL_CALLS` with `process_key` and `device_id` (the CUDA ordinal of the rank, where a
+        communicator was made), by range_id.
+    """
+    payloads = raw["payloads"]
+    parts = [
+        one.fields.select(
+            pl.lit(payloads["row"].gather(one.at)).alias("range_id"),
+            pl.lit(payloads["thread"].gather(one.at)).alias("thread"),
+            *(
+                pl.col(theirs).cast(_EVENTS[ours], strict=False).alias(ours)
+                if theirs in one.fields.columns
+                else pl.lit(None, dtype=_EVENTS[ours]).alias(ours)
+                for theirs, ours in _FIELDS.items()
+            ),
+        )
+        for one in structures
+        if _COMMUNICATOR in one.fields.columns
+    ]
+    if not parts or "communication" not in raw.groups:
+        return _EVENTS.to_frame()
+    events = pl.concat(parts).with_columns(process_key=process_key(pl.col("thread"))).sort("range_id")
+    return conform(events, _EVENTS)
+
+
+def build_nccl_calls(events: pl.DataFrame, ranges: pl.DataFrame | None) -> pl.DataFrame:
+    """Pick what belongs to ranges.
+
+    Args:
+        events: From `read_nccl_events`.
+        ranges: `RANGES`; None where they were not read: then marks are not told from ranges.
+
+    Returns:
+        `NCCL_CALLS` by range_id.
+    """
+    if ranges is not None:
+        events = events.join(ranges, on="range_id", how="semi", maintain_order="left")
+    return conform(events, NCCL_CALLS)

@@ -1,0 +1,135 @@
+"""`nsys-pp extract`: what it writes and says."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.calls import assert_refused, call
+
+PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+REPORT = PIPELINE / "node2" / "rank0.sqlite"
+
+
+def extract(*arguments: str | Path) -> str:
+    """Call the command; what it said."""
+    done = call("extract", *arguments)
+    assert (done.code, done.stdout) == (0, ""), done
+    return done.stderr
+
+
+def merge(trace: Path, *arguments: str | Path) -> bytes:
+    done = call("merge", *arguments, "-o", trace)
+    assert done.code == 0, done
+    return trace.read_bytes()
+
+
+def test_one_line_says_what_was_written(tmp_path: Path) -> None:
+    part = tmp_path / "x.nspart"
+    said = extract(REPORT, "-o", part)
+    size = f"{part.stat().st_size / 1024:.1f} KiB"
+    slices = call("merge", part, "-o", tmp_path / "x.pftrace").stderr.split(": ")[1].split(" on ")[0]
+    assert said == f"Wrote {part} ({size}): {slices} on 1 GPU, from {REPORT}.\n"
+
+
+def test_parts_are_named_like_their_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "parts").mkdir()
+    said = extract(PIPELINE, "-o", tmp_path / "parts")
+    names = [f"rank{rank}.nspart" for rank in range(4)]
+    assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == names
+    assert [line.split(" (")[0] for line in said.splitlines()] == [
+        f"Wrote {tmp_path / 'parts' / name}" for name in names
+    ]
+    monkeypatch.chdir(tmp_path)
+    assert extract(REPORT).startswith("Wrote rank0.nspart (")
+    assert (tmp_path / "rank0.nspart").is_file()
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--detail", "jobs"], ["--flows"], ["--ops", "all", "--scope", "thread"]]
+)
+def test_parts_make_the_trace_of_their_reports(options: list[str], tmp_path: Path) -> None:
+    extract(PIPELINE, "-o", tmp_path, *options)
+    parts = sorted(tmp_path.glob("*.nspart"))
+    expected = merge(tmp_path / "run.pftrace", PIPELINE, *options)
+    assert merge(tmp_path / "run.a", *parts) == expected
+    assert merge(tmp_path / "run.b", tmp_path, *options) == expected
+
+
+def test_options_of_a_part_are_not_changed_by_a_merge(tmp_path: Path) -> None:
+    part = tmp_path / "x.nspart"
+    extract(REPORT, "-o", part)
+    refused = call("merge", part, "-o", tmp_path / "x.pftrace", "--flows")
+    assert_refused(
+        refused,
+        f"`{part}` was made with `--detail kernels --ops kernel --scope auto`, and this merge asks for"
+        " `--detail cpu --ops kernel --scope auto --flows`",
+    )
+    assert_refused(call("merge", part, "-o", tmp_path / "x.json"), "is a part", "Chrome's format")
+    refused = call("merge", part, "-o", tmp_path / "x.pftrace", "--start", "1ms")
+    assert_refused(refused, "is a part", "`--start` and `--end`")
+
+
+def test_a_part_is_replaced_with_force_only(tmp_path: Path) -> None:
+    part = tmp_path / "x.nspart"
+    part.write_text("precious")
+    assert_refused(call("extract", REPORT, "-o", part), f"`{part}` exists")
+    assert part.read_text() == "precious"
+    extract(REPORT, "-o", part, "--force")
+    assert part.read_bytes().startswith(b"PK")
+
+
+def test_reports_never_share_a_part(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    first = shutil.copy(REPORT, tmp_path / "a" / "x.sqlite")
+    second = shutil.copy(PIPELINE / "node2" / "rank1.sqlite", tmp_path / "b" / "x.sqlite")
+    refused = call("extract", first, second, "-o", tmp_path)
+    assert_refused(refused, f"`{first}` and `{second}` would both be written to `{tmp_path / 'x.nspart'}`")
+    refused = call("extract", first, second, "-o", tmp_path / "x.nspart")
+    assert_refused(refused, f"cannot write 2 parts to `{tmp_path / 'x.nspart'}`: it is no folder")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_part_is_never_its_own_report(tmp_path: Path) -> None:
+    report = Path(shutil.copy(REPORT, tmp_path / "x.sqlite"))
+    before = report.read_bytes()
+    refused = call("extract", report, "-o", report, "--force")
+    assert_refused(refused, "it is one of the reports to read")
+    assert report.read_bytes() == before
+
+
+def test_a_broken_report_leaves_nothing(tmp_path: Path) -> None:
+    broken = tmp_path / "x.sqlite"
+    broken.write_bytes(REPORT.read_bytes()[:20_000])
+    assert_refused(call("extract", broken, "-o", tmp_path / "x.nspart"), str(broken))
+    assert list(tmp_path.iterdir()) == [broken]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-o", "-"], "a part is not printed; name a file with `-o`"),
+        (["--detail", "most"], "'most' is not one of"),
+        (["--device", "0"], "No such option"),
+        (["-o", "x.sqlite"], "`x.sqlite` is a table's or a report's name; a part is `.nspart`"),
+    ],
+)
+def test_wrong_usage_exits_with_2(
+    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call("extract", REPORT, *arguments)
+    assert (done.code, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_has_an_example() -> None:
+    done = call("extract", "--help")
+    assert (done.code, done.stderr) == (0, "")
+    assert "\n    nsys-pp extract report.sqlite -o report.nspart\n" in done.stdout
+    for option in ("--detail", "--flows", "--ops", "--scope", "--force", "--nsys", "-o, --output"):
+        assert f"\n  {option} " in done.stdout
