@@ -8,17 +8,20 @@ for those that come after.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from nsys_pp.align.events import RECEIVE, SEND, SEND_RECEIVE, Events
 from nsys_pp.align.lines import Line
-from nsys_pp.align.pairs import Pairs, Reference, pair_events, refer
-from nsys_pp.align.votes import find_offset
+from nsys_pp.align.pairs import Pairs, Reference, keep_consensus, pair_events, refer
+from nsys_pp.align.votes import Found, find_offset
 
 Int64s = npt.NDArray[np.int64]
+
+_CLEAR = 15.0  # evidence that leaves no doubt
+_MOST_COMPARED = 8  # timelines that another is compared with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +57,17 @@ def match_events(events: Events, domain_count: int) -> Matches:
     timelines: list[_Timeline] = []
     instance = np.full(len(events), -1, dtype=np.int64)
     while waiting:
-        timeline = _Timeline(events=events, instance=instance)
+        timeline = _Timeline(events=events, instance=instance, channel=events.channel.copy())
         seed = waiting.pop(0)
         timeline.add(seed, rows_of[seed], events.take(rows_of[seed]), Line())
-        while placed := [domain for domain in waiting if timeline.place(domain, rows_of)]:
+        while placed := timeline.place_any(waiting, rows_of):
             waiting = [domain for domain in waiting if domain not in placed]
         timelines.append(timeline)
+    for by_messages in (False, True):
+        before = len(timelines) + 1
+        while len(timelines) < before:
+            before = len(timelines)
+            timelines = _join(timelines, rows_of, by_messages=by_messages)
     component = np.empty(domain_count, dtype=np.int64)
     lines = [Line()] * domain_count
     for number, timeline in enumerate(timelines):
@@ -84,45 +92,107 @@ class _Timeline:
     events: Events
     instance: Int64s
     lines: dict[int, Line] = field(default_factory=dict)  # domain -> its place
+    channel: Int64s = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # of each event, here
     known: Reference | None = None
 
-    def place(self, domain: int, rows_of: list[Int64s]) -> bool:
-        """Find a domain's place by collectives, else by messages, and add it; false if it shares nothing."""
-        own = self.events.take(rows_of[domain])
-        if self.known is None:
-            return False
-        reference = self.known.take(np.isin(self.known.key, np.unique(own.key)))
-        is_message = np.isin(own.kind, (SEND, RECEIVE, SEND_RECEIVE))
-        messages = np.unique(own.key[is_message])
-        for usable, told in (
-            (~is_message, ~np.isin(reference.key, messages)),
-            (is_message, np.isin(reference.key, messages)),
-        ):
-            if usable.any() and told.any():
-                line = find_offset(own.take(usable), reference.take(told))
-                if line is not None:
-                    self.add(domain, rows_of[domain], own, line, reference)
-                    return True
-        return False
+    def place_any(self, waiting: list[int], rows_of: list[Int64s]) -> list[int]:
+        """Add the domains of which it is clear where they lie, or else the one of which it is clearest."""
+        found: dict[int, Found] = {}
+        clear = []
+        for domain in waiting:
+            own = self.events.take(rows_of[domain])
+            place = self._find(own)
+            if place is None:
+                continue
+            found[domain] = place
+            if place.evidence >= _CLEAR:
+                self.add(domain, rows_of[domain], own, place.line)
+                clear.append(domain)
+        if clear or not found:
+            return clear
+        best = max(found, key=lambda domain: found[domain].evidence)
+        self.add(best, rows_of[best], self.events.take(rows_of[best]), found[best].line)
+        return [best]
 
-    def add(
-        self, domain: int, rows: Int64s, own: Events, line: Line, reference: Reference | None = None
-    ) -> None:
+    def _find(self, own: Events) -> Found | None:
+        """Find a domain's place by its collectives; None if it shares none.
+
+        Messages only speak for or against: their ends lie apart by the travel where they were sent from
+        a buffer.
+        """
+        is_message = _is_message(own)
+        first = own.take(~is_message)
+        told = self._refer(first.key)
+        if not len(first) or not len(told):
+            return None
+        messages = own.take(is_message)
+        return find_offset(first, told, (messages, self._refer(messages.key)))
+
+    def find_timeline(self, other: _Timeline, *, by_messages: bool) -> Found | None:
+        """Find the place of another timeline; None if they share nothing of the kind."""
+        own, whole = other.settle(), self.settle()
+        own = own.take(_is_message(own) == by_messages)
+        whole = whole.take(np.isin(whole.key, np.unique(own.key)))
+        if not len(own) or not len(whole):
+            return None
+        return find_offset(own, refer(whole, whole.end, whole.channel, np.arange(len(whole))))
+
+    def settle(self) -> Events:
+        """Return each operation once, at the middle of what its members say."""
+        rows = np.flatnonzero(np.isin(self.events.domain, list(self.lines)))
+        times = np.empty(len(rows))
+        for domain, line in self.lines.items():
+            mine = self.events.domain[rows] == domain
+            times[mine] = self.events.end[rows[mine]] + line.at(self.events.end[rows[mine]])
+        instances, place, counts = np.unique(self.instance[rows], return_inverse=True, return_counts=True)
+        order = np.lexsort((times, place))
+        middle = np.cumsum(counts) - counts + (counts - 1) // 2
+        settled = self.events.take(instances)
+        return replace(settled, end=times[order][middle], channel=self.channel[instances])
+
+    def _refer(self, keys: Int64s) -> Reference:
+        assert self.known is not None
+        return self.known.take(np.isin(self.known.key, np.unique(keys)))
+
+    def add(self, domain: int, rows: Int64s, own: Events, line: Line) -> None:
         """Let a domain's operations join those that they are, and be new ones otherwise."""
         self.lines[domain] = line
         channels = own.channel.copy()  # a new channel of the timeline is numbered by who brought it
         instances = rows.copy()
-        if reference is not None:
-            pairs = _distinct(pair_events(own, reference, line), own, reference)
+        if self.known is not None:
+            reference = self._refer(own.key)
+            pairs = keep_consensus(pair_events(own, reference, line), own, reference, line)
+            pairs = _distinct(pairs, own, reference)
             instances[pairs.own] = reference.instances[pairs.reference]
             mine, first = np.unique(own.channel[pairs.own], return_index=True)
             joined = np.isin(own.channel, mine)
             at = np.searchsorted(mine, own.channel[joined])
             channels[joined] = reference.channels[pairs.reference[first[at]]]
         self.instance[rows] = instances
+        self.channel[rows] = channels
         fresh = instances == rows
         new = refer(own.take(fresh), (own.end + line.at(own.end))[fresh], channels[fresh], rows[fresh])
         self.known = new if self.known is None else self.known.insert(new)
+
+
+def _join(timelines: list[_Timeline], rows_of: list[Int64s], *, by_messages: bool) -> list[_Timeline]:
+    """Lay whole timelines onto the larger ones: what many domains saw is known better than what one did."""
+    kept: list[_Timeline] = []
+    for timeline in sorted(timelines, key=lambda one: -len(one.lines)):
+        for larger in kept[:_MOST_COMPARED]:
+            found = larger.find_timeline(timeline, by_messages=by_messages)
+            if found is not None:
+                for domain, line in timeline.lines.items():
+                    own = timeline.events.take(rows_of[domain])
+                    larger.add(domain, rows_of[domain], own, line.then(found.line))
+                break
+        else:
+            kept.append(timeline)
+    return kept
+
+
+def _is_message(events: Events) -> npt.NDArray[np.bool_]:
+    return np.isin(events.kind, (SEND, RECEIVE, SEND_RECEIVE))
 
 
 def _distinct(pairs: Pairs, own: Events, reference: Reference) -> Pairs:

@@ -49,6 +49,7 @@ class Events:
     gap_before: Floats
     gap_after: Floats
     gap_place: Int64s  # of the gap before among those of its channel, the longest first, from 1
+    is_told: Int64s  # 1 where NCCL told the communicator
     rank: Int64s  # within the communicator, -1 where unknown
     peer: Int64s
 
@@ -120,6 +121,7 @@ def gather_events(anchors: Sequence[pl.DataFrame], guess: Guess) -> Events:
         gap_before=floats("gap_before"),
         gap_after=floats("gap_after"),
         gap_place=ints("gap_place"),
+        is_told=rows["communicator"].is_not_null().cast(pl.Int64).to_numpy(),
         rank=ints("rank"),
         peer=ints("peer"),
     )

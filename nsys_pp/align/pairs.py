@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_pp.align.events import Events
-from nsys_pp.align.lines import MOST_DRIFT, Line
+from nsys_pp.align.lines import MOST_DRIFT, Line, spread_of
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -17,6 +17,7 @@ SKEW_NS = 60_000.0
 """Ends of one collective differ by less, but for exceptions (2 to 26 us on two H100s of one machine)."""
 
 _SHARE = 0.75  # of the operations that two channels could share must be shared
+_EQUAL_NS = 6_000.0  # channels that scatter, or lie apart, by no more are equally good
 _FEWEST = 3  # operations, where the channels have as many
 
 
@@ -114,6 +115,26 @@ def pair_events(own: Events, reference: Reference, line: Line, *, tolerance_ns: 
     x, ref = x[order], ref[order]
     nearest = np.diff(x, prepend=-1) > 0
     return Pairs(own=x[nearest], reference=ref[nearest])
+
+
+def keep_consensus(pairs: Pairs, own: Events, reference: Reference, line: Line) -> Pairs:
+    """Leave out channels that scatter more than the best of them, or lie elsewhere.
+
+    Ranks that do the same at nearly the same time without being one collective (replicas of a stage,
+    each with its own tensor-parallel group) scatter by tens of microseconds.
+    """
+    residual = reference.times[pairs.reference] - own.end[pairs.own] - line.at(own.end[pairs.own])
+    channels, place = np.unique(own.channel[pairs.own], return_inverse=True)
+    middle = np.array([np.median(residual[place == at]) for at in range(len(channels))])
+    spread = np.array([spread_of(residual[place == at] - middle[at]) for at in range(len(channels))])
+    sure = np.bincount(place, minlength=len(channels)) >= _FEWEST
+    if not sure.any():
+        return pairs
+    best = int(np.argmin(np.where(sure, spread, np.inf)))
+    near = (spread <= 3 * spread[best] + _EQUAL_NS) & (
+        np.abs(middle - middle[best]) <= 2 * _EQUAL_NS + spread[best]
+    )
+    return Pairs(own=pairs.own[near[place]], reference=pairs.reference[near[place]])
 
 
 def _near(own: Events, predicted: Floats, reference: Reference, tolerance_ns: float) -> tuple[Int64s, Int64s]:

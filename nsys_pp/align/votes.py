@@ -8,12 +8,14 @@ search: clocks that run 100 ppm apart lose a millisecond in ten seconds.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from nsys_pp.align.events import Events
-from nsys_pp.align.lines import MOST_DRIFT, Line, densest, find_line, fit_line, scale_of
-from nsys_pp.align.pairs import SKEW_NS, Reference, pair_events
+from nsys_pp.align.lines import MOST_DRIFT, Line, densest, find_line, fit_line, spread_of
+from nsys_pp.align.pairs import SKEW_NS, Reference, keep_consensus, pair_events
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -24,58 +26,71 @@ MOST_WRONG_NS = 10e9
 _NEAR_NS = 150_000.0  # how near a first line must come
 _DECOYS_NS = (-31.7e6, -13.1e6, -5.3e6, 4.1e6, 11.9e6, 37.3e6)
 _CANDIDATES = 8
-_MOST_SCATTER_NS = 25_000.0  # of the ends of what is one
-_LEAST_EVIDENCE = 5.0
+_MOST_SCATTER_NS = 20_000.0  # of the ends of what is one
+_LEAST_EVIDENCE = 8.0
 _RIVAL = 0.6
 _VOTERS = 64  # of each channel: the operations after its longest gaps
 _MOST_VOTES = 200_000
 _MOST_OF_LINE = 3_000  # of them, the weightiest, are drawn a line through
 
 
-def find_offset(own: Events, reference: Reference) -> Line | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A place of a domain on a timeline."""
+
+    line: Line
+    evidence: float  # how unlikely it is that so much agrees so well by chance (a logarithm)
+
+
+def find_offset(
+    own: Events, reference: Reference, also: tuple[Events, Reference] | None = None
+) -> Found | None:
     """Find the line that makes most operations agree, and far more than chance would.
 
     Args:
         own: Operations of one domain.
         reference: What they are compared with.
+        also: Operations that find no line, but speak for or against one.
 
     Returns:
-        None where nothing agrees.
+        None where nothing agrees, or where two places are about as good.
     """
-    own = own.take(own.gap_place <= _VOTERS)
-    reference = reference.take(reference.gap_place <= _VOTERS)
+    own, reference = _most_telling(own, reference)
+    also = _most_telling(*also) if also else None
     rows, offsets, weights = _vote(own, reference)
     if not len(rows):
         return _place_single(own, reference)
-    found = [_refine(own, reference, line) for line in _candidates(own.end[rows], offsets, weights)]
-    found.sort(key=_evidence, reverse=True)
+    lines = _candidates(own.end[rows], offsets, weights)
+    found = [_refine(own, reference, line, also) for line in lines]
+    found.sort(key=lambda one: one.evidence, reverse=True)
     best = found[0]
-    if _evidence(best) < _LEAST_EVIDENCE:
+    if best.evidence < _LEAST_EVIDENCE:
         return _place_single(own, reference)
     if any(_is_rival(best, other) for other in found[1:]):
         return None
-    line, count, _ = best
-    chance = max(pair_events(own, reference, line.moved(decoy)).count(reference) for decoy in _DECOYS_NS)
-    return line if count > 2 * chance else None
+    count = pair_events(own, reference, best.line).count(reference)
+    decoys = (pair_events(own, reference, best.line.moved(decoy)) for decoy in _DECOYS_NS)
+    return best if count > 2 * max(pairs.count(reference) for pairs in decoys) else None
 
 
-_Found = tuple[Line, int, float]  # a line, how many operations agree, and their scatter in ns
+def _most_telling(own: Events, reference: Reference) -> tuple[Events, Reference]:
+    return own.take(own.gap_place <= _VOTERS), reference.take(reference.gap_place <= _VOTERS)
 
 
-def _evidence(found: _Found) -> float:
-    """Say how unlikely it is that so many operations agree so well by chance (a logarithm).
+def _weigh(own: Events, reference: Reference, line: Line) -> float:
+    """Say how unlikely it is that so many operations agree so well by chance."""
+    pairs = keep_consensus(pair_events(own, reference, line), own, reference, line)
+    times = own.end[pairs.own]
+    spread = spread_of(reference.times[pairs.reference] - times - line.at(times))
+    # ranks that only do the same at nearly the same time scatter as well, but not within a communicator
+    most = SKEW_NS if own.is_told[pairs.own].all() else _MOST_SCATTER_NS
+    return pairs.count(reference) * float(np.log(most / min(spread + 1_000.0, most)))
 
-    Ranks that do the same at nearly the same time without being one collective (replicas of a
-    stage, each with its own tensor-parallel group) scatter by tens of microseconds.
-    """
-    _, count, scatter = found
-    return count * float(np.log(_MOST_SCATTER_NS / min(scatter + 1_000.0, _MOST_SCATTER_NS)))
 
-
-def _is_rival(best: _Found, other: _Found) -> bool:
+def _is_rival(best: Found, other: Found) -> bool:
     """Say whether another place is about as good: training repeats itself, step by step."""
-    apart = abs(other[0].at(np.array([best[0].center_ns]))[0] - best[0].offset_ns)
-    return bool(apart > 4 * SKEW_NS and _evidence(other) > _RIVAL * _evidence(best))
+    apart = abs(other.line.at(np.array([best.line.center_ns]))[0] - best.line.offset_ns)
+    return bool(apart > 4 * SKEW_NS and other.evidence > _RIVAL * best.evidence)
 
 
 def _vote(own: Events, reference: Reference) -> tuple[Int64s, Floats, Floats]:
@@ -120,21 +135,23 @@ def _candidates(times: Floats, offsets: Floats, weights: Floats) -> list[Line]:
     return lines
 
 
-def _refine(own: Events, reference: Reference, line: Line) -> _Found:
-    """Fit the line to the operations themselves; return it, how many agree, and how well."""
+def _refine(own: Events, reference: Reference, line: Line, also: tuple[Events, Reference] | None) -> Found:
+    """Fit a line to the operations themselves, and say how much speaks for it."""
     pairs = pair_events(own, reference, line, tolerance_ns=_NEAR_NS)
-    for _ in range(2):
+    for _ in range(3):
+        pairs = keep_consensus(pairs, own, reference, line)
         if not len(pairs.own):
-            return line, 0, 0.0
+            return Found(line=line, evidence=0.0)
         times = own.end[pairs.own]
         line = fit_line(times, reference.times[pairs.reference] - times, line, floor_ns=2_000.0)
         pairs = pair_events(own, reference, line)
-    times = own.end[pairs.own]
-    residuals = reference.times[pairs.reference] - times - line.at(times)
-    return line, pairs.count(reference), scale_of(residuals)
+    evidence = _weigh(own, reference, line)
+    if evidence and also:
+        evidence += _weigh(*also, line)
+    return Found(line=line, evidence=evidence)
 
 
-def _place_single(own: Events, reference: Reference) -> Line | None:
+def _place_single(own: Events, reference: Reference) -> Found | None:
     """Place by operations that have no neighbours: only where each can be just one other."""
     offsets = []
     for key in np.unique(own.key).tolist():
@@ -145,4 +162,5 @@ def _place_single(own: Events, reference: Reference) -> Line | None:
             offsets.append(float(reference.times[first + places[0]] - mine[0]))
     if not offsets or np.ptp(offsets) > SKEW_NS or abs(offsets[0]) > MOST_WRONG_NS:
         return None
-    return Line(offset_ns=float(np.median(offsets)), center_ns=float(np.median(own.end)))
+    line = Line(offset_ns=float(np.median(offsets)), center_ns=float(np.median(own.end)))
+    return Found(line=line, evidence=0.0)
