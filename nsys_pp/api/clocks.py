@@ -12,6 +12,7 @@ from nsys_pp.align.clocks import Alignment, ClockMode, align_clocks
 from nsys_pp.align.domains import Recorded
 from nsys_pp.api.inputs import Given
 from nsys_pp.errors import ClockError
+from nsys_pp.natural import natural_key
 from nsys_pp.units import NS_PER_DAY, NS_PER_US
 from nsys_pp.write.drawing import Clock
 
@@ -51,7 +52,7 @@ def place_clocks(given: Sequence[Given], roster: pl.DataFrame, options: ClockOpt
     machines = dict(roster.select("report", "machine").unique("report").iter_rows())
     unknown = sorted(options.given_ns.keys() - set(machines.values()))
     if unknown:
-        known = ", ".join(f"`{name}`" for name in sorted(set(machines.values()))[:10])
+        known = ", ".join(f"`{name}`" for name in sorted(set(machines.values()), key=natural_key)[:10])
         raise ClockError(f"there is no machine `{unknown[0]}`", f"the machines are {known}")
     alignment = align_clocks(
         [_recorded(one, machines[row]) for row, one in enumerate(given)],

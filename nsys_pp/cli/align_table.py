@@ -59,7 +59,7 @@ def _write_source(row: Mapping[str, Any]) -> str:
     'UTC alone'
     """
     words = {
-        "UTC": "recorded UTC alone",
+        "UTC": "UTC alone",
         "given": "--offset",
         "alone": "the only clock",
         "nothing": "nothing",

@@ -1,0 +1,149 @@
+"""`nsys-pp align`: the table, JSON, what is given, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from fixtures.export import Session, write_report
+from fixtures.simulate import main as simulate
+from tests.cli.calls import call
+
+CLOCKS = Path(__file__).parents[2] / "fixtures" / "clocks"
+
+
+def align(*arguments: str | Path) -> list[dict[str, Any]]:
+    done = call("align", "--json", *arguments)
+    assert done.code == 0, done
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def true_offsets_ns() -> dict[str, float]:
+    """What must be added to each report's UTC in the middle of the run, but for a common shift."""
+    clocks = pl.read_parquet(CLOCKS / "truth" / "clocks.parquet")
+    middle = clocks["capture_utc_ns"].max() + clocks["duration_ns"].min() // 2  # type: ignore[operator]
+    return {
+        row["report"]: row["capture_utc_ns"]
+        - row["recorded_utc_ns"]
+        - row["drift_ppb"] / 1e9 * (middle - row["capture_utc_ns"])
+        for row in clocks.iter_rows(named=True)
+    }
+
+
+def test_every_clock_is_told_with_its_error() -> None:
+    found = align(CLOCKS)
+    assert [one["machine"] for one in found] == ["node1", "node1", "node2", "node2", "node10", "node10"]
+    true = true_offsets_ns()
+    apart = [one["offset_ns"] - true[Path(one["reports"][0]).relative_to(CLOCKS).as_posix()] for one in found]
+    assert max(apart) - min(apart) < 2 * max(one["bound_ns"] for one in found)
+    for one in found:
+        assert one["source"] == "collectives"
+        assert 0 < one["residual_median_ns"] <= one["residual_p95_ns"] <= one["bound_ns"] < 20_000
+        assert one["collective_count"] == 8
+        assert one["message_count"] > 0
+    drifts = {one["machine"]: one["drift_ppm"] for one in found}
+    assert drifts["node10"] - drifts["node2"] == pytest.approx(77, abs=10)
+
+
+def test_the_table_fits_a_terminal() -> None:
+    done = call("align", CLOCKS)
+    assert done.code == 0
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == [
+        "machine",
+        "report",
+        "added",
+        "us",
+        "drift",
+        "ppm",
+        "median,",
+        "95",
+        "%",
+        "bound",
+        "us",
+        "shared",
+    ]
+    assert len(lines) == 7
+    assert max(map(len, lines)) <= 80
+
+
+def test_what_is_recorded_can_be_believed_instead() -> None:
+    assert {one["source"] for one in align(CLOCKS, "--clock", "utc")} == {"UTC"}
+    assert {one["offset_ns"] for one in align(CLOCKS, "--clock", "utc")} == {0}
+    assert {one["source"] for one in align(CLOCKS, "--clock", "none")} == {"nothing"}
+    done = call("align", CLOCKS, "--clock", "utc")
+    assert "no operation is shared with other reports, so only recorded UTC places them" in done.stdout
+
+
+def test_an_offset_can_be_given() -> None:
+    found = align(CLOCKS, "--offset", "node10=-1.2ms", "--offset", "node2=+3us")
+    assert [one["offset_ns"] for one in found if one["source"] == "given"] == [3_000] * 2 + [-1_200_000] * 2
+
+
+@pytest.mark.parametrize("text", ["node10", "node10=", "=3ms", "node10=soon", "node10=3 weeks"])
+def test_an_offset_that_is_none_is_wrong_usage(text: str) -> None:
+    done = call("align", CLOCKS, "--offset", text)
+    assert done.code == 2
+    assert "offset" in done.stderr
+
+
+def test_an_offset_of_an_unknown_machine_is_refused() -> None:
+    done = call("align", CLOCKS, "--offset", "node7=1ms")
+    assert done.code == 1
+    assert "there is no machine `node7`" in done.stderr
+    assert "hint: the machines are `node1`, `node2`, `node10`" in done.stderr
+
+
+def test_machines_that_share_nothing_are_said(tmp_path: Path) -> None:
+    for number in range(2):
+        session = Session(hostname=f"node{number}", pid=1000 + number)
+        write_report(tmp_path / f"{number}.sqlite", kernels=[{"start": 0, "end": 9}], session=session)
+    done = call("align", tmp_path)
+    assert "`node0`, `node1`: no operation is shared with other reports" in done.stdout
+    assert done.stdout.count("UTC alone") == 2
+    assert done.stdout.count("unknown") == 2
+
+
+def test_a_single_report_is_alone() -> None:
+    (one,) = align(CLOCKS / "node1" / "rank0.sqlite")
+    assert (one["source"], one["bound_ns"], one["offset_ns"]) == ("alone", 0, 0)
+
+
+def test_parts_say_what_their_reports_say(tmp_path: Path) -> None:
+    assert call("extract", CLOCKS, "-o", tmp_path).code == 0
+    of_parts = [{**one, "reports": []} for one in align(tmp_path)]
+    assert of_parts == [{**one, "reports": []} for one in align(CLOCKS)]
+
+
+def test_what_cannot_be_read_is_skipped_where_that_is_wanted(tmp_path: Path) -> None:
+    shutil.copytree(CLOCKS / "node1", tmp_path / "node1")
+    (tmp_path / "node1" / "rank9.sqlite").write_bytes(b"nothing")
+    assert call("align", tmp_path).code == 1
+    done = call("align", tmp_path, "--keep-going", "--json")
+    assert done.code == 3
+    assert len(json.loads(done.stdout)) == 2
+    assert "skipped" in done.stderr
+
+
+def test_the_same_recording_twice_is_refused(tmp_path: Path) -> None:
+    for name in ("a.sqlite", "b.sqlite"):
+        shutil.copy(CLOCKS / "node1" / "rank0.sqlite", tmp_path / name)
+    done = call("align", tmp_path)
+    assert done.code == 1
+    assert "a.sqlite` and" in done.stderr
+    assert "b.sqlite` are the same recording" in done.stderr
+    assert "hint: name each report once" in done.stderr
+
+
+def test_system_clocks_make_one_of_a_machines_reports(tmp_path: Path) -> None:
+    options = "--pp 2 --dp 2 --machines 2 --steps 4 --layers 1 --schema 3.25.0 --offsets-ms 5"
+    simulate([str(tmp_path), *options.split(), "--utc-error-us", "100", "--skew-us", "5", "--no-truth"])
+    found = align(tmp_path)
+    assert [len(one["reports"]) for one in found] == [2, 2]
+    assert max(one["bound_ns"] for one in found) < 20_000
