@@ -47,7 +47,7 @@ _COLUMNS: Mapping[
 }
 CLOCKS = pl.Schema(_COLUMNS)
 
-_ASSUMED_SKEW_NS = 100_000.0  # of the ends of one operation, where too few were seen to measure it
+_ASSUMED_SKEW_NS = 75_000.0  # of the ends of one operation, where too few were seen to measure it
 _MESSAGE_NOISE = 10.0  # ends of a send and its receive say less than those of a collective
 _STEP_NS = (100.0, 1_000.0)  # pieces of a drifting clock differ by a tenth of its bound, within these
 
@@ -272,7 +272,7 @@ def _bound(residual: Floats, spread: float, count: int, reach: float) -> float:
     scatter = float(np.quantile(residual, 0.95)) if len(residual) else 0.0
     if count < 3:
         scatter = max(scatter, _ASSUMED_SKEW_NS)
-    return 1.5 * scatter + 3 * spread + reach
+    return 2 * scatter + 3 * spread + reach
 
 
 def _reach(clock: Int64s, what: Int64s, kind: Int64s, begun: Floats, ended: Floats, group: Int64s) -> Floats:

@@ -12,7 +12,7 @@ import polars as pl
 from nsys_pp.api.attempt import Attempt, Skipped
 from nsys_pp.api.clocks import place_clocks
 from nsys_pp.api.extract import identity_of, survey_report
-from nsys_pp.api.inputs import Given, check_different, no_blocks, read_given
+from nsys_pp.api.inputs import Given, keep_different, no_blocks, read_given
 from nsys_pp.api.plan import Told, who_is_who
 from nsys_pp.api.progress import Progress
 from nsys_pp.api.scene import label_reports
@@ -54,7 +54,7 @@ def align(
     paths = find_reports(inputs, with_parts=True)
     attempt = Attempt(paths, keep_going=keep_going, progress=progress)
     given = list(attempt.each("reading", paths, partial(_survey, nsys=nsys)).values())
-    check_different(given)
+    given = keep_different(given, attempt)
     told = told or Told()
     placed = place_clocks(given, who_is_who(given, told), told.clocks)
     return Aligned(

@@ -33,6 +33,16 @@ class Attempt:
         """What was left out, with what is wrong with it."""
         return [(path, self._failed[path]) for path in self._paths if path in self._failed]
 
+    def leave_out(self, path: Path, error: NsysPPError) -> None:
+        """Leave out an input, where that is wanted.
+
+        Raises:
+            NsysPPError: It must not be left out.
+        """
+        if not self._keeps_going:
+            raise error
+        self._failed[path] = error
+
     def each(self, doing: str, paths: Sequence[Path], work: Callable[[Path], T]) -> dict[Path, T]:
         """Return what comes of each path that has not failed, now or before.
 

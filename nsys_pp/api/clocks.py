@@ -119,6 +119,37 @@ def _describe(alignment: Alignment) -> dict[str, str]:
     return facts
 
 
+def find_unrelated(clocks: pl.DataFrame) -> list[str]:
+    """Say which machines were never compared with which: only recorded UTC relates them.
+
+    Args:
+        clocks: `CLOCKS` that were refined.
+
+    Returns:
+        Sentences; none where all machines share operations, directly or through others.
+    """
+    believed = clocks.filter(pl.col("source") == "UTC")["machine"]
+    groups = clocks.group_by("component", maintain_order=True).agg("machine")["machine"].to_list()
+    if clocks["machine"].n_unique() < 2 or len(groups) < 2:
+        return []
+    found = []
+    names = believed.unique(maintain_order=True).to_list()
+    if names:
+        shown = ", ".join(f"`{name}`" for name in names[:5])
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        found.append(
+            f"{shown}{more}: no operation is shared with other reports, so only recorded UTC places them;"
+            " machines that keep time by NTP differ by some milliseconds, by PTP by microseconds"
+        )
+    tied = [", ".join(dict.fromkeys(group)) for group in groups if len(group) > 1]
+    if len(tied) > 1:
+        shown = "; ".join(tied[:4])
+        found.append(
+            f"{len(tied)} groups of clocks share nothing with each other, only UTC relates them: {shown}"
+        )
+    return found
+
+
 def _warn(given: Sequence[Given], alignment: Alignment, options: ClockOptions) -> None:
     for row in alignment.unplaced:
         warnings.warn(
@@ -134,3 +165,6 @@ def _warn(given: Sequence[Given], alignment: Alignment, options: ClockOptions) -
         warnings.warn(
             "no report knows its UTC: all are drawn from one start, whenever they were recorded", stacklevel=5
         )
+    if options.mode == "collectives":
+        for sentence in find_unrelated(alignment.clocks):
+            warnings.warn(sentence, stacklevel=5)

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from nsys_pp.align.anchors import find_anchors
+from nsys_pp.api.attempt import Attempt, Skipped
 from nsys_pp.api.progress import Progress, tell
 from nsys_pp.api.scene import Window, project_report, view_report
 from nsys_pp.errors import MissingDataError, OutputError
@@ -24,7 +25,7 @@ from nsys_pp.project.ranges import Scope
 from nsys_pp.raw import Group
 from nsys_pp.read import find_reports, read_report
 from nsys_pp.write.drawing import Drawing
-from nsys_pp.write.files import check_output
+from nsys_pp.write.files import check_output, translate_errors
 from nsys_pp.write.parts import write_part
 from nsys_pp.write.perfetto import Sink, encode_drawing
 from nsys_pp.write.tracks import Detail, draw_report
@@ -99,16 +100,18 @@ def extract_all(
     output: Path | None = None,
     *,
     force: bool = False,
+    keep_going: bool = False,
     progress: Progress | None = None,
     **options: Any,
-) -> list[Extracted]:
+) -> tuple[list[Extracted], Skipped]:
     """Write each of several reports as a part.
 
     Args:
         inputs: Reports, directories of them, or glob patterns.
-        output: A part, for one report; or an existing folder, by default the current one, where
-            parts are named like their reports.
+        output: A part, for one report; or a folder, by default the current one, where parts are named
+            like their reports; for several reports it is made.
         force: Replace outputs that exist.
+        keep_going: Skip reports that cannot be extracted.
         progress: Told what is going on.
         options: As for `extract`.
 
@@ -120,12 +123,15 @@ def extract_all(
     outputs = _name_outputs(paths, output)
     for path, target in zip(paths, outputs, strict=True):
         check_output(target, force=force, inputs=[path])
-    return [
-        extract(
-            path, target, force=force, progress=partial(_tell_share, progress, number, len(paths)), **options
-        )
-        for number, (path, target) in enumerate(zip(paths, outputs, strict=True))
-    ]
+    attempt = Attempt(paths, keep_going=keep_going, progress=None)
+    numbers = {path: number for number, path in enumerate(paths)}
+
+    def work(path: Path) -> Extracted:
+        number = numbers[path]
+        told = partial(_tell_share, progress, number, len(paths))
+        return extract(path, outputs[number], force=force, progress=told, **options)
+
+    return list(attempt.each("extracting", paths, work).values()), attempt.skipped
 
 
 def _tell_share(progress: Progress | None, number: int, count: int, what: str, share: float) -> None:
@@ -138,9 +144,12 @@ def _name_outputs(paths: list[Path], output: Path | None) -> list[Path]:
     if output is not None and not output.is_dir():
         if len(paths) == 1:
             return [output]
-        raise OutputError(
-            f"cannot write {len(paths)} parts to `{output}`: it is no folder", "make the folder first"
-        )
+        if output.exists() or output.suffix == SUFFIX:
+            raise OutputError(
+                f"cannot write {len(paths)} parts to `{output}`: it is no folder", "name a folder with `-o`"
+            )
+        with translate_errors(output):
+            output.mkdir(parents=True)
     outputs = [folder / (path.stem + SUFFIX) for path in paths]
     for number, target in enumerate(outputs):
         if target in outputs[:number]:

@@ -11,6 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from nsys_pp.api.attempt import Attempt
 from nsys_pp.api.extract import IDENTITY_FRAMES, identity_of
 from nsys_pp.errors import ReportError
 from nsys_pp.model.who import Identity, find_repeated
@@ -82,18 +83,22 @@ def settle_options(parts: list[Given], asked: Mapping[str, Any]) -> PartOptions:
     return options
 
 
-def check_different(given: list[Given]) -> None:
-    """Refuse a recording that is there twice.
+def keep_different(given: list[Given], attempt: Attempt) -> list[Given]:
+    """Keep the first of each recording.
+
+    Args:
+        given: All inputs.
+        attempt: Leaves out what is there again, where that is wanted.
 
     Raises:
         ReportError: Two inputs are one recording, whatever they are called; or, once in some
             thousand millions, two cannot stand in one trace.
     """
-    for again, first in find_repeated([one.identity for one in given]):
-        raise ReportError(
-            f"`{given[first].path}` and `{given[again].path}` are the same recording",
-            "name each report once",
-        )
+    repeated = dict(find_repeated([one.identity for one in given]))
+    for again, first in repeated.items():
+        same = f"`{given[first].path}` and `{given[again].path}` are the same recording"
+        attempt.leave_out(given[again].path, ReportError(same, "name each report once"))
+    given = [one for place, one in enumerate(given) if place not in repeated]
     by_sequence: dict[int, Given] = {}
     for one in given:
         other = by_sequence.setdefault(sequence_id(one.identity.fingerprint), one)
@@ -103,6 +108,7 @@ def check_different(given: list[Given]) -> None:
                 " the numbers that tell reports apart are the same for both",
                 "merge them into two traces",
             )
+    return given
 
 
 def refuse_parts(parts: Iterable[Path], *, is_chrome: bool, is_cut: bool) -> None:

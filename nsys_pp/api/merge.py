@@ -18,7 +18,7 @@ from nsys_pp.api.extract import (
     project,
     survey_report,
 )
-from nsys_pp.api.inputs import Given, check_different, no_blocks, read_given, refuse_parts, settle_options
+from nsys_pp.api.inputs import Given, keep_different, no_blocks, read_given, refuse_parts, settle_options
 from nsys_pp.api.plan import PlacedDrawing, Plan, Shown, Told, count_shown, make_plan
 from nsys_pp.api.progress import Progress
 from nsys_pp.api.scene import Window
@@ -113,7 +113,8 @@ def merge(
                 )
             encode = partial(_encode, recipe=recipe, spool=spool)
             given = attempt.each("drawing", paths, lambda path: parts.get(path) or encode(path))
-        check_different(list(given.values()))
+        different = keep_different(list(given.values()), attempt)
+        given = {one.path: one for one in different}
         root = output.name.split(".")[0] or "run"
         plan = make_plan(list(given.values()), root=root, devices=devices, told=told or Told())
         if is_chrome or is_cut:

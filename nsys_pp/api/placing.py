@@ -14,6 +14,7 @@ from nsys_pp.write.placement import Placement, Row
 
 _CPU_ORDER = 1 << 40  # CPUs stand below all GPUs of their machine
 _MOST_RANKS = 100_000
+_MOST_GPUS = 1_000  # of a machine
 
 
 def place_report(
@@ -89,7 +90,7 @@ def _gpu_row(gpu: Mapping[str, Any], report: str) -> Row:
     described = [gpu["gpu_name"], gpu["uuid"], gpu["bus_location"], report, *told]
     return Row(
         name=name,
-        order=gpu["gpu_number"] * _MOST_RANKS + (ranks[0] if ranks else 0),
+        order=((stages or [0])[0] * _MOST_GPUS + gpu["gpu_number"]) * _MOST_RANKS + (ranks or [0])[0],
         description=", ".join(str(one) for one in described if one is not None),
     )
 

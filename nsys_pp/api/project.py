@@ -13,6 +13,8 @@ from nsys_pp.api.scene import label_reports, project_report
 from nsys_pp.errors import MissingDataError
 from nsys_pp.model import build_report
 from nsys_pp.model.report import Report
+from nsys_pp.model.roster import build_roster
+from nsys_pp.model.who import Identity, identify
 from nsys_pp.project.ranges import Scope
 from nsys_pp.read import find_reports, read_report
 
@@ -49,43 +51,52 @@ def project(
         makes them UTC (null where the report knows no UTC).
 
     Raises:
-        ReportError: A report cannot be read, or none has both NVTX ranges and GPU operations.
+        ReportError: A report cannot be read, or is there twice, or none has both NVTX ranges and GPU
+            operations.
     """
-    frames = []
+    frames: list[tuple[Identity, pl.DataFrame]] = []
     lacking: list[MissingDataError] = []
     paths = find_reports(inputs)
     for number, (path, label) in enumerate(zip(paths, label_reports(paths), strict=True)):
         tell(progress, f"projecting {path.name}", number / len(paths))
-        report = build_report(read_report(path, need=frozenset({"ranges", "ops"}), nsys=nsys))
+        report = build_report(
+            read_report(path, need=frozenset({"ranges", "ops", "communication"}), nsys=nsys)
+        )
         if missing := _find_missing(report):
             lacking.append(missing)
             continue
         projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream)
-        frames.append(_describe_projections(report, label, projections))
+        frames.append((identify(report), _describe_projections(report, label, projections)))
     if not frames:
         raise lacking[0]
     for missing in lacking:
         warnings.warn(f"{missing.message}: it has no rows", stacklevel=2)
-    return pl.concat(frames)
+    roster = build_roster([identity for identity, _ in frames])
+    return pl.concat(_name_places(frame, roster.filter(report=at)) for at, (_, frame) in enumerate(frames))
 
 
 def _describe_projections(report: Report, label: str, projections: pl.DataFrame) -> pl.DataFrame:
-    """Add whose projections they are; `PROJECT_COLUMNS`."""
+    """Add whose projections they are, as far as the report tells."""
     session = report.session
     threads = report.threads.select("thread_key", thread_id="tid")
     processes = report.processes.select("process_key", process_id="pid")
-    devices = report.devices.select("process_key", "device_id", "gpu")
     epoch = session.utc_epoch_ns
     return (
         projections.join(processes, on="process_key", how="left", maintain_order="left")
         .join(threads, on="thread_key", how="left", maintain_order="left")
-        .join(devices, on=["process_key", "device_id"], how="left", maintain_order="left")
         .with_columns(
             report=pl.lit(label),
-            machine=pl.lit(session.machine),
-            rank=pl.lit(session.rank, pl.Int64),
             utc_offset_ns=pl.lit(None if epoch is None else epoch - session.time_shift_ns, pl.Int64),
         )
+    )
+
+
+def _name_places(described: pl.DataFrame, roster: pl.DataFrame) -> pl.DataFrame:
+    """Add machine, GPU and rank, as all reports together tell them; `PROJECT_COLUMNS`."""
+    places = roster.select("process_key", "device_id", "gpu", "rank")
+    return (
+        described.join(places, on=["process_key", "device_id"], how="left", maintain_order="left")
+        .with_columns(machine=pl.lit(roster["machine"][0]))
         .select(PROJECT_COLUMNS)
     )
 

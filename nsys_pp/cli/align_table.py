@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import polars as pl
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -35,15 +34,13 @@ def print_clocks(aligned: Aligned, console: Console) -> None:
             row["machine"],
             *[name] * has_reports,
             f"{row['offset_ns'] / NS_PER_US:+,.1f}",
-            f"{row['drift_ppm'] or 0:+.2f}",
+            f"{row['drift_ppm'] or 0:+.1f}",
             ", ".join(_write_us(row[f"residual_{part}_ns"]) for part in ("median", "p95")).strip(", "),
             _write_us(row["bound_ns"]) or "unknown",
             _write_source(row),
         )
         table.add_row(*(Text(" ".join(cell.split())) for cell in cells))
     console.print(table)
-    for sentence in _doubt(clocks):
-        console.print(f"note: {sentence}", soft_wrap=True)
 
 
 def _write_us(time_ns: int | None) -> str:
@@ -67,25 +64,3 @@ def _write_source(row: Mapping[str, Any]) -> str:
     if row["source"] in words:
         return words[row["source"]]
     return ", ".join(f"{row[column]:,} {word}" for column, word in _COUNTS.items() if row[column])
-
-
-def _doubt(clocks: pl.DataFrame) -> list[str]:
-    """Say what the table does not: which clocks were never compared."""
-    found = []
-    groups = clocks.group_by("component", maintain_order=True).agg("machine")
-    believed = clocks.filter(pl.col("source") == "UTC")
-    if len(groups) > 1 and len(believed):
-        names = believed["machine"].unique(maintain_order=True).to_list()
-        shown = ", ".join(f"`{name}`" for name in names[:5]) + (
-            f" and {len(names) - 5} more" if len(names) > 5 else ""
-        )
-        found.append(
-            f"{shown}: no operation is shared with other reports, so only recorded UTC places them;"
-            " machines that keep time by NTP differ by some milliseconds, by PTP by microseconds"
-        )
-    tied = [", ".join(sorted(set(row))) for row in groups["machine"].to_list() if len(row) > 1]
-    if len(tied) > 1:
-        found.append(
-            f"{len(tied)} groups of clocks share nothing with each other, only UTC relates them: {'; '.join(tied[:4])}"
-        )
-    return found

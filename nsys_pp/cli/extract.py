@@ -20,15 +20,25 @@ from nsys_pp.units import format_bytes
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The part to write, or a folder for parts named like their reports; by default the folder"
-    " where you are.",
+    help="The part to write, or a folder for parts named like their reports (made for several); by"
+    " default the folder where you are.",
 )
 @detail_option
 @flows_option
 @projection_options
+@click.option(
+    "--keep-going", is_flag=True, help="Skip reports that cannot be extracted, list them, and exit with 3."
+)
 @force_option
+@click.pass_context
 def extract(
-    reports: tuple[str, ...], output: Path | None, detail: api.Detail, flows: bool, **options: Any
+    ctx: click.Context,
+    /,
+    reports: tuple[str, ...],
+    output: Path | None,
+    detail: api.Detail,
+    flows: bool,
+    **options: Any,
 ) -> None:
     """Make a part of each report: all that it adds to a trace, ready made.
 
@@ -48,7 +58,7 @@ def extract(
     ):
         raise click.UsageError(f"`{output}` is a table's or a report's name; a part is `.nspart`")
     with show_progress() as progress:
-        extracted = api.extract_all(
+        extracted, skipped = api.extract_all(
             reports, output, detail="cpu" if flows else detail, flows=flows, progress=progress, **options
         )
     for one in extracted:
@@ -56,6 +66,10 @@ def extract(
         slices = f"{one.slices:,} slice" + "s" * (one.slices != 1)
         gpus = f"{one.gpus:,} GPU" + "s" * (one.gpus != 1)
         click.echo(f"Wrote {one.output} ({size}): {slices} on {gpus}, from {one.report}.", err=True)
+    for path, error in skipped:
+        click.echo(f"skipped {path}: {error.message}", err=True)
+    if skipped:
+        ctx.exit(3)
 
 
 def _is_report(output: Path, reports: tuple[str, ...]) -> bool:

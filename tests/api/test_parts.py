@@ -46,7 +46,7 @@ ASKED: list[dict[str, Any]] = [
 
 def extract_into(folder: Path, reports: Iterable[Path] = REPORTS, **asked: Any) -> list[Path]:
     folder.mkdir(exist_ok=True)
-    return [one.output for one in api.extract_all(list(reports), folder, **asked)]
+    return [one.output for one in api.extract_all(list(reports), folder, **asked)[0]]
 
 
 def merged(inputs: Iterable[Path], trace: Path, **asked: Any) -> bytes:

@@ -6,7 +6,6 @@ import fcntl
 import os
 import pty
 import re
-import shutil
 import struct
 import subprocess
 import termios
@@ -103,9 +102,14 @@ def test_the_table_says_what_tells_rows_apart(tmp_path: Path) -> None:
         ("node10", "GPU", "1"),
     ]
     assert "stream" in call("project", PIPELINE, "--per-stream").stdout.splitlines()[0]
-    same_gpu = tmp_path / "again.sqlite"
-    shutil.copy(RANK0, same_gpu)
-    heading = call("project", RANK0, same_gpu).stdout.splitlines()[0]
+    for pid in (1000, 2000):
+        write_report(
+            tmp_path / f"{pid}.sqlite",
+            ranges=[{"start": 0, "end": 9, "name": "step", "pid": pid}],
+            api_calls=[{"start": 1, "end": 2, "pid": pid}],
+            kernels=[{"start": 3, "end": 9, "correlation": 1, "pid": pid}],
+        )
+    heading = call("project", tmp_path).stdout.splitlines()[0]
     assert re.split("  +", heading)[3:] == ["ops", "report", "thread", "range"]
 
 
