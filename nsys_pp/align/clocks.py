@@ -35,7 +35,9 @@ _COLUMNS: Mapping[
     "machine": pl.String,
     "reports": pl.List(pl.UInt32),  # places among the reports
     "component": pl.UInt32,  # clocks of one component were compared with each other
-    "source": pl.Enum(["collectives", "MPI", "send/receive", "alone", "UTC", "given", "nothing"]),
+    "source": pl.Enum(
+        ["collectives", "MPI", "send/receive", "alone", "same machine", "UTC", "given", "nothing"]
+    ),
     "offset_ns": pl.Int64,  # added to recorded UTC in the middle of the capture
     "drift_ppm": pl.Float64,  # how much faster the clock runs than most of its component
     "residual_median_ns": pl.Int64,  # of the ends of shared operations; null without any
@@ -48,6 +50,9 @@ _COLUMNS: Mapping[
 CLOCKS = pl.Schema(_COLUMNS)
 
 _ASSUMED_SKEW_NS = 75_000.0  # of the ends of one operation, where too few were seen to measure it
+_SESSIONS_APART_NS = (
+    1_000_000  # how far two sessions of one machine may read its UTC apart: 0.1 ms was measured
+)
 _MESSAGE_NOISE = 10.0  # ends of a send and its receive say less than those of a collective
 _STEP_NS = (100.0, 1_000.0)  # pieces of a drifting clock differ by a tenth of its bound, within these
 
@@ -115,7 +120,8 @@ def align_clocks(
     """
     guess = guess_clocks(reports, use_utc=mode != "none")
     events = gather_events(anchors if mode == "collectives" else [], guess)
-    matches = match_events(events, len(guess.domains))
+    machine = np.unique([domain.machine for domain in guess.domains], return_inverse=True)[1]
+    matches = match_events(events, machine)
     solution = _solve(guess, events, matches, mode)
     for number, domain in enumerate(guess.domains):
         if given_ns and domain.machine in given_ns:
@@ -163,7 +169,33 @@ def _solve(guess: Guess, events: Events, matches: Matches, mode: ClockMode) -> _
             domain.machine == guess.domains[0].machine and len(guess.domains) == 1 for domain in guess.domains
         ):
             solution.rows[members[0]] |= {"source": "alone", "bound_ns": 0}
+    _follow_machine(solution, guess)
     return solution
+
+
+def _follow_machine(solution: _Solution, guess: Guess) -> None:
+    """Let a session that shares nothing stand as the others of its machine do: they have one clock."""
+    known: dict[str, list[int]] = {}
+    for number, domain in enumerate(guess.domains):
+        if solution.rows[number]["bound_ns"] is not None:
+            known.setdefault(domain.machine, []).append(number)
+    for number, domain in enumerate(guess.domains):
+        others = known.get(domain.machine, [])
+        if solution.rows[number]["source"] != "UTC" or not others or not domain.is_utc:
+            continue
+        middle = sorted(others, key=lambda one: float(solution.offset_ns[one]))[len(others) // 2]
+        solution.offset_ns[number] = solution.offset_ns[middle]
+        solution.drift[number] = solution.drift[middle]
+        like = solution.rows[middle]
+        bound = like["bound_ns"]
+        assert isinstance(bound, int)
+        solution.rows[number] |= {
+            "source": "same machine",
+            "component": like["component"],
+            "offset_ns": like["offset_ns"],
+            "drift_ppm": like["drift_ppm"],
+            "bound_ns": bound + _SESSIONS_APART_NS,
+        }
 
 
 def _describe(domain: Domain, mode: ClockMode, component: int) -> dict[str, object]:
@@ -229,6 +261,8 @@ def _solve_component(
     begun = own.start + corrected - own.end
     group = find_groups(clock[~is_message], what[~is_message], len(members))
     reach = _reach(clock, what, own.kind, begun, corrected, group)
+    direct_rows = ~is_message if not is_message.all() else is_message
+    pooled = float(np.quantile(np.abs(fit.residual_ns[direct_rows]), 0.95)) if direct_rows.any() else 0.0
     for number, member in enumerate(members.tolist()):
         mine = clock == number
         sources = {"collectives": own.kind == COLLECTIVE, "MPI": own.kind == MPI, "send/receive": is_message}
@@ -238,7 +272,11 @@ def _solve_component(
         ends = own.end[mine]
         spread = fit.sigma_ns(number, np.array([ends.min(), ends.max()])).max() if mine.any() else np.inf
         bound = _bound(
-            residual, float(spread), int(counts["collectives"] + counts["MPI"]), float(reach[group[number]])
+            residual,
+            pooled,
+            float(spread),
+            int(counts["collectives"] + counts["MPI"]),
+            float(reach[group[number]]),
         )
         solution.rows[member] |= {
             "source": next((name for name, n in counts.items() if n), "UTC"),
@@ -267,12 +305,14 @@ def _median_of(values: Floats) -> float:
     return float(np.sort(values)[(len(values) - 1) // 2])
 
 
-def _bound(residual: Floats, spread: float, count: int, reach: float) -> float:
+def _bound(residual: Floats, pooled: float, spread: float, count: int, reach: float) -> float:
     """How far a clock may be off: what its ends scatter, what the fit leaves open, and what messages leave open."""
     scatter = float(np.quantile(residual, 0.95)) if len(residual) else 0.0
+    scatter = max(scatter, pooled)
     if count < 3:
         scatter = max(scatter, _ASSUMED_SKEW_NS)
-    return 2 * scatter + 3 * spread + reach
+    few = 1 + 3 / max(count, 1)  # ends that few operations fit hardly show their own scatter
+    return 2 * scatter * min(few, 2.0) + 3 * spread + reach
 
 
 def _reach(clock: Int64s, what: Int64s, kind: Int64s, begun: Floats, ended: Floats, group: Int64s) -> Floats:
@@ -288,7 +328,8 @@ def _reach(clock: Int64s, what: Int64s, kind: Int64s, begun: Floats, ended: Floa
 
 def _give(solution: _Solution, number: int, offset_ns: int) -> None:
     solution.offset_ns[number], solution.drift[number] = offset_ns, 0.0
-    solution.rows[number] |= {"source": "given", "offset_ns": offset_ns, "drift_ppm": 0.0, "bound_ns": None}
+    none = dict.fromkeys(("bound_ns", "residual_median_ns", "residual_p95_ns"))
+    solution.rows[number] |= {"source": "given", "offset_ns": offset_ns, "drift_ppm": 0.0, **none}
 
 
 def _cut(report: Recorded, base_ns: int, domain: int, solution: _Solution, origin_ns: int) -> Pieces:

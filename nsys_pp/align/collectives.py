@@ -40,16 +40,17 @@ class Matches:
     lines: list[Line]
 
 
-def match_events(events: Events, domain_count: int) -> Matches:
+def match_events(events: Events, machine: Int64s) -> Matches:
     """Lay domain after domain onto a common timeline, those with most operations first.
 
     Args:
         events: Of all domains.
-        domain_count: How many domains there are, with events or without.
+        machine: Of each domain, with events or without, as a number.
 
     Returns:
         The matches; a domain that shares nothing is a component of its own.
     """
+    domain_count = len(machine)
     rows = np.argsort(events.domain, kind="stable")
     bounds = np.searchsorted(events.domain[rows], np.arange(domain_count + 1))
     rows_of = [rows[bounds[d] : bounds[d + 1]] for d in range(domain_count)]
@@ -57,7 +58,7 @@ def match_events(events: Events, domain_count: int) -> Matches:
     timelines: list[_Timeline] = []
     instance = np.full(len(events), -1, dtype=np.int64)
     while waiting:
-        timeline = _Timeline(events=events, instance=instance, channel=events.channel.copy())
+        timeline = _Timeline(events=events, instance=instance, machine=machine, channel=events.channel.copy())
         seed = waiting.pop(0)
         timeline.add(seed, rows_of[seed], events.take(rows_of[seed]), Line())
         while placed := timeline.place_any(waiting, rows_of):
@@ -91,6 +92,7 @@ class _Timeline:
 
     events: Events
     instance: Int64s
+    machine: Int64s  # of each domain
     lines: dict[int, Line] = field(default_factory=dict)  # domain -> its place
     channel: Int64s = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # of each event, here
     known: Reference | None = None
@@ -126,7 +128,10 @@ class _Timeline:
         if not len(first) or not len(told):
             return None
         messages = own.take(is_message)
-        return find_offset(first, told, (messages, self._refer(messages.key)))
+        number = self.machine[own.domain[0]]
+        beside = [line for domain, line in self.lines.items() if self.machine[domain] == number]
+        also = (messages, self._refer(messages.key))
+        return find_offset(first, told, also, beside[0] if beside else None)
 
     def find_timeline(self, other: _Timeline, *, by_messages: bool) -> Found | None:
         """Find the place of another timeline; None if they share nothing of the kind."""

@@ -23,11 +23,15 @@ Floats = npt.NDArray[np.float64]
 MOST_WRONG_NS = 10e9
 """How wrong recorded UTC may be."""
 
+SESSIONS_NS = 2e6
+"""How far two sessions of one machine may read its UTC apart: about 0.1 ms, and some for its own corrections."""
+
 _NEAR_NS = 150_000.0  # how near a first line must come
 _DECOYS_NS = (-31.7e6, -13.1e6, -5.3e6, 4.1e6, 11.9e6, 37.3e6)
 _CANDIDATES = 8
 _MOST_SCATTER_NS = 20_000.0  # of the ends of what is one
 _LEAST_EVIDENCE = 8.0
+_BEYOND_DOUBT = 40.0
 _RIVAL = 0.6
 _VOTERS = 64  # of each channel: the operations after its longest gaps
 _MOST_VOTES = 200_000
@@ -43,7 +47,10 @@ class Found:
 
 
 def find_offset(
-    own: Events, reference: Reference, also: tuple[Events, Reference] | None = None
+    own: Events,
+    reference: Reference,
+    also: tuple[Events, Reference] | None = None,
+    beside: Line | None = None,
 ) -> Found | None:
     """Find the line that makes most operations agree, and far more than chance would.
 
@@ -51,6 +58,7 @@ def find_offset(
         own: Operations of one domain.
         reference: What they are compared with.
         also: Operations that find no line, but speak for or against one.
+        beside: Where another session of the machine lies: they read one UTC.
 
     Returns:
         None where nothing agrees, or where two places are about as good.
@@ -64,6 +72,8 @@ def find_offset(
     found = [_refine(own, reference, line, also) for line in lines]
     found.sort(key=lambda one: one.evidence, reverse=True)
     best = found[0]
+    if beside is not None and not _is_near(best, beside) and best.evidence < _BEYOND_DOUBT:
+        return None
     if best.evidence < _LEAST_EVIDENCE:
         return _place_single(own, reference)
     if any(_is_rival(best, other) for other in found[1:]):
@@ -71,6 +81,11 @@ def find_offset(
     count = pair_events(own, reference, best.line).count(reference)
     decoys = (pair_events(own, reference, best.line.moved(decoy)) for decoy in _DECOYS_NS)
     return best if count > 2 * max(pairs.count(reference) for pairs in decoys) else None
+
+
+def _is_near(found: Found, beside: Line) -> bool:
+    at = np.array([found.line.center_ns])
+    return bool(abs(found.line.at(at)[0] - beside.at(at)[0]) <= SESSIONS_NS)
 
 
 def _most_telling(own: Events, reference: Reference) -> tuple[Events, Reference]:

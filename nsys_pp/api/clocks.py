@@ -16,6 +16,8 @@ from nsys_pp.natural import natural_key
 from nsys_pp.units import NS_PER_DAY, NS_PER_US
 from nsys_pp.write.drawing import Clock
 
+_MOST_OFFSET_DAYS = 1_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockOptions:
@@ -46,7 +48,7 @@ def place_clocks(given: Sequence[Given], roster: pl.DataFrame, options: ClockOpt
         options: What the user wants.
 
     Raises:
-        ClockError: An offset was given for a machine that is not there.
+        ClockError: An offset was given for a machine that is not there, or of years.
     """
     options = options or ClockOptions()
     machines = dict(roster.select("report", "machine").unique("report").iter_rows())
@@ -54,6 +56,11 @@ def place_clocks(given: Sequence[Given], roster: pl.DataFrame, options: ClockOpt
     if unknown:
         known = ", ".join(f"`{name}`" for name in sorted(set(machines.values()), key=natural_key)[:10])
         raise ClockError(f"there is no machine `{unknown[0]}`", f"the machines are {known}")
+    for machine, offset_ns in options.given_ns.items():
+        if abs(offset_ns) > _MOST_OFFSET_DAYS * NS_PER_DAY:
+            raise ClockError(
+                f"the offset of `{machine}` is more than {_MOST_OFFSET_DAYS} days", "write it as in `-1.2ms`"
+            )
     alignment = align_clocks(
         [_recorded(one, machines[row]) for row, one in enumerate(given)],
         [one.part.frames["anchors"] for one in given],
@@ -135,35 +142,37 @@ def find_unrelated(clocks: pl.DataFrame) -> list[str]:
     found = []
     names = believed.unique(maintain_order=True).to_list()
     if names:
-        shown = ", ".join(f"`{name}`" for name in names[:5])
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         found.append(
-            f"{shown}{more}: no operation is shared with other reports, so only recorded UTC places them;"
+            f"{_name_some(names)}: no operation is shared beyond doubt with other reports, so only recorded UTC places them;"
             " machines that keep time by NTP differ by some milliseconds, by PTP by microseconds"
         )
-    tied = [", ".join(dict.fromkeys(group)) for group in groups if len(group) > 1]
+    tied = [_name_some(list(dict.fromkeys(group))) for group in groups if len(group) > 1]
     if len(tied) > 1:
         shown = "; ".join(tied[:4])
         found.append(
-            f"{len(tied)} groups of clocks share nothing with each other, only UTC relates them: {shown}"
+            f"{len(tied)} groups of clocks share nothing beyond doubt, only UTC relates them: {shown}"
         )
     return found
 
 
+def _name_some(names: list[str]) -> str:
+    shown = ", ".join(f"`{name}`" for name in sorted(names, key=natural_key)[:5])
+    return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
 def _warn(given: Sequence[Given], alignment: Alignment, options: ClockOptions) -> None:
+    sources = alignment.clocks["source"].to_list()
     for row in alignment.unplaced:
+        if sources[alignment.clock_of[row]] != "nothing":
+            continue  # what it shares with others places it
         warnings.warn(
             f"`{given[row].path}` does not know its UTC: it is drawn from the start of the earliest report",
             stacklevel=5,
         )
-    sessions = [one.identity.session for one in given]
-    epochs = [one.utc_epoch_ns for one in sessions if one.utc_epoch_ns is not None]
-    days = (max(epochs, default=0) - min(epochs, default=0)) // NS_PER_DAY
-    if days > 100:
-        warnings.warn("Chrome's format loses nanoseconds over more than 100 days", stacklevel=5)
     if not alignment.is_utc and len(given) > 1 and options.mode != "none":
         warnings.warn(
-            "no report knows its UTC: all are drawn from one start, whenever they were recorded", stacklevel=5
+            "no report knows its UTC: times count from one start, and what shares no operation begins there",
+            stacklevel=5,
         )
     if options.mode == "collectives":
         for sentence in find_unrelated(alignment.clocks):

@@ -24,7 +24,7 @@ def print_clocks(aligned: Aligned, console: Console) -> None:
     table.add_column("machine", overflow="fold", min_width=_LEAST_NAME)
     if has_reports:
         table.add_column("report", overflow="fold", min_width=_LEAST_NAME)
-    for heading in ("added us", "drift ppm", "median, 95 %", "bound us"):
+    for heading in ("added us", "drift ppm", "residual us", "bound us"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("shared", overflow="fold", min_width=_LEAST_NAME)
     for row in clocks.iter_rows(named=True):
@@ -59,6 +59,7 @@ def _write_source(row: Mapping[str, Any]) -> str:
         "UTC": "UTC alone",
         "given": "--offset",
         "alone": "the only clock",
+        "same machine": "same machine",
         "nothing": "nothing",
     }
     if row["source"] in words:

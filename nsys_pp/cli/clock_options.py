@@ -52,5 +52,10 @@ def clock_options(command: Command) -> Command:
 
 def take_told(options: dict[str, Any]) -> api.Told:
     """Take what is said of clocks and ranks out of other options."""
-    clocks = api.ClockOptions(mode=options.pop("clock"), given_ns=dict(options.pop("offsets")))
+    offsets = options.pop("offsets")
+    machines = [machine for machine, _ in offsets]
+    for machine in machines:
+        if machines.count(machine) > 1:
+            raise click.UsageError(f"`--offset` is given twice for `{machine}`")
+    clocks = api.ClockOptions(mode=options.pop("clock"), given_ns=dict(offsets))
     return api.Told(clocks=clocks, layout=options.pop("layout"), rank_from=options.pop("rank_from"))

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from isal import isal_zlib
+from zlib_ng import zlib_ng
 
 from nsys_pp.part import Track
 from nsys_pp.write.chrome_events import ArrowEnds, Place, encode_counters, encode_marks, encode_slices
@@ -30,8 +30,8 @@ from nsys_pp.write.placement import Placement, place_path, place_tracks
 from nsys_pp.write.tree import Path, arrange, index_tracks, lane_rows, lanes_by_track, start_ns
 
 CHUNK_ROWS = 1 << 15
-GZIP = 31  # window bits of a gzip stream; ISA-L writes no time of day into it
-COMPRESSION_LEVEL = 1
+GZIP = 31  # window bits of a gzip stream; zlib writes no time of day into it
+COMPRESSION_LEVEL = 2
 
 
 Placed = Sequence[tuple[Drawing, Placement]]
@@ -66,7 +66,7 @@ def write_chrome(drawings: Placed, *, compress: bool = False) -> Iterator[bytes]
     if not compress:
         yield from _encode(drawings)
         return
-    stream = isal_zlib.compressobj(COMPRESSION_LEVEL, isal_zlib.DEFLATED, GZIP)
+    stream = zlib_ng.compressobj(COMPRESSION_LEVEL, zlib_ng.DEFLATED, GZIP)
     for piece in _encode(drawings):
         if packed := stream.compress(piece):
             yield packed

@@ -174,3 +174,28 @@ def test_one_report_needs_no_clock() -> None:
     assert alignment.clocks.schema == CLOCKS
     assert alignment.clocks["source"].to_list() == ["alone"]
     assert alignment.pieces[0].offset_ns.tolist() == [recording.reports[0].utc_epoch_ns]
+
+
+def test_a_session_that_shares_nothing_stands_like_others_of_its_machine() -> None:
+    recording = record(Cluster(machines=2, gpus=2, drift_ppm=50))
+    recording.anchors[1] = ANCHORS.to_frame()
+    alignment = align(recording)
+    errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
+    assert alignment.clocks["source"].to_list() == [
+        "collectives",
+        "same machine",
+        "collectives",
+        "collectives",
+    ]
+    assert bounds[1] > 1_000_000
+    assert errors[1] < 300 * US  # each reads UTC for itself
+    assert (errors <= bounds).all()
+
+
+def test_sessions_of_one_machine_are_never_far_apart() -> None:
+    """Three steps of a run in which much happens alike a micro-batch later."""
+    for seed in range(6):
+        recording = record(Cluster(machines=4, gpus=2, stages=4, steps=3, micro_batches=4, seed=seed))
+        alignment = align(recording)
+        errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
+        assert (errors <= bounds).all()
