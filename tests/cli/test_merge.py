@@ -435,7 +435,7 @@ def test_a_report_without_utc_is_told(tmp_path: Path, importer: Importer) -> Non
     assert slices["ts"].to_list() == [EPOCH + 3_000] * 2
     said = merge(tmp_path / "none.pftrace", lost, again)
     assert said.splitlines()[0] == (
-        "note: no report knows its UTC: all are drawn from one start, whenever they were recorded"
+        "note: no report knows its UTC: times count from one start, and what shares no operation begins there"
     )
     assert "note" not in merge(tmp_path / "one.pftrace", lost)
     slices = slices_by_track(importer, tmp_path / "one.pftrace").filter(name="gemm")
