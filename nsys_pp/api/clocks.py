@@ -67,6 +67,11 @@ def place_clocks(given: Sequence[Given], roster: pl.DataFrame, options: ClockOpt
         mode=options.mode,
         given_ns=options.given_ns,
     )
+    if alignment.zero_ns < 0:
+        raise ClockError(
+            "with these offsets a report begins before 0 of the trace's clock",
+            "give smaller ones with `--offset`",
+        )
     _warn(given, alignment, options)
     return Clocks(
         clocks=[Clock(from_ns=one.from_ns, offset_ns=one.offset_ns) for one in alignment.pieces],

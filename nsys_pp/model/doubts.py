@@ -36,6 +36,7 @@ def find_doubts(
         *_tell_runs(identities, runs),
         *_tell_sizes(identities, sizes, layout),
         *_tell_claims(identities, roster, runs),
+        *_tell_twins(identities, roster),
         *(_tell_missing(roster, count_ranks(layout) if layout else _only(sizes)) if len(runs) < 2 else ()),
         *_tell_names(identities, roster),
     ]
@@ -110,6 +111,23 @@ def _tell_claims(
         yield f"{_name(identities, reports)} claim rank {rank}"
     if len(claims) > _MOST_RANKS:
         yield f"{len(claims) - _MOST_RANKS:,} more ranks are claimed by several reports"
+
+
+def _tell_twins(identities: Sequence[Identity], roster: pl.DataFrame) -> Iterable[str]:
+    """Name reports that captured one process at one time: a process is captured once, so they are of two runs."""
+    keys = ["machine", "process_key"]
+    shared = roster.drop_nulls("process_key").group_by(keys).agg(pl.col("report").unique().sort())
+    pairs: dict[tuple[int, ...], None] = {}
+    for reports in shared.sort(keys)["report"].to_list():
+        windows = {at: window for at in reports if (window := capture_window(identities[at].session))}
+        ordered = sorted(windows, key=lambda at: windows[at])
+        for first, second in pairwise(ordered):
+            if windows[second][0] < windows[first][1]:
+                pairs[first, second] = None
+    if pairs:
+        named = _name(identities, list(next(iter(pairs))))
+        more = f" (and {len(pairs) - 1:,} more pairs)" if len(pairs) > 1 else ""
+        yield f"{named} captured one process at one time{more}: are they of one run?"
 
 
 def _tell_missing(roster: pl.DataFrame, size: int | None) -> Iterable[str]:

@@ -135,3 +135,28 @@ def test_system_clocks_make_one_of_a_machines_reports(tmp_path: Path) -> None:
     found = align(tmp_path)
     assert [len(one["reports"]) for one in found] == [2, 2]
     assert max(one["bound_ns"] for one in found) < 20_000
+
+
+def test_an_offset_before_the_beginning_of_time_is_refused(tmp_path: Path) -> None:
+    for node in ("node1", "node2"):
+        (tmp_path / node).mkdir()
+        write_report(
+            tmp_path / node / "x.sqlite",
+            kernels=[{"start": 0, "end": 9}],
+            session=Session(hostname=node, pid=7),
+            omit={"TARGET_INFO_SESSION_START_TIME"},
+        )
+    for offset in ("node1=-9999999999s", "node1=-172800s"):
+        done = call("align", tmp_path, "--offset", offset)
+        assert done.code == 1
+        assert "offset" in done.stderr
+
+
+def test_two_runs_of_the_same_machines_are_doubted(tmp_path: Path) -> None:
+    for seed in "12":
+        options = f"--pp 2 --machines 2 --steps 2 --layers 1 --micro-batches 4 --no-truth --seed {seed}"
+        simulate([str(tmp_path / seed), *options.split()])
+    done = call("align", tmp_path)
+    assert done.code == 0
+    assert "captured one process at one time" in done.stderr
+    assert "are they of one run?" in done.stderr
