@@ -1,4 +1,4 @@
-"""Running values that start anew in every segment of an array."""
+"""Segments of arrays: windows of positions, and running values that start anew in every segment."""
 
 from __future__ import annotations
 
@@ -33,3 +33,15 @@ def running_maximum(segment: Int64s, values: Int64s) -> Int64s:
     by_value, rank = np.unique(values, return_inverse=True)
     shift = segment * len(by_value)
     return by_value[np.maximum.accumulate(rank + shift) - shift]
+
+
+def expand_windows(first: Int64s, last: Int64s) -> Int64s:
+    """List the positions of all windows `[first, last)`, one window after the other.
+
+    >>> expand_windows(np.array([4, 0, 9]), np.array([6, 0, 10]))
+    array([4, 5, 9])
+    """
+    count = last - first
+    ends = np.cumsum(count)
+    shift = np.repeat(first - ends + count, count)
+    return shift + np.arange(len(shift))

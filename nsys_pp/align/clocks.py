@@ -165,9 +165,7 @@ def _solve(guess: Guess, events: Events, matches: Matches, mode: ClockMode) -> _
         members = np.flatnonzero(matches.component == component)
         if len(members) > 1:
             _solve_component(solution, guess, events, matches, members, shared)
-        elif count == 1 or all(
-            domain.machine == guess.domains[0].machine and len(guess.domains) == 1 for domain in guess.domains
-        ):
+        elif count == 1:
             solution.rows[members[0]] |= {"source": "alone", "bound_ns": 0}
     _follow_machine(solution, guess)
     return solution
@@ -181,7 +179,7 @@ def _follow_machine(solution: _Solution, guess: Guess) -> None:
             known.setdefault(domain.machine, []).append(number)
     for number, domain in enumerate(guess.domains):
         others = known.get(domain.machine, [])
-        if solution.rows[number]["source"] != "UTC" or not others or not domain.is_utc:
+        if solution.rows[number]["source"] != "UTC" or not others:
             continue
         middle = sorted(others, key=lambda one: float(solution.offset_ns[one]))[len(others) // 2]
         solution.offset_ns[number] = solution.offset_ns[middle]
@@ -238,7 +236,7 @@ def _solve_component(
     own = events.take(rows)
     clock = place[own.domain]
     what = np.unique(matches.instance[rows], return_inverse=True)[1]
-    is_message = (own.kind != COLLECTIVE) & (own.kind != MPI)
+    is_message = own.is_message
     machines = [guess.domains[member].machine for member in members.tolist()]
     start = np.empty(len(own))
     for number, member in enumerate(members.tolist()):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from nsys_pp.align.events import RECEIVE, SEND, SEND_RECEIVE, Events
+from nsys_pp.align.events import Events
 from nsys_pp.align.lines import Line
 from nsys_pp.align.pairs import Pairs, Reference, keep_consensus, pair_events, refer
 from nsys_pp.align.votes import Found, find_offset
@@ -41,7 +41,7 @@ class Matches:
 
 
 def match_events(events: Events, machine: Int64s) -> Matches:
-    """Lay domain after domain onto a common timeline, those with most operations first.
+    """Lay domain after domain onto a common timeline, the clearest first.
 
     Args:
         events: Of all domains.
@@ -93,8 +93,8 @@ class _Timeline:
     events: Events
     instance: Int64s
     machine: Int64s  # of each domain
+    channel: Int64s  # of each event, here
     lines: dict[int, Line] = field(default_factory=dict)  # domain -> its place
-    channel: Int64s = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # of each event, here
     known: Reference | None = None
 
     def place_any(self, waiting: list[int], rows_of: list[Int64s]) -> list[int]:
@@ -122,7 +122,7 @@ class _Timeline:
         Messages only speak for or against: their ends lie apart by the travel where they were sent from
         a buffer.
         """
-        is_message = _is_message(own)
+        is_message = own.is_message
         first = own.take(~is_message)
         told = self._refer(first.key)
         if not len(first) or not len(told):
@@ -136,7 +136,7 @@ class _Timeline:
     def find_timeline(self, other: _Timeline, *, by_messages: bool) -> Found | None:
         """Find the place of another timeline; None if they share nothing of the kind."""
         own, whole = other.settle(), self.settle()
-        own = own.take(_is_message(own) == by_messages)
+        own = own.take(own.is_message == by_messages)
         whole = whole.take(np.isin(whole.key, np.unique(own.key)))
         if not len(own) or not len(whole):
             return None
@@ -194,10 +194,6 @@ def _join(timelines: list[_Timeline], rows_of: list[Int64s], *, by_messages: boo
         else:
             kept.append(timeline)
     return kept
-
-
-def _is_message(events: Events) -> npt.NDArray[np.bool_]:
-    return np.isin(events.kind, (SEND, RECEIVE, SEND_RECEIVE))
 
 
 def _distinct(pairs: Pairs, own: Events, reference: Reference) -> Pairs:

@@ -27,7 +27,6 @@ _ONE_CLOCK_NS = NS_PER_S
 class Recorded:
     """What one report says of its clock, in ns."""
 
-    label: str  # names the report to a person
     machine: str
     utc_epoch_ns: int | None  # UTC at the start of the session
     system_clock_ns: int | None  # CLOCK_MONOTONIC at the start of the session

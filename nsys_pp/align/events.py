@@ -56,6 +56,11 @@ class Events:
     def __len__(self) -> int:
         return len(self.end)
 
+    @property
+    def is_message(self) -> npt.NDArray[np.bool_]:
+        """Which events are sends and receives, not collectives."""
+        return np.isin(self.kind, (SEND, RECEIVE, SEND_RECEIVE))
+
     def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Events:
         """Return some of the events."""
         return Events(

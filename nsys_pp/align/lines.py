@@ -29,6 +29,10 @@ class Line:
         """Return what is to be added at each time."""
         return self.offset_ns + self.rate * (times - self.center_ns)
 
+    def apart_ns(self, other: Line) -> float:
+        """Return how far another line is from this one at its center."""
+        return abs(other.offset_ns + other.rate * (self.center_ns - other.center_ns) - self.offset_ns)
+
     def then(self, other: Line) -> Line:
         """Return what has to be added for this line and then another one.
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from nsys_pp.align.events import Events
 from nsys_pp.align.lines import MOST_DRIFT, Line, spread_of
+from nsys_pp.segments import expand_windows
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -146,9 +147,7 @@ def _near(own: Events, predicted: Floats, reference: Reference, tolerance_ns: fl
         times = reference.times[first:stop]
         low[chosen] = first + np.searchsorted(times, predicted[chosen] - tolerance_ns)
         high[chosen] = first + np.searchsorted(times, predicted[chosen] + tolerance_ns, side="right")
-    counts = high - low
-    x = np.repeat(np.arange(len(own)), counts)
-    return x, low[x] + np.arange(len(x)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(np.arange(len(own)), high - low), expand_windows(low, high)
 
 
 def _gaps_agree(own: Events, known: Reference, x: Int64s, ref: Int64s) -> npt.NDArray[np.bool_]:

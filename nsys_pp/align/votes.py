@@ -16,6 +16,7 @@ import numpy.typing as npt
 from nsys_pp.align.events import Events
 from nsys_pp.align.lines import MOST_DRIFT, Line, densest, find_line, fit_line, spread_of
 from nsys_pp.align.pairs import SKEW_NS, Reference, keep_consensus, pair_events
+from nsys_pp.segments import expand_windows
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -84,8 +85,7 @@ def find_offset(
 
 
 def _is_near(found: Found, beside: Line) -> bool:
-    at = np.array([found.line.center_ns])
-    return bool(abs(found.line.at(at)[0] - beside.at(at)[0]) <= SESSIONS_NS)
+    return found.line.apart_ns(beside) <= SESSIONS_NS
 
 
 def _most_telling(own: Events, reference: Reference) -> tuple[Events, Reference]:
@@ -104,8 +104,7 @@ def _weigh(own: Events, reference: Reference, line: Line) -> float:
 
 def _is_rival(best: Found, other: Found) -> bool:
     """Say whether another place is about as good: training repeats itself, step by step."""
-    apart = abs(other.line.at(np.array([best.line.center_ns]))[0] - best.line.offset_ns)
-    return bool(apart > 4 * SKEW_NS and other.evidence > _RIVAL * best.evidence)
+    return best.line.apart_ns(other.line) > 4 * SKEW_NS and other.evidence > _RIVAL * best.evidence
 
 
 def _vote(own: Events, reference: Reference) -> tuple[Int64s, Floats, Floats]:
@@ -128,8 +127,7 @@ def _vote(own: Events, reference: Reference) -> tuple[Int64s, Floats, Floats]:
     rarest = np.argsort(counts, kind="stable")
     kept = rarest[np.cumsum(counts[rarest]) <= _MOST_VOTES]
     rows = np.repeat(kept, counts[kept])
-    within = np.arange(len(rows)) - np.repeat(np.cumsum(counts[kept]) - counts[kept], counts[kept])
-    offsets = known.times[low[rows] + within] - own.end[rows]
+    offsets = known.times[expand_windows(low[kept], high[kept])] - own.end[rows]
     near = np.abs(offsets) <= MOST_WRONG_NS
     rows, offsets = rows[near], offsets[near]
     return rows, offsets, 1 / np.bincount(rows, minlength=1)[rows] if len(rows) else offsets

@@ -11,8 +11,7 @@ import polars as pl
 
 from nsys_pp.api.attempt import Attempt, Skipped
 from nsys_pp.api.clocks import place_clocks
-from nsys_pp.api.extract import identity_of, survey_report
-from nsys_pp.api.inputs import Given, keep_different, no_blocks, read_given
+from nsys_pp.api.inputs import Given, keep_different, read_given, survey_given
 from nsys_pp.api.plan import Told, who_is_who
 from nsys_pp.api.progress import Progress
 from nsys_pp.api.scene import label_reports
@@ -66,7 +65,4 @@ def align(
 
 
 def _survey(path: Path, nsys: str | None) -> Given:
-    if is_part(path):
-        return read_given(path)
-    part = survey_report(path, PartOptions(), nsys=nsys)
-    return Given(path=path, part=part, identity=identity_of(part), open_blocks=no_blocks)
+    return read_given(path) if is_part(path) else survey_given(path, PartOptions(), nsys=nsys)

@@ -91,7 +91,6 @@ def _recorded(one: Given, machine: str) -> Recorded:
     if end_ns is None:
         end_ns = last if isinstance(last, int) else session.time_shift_ns
     return Recorded(
-        label=str(one.path),
         machine=machine,
         utc_epoch_ns=session.utc_epoch_ns,
         system_clock_ns=session.system_clock_ns,

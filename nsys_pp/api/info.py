@@ -104,7 +104,7 @@ def _leave_out_repeated(
     identities = [identity for identity, _ in read]
     repeated = dict(find_repeated(identities))
     skipped: list[tuple[Path, NsysPPError]] = [
-        (identities[again].path, repeated_error(identities[first], identities[again]))
+        (identities[again].path, repeated_error(identities[first].path, identities[again].path))
         for again, first in repeated.items()
     ]
     return [one for place, one in enumerate(read) if place not in repeated], skipped

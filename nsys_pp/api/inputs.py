@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from nsys_pp.api.attempt import Attempt
-from nsys_pp.api.extract import IDENTITY_FRAMES, identity_of
+from nsys_pp.api.extract import IDENTITY_FRAMES, identity_of, survey_report
 from nsys_pp.errors import ReportError
+from nsys_pp.model.roster import repeated_error
 from nsys_pp.model.who import Identity, find_repeated
 from nsys_pp.part import Part, PartOptions
 from nsys_pp.read import open_part_blocks, read_part
@@ -34,11 +35,6 @@ class Given:
     open_blocks: OpenBlocks
 
 
-def no_blocks() -> AbstractContextManager[Source]:
-    """Open what a report without lanes has for blocks."""
-    return BytesIO()
-
-
 def read_given(path: Path) -> Given:
     """Read what of a part a merge needs besides its blocks.
 
@@ -51,6 +47,16 @@ def read_given(path: Path) -> Given:
     except (KeyError, TypeError):
         raise damaged_error(path) from None
     return Given(path=path, part=part, identity=identity, open_blocks=partial(open_part_blocks, path))
+
+
+def survey_given(path: Path, options: PartOptions, *, nsys: str | None) -> Given:
+    """Read what of a report tells who recorded it and when, and nothing to show.
+
+    Raises:
+        ReportError: It cannot be read.
+    """
+    part = survey_report(path, options, nsys=nsys)
+    return Given(path=path, part=part, identity=identity_of(part), open_blocks=BytesIO)
 
 
 def settle_options(parts: list[Given], asked: Mapping[str, Any]) -> PartOptions:
@@ -96,8 +102,7 @@ def keep_different(given: list[Given], attempt: Attempt) -> list[Given]:
     """
     repeated = dict(find_repeated([one.identity for one in given]))
     for again, first in repeated.items():
-        same = f"`{given[first].path}` and `{given[again].path}` are the same recording"
-        attempt.leave_out(given[again].path, ReportError(same, "name each report once"))
+        attempt.leave_out(given[again].path, repeated_error(given[first].path, given[again].path))
     given = [one for place, one in enumerate(given) if place not in repeated]
     by_sequence: dict[int, Given] = {}
     for one in given:

@@ -16,9 +16,8 @@ from nsys_pp.api.extract import (
     nothing_to_draw,
     open_report,
     project,
-    survey_report,
 )
-from nsys_pp.api.inputs import Given, keep_different, no_blocks, read_given, refuse_parts, settle_options
+from nsys_pp.api.inputs import Given, keep_different, read_given, refuse_parts, settle_options, survey_given
 from nsys_pp.api.plan import PlacedDrawing, Plan, Shown, Told, count_shown, make_plan
 from nsys_pp.api.progress import Progress
 from nsys_pp.api.scene import Window
@@ -105,7 +104,7 @@ def merge(
     recipe = _Recipe(options=options, is_chrome=is_chrome, start_ns=start_ns, end_ns=end_ns, nsys=nsys)
     with Spool(output) as spool:
         if is_chrome or is_cut:  # what is drawn depends on the clocks: nothing is encoded before
-            given = attempt.each("reading", paths, partial(_survey, recipe=recipe))
+            given = attempt.each("reading", paths, partial(survey_given, options=options, nsys=nsys))
         else:
             if len(paths) > 1:  # bad ones fail before work begins
                 attempt.each(
@@ -151,11 +150,6 @@ class _Recipe:
 def _check(path: Path, nsys: str | None) -> None:
     """Read what little is needed to find that a report is none."""
     read_report(path, need=frozenset(), nsys=nsys)
-
-
-def _survey(path: Path, recipe: _Recipe) -> Given:
-    part = survey_report(path, recipe.options, nsys=recipe.nsys)
-    return Given(path=path, part=part, identity=identity_of(part), open_blocks=no_blocks)
 
 
 def _encode(path: Path, recipe: _Recipe, spool: Spool) -> Given:

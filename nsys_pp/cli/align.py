@@ -12,7 +12,7 @@ from nsys_pp import api
 from nsys_pp.cli.align_table import print_clocks
 from nsys_pp.cli.clock_options import clock_options, take_told
 from nsys_pp.cli.identity_options import identity_options
-from nsys_pp.cli.options import input_options
+from nsys_pp.cli.options import end_with_skipped, input_options, keep_going_option
 from nsys_pp.cli.progress import show_progress
 
 
@@ -21,9 +21,7 @@ from nsys_pp.cli.progress import show_progress
 @clock_options
 @identity_options
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, one per clock.")
-@click.option(
-    "--keep-going", is_flag=True, help="Skip reports that cannot be read, list them, and exit with 3."
-)
+@keep_going_option("read")
 @click.pass_context
 def align(ctx: click.Context, /, reports: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Put the clocks of all machines onto one, and tell how well that is known.
@@ -45,10 +43,7 @@ def align(ctx: click.Context, /, reports: tuple[str, ...], as_json: bool, **opti
         with console.capture() as screen:
             print_clocks(aligned, console)
         click.echo("\n".join(line.rstrip() for line in screen.get().splitlines()))
-    for path, error in aligned.skipped:
-        click.echo(f"skipped {path}: {error.message}", err=True)
-    if aligned.skipped:
-        ctx.exit(3)
+    end_with_skipped(ctx, aligned.skipped)
 
 
 def _describe(aligned: api.Aligned) -> list[dict[str, Any]]:

@@ -9,7 +9,13 @@ import click
 
 from nsys_pp import api
 from nsys_pp.cli.drawing_options import detail_option, flows_option
-from nsys_pp.cli.options import force_option, input_options, projection_options
+from nsys_pp.cli.options import (
+    end_with_skipped,
+    force_option,
+    input_options,
+    keep_going_option,
+    projection_options,
+)
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.units import format_bytes
 
@@ -26,9 +32,7 @@ from nsys_pp.units import format_bytes
 @detail_option
 @flows_option
 @projection_options
-@click.option(
-    "--keep-going", is_flag=True, help="Skip reports that cannot be extracted, list them, and exit with 3."
-)
+@keep_going_option("extracted")
 @force_option
 @click.pass_context
 def extract(
@@ -66,10 +70,7 @@ def extract(
         slices = f"{one.slices:,} slice" + "s" * (one.slices != 1)
         gpus = f"{one.gpus:,} GPU" + "s" * (one.gpus != 1)
         click.echo(f"Wrote {one.output} ({size}): {slices} on {gpus}, from {one.report}.", err=True)
-    for path, error in skipped:
-        click.echo(f"skipped {path}: {error.message}", err=True)
-    if skipped:
-        ctx.exit(3)
+    end_with_skipped(ctx, skipped)
 
 
 def _is_report(output: Path, reports: tuple[str, ...]) -> bool:

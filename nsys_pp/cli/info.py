@@ -13,7 +13,7 @@ from nsys_pp import api
 from nsys_pp.cli.identity_options import identity_options
 from nsys_pp.cli.info_screen import format_utc, print_info
 from nsys_pp.cli.info_table import print_roster
-from nsys_pp.cli.options import input_options
+from nsys_pp.cli.options import end_with_skipped, input_options, keep_going_option
 from nsys_pp.cli.progress import show_progress
 
 _MOST_SCREENS = 4
@@ -30,9 +30,7 @@ _WHO = (
 @click.option(
     "--verbose", is_flag=True, help=f"Tell all of each report, also of more than {_MOST_SCREENS} reports."
 )
-@click.option(
-    "--keep-going", is_flag=True, help="Skip reports that cannot be read, list them, and exit with 3."
-)
+@keep_going_option("read")
 @click.pass_context
 def info(
     ctx: click.Context, /, reports: tuple[str, ...], as_json: bool, verbose: bool, **options: Any
@@ -63,10 +61,7 @@ def info(
                     console.print("\n" * (len(infos) > 1), end="")
                     print_info(one, console)
         click.echo("\n".join(line.rstrip() for line in screen.get().splitlines()))
-    for path, error in skipped:
-        click.echo(f"skipped {path}: {error.message}", err=True)
-    if skipped:
-        ctx.exit(3)
+    end_with_skipped(ctx, skipped)
 
 
 def _describe(one: api.Info) -> dict[str, Any]:

@@ -11,7 +11,15 @@ from nsys_pp import api
 from nsys_pp.cli.clock_options import clock_options, take_told
 from nsys_pp.cli.drawing_options import asked_drawing, detail_option, flows_option
 from nsys_pp.cli.identity_options import identity_options
-from nsys_pp.cli.options import Duration, Numbers, force_option, input_options, projection_options
+from nsys_pp.cli.options import (
+    Duration,
+    Numbers,
+    end_with_skipped,
+    force_option,
+    input_options,
+    keep_going_option,
+    projection_options,
+)
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.units import format_bytes
 
@@ -50,9 +58,7 @@ _MOST_SLICES = 8_000_000
 @projection_options
 @clock_options
 @identity_options
-@click.option(
-    "--keep-going", is_flag=True, help="Skip reports that cannot be read, list them, and exit with 3."
-)
+@keep_going_option("read")
 @force_option
 @click.pass_context
 def merge(
@@ -95,10 +101,7 @@ def merge(
             " or `--start` and `--end` make the trace smaller",
             err=True,
         )
-    for path, error in merged.skipped:
-        click.echo(f"skipped {path}: {error.message}", err=True)
-    if merged.skipped:
-        ctx.exit(3)
+    end_with_skipped(ctx, merged.skipped)
 
 
 def _count(number: int, thing: str) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from nsys_pp.api import OPS, parse_ops
+from nsys_pp.errors import NsysPPError
 from nsys_pp.units import NS_PER_MS, NS_PER_S, NS_PER_US
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -91,6 +93,21 @@ def projection_options(command: Command) -> Command:
         show_default=True,
         help="Which GPU operations a range is projected onto; `all` with `--scope thread` is NVIDIA's rule.",
     )(command)
+
+
+def keep_going_option(what: str) -> Callable[[Command], Command]:
+    """Add `--keep-going` for reports that cannot be `what`; the command ends with `end_with_skipped`."""
+    return click.option(
+        "--keep-going", is_flag=True, help=f"Skip reports that cannot be {what}, list them, and exit with 3."
+    )
+
+
+def end_with_skipped(ctx: click.Context, skipped: Sequence[tuple[Path, NsysPPError]]) -> None:
+    """List the inputs that were skipped, and exit with 3 if there are any."""
+    for path, error in skipped:
+        click.echo(f"skipped {path}: {error.message}", err=True)
+    if skipped:
+        ctx.exit(3)
 
 
 def force_option(command: Command) -> Command:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import polars as pl
 
@@ -42,7 +43,7 @@ def build_roster(
         ValueError: `rank_from` is no regular expression with a group.
     """
     for again, first in find_repeated(identities):
-        raise repeated_error(identities[first], identities[again])
+        raise repeated_error(identities[first].path, identities[again].path)
     machines = tell_machines(identities)
     ranks = find_ranks(identities, machines, rank_from=rank_from)
     numbers = {who: rank.rank for who, rank in ranks.items()}
@@ -60,9 +61,9 @@ def build_roster(
     return conform(roster, ROSTER).sort("report", "process_key", "device_id")
 
 
-def repeated_error(first: Identity, again: Identity) -> ReportError:
+def repeated_error(first: Path, again: Path) -> ReportError:
     """Say that two files are one recording."""
-    return ReportError(f"`{first.path}` and `{again.path}` are the same recording", "name each report once")
+    return ReportError(f"`{first}` and `{again}` are the same recording", "name each report once")
 
 
 def _describe(

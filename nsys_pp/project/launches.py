@@ -7,6 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.schema import LAUNCHES
+from nsys_pp.segments import expand_windows
 
 Int64s = npt.NDArray[np.int64]
 
@@ -56,18 +57,6 @@ def match_launches(api_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> pl.DataFra
     return pl.DataFrame({"op_id": op_ids, "call_row": matched.astype(np.uint32)}, schema=LAUNCHES).sort(
         "op_id", maintain_order=True
     )
-
-
-def expand_windows(first: Int64s, last: Int64s) -> Int64s:
-    """List the positions of all windows `[first, last)`, one window after the other.
-
-    >>> expand_windows(np.array([4, 0, 9]), np.array([6, 0, 10]))
-    array([4, 5, 9])
-    """
-    count = last - first
-    ends = np.cumsum(count)
-    shift = np.repeat(first - ends + count, count)
-    return shift + np.arange(len(shift))
 
 
 def _correlation_keys(frame: pl.DataFrame, processes: Int64s) -> Int64s:

@@ -100,7 +100,7 @@ def _open(path: Path) -> Iterator[ZipFile]:
         KeyError,
         TypeError,
         ValueError,
-        NotImplementedError,
+        NotImplementedError,  # zipfile's word for a compression or version that it does not know
         struct.error,
     ) as error:
         raise damaged_error(path) from error

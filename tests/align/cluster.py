@@ -219,7 +219,6 @@ def _report(cluster: Cluster, draw: _Draw, random: np.random.Generator, last_ns:
         boot = 1_000_000_000_000 * (own + 1)
         reports.append(
             Recorded(
-                label=f"node{own}/rank{ranks[0]}",
                 machine=f"node{own}",
                 utc_epoch_ns=clock_at_begin + noise,
                 system_clock_ns=boot + round(begin * rate) if cluster.shares_system_clock else None,

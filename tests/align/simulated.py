@@ -40,7 +40,6 @@ def align_folder(folder: Path) -> Result:
         assert session.capture_end_ns is not None
         recorded.append(
             Recorded(
-                label=row["report"],
                 machine=row["machine"],
                 utc_epoch_ns=session.utc_epoch_ns,
                 system_clock_ns=session.system_clock_ns,

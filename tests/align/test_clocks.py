@@ -91,7 +91,7 @@ def test_machines_that_share_nothing_are_left_where_utc_puts_them() -> None:
     recording = record(Cluster(machines=2, gpus=1))
     other = record(Cluster(machines=2, gpus=1, seed=9))
     reports = [*recording.reports, *(replace(one, machine="x" + one.machine) for one in other.reports)]
-    alone = replace(reports[0], machine="alone", label="alone")
+    alone = replace(reports[0], machine="alone")
     alignment = align_clocks([*reports, alone], [*recording.anchors, *other.anchors, ANCHORS.to_frame()])
     clocks = alignment.clocks
     assert clocks["component"].n_unique() == 3

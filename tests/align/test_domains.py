@@ -15,7 +15,6 @@ def recorded(
     epoch: int | None, shift: int = 0, *, machine: str = "node1", system: int | None = None
 ) -> Recorded:
     return Recorded(
-        label="report",
         machine=machine,
         utc_epoch_ns=epoch,
         system_clock_ns=system,

@@ -20,7 +20,6 @@ def test_the_collective_that_two_hosts_share_ends_at_one_time(shared_reports: li
     anchors = [anchors_of(report) for report in reports]
     recorded = [
         Recorded(
-            label=str(report.path),
             machine=report.session.machine,
             utc_epoch_ns=report.session.utc_epoch_ns,
             system_clock_ns=report.session.system_clock_ns,
