@@ -18,7 +18,8 @@ from collections.abc import Mapping
 import polars as pl
 
 
-def _schema(columns: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.Schema:
+def build_schema(columns: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.Schema:
+    """Make a schema of columns and types; `pl.Schema` alone hides from mypy that both are mixed."""
     return pl.Schema(columns)
 
 
@@ -27,7 +28,7 @@ RANGE_KIND = pl.Enum(["push_pop", "start_end"])
 OP_KIND = pl.Enum(["kernel", "memcpy", "memset", "graph"])
 SCOPE = pl.Enum(["thread", "process"])
 
-RANGES = _schema(
+RANGES = build_schema(
     {  # one row per NVTX range, in order of range_id
         "range_id": pl.Int64,  # row id in the exported table of NVTX events
         "kind": RANGE_KIND,
@@ -45,7 +46,7 @@ RANGES = _schema(
     }
 )
 
-MARKS = _schema(
+MARKS = build_schema(
     {  # one row per NVTX mark, in order of mark_id
         "mark_id": pl.Int64,  # row id in the exported table of NVTX events
         "process_key": pl.Int64,
@@ -59,7 +60,7 @@ MARKS = _schema(
     }
 )
 
-API_CALLS = _schema(
+API_CALLS = build_schema(
     {  # one row per CUDA runtime or driver call, any order
         "process_key": pl.Int64,
         "thread_key": pl.Int64,
@@ -70,7 +71,7 @@ API_CALLS = _schema(
     }
 )
 
-GPU_OPS = _schema(
+GPU_OPS = build_schema(
     {  # one row per operation on a GPU, kernels first; op_id is the row's index
         "op_id": pl.UInt32,
         "kind": OP_KIND,
@@ -87,7 +88,7 @@ GPU_OPS = _schema(
     }
 )
 
-OP_DETAILS = _schema(
+OP_DETAILS = build_schema(
     {  # what a trace shows of an operation; row i belongs to op_id i
         "op_id": pl.UInt32,
         "full_name": NAME,  # demangled with its parameter list; null where equal to name
@@ -100,7 +101,7 @@ OP_DETAILS = _schema(
     }
 )
 
-PROCESSES = _schema(
+PROCESSES = build_schema(
     {  # processes that have at least one event, by process_key
         "process_key": pl.Int64,
         "pid": pl.Int64,
@@ -108,7 +109,7 @@ PROCESSES = _schema(
     }
 )
 
-THREADS = _schema(
+THREADS = build_schema(
     {  # threads that have at least one event, by thread_key
         "thread_key": pl.Int64,
         "process_key": pl.Int64,
@@ -117,7 +118,7 @@ THREADS = _schema(
     }
 )
 
-DEVICES = _schema(
+DEVICES = build_schema(
     {  # every (process, CUDA ordinal) that ran an operation, by both
         "process_key": pl.Int64,
         "device_id": pl.Int32,
@@ -129,7 +130,7 @@ DEVICES = _schema(
     }
 )
 
-GPUS = _schema(
+GPUS = build_schema(
     {  # every GPU that a report lists, used or not, along the bus
         "uuid": pl.String,  # small letters, without "GPU-"; null where unknown
         "bus_location": pl.String,
@@ -137,7 +138,7 @@ GPUS = _schema(
     }
 )
 
-STREAMS = _schema(
+STREAMS = build_schema(
     {  # what is known of streams; may lack streams that ran operations
         "process_key": pl.Int64,
         "context_id": pl.Int32,
@@ -148,14 +149,14 @@ STREAMS = _schema(
     }
 )
 
-LAUNCHES = _schema(
+LAUNCHES = build_schema(
     {  # one row per pair of API call and GPU operation, by op_id
         "op_id": pl.UInt32,
         "call_row": pl.UInt32,  # row of API_CALLS
     }
 )
 
-PROJECTIONS = _schema(
+PROJECTIONS = build_schema(
     {  # one row per range and device (and stream), by those keys
         "process_key": pl.Int64,
         "thread_key": pl.Int64,
@@ -181,7 +182,7 @@ PROJECTIONS = _schema(
 )
 
 
-NCCL_CALLS = _schema(
+NCCL_CALLS = build_schema(
     {  # one row per NVTX range of NCCL whose payload says more than its name, by range_id
         "range_id": pl.Int64,
         "communicator": pl.UInt64,  # NCCL's id of it, the same on all of its ranks
@@ -192,7 +193,7 @@ NCCL_CALLS = _schema(
     }
 )
 
-MPI_CALLS = _schema(
+MPI_CALLS = build_schema(
     {  # one row per MPI call that talks to other ranks, by start_ns
         "process_key": pl.Int64,
         "thread_key": pl.Int64,
@@ -208,7 +209,7 @@ MPI_CALLS = _schema(
     }
 )
 
-RANKS = _schema(
+RANKS = build_schema(
     {  # what one report says of the ranks of its processes; by process and device
         "process_key": pl.Int64,  # null: the one process that there is
         "device_id": pl.Int32,  # null: whatever device the process uses
@@ -218,7 +219,7 @@ RANKS = _schema(
     }
 )
 
-ROSTER = _schema(
+ROSTER = build_schema(
     {  # who is who among all reports: one row per report, process and device; by report, then those
         "report": pl.UInt32,  # place among the reports as given
         "machine": pl.String,  # a label that no other machine has
@@ -241,7 +242,7 @@ ROSTER = _schema(
     }
 )
 
-ANCHORS = _schema(
+ANCHORS = build_schema(
     {  # what ties a report's clock to those of others: operations that other ranks take part in; by start_ns
         "process_key": pl.Int64,
         "device_id": pl.Int32,  # null for MPI

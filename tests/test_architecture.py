@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "nsys_pp"
 STAGES = ("read", "model", "project", "align", "pipeline", "summary", "write")
-CONTRACTS = {"errors", "units", "schema", "raw", "part", "forest", "segments", "natural"}
+CONTRACTS = {"errors", "units", "schema", "training", "raw", "part", "forest", "segments", "natural"}
 OUTER = {"cli", "recipes"}
 
 # Parts of the package that each part may import, besides itself.
@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "segments": set(),
     "natural": set(),
     "raw": {"schema"},
+    "training": {"schema"},
     "part": set(),
     **dict.fromkeys(STAGES, CONTRACTS),
     "run": CONTRACTS,
@@ -41,6 +42,10 @@ LIBRARIES = {  # imported by these parts only
     "zipfile": {"read", "write"},
     "click": {"cli"},
     "rich": {"cli", "write"},
+    "tomllib": {"pipeline"},
+    "tomli": {"pipeline"},
+    "bokeh": {"write"},
+    "matplotlib": {"write"},
 }
 NSYS_NAME = re.compile(
     r"CUPTI_ACTIVITY|NVTX_EVENTS|TARGET_INFO_|META_DATA_|StringIds|globalTid|correlationId|demangledName"

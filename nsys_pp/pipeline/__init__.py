@@ -1,0 +1,1 @@
+"""Intervals -> the training's view: steps, jobs, messages, bubbles, schedules."""
