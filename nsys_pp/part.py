@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-FORMAT = 1  # of the file, and of the encoded blocks in it; counts up with every change to either
+FORMAT = 2  # of the file, and of the encoded blocks in it; counts up with every change to either
 SUFFIX = ".nspart"
 # Members of the file, which is a zip; frames are `<name>.parquet`.
 FACTS_MEMBER, BLOCKS_MEMBER, FRAME_ENDING = "part.json", "trace.blocks", ".parquet"
@@ -74,21 +74,28 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartOptions:
-    """What a report's trace and projections were asked to show."""
+    """What a report's trace and tables were asked to show."""
 
     detail: str = "kernels"
     ops: tuple[str, ...] = ("kernel",)
     scope: str = "auto"
     flows: bool = False
+    preset: str | None = None  # rules that say which ranges are jobs; None: what fits
+    job_patterns: tuple[str, ...] = ()
+    step_patterns: tuple[str, ...] = ()
 
     def words(self) -> str:
         """Write them as the command line has them.
 
-        >>> PartOptions(ops=("kernel", "memcpy")).words()
-        '--detail kernels --ops kernel,memcpy --scope auto'
+        >>> PartOptions(ops=("kernel", "memcpy"), step_patterns=("epoch",)).words()
+        "--detail kernels --ops kernel,memcpy --scope auto --step 'epoch'"
         """
-        flows = " --flows" if self.flows else ""
-        return f"--detail {self.detail} --ops {','.join(self.ops)} --scope {self.scope}{flows}"
+        words = [f"--detail {self.detail} --ops {','.join(self.ops)} --scope {self.scope}"]
+        words += ["--flows"] * self.flows
+        words += [f"--preset {self.preset}"] * (self.preset is not None)
+        words += [f"--job '{pattern}'" for pattern in self.job_patterns]
+        words += [f"--step '{pattern}'" for pattern in self.step_patterns]
+        return " ".join(words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -193,6 +193,18 @@ NCCL_CALLS = build_schema(
     }
 )
 
+REQUESTS = build_schema(
+    {  # what NCCL was asked for by each operation that it launched; by op_id, in the order of asking
+        "op_id": pl.UInt32,  # of GPU_OPS
+        "call": pl.String,  # "Send", "Recv", "AllReduce"
+        "communicator": pl.UInt64,  # null where its payload is not recorded, like all that follows but the time
+        "rank": pl.Int64,  # within the communicator; null unless that was made during the capture
+        "peer": pl.Int64,  # rank within the communicator; null in collectives
+        "size_bytes": pl.Int64,
+        "start_ns": pl.Int64,  # of the range around the request, on the CPU
+    }
+)
+
 MPI_CALLS = build_schema(
     {  # one row per MPI call that talks to other ranks, by start_ns
         "process_key": pl.Int64,

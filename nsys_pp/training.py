@@ -32,7 +32,7 @@ DIRECTION = pl.Enum(["forward", "backward"])  # what a message carries: activati
 NEED = pl.Enum(["message", "collective", "copy"])
 CAUSES = (
     "compute",  # kernels other than communication
-    "pause",  # between two kernels, at most PAUSE_NS: the GPU is as busy as it gets
+    "pause",  # between two kernels, at most PAUSE_NS: the GPU is as busy as it gets. Of sums only: see `COVER`
     "message_wait",  # a message is awaited that its peer has not begun to send (or take)
     "transfer",  # a message that is needed is on its way
     "collective_wait",  # a collective is awaited that others have not begun
@@ -91,8 +91,8 @@ STEPS = build_schema(
         "is_numbered": pl.Boolean,  # the number is that in the name
         "name": NAME,  # of its range; null where it was found by its jobs
         "source": pl.Enum(["range", "jobs", "capture"]),  # "capture": no steps are known, all is one
-        # From its first kernel that is not communication to the first one of the next step;
-        # the last step ends with the last such kernel.
+        # From the first operation that is not communication to the first one of the next step;
+        # the last step ends with the last such operation.
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
         "host_start_ns": pl.Int64,  # its range on the CPU; null where it has none
@@ -264,6 +264,15 @@ PIECES = build_schema(
     }
 )
 
+COVER = build_schema(
+    {  # what `PIECES` calls compute: kernels, and pauses of at most PAUSE_NS between them; by step, lane
+        "lane": pl.UInt32,
+        "step": pl.Int64,
+        "compute_ns": pl.Int64,  # union of the kernels
+        "pause_ns": pl.Int64,
+    }
+)
+
 IDEAL = build_schema(
     {  # the same jobs in the same order without anything in between; by lane, start_ns
         "lane": pl.UInt32,
@@ -307,6 +316,7 @@ class Training:
     jobs: pl.DataFrame  # RUN_JOBS
     arrows: pl.DataFrame  # ARROWS
     pieces: pl.DataFrame  # PIECES
+    cover: pl.DataFrame  # COVER
     ideal: pl.DataFrame  # IDEAL
     kernels: pl.DataFrame  # KERNEL_SUMS with `lane` instead of process_key and device_id
     schedule: Schedule

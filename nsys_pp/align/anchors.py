@@ -2,9 +2,7 @@
 
 A collective that needs something of every rank (all-reduce, all-gather, reduce-scatter, all-to-all)
 ends on all of them together; one that only gives (broadcast, reduce) does not, and is left out. A
-send and its receive are one message. Which of the two a kernel is, only the NVTX range around its
-launch tells; where sends and receives are grouped, the kernel is launched when the group ends, and is
-what was asked for since the thread's last launch of the kind.
+send and its receive are one message. Which of the two a kernel is, only what NCCL was asked for tells.
 """
 
 from __future__ import annotations
@@ -15,26 +13,14 @@ from nsys_pp.schema import ANCHORS, conform
 
 _TOGETHER = r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier"
 _MESSAGE = r"(?i)send_?recv"
-_REQUEST = r"(?i)^(?:p?nccl|rccl|hccl)(Send|Recv|All\w+|Reduce\w*|Broadcast|Bcast|Gather|Scatter)$"
 
 
-def find_anchors(
-    *,
-    ranges: pl.DataFrame,
-    api_calls: pl.DataFrame,
-    gpu_ops: pl.DataFrame,
-    launches: pl.DataFrame,
-    nccl_calls: pl.DataFrame,
-    mpi_calls: pl.DataFrame,
-) -> pl.DataFrame:
+def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl.DataFrame) -> pl.DataFrame:
     """List the operations of a report that other ranks take part in.
 
     Args:
-        ranges: `RANGES`; those of NCCL say what a kernel is.
-        api_calls: `API_CALLS`.
         gpu_ops: `GPU_OPS`.
-        launches: `LAUNCHES` of both.
-        nccl_calls: `NCCL_CALLS`.
+        requests: `REQUESTS`, which say what a kernel is.
         mpi_calls: `MPI_CALLS`.
 
     Returns:
@@ -45,7 +31,7 @@ def find_anchors(
         *("op_id", "process_key", "device_id", "context_id", "stream_id", "start_ns", "end_ns"),
         kernel=pl.col("name").cast(pl.String),
     )
-    ops = ops.join(_ask(ops, ranges, api_calls, launches, nccl_calls), on="op_id", how="left")
+    ops = ops.join(_fold(requests), on="op_id", how="left")
     told = pl.coalesce("call", "kernel")
     is_message = pl.col("kernel").str.contains(_MESSAGE) | pl.col("call").is_in(["Send", "Recv"])
     kind = (
@@ -85,33 +71,16 @@ def _of_mpi(mpi_calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _ask(
-    ops: pl.DataFrame,
-    ranges: pl.DataFrame,
-    api_calls: pl.DataFrame,
-    launches: pl.DataFrame,
-    nccl_calls: pl.DataFrame,
-) -> pl.DataFrame:
-    """Find what NCCL was asked for when it launched each operation.
+def _fold(requests: pl.DataFrame) -> pl.DataFrame:
+    """Say of each operation what all its requests agree on.
 
     Returns:
-        One row per operation of which that is known: op_id, call ("AllReduce"), direction ("send",
-        "receive", "send_receive"), communicator, rank, peer, size_bytes; null where several differ.
+        One row per operation: op_id, call ("AllReduce"), direction ("send", "receive", "send_receive"),
+        communicator, rank, peer, size_bytes; null where several differ.
     """
-    requests = _list_requests(ranges, nccl_calls)
-    made = launches.join(ops.select("op_id"), on="op_id", how="semi")
-    times = api_calls.select("thread_key", "start_ns", call_end_ns="end_ns")
-    calls = pl.concat([made.select("op_id"), times[made["call_row"]]], how="horizontal").sort("start_ns")
-    around = calls.join_asof(
-        requests, on="start_ns", by="thread_key", strategy="backward", check_sortedness=False
-    ).filter(pl.col("end_ns") >= pl.col("call_end_ns"))
-    before = requests.join_asof(
-        calls, on="start_ns", by="thread_key", strategy="forward", check_sortedness=False
-    ).filter(pl.col("op_id").is_not_null())
-    found = pl.concat([around.select(before.columns), before.join(around, on="op_id", how="anti")])
     facts = ("call", "communicator", "rank", "peer", "size_bytes")
     is_send, is_receive = pl.col("call") == "Send", pl.col("call") == "Recv"
-    return found.group_by("op_id", maintain_order=True).agg(
+    return requests.group_by("op_id", maintain_order=True).agg(
         pl.when(is_send.any() & is_receive.any())
         .then(pl.lit("send_receive"))
         .when(is_send.any())
@@ -120,26 +89,4 @@ def _ask(
         .then(pl.lit("receive"))
         .alias("direction"),
         *(pl.when(pl.col(fact).n_unique() == 1).then(pl.col(fact).first()).alias(fact) for fact in facts),
-    )
-
-
-def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFrame:
-    """List the ranges that NCCL pushes around what it is asked for, by start."""
-    ranks = (
-        nccl_calls.filter(pl.col("rank").is_not_null())
-        .join(ranges.select("range_id", "process_key"), on="range_id")
-        .unique(["process_key", "communicator"], keep="last", maintain_order=True)
-        .select("process_key", "communicator", "rank")
-    )
-    names = ranges["name"].unique().drop_nulls()
-    wanted = names.filter(names.cast(pl.String).str.contains(_REQUEST))
-    return (
-        ranges.filter(pl.col("name").is_in(wanted.implode()))
-        .join(nccl_calls.drop("rank", "rank_count"), on="range_id", how="left")
-        .join(ranks, on=["process_key", "communicator"], how="left")
-        .select(
-            *("thread_key", "start_ns", "end_ns", "communicator", "rank", "peer", "size_bytes"),
-            call=pl.col("name").cast(pl.String).str.extract(_REQUEST),
-        )
-        .sort("start_ns")
     )

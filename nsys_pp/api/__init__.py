@@ -1,48 +1,65 @@
 """Composes the stages: one module and one function per command."""
 
 from nsys_pp.api.align import Aligned, align
+from nsys_pp.api.chart import Charted, chart
 from nsys_pp.api.clocks import ClockOptions
+from nsys_pp.api.compare import Compared, compare
 from nsys_pp.api.extract import Extracted, extract, extract_all
 from nsys_pp.api.info import Info, info
 from nsys_pp.api.merge import Merged, TraceFormat, merge
+from nsys_pp.api.pipeline import PIPELINE_TABLES, Pipeline, pipeline
 from nsys_pp.api.plan import Told
 from nsys_pp.api.progress import Progress
 from nsys_pp.api.project import project
+from nsys_pp.api.run_training import TrainingOptions
+from nsys_pp.api.training_files import write_paddle_of, write_step_tasks_of
 from nsys_pp.model.file_names import check_rank_pattern
 from nsys_pp.model.layout import Layout, parse_layout
 from nsys_pp.project.ranges import OPS, Scope, parse_ops
 from nsys_pp.read import find_reports
 from nsys_pp.write.files import check_output
-from nsys_pp.write.tables import FORMATS, format_table, print_table, write_table
+from nsys_pp.write.tables import FORMATS, format_table, format_tables, print_table, write_table, write_tables
 from nsys_pp.write.tracks import DETAILS, Detail
 
 __all__ = [
     "DETAILS",
     "FORMATS",
     "OPS",
+    "PIPELINE_TABLES",
     "Aligned",
+    "Charted",
     "ClockOptions",
+    "Compared",
     "Detail",
     "Extracted",
     "Info",
     "Layout",
     "Merged",
+    "Pipeline",
     "Progress",
     "Scope",
     "Told",
     "TraceFormat",
+    "TrainingOptions",
     "align",
+    "chart",
     "check_output",
     "check_rank_pattern",
+    "compare",
     "extract",
     "extract_all",
     "find_reports",
     "format_table",
+    "format_tables",
     "info",
     "merge",
     "parse_layout",
     "parse_ops",
+    "pipeline",
     "print_table",
     "project",
+    "write_paddle_of",
+    "write_step_tasks_of",
     "write_table",
+    "write_tables",
 ]

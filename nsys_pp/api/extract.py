@@ -14,13 +14,13 @@ import polars as pl
 from nsys_pp.align.anchors import find_anchors
 from nsys_pp.api.attempt import Attempt, Skipped
 from nsys_pp.api.progress import Progress, tell
+from nsys_pp.api.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.api.scene import Window, project_report, view_report
 from nsys_pp.errors import MissingDataError, OutputError
 from nsys_pp.model import build_report
 from nsys_pp.model.report import Report, Session
 from nsys_pp.model.who import Identity, identify
 from nsys_pp.part import SUFFIX, Encoded, Part, PartOptions
-from nsys_pp.project.launches import match_launches
 from nsys_pp.project.ranges import Scope
 from nsys_pp.raw import Group
 from nsys_pp.read import find_reports, read_report
@@ -58,6 +58,9 @@ def extract(
     ops: tuple[str, ...] = ("kernel",),
     scope: Scope = "auto",
     flows: bool = False,
+    preset: str | None = None,
+    job_patterns: tuple[str, ...] = (),
+    step_patterns: tuple[str, ...] = (),
     force: bool = False,
     nsys: str | None = None,
     progress: Progress | None = None,
@@ -71,6 +74,9 @@ def extract(
         ops: Which operations count for projection.
         scope: Whose calls count for projection.
         flows: Join API calls to their first operation by arrows; needs detail "cpu".
+        preset: Rules that say which ranges are jobs: a name or a file; None: what fits.
+        job_patterns: Further ranges that are jobs, as in `KIND=REGEX`.
+        step_patterns: Further ranges that are steps.
         force: Replace an output that exists.
         nsys: The nsys that exports `.nsys-rep` files.
         progress: Told what is going on.
@@ -80,13 +86,21 @@ def extract(
         OutputError: The output exists, or cannot be written.
     """
     path = Path(report)
-    options = PartOptions(detail=detail, ops=ops, scope=scope, flows=flows)
+    options = PartOptions(
+        detail=detail,
+        ops=ops,
+        scope=scope,
+        flows=flows,
+        preset=preset,
+        job_patterns=job_patterns,
+        step_patterns=step_patterns,
+    )
     check_output(output, force=force, inputs=[path])
     tell(progress, f"extracting {path.name}", 0)
 
     def make(sink: Sink) -> Part:
         part = extract_report(path, options, sink, nsys=nsys)
-        if not part.encoded.slice_count:
+        if not part.encoded.slice_count and part.frames["jobs"].is_empty():
             raise nothing_to_draw(f"`{path}` has nothing to draw")
         return part
 
@@ -177,17 +191,34 @@ def extract_report(
         ReportError: It cannot be read.
     """
     report = open_report(path, options, nsys)
+    links = find_links(report)
     projections = project(report, options)
-    encoded = encode_drawing(draw(report, projections, options), sink)
+    training = describe_training(report, projections=projections, links=links, options=options)
+    encoded = encode_drawing(draw(report, projections, options, has_jobs=training.has_jobs), sink)
     frames = {"projections": projections} if with_tables else {}
-    return _make_part(report, options, encoded, frames)
+    return _make_part(report, options, encoded, links, training, frames)
 
 
-def survey_report(path: Path, options: PartOptions, *, nsys: str | None) -> Part:
-    """Make a part that tells who recorded a report and when, and shows nothing."""
+def survey_report(path: Path, options: PartOptions, *, nsys: str | None, with_training: bool = False) -> Part:
+    """Make a part that tells who recorded a report and when, and shows nothing.
+
+    Args:
+        path: The report.
+        options: Which rules say what a job is.
+        nsys: The nsys that exports `.nsys-rep` files.
+        with_training: Also find its jobs.
+
+    Raises:
+        ReportError: It cannot be read.
+    """
     report = build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys))
+    links = find_links(report)
     empty = Encoded(report_id=report.fingerprint, base_ns=0, tracks=[], lanes=[])
-    return _make_part(report, options, empty, {})
+    training = None
+    if with_training:
+        projections = project(report, options)
+        training = describe_training(report, projections=projections, links=links, options=options)
+    return _make_part(report, options, empty, links, training, {})
 
 
 def open_report(path: Path, options: PartOptions, nsys: str | None) -> Report:
@@ -201,10 +232,22 @@ def project(report: Report, options: PartOptions) -> pl.DataFrame:
 
 
 def draw(
-    report: Report, projections: pl.DataFrame, options: PartOptions, window: Window | None = None
+    report: Report,
+    projections: pl.DataFrame,
+    options: PartOptions,
+    *,
+    has_jobs: bool = False,
+    window: Window | None = None,
 ) -> Drawing:
     """Draw a report as its part wants it, or what of it reaches into a window."""
-    view = view_report(report, projections, detail=options.detail, flows=options.flows, window=window)
+    view = view_report(
+        report,
+        projections,
+        detail=options.detail,
+        flows=options.flows,
+        has_jobs=has_jobs,
+        window=window,
+    )
     return draw_report(view, detail=options.detail)  # type: ignore[arg-type]
 
 
@@ -232,7 +275,12 @@ def nothing_to_draw(what: str) -> MissingDataError:
 
 
 def _make_part(
-    report: Report, options: PartOptions, encoded: Encoded, frames: Mapping[str, pl.DataFrame]
+    report: Report,
+    options: PartOptions,
+    encoded: Encoded,
+    links: Links,
+    training: ReportTraining | None,
+    frames: Mapping[str, pl.DataFrame],
 ) -> Part:
     identity = identify(report)
     told: dict[str, Any] = {
@@ -244,26 +292,21 @@ def _make_part(
         source=_path_to_keep(report.path),
         made_by=version("nsys-pp"),
         options=options,
-        facts={"identity": {**told, "session": asdict(identity.session)}},
+        facts={
+            "identity": {**told, "session": asdict(identity.session)},
+            "preset": training.preset if training else "",
+        },
         frames={
             **{name: getattr(identity, name) for name in IDENTITY_FRAMES},
-            "anchors": _find_anchors(report),
+            "anchors": find_anchors(
+                requests=links.requests,
+                gpu_ops=report.gpu_ops,
+                mpi_calls=report.mpi_calls,
+            ),
+            **(training.frames if training else {}),
             **frames,
         },
         encoded=encoded,
-    )
-
-
-def _find_anchors(report: Report) -> pl.DataFrame:
-    """Find what ties the report's clock to those of others (`ANCHORS`)."""
-    launches = match_launches(report.api_calls, report.gpu_ops.filter("is_communication"))
-    return find_anchors(
-        ranges=report.ranges,
-        api_calls=report.api_calls,
-        gpu_ops=report.gpu_ops,
-        launches=launches,
-        nccl_calls=report.nccl_calls,
-        mpi_calls=report.mpi_calls,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from functools import partial
@@ -19,6 +19,7 @@ from nsys_pp.model.who import Identity, find_repeated
 from nsys_pp.part import Part, PartOptions
 from nsys_pp.read import open_part_blocks, read_part
 from nsys_pp.read.parts import damaged_error
+from nsys_pp.training import REPORT_FRAMES
 from nsys_pp.write.perfetto import Source
 from nsys_pp.write.perfetto_clocks import sequence_id
 
@@ -41,7 +42,7 @@ def read_given(path: Path) -> Given:
     Raises:
         ReportError: It cannot be read, or was made by another version.
     """
-    part = read_part(path, (*IDENTITY_FRAMES, "anchors"), version=version("nsys-pp"))
+    part = read_part(path, (*IDENTITY_FRAMES, "anchors", *REPORT_FRAMES), version=version("nsys-pp"))
     try:
         identity = identity_of(part)
     except (KeyError, TypeError):
@@ -49,13 +50,13 @@ def read_given(path: Path) -> Given:
     return Given(path=path, part=part, identity=identity, open_blocks=partial(open_part_blocks, path))
 
 
-def survey_given(path: Path, options: PartOptions, *, nsys: str | None) -> Given:
-    """Read what of a report tells who recorded it and when, and nothing to show.
+def survey_given(path: Path, options: PartOptions, *, nsys: str | None, with_training: bool = False) -> Given:
+    """Read what of a report tells who recorded it and when, maybe its jobs, and nothing to show.
 
     Raises:
         ReportError: It cannot be read.
     """
-    part = survey_report(path, options, nsys=nsys)
+    part = survey_report(path, options, nsys=nsys, with_training=with_training)
     return Given(path=path, part=part, identity=identity_of(part), open_blocks=BytesIO)
 
 
@@ -116,18 +117,16 @@ def keep_different(given: list[Given], attempt: Attempt) -> list[Given]:
     return given
 
 
-def refuse_parts(parts: Iterable[Path], *, is_chrome: bool, is_cut: bool) -> None:
+def refuse_parts(parts: Iterable[Path], needs: Sequence[str]) -> None:
     """Refuse parts where events are needed.
 
     Args:
         parts: The parts among the inputs.
-        is_chrome: Chrome's format is wanted.
-        is_cut: A window of time is wanted.
+        needs: What is wanted that needs events, in words.
 
     Raises:
-        ReportError: There are parts, and one of the two is wanted.
+        ReportError: There are parts, and something that needs events is wanted.
     """
-    needs = ["Chrome's format"] * is_chrome + ["`--start` and `--end`"] * is_cut
     for path in parts if needs else ():
         raise ReportError(
             f"`{path}` is a part: its trace is made already, and {needs[0]} cannot be had from it",

@@ -20,13 +20,15 @@ from nsys_pp.api.extract import (
 from nsys_pp.api.inputs import Given, keep_different, read_given, refuse_parts, settle_options, survey_given
 from nsys_pp.api.plan import PlacedDrawing, Plan, Shown, Told, count_shown, make_plan
 from nsys_pp.api.progress import Progress
+from nsys_pp.api.run_training import TrainingOptions, find_training
 from nsys_pp.api.scene import Window
+from nsys_pp.api.training_rows import place_training
 from nsys_pp.errors import MissingDataError, NsysPPError
 from nsys_pp.part import PartOptions
 from nsys_pp.project.ranges import Scope
 from nsys_pp.read import find_reports, is_part, read_report
+from nsys_pp.training import Training
 from nsys_pp.write.chrome import write_chrome
-from nsys_pp.write.drawing import Clock
 from nsys_pp.write.files import check_output, replace_file
 from nsys_pp.write.perfetto import PlacedReport, encode_drawing, write_perfetto
 from nsys_pp.write.spool import Spool
@@ -59,6 +61,7 @@ def merge(
     end_ns: int | None = None,
     flows: bool | None = None,
     told: Told | None = None,
+    training: TrainingOptions | None = None,
     keep_going: bool = False,
     force: bool = False,
     nsys: str | None = None,
@@ -81,6 +84,7 @@ def merge(
         end_ns: Leave out what began after, counted likewise.
         flows: Join API calls to their first operation by arrows; needs detail "cpu".
         told: What is said of clocks and ranks.
+        training: What is said of jobs and steps; a choice of steps leaves out all other time.
         keep_going: Skip reports that cannot be read, and say so in the result.
         force: Replace an output that exists.
         nsys: The nsys that exports `.nsys-rep` files.
@@ -95,16 +99,20 @@ def merge(
     paths = find_reports(inputs, with_parts=True)
     check_output(output, force=force, inputs=paths)
     is_chrome = (format or _format_of(output)) == "chrome"
-    is_cut = start_ns is not None or end_ns is not None
+    training = training or TrainingOptions()
+    needs = ["Chrome's format"] * is_chrome
+    needs += ["`--start` and `--end`"] * (start_ns is not None or end_ns is not None)
+    needs += ["`--steps`"] * (training.steps is not None)
     attempt = Attempt(paths, keep_going=keep_going, progress=progress)
     parts = attempt.each("reading", [path for path in paths if is_part(path)], read_given)
-    refuse_parts(parts, is_chrome=is_chrome, is_cut=is_cut)
-    asked = {"detail": detail, "ops": ops, "scope": scope, "flows": flows}
+    refuse_parts(parts, needs)
+    asked = {"detail": detail, "ops": ops, "scope": scope, "flows": flows, **training.of_parts()}
     options = settle_options(list(parts.values()), asked)
-    recipe = _Recipe(options=options, is_chrome=is_chrome, start_ns=start_ns, end_ns=end_ns, nsys=nsys)
+    recipe = _Recipe(options=options, is_chrome=is_chrome, nsys=nsys)
     with Spool(output) as spool:
-        if is_chrome or is_cut:  # what is drawn depends on the clocks: nothing is encoded before
-            given = attempt.each("reading", paths, partial(survey_given, options=options, nsys=nsys))
+        if needs:  # what is drawn depends on the clocks: nothing is encoded before
+            survey = partial(survey_given, options=options, nsys=nsys, with_training=True)
+            given = attempt.each("reading", paths, lambda path: parts.get(path) or survey(path))
         else:
             if len(paths) > 1:  # bad ones fail before work begins
                 attempt.each(
@@ -116,20 +124,24 @@ def merge(
         given = {one.path: one for one in different}
         root = output.name.split(".")[0] or "run"
         plan = make_plan(list(given.values()), root=root, devices=devices, told=told or Told())
-        if is_chrome or is_cut:
-            redraw = partial(_redraw, plan=plan, recipe=recipe, spool=spool)
+        found = find_training(plan, training)
+        window = _find_window(found, start_ns, end_ns, only_steps=training.steps is not None)
+        if needs:
+            redraw = partial(_redraw, plan=plan, recipe=recipe, window=window, spool=spool)
             shown = list(attempt.each("drawing", list(given), redraw).values())
         else:
             shown = [plan.place_encoded(one) for one in given.values()]
+        rows = place_training(found, plan, shown, window=window)
+        shown += rows if is_chrome else [_encode_rows(one, spool) for one in rows]
         gpus, slices = count_shown(shown)
         if not slices:
-            raise _nothing_to_draw(list(given), is_part=is_cut or devices is not None)
+            raise _nothing_to_draw(list(given), is_part=len(needs) > is_chrome or devices is not None)
         with replace_file(output, force=force) as target, target.open("wb") as stream:
             for block in _write(shown, output):
                 stream.write(block)
     return Merged(
-        reports=len(shown),
-        machines=len({one.placement.machine for one in shown}),
+        reports=len(given),
+        machines=plan.roster["machine"].n_unique(),
         gpus=gpus,
         slices=slices,
         skipped=attempt.skipped,
@@ -142,8 +154,6 @@ class _Recipe:
 
     options: PartOptions
     is_chrome: bool
-    start_ns: int | None
-    end_ns: int | None
     nsys: str | None
 
 
@@ -162,16 +172,18 @@ def _encode(path: Path, recipe: _Recipe, spool: Spool) -> Given:
     return Given(path=path, part=part, identity=identity_of(part), open_blocks=partial(spool.open, start))
 
 
-def _redraw(path: Path, plan: Plan, recipe: _Recipe, spool: Spool) -> Shown:
+def _redraw(path: Path, plan: Plan, recipe: _Recipe, window: Window, spool: Spool) -> Shown:
     """Draw what of a report reaches into the window, which is known only now that clocks are."""
     at = plan.find(path)
     one, clock = plan.given[at], plan.clocks.clocks[at]
-    window = Window(
-        start_ns=_on_report(recipe.start_ns, plan.clocks.zero_ns, clock),
-        end_ns=_on_report(recipe.end_ns, plan.clocks.zero_ns, clock),
+    on_report = Window(
+        start_ns=None if window.start_ns is None else clock.to_report(window.start_ns),
+        end_ns=None if window.end_ns is None else clock.to_report(window.end_ns),
     )
     report = open_report(path, recipe.options, recipe.nsys)
-    drawing = draw(report, project(report, recipe.options), recipe.options, window)
+    has_jobs = len(one.part.frames["jobs"]) > 0
+    projections = project(report, recipe.options)
+    drawing = draw(report, projections, recipe.options, has_jobs=has_jobs, window=on_report)
     if recipe.is_chrome:
         return plan.place_drawing(one, drawing)
     start = spool.end
@@ -181,8 +193,20 @@ def _redraw(path: Path, plan: Plan, recipe: _Recipe, spool: Spool) -> Shown:
     )
 
 
-def _on_report(time_ns: int | None, zero_ns: int, clock: Clock) -> int | None:
-    return None if time_ns is None else clock.to_report(zero_ns + time_ns)
+def _find_window(training: Training, start_ns: int | None, end_ns: int | None, *, only_steps: bool) -> Window:
+    """Put what is asked for on the trace's clock; the chosen steps are those of `training`."""
+    starts = [training.zero_ns + start_ns] if start_ns is not None else []
+    ends = [training.zero_ns + end_ns] if end_ns is not None else []
+    if only_steps:
+        starts.append(int(training.steps["start_ns"].min()))  # type: ignore[arg-type]
+        ends.append(int(training.steps["end_ns"].max()))  # type: ignore[arg-type]
+    return Window(start_ns=max(starts, default=None), end_ns=min(ends, default=None))
+
+
+def _encode_rows(one: PlacedDrawing, spool: Spool) -> PlacedReport:
+    start = spool.end
+    encoded = encode_drawing(one.drawing, spool)
+    return PlacedReport(encoded=encoded, placement=one.placement, open_blocks=partial(spool.open, start))
 
 
 def _write(shown: Sequence[Shown], output: Path) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from nsys_pp.part import Track
 from nsys_pp.write.drawing import Clock
 from nsys_pp.write.placement import Placement, Row
 
-_CPU_ORDER = 1 << 40  # CPUs stand below all GPUs of their machine
+CPU_ORDER = 1 << 40  # what is no GPU stands below all GPUs of its machine
 _MOST_RANKS = 100_000
 _MOST_GPUS = 1_000  # of a machine
 
@@ -34,7 +34,7 @@ def place_report(
     Args:
         identity: Who recorded it.
         roster: Its rows of `ROSTER`; at least one.
-        tracks: What it shows; rows are named and ordered by their kind.
+        tracks: What it shows besides GPUs; rows are named and ordered by their kind.
         root: The name of the row above all.
         clock: From its clock to the trace's.
         is_utc: The trace's clock is UTC.
@@ -45,14 +45,10 @@ def place_report(
     gpus = _name_gpus(identity, roster)
     numbers = dict(zip(gpus["local"], gpus["gpu_number"], strict=True))
     names = {row["local"]: _gpu_row(row, identity.path.name) for row in gpus.iter_rows(named=True)}
-    rows: dict[str, Row] = {}
+    rows = {local: row for local, row in names.items() if devices is None or numbers[local] in devices}
     for track in tracks:
-        if len(track.path) > 1:
-            continue
-        if track.name not in names:
-            rows[track.name] = Row(name=track.name, order=_CPU_ORDER + track.rank)
-        elif devices is None or numbers[track.name] in devices:
-            rows[track.name] = names[track.name]
+        if len(track.path) == 1 and track.name not in names:
+            rows[track.name] = Row(name=track.name, order=CPU_ORDER + track.rank)
     return Placement(
         root=root,
         machine=roster["machine"][0],
@@ -67,7 +63,7 @@ def place_report(
 
 def is_gpu(row: Row) -> bool:
     """Say whether a row is a GPU's."""
-    return row.order < _CPU_ORDER
+    return row.order < CPU_ORDER
 
 
 def _name_gpus(identity: Identity, roster: pl.DataFrame) -> pl.DataFrame:

@@ -60,7 +60,13 @@ def project_report(
 
 
 def view_report(
-    report: Report, projections: pl.DataFrame, *, detail: str, flows: bool, window: Window | None = None
+    report: Report,
+    projections: pl.DataFrame,
+    *,
+    detail: str,
+    flows: bool,
+    has_jobs: bool = False,
+    window: Window | None = None,
 ) -> View:
     """Gather what is drawn of one report; it depends on no other.
 
@@ -69,6 +75,7 @@ def view_report(
         projections: Its `PROJECTIONS`.
         detail: How much is drawn.
         flows: Join calls and the operations they launched.
+        has_jobs: Some of its ranges are known to be jobs.
         window: Leave out what does not reach into it.
     """
     no_flow = pl.lit(None, dtype=pl.UInt64).alias("flow_id")
@@ -80,6 +87,7 @@ def view_report(
         gpu_ops, api_calls = _join_flows(report)
     view = View(
         report_id=report.fingerprint,
+        has_jobs=has_jobs,
         places=_place(report.devices),
         processes=report.processes,
         threads=report.threads,

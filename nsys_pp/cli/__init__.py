@@ -12,10 +12,13 @@ from typing import Any, TextIO
 import click
 
 from nsys_pp.cli.align import align
+from nsys_pp.cli.chart import chart
+from nsys_pp.cli.compare import compare
 from nsys_pp.cli.extract import extract
 from nsys_pp.cli.info import info
 from nsys_pp.cli.interrupts import INTERRUPTED, end_on_interrupt, is_interrupt
 from nsys_pp.cli.merge import merge
+from nsys_pp.cli.pipeline import pipeline
 from nsys_pp.cli.project import project
 from nsys_pp.errors import NsysPPError
 
@@ -87,4 +90,7 @@ main.add_command(extract)
 main.add_command(align)
 main.add_command(info)
 main.add_command(merge)
+main.add_command(pipeline)
+main.add_command(chart)
+main.add_command(compare)
 main.add_command(project)

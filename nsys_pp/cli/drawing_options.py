@@ -20,8 +20,8 @@ def detail_option(command: Command) -> Command:
         type=click.Choice(DETAILS),
         default="kernels",
         show_default=True,
-        help="jobs: the three outermost levels of ranges. ranges: all ranges, and communication. kernels:"
-        " also every stream. cpu: also CPU threads.",
+        help="jobs: steps, jobs and messages alone (where no range is a job: the three outermost levels of"
+        " ranges). ranges: also all ranges, and communication. kernels: also every stream. cpu: also CPU threads.",
     )(command)
 
 

@@ -17,6 +17,7 @@ from nsys_pp.cli.options import (
     projection_options,
 )
 from nsys_pp.cli.progress import show_progress
+from nsys_pp.cli.training_options import job_options
 from nsys_pp.units import format_bytes
 
 
@@ -32,6 +33,7 @@ from nsys_pp.units import format_bytes
 @detail_option
 @flows_option
 @projection_options
+@job_options
 @keep_going_option("extracted")
 @force_option
 @click.pass_context

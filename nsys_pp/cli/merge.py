@@ -21,6 +21,7 @@ from nsys_pp.cli.options import (
     projection_options,
 )
 from nsys_pp.cli.progress import show_progress
+from nsys_pp.cli.training_options import job_options, steps_option, take_training
 from nsys_pp.units import format_bytes
 
 # What Perfetto's UI holds in a browser's 4 GB: measured at 0.2 to 0.35 KB a slice.
@@ -54,8 +55,10 @@ _MOST_SLICES = 8_000_000
     help="Leave out what ended before: `1.5s`, `20ms`; 0 is the start of the earliest report.",
 )
 @click.option("--end", "end_ns", type=Duration(), help="Leave out what began after.")
+@steps_option
 @flows_option
 @projection_options
+@job_options
 @clock_options
 @identity_options
 @keep_going_option("read")
@@ -70,9 +73,10 @@ def merge(
 ) -> None:
     """Write one Perfetto trace of all reports.
 
-    Machines, their GPUs, and on each GPU the NVTX ranges where their kernels really ran, NCCL
-    kernels, and every stream. Parts (`nsys-pp extract`) stand for their reports: they are merged
-    with what they were made to show, and at once.
+    Machines, their GPUs, and on each GPU the steps and jobs of the training, its messages with arrows
+    from sender to receiver, the NVTX ranges where their kernels really ran, NCCL kernels, and every
+    stream. Parts (`nsys-pp extract`) stand for their reports: they are merged with what they were
+    made to show, and at once.
 
     \b
     Example:
@@ -85,9 +89,16 @@ def merge(
         raise click.UsageError("`--end` must be later than `--start`")
     if options["format"] is None and output.suffix in api.FORMATS.keys() - {".json"}:
         raise click.UsageError(f"`{output}` is a table's name; a trace is `.pftrace`, `.json` or `.json.gz`")
-    told = take_told(options)
+    told, training = take_told(options), take_training(options)
     with show_progress() as progress:
-        merged = api.merge(reports, output, told=told, progress=progress, **{**options, **asked_drawing(ctx)})
+        merged = api.merge(
+            reports,
+            output,
+            told=told,
+            training=training,
+            progress=progress,
+            **{**options, **asked_drawing(ctx)},
+        )
     size = format_bytes(output.stat().st_size)
     click.echo(
         f"Wrote {output} ({size}): {_count(merged.slices, 'slice')} on {_count(merged.gpus, 'GPU')}"

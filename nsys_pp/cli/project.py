@@ -20,12 +20,12 @@ from nsys_pp.cli.project_table import print_projections
     "--output",
     default="-",
     show_default=True,
-    help="A .parquet, .csv, .json or .sqlite file; `-` prints.",
+    help="A .parquet, .csv, .json, .md or .sqlite file; `-` prints.",
 )
 @click.option(
     "--format",
     "format",
-    type=click.Choice(["table", "parquet", "csv", "json", "sqlite"]),
+    type=click.Choice(["table", "parquet", "csv", "json", "sqlite", "markdown"]),
     help="Whatever the ending of the output says; a table when printed.",
 )
 @click.option("--per-stream", is_flag=True, help="One row per stream instead of one per device.")

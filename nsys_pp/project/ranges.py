@@ -59,6 +59,7 @@ def project_ranges(
     ops: tuple[str, ...] = ("kernel",),
     scope: Scope = "auto",
     per_stream: bool = False,
+    compute_only: bool = False,
 ) -> pl.DataFrame:
     """Project each range onto the first and last GPU operation launched inside it.
 
@@ -74,6 +75,7 @@ def project_ranges(
         ops: Which operations count: keys of `OPS`.
         scope: Whose calls count.
         per_stream: One row per stream instead of one per device.
+        compute_only: Leave communication out.
 
     Returns:
         `PROJECTIONS`, one row per range and device (and stream) that it reached, by range_id,
@@ -82,6 +84,8 @@ def project_ranges(
     """
     kinds = [kind for name in ops for kind in OPS[name]]
     is_counted = gpu_ops["kind"].is_in(kinds)
+    if compute_only:
+        is_counted &= ~gpu_ops["is_communication"]
     counted = gpu_ops.select("op_id", "process_key", "correlation_id").filter(is_counted)
     launches = match_launches(api_calls, counted)
     if ranges.is_empty() or launches.is_empty():

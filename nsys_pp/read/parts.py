@@ -28,8 +28,13 @@ from nsys_pp.part import (
 )
 from nsys_pp.read.unreadable import unreadable_error
 from nsys_pp.schema import ANCHORS, PROJECTIONS, conform
+from nsys_pp.training import REPORT_FRAMES
 
-_SCHEMAS = {"anchors": ANCHORS, "projections": PROJECTIONS}  # of frames whose file does not tell it all
+_SCHEMAS = {
+    "anchors": ANCHORS,
+    "projections": PROJECTIONS,
+    **REPORT_FRAMES,
+}  # of frames whose file does not tell it all
 _AGAIN = "extract it again from its report"
 
 
@@ -66,7 +71,7 @@ def read_part(path: Path, frames: Iterable[str] | None = None, *, version: str) 
         return Part(
             source=Path(told["source"]),
             made_by=told["made_by"],
-            options=PartOptions(**{**told["options"], "ops": tuple(told["options"]["ops"])}),
+            options=_build_options(told["options"]),
             facts=told["facts"],
             frames={name.removesuffix(FRAME_ENDING): _read_frame(archive, name) for name in sorted(wanted)},
             encoded=encoded,
@@ -117,6 +122,11 @@ def _read_frame(archive: ZipFile, member: str) -> pl.DataFrame:
     frame = pl.read_parquet(BytesIO(archive.read(member)))
     schema = _SCHEMAS.get(member.removesuffix(FRAME_ENDING))
     return frame if schema is None else conform(frame, schema)
+
+
+def _build_options(told: dict[str, Any]) -> PartOptions:
+    lists: dict[str, Any] = {name: tuple(value) for name, value in told.items() if isinstance(value, list)}
+    return PartOptions(**{**told, **lists})
 
 
 def _build_encoded(told: dict[str, Any]) -> Encoded:

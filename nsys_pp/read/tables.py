@@ -223,7 +223,7 @@ TABLES = (
             "end": _c("end"),
             "thread": _c("globalTid"),
             "correlation": _c("correlationId"),
-            "name_id": _c("nameId", groups=("cpu",)),
+            "name_id": _c("nameId", groups=("cpu", "communication")),
         },
         groups=("ops",),
     ),

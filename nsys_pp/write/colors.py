@@ -38,6 +38,7 @@ COLORS = {  # hue and lightness of HSLuv at a saturation of 80 %, as Perfetto's 
     "weight_gradient": Color(
         "weight_gradient 43", "thread_state_running", (76, 183, 155)
     ),  # hue 164, lightness 68
+    "forward_backward": Color("forward_backward 1896", "good", (52, 125, 121)),  # hue 186, lightness 48
     "recompute": Color("recompute 843", "background_memory_dump", (92, 200, 232)),  # hue 220, lightness 76
     "optimizer": Color("optimizer 135", "detailed_memory_dump", (165, 85, 227)),  # hue 284, lightness 52
     "send": Color("send 130", "rail_idle", (233, 144, 73)),  # hue 36, lightness 68
@@ -51,6 +52,17 @@ COLORS = {  # hue and lightness of HSLuv at a saturation of 80 %, as Perfetto's 
     "range": Color("range 1453", "cq_build_abandoned", (111, 183, 239)),  # hue 240, lightness 72
     "step": Color("step 72", "generic_work", (49, 92, 170)),  # hue 256, lightness 40
     "bubble": Color("bubble 7", "terrible", (189, 46, 100)),  # hue 356, lightness 44
+    # causes of bubbles, beside "copy" and "data"
+    "message_wait": Color("message_wait 8", "thread_state_iowait", (241, 134, 150)),  # hue 4, lightness 68
+    "transfer": Color("transfer 1542", "yellow", (221, 167, 78)),  # hue 54, lightness 72
+    "collective_wait": Color(
+        "collective_wait 771", "cq_build_running", (237, 161, 242)
+    ),  # hue 305, lightness 76
+    "collective": Color(
+        "collective 1335", "cq_build_attempt_failed", (202, 103, 233)
+    ),  # hue 295, lightness 60
+    "host": Color("host 563", "bad", (173, 170, 73)),  # hue 84, lightness 68
+    "idle": Color("idle 347", "thread_state_sleeping", (66, 142, 180)),  # hue 232, lightness 56
     "other": Color("other 1402", "grey", (134, 145, 60)),  # hue 94, lightness 58
 }
 

@@ -1,8 +1,10 @@
-"""Frames -> tables: Parquet, CSV, JSON, SQLite, or lines on a terminal."""
+"""Frames -> tables: Parquet, CSV, JSON, SQLite, Markdown, or lines on a terminal."""
 
 from __future__ import annotations
 
 import errno
+import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from nsys_pp.write.files import open_output, replace_file
+from nsys_pp.write.files import check_output, open_output, replace_file, translate_errors
 
 FORMATS = {  # file name ending -> format
     ".parquet": "parquet",
@@ -19,8 +21,11 @@ FORMATS = {  # file name ending -> format
     ".json": "json",
     ".sqlite": "sqlite",
     ".db": "sqlite",
+    ".md": "markdown",
 }
 
+# what GitHub's Markdown takes for more than text; `_` inside a word is none of it
+_MARKDOWN = re.compile(r"[\\`*<>\[\]|~&]|(?<![^\W_])_|_(?![^\W_])")
 _GAP = 2  # cells between columns
 _LEAST_TEXT = 16  # a column of names narrower than that says nothing
 
@@ -31,7 +36,7 @@ def write_table(frame: pl.DataFrame, path: Path, *, format: str, name: str, forc
     Args:
         frame: Any frame of numbers, strings and booleans.
         path: Where to; replaced only with `force`.
-        format: "parquet", "csv", "json" (a list of objects) or "sqlite".
+        format: "parquet", "csv", "json" (a list of objects), "sqlite" or "markdown".
         name: The table's name in SQLite.
         force: Replace what is there.
 
@@ -48,14 +53,78 @@ def write_table(frame: pl.DataFrame, path: Path, *, format: str, name: str, forc
                 frame.write_parquet(stream, compression="zstd", statistics=False)
             elif format == "csv":
                 frame.write_csv(stream)
-            else:
+            elif format == "json":
                 frame.write_json(stream)
+            else:
+                stream.write(_format_markdown(frame).encode())
 
 
 def format_table(frame: pl.DataFrame, *, format: str) -> str:
-    """Write a frame as text: "csv" or "json" (a list of objects)."""
+    """Write a frame as text: "csv", "json" (a list of objects) or "markdown"."""
     frame = _plain(frame)
+    if format == "markdown":
+        return _format_markdown(frame)
     return frame.write_csv() if format == "csv" else frame.write_json() + "\n"
+
+
+def format_tables(frames: Mapping[str, pl.DataFrame], *, format: str, titles: Mapping[str, str]) -> str:
+    """Write frames as one text: "json" (an object of lists), or "markdown" with a heading for each.
+
+    Args:
+        frames: By name.
+        format: How.
+        titles: Headings by name; the name itself where there is none.
+    """
+    texts = {name: format_table(frame, format=format) for name, frame in frames.items()}
+    if format == "markdown":
+        return "\n".join(f"## {titles.get(name, name)}\n\n{text}" for name, text in texts.items())
+    members = [f"{json.dumps(name)}: {text.rstrip()}" for name, text in texts.items()]
+    return "{" + ",\n".join(members) + "}\n"
+
+
+def write_tables(
+    frames: Mapping[str, pl.DataFrame], output: Path, *, format: str, titles: Mapping[str, str], force: bool
+) -> list[Path]:
+    """Write frames to one file that can hold them all, or to a folder with a file for each.
+
+    Args:
+        frames: By name; the names of the files in a folder, and of the tables in SQLite.
+        output: A file if it has an ending of `FORMATS`, else a folder, which is made.
+        format: As for `write_table`; a file of "csv" or "parquet" holds one frame.
+        titles: Headings for "markdown".
+        force: Replace what is there.
+
+    Returns:
+        The files.
+
+    Raises:
+        OutputError: One cannot be written; what is there is found before any is written.
+        ValueError: The format holds one frame, and there are several.
+    """
+    if output.suffix not in FORMATS or output.is_dir():
+        with translate_errors(output):
+            output.mkdir(parents=True, exist_ok=True)
+        ending = {kind: suffix for suffix, kind in reversed(FORMATS.items())}[format]
+        paths = {name: output / f"{name}{ending}" for name in frames}
+        for path in paths.values():
+            check_output(path, force=force)
+        for name, path in paths.items():
+            write_table(frames[name], path, format=format, name=name, force=force)
+        return [*paths.values()]
+    if format in ("csv", "parquet"):
+        if len(frames) != 1:
+            raise ValueError(f"a {format} file holds one table, not {len(frames)}")
+        ((name, frame),) = frames.items()
+        write_table(frame, output, format=format, name=name, force=force)
+        return [output]
+    with replace_file(output, force=force) as target:
+        if format == "sqlite":
+            for name, frame in frames.items():
+                _write_sqlite(_plain(frame), target, name)
+        else:
+            with open_output(target) as stream:
+                stream.write(format_tables(frames, format=format, titles=titles).encode())
+    return [output]
 
 
 def print_table(
@@ -138,6 +207,16 @@ def _format_cell(value: object, decimals: int) -> str:
         return f"{value:,.{decimals}f}"
     # a name could hold anything, also what moves the cursor
     return "".join(character if character.isprintable() else " " for character in str(value))
+
+
+def _format_markdown(frame: pl.DataFrame) -> str:
+    """Write a table in GitHub's Markdown, numbers to the right; names show as they are, whatever they hold."""
+    columns = [
+        [_format_cell(value, 3) for value in (column.name, *column)] for column in frame.iter_columns()
+    ]
+    header, *rows = [[_MARKDOWN.sub(r"\\\g<0>", cell) for cell in row] for row in zip(*columns, strict=True)]
+    rule = ["---:" if dtype.is_numeric() else "---" for dtype in frame.dtypes]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (header, rule, *rows))
 
 
 def _plain(frame: pl.DataFrame) -> pl.DataFrame:

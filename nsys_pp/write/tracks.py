@@ -35,7 +35,7 @@ from nsys_pp.write.slices import (
 Detail = Literal["jobs", "ranges", "kernels", "cpu"]
 DETAILS: tuple[Detail, ...] = ("jobs", "ranges", "kernels", "cpu")
 
-_JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs": steps, their phases, and the jobs inside
+_JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" where no range is known to be a job
 _CPU_RANK = 1 << 40  # CPUs stand below all GPUs of their machine
 
 Path = tuple[str, ...]
@@ -47,6 +47,7 @@ class View:
     """What of a report is drawn. Frames as in `nsys_pp.schema`; those not wanted are empty."""
 
     report_id: int  # 64 bits that tell the report from all others
+    has_jobs: bool  # `nsys_pp.write.pipeline_rows` draws jobs, whatever else is drawn
     places: pl.DataFrame  # PLACES of all that is in the frames below
     processes: pl.DataFrame  # PROCESSES
     threads: pl.DataFrame  # THREADS
@@ -74,8 +75,9 @@ def draw_report(view: View, *, detail: Detail) -> Drawing:
 
     Args:
         view: The frames to draw.
-        detail: "jobs" draws the three outermost levels of projected ranges, "ranges" all of them
-            and communication kernels, "kernels" also streams, "cpu" also what the CPU did.
+        detail: "jobs" draws nothing but jobs (without any: the three outermost levels of projected
+            ranges), "ranges" all projected ranges and communication kernels, "kernels" also streams,
+            "cpu" also what the CPU did.
     """
     tracks: dict[Path, Track] = {}
     lanes: list[Lane] = []
@@ -97,8 +99,9 @@ def _draw_gpu(
         projections = projections.join(place, on=keys, how="semi", maintain_order="left")
         ops = ops.join(place, on=keys, how="semi", maintain_order="left")
     if detail == "jobs":
-        jobs = projections.filter(pl.col("depth") < _JOB_DEPTH)
-        _draw_ranges(view, jobs, path, tracks, lanes)
+        if not view.has_jobs:
+            outermost = projections.filter(pl.col("depth") < _JOB_DEPTH)
+            _draw_ranges(view, outermost, path, tracks, lanes)
         return
     samples = busy_percent(ops["start_ns"], ops["end_ns"])
     counter = _add_track(tracks, (*path, "GPU busy"), 0, unit="%")

@@ -13,6 +13,7 @@ from nsys_pp.align.anchors import find_anchors
 from nsys_pp.model import build_report
 from nsys_pp.model.report import Report
 from nsys_pp.project.launches import match_launches
+from nsys_pp.project.requests import match_requests
 from nsys_pp.read import read_report
 from nsys_pp.schema import ANCHORS
 
@@ -22,14 +23,14 @@ def open_report(path: Path) -> Report:
 
 
 def anchors_of(report: Report) -> pl.DataFrame:
-    return find_anchors(
+    requests = match_requests(
         ranges=report.ranges,
         api_calls=report.api_calls,
         gpu_ops=report.gpu_ops,
         launches=match_launches(report.api_calls, report.gpu_ops),
         nccl_calls=report.nccl_calls,
-        mpi_calls=report.mpi_calls,
     )
+    return find_anchors(gpu_ops=report.gpu_ops, requests=requests, mpi_calls=report.mpi_calls)
 
 
 def true_anchors(folder: Path, name: str) -> pl.DataFrame:

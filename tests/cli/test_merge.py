@@ -60,6 +60,12 @@ def tiny(path: Path, *, pid: int = 1000, **session: Any) -> Path:
     )
 
 
+def write_nothing(path: Path) -> Path:
+    """Rules that no range of the fixtures fits."""
+    path.write_text('title = "nothing"\n[[job]]\nkind = "other"\npattern = "never"\n')
+    return path
+
+
 def two_of_one_gpu(folder: Path) -> list[Path]:
     """Two reports whose processes take turns on one GPU, so that what they show overlaps."""
     return [
@@ -167,7 +173,8 @@ def test_devices_are_those_of_the_machine(tmp_path: Path, importer: Importer) ->
     for device, ranks in (("0", "02"), ("1", "13"), ("1,0", "0123"), ("1,7", "13")):
         slices = drawn(importer, tmp_path, PIPELINE, "--detail", "jobs", "--device", device)
         kept = every.filter(pl.col("path").str.contains(rf"/GPU \d · rank [{ranks}]/"))
-        assert rows(slices) == rows(kept)
+        of_gpus = slices.filter(~pl.col("path").str.starts_with("pipeline/"))
+        assert rows(of_gpus) == rows(kept)
     said = call("merge", PIPELINE, "-o", tmp_path / "x.pftrace", "--device", "7")
     assert_refused(said, "4 reports", "to draw")
     assert not (tmp_path / "x.pftrace").exists()
@@ -255,13 +262,23 @@ def test_ranges_are_those_that_project_writes(
     assert Counter(shown.select(table.columns).iter_rows()) == Counter(table.iter_rows())
 
 
-def test_jobs_are_the_three_outer_levels(tmp_path: Path, importer: Importer) -> None:
-    slices = drawn(importer, tmp_path, *REPORTS[:3:2], "--detail", "jobs")
-    ranges = drawn(importer, tmp_path, *REPORTS[:3:2], "--detail", "ranges")
+def test_jobs_are_drawn_alone(tmp_path: Path, importer: Importer) -> None:
+    slices = drawn(importer, tmp_path, *REPORTS, "--detail", "jobs")
+    assert set(slices["path"].str.extract(r"/([^/]+)$")) == {"steps", "jobs", "messages"}
+    every = drawn(importer, tmp_path, *REPORTS)
+    same = every.filter(pl.col("path").str.contains("/(steps|jobs|messages)$"))
+    assert rows(slices) == rows(same)
+
+
+def test_without_jobs_the_three_outer_levels_stand_for_them(tmp_path: Path, importer: Importer) -> None:
+    nobody = ["--preset", str(write_nothing(tmp_path / "nothing.toml"))]
+    slices = drawn(importer, tmp_path, *REPORTS[:3:2], "--detail", "jobs", *nobody)
+    ranges = drawn(importer, tmp_path, *REPORTS[:3:2], "--detail", "ranges", *nobody)
     assert call("project", *REPORTS[:3:2], "-o", tmp_path / "x.parquet").code == 0
     outer = pl.read_parquet(tmp_path / "x.parquet").filter(pl.col("depth") < 3)
-    assert len(slices) == len(outer) < len(ranges)
-    assert set(slices["path"].str.extract(r"GPU \d[^/]*/(\w+)")) == {"ranges"}
+    levels = slices.filter(pl.col("path").str.contains(r"/ranges"))
+    assert len(levels) == len(outer) < len(ranges)
+    assert "jobs" not in set(slices["path"].str.extract(r"/([^/]+)$"))
 
 
 def read_chrome(path: Path) -> list[dict[str, Any]]:

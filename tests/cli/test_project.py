@@ -287,7 +287,7 @@ def test_ranges_that_change_threads_are_told(tmp_path: Path) -> None:
     [
         (
             ["-o", "x.txt"],
-            "`x.txt` has none of the endings .parquet, .csv, .json, .sqlite, .db; or name a `--format`",
+            "`x.txt` has none of the endings .parquet, .csv, .json, .sqlite, .db, .md; or name a `--format`",
         ),
         (["-o", "noending"], "`noending` has none of the endings"),
         (["--format", "parquet"], "parquet is not printed; name a file with `-o`"),

@@ -12,6 +12,7 @@ import polars as pl
 from nsys_pp.schema import conform
 from nsys_pp.training import (
     ARROWS,
+    COVER,
     IDEAL,
     KERNEL_SUMS,
     LANES,
@@ -46,6 +47,7 @@ def known_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Traini
         jobs=jobs,
         arrows=_arrows(truth["messages"], of_rank),
         pieces=pieces,
+        cover=COVER.to_frame(),
         ideal=IDEAL.to_frame(),
         kernels=KERNEL_SUMS.to_frame()
         .drop("process_key", "device_id")

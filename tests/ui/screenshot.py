@@ -117,7 +117,7 @@ def _browse(url: str, picture: Path, shot: Shot, *, ready: str, script: str) -> 
     }
     script_path = Path(__file__).with_name("browse.js")
     done = subprocess.run(
-        [find_node(), script_path, json.dumps(job)], capture_output=True, env=_environment()
+        [find_node(), script_path, json.dumps(job)], capture_output=True, env=environment()
     )
     if done.returncode:
         message = done.stderr.decode(errors="replace")
@@ -128,7 +128,7 @@ def _browse(url: str, picture: Path, shot: Shot, *, ready: str, script: str) -> 
     return {**result, "errors": [line for line in result["errors"] if not EXPECTED.search(line)]}
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     local = Path.cwd() / "node_modules"
     known = os.environ.get("NODE_PATH", "")
     return {**os.environ, "NODE_PATH": os.pathsep.join(filter(None, [known, str(local)]))}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +16,15 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from nsys_pp.errors import OutputError
-from nsys_pp.write.tables import FORMATS, format_table, print_table, shorten, write_table
+from nsys_pp.write.tables import (
+    FORMATS,
+    format_table,
+    format_tables,
+    print_table,
+    shorten,
+    write_table,
+    write_tables,
+)
 
 FRAME = pl.DataFrame(
     {
@@ -79,6 +90,80 @@ def test_text_is_what_the_file_holds(tmp_path: Path, format: str) -> None:
     )
     assert format_table(FRAME, format=format).endswith("\n")
     assert format_table(FRAME.clear(), format=format) in ("count,share,is_open,kind,name\n", "[]\n")
+
+
+def test_markdown_has_numbers_on_the_right() -> None:
+    assert format_table(FRAME, format="markdown").splitlines() == [
+        "| count | share | is_open | kind | name |",
+        "| ---: | ---: | --- | --- | --- |",
+        '| 1 | 0.500 | yes | a | a "b" |',
+        "|  |  | no |  |  |",
+        f"| {-(2**62):,} | {1e300:,.3f} |  | b |  |",
+    ]
+    assert format_table(FRAME.clear(), format="markdown").count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("a|b", "a\\|b"),
+        ("void k<float*>(int&)", "void k\\<float\\*\\>(int\\&)"),
+        ("two\nlines", "two lines"),
+        ("`code` [link](x) ~~no~~", "\\`code\\` \\[link\\](x) \\~\\~no\\~\\~"),
+        ("rail_idle __init__", "rail_idle \\_\\_init\\_\\_"),
+        ("C:\\dir", "C:\\\\dir"),
+    ],
+)
+def test_names_are_themselves_in_markdown(name: str, written: str) -> None:
+    frame = pl.DataFrame({name: [name]})
+    assert format_table(frame, format="markdown") == f"| {written} |\n| --- |\n| {written} |\n"
+
+
+SEVERAL = {"first": FRAME, "second": FRAME.clear()}
+
+
+def test_several_tables_are_one_text() -> None:
+    found = json.loads(format_tables(SEVERAL, format="json", titles={}))
+    assert found == {"first": json.loads(format_table(FRAME, format="json")), "second": []}
+    markdown = format_tables(SEVERAL, format="markdown", titles={"first": "The first"})
+    parts = [format_table(frame, format="markdown") for frame in SEVERAL.values()]
+    assert markdown == f"## The first\n\n{parts[0]}\n## second\n\n{parts[1]}"
+
+
+@pytest.mark.parametrize("format", sorted(set(FORMATS.values())))
+def test_a_folder_has_a_file_for_each_table(tmp_path: Path, format: str) -> None:
+    folder = tmp_path / "out"
+    paths = write_tables(SEVERAL, folder, format=format, titles={}, force=False)
+    assert sorted(folder.iterdir()) == sorted(paths)
+    ((path, content),) = {path: path.read_bytes() for path in paths[1:]}.items()
+    path.write_text("mine")
+    paths[0].unlink()
+    with pytest.raises(OutputError, match="exists"):
+        write_tables(SEVERAL, folder, format=format, titles={}, force=False)
+    assert [*folder.iterdir()] == [path], "what is there is found before any is written"
+    write_tables(SEVERAL, folder, format=format, titles={}, force=True)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("format", ["json", "markdown", "sqlite"])
+def test_a_file_holds_several_tables(tmp_path: Path, format: str) -> None:
+    path = tmp_path / {"json": "x.json", "markdown": "x.md", "sqlite": "x.sqlite"}[format]
+    assert write_tables(SEVERAL, path, format=format, titles={}, force=False) == [path]
+    if format != "sqlite":
+        assert path.read_text() == format_tables(SEVERAL, format=format, titles={})
+    else:
+        with closing(sqlite3.connect(path)) as database:
+            counts = [database.execute(f"SELECT count(*) FROM {name}").fetchone() for name in SEVERAL]
+        assert counts == [(3,), (0,)]
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_a_file_of_one_table_holds_one(tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"x.{format}"
+    with pytest.raises(ValueError, match="holds one table, not 2"):
+        write_tables(SEVERAL, path, format=format, titles={}, force=False)
+    assert write_tables({"first": FRAME}, path, format=format, titles={}, force=False) == [path]
+    assert len(pl.read_csv(path) if format == "csv" else pl.read_parquet(path)) == len(FRAME)
 
 
 @given(st.text(), st.integers(1, 60))

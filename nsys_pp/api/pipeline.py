@@ -1,0 +1,85 @@
+"""`nsys-pp pipeline`: how a pipeline ran, as frames and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+
+from nsys_pp.api.attempt import Attempt, Skipped
+from nsys_pp.api.inputs import keep_different, read_given, settle_options, survey_given
+from nsys_pp.api.plan import Plan, Told, make_plan
+from nsys_pp.api.progress import Progress
+from nsys_pp.api.run_training import TrainingOptions, find_training
+from nsys_pp.errors import MissingDataError
+from nsys_pp.pipeline.tables import TABLES
+from nsys_pp.read import find_reports, is_part
+from nsys_pp.training import Training
+
+PIPELINE_TABLES: Mapping[str, str] = {name: table.title for name, table in TABLES.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """A training run, and what it was read from."""
+
+    training: Training
+    plan: Plan
+    skipped: Skipped
+
+    def tables(self, names: Sequence[str] | None = None) -> dict[str, pl.DataFrame]:
+        """Make tables by their names in `PIPELINE_TABLES`; all of them if None."""
+        return {name: TABLES[name].build(self.training) for name in (TABLES if names is None else names)}
+
+
+def pipeline(
+    inputs: Sequence[str | Path],
+    *,
+    training: TrainingOptions | None = None,
+    told: Told | None = None,
+    keep_going: bool = False,
+    nsys: str | None = None,
+    progress: Progress | None = None,
+) -> Pipeline:
+    """Find out how a pipeline ran: its steps, jobs, messages, bubbles and schedule.
+
+    Args:
+        inputs: Reports, parts, directories of them, or glob patterns.
+        training: What is said of jobs and steps.
+        told: What is said of clocks and ranks.
+        keep_going: Skip reports that cannot be read, and say so in the result.
+        nsys: The nsys that exports `.nsys-rep` files.
+        progress: Told what is going on.
+
+    Raises:
+        ReportError: A report cannot be read, or is there twice.
+        MissingDataError: No report has anything that is known to be a job.
+        NsysPPError: Rules cannot be read; or none of the steps that are asked for is there.
+    """
+    training = training or TrainingOptions()
+    paths = find_reports(inputs, with_parts=True)
+    attempt = Attempt(paths, keep_going=keep_going, progress=progress)
+    parts = attempt.each("reading", [path for path in paths if is_part(path)], read_given)
+    options = settle_options(list(parts.values()), {"detail": None, **training.of_parts()})
+    survey = partial(survey_given, options=options, nsys=nsys, with_training=True)
+    given = attempt.each("analysing", paths, lambda path: parts.get(path) or survey(path))
+    different = keep_different(list(given.values()), attempt)
+    plan = make_plan(different, root="", devices=None, told=told or Told())
+    found = find_training(plan, training)
+    if found.jobs.is_empty():
+        raise _nothing_known(different[0].path, len(different), found)
+    return Pipeline(training=found, plan=plan, skipped=attempt.skipped)
+
+
+def _nothing_known(path: Path, count: int, found: Training) -> MissingDataError:
+    what = f"`{path}` has" if count == 1 else f"none of the {count} reports has"
+    hint = (
+        "name the ranges with `--job forward=REGEX` and the like, or a file of rules with `--preset FILE`"
+        " (docs/presets.md)"
+    )
+    if len(found.arrows):
+        hint += "; or let `--infer-jobs` guess them from messages"
+    return MissingDataError(f"{what} no NVTX range that is known to be a job", hint)

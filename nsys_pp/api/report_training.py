@@ -1,0 +1,121 @@
+"""What one report says of a training: its jobs, steps, messages and bubbles, on its own clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from nsys_pp.model.report import Report
+from nsys_pp.part import PartOptions
+from nsys_pp.pipeline.jobs import assign_steps, build_jobs
+from nsys_pp.pipeline.kernel_sums import sum_kernels
+from nsys_pp.pipeline.messages import find_messages
+from nsys_pp.pipeline.steps import find_steps
+from nsys_pp.pipeline.stretches import build_stretches
+from nsys_pp.pipeline.vocabulary import choose_rules, name_jobs, name_steps
+from nsys_pp.project.launches import match_launches
+from nsys_pp.project.ranges import Scope, project_ranges
+from nsys_pp.project.requests import match_requests
+from nsys_pp.training import REPORT_FRAMES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """What caused a report's operations."""
+
+    launches: pl.DataFrame  # LAUNCHES, of all operations
+    requests: pl.DataFrame  # REQUESTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportTraining:
+    """What is kept of it in a part."""
+
+    preset: str  # name of the rules that fit; "" where none does
+    frames: Mapping[str, pl.DataFrame]  # by name, of `REPORT_FRAMES`
+
+    @property
+    def has_jobs(self) -> bool:
+        """Some ranges of the report are jobs."""
+        return len(self.frames["jobs"]) > 0
+
+
+def find_links(report: Report) -> Links:
+    """Find what caused the operations of a report that was read with ranges, operations and communication."""
+    launches = match_launches(report.api_calls, report.gpu_ops)
+    requests = match_requests(
+        ranges=report.ranges,
+        api_calls=report.api_calls,
+        gpu_ops=report.gpu_ops,
+        launches=launches,
+        nccl_calls=report.nccl_calls,
+    )
+    return Links(launches=launches, requests=requests)
+
+
+def describe_training(
+    report: Report,
+    *,
+    projections: pl.DataFrame,
+    links: Links,
+    options: PartOptions,
+) -> ReportTraining:
+    """Find the jobs of a report, its steps, and all that happens between them.
+
+    Args:
+        report: Read with ranges, operations and communication.
+        projections: Its `PROJECTIONS`.
+        links: What caused its operations.
+        options: Which rules say what a job is.
+
+    Raises:
+        NsysPPError: The rules cannot be read, or are wrong.
+    """
+    rules = choose_rules(
+        report.ranges,
+        preset=options.preset,
+        job_patterns=options.job_patterns,
+        step_patterns=options.step_patterns,
+    )
+    ops, calls = report.gpu_ops, report.api_calls
+    named, step_ranges = name_jobs(report.ranges, rules), name_steps(report.ranges, rules)
+    compute = _project_compute(report, named, step_ranges, options.scope)  # type: ignore[arg-type]
+    jobs = build_jobs(
+        named, projections=projections, compute=compute, gpu_ops=ops, api_calls=calls, launches=links.launches
+    )
+    messages = find_messages(
+        gpu_ops=ops, requests=links.requests, jobs=jobs, api_calls=calls, launches=links.launches
+    )
+    if jobs.is_empty() and step_ranges.is_empty() and messages.is_empty():
+        empty = {name: schema.to_frame() for name, schema in REPORT_FRAMES.items()}
+        return ReportTraining(preset=rules.name, frames=empty)
+    steps = find_steps(
+        step_ranges,
+        compute=compute,
+        jobs=jobs,
+        gpu_ops=ops,
+        api_calls=calls,
+        launches=links.launches,
+    )
+    jobs = assign_steps(jobs, steps)
+    frames = {
+        "jobs": jobs,
+        "steps": steps,
+        "stretches": build_stretches(
+            gpu_ops=ops, steps=steps, api_calls=calls, launches=links.launches, messages=messages
+        ),
+        "messages": assign_steps(messages, steps),
+        "kernels": sum_kernels(ops, steps),
+    }
+    return ReportTraining(preset=rules.name, frames=frames)
+
+
+def _project_compute(
+    report: Report, named: pl.DataFrame, step_ranges: pl.DataFrame, scope: Scope
+) -> pl.DataFrame:
+    """Project jobs and steps onto kernels that are not communication (`PROJECTIONS`)."""
+    ids = pl.concat([named["range_id"], step_ranges["range_id"]])
+    wanted = report.ranges.filter(pl.col("range_id").is_in(ids.implode()))
+    return project_ranges(wanted, report.api_calls, report.gpu_ops, scope=scope, compute_only=True)

@@ -1,0 +1,188 @@
+"""What all reports together say of a training: one view of all lanes, on the trace's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from nsys_pp.api.plan import Plan
+from nsys_pp.errors import NsysPPError
+from nsys_pp.pipeline.bubbles import build_pieces, measure_cover
+from nsys_pp.pipeline.cadence import reconstruct_jobs
+from nsys_pp.pipeline.ideal import build_ideal
+from nsys_pp.pipeline.ids import resolve_jobs
+from nsys_pp.pipeline.labels import label_jobs
+from nsys_pp.pipeline.lanes import build_lanes
+from nsys_pp.pipeline.p2p import pair_messages
+from nsys_pp.pipeline.run_steps import join_steps, number_steps, renumber_steps
+from nsys_pp.pipeline.schedule import recognise_schedule
+from nsys_pp.schema import ANCHORS
+from nsys_pp.training import REPORT_FRAMES, Training
+from nsys_pp.write.drawing import Clock
+
+SCHEMAS: Mapping[str, pl.Schema] = {**REPORT_FRAMES, "anchors": ANCHORS}
+
+_SPAN = ("start_ns", "end_ns")
+_HOST = ("host_start_ns", "host_end_ns")
+_TIMES = {  # columns that are times on the report's clock; others are durations
+    "jobs": (*_SPAN, *_HOST, "compute_start_ns", "compute_end_ns"),
+    "steps": (*_SPAN, *_HOST),
+    "stretches": (*_SPAN, "launch_ns", "need_start_ns", "need_end_ns"),
+    "messages": _SPAN,
+    "anchors": _SPAN,
+    "kernels": (),
+}
+_INFERRED = "no range tells jobs: all are inferred from the cadence of messages, and none is certain"
+_KEYS = ("report", "process_key", "device_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingOptions:
+    """What the user says of a training, where reports do not tell it."""
+
+    preset: str | None = None  # rules that say which ranges are jobs: a name or a file; None: what fits
+    job_patterns: tuple[str, ...] = ()
+    step_patterns: tuple[str, ...] = ()
+    schedule: str | None = None  # name of the schedule; None: as recognised
+    steps: tuple[int | None, int | None] | None = None  # only steps of [first, last)
+    infer_jobs: bool = False  # make jobs of the cadence of messages where no range tells them
+
+    def of_parts(self) -> dict[str, Any]:
+        """Give what parts are made with; None where nothing was said."""
+        return {
+            "preset": self.preset,
+            "job_patterns": self.job_patterns or None,
+            "step_patterns": self.step_patterns or None,
+        }
+
+
+def find_training(plan: Plan, options: TrainingOptions | None = None) -> Training:
+    """Put what reports say of their training together.
+
+    Args:
+        plan: Who is who, and where clocks stand; its parts have the frames of `SCHEMAS`.
+        options: What the user says.
+
+    Raises:
+        NsysPPError: None of the steps that are asked for is there.
+    """
+    options = options or TrainingOptions()
+    every = _gather(plan)
+    roster = plan.roster.join(_bounds(plan), on="report", how="left", maintain_order="left")
+    lanes, notes = build_lanes(roster, every["jobs"], every["steps"])
+    keys = lanes.select("lane", *_KEYS)
+    by_lane = {
+        name: frame.join(keys, on=_KEYS, how="inner", maintain_order="left").drop(_KEYS)
+        for name, frame in every.items()
+    }
+    numbers = number_steps(by_lane["steps"])
+    for name in ("jobs", "stretches", "messages", "kernels"):
+        by_lane[name] = renumber_steps(by_lane[name], numbers)
+    steps = join_steps(by_lane["steps"], numbers)
+    if options.steps is not None:
+        steps, by_lane = _choose(steps, by_lane, options.steps)
+    jobs, unknown = resolve_jobs(lanes, steps, by_lane["jobs"], given=options.schedule)
+    arrows, unpaired = pair_messages(lanes=lanes, messages=by_lane["messages"], jobs=jobs)
+    if options.infer_jobs and jobs.is_empty():
+        jobs, reason = reconstruct_jobs(
+            lanes=lanes, steps=steps, stretches=by_lane["stretches"], arrows=arrows
+        )
+        unknown.append(f"jobs cannot be inferred from messages: {reason}" if reason else _INFERRED)
+    schedule = recognise_schedule(lanes, steps, jobs, given=options.schedule)
+    jobs = label_jobs(jobs, lanes, schedule)
+    pieces = build_pieces(
+        lanes=lanes,
+        steps=steps,
+        stretches=by_lane["stretches"],
+        jobs=jobs,
+        data_jobs=_data_jobs(every["jobs"], lanes),
+        arrows=arrows,
+        anchors=by_lane["anchors"],
+    )
+    ideal, impossible = build_ideal(lanes, steps, jobs, schedule)
+    presets = [one.part.facts["preset"] for one in plan.given]
+    return Training(
+        lanes=lanes,
+        steps=steps,
+        jobs=jobs,
+        arrows=arrows,
+        pieces=pieces,
+        cover=measure_cover(steps=steps, stretches=by_lane["stretches"]),
+        ideal=ideal,
+        kernels=by_lane["kernels"],
+        schedule=schedule,
+        preset=max(presets, key=lambda preset: (preset != "", presets.count(preset))),
+        zero_ns=plan.clocks.zero_ns,
+        notes=[*notes, *unknown, *unpaired, *impossible, *_doubt_presets(presets)],
+    )
+
+
+def _gather(plan: Plan) -> dict[str, pl.DataFrame]:
+    """Put the frames of all reports under each other, with `report`, on the trace's clock."""
+    gathered: dict[str, list[pl.DataFrame]] = {name: [] for name in SCHEMAS}
+    for place, (one, clock) in enumerate(zip(plan.given, plan.clocks.clocks, strict=True)):
+        for name, frames in gathered.items():
+            frame = _on_trace(one.part.frames[name], _TIMES[name], clock)
+            frames.append(frame.with_columns(report=pl.lit(place, pl.UInt32)))
+    return {name: pl.concat(frames) for name, frames in gathered.items()}
+
+
+def _choose(
+    steps: pl.DataFrame, by_lane: dict[str, pl.DataFrame], window: tuple[int | None, int | None]
+) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
+    """Keep the steps of [first, last).
+
+    Raises:
+        NsysPPError: None of them is there.
+    """
+    first, last = window
+    is_chosen = pl.lit(True)
+    if first is not None:
+        is_chosen &= pl.col("step") >= first
+    if last is not None:
+        is_chosen &= pl.col("step") < last
+    chosen = steps.filter(is_chosen)
+    if chosen.is_empty():
+        asked = f"{'' if first is None else first}:{'' if last is None else last}"
+        known = f"{steps['step'].min()} to {steps['step'].max()}" if len(steps) else "unknown"
+        raise NsysPPError(f"no step is in `--steps {asked}`", f"the steps of these reports are {known}")
+    kept = {
+        name: frame.filter(is_chosen) if "step" in frame.columns else frame for name, frame in by_lane.items()
+    }
+    return chosen, kept
+
+
+def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
+    """List when the host of each lane loaded data: lane, host_start_ns, host_end_ns."""
+    loading = jobs.filter(kind="data").select("report", "process_key", *_HOST).unique()
+    return (
+        lanes.select("lane", "report", "process_key")
+        .join(loading, on=["report", "process_key"])
+        .select("lane", *_HOST)
+    )
+
+
+def _doubt_presets(presets: Sequence[str]) -> list[str]:
+    """Say where reports speak different languages."""
+    found = sorted(set(presets) - {""})
+    if len(found) < 2:
+        return []
+    counts = ", ".join(f"`{name}` in {presets.count(name):,}" for name in found)
+    return [f"reports name their jobs by different presets ({counts}): `--preset` says which is right"]
+
+
+def _on_trace(frame: pl.DataFrame, columns: Sequence[str], clock: Clock) -> pl.DataFrame:
+    """Move times onto the trace's clock; null stays null."""
+    moved = [
+        pl.Series(name, clock.to_trace(frame[name].fill_null(0).to_numpy())).set(frame[name].is_null(), None)
+        for name in columns
+    ]
+    return frame.with_columns(moved)
+
+
+def _bounds(plan: Plan) -> pl.DataFrame:
+    """List the error bound of each report's clock."""
+    return plan.clocks.table.select(report="reports", bound_ns="bound_ns").explode("report")

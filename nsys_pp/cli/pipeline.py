@@ -1,0 +1,241 @@
+"""`nsys-pp pipeline`: how a pipeline really ran, as tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nsys_pp import api
+from nsys_pp.cli.clock_options import clock_options, take_told
+from nsys_pp.cli.identity_options import identity_options
+from nsys_pp.cli.options import (
+    Numbers,
+    end_with_skipped,
+    force_option,
+    input_options,
+    keep_going_option,
+)
+from nsys_pp.cli.pipeline_table import VIEWS, arrange, print_tables
+from nsys_pp.cli.progress import show_progress
+from nsys_pp.cli.training_options import take_training, training_options
+
+_SHOWN = ("schedule", "steps", "stages", "kinds", "stragglers", "critical")
+_ONE_FRAME = ("csv", "parquet")
+
+
+class TableNames(click.ParamType[tuple[str, ...]]):
+    """Names of tables with commas, or `all`."""
+
+    name = "name,name..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Turn the text into names, each once, in that order."""
+        if isinstance(value, tuple):
+            return value
+        names = tuple(dict.fromkeys(name.strip() for name in value.split(",")))
+        if names == ("all",):
+            return tuple(api.PIPELINE_TABLES)
+        for name in names:
+            if name not in api.PIPELINE_TABLES:
+                self.fail(
+                    f"there is no table {name!r}: there are {', '.join(api.PIPELINE_TABLES)}", param, ctx
+                )
+        return names
+
+
+@click.command()
+@input_options
+@click.option(
+    "--table",
+    "names",
+    type=TableNames(),
+    help="Which tables: schedule, steps, stages, lanes, kinds, stragglers, links, critical, critical_path, or"
+    " `all`. By default those that fit a screen are printed, and all are written.",
+)
+@click.option(
+    "-o",
+    "--output",
+    default="-",
+    show_default=True,
+    help="A .json, .md or .sqlite file, a .csv or .parquet file for one table, or a folder with a file for"
+    " each table; `-` prints.",
+)
+@click.option(
+    "--format",
+    "format",
+    type=click.Choice(["table", "csv", "json", "parquet", "markdown", "sqlite", "paddle"]),
+    help="Whatever the ending of the output says; a table when printed. paddle: the two files of Paddle's"
+    " timeline tool, in the folder `-o`.",
+)
+@click.option(
+    "--device",
+    "devices",
+    type=Numbers(),
+    help="Only these GPUs, by their number on their machine; with `--format paddle`.",
+)
+@click.option(
+    "--steptask",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Write copies of the reports into this folder, each with a table `StepTaskInfo` of its jobs, as"
+    " msprof-analyze and MindStudio Insight have it.",
+)
+@click.option("--in-place", is_flag=True, help="Write that table into the reports themselves.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=40,
+    show_default=True,
+    help="Most rows of a table to print.",
+)
+@training_options
+@clock_options
+@identity_options
+@keep_going_option("read")
+@force_option
+@click.pass_context
+def pipeline(
+    ctx: click.Context,
+    /,
+    reports: tuple[str, ...],
+    names: tuple[str, ...] | None,
+    output: str,
+    format: str | None,
+    devices: frozenset[int] | None,
+    steptask: Path | None,
+    in_place: bool,
+    limit: int,
+    **options: Any,
+) -> None:
+    """Tell how a pipeline really ran: its steps, stages, jobs, and where the bubbles come from.
+
+    \b
+    Examples:
+      nsys-pp pipeline node*/report*.sqlite
+      nsys-pp pipeline node*/report*.sqlite --table stages -o stages.csv
+    """
+    options |= {"training": take_training(options), "told": take_told(options)}
+    if steptask is not None or in_place:
+        _refuse_tables(ctx, "--steptask" if steptask is not None else "--in-place")
+        _write_step_tasks(reports, steptask, in_place, options)
+        return
+    if devices is not None and format != "paddle":
+        raise click.UsageError("`--device` is for `--format paddle`")
+    if format == "paddle":
+        _write_paddle(ctx, reports, output, names, devices, options)
+        return
+    format = _settle_format(output, format, names)
+    force = options.pop("force")
+    names = names or (_SHOWN if format == "table" else tuple(api.PIPELINE_TABLES))
+    for path in _list_outputs(output, format, names):
+        api.check_output(path, force=force, inputs=api.find_reports(reports, with_parts=True))
+    with show_progress() as progress:
+        found = api.pipeline(reports, progress=progress, **options)
+    frames = found.tables(names)
+    if format == "markdown":  # is read by people, as what a terminal shows
+        frames = {name: arrange(frame, VIEWS[name]) for name, frame in frames.items()}
+    if output != "-":
+        written = api.write_tables(
+            frames, Path(output), format=format, titles=api.PIPELINE_TABLES, force=force
+        )
+        for path in written:
+            click.echo(f"Wrote {path}", err=True)
+    elif format == "table":
+        print_tables(frames, api.PIPELINE_TABLES, limit=limit)
+    elif format == "csv":
+        click.echo(api.format_table(*frames.values(), format="csv"), nl=False)
+    else:
+        click.echo(api.format_tables(frames, format=format, titles=api.PIPELINE_TABLES), nl=False)
+    _tell(found.training.notes)
+    end_with_skipped(ctx, found.skipped)
+
+
+def _settle_format(output: str, format: str | None, names: tuple[str, ...] | None) -> str:
+    """Settle how tables are written; refuse what cannot be."""
+    path = Path(output)
+    if output == "-":
+        format = format or "table"
+        if format in ("parquet", "sqlite"):
+            raise click.UsageError(f"{format} is not printed; name a file or a folder with `-o`")
+    elif path.suffix in api.FORMATS and not path.is_dir():
+        format = format or api.FORMATS[path.suffix]
+    elif format is None:
+        endings = ", ".join(api.FORMATS)
+        raise click.UsageError(
+            f"`{output}` has none of the endings {endings}; for a folder, name a `--format`"
+        )
+    if format == "table" and output != "-":
+        raise click.UsageError("a table is printed; leave out `-o`, or name another `--format`")
+    is_one_file = output == "-" or (path.suffix in api.FORMATS and not path.is_dir())
+    if format in _ONE_FRAME and is_one_file and (names is None or len(names) > 1):
+        raise click.UsageError(f"{format} holds one table: name it by `--table`, or a folder by `-o`")
+    return format
+
+
+def _list_outputs(output: str, format: str, names: tuple[str, ...]) -> list[Path]:
+    """List what will be written, as far as its folder is there."""
+    path = Path(output)
+    if output == "-":
+        return []
+    if path.suffix in api.FORMATS and not path.is_dir():
+        return [path]
+    ending = {kind: suffix for suffix, kind in reversed(api.FORMATS.items())}[format]
+    return [path / f"{name}{ending}" for name in names] if path.is_dir() else []
+
+
+def _refuse_tables(ctx: click.Context, option: str) -> None:
+    """Refuse what says how tables are written where none is."""
+    for name, word in (
+        ("names", "--table"),
+        ("output", "-o"),
+        ("format", "--format"),
+        ("devices", "--device"),
+    ):
+        if ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"`{option}` writes no other tables: leave out `{word}`")
+
+
+def _write_step_tasks(
+    reports: tuple[str, ...], folder: Path | None, in_place: bool, options: dict[str, Any]
+) -> None:
+    if folder is not None and in_place:
+        raise click.UsageError("`--steptask FOLDER` writes copies and `--in-place` does not: leave out one")
+    if options.pop("keep_going"):
+        raise click.UsageError("`--keep-going` is not for `--steptask` and `--in-place`")
+    with show_progress() as progress:
+        written = api.write_step_tasks_of(reports, folder, progress=progress, **options)
+    for report, path, rows in written:
+        source = "" if path == report else f", a copy of {report}"
+        click.echo(f"Wrote {rows:,} rows of StepTaskInfo into {path}{source}", err=True)
+
+
+def _write_paddle(
+    ctx: click.Context,
+    reports: tuple[str, ...],
+    output: str,
+    names: tuple[str, ...] | None,
+    devices: frozenset[int] | None,
+    options: dict[str, Any],
+) -> None:
+    if output == "-":
+        raise click.UsageError("`--format paddle` writes two files: name a folder with `-o`")
+    if names is not None:
+        raise click.UsageError("`--format paddle` writes no tables: leave out `--table`")
+    with show_progress() as progress:
+        written = api.write_paddle_of(reports, Path(output), devices=devices, progress=progress, **options)
+    _tell(written.notes)
+    click.echo(
+        f"Wrote {written.chrome} and {written.perfetto}: {written.jobs:,} jobs. Look at the latter: open"
+        " https://ui.perfetto.dev and drop the file there (it stays on your machine).",
+        err=True,
+    )
+    end_with_skipped(ctx, written.skipped)
+
+
+def _tell(notes: list[str]) -> None:
+    for note in notes:
+        click.echo(f"note: {note}", err=True)

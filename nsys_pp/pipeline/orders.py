@@ -1,0 +1,237 @@
+"""The order in which each schedule has a stage do its jobs.
+
+No schedule takes micro-batches out of turn: the n-th forward of a chunk is micro-batch n, and so are its n-th
+backward and its n-th weight gradient. An order is therefore a sequence of (kind, chunk); counting does the
+rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+
+KINDS = ("forward", "backward", "weight_gradient", "forward_backward")
+"""Kinds of jobs that a schedule puts in order; arrays hold their places in this list."""
+FORWARD, BACKWARD, WEIGHT_GRADIENT, BOTH = range(4)
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "dualpipev")
+
+_F, _B, _W = (
+    [FORWARD, 0, -1],
+    [BACKWARD, 0, -1],
+    [WEIGHT_GRADIENT, 0, -1],
+)  # kind, chunk, chunk of the backward
+_F1, _B1, _W1 = [FORWARD, 1, -1], [BACKWARD, 1, -1], [WEIGHT_GRADIENT, 1, -1]
+_F_B1, _F1_B = [BOTH, 0, 1], [BOTH, 1, 0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """The jobs of one stage in one step, in order; -1 where a job has no such number.
+
+    Attributes:
+        kind: Place in `KINDS`.
+        micro_batch: Of the forward, where a job is both.
+        chunk: Likewise.
+        backward_micro_batch: Of the backward of a job that is both.
+        backward_chunk: Likewise.
+        phase: Of DualPipeV, 0 to 6.
+    """
+
+    kind: Int64s
+    micro_batch: Int64s
+    chunk: Int64s
+    backward_micro_batch: Int64s
+    backward_chunk: Int64s
+    phase: Int64s
+
+
+@lru_cache(maxsize=4096)
+def order_jobs(
+    schedule: str, *, stage: int, stages: int, micro_batches: int, chunks: int = 1, group: int | None = None
+) -> Order:
+    """List the jobs of a stage in one step.
+
+    Args:
+        schedule: One of `SCHEDULES`.
+        stage: Of which stage, from 0.
+        stages: Stages of the pipeline.
+        micro_batches: Of a step.
+        chunks: Parts of the model that a stage holds: any number if "interleaved", 2 if "dualpipev", else 1.
+        group: For "interleaved": micro-batches that pass through one chunk before the next one's turn
+            (Megatron-LM's `microbatch_group_size_per_vp_stage`); the last group has what is left. By default
+            micro-batches are shared out to as many groups as have `stages` members or more.
+
+    Returns:
+        The order; every forward and every backward of every chunk and micro-batch is in it once.
+
+    Raises:
+        ValueError: No such schedule, or one that cannot be: DualPipeV needs two micro-batches per stage.
+
+    >>> order = order_jobs("1f1b", stage=2, stages=4, micro_batches=3)
+    >>> [(KINDS[kind], number) for kind, number in zip(order.kind, order.micro_batch.tolist())][:3]
+    [('forward', 0), ('forward', 1), ('backward', 0)]
+    """
+    if schedule == "interleaved":
+        tokens = _interleaved(stage, stages, chunks, _group_sizes(stages, micro_batches, group))
+    elif schedule in _ONE_WAY:
+        tokens = _ONE_WAY[schedule](stage, stages, micro_batches)
+    else:
+        raise ValueError(f"no schedule is called {schedule!r}; there are {', '.join(SCHEDULES)}")
+    phase = _phases(stage, stages, len(tokens)) if schedule == "dualpipev" else np.full(len(tokens), -1)
+    return _number(tokens, phase)
+
+
+def running_count(values: Int64s) -> Int64s:
+    """Count how often each value came before.
+
+    >>> running_count(np.array([4, 7, 4, 4, 7]))
+    array([0, 0, 1, 2, 1])
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    place = np.arange(len(values))
+    is_first = np.ones(len(values), np.bool_)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    count = np.empty(len(values), np.int64)
+    count[order] = place - np.maximum.accumulate(np.where(is_first, place, 0))
+    return count
+
+
+def count_micro_batches(
+    kind: Int64s, chunk: Int64s, backward_chunk: Int64s, group: Int64s | None = None
+) -> tuple[Int64s, Int64s]:
+    """Number jobs by counting those of their direction and chunk before them.
+
+    Args:
+        kind: Places in `KINDS`, in order of time.
+        chunk: -1 counts as a chunk of its own.
+        backward_chunk: Of jobs that are both; not looked at elsewhere.
+        group: Counts start anew in every group; by default all is one.
+
+    Returns:
+        Micro-batches, and those of the backwards of jobs that are both; -1 for others.
+    """
+    is_both = kind == BOTH
+    base = int(max(chunk.max(initial=0), backward_chunk.max(initial=0))) + 2
+    forward = np.where(is_both, FORWARD, kind) * base + chunk + 1
+    backward = np.where(is_both, BACKWARD * base + backward_chunk + 1, len(KINDS) * base)
+    keys = np.stack([forward, backward], axis=1)
+    if group is not None:
+        keys += ((len(KINDS) + 1) * base * group)[:, None]
+    counted = running_count(keys.ravel()).reshape(-1, 2)
+    return counted[:, 0], np.where(is_both, counted[:, 1], -1)
+
+
+def _number(tokens: Int64s, phase: Int64s) -> Order:
+    """Give the jobs their micro-batches."""
+    kind, chunk, backward_chunk = np.ascontiguousarray(tokens.T)
+    micro_batch, backward_micro_batch = count_micro_batches(kind, chunk, backward_chunk)
+    order = Order(
+        kind=kind,
+        micro_batch=micro_batch,
+        chunk=chunk,
+        backward_micro_batch=backward_micro_batch,
+        backward_chunk=backward_chunk,
+        phase=phase,
+    )
+    for name in Order.__dataclass_fields__:
+        getattr(order, name).flags.writeable = False  # it is shared by all who ask
+    return order
+
+
+def _all_forward_all_backward(stage: int, stages: int, micro_batches: int) -> Int64s:
+    """GPipe, which is Paddle's FThenB."""
+    del stage, stages
+    return _joined(_repeat([_F], micro_batches), _repeat([_B], micro_batches))
+
+
+def _one_forward_one_backward(stage: int, stages: int, micro_batches: int) -> Int64s:
+    warm_up = min(stages - stage - 1, micro_batches)
+    return _joined(_repeat([_F], warm_up), _repeat([_F, _B], micro_batches - warm_up), _repeat([_B], warm_up))
+
+
+def _zero_bubble_h1(stage: int, stages: int, micro_batches: int) -> Int64s:
+    """1F1B of forwards and input gradients; weight gradients of stage `s` lag `s` micro-batches behind."""
+    warm_up = min(stages - stage - 1, micro_batches)
+    index = np.arange(micro_batches)
+    is_there = np.stack([warm_up + index < micro_batches, index >= 0, index >= stage], axis=1)
+    steady = _repeat([_F, _B, _W], micro_batches)[is_there.ravel()]
+    return _joined(_repeat([_F], warm_up), steady, _repeat([_W], min(stage, micro_batches)))
+
+
+def _interleaved(stage: int, stages: int, chunks: int, sizes: Int64s) -> Int64s:
+    """Megatron-LM's: 1F1B over chunks; a group of micro-batches passes through one after the other."""
+    turns = np.repeat(np.tile(np.arange(chunks), len(sizes)), np.repeat(sizes, chunks))
+    forwards, backwards = np.full((2, len(turns), 3), -1)
+    forwards[:, 0], forwards[:, 1] = FORWARD, turns
+    backwards[:, 0], backwards[:, 1] = BACKWARD, chunks - 1 - turns
+    warm_up = 2 * (stages - stage - 1) + (chunks - 1) * int(sizes.max(initial=0))
+    warm_up = min(warm_up, len(turns))
+    left = len(turns) - warm_up
+    pairs = np.stack([forwards[warm_up:], backwards[:left]], axis=1).reshape(-1, 3)
+    return _joined(forwards[:warm_up], pairs, backwards[left:])
+
+
+def _group_sizes(stages: int, micro_batches: int, group: int | None) -> Int64s:
+    """Say how many micro-batches each group has.
+
+    >>> _group_sizes(4, 10, None), _group_sizes(4, 10, 4)
+    (array([5, 5]), array([4, 4, 2]))
+    """
+    if group is not None:
+        return np.diff(np.append(np.arange(0, micro_batches, group), micro_batches))
+    count = max(1, micro_batches // stages)
+    return np.diff(micro_batches * np.arange(count + 1) // count)
+
+
+def _dualpipev(stage: int, stages: int, micro_batches: int) -> Int64s:
+    """Two chunks that form a V; forwards of one run together with backwards of the other."""
+    if micro_batches < 2 * stages:
+        raise ValueError(f"DualPipeV on {stages} stages needs {2 * stages} micro-batches or more")
+    after = stages - stage - 1  # stages that follow
+    overlaps = _repeat([_F_B1, _F1_B], micro_batches - stages - after)
+    if after == 0:  # the last stage cannot begin a backward before its forward has ended
+        overlaps = _joined(_repeat([_F, _B1], 1), overlaps[1:])
+    return _joined(
+        _repeat([_F], 2 * after),
+        _repeat([_F, _F1], stage + 1),
+        _repeat([_B1, _W1, _F1], after),
+        overlaps,
+        _repeat([_B1, _F1_B], after),
+        _repeat([_B1, _B], stage + 1),
+        _repeat([_B], after),
+    )
+
+
+def _phases(stage: int, stages: int, count: int) -> Int64s:
+    """Say in which phase of DualPipeV each job is.
+
+    0 warm-up, 1 interleaved forward, 2 backward, weight gradient and forward in turn, 3 overlap, 4 backward
+    and overlap in turn, 5 interleaved backward, 6 cool-down.
+    """
+    after = stages - stage - 1
+    sizes = np.array([2 * after, 2 * (stage + 1), 3 * after, 0, 2 * after, stage + 1, stages])
+    sizes[3] = count - sizes.sum()
+    return np.repeat(np.arange(7), sizes)
+
+
+def _repeat(tokens: list[list[int]], times: int) -> Int64s:
+    return np.tile(np.array(tokens, np.int64), (times, 1))
+
+
+def _joined(*parts: Int64s) -> Int64s:
+    return np.concatenate(parts)
+
+
+_ONE_WAY: dict[str, Callable[[int, int, int], Int64s]] = {  # those that leave no choice of chunks
+    "gpipe": _all_forward_all_backward,
+    "1f1b": _one_forward_one_backward,
+    "zb-h1": _zero_bubble_h1,
+    "dualpipev": _dualpipev,
+}

@@ -1,0 +1,77 @@
+"""Which operations NCCL launched to do what it was asked for."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.schema import REQUESTS, conform
+
+_REQUEST = r"(?i)^(?:p?nccl|rccl|hccl)(Send|Recv|All\w+|Reduce\w*|Broadcast|Bcast|Gather|Scatter)$"
+
+
+def match_requests(
+    *,
+    ranges: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    gpu_ops: pl.DataFrame,
+    launches: pl.DataFrame,
+    nccl_calls: pl.DataFrame,
+) -> pl.DataFrame:
+    """Find what NCCL was asked for when it launched each operation.
+
+    NCCL pushes a range around every request. The operation is launched inside it, or, where sends and
+    receives are grouped, when the group ends: then it does what was asked for since the thread's last
+    launch of the kind.
+
+        thread   [GroupStart] [Send] [Recv] [GroupEnd  ^ ]     ^ launches an operation with two requests
+
+    Args:
+        ranges: `RANGES`.
+        api_calls: `API_CALLS`.
+        gpu_ops: `GPU_OPS`.
+        launches: `LAUNCHES`, at least of the communication among them.
+        nccl_calls: `NCCL_CALLS`.
+
+    Returns:
+        `REQUESTS` by op_id, in the order of asking; empty where NCCL recorded no ranges.
+    """
+    ops = gpu_ops.filter("is_communication", ~pl.col("kind").is_in(["memcpy", "memset"]))
+    requests = _list_requests(ranges, nccl_calls)
+    made = launches.join(ops.select("op_id"), on="op_id", how="semi", maintain_order="left")
+    times = api_calls.select("thread_key", "start_ns", call_end_ns="end_ns")
+    calls = pl.concat([made.select("op_id"), times[made["call_row"]]], how="horizontal").sort("start_ns")
+    around = calls.join_asof(
+        requests.with_columns(asked_ns="start_ns"),
+        on="start_ns",
+        by="thread_key",
+        strategy="backward",
+        check_sortedness=False,
+    ).filter(pl.col("end_ns") >= pl.col("call_end_ns"))
+    before = requests.join_asof(
+        calls, on="start_ns", by="thread_key", strategy="forward", check_sortedness=False
+    ).filter(pl.col("op_id").is_not_null())
+    inside = around.with_columns(start_ns="asked_ns").pipe(conform, REQUESTS)
+    grouped = before.join(inside, on="op_id", how="anti").pipe(conform, REQUESTS)
+    return pl.concat([inside, grouped]).sort("op_id", "start_ns", maintain_order=True)
+
+
+def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFrame:
+    """List the ranges that NCCL pushes around what it is asked for, by start."""
+    ranks = (
+        nccl_calls.filter(pl.col("rank").is_not_null())
+        .join(ranges.select("range_id", "process_key"), on="range_id")
+        .unique(["process_key", "communicator"], keep="last", maintain_order=True)
+        .select("process_key", "communicator", "rank")
+    )
+    names = ranges["name"].unique().drop_nulls()
+    wanted = names.filter(names.cast(pl.String).str.contains(_REQUEST))
+    return (
+        ranges.filter(pl.col("name").is_in(wanted.implode()))
+        .join(nccl_calls.drop("rank", "rank_count"), on="range_id", how="left")
+        .join(ranks, on=["process_key", "communicator"], how="left")
+        .select(
+            *("thread_key", "start_ns", "end_ns", "communicator", "rank", "peer", "size_bytes"),
+            call=pl.col("name").cast(pl.String).str.extract(_REQUEST),
+        )
+        .sort("start_ns")
+    )

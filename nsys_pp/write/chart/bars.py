@@ -1,0 +1,175 @@
+"""What of a training is drawn where: the frames that the page and the pictures share."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.schema import NAME, build_schema, conform
+from nsys_pp.training import CAUSES, JOB_KIND, Training
+from nsys_pp.write.chart.look import BUBBLES, SHADES
+
+TALK_KINDS = ("send", "receive", "send_receive")
+_MOST_NESTED = 64
+
+BARS = build_schema(
+    {  # one row per job; by lane, start_ns; as RUN_JOBS, and
+        "lane": pl.UInt32,
+        "job": pl.UInt32,
+        "kind": JOB_KIND,
+        "label": pl.String,
+        "name": NAME,
+        "shade": pl.UInt8,  # of its chunk
+        "depth": pl.UInt8,  # jobs around it
+        "is_talk": pl.Boolean,  # drawn among sends and receives
+        "bar_start_ns": pl.Int64,  # of its bar
+        "bar_end_ns": pl.Int64,
+    }
+)
+BAR_NUMBERS = (
+    "step",
+    "micro_batch",
+    "chunk",
+    "backward_micro_batch",
+    "start_ns",
+    "end_ns",
+    "busy_ns",
+    "compute_start_ns",
+    "compute_end_ns",
+    "launch_delay_ns",
+)
+
+STEP_SPANS = build_schema(
+    {  # one row per step; by start_ns
+        "step": pl.Int64,
+        "start_ns": pl.Int64,  # of the lane that begins first
+        "end_ns": pl.Int64,  # of the lane that ends last
+        "is_partial": pl.Boolean,  # on some lane
+    }
+)
+
+
+def build_bars(training: Training) -> pl.DataFrame:
+    """Return a bar for each job.
+
+    Returns:
+        A frame with the columns of `BARS`, `BAR_NUMBERS`, `is_inferred` and `confidence`. Bars of sends
+        and receives show all of their operations, others the compute interval where it is known.
+    """
+    jobs = training.jobs
+    is_talk = pl.col("kind").cast(pl.String).is_in(TALK_KINDS)
+    has_compute = pl.col("compute_start_ns").is_not_null() & ~is_talk
+    bars = jobs.with_columns(
+        is_talk=is_talk,
+        shade=(pl.col("chunk").fill_null(0) % SHADES).cast(pl.UInt8),
+        depth=pl.Series(_depths(jobs), dtype=pl.UInt8),
+        bar_start_ns=pl.when(has_compute).then("compute_start_ns").otherwise("start_ns"),
+        bar_end_ns=pl.when(has_compute).then("compute_end_ns").otherwise("end_ns"),
+    ).sort("lane", "bar_start_ns", "depth", maintain_order=True)
+    extra = bars.select(*BAR_NUMBERS, "is_inferred", "confidence")
+    return bars.pipe(conform, BARS).hstack(extra)
+
+
+def build_bubbles(training: Training) -> pl.DataFrame:
+    """Return the pieces in which nothing was computed; schema `PIECES`, by lane, start_ns."""
+    return training.pieces.filter(pl.col("cause").cast(pl.String).is_in(BUBBLES)).sort("lane", "start_ns")
+
+
+def build_step_spans(training: Training) -> pl.DataFrame:
+    """Return the steps of the whole run; schema `STEP_SPANS`."""
+    spans = training.steps.group_by("step").agg(
+        pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("is_partial").any()
+    )
+    return spans.sort("start_ns", "step").pipe(conform, STEP_SPANS)
+
+
+def used_kinds(bars: pl.DataFrame, arrows: pl.DataFrame) -> list[str]:
+    """Return the kinds that are drawn, in the order of `JOB_KINDS`."""
+    found = set(bars["kind"].unique().drop_nulls().to_list())
+    if arrows.height:
+        found |= {"send", "receive"}
+    return [kind for kind in JOB_KIND.categories if kind in found]
+
+
+def used_causes(bubbles: pl.DataFrame) -> list[str]:
+    """Return the causes that are drawn, in the order of `CAUSES`."""
+    found = set(bubbles["cause"].unique().to_list())
+    return [cause for cause in CAUSES if cause in found]
+
+
+def time_span(training: Training, bars: pl.DataFrame) -> tuple[int, int]:
+    """Return first and last moment of what is drawn; (zero_ns, zero_ns + 1) where nothing is."""
+    edges = [
+        frame[name].to_numpy()
+        for frame, names in [
+            (training.steps, ("start_ns", "end_ns")),
+            (bars, ("bar_start_ns", "bar_end_ns")),
+            (training.arrows, ("send_start_ns", "send_end_ns", "receive_start_ns", "receive_end_ns")),
+        ]
+        for name in names
+        if frame.height
+    ]
+    if not edges:
+        return training.zero_ns, training.zero_ns + 1
+    first = min(int(times.min()) for times in edges)
+    return first, max(first + 1, *(int(times.max()) for times in edges))
+
+
+def describe_run(training: Training) -> list[str]:
+    """Return what is said of the run as a whole, in short phrases."""
+    schedule = training.schedule
+    bounds = training.lanes["bound_ns"].drop_nulls().to_numpy()
+    facts = []
+    if schedule.name != "unknown":
+        how = f", {schedule.agreement:.0%} of jobs in place" if schedule.source == "recognised" else ""
+        facts.append(f"schedule {schedule.name} ({schedule.source}{how})")
+    elif schedule.reason:
+        facts.append(f"schedule unknown: {schedule.reason}")
+    counts = [
+        (schedule.stage_count, "stage"),
+        (schedule.micro_batch_count, "micro-batch"),
+        (schedule.chunk_count if schedule.chunk_count > 1 else 0, "chunk per stage"),
+        (training.lanes.height, "lane"),
+    ]
+    facts += [f"{count} {plural(noun, count)}" for count, noun in counts if count]
+    if training.lanes.height > 1 and bounds.size:
+        facts.append(f"clocks of lanes agree within ± {bounds.max() / 1000:,.1f} µs")
+    return facts
+
+
+def plural(noun: str, count: int) -> str:
+    """Return the noun as it is said of that many: "micro-batches", "chunks per stage"."""
+    if count == 1:
+        return noun
+    head, _, rest = noun.partition(" ")
+    return f"{head}{'es' if head.endswith('ch') else 's'}{' ' + rest if rest else ''}"
+
+
+def what_is_missing(training: Training) -> str:
+    """Return a sentence on what keeps the chart empty; "" where it is not."""
+    if not training.lanes.height:
+        return "There is nothing to draw: no GPU process is known."
+    if not training.jobs.height:
+        return (
+            "There are no jobs to draw: no range was recognised as a forward, a backward or another job. "
+            "`--job` and `--preset` tell nsys-pp how ranges are named."
+        )
+    return ""
+
+
+def _depths(jobs: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Count the jobs around each; those that were cut away count no more."""
+    rows = jobs.select("job", row=pl.int_range(pl.len(), dtype=pl.Int64))
+    outer = jobs.select("outer").join(
+        rows, left_on="outer", right_on="job", how="left", maintain_order="left"
+    )
+    parent = outer["row"].fill_null(-1).to_numpy()
+    depth = np.zeros(jobs.height, np.uint8)
+    at = parent
+    for _ in range(_MOST_NESTED):
+        is_inside = at >= 0
+        if not is_inside.any():
+            break
+        depth += is_inside
+        at = np.where(is_inside, parent[at], -1)
+    return depth

@@ -1,0 +1,65 @@
+"""Columns as a page reads them: the smallest typed array that holds the values exactly, in base64."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+_TYPES = {
+    name: np.dtype(code).newbyteorder("<")
+    for name, code in [("u8", "u1"), ("i8", "i1"), ("u16", "u2"), ("i16", "i2"), ("u32", "u4"), ("i32", "i4")]
+}
+_EXACT = 2**53
+"""A double holds all whole numbers up to here."""
+
+
+def pack_table(columns: dict[str, pl.Series]) -> dict[str, Any]:
+    """Pack columns of one length; `columns.js` reads them."""
+    length = next(iter(columns.values())).len()
+    return {"length": length, "columns": {name: pack_column(values) for name, values in columns.items()}}
+
+
+def pack_column(values: pl.Series) -> dict[str, Any]:
+    """Pack one column of numbers, booleans or codes.
+
+    Returns:
+        `type`, `data`, and `missing`: the number that stands for null, where there is a null.
+
+    Raises:
+        ValueError: A whole number is too large for a double.
+    """
+    missing: dict[str, Any] = {}
+    if values.dtype.is_float():
+        if values.null_count():
+            missing = {"missing": -1}
+        array = values.fill_null(-1).to_numpy().astype("<f8")
+        return {"type": "f64", "data": _encode(array), **missing}
+    whole = values.cast(pl.Int64)
+    known = whole.drop_nulls().to_numpy()
+    low, high = int(known.min(initial=0)), int(known.max(initial=0))
+    if whole.null_count():
+        low -= 1
+        missing = {"missing": low}
+        whole = whole.fill_null(low)
+    if max(-low, high) > _EXACT:
+        raise ValueError(f"{max(-low, high)} is too large to be exact in a page")
+    for name, dtype in _TYPES.items():
+        limits = np.iinfo(dtype)
+        if limits.min <= low and high <= limits.max:
+            return {"type": name, "data": _encode(whole.to_numpy().astype(dtype)), **missing}
+    return {"type": "f64", "data": _encode(whole.to_numpy().astype("<f8")), **missing}
+
+
+def pack_words(values: pl.Series) -> tuple[list[str], pl.Series]:
+    """Return the different strings and, for each row, which one; null is ""."""
+    filled = values.cast(pl.String).fill_null("")
+    words = filled.unique(maintain_order=True)
+    codes = filled.replace_strict(words, pl.int_range(words.len(), eager=True), return_dtype=pl.UInt32)
+    return words.to_list(), codes
+
+
+def _encode(array: np.ndarray[Any, Any]) -> str:
+    return base64.b64encode(array.tobytes()).decode("ascii")

@@ -1,0 +1,215 @@
+"""A page to move about in: one file that needs no network, drawn by Bokeh's canvas.
+
+Bokeh gives the canvas, its time axis, grid and repaints; `page/` holds the rest. Bokeh's own glyphs draw
+100,000 bars at 4 frames a second where no GPU helps, so bars are painted by a renderer of our own within
+Bokeh's, which joins what falls into one pixel.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import polars as pl
+
+from nsys_pp.errors import NsysPPError
+from nsys_pp.training import CAUSES, DIRECTION, JOB_KINDS, POSITION, Training
+from nsys_pp.write.chart.bars import (
+    build_bars,
+    build_bubbles,
+    build_step_spans,
+    describe_run,
+    time_span,
+    used_causes,
+    used_kinds,
+    what_is_missing,
+)
+from nsys_pp.write.chart.columns import pack_table, pack_words
+from nsys_pp.write.chart.look import BUBBLES, color_of, kind_looks, to_hex
+
+_SCRIPTS = (
+    "columns",
+    "look",
+    "lanes",
+    "lines",
+    "paint",
+    "arrows",
+    "scene",
+    "find",
+    "input",
+    "panel",
+    "plot",
+    "main",
+)
+
+
+def write_html(training: Training, output: Path | BinaryIO, *, title: str) -> None:
+    """Write one page that shows a training.
+
+    Args:
+        training: What is drawn. Empty frames give a page that says what is missing.
+        output: A path, which is replaced, or a binary stream.
+        title: What stands above it.
+
+    Raises:
+        NsysPPError: Bokeh is not installed.
+    """
+    parts = {
+        "title": html.escape(title),
+        "style": _page_file("page.css"),
+        "data": _embed(describe_page(training, title=title)),
+        "library": _library(),
+        "script": "(() => {\n'use strict';\n"
+        + "\n".join(_page_file(f"{name}.js") for name in _SCRIPTS)
+        + "})();",
+    }
+    # what is put in is never searched for places again: it may hold anything
+    pieces = [text for piece in _page_file("page.html").split("{{") for text in piece.split("}}", 1)]
+    page = pieces[0] + "".join(
+        parts[name] + text for name, text in zip(pieces[1::2], pieces[2::2], strict=True)
+    )
+    content = page.encode("utf-8", "replace")
+    if isinstance(output, Path):
+        output.write_bytes(content)
+    else:
+        output.write(content)
+
+
+def describe_page(training: Training, *, title: str) -> dict[str, Any]:
+    """Return what the page is told, ready for JSON; times are relative to `zero_ns`."""
+    bars, bubbles = build_bars(training), build_bubbles(training)
+    first, last = time_span(training, bars)
+    names, name_codes = pack_words(bars["name"])
+    labels, label_codes = pack_words(bars["label"])
+    has_messages = training.arrows.height > 0 or bool(bars["is_talk"].any())
+    return {
+        "title": title,
+        "facts": describe_run(training),
+        "notes": training.notes,
+        "missing": what_is_missing(training),
+        "first": first - training.zero_ns,
+        "last": last - training.zero_ns,
+        "kinds": JOB_KINDS,
+        "causes": CAUSES,
+        "directions": DIRECTION.categories.to_list(),
+        "positions": POSITION.categories.to_list(),
+        "usedKinds": used_kinds(bars, training.arrows),
+        "usedCauses": used_causes(bubbles),
+        "looks": kind_looks(),
+        "kindColors": {kind: to_hex(color_of(kind)) for kind in JOB_KINDS},
+        "causeColors": {cause: to_hex(color_of(cause)) for cause in BUBBLES},
+        "hasMessages": has_messages,
+        "lanes": _lanes(training.lanes),
+        "wholeSteps": _step_spans(training),
+        "names": names,
+        "labels": labels,
+        "tables": {
+            "jobs": _jobs(bars, name_codes, label_codes, training.zero_ns),
+            "arrows": _arrows(training.arrows, training.zero_ns),
+            "pieces": _spans(bubbles, training.zero_ns, "step", "position", "cause", "waits_for"),
+            "ideal": _spans(training.ideal.sort("lane", "start_ns"), training.zero_ns, "job"),
+            "steps": _spans(training.steps.sort("lane", "start_ns"), training.zero_ns, "step"),
+        },
+    }
+
+
+def _lanes(lanes: pl.DataFrame) -> list[dict[str, Any]]:
+    place = pl.concat_str("machine", "gpu", separator=" · ", ignore_nulls=True)
+    return lanes.select("label", "rank", "stage", "replica", "tensor", place=place).to_dicts()
+
+
+def _step_spans(training: Training) -> list[dict[str, Any]]:
+    return (
+        build_step_spans(training)
+        .select(
+            "step",
+            start=pl.col("start_ns") - training.zero_ns,
+            end=pl.col("end_ns") - training.zero_ns,
+            isPartial="is_partial",
+        )
+        .to_dicts()
+    )
+
+
+def _jobs(bars: pl.DataFrame, names: pl.Series, labels: pl.Series, zero_ns: int) -> dict[str, Any]:
+    columns = bars.select(
+        "lane",
+        "job",
+        pl.col("kind").to_physical(),
+        "shade",
+        "depth",
+        "step",
+        "micro_batch",
+        "chunk",
+        "backward_micro_batch",
+        "is_inferred",
+        "confidence",
+        start=pl.col("bar_start_ns") - zero_ns,
+        duration=pl.col("bar_end_ns") - pl.col("bar_start_ns"),
+        hull_lead=pl.col("bar_start_ns") - pl.col("start_ns"),
+        hull_duration=pl.col("end_ns") - pl.col("start_ns"),
+        busy="busy_ns",
+        compute_lead=pl.col("compute_start_ns") - pl.col("start_ns"),
+        compute_duration=pl.col("compute_end_ns") - pl.col("compute_start_ns"),
+        launch_delay="launch_delay_ns",
+    ).with_columns(name=names, label=labels)
+    return pack_table(columns.to_dict())
+
+
+def _arrows(arrows: pl.DataFrame, zero_ns: int) -> dict[str, Any]:
+    columns = arrows.sort("send_start_ns", maintain_order=True).select(
+        "sender",
+        "receiver",
+        "step",
+        pl.col("direction").to_physical(),
+        "micro_batch",
+        "is_buffered",
+        send_start=pl.col("send_start_ns") - zero_ns,
+        send_duration=pl.col("send_end_ns") - pl.col("send_start_ns"),
+        receive_lag=pl.col("receive_start_ns") - pl.col("send_start_ns"),
+        receive_duration=pl.col("receive_end_ns") - pl.col("receive_start_ns"),
+        send_wait="send_wait_ns",
+        receive_wait="receive_wait_ns",
+        transfer="transfer_ns",
+        size="size_bytes",
+        bound="bound_ns",
+    )
+    return pack_table(columns.to_dict())
+
+
+def _spans(frame: pl.DataFrame, zero_ns: int, *others: str) -> dict[str, Any]:
+    codes = [pl.col(name).to_physical() for name in others]
+    columns = frame.select(
+        "lane",
+        *codes,
+        start=pl.col("start_ns") - zero_ns,
+        duration=pl.col("end_ns") - pl.col("start_ns"),
+    )
+    return pack_table(columns.to_dict())
+
+
+def _embed(value: Any) -> str:
+    """Return JSON that no browser takes for the end of a script, or for a comment."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
+
+
+@cache
+def _page_file(name: str) -> str:
+    return files("nsys_pp.write.chart").joinpath("page", name).read_text(encoding="utf-8")
+
+
+@cache
+def _library() -> str:
+    try:
+        import bokeh
+    except ImportError as error:
+        raise NsysPPError(
+            "charts need `bokeh`, which is not installed", "pip install 'nsys-pp[chart]'"
+        ) from error
+    script = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
+    # no page may end its script early; within strings, `<\/` is `</`
+    return script.read_text(encoding="utf-8").replace("</script", "<\\/script")

@@ -1,0 +1,67 @@
+"""How kinds and causes look in charts: fills, shades of chunks, and text that can be read on them."""
+
+from __future__ import annotations
+
+from nsys_pp.training import CAUSES, JOB_KINDS
+from nsys_pp.write.colors import COLORS
+
+Rgb = tuple[int, int, int]
+
+WHITE: Rgb = (255, 255, 255)
+BLACK: Rgb = (0, 0, 0)
+SHADES = 4
+"""Chunks further on begin again with the first shade."""
+SHADE_STEP = 0.17
+BUBBLES = tuple(cause for cause in CAUSES if cause not in ("compute", "pause"))
+_SAME_AS = {"send_receive": "communication"}
+
+
+def color_of(key: str) -> Rgb:
+    """Return the colour of a kind of job or a cause."""
+    return COLORS[_SAME_AS.get(key, key)].rgb
+
+
+def mix(color: Rgb, other: Rgb, share: float) -> Rgb:
+    """Blend a colour with another one, of which `share` is taken."""
+    first, second, third = (round(a * (1 - share) + b * share) for a, b in zip(color, other, strict=True))
+    return first, second, third
+
+
+def shade_of(kind: str, shade: int) -> Rgb:
+    """Return the fill of a kind's bars of one chunk: the first as the kind is, others lighter."""
+    return mix(color_of(kind), WHITE, SHADE_STEP * shade)
+
+
+def text_on(fill: Rgb) -> Rgb:
+    """Return black or white, whichever is read more easily; the contrast is 4.5 at least."""
+    return max((BLACK, WHITE), key=lambda text: contrast(text, fill))
+
+
+def contrast(one: Rgb, other: Rgb) -> float:
+    """Return the contrast ratio of two colours, 1 to 21 (WCAG 2.2, "contrast ratio")."""
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def to_hex(color: Rgb) -> str:
+    """Return `#rrggbb`."""
+    return "#{:02x}{:02x}{:02x}".format(*color)
+
+
+def kind_looks() -> list[list[dict[str, str]]]:
+    """Return fill and text colour by kind (in the order of `JOB_KINDS`) and shade."""
+    return [
+        [
+            {"fill": to_hex(shade_of(kind, shade)), "text": to_hex(text_on(shade_of(kind, shade)))}
+            for shade in range(SHADES)
+        ]
+        for kind in JOB_KINDS
+    ]
+
+
+def _luminance(color: Rgb) -> float:
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in (value / 255 for value in color)
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,0 +1,148 @@
+// What lies under the mouse, where it is drawn, and what is said of it.
+
+function thingAt(brush, chart, x, y) {
+  const { frame } = brush;
+  if (x < frame.left) return nameAt(brush, chart, y);
+  if (x > brush.right || y < frame.top || y > frame.top + frame.height) return null;
+  if (y < frame.top + STEP_ROW) return stepAt(brush, chart, x);
+  const offset = y - frame.top - STEP_ROW + chart.view.scroll;
+  const lane = laneAt(chart.places, offset);
+  const from = brush.time(x - 1.5);
+  const to = brush.time(x + 1.5);
+  if (lane >= 0) {
+    const found = offset < chart.places.sends[lane] - 1
+      ? jobAt(chart, lane, from, to, offset) : talkAt(chart, lane, from, to, offset);
+    if (found) return found;
+  }
+  const arrow = chart.shown.arrows ? arrowAt(brush, chart, x, y) : -1;
+  if (arrow >= 0) return { type: 'arrow', row: arrow };
+  if (lane < 0 || offset >= chart.places.sends[lane]) return null;
+  const bubble = rowsAt(chart.strips.pieces, lane, from, to)
+    .find((row) => !chart.hidden.has(`cause:${chart.causes[chart.pieces.cause[row]]}`));
+  return bubble === undefined ? null : { type: 'bubble', row: bubble };
+}
+
+function nameAt(brush, chart, y) {
+  const lane = laneAt(chart.places, y - brush.frame.top - STEP_ROW + chart.view.scroll);
+  return lane < 0 ? null : { type: 'lane', row: lane };
+}
+
+function stepAt(brush, chart, x) {
+  const time = brush.time(x);
+  const row = chart.wholeSteps.findLastIndex((step) => step.start <= time && time < step.end);
+  return row < 0 ? null : { type: 'step', row };
+}
+
+function jobAt(chart, lane, from, to, offset) {
+  const rows = rowsAt(chart.strips.jobs, lane, from, to).filter((row) => {
+    const { top, height } = jobBox(chart.places, lane, chart.jobs.depth[row]);
+    return !isHidden(chart, row) && offset >= top && offset <= top + height;
+  });
+  return rows.length ? { type: 'job', row: rows[rows.length - 1] } : null;
+}
+
+function talkAt(chart, lane, from, to, offset) {
+  const kind = offset < chart.places.receives[lane] ? 'send' : 'receive';
+  const isShown = !chart.hidden.has(`kind:${kind}`);
+  const arrow = isShown ? rowsAt(chart.strips[kind], lane, from, to).pop() : undefined;
+  if (arrow !== undefined) return { type: 'arrow', row: arrow };
+  const job = rowsAt(chart.strips.talks, lane, from, to).find((row) => {
+    const own = chart.kinds[chart.jobs.kind[row]];
+    return !isHidden(chart, row) && (own === kind || own === 'send_receive');
+  });
+  return job === undefined ? null : { type: 'job', row: job };
+}
+
+const isHidden = (chart, row) => chart.hidden.has(`kind:${chart.kinds[chart.jobs.kind[row]]}`);
+
+function boxOf(brush, chart, { type, row }) {
+  const { jobs, places, pieces } = chart;
+  const span = (start, end) => {
+    const from = Math.round(brush.x(start));
+    return { from, to: Math.max(from + 1, Math.round(brush.x(end))) };
+  };
+  if (type === 'bubble')
+    return { ...span(pieces.start[row], pieces.start[row] + pieces.duration[row]), y: brush.y(places.bars[pieces.lane[row]]), height: places.barHeight };
+  if (type !== 'job') return null;
+  const kind = chart.kinds[jobs.kind[row]];
+  const lane = jobs.lane[row];
+  const at = span(jobs.start[row], jobs.start[row] + jobs.duration[row]);
+  if (!chart.isTalk[row]) {
+    const { top, height } = jobBox(places, lane, jobs.depth[row]);
+    return { ...at, y: brush.y(top), height };
+  }
+  const height = kind === 'send_receive' ? 2 * places.talkHeight + 1 : places.talkHeight;
+  return { ...at, y: brush.y(kind === 'receive' ? places.receives[lane] : places.sends[lane]), height };
+}
+
+// Title and rows of a tooltip, as texts.
+function describe(chart, { type, row }) {
+  return { job: describeJob, arrow: describeArrow, bubble: describeBubble, step: describeStep, lane: describeLane }[type](chart, row);
+}
+
+function describeLane(chart, row) {
+  const { label, rank, stage, place, replica, tensor } = chart.lanes[row];
+  return [label, [['rank', rank], ['stage', stage], ['GPU', place], ['replica', replica], ['tensor slice', tensor]]];
+}
+
+function describeStep(chart, row) {
+  const { step, start, end, isPartial } = chart.wholeSteps[row];
+  return [`step ${step}`, [['start', formatTime(start, 1000)], ['duration', formatTime(end - start)], ['', isPartial ? 'cut by the capture' : null]]];
+}
+
+function describeJob(chart, row) {
+  const { jobs } = chart;
+  const get = (name) => valueOf(jobs, name, row);
+  const time = (name) => (get(name) === null ? null : formatTime(get(name)));
+  const whole = get('hull_duration');
+  const compute = get('compute_lead') === null ? null : jobs.hull_start[row] + get('compute_lead');
+  const inferred = jobs.is_inferred[row] ? ` (inferred${get('confidence') === null ? '' : `, ${Math.round(100 * get('confidence'))} %`})` : '';
+  const id = (name) => (get(name) === null ? null : `${get(name)}${inferred}`);
+  return [chart.names[jobs.name[row]], [
+    ['kind', chart.kinds[jobs.kind[row]].replaceAll('_', ' ')],
+    ['micro-batch', id('micro_batch')], ['chunk', id('chunk')],
+    ['of the backward', get('backward_micro_batch') === null ? null : `micro-batch ${get('backward_micro_batch')}`],
+    ['step', get('step')], ...laneRows(chart, jobs.lane[row]),
+    ['start', formatTime(get('hull_start'), 1000)], ['duration', time('hull_duration')],
+    ['busy', whole ? `${((100 * jobs.busy[row]) / whole).toFixed(1)} % (${time('busy')})` : null],
+    ['compute', compute === null ? null : `${formatTime(compute, 1000)} to ${formatTime(compute + get('compute_duration'), 1000)}`],
+    ['launch delay', time('launch_delay')],
+  ]];
+}
+
+function describeArrow(chart, row) {
+  const { arrows } = chart;
+  const get = (name) => valueOf(arrows, name, row);
+  const time = (name) => (get(name) === null ? null : formatTime(get(name)));
+  const direction = chart.directions[get('direction')];
+  return [`${direction ? `${direction} ` : ''}message${get('micro_batch') === null ? '' : ` ${get('micro_batch')}`}`, [
+    ['sender', laneName(chart, arrows.sender[row])], ['receiver', laneName(chart, arrows.receiver[row])],
+    ['step', get('step')], ['bytes', get('size')?.toLocaleString('en')],
+    ['send', `${formatTime(get('send_start'), 1000)}, for ${formatTime(arrows.send_end[row] - arrows.send_start[row])}`],
+    ['receive', `${formatTime(get('receive_start'), 1000)}, for ${formatTime(arrows.receive_end[row] - arrows.receive_start[row])}`],
+    ['sender waits', time('send_wait')], ['receiver waits', time('receive_wait')], ['transfer', time('transfer')],
+    ['uncertain by', get('bound') === null ? 'unknown' : `± ${time('bound')}`],
+    ['', arrows.is_buffered[row] ? 'the send ended before the receive began' : null],
+  ]];
+}
+
+function describeBubble(chart, row) {
+  const { pieces } = chart;
+  const late = valueOf(pieces, 'waits_for', row);
+  return [chart.causes[pieces.cause[row]].replaceAll('_', ' '), [
+    ['start', formatTime(pieces.start[row], 1000)], ['duration', formatTime(pieces.duration[row])],
+    ['waits for', late === null ? null : laneName(chart, late)],
+    ['position', chart.positions[valueOf(pieces, 'position', row)]], ['step', valueOf(pieces, 'step', row)],
+    ...laneRows(chart, pieces.lane[row]),
+  ]];
+}
+
+function laneName(chart, lane) {
+  const { label, stage } = chart.lanes[lane];
+  return stage === null ? label : `${label}, stage ${stage}`;
+}
+
+function laneRows(chart, lane) {
+  const { rank, label, stage, place } = chart.lanes[lane];
+  return [['rank', rank ?? label], ['stage', stage], ['GPU', place]];
+}

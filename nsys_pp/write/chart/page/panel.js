@@ -1,0 +1,124 @@
+// Around the plot: legend, search, notes, themes, tooltip, printing. Texts from reports are only ever text content.
+
+const $ = (id) => document.getElementById(id);
+
+function addElement(parent, tag, className, text) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text !== undefined) element.textContent = text;
+  parent.append(element);
+  return element;
+}
+
+function makeSwitch(parent, text, isOn, onChange) {
+  const button = addElement(parent, 'button', 'switch');
+  const swatch = addElement(button, 'span', 'swatch');
+  addElement(button, 'span', '', text);
+  button.type = 'button';
+  button.setAttribute('aria-pressed', String(isOn));
+  button.addEventListener('click', () => {
+    const next = button.getAttribute('aria-pressed') !== 'true';
+    button.setAttribute('aria-pressed', String(next));
+    onChange(next);
+  });
+  return swatch;
+}
+
+function fillLegend(chart, update) {
+  const legend = $('legend');
+  const section = (title) => {
+    const group = addElement(legend, 'div', 'group');
+    addElement(group, 'span', 'caption', title);
+    return group;
+  };
+  const toggle = (key) => (isOn) => { chart.hidden[isOn ? 'delete' : 'add'](key); update(); };
+  if (chart.usedKinds.length) {
+    const group = section('Jobs');
+    for (const kind of chart.usedKinds) {
+      const swatch = makeSwitch(group, kind.replaceAll('_', ' '), true, toggle(`kind:${kind}`));
+      swatch.style.background = chart.looks[chart.kinds.indexOf(kind)][0].fill;
+    }
+  }
+  if (chart.usedCauses.length) {
+    const group = section('Bubbles');
+    for (const cause of chart.usedCauses) {
+      const swatch = makeSwitch(group, cause.replaceAll('_', ' '), true, toggle(`cause:${cause}`));
+      swatch.dataset.cause = cause;
+    }
+  }
+  const group = addElement(legend, 'div', 'group');
+  const show = (name) => (isOn) => { chart.shown[name] = isOn; update(); };
+  if (chart.arrows.length) makeSwitch(group, 'arrows', true, show('arrows')).classList.add('arrow');
+  if (chart.ideal.length) makeSwitch(group, 'ideal schedule', false, show('ideal')).classList.add('ideal');
+}
+
+function fillNotes(chart) {
+  const { title, facts, notes } = chart;
+  $('title').textContent = title;
+  $('facts').textContent = facts.join('  ·  ');
+  $('facts').title = facts.join('\n');
+  if (!notes.length) return;
+  $('notes').hidden = false;
+  $('notes-count').textContent = notes.length === 1 ? '1 note' : `${notes.length} notes`;
+  for (const note of notes) addElement($('notes-list'), 'li', '', note);
+}
+
+function showTooltip(chart, thing, at) {
+  const tip = $('tooltip');
+  tip.hidden = !thing;
+  if (!thing) return;
+  tip.replaceChildren();
+  const [title, rows] = describe(chart, thing);
+  addElement(tip, 'div', 'heading', title ?? '');
+  const list = addElement(tip, 'dl', '');
+  for (const [name, value] of rows) {
+    if (value === null || value === undefined || value === '') continue;
+    addElement(list, 'dt', '', name);
+    addElement(list, 'dd', '', String(value));
+  }
+  const { width, height } = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(4, at.x + 16 + width > innerWidth ? at.x - 14 - width : at.x + 16)}px`;
+  tip.style.top = `${Math.max(4, Math.min(at.y + 14, innerHeight - height - 6))}px`;
+}
+
+// A number finds its micro-batch; "rank 3" and "stage 1" their lanes; other words what has them in its name.
+function findMatches(chart, words) {
+  const text = words.trim().toLowerCase();
+  if (!text) return null;
+  const { jobs, arrows } = chart;
+  const number = /^\d+$/.test(text) ? Number(text) : null;
+  const lanes = chart.lanes.map(({ label, stage, place }) =>
+    number === null && (label.toLowerCase() === text || `stage ${stage}` === text || place?.toLowerCase() === text));
+  const names = chart.names.map((name, at) => number === null && `${name} ${chart.names[at]}`.toLowerCase().includes(text));
+  const kinds = chart.kinds.map((kind) => number === null && kind.replaceAll('_', ' ').includes(text));
+  const hits = lanes.some(Boolean) ? (row) => lanes[jobs.lane[row]]
+    : number === null ? (row) => names[jobs.name[row]] || kinds[jobs.kind[row]]
+      : (row) => jobs.micro_batch[row] === number || jobs.backward_micro_batch[row] === number;
+  const found = { flags: new Uint8Array(jobs.length), arrows: new Uint8Array(arrows.length), rows: [], at: -1, current: null };
+  for (let row = 0; row < jobs.length; row++) if (hits(row)) { found.flags[row] = 1; found.rows.push(row); }
+  for (let row = 0; row < arrows.length; row++)
+    found.arrows[row] = lanes[arrows.sender[row]] || lanes[arrows.receiver[row]] || arrows.micro_batch[row] === number;
+  found.rows.sort((a, b) => jobs.start[a] - jobs.start[b] || a - b);
+  return found;
+}
+
+function listenToSearch(chart, update, reveal) {
+  const box = $('search');
+  const say = () => {
+    const { matches } = chart;
+    $('found').textContent = !matches ? '' : matches.at < 0 ? `${matches.rows.length} found` : `${matches.at + 1} of ${matches.rows.length}`;
+  };
+  box.addEventListener('input', () => { chart.matches = findMatches(chart, box.value); say(); update(); });
+  box.addEventListener('keydown', (event) => {
+    if (event.key === 'Escape') { box.value = ''; chart.matches = null; box.blur(); say(); update(); }
+    if (event.key !== 'Enter' || !chart.matches?.rows.length) return;
+    const { rows } = chart.matches;
+    chart.matches.at = (chart.matches.at + (event.shiftKey ? rows.length - 1 : 1) + (chart.matches.at < 0 && event.shiftKey ? 1 : 0)) % rows.length;
+    chart.matches.current = { type: 'job', row: rows[chart.matches.at] };
+    reveal(rows[chart.matches.at]);
+    say();
+  });
+  addEventListener('keydown', (event) => {
+    if (event.key === '/' && event.target !== box) { event.preventDefault(); box.focus(); box.select(); }
+  });
+}

@@ -1,0 +1,51 @@
+"""`nsys-pp chart`: what it writes, what it says, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.calls import assert_refused, call
+
+PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+STARTS = {"html": b"<!doctype html>", "svg": b"<", "png": b"\x89PNG"}
+
+
+@pytest.mark.parametrize("format", [*STARTS])
+def test_the_ending_says_what_is_drawn(tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"x.{format}"
+    done = call("chart", PIPELINE, "-o", path, "--title", "Run <7>")
+    assert done.code == 0, done
+    assert path.read_bytes()[:15].lower().startswith(STARTS[format].lower())
+    assert done.stdout == ""
+    assert f"Wrote {path}" in done.stderr
+    assert "on 4 lanes in 3 steps." in done.stderr
+    assert_refused(call("chart", PIPELINE, "-o", path), "exists")
+    assert call("chart", PIPELINE, "-o", path, "--force").code == 0
+
+
+def test_a_format_counts_whatever_the_ending(tmp_path: Path) -> None:
+    assert call("chart", PIPELINE, "-o", tmp_path / "x", "--format", "svg").code == 0
+    assert b"<svg" in (tmp_path / "x").read_bytes()
+
+
+def test_steps_can_be_chosen(tmp_path: Path) -> None:
+    done = call("chart", PIPELINE, "-o", tmp_path / "x.svg", "--steps", "11:12")
+    assert "in 1 step." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["-o", "-"], "a chart is not printed"),
+        (["-o", "x.pdf"], "none of the endings .html, .svg, .png"),
+        (["-o", "x"], "none of the endings"),
+        (["--format", "pdf"], "is not one of"),
+        (["--steps", "3:3"], "has no step"),
+    ],
+)
+def test_what_makes_no_sense_is_wrong_usage(arguments: list[str], says: str) -> None:
+    done = call("chart", PIPELINE, *arguments)
+    assert done.code == 2
+    assert says in done.stderr

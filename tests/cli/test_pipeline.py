@@ -1,0 +1,225 @@
+"""`nsys-pp pipeline`: what it prints, in every form, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsys_pp import api
+from nsys_pp.cli.pipeline_table import VIEWS
+from nsys_pp.cli.training_options import StepWindow
+from tests.cli.calls import assert_refused, call
+
+PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+NAMES = ["steps", "stages", "lanes", "kinds", "schedule", "stragglers", "links", "critical", "critical_path"]
+USAGE = 2
+
+
+def as_json(*arguments: str | Path) -> dict[str, list[dict[str, Any]]]:
+    done = call("pipeline", PIPELINE, "--format", "json", *arguments)
+    assert done.code == 0, done
+    found: dict[str, list[dict[str, Any]]] = json.loads(done.stdout)
+    return found
+
+
+def assert_usage(*arguments: str | Path, says: str) -> None:
+    done = call("pipeline", PIPELINE, *arguments)
+    assert done.code == USAGE, done
+    assert says in done.stderr
+    assert done.stdout == ""
+
+
+def test_every_table_has_a_view_of_columns_that_it_has() -> None:
+    assert VIEWS.keys() == api.PIPELINE_TABLES.keys()
+    for name, rows in as_json().items():
+        made = {"causes", "doing"}
+        assert {*VIEWS[name].columns.values()} - made <= {*rows[0]}, name
+
+
+def test_a_terminal_shows_tables_with_how_they_were_made() -> None:
+    done = call("pipeline", PIPELINE)
+    assert done.code == 0, done
+    blocks = [block.splitlines() for block in done.stdout.split("\n\n")]
+    shown = ["schedule", "steps", "stages", "kinds", "stragglers", "critical"]
+    assert [lines[0] for lines in blocks] == [api.PIPELINE_TABLES[name] for name in shown]
+    for name, lines in zip(shown, blocks, strict=True):
+        assert lines[-1] == VIEWS[name].how
+    assert all(line == line.rstrip() for line in done.stdout.splitlines())
+    steps = dict(zip(shown, blocks, strict=True))["steps"]
+    assert [line.split()[0] for line in steps[1:-1]] == ["step", "10", "11", "12"]
+
+
+def test_what_is_printed_is_what_the_table_holds() -> None:
+    done = call("pipeline", PIPELINE, "--table", "stages")
+    rows = [line.split() for line in done.stdout.splitlines()[2:-1]]
+    for printed, row in zip(rows, as_json("--table", "stages")["stages"], strict=True):
+        assert printed[0] == str(row["stage"])
+        assert printed[1] == f"{row['span_ns'] / 1e6:.3f}"
+        assert printed[2] == f"{row['bubble_ns'] / 1e6:.3f}"
+        assert printed[3] == f"{row['bubble_fraction'] * 100:.1f}"
+
+
+def test_the_limit_is_told() -> None:
+    done = call("pipeline", PIPELINE, "--table", "kinds", "--limit", "2")
+    assert done.stdout.splitlines()[-1].startswith(f"{len(as_json()['kinds']) - 2} more rows: `--limit ")
+
+
+def test_json_is_one_object_of_lists() -> None:
+    found = as_json()
+    assert [*found] == NAMES
+    assert [row["step"] for row in found["steps"]] == [10, 11, 12]
+    assert [*as_json("--table", "stages,steps")] == ["stages", "steps"]
+
+
+def test_csv_is_one_table() -> None:
+    done = call("pipeline", PIPELINE, "--format", "csv", "--table", "steps")
+    header, *rows = done.stdout.splitlines()
+    assert header.startswith("step,start_ns,span_ns,")
+    assert len(rows) == 3
+    assert_usage("--format", "csv", says="name it by `--table`")
+    assert_usage("-o", "x.parquet", "--table", "steps,stages", says="name it by `--table`")
+
+
+def test_markdown_is_what_a_terminal_shows() -> None:
+    done = call("pipeline", PIPELINE, "--format", "markdown", "--table", "steps,kinds")
+    assert done.stdout.startswith(f"## {api.PIPELINE_TABLES['steps']}\n\n| step | start ms |")
+    assert f"\n\n## {api.PIPELINE_TABLES['kinds']}\n\n| stage |" in done.stdout
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet", "json", "markdown"])
+def test_a_folder_has_a_file_for_each_table(tmp_path: Path, format: str) -> None:
+    done = call("pipeline", PIPELINE, "-o", tmp_path / "out", "--format", format)
+    assert done.code == 0, done
+    ending = {"markdown": "md"}.get(format, format)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
+        f"{n}.{ending}" for n in NAMES
+    )
+    assert done.stderr.count("Wrote ") == len(NAMES)
+    again = call("pipeline", PIPELINE, "-o", tmp_path / "out", "--format", format)
+    assert_refused(again, "exists")
+    assert call("pipeline", PIPELINE, "-o", tmp_path / "out", "--format", format, "--force").code == 0
+
+
+def test_one_file_holds_all_tables_where_it_can(tmp_path: Path) -> None:
+    for ending in ("json", "md", "sqlite"):
+        assert call("pipeline", PIPELINE, "-o", tmp_path / f"x.{ending}").code == 0
+    assert json.loads((tmp_path / "x.json").read_text()) == as_json()
+    assert (tmp_path / "x.md").read_text().count("## ") == len(NAMES)
+    with closing(sqlite3.connect(tmp_path / "x.sqlite")) as database:
+        assert sorted(row[0] for row in database.execute("SELECT name FROM sqlite_master")) == sorted(NAMES)
+
+
+def test_one_table_in_a_file(tmp_path: Path) -> None:
+    for ending, read in (("csv", pl.read_csv), ("parquet", pl.read_parquet)):
+        path = tmp_path / f"x.{ending}"
+        assert call("pipeline", PIPELINE, "-o", path, "--table", "steps").code == 0
+        assert read(path)["step"].to_list() == [10, 11, 12]
+        assert_refused(call("pipeline", PIPELINE, "-o", path, "--table", "steps"), "exists")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--table", "nothing"], "there is no table 'nothing': there are steps, stages"),
+        (["--format", "parquet"], "parquet is not printed"),
+        (["-o", "out"], "has none of the endings"),
+        (["-o", "x.csv", "--format", "table"], "a table is printed"),
+        (["--device", "1"], "is for `--format paddle`"),
+        (["--format", "paddle"], "name a folder with `-o`"),
+        (["--format", "paddle", "-o", "x", "--table", "steps"], "leave out `--table`"),
+        (["--steptask", "x", "--in-place"], "leave out one"),
+        (["--steptask", "x", "--table", "steps"], "leave out `--table`"),
+        (["--in-place", "-o", "x.csv"], "leave out `-o`"),
+        (["--in-place", "--keep-going"], "`--keep-going` is not for"),
+        (["--steps", "7"], "write `7:8`"),
+        (["--steps", "8:7"], "has no step"),
+        (["--steps", ":0"], "has no step"),
+        (["--steps", ":"], "write `10:12`, `10:` or `:12`"),
+        (["--steps", "a:b"], "is no range of steps"),
+        (["--job", "("], "is no regular expression"),
+        (["--step", "["], "is no regular expression"),
+        (["--schedule", "zigzag"], "is not one of"),
+    ],
+)
+def test_what_makes_no_sense_is_wrong_usage(arguments: list[str], says: str) -> None:
+    assert_usage(*arguments, says=says)
+
+
+@given(st.integers(0, 99), st.integers(0, 99))
+def test_steps_are_from_the_first_to_before_the_last(first: int, last: int) -> None:
+    if first < last:
+        assert StepWindow().convert(f"{first}:{last}", None, None) == (first, last)
+        assert StepWindow().convert(f"{first}:", None, None) == (first, None)
+        assert StepWindow().convert(f":{last}", None, None) == (None, last)
+    else:
+        with pytest.raises(click.BadParameter):
+            StepWindow().convert(f"{first}:{last}", None, None)
+
+
+def test_steps_can_be_chosen() -> None:
+    assert [row["step"] for row in as_json("--steps", "11:12")["steps"]] == [11]
+    assert [row["step"] for row in as_json("--steps", "11:")["steps"]] == [11, 12]
+    assert [row["step"] for row in as_json("--steps", ":11")["steps"]] == [10]
+    assert_refused(call("pipeline", PIPELINE, "--steps", "99:"), "`--steps 99:`")
+
+
+def test_copies_get_a_table_of_steps(tmp_path: Path) -> None:
+    done = call("pipeline", PIPELINE, "--steptask", tmp_path / "out")
+    assert done.code == 0, done
+    copies = sorted((tmp_path / "out").iterdir())
+    assert [path.name for path in copies] == [f"rank{rank}.steptask.db" for rank in range(4)]
+    for rank, path in enumerate(copies):
+        with closing(sqlite3.connect(path)) as database:
+            rows = database.execute("SELECT name, type, rank, step FROM StepTaskInfo").fetchall()
+        assert {row[2] for row in rows} == {rank}
+        assert {row[3] for row in rows if row[0] in ("FP", "BP")} == {10, 11, 12}
+        assert sum(row[:2] == ("FP", 0) for row in rows) == sum(row[:2] == ("BP", 1) for row in rows) == 24
+        assert f"into {path}, a copy of " in done.stderr
+
+
+def test_reports_are_written_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    shutil.copytree(PIPELINE / "node2", tmp_path / "run")
+    done = call("pipeline", tmp_path / "run", "--in-place")
+    assert done.code == 0, done
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["rank0.sqlite", "rank1.sqlite"]
+    assert call("pipeline", tmp_path / "run", "--in-place").code == 0
+    assert call("info", tmp_path / "run").code == 0
+
+
+def test_the_files_of_paddle(tmp_path: Path) -> None:
+    done = call("pipeline", PIPELINE, "--format", "paddle", "-o", tmp_path / "out", "--device", "1")
+    assert done.code == 0, done
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "pipeline_profile.json",
+        "pipeline_profile_perfetto.json",
+    ]
+    events = json.loads((tmp_path / "out" / "pipeline_profile.json").read_text())["traceEvents"]
+    assert {event["tid"] for event in events} == {"Step", "GPU1(machine:0)", "GPU1(machine:1)"}
+    assert "ui.perfetto.dev" in done.stderr
+
+
+def test_what_cannot_be_read_is_skipped_where_that_is_wanted(tmp_path: Path) -> None:
+    shutil.copytree(PIPELINE, tmp_path / "run", ignore=shutil.ignore_patterns("truth"))
+    (tmp_path / "run" / "rank9.sqlite").write_bytes(b"nothing")
+    assert call("pipeline", tmp_path / "run").code == 1
+    done = call("pipeline", tmp_path / "run", "--keep-going", "--table", "steps")
+    assert done.code == 3
+    assert "skipped" in done.stderr
+    assert len(done.stdout.splitlines()) == 6
+
+
+def test_no_report_is_replaced(tmp_path: Path) -> None:
+    report = Path(shutil.copy(PIPELINE / "node2" / "rank0.sqlite", tmp_path))
+    before = report.read_bytes()
+    assert_refused(call("pipeline", report, "-o", report, "--force"), "is one of the reports to read")
+    assert report.read_bytes() == before

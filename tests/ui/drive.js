@@ -1,0 +1,70 @@
+// Opens one page in Chromium without a network, does what it is told and reports what came of it.
+//
+//   node drive.js < {"browser": PATH, "url": URL, "width": 1600, "height": 900, "scheme": "light", "gpu": false, "steps": [...]}
+//
+// A step is ["evaluate", script], ["wait", ms], ["hold", key, ms], ["move", x, y], ["wheel", dx, dy, modifier or null],
+// ["drag", x1, y1, x2, y2], ["click", selector], ["doubleclick", x, y], ["type", selector, text], ["press", key],
+// ["scheme", "dark"], ["picture", path] or ["pdf", path]; its value, the page's errors and all requests are printed.
+'use strict';
+const fs = require('fs');
+const { chromium } = require('playwright-core');
+
+const job = JSON.parse(fs.readFileSync(0, 'utf8'));
+
+const actions = {
+  evaluate: (page, script) => page.evaluate(script),
+  wait: (page, ms) => page.waitForTimeout(ms),
+  hold: async (page, key, ms) => { await page.keyboard.down(key); await page.waitForTimeout(ms); await page.keyboard.up(key); },
+  move: (page, x, y) => page.mouse.move(x, y),
+  wheel: async (page, dx, dy, modifier) => {
+    if (modifier) await page.keyboard.down(modifier);
+    await page.mouse.wheel(dx, dy);
+    await page.waitForTimeout(100);
+    if (modifier) await page.keyboard.up(modifier);
+  },
+  drag: async (page, x1, y1, x2, y2) => {
+    await page.mouse.move(x1, y1);
+    await page.mouse.down();
+    await page.mouse.move((x1 + x2) / 2, (y1 + y2) / 2);
+    await page.mouse.move(x2, y2);
+    await page.mouse.up();
+  },
+  click: (page, selector) => page.click(selector),
+  doubleclick: (page, x, y) => page.mouse.dblclick(x, y),
+  type: (page, selector, text) => page.fill(selector, text),
+  press: (page, key) => page.keyboard.press(key),
+  scheme: (page, colorScheme) => page.emulateMedia({ colorScheme }),
+  picture: async (page, path) => { await page.screenshot({ path }); },
+  pdf: async (page, path) => { await page.pdf({ path, preferCSSPageSize: true, printBackground: true }); },
+};
+
+async function main() {
+  const gpu = job.gpu ? [] : ['--disable-gpu'];
+  const browser = await chromium.launch({ executablePath: job.browser, args: ['--no-sandbox', '--force-color-profile=srgb', ...gpu] });
+  const context = await browser.newContext({ viewport: { width: job.width, height: job.height }, colorScheme: job.scheme });
+  const page = await context.newPage();
+  const errors = [];
+  const requests = [];
+  await page.route('**/*', (route) => {
+    const url = route.request().url();
+    if (url === job.url) return route.continue();
+    requests.push(url);
+    return route.abort();
+  });
+  page.on('dialog', (dialog) => { errors.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
+  page.on('console', (message) => { if (message.type() === 'error') errors.push(message.text()); });
+  page.on('pageerror', (error) => errors.push(String(error)));
+  const begin = Date.now();
+  await page.goto(job.url);
+  await page.waitForFunction('window.nsysChart && window.nsysChart.state().isReady', undefined, { timeout: job.timeout_ms, polling: 20 });
+  const load_ms = Date.now() - begin;
+  const values = [];
+  for (const [action, ...rest] of job.steps) {
+    values.push((await actions[action](page, ...rest)) ?? null);
+    await page.evaluate('new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))');
+  }
+  await browser.close();
+  process.stdout.write(JSON.stringify({ errors, requests, load_ms, values }));
+}
+
+main().catch((error) => { console.error(error); process.exit(1); });

@@ -1,0 +1,286 @@
+"""The chart's page in a real browser."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from nsys_pp.training import RUN_JOBS, Training
+from nsys_pp.write.chart import write_html
+from tests.importer.parts import PartMissingError
+from tests.pipeline.known import known_training
+from tests.ui.chart import FRAMES, STATE, Step, Visit, visit
+from tests.write.many_jobs import many_jobs
+
+NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)> \"'\\ 😀 \u202egnirts\nnext"
+SHOW_TOOLTIP = "document.getElementById('tooltip').innerText"
+
+
+def open_page(
+    training: Training, folder: Path, steps: list[Step], *, title: str = "a run", **options: Any
+) -> Visit:
+    page = folder / "chart.html"
+    write_html(training, page, title=title)
+    try:
+        found = visit(page, steps, **options)
+    except PartMissingError as error:
+        pytest.skip(str(error))
+    assert found.errors == []
+    assert found.requests == []
+    return found
+
+
+def with_ideal(training: Training) -> Training:
+    ideal = training.jobs.select("lane", "step", "job", pl.col("start_ns", "end_ns") - 100_000)
+    return replace(training, ideal=ideal)
+
+
+def click_on(words: str) -> Step:
+    find = "[...document.querySelectorAll('.switch')].find((one) => one.textContent === %r).click()"
+    return ["evaluate", find % words]
+
+
+def test_a_page_shows_everything_and_its_labels_fit(tmp_path: Path) -> None:
+    known = known_training()
+    span = "(() => { const s = nsysChart.state(); nsysChart.view(s.start + (s.end - s.start) * %f, s.start + (s.end - s.start) * %f); })()"
+    steps: list[Step] = [STATE]
+    for window in [(0.0, 0.5), (0.13, 0.31), (0.4, 0.43), (0.0, 1.0)]:
+        steps += [["evaluate", span % window], STATE]
+    found = open_page(known, tmp_path, steps)
+    states = [value for value in found.values if value]
+    assert states[0]["bars"] == known.jobs.height
+    assert states[0]["arrows"] == known.arrows.height
+    assert states[0]["lanes"] == known.lanes.height
+    assert states[0]["ideal"] == 0
+    assert sum(len(state["labels"]) for state in states) > 200
+    for state in states:
+        for label in state["labels"]:
+            assert label["width"] <= label["right"] - label["left"]
+            assert label["x"] - label["width"] / 2 >= label["left"] >= state["frame"]["left"]
+            assert label["x"] + label["width"] / 2 <= label["right"]
+            assert label["size"] <= label["bottom"] - label["top"]
+
+
+def test_keys_wheel_and_drag_move_the_view(tmp_path: Path) -> None:
+    many = many_jobs(lanes=64, steps=2, micro_batches=4)
+    found = open_page(
+        many,
+        tmp_path,
+        [
+            ["move", 900, 400], STATE,
+            ["hold", "w", 400], STATE,
+            ["hold", "d", 300], STATE,
+            ["hold", "a", 300], STATE,
+            ["hold", "s", 200], STATE,
+            ["wheel", 0, -120, "Control"], STATE,
+            ["wheel", 0, 300, None], STATE,
+            ["drag", 900, 400, 700, 300], STATE,
+            ["press", "f"], STATE,
+            ["wheel", 0, -240, "Control"], ["doubleclick", 900, 400], STATE,
+        ],
+    )  # fmt: skip
+    whole, w, d, a, s, zoomed, scrolled, dragged, fit, clicked = (value for value in found.values if value)
+    span = {id(state): state["end"] - state["start"] for state in (whole, w, d, a, s, zoomed, dragged)}
+
+    def time_at(state: dict[str, Any], x: float) -> float:
+        share = (x - state["frame"]["left"]) / state["frame"]["width"]
+        return float(state["start"] + share * (state["end"] - state["start"]))
+
+    assert span[id(w)] < 0.7 * span[id(whole)]
+    assert time_at(w, 900) == pytest.approx(time_at(whole, 900), rel=1e-6)
+    assert d["start"] > w["start"]
+    assert span[id(d)] == pytest.approx(span[id(w)])
+    assert a["start"] < d["start"]
+    assert span[id(s)] > span[id(a)]
+    assert span[id(zoomed)] < span[id(s)]
+    assert scrolled["scroll"] == zoomed["scroll"] + 300
+    assert scrolled["start"] == pytest.approx(zoomed["start"])
+    assert dragged["start"] - scrolled["start"] == pytest.approx(
+        200 * span[id(zoomed)] / whole["frame"]["width"], rel=0.01
+    )
+    assert dragged["scroll"] == scrolled["scroll"] + 100
+    for state in (fit, clicked):
+        assert (state["start"], state["end"]) == pytest.approx((whole["start"], whole["end"]))
+
+
+def test_the_wheel_zooms_where_all_lanes_are_in_sight(tmp_path: Path) -> None:
+    found = open_page(
+        known_training(), tmp_path, [["move", 900, 400], STATE, ["wheel", 0, -120, None], STATE]
+    )
+    before, after = (value for value in found.values if value)
+    assert before["mostScroll"] == 0
+    assert after["end"] - after["start"] < before["end"] - before["start"]
+
+
+def test_the_legend_hides_kinds_causes_and_arrows(tmp_path: Path) -> None:
+    known = with_ideal(known_training())
+    steps = [click_on("forward"), STATE, click_on("message wait"), STATE, click_on("arrows"), STATE]
+    steps += [click_on("ideal schedule"), STATE, click_on("forward"), STATE]
+    forward, bubbles, arrows, ideal, again = (
+        value for value in open_page(known, tmp_path, steps).values if value
+    )
+    count = known.jobs.filter(pl.col("kind") == "forward").height
+    assert forward["bars"] == known.jobs.height - count
+    assert 0 < bubbles["bubbles"] < forward["bubbles"]
+    assert bubbles["arrows"] > arrows["arrows"] == 0
+    assert arrows["ideal"] == 0 < ideal["ideal"]
+    assert again["bars"] == known.jobs.height
+
+
+def test_search_finds_and_enter_goes_to_the_next(tmp_path: Path) -> None:
+    known = known_training()
+    steps: list[Step] = []
+    for words in ["3", "rank 2", "stage 1", "BACKWARD_7", "nothing at all", ""]:
+        steps += [["type", "#search", words], STATE]
+    steps += [["type", "#search", "3"], ["press", "Enter"], STATE, ["press", "Enter"], STATE]
+    states = [value for value in open_page(known, tmp_path, steps).values if value]
+    jobs = known.jobs
+    counts = [
+        jobs.filter(pl.col("micro_batch") == 3).height,
+        jobs.filter(pl.col("lane") == 2).height,
+        jobs.filter(pl.col("lane") == 1).height,
+        jobs.filter(pl.col("name").cast(pl.String) == "backward_7").height,
+        0,
+    ]
+    assert [state["matches"]["count"] for state in states[:5]] == counts
+    assert states[5]["matches"] is None
+    assert [state["matches"]["at"] for state in states[6:]] == [0, 1]
+    first, second = (
+        jobs.filter(pl.col("micro_batch") == 3).sort("start_ns").head(2)["start_ns"] - known.zero_ns
+    )
+    assert states[6]["start"] < first < states[6]["end"]
+    assert states[7]["start"] < second < states[7]["end"]
+
+
+def test_tooltips_say_what_lies_under_the_mouse(tmp_path: Path) -> None:
+    known = known_training()
+    first = open_page(known, tmp_path, [STATE]).values[0]
+
+    def at(lane: int, time_ns: float, offset: float) -> Step:
+        share = (time_ns - known.zero_ns - first["start"]) / (first["end"] - first["start"])
+        x = first["frame"]["left"] + share * first["frame"]["width"]
+        top = "document.getElementById('plot').getBoundingClientRect().top"
+        place = f"clientX: {x}, clientY: {top} + {first['laneTops'][lane] + offset}"
+        event = f"new PointerEvent('pointermove', {{ {place}, bubbles: true }})"
+        return ["evaluate", f"document.getElementById('plot').dispatchEvent({event}); {SHOW_TOOLTIP}"]
+
+    job = known.jobs.filter(pl.col("kind") == "backward").row(5, named=True)
+    bubble = (
+        known.pieces.filter(pl.col("cause") == "message_wait")
+        .sort(pl.col("end_ns") - pl.col("start_ns"))
+        .row(-1, named=True)
+    )
+    arrow = known.arrows.sort("receive_wait_ns").row(-1, named=True)
+    places = first["places"]
+    receive = (
+        places["receives"][arrow["receiver"]] - places["tops"][arrow["receiver"]] + places["talkHeight"] / 2
+    )
+    texts = open_page(
+        known,
+        tmp_path,
+        [
+            at(job["lane"], (job["start_ns"] + job["end_ns"]) / 2, 12),
+            at(bubble["lane"], (bubble["start_ns"] + bubble["end_ns"]) / 2, 12),
+            at(arrow["receiver"], (arrow["receive_start_ns"] + arrow["receive_end_ns"]) / 2, receive),
+        ],
+    ).values
+    words = [" ".join(text.split()) for text in texts]
+    assert words[0].startswith(
+        f"backward_{job['micro_batch']} kind backward micro-batch {job['micro_batch']} chunk"
+    )
+    assert "node" in words[0]
+    assert "busy 100.0 %" in words[0]
+    assert words[1].startswith("message wait start")
+    assert f"sender {known.lanes['label'][arrow['sender']]}" in words[2]
+    assert "receiver waits" in words[2]
+    assert "uncertain by ± 0 ns" in words[2]
+
+
+def test_names_neither_break_nor_run(tmp_path: Path) -> None:
+    known = known_training()
+    jobs = known.jobs.with_columns(name=pl.lit(NASTY).cast(RUN_JOBS["name"]), label=pl.lit(NASTY))
+    lanes = known.lanes.with_columns(label=pl.lit(NASTY), machine=pl.lit(NASTY))
+    nasty = replace(known, jobs=jobs, lanes=lanes, notes=[NASTY])
+    texts = "[document.title, ...['title', 'notes-list', 'tooltip'].map((id) => document.getElementById(id).textContent)]"
+    steps: list[Step] = [
+        ["move", 245, 200],
+        ["wait", 100],
+        ["evaluate", texts],
+        ["move", 120, 200],
+        ["evaluate", texts],
+    ]
+    steps += [["evaluate", "[document.images.length, document.scripts.length]"]]
+    found = open_page(nasty, tmp_path, steps, title=NASTY)
+    for title, heading, notes, tooltip in (found.values[2], found.values[4]):
+        assert title.split() == NASTY.split()  # browsers join the white space of titles
+        assert (heading, notes) == (NASTY, NASTY)
+        assert tooltip.startswith(NASTY)
+    assert found.values[5] == [0, 3]
+
+
+def test_light_and_dark(tmp_path: Path) -> None:
+    color = ["evaluate", "getComputedStyle(document.body).backgroundColor"]
+    steps: list[Step] = [
+        STATE,
+        color,
+        ["click", "#theme"],
+        STATE,
+        color,
+        ["click", "#theme"],
+        ["scheme", "light"],
+        STATE,
+    ]
+    found = open_page(known_training(), tmp_path, steps, scheme="dark").values
+    assert [found[0]["theme"], found[3]["theme"], found[7]["theme"]] == ["dark", "light", "dark"]
+    assert found[1] != found[4] == "rgb(255, 255, 255)"
+
+
+def test_the_scheme_of_the_system_is_followed(tmp_path: Path) -> None:
+    found = open_page(known_training(), tmp_path, [STATE, ["scheme", "dark"], STATE]).values
+    assert [found[0]["theme"], found[2]["theme"]] == ["light", "dark"]
+
+
+def test_the_page_prints(tmp_path: Path) -> None:
+    paper = tmp_path / "chart.pdf"
+    found = open_page(known_training(), tmp_path, [["pdf", str(paper)], STATE], scheme="dark")
+    content = paper.read_bytes()
+    assert content.startswith(b"%PDF")
+    assert content.count(b"/Type /Page\n") == 1
+    assert b"/Subtype /Image" in content
+    assert found.values[1]["theme"] == "dark"
+
+
+@pytest.mark.parametrize("with_lanes", [False, True])
+def test_an_empty_training_says_what_is_missing(tmp_path: Path, with_lanes: bool) -> None:
+    known = known_training()
+    frames = (
+        ("jobs", "arrows", "pieces", "steps", "ideal")
+        if with_lanes
+        else ("lanes", "jobs", "arrows", "pieces", "steps", "ideal")
+    )
+    bare = replace(known, **{name: getattr(known, name).clear() for name in frames})
+    found = open_page(
+        bare, tmp_path, [["evaluate", "document.getElementById('missing').innerText"], STATE]
+    ).values
+    assert "nothing to draw" in found[0] or "no jobs to draw" in found[0]
+    assert found[1]["bars"] == 0
+
+
+@pytest.mark.parametrize("lanes", [1, 128])
+def test_few_and_many_lanes(tmp_path: Path, lanes: int) -> None:
+    training = many_jobs(lanes=lanes, steps=1, micro_batches=4, per_stage=1)
+    state = open_page(training, tmp_path, [STATE]).values[0]
+    assert state["lanes"] == lanes
+    assert (state["mostScroll"] > 0) == (lanes == 128)
+
+
+def test_100_000_jobs_load_and_move(tmp_path: Path) -> None:
+    found = open_page(many_jobs(lanes=80), tmp_path, [["evaluate", FRAMES], STATE])
+    assert found.load_ms < 20_000
+    medians = {what: times[len(times) // 2] for what, times in found.values[0].items()}
+    assert all(median < 500 for median in medians.values()), medians
+    assert found.values[1]["bars"] > 0
