@@ -91,11 +91,12 @@ STEPS = build_schema(
         "is_numbered": pl.Boolean,  # the number is that in the name
         "name": NAME,  # of its range; null where it was found by its jobs
         "source": pl.Enum(["range", "jobs", "capture"]),  # "capture": no steps are known, all is one
-        # From the first operation that is not communication to the first one of the next step;
-        # the last step ends with the last such operation.
+        # From the first thing that its computing streams do for it (a kernel, or a copy or set that was
+        # launched since its range began) to that of the next step; the last one ends with the last
+        # operation launched before its range ended.
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
-        "host_start_ns": pl.Int64,  # its range on the CPU; null where it has none
+        "host_start_ns": pl.Int64,  # its range on the CPU, or its jobs; null where it has none
         "host_end_ns": pl.Int64,
         "is_partial": pl.Boolean,  # the capture began or ended inside it
     }

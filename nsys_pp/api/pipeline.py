@@ -75,11 +75,11 @@ def pipeline(
 
 
 def _nothing_known(path: Path, count: int, found: Training) -> MissingDataError:
-    what = f"`{path}` has" if count == 1 else f"none of the {count} reports has"
+    what = f"`{path}` has no" if count == 1 else f"none of the {count} reports has an"
     hint = (
         "name the ranges with `--job forward=REGEX` and the like, or a file of rules with `--preset FILE`"
         " (docs/presets.md)"
     )
     if len(found.arrows):
         hint += "; or let `--infer-jobs` guess them from messages"
-    return MissingDataError(f"{what} no NVTX range that is known to be a job", hint)
+    return MissingDataError(f"{what} NVTX range that is known to be a job", hint)

@@ -9,7 +9,7 @@ import polars as pl
 
 from nsys_pp.model.report import Report
 from nsys_pp.part import PartOptions
-from nsys_pp.pipeline.jobs import assign_steps, build_jobs
+from nsys_pp.pipeline.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
 from nsys_pp.pipeline.kernel_sums import sum_kernels
 from nsys_pp.pipeline.messages import find_messages
 from nsys_pp.pipeline.steps import find_steps
@@ -82,6 +82,11 @@ def describe_training(
     ops, calls = report.gpu_ops, report.api_calls
     named, step_ranges = name_jobs(report.ranges, rules), name_steps(report.ranges, rules)
     compute = _project_compute(report, named, step_ranges, options.scope)  # type: ignore[arg-type]
+    if options.scope == "auto":
+        wide = _project_threaded(report, named, ops=options.ops, compute_only=False)
+        projections = widen_projections(projections, wide)
+        wide = _project_threaded(report, named, ops=("kernel",), compute_only=True)
+        compute = widen_projections(compute, wide)
     jobs = build_jobs(
         named, projections=projections, compute=compute, gpu_ops=ops, api_calls=calls, launches=links.launches
     )
@@ -119,3 +124,14 @@ def _project_compute(
     ids = pl.concat([named["range_id"], step_ranges["range_id"]])
     wanted = report.ranges.filter(pl.col("range_id").is_in(ids.implode()))
     return project_ranges(wanted, report.api_calls, report.gpu_ops, scope=scope, compute_only=True)
+
+
+def _project_threaded(
+    report: Report, named: pl.DataFrame, *, ops: tuple[str, ...], compute_only: bool
+) -> pl.DataFrame:
+    """Project the jobs that other threads may take part in onto all that their process launched meanwhile."""
+    ids = named.filter(pl.col("kind").is_in(THREADED_KINDS))["range_id"]
+    wanted = report.ranges.filter(pl.col("range_id").is_in(ids.implode()))
+    return project_ranges(
+        wanted, report.api_calls, report.gpu_ops, ops=ops, scope="process", compute_only=compute_only
+    )

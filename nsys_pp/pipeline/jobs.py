@@ -58,6 +58,27 @@ def build_jobs(
     )
 
 
+def widen_projections(narrow: pl.DataFrame, wide: pl.DataFrame) -> pl.DataFrame:
+    """Replace projections of scope "auto" by those of scope "process", for ranges that several threads work on.
+
+    Args:
+        narrow: `PROJECTIONS` of scope "auto".
+        wide: `PROJECTIONS` of scope "process", of some of their ranges: jobs of `THREADED_KINDS`.
+
+    Returns:
+        `PROJECTIONS`, in no order. Of a range that reached some devices by itself, wide rows of these devices only:
+        what other threads did on others meanwhile is not its work.
+    """
+    reached = narrow.select("range_id", "device_id")
+    return pl.concat(
+        [
+            narrow.join(wide, on="range_id", how="anti"),
+            wide.join(reached, on=["range_id", "device_id"], how="semi"),
+            wide.join(reached, on="range_id", how="anti"),
+        ]
+    )
+
+
 def assign_steps(frame: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Say in which step each row lies: that whose range was open on the CPU of its process when it began.
 

@@ -60,9 +60,9 @@ def find_steps(
 
     Returns:
         `STEPS`. Copies and sets count for the beginning and the end of steps where they are on a stream
-        that computes. Partial is a step whose range was open when the capture ended, what comes
-        before the first range if there are jobs in it, and a first or last step with fewer jobs than
-        the median of the steps. Devices that compute nothing have none.
+        that computes. Partial is a step whose range, or a job in it, was open when the capture ended,
+        what comes before the first range if there are jobs in it, and a first or last step with fewer jobs
+        than the median of the steps. Devices that compute nothing have none.
     """
     ops = _computing(gpu_ops, api_calls, launches)
     ran = jobs.drop_nulls("compute_start_ns")
@@ -251,14 +251,17 @@ def _find_edges(steps: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def _mark_edges(steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
-    """Mark the first and the last step of a device as partial where jobs are missing in them."""
-    counted = jobs.filter(pl.col("device_id").is_not_null(), ~pl.col("kind").is_in(["data", "other"]))
-    counts = assign_steps(counted, steps).group_by(*_DEVICE, "step").agg(count=pl.len())
+    """Mark steps as partial in which a job is open, and edge steps of a device in which jobs are missing."""
+    counted = assign_steps(jobs.filter(~pl.col("kind").is_in(["data", "other"])), steps)
+    counts = counted.group_by(*_DEVICE, "step").agg(count=pl.len())
+    is_open = counted.group_by("process_key", "step").agg(pl.col("is_open").any())
     place, number = pl.int_range(pl.len()).over(_DEVICE), pl.len().over(_DEVICE)
     is_edge = (place == 0) | (place == number - 1)
-    is_less = pl.col("count") < pl.col("count").median().over(_DEVICE)
+    is_less = pl.col("count").fill_null(0) < pl.col("count").fill_null(0).median().over(_DEVICE)
     return (
         steps.join(counts, on=[*_DEVICE, "step"], how="left", maintain_order="left")
-        .with_columns(pl.col("count").fill_null(0))
-        .with_columns(is_partial=pl.col("is_partial") | (is_edge & is_less))
+        .join(is_open, on=["process_key", "step"], how="left", maintain_order="left")
+        .with_columns(
+            is_partial=pl.col("is_partial") | (is_edge & is_less) | pl.col("is_open").fill_null(value=False)
+        )
     )

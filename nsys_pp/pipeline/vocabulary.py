@@ -119,7 +119,8 @@ def name_jobs(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     """Find the ranges that are jobs, and what their names say.
 
     Of jobs within jobs, those are left out that say nothing new (directly in one of the same kind, or,
-    of kind "other", of the same name) and those within sends and receives.
+    of kind "other", of the same name) and those within sends and receives. Data that is loaded in a range which ends
+    on another thread is loaded beside the work: nobody waits for that, it is no job.
 
     Args:
         ranges: `RANGES`, any order.
@@ -141,6 +142,7 @@ def name_jobs(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
             kind=pl.coalesce("rule_kind", told, pl.lit("other")).cast(JOB_KIND),
             role=pl.coalesce("rule_role", "role"),
         )
+        .filter((pl.col("kind") != "data") | pl.col("end_thread_key").is_null())
         .pipe(place_inner_jobs)
         .pipe(conform, NAMED_JOBS)
     )

@@ -12,14 +12,15 @@ from fixtures.simulate import main
 from nsys_pp.model import build_report
 from nsys_pp.model.ids import pid
 from nsys_pp.model.report import Report
-from nsys_pp.pipeline.jobs import THREADED_KINDS, assign_steps, build_jobs
+from nsys_pp.pipeline.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
 from nsys_pp.pipeline.steps import find_steps
 from nsys_pp.pipeline.vocabulary import Rules, choose_rules, name_jobs, name_steps
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.ranges import project_ranges
 from nsys_pp.read import read_report
 
-SMALL = "--pp 2 --micro-batches 4 --layers 1 --steps 2 --brief-truth --jobs 1"
+SMALL = "--pp 2 --micro-batches 4 --layers 1 --steps 2 --brief-truth --jobs 1 --machines 1 --per machine"
+APART = "--machines 2 --per rank"  # a report for each rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +52,15 @@ def find(
     named, step_ranges = name_jobs(report.ranges, rules), name_steps(report.ranges, step_rules or rules)
     compute_ops = report.gpu_ops.filter(~pl.col("is_communication")).drop("op_id").with_row_index("op_id")
     ids = pl.concat([named["range_id"], step_ranges["range_id"]])
-    wide = named.filter(pl.col("kind").is_in(THREADED_KINDS))["range_id"]
-    is_wide = pl.col("range_id").is_in(wide.implode())
+    threaded = named.filter(pl.col("kind").is_in(THREADED_KINDS))["range_id"]
     wanted = report.ranges.filter(pl.col("range_id").is_in(ids.implode()))
+    wide = wanted.filter(pl.col("range_id").is_in(threaded.implode()))
 
     def project(ops: pl.DataFrame) -> pl.DataFrame:
-        parts = [
-            project_ranges(wanted.filter(~is_wide), report.api_calls, ops),
-            project_ranges(wanted.filter(is_wide), report.api_calls, ops, scope="process"),
-        ]
-        return pl.concat(parts)
+        return widen_projections(
+            project_ranges(wanted, report.api_calls, ops),
+            project_ranges(wide, report.api_calls, ops, scope="process"),
+        )
 
     launches = match_launches(report.api_calls, report.gpu_ops)
     caused = {"gpu_ops": report.gpu_ops, "api_calls": report.api_calls, "launches": launches}

@@ -8,11 +8,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nsys_pp.pipeline.jobs import assign_steps, build_jobs
+from nsys_pp.pipeline.jobs import assign_steps, build_jobs, widen_projections
 from nsys_pp.pipeline.vocabulary import NAMED_JOBS
 from nsys_pp.schema import API_CALLS, GPU_OPS, LAUNCHES, PROJECTIONS, conform
 from nsys_pp.training import JOBS, STEPS
-from tests.pipeline.found import find_all, simulate
+from tests.pipeline.found import APART, find_all, simulate
 from tests.pipeline.known import known_training
 
 WORK = ["forward", "backward", "weight_gradient", "forward_backward"]
@@ -102,10 +102,10 @@ def test_split_backwards_are_those_of_the_truth(names: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("names", "options"),
     [
-        ("plain", "--schedule interleaved --tp 2 --per machine --autograd part --layers 3"),
+        ("plain", "--schedule interleaved --tp 2 --autograd part --layers 3"),
         ("zero-bubble", "--schedule interleaved --graphs node --free-running"),
         ("megatron-ids", "--schedule interleaved --autograd none --schema 3.25.0 --graphs graph"),
-        ("paddle", "--schedule interleaved --sharded-optimizer --dp 2"),
+        ("paddle", f"--schedule interleaved --sharded-optimizer --dp 2 {APART}"),
     ],
 )
 def test_chunks_are_those_of_the_truth(names: str, options: str, tmp_path: Path) -> None:
@@ -137,22 +137,20 @@ def test_virtual_stages_are_those_of_the_truth(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", SAID)
 def test_exchanges_are_those_of_the_truth(names: str, tmp_path: Path) -> None:
-    simulate(
-        tmp_path,
-        f"--schedule 1f1b --machines 1 --pp 3 --micro-batches 3 --grouped-messages --steps 1 --names {names}",
-    )
+    simulate(tmp_path, f"--schedule 1f1b --micro-batches 3 --grouped-messages --steps 1 --names {names}")
     messages = pl.read_parquet(tmp_path / "truth" / "messages.parquet")
-    for found in find_all(tmp_path):
-        (rank,) = set(found.jobs["rank"])
+    (found,) = find_all(tmp_path)
+    for rank in range(2):
+        jobs = found.jobs.filter(rank=rank)
         sent = messages.filter(sender=rank)["send_start_ns"]
         received = messages.filter(receiver=rank)["receive_start_ns"]
         exchanges = set(sent) & set(received)
-        counts = dict(found.jobs.group_by("kind").len().rows())
+        counts = dict(jobs.group_by("kind").len().rows())
         assert exchanges
         assert counts["send_receive"] == len(exchanges)
         assert counts.get("send", 0) == len(sent) - len(exchanges)
         assert counts.get("receive", 0) == len(received) - len(exchanges)
-        both = found.jobs.filter(kind="send_receive")
+        both = jobs.filter(kind="send_receive")
         assert set(both["start_ns"]) == exchanges
         assert both["direction"].is_null().all()
         assert both["compute_start_ns"].is_null().all()
@@ -267,6 +265,17 @@ def test_a_job_has_a_row_for_each_device() -> None:
         "launch_delay_ns",
     ]
     assert jobs.select(columns).rows() == [(0, 20, 40, 15, 2, None, 10), (1, 30, 60, 25, 1, 30, 9)]
+
+
+def test_wide_projections_stay_on_the_devices_that_a_range_reached() -> None:
+    def projected(*rows: tuple[int, int, int]) -> pl.DataFrame:
+        columns = ("range_id", "device_id", "gpu_end_ns")
+        return complete({name: [row[at] for row in rows] for at, name in enumerate(columns)}, PROJECTIONS)
+
+    narrow = projected((1, 0, 10), (2, 0, 20), (4, 0, 40))
+    wide = projected((1, 0, 15), (1, 1, 99), (3, 0, 30), (3, 1, 31))
+    widened = widen_projections(narrow, wide).select("range_id", "device_id", "gpu_end_ns")
+    assert sorted(widened.rows()) == [(1, 0, 15), (2, 0, 20), (3, 0, 30), (3, 1, 31), (4, 0, 40)]
 
 
 def test_steps_are_told_by_ranges_on_the_cpu() -> None:

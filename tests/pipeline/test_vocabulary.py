@@ -16,7 +16,7 @@ from nsys_pp.pipeline.presets import list_presets, load_preset
 from nsys_pp.pipeline.vocabulary import NAMED_JOBS, NAMED_STEPS, Rules, choose_rules, name_jobs, name_steps
 from nsys_pp.schema import RANGES
 from nsys_pp.training import JOB_KINDS
-from tests.pipeline.found import read, simulate
+from tests.pipeline.found import APART, read, simulate
 from tests.pipeline.test_jobs import SAID, complete
 
 REPORTS = Path(os.environ.get("NSYS_PP_SHARED_REPORTS", "/work/shared/reports"))
@@ -129,6 +129,7 @@ def test_presets_read_names(preset: str, name: str, kind: str, facts: dict[str, 
         ("plain", "forwarding_3"),
         ("plain", "poolformer_forward"),
         ("plain", "my forward_3"),
+        ("plain", "prefetch_batch"),
         ("paddle", "F3x"),
         ("megatron", f"{_CORE}schedules.forward_backward_pipelining_without_interleaving"),
         ("torch", "PP:2X0"),
@@ -161,9 +162,8 @@ def test_presets_read_steps(preset: str, name: str, step: int | None) -> None:
 
 
 @pytest.mark.parametrize("names", SAID)
-@pytest.mark.parametrize("options", ["--schedule dualpipev", "--schedule 1f1b --window-ms 30 --steps 3"])
-def test_the_preset_is_found_on_every_rank(names: str, options: str, tmp_path: Path) -> None:
-    simulate(tmp_path, f"{options} --no-truth --names {names}")
+def test_the_preset_is_found_in_parts_of_steps(names: str, tmp_path: Path) -> None:
+    simulate(tmp_path, f"--schedule 1f1b --window-ms 30 --no-truth --names {names} {APART}")
     for path in tmp_path.rglob("*.sqlite"):
         rules = choose_rules(read(path).ranges)
         assert (rules.name, rules.share) == (SAID[names][0], 1)
