@@ -125,6 +125,7 @@ def merge(
         root = output.name.split(".")[0] or "run"
         plan = make_plan(list(given.values()), root=root, devices=devices, told=told or Told())
         found = find_training(plan, training)
+        plan = plan.with_stages(found.lanes)
         window = _find_window(found, start_ns, end_ns, only_steps=training.steps is not None)
         if needs:
             redraw = partial(_redraw, plan=plan, recipe=recipe, window=window, spool=spool)

@@ -46,6 +46,14 @@ class Plan:
         """Return the place among the reports of the one that was named so."""
         return [one.path for one in self.given].index(path)
 
+    def with_stages(self, lanes: pl.DataFrame) -> Plan:
+        """Take over stages that the training tells (`LANES`) where the roster has none."""
+        keys = ["report", "process_key", "device_id"]
+        found = lanes.select(*keys, "stage", "stage_source")
+        roster = self.roster.join(found, on=keys, how="left", maintain_order="left", suffix="_found")
+        filled = [pl.coalesce(name, f"{name}_found").alias(name) for name in ("stage", "stage_source")]
+        return replace(self, roster=roster.with_columns(filled).select(self.roster.columns))
+
     def place(self, one: Given, tracks: Iterable[Track]) -> Placement:
         """Place a report that shows these tracks."""
         at = self.find(one.path)

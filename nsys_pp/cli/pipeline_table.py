@@ -56,6 +56,7 @@ VIEWS: Mapping[str, View] = {
     "schedule": View(
         columns={
             "schedule": "name",
+            "preset": "preset",
             "stages": "stage_count",
             "micro-batches": "micro_batch_count",
             "chunks": "chunk_count",

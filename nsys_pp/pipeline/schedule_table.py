@@ -27,6 +27,7 @@ _COLUMNS: Columns = {
         "as it was, with optimizer and collectives; median of the complete steps",
     ),
     "sentence": (pl.String, "what the schedule does"),
+    "preset": (pl.String, "the rules that tell jobs by their names; null where none fits"),
 }
 _SENTENCES = {
     "gpipe": "All forwards of a step, then all backwards.",
@@ -80,6 +81,7 @@ def build_schedule_table(training: Training) -> pl.DataFrame:
         "formula_bubble_fraction": closed[1],
         "ideal_bubble_fraction": complete["ideal_bubble_fraction"].median(),
         "bubble_fraction": complete["bubble_fraction"].median(),
+        "preset": training.preset or None,
         "sentence": _SENTENCES.get(schedule.name, schedule.reason or None),
     }
     return pl.DataFrame([row], schema=schema_of(_COLUMNS)).pipe(conform, schema_of(_COLUMNS))

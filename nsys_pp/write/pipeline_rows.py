@@ -164,7 +164,7 @@ def _job_name(training: Training) -> pl.Expr:
     """Name a job as its bar has it: `F3`, with several chunks `F3 chunk 1`; others by their kind."""
     kind = pl.col("kind").cast(pl.String)
     letter = kind.replace_strict(_LETTERS, default=None, return_dtype=pl.String)
-    several = (training.jobs["chunk"].n_unique() > 1) and training.schedule.name != "dualpipev"
+    several = training.jobs["chunk"].drop_nulls().n_unique() > 1 and training.schedule.name != "dualpipev"
     chunk = (
         pl.when(pl.col("chunk").is_not_null() & pl.lit(several))
         .then(pl.concat_str(pl.lit(" chunk "), "chunk"))

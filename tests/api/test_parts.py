@@ -162,7 +162,7 @@ def test_aligning_anew_copies_the_blocks(
         before, after = before.replace(blocks, b""), after.replace(blocks, b"")
     shown = [slices_by_track(importer, tmp_path / name) for name in ("run.pftrace", "run.moved")]
     assert_no_errors(importer)
-    by_itself = pl.col("path").str.contains("rank 3/") & ~pl.col("path").str.ends_with("/messages")
+    by_itself = pl.col("path").str.contains("rank 3 ") & ~pl.col("path").str.ends_with("/messages")
     late = [one.filter(by_itself).select("path", "ts").sort(pl.all()) for one in shown]
     assert (late[1]["ts"] - late[0]["ts"]).unique().to_list() == [3000]
 

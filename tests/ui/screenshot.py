@@ -116,9 +116,7 @@ def _browse(url: str, picture: Path, shot: Shot, *, ready: str, script: str) -> 
         "timeout_ms": shot.timeout_ms,
     }
     script_path = Path(__file__).with_name("browse.js")
-    done = subprocess.run(
-        [find_node(), script_path, json.dumps(job)], capture_output=True, env=environment()
-    )
+    done = subprocess.run([find_node(), script_path, json.dumps(job)], capture_output=True, env=environment())
     if done.returncode:
         message = done.stderr.decode(errors="replace")
         if "playwright-core" in message and "Cannot find module" in message:
