@@ -100,7 +100,7 @@ def extract(
 
     def make(sink: Sink) -> Part:
         part = extract_report(path, options, sink, nsys=nsys)
-        if not part.encoded.slice_count and part.frames["jobs"].is_empty():
+        if not part.encoded.slice_count and not part.frames["jobs"]["start_ns"].count():
             raise nothing_to_draw(f"`{path}` has nothing to draw")
         return part
 

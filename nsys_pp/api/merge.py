@@ -182,7 +182,7 @@ def _redraw(path: Path, plan: Plan, recipe: _Recipe, window: Window, spool: Spoo
         end_ns=None if window.end_ns is None else clock.to_report(window.end_ns),
     )
     report = open_report(path, recipe.options, recipe.nsys)
-    has_jobs = len(one.part.frames["jobs"]) > 0
+    has_jobs = one.part.frames["jobs"]["start_ns"].count() > 0
     projections = project(report, recipe.options)
     drawing = draw(report, projections, recipe.options, has_jobs=has_jobs, window=on_report)
     if recipe.is_chrome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import polars as pl
 
@@ -38,8 +39,8 @@ class ReportTraining:
 
     @property
     def has_jobs(self) -> bool:
-        """Some ranges of the report are jobs."""
-        return len(self.frames["jobs"]) > 0
+        """Some ranges of the report are jobs that ran on a GPU."""
+        return self.frames["jobs"]["start_ns"].count() > 0
 
 
 def find_links(report: Report) -> Links:
@@ -81,12 +82,11 @@ def describe_training(
     )
     ops, calls = report.gpu_ops, report.api_calls
     named, step_ranges = name_jobs(report.ranges, rules), name_steps(report.ranges, rules)
-    compute = _project_compute(report, named, step_ranges, options.scope)  # type: ignore[arg-type]
+    compute = _project_compute(report, named, step_ranges, links.launches, options.scope)  # type: ignore[arg-type]
     if options.scope == "auto":
-        wide = _project_threaded(report, named, ops=options.ops, compute_only=False)
-        projections = widen_projections(projections, wide)
-        wide = _project_threaded(report, named, ops=("kernel",), compute_only=True)
-        compute = widen_projections(compute, wide)
+        widen = partial(_widen, report, named, launches=links.launches)
+        projections = widen(projections, ops=options.ops)
+        compute = widen(compute, compute_only=True)
     jobs = build_jobs(
         named, projections=projections, compute=compute, gpu_ops=ops, api_calls=calls, launches=links.launches
     )
@@ -118,20 +118,45 @@ def describe_training(
 
 
 def _project_compute(
-    report: Report, named: pl.DataFrame, step_ranges: pl.DataFrame, scope: Scope
+    report: Report,
+    named: pl.DataFrame,
+    step_ranges: pl.DataFrame,
+    launches: pl.DataFrame,
+    scope: Scope,
 ) -> pl.DataFrame:
     """Project jobs and steps onto kernels that are not communication (`PROJECTIONS`)."""
     ids = pl.concat([named["range_id"], step_ranges["range_id"]])
     wanted = report.ranges.filter(pl.col("range_id").is_in(ids.implode()))
-    return project_ranges(wanted, report.api_calls, report.gpu_ops, scope=scope, compute_only=True)
-
-
-def _project_threaded(
-    report: Report, named: pl.DataFrame, *, ops: tuple[str, ...], compute_only: bool
-) -> pl.DataFrame:
-    """Project the jobs that other threads may take part in onto all that their process launched meanwhile."""
-    ids = named.filter(pl.col("kind").is_in(THREADED_KINDS))["range_id"]
-    wanted = report.ranges.filter(pl.col("range_id").is_in(ids.implode()))
     return project_ranges(
-        wanted, report.api_calls, report.gpu_ops, ops=ops, scope="process", compute_only=compute_only
+        wanted, report.api_calls, report.gpu_ops, scope=scope, compute_only=True, launches=launches
     )
+
+
+def _widen(
+    report: Report,
+    named: pl.DataFrame,
+    narrow: pl.DataFrame,
+    *,
+    launches: pl.DataFrame,
+    ops: tuple[str, ...] = ("kernel",),
+    compute_only: bool = False,
+) -> pl.DataFrame:
+    """Project jobs that other threads may take part in onto all that their process launched meanwhile.
+
+    Those of which `narrow` (`PROJECTIONS` of scope "auto") says that already stay as they are.
+    """
+    wide_already = narrow.select("range_id", "scope").filter(scope="process")
+    threaded = named.select("range_id", "kind").filter(pl.col("kind").is_in(THREADED_KINDS))
+    ids = threaded.join(wide_already, on="range_id", how="anti")["range_id"]
+    if ids.is_empty():
+        return narrow
+    wide = project_ranges(
+        report.ranges.filter(pl.col("range_id").is_in(ids.implode())),
+        report.api_calls,
+        report.gpu_ops,
+        ops=ops,
+        scope="process",
+        compute_only=compute_only,
+        launches=launches,
+    )
+    return widen_projections(narrow, wide)

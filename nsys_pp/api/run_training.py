@@ -147,7 +147,8 @@ def _choose(
     chosen = steps.filter(is_chosen)
     if chosen.is_empty():
         asked = f"{'' if first is None else first}:{'' if last is None else last}"
-        known = f"{steps['step'].min()} to {steps['step'].max()}" if len(steps) else "unknown"
+        numbers = steps["step"].unique().sort().to_list()
+        known = f"{numbers[0]} to {numbers[-1]}" if numbers else "unknown"
         raise NsysPPError(f"no step is in `--steps {asked}`", f"the steps of these reports are {known}")
     kept = {
         name: frame.filter(is_chosen) if "step" in frame.columns else frame for name, frame in by_lane.items()

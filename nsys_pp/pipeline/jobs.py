@@ -104,12 +104,12 @@ def assign_steps(frame: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
         host_start_ns=pl.col("host_start_ns").fill_null(_EARLIEST),
     )
     on_device = _look_up(frame, spans, at="host_start_ns", by=_DEVICE)
-    elsewhere = _look_up(
-        frame, spans.unique(["process_key", "host_start_ns"]), at="host_start_ns", by=["process_key"]
-    )
-    return on_device.with_columns(
-        step=pl.when(pl.col("device_id").is_null()).then(elsewhere["step"]).otherwise("step")
-    )
+    elsewhere = frame.with_row_index("row").filter(pl.col("device_id").is_null())
+    if elsewhere.is_empty():
+        return on_device
+    hosts = spans.unique(["process_key", "host_start_ns"])
+    found = _look_up(elsewhere, hosts, at="host_start_ns", by=["process_key"])
+    return on_device.with_columns(on_device["step"].scatter(found["row"], found["step"]))
 
 
 def _look_up(frame: pl.DataFrame, spans: pl.DataFrame, *, at: str, by: list[str]) -> pl.DataFrame:

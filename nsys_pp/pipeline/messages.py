@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.pipeline.launched import find_first_calls
 from nsys_pp.schema import conform
 from nsys_pp.training import MESSAGES
 
@@ -77,21 +78,21 @@ def _jobs_around(
     Returns:
         op_id, verbs (a list), direction, micro_batch, chunk, virtual_stage; one row per operation in such a job.
     """
-    made = launches.join(ops.select("op_id"), on="op_id", how="semi", maintain_order="left")
-    made = made.unique("op_id", keep="first", maintain_order=True)
-    call = api_calls.select("thread_key", call_ns="start_ns", call_end_ns="end_ns")[made["call_row"]]
-    calls = pl.concat([made.select("op_id"), call], how="horizontal").sort("call_ns")
-    ranges = jobs.unique("range_id", keep="first", maintain_order=True).sort("host_start_ns")
-    ranges = ranges.with_row_index("row")
+    called = find_first_calls(ops["op_id"], api_calls=api_calls, launches=launches)
+    calls = ops.select("op_id").hstack(called).drop_nulls("launch_ns").sort("launch_ns")
+    columns = ["thread_key", "range_id", "outer_id", "kind", "host_start_ns", "host_end_ns", *_TOLD]
+    ranges = jobs.select(columns).unique("range_id", keep="first", maintain_order=True)
+    ranges = ranges.sort("host_start_ns").with_row_index("row")
     nearest = calls.join_asof(
         ranges.select("thread_key", "host_start_ns", "row"),
-        left_on="call_ns",
+        left_on="launch_ns",
         right_on="host_start_ns",
         by="thread_key",
         check_sortedness=False,
     )
-    row = pl.Series("row", _climb(nearest, ranges), pl.Int64)
-    found = nearest.select("op_id", row).join(ranges.with_columns(pl.col("row").cast(pl.Int64)), on="row")
+    row = _climb(nearest, ranges)
+    is_inside = row >= 0
+    found = ranges[row[is_inside]].hstack(nearest.select("op_id").filter(pl.Series(is_inside)))
     is_both = pl.col("kind") == "send_receive"
     verbs = (
         pl.when(is_both)
@@ -110,7 +111,7 @@ def _climb(calls: pl.DataFrame, ranges: pl.DataFrame) -> Int64s:
     ends = ranges["host_end_ns"].to_numpy()
     is_message = ranges["kind"].is_in(_KINDS).to_numpy()
     row: Int64s = calls["row"].cast(pl.Int64).fill_null(-1).to_numpy().copy()
-    call_ends = calls["call_end_ns"].to_numpy()
+    call_ends = calls["launch_end_ns"].to_numpy()
     going = np.flatnonzero(row >= 0)
     while len(going):
         at = row[going]

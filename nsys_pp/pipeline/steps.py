@@ -13,6 +13,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.pipeline.jobs import assign_steps
+from nsys_pp.pipeline.launched import find_first_calls
 from nsys_pp.schema import NAME, build_schema, conform
 from nsys_pp.training import STEPS
 
@@ -82,16 +83,17 @@ def _computing(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.Data
         process_key, device_id, start_ns, end_ns, launch_ns (the start, where no call is known), is_kernel.
     """
     stream = [*_DEVICE, "context_id", "stream_id"]
-    own = gpu_ops.filter(~pl.col("is_communication")).select(
-        *stream, "op_id", "start_ns", "end_ns", is_kernel=pl.col("kind").is_in(["kernel", "graph"])
-    )
-    streams = own.filter("is_kernel").select(stream).unique()
-    called = launches.unique("op_id", keep="first")
-    calls = called.select("op_id", launch_ns=api_calls["start_ns"][called["call_row"]])
-    return (
-        own.join(streams, on=stream, how="semi", nulls_equal=True)
-        .join(calls, on="op_id", how="left")
-        .select(*_DEVICE, "start_ns", "end_ns", "is_kernel", launch_ns=pl.coalesce("launch_ns", "start_ns"))
+    own = gpu_ops.select(
+        *(*stream, "op_id", "start_ns", "end_ns", "is_communication"),
+        is_kernel=pl.col("kind").is_in(["kernel", "graph"]),
+    ).filter(~pl.col("is_communication"))
+    kernels, others = own.filter("is_kernel"), own.filter(~pl.col("is_kernel"))
+    streams = kernels.select(stream).unique()
+    ops = pl.concat([kernels, others.join(streams, on=stream, how="semi", nulls_equal=True)])
+    called = find_first_calls(ops["op_id"], api_calls=api_calls, launches=launches)
+    return ops.select(
+        *(*_DEVICE, "start_ns", "end_ns", "is_kernel"),
+        launch_ns=called["launch_ns"].fill_null(ops["start_ns"]),
     )
 
 
@@ -252,7 +254,8 @@ def _find_edges(steps: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 
 def _mark_edges(steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
     """Mark steps as partial in which a job is open, and edge steps of a device in which jobs are missing."""
-    counted = assign_steps(jobs.filter(~pl.col("kind").is_in(["data", "other"])), steps)
+    facts = jobs.select(*_DEVICE, "kind", "host_start_ns", "is_open")
+    counted = assign_steps(facts.filter(~pl.col("kind").is_in(["data", "other"])), steps)
     counts = counted.group_by(*_DEVICE, "step").agg(count=pl.len())
     is_open = counted.group_by("process_key", "step").agg(pl.col("is_open").any())
     place, number = pl.int_range(pl.len()).over(_DEVICE), pl.len().over(_DEVICE)

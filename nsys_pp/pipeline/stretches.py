@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.pipeline.launched import find_first_calls
+from nsys_pp.pipeline.nearest import find_first, find_last
 from nsys_pp.schema import conform
 from nsys_pp.segments import running_maximum
 from nsys_pp.training import PAUSE_NS, STRETCHES
@@ -29,7 +31,9 @@ _SYNCHRONISES = r"Synchronize|^cu(?:da)?Memcpy(?:[A-Z]\w*toD\w*|DtoH\w*)?(?:_v\d
 _LETS_WAIT = "StreamWaitEvent"
 _AT_ONCE_NS = 10_000  # a kernel that waits on its device starts this soon after what it waited for
 _RETURN_NS = 100_000  # a call that waits for an operation returns this soon after its end
+_DEVICE = ["process_key", "device_id"]
 _NEVER = np.int64(-(1 << 62))
+_NEED = ["need", "need_op_id", "need_start_ns", "need_end_ns"]
 
 
 def build_stretches(
@@ -53,34 +57,29 @@ def build_stretches(
         `STRETCHES`: kernels and graphs that are not communication, joined where at most `PAUSE_NS` lies
         between, cut where a step begins or ends; by process_key, device_id, start_ns.
     """
-    is_compute = ~pl.col("is_communication") & pl.col("kind").is_in(["kernel", "graph"])
-    groups = gpu_ops.select("process_key", "device_id").unique().sort("process_key", "device_id")
-    groups = groups.with_row_index("group")
-    keyed = gpu_ops.select(
-        *(
-            "op_id",
-            "process_key",
-            "device_id",
-            "start_ns",
-            "end_ns",
-            "kind",
-            "name",
-            is_compute.alias("computes"),
-        )
-    ).join(groups, on=["process_key", "device_id"], maintain_order="left")
-    order = steps.join(groups, on=["process_key", "device_id"]).sort("group", "start_ns")
-    ops = _cut(keyed.filter("computes").select("op_id", "group", "start_ns", "end_ns"), order)
-    joined = _join(ops.sort("group", "start_ns"))
-    first = joined.select("group", "start_ns", "gap_ns", "op_id")
+    groups, keyed = _group(gpu_ops)
+    order = steps.join(groups, on=_DEVICE).select("group", "step", "start_ns", "end_ns")
+    computing = keyed.filter("computes").select("op_id", "group", "start_ns", "end_ns")
+    joined = _join(_cut(computing.sort("group", "start_ns"), order.sort("group", "start_ns")))
     others = keyed.filter(~pl.col("computes")).with_columns(
         is_send=pl.col("op_id").is_in(_sends(messages).implode())
     )
-    needs = _find_needs(first, others, api_calls, launches)
+    needs = _find_needs(joined.select("group", "start_ns", "gap_ns", "op_id"), others, api_calls, launches)
     return (
         pl.concat([joined, needs], how="horizontal")
         .join(groups, on="group", maintain_order="left")
         .pipe(conform, STRETCHES)
     )
+
+
+def _group(gpu_ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Number the devices (process_key, device_id, group), and give the operations their `group`."""
+    computes = ~pl.col("is_communication") & pl.col("kind").is_in(["kernel", "graph"])
+    keyed = gpu_ops.select(*_DEVICE, "op_id", "start_ns", "end_ns", "kind", "name", computes=computes)
+    groups = keyed.select(_DEVICE).unique().sort(_DEVICE).with_row_index("group")
+    if len(groups) == 1:
+        return groups, keyed.with_columns(group=pl.lit(0, pl.UInt32))
+    return groups, keyed.join(groups, on=_DEVICE, maintain_order="left")
 
 
 def _sends(messages: pl.DataFrame | None) -> pl.Series:
@@ -91,33 +90,38 @@ def _sends(messages: pl.DataFrame | None) -> pl.Series:
 
 
 def _cut(ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Cut operations where a step begins or ends, and give them the `step` in which they are."""
-    edges = pl.concat([steps.select("group", edge_ns=name) for name in ("start_ns", "end_ns")]).unique()
-    edges = edges.sort("edge_ns").with_columns(at_ns="edge_ns")
-    whole, rest = [], ops
+    """Cut operations where a step begins or ends, and give them the `step` in which they are.
+
+    Both are by group and start, and so is the result.
+    """
+    eras = _list_eras(steps)
+    parts, rest = [], ops
     while len(rest):
-        rest = rest.sort("start_ns").join_asof(
-            edges,
-            left_on="start_ns",
-            right_on="at_ns",
-            by="group",
-            strategy="forward",
-            allow_exact_matches=False,
-            check_sortedness=False,
+        placed = rest.join_asof(
+            eras, left_on="start_ns", right_on="at_ns", by="group", check_sortedness=False
         )
-        is_over = (pl.col("edge_ns") < pl.col("end_ns")).fill_null(value=False)
-        whole.append(rest.select(*ops.columns[:3], end_ns=pl.min_horizontal("end_ns", "edge_ns")))
-        rest = rest.filter(is_over).select(*ops.columns[:2], start_ns="edge_ns", end_ns="end_ns")
-    cut = pl.concat(whole) if whole else ops
-    within = cut.sort("start_ns").join_asof(
-        steps.select("group", "step", at_ns="start_ns", until_ns="end_ns").sort("at_ns"),
-        left_on="start_ns",
-        right_on="at_ns",
-        by="group",
+        parts.append(placed.select(*ops.columns[:3], pl.min_horizontal("end_ns", "until_ns"), "step"))
+        rest = placed.filter(pl.col("until_ns") < pl.col("end_ns")).select(
+            *ops.columns[:2], start_ns="until_ns", end_ns="end_ns"
+        )
+    cut = pl.concat(parts) if parts else ops.with_columns(step=pl.lit(None, pl.Int64))
+    return cut.sort("group", "start_ns") if len(parts) > 1 else cut
+
+
+def _list_eras(steps: pl.DataFrame) -> pl.DataFrame:
+    """List the times between edges of steps: group, at_ns, until_ns, and the `step` that it is, if any."""
+    edges = pl.concat([steps.select("group", at_ns=name) for name in ("start_ns", "end_ns")])
+    begins = edges.select("group", at_ns=pl.lit(_NEVER)).unique()
+    eras = pl.concat([begins, edges.unique()]).sort("group", "at_ns")
+    within = eras.join_asof(
+        steps.select("group", "step", at_ns="start_ns", over_ns="end_ns"), on="at_ns", by="group",
         check_sortedness=False,
+    )  # fmt: skip
+    return within.select(
+        *("group", "at_ns"),
+        until_ns=pl.col("at_ns").shift(-1).over("group"),
+        step=pl.when(pl.col("at_ns") < pl.col("over_ns")).then("step"),
     )
-    is_inside = pl.col("start_ns") < pl.col("until_ns")
-    return within.select(*ops.columns, step=pl.when(is_inside).then("step"))
 
 
 def _join(ops: pl.DataFrame) -> pl.DataFrame:
@@ -159,36 +163,39 @@ def _find_needs(
     Returns:
         launch_ns, need, need_op_id, need_start_ns, need_end_ns of each kernel, in order.
     """
+    waits = api_calls.filter(_is_named(api_calls, f"{_SYNCHRONISES}|{_LETS_WAIT}"))
     candidates = _list_candidates(others, api_calls, launches)
-    own = _launches_of(first["op_id"], api_calls, launches).pipe(_with_waits, api_calls, launches)
-    kernels = first.join(own, on="op_id", how="left", maintain_order="left").with_row_index("row")
-    kernels = kernels.with_columns(pl.col("gap_ns").fill_null(_NEVER))
-    start, end, launch = pl.col("start_ns"), pl.col("need_end_ns"), pl.col("launch_ns")
-    is_in_gap = (end > pl.col("gap_ns")) & (end <= start)
-    last, last_taken = (
-        kernels.sort("start_ns").join_asof(
-            some.drop("process_key"), left_on="start_ns", right_on="need_end_ns", by="group",
-            check_sortedness=False, coalesce=False,
-        ).filter(is_in_gap)
-        for some in (candidates, candidates.filter(~pl.col("is_send")))
-    )  # fmt: skip
-    awaited = kernels.filter(launch.is_not_null()).sort("launch_ns").join_asof(
-        _released(candidates, api_calls), left_on="launch_ns", right_on="released_ns", by="group",
-        check_sortedness=False,
-    ).filter(is_in_gap)  # fmt: skip
-    is_early = (launch <= end) & (start - launch > _AT_ONCE_NS)
-    at_once = last.filter((start - end <= _AT_ONCE_NS) & is_early.fill_null(value=True))
-    let = last_taken.filter("lets_wait")
-    after = let.join(awaited.select("row", "released_ns"), on="row").filter(
-        pl.col("need_launch_ns") >= pl.col("released_ns")
+    own = find_first_calls(first["op_id"], api_calls=api_calls, launches=launches)
+    group, start, gap = (_numbers(first[name]) for name in ("group", "start_ns", "gap_ns"))
+    launch = _numbers(own["launch_ns"])
+    # -1 is nobody's place: there nothing ends
+    of_group, end, need_launch = (
+        np.append(_numbers(candidates[name]), _NEVER) for name in ("group", "need_end_ns", "need_launch_ns")
     )
-    columns = ["row", "need", "need_op_id", "need_start_ns", "need_end_ns"]
-    told = pl.concat(frame.select(columns) for frame in (at_once, after, awaited, let))
-    needs = told.unique("row", keep="first", maintain_order=True)
-    return (
-        kernels.select("row", "launch_ns")
-        .join(needs, on="row", how="left", maintain_order="left")
-        .drop("row")
+
+    def in_gap(place: Int64s) -> Int64s:
+        return np.where((end[place] > gap) & (end[place] <= start), place, -1)
+
+    def last_of(some: Int64s, until: Int64s, time: Int64s) -> Int64s:
+        return np.append(some, -1)[find_last(group, until, of_group[some], time)]
+
+    everything = np.arange(len(candidates))
+    last = in_gap(last_of(everything, start, end[:-1]))
+    taken = np.flatnonzero(~candidates["is_send"].to_numpy())
+    let = in_gap(last_of(taken, start, end[taken]))
+    let[~_lets_wait(own, waits, api_calls, launches)] = -1
+    released, released_ns = _find_released(candidates, waits)
+    awaited = in_gap(last_of(released, launch, released_ns))
+    return_ns = np.full(len(end), _NEVER)
+    return_ns[released] = released_ns
+
+    is_early = (launch == _NEVER) | ((launch <= end[last]) & (start - launch > _AT_ONCE_NS))
+    at_once = (last >= 0) & (start - end[last] <= _AT_ONCE_NS) & is_early
+    after = (let >= 0) & (awaited >= 0) & (need_launch[let] >= return_ns[awaited])
+    needed = pl.Series(np.where(at_once, last, np.where(after | (awaited < 0), let, awaited)))
+    needed = needed.set(needed < 0, None)
+    return pl.concat(
+        [own.select("launch_ns"), candidates.select(pl.col(_NEED).gather(needed))], how="horizontal"
     )
 
 
@@ -208,62 +215,46 @@ def _list_candidates(others: pl.DataFrame, api_calls: pl.DataFrame, launches: pl
         need_start_ns="start_ns",
         need_end_ns="end_ns",
     ).sort("need_end_ns", "need_start_ns")
-    called = _launches_of(candidates["need_op_id"], api_calls, launches)
-    return candidates.join(
-        called.select(need_op_id="op_id", need_launch_ns="launch_ns"),
-        on="need_op_id",
-        how="left",
-        maintain_order="left",
+    called = find_first_calls(candidates["need_op_id"], api_calls=api_calls, launches=launches)
+    return candidates.with_columns(called["launch_ns"].alias("need_launch_ns"))
+
+
+def _lets_wait(
+    own: pl.DataFrame, waits: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
+) -> Bools:
+    """Say of each call in `own` whether its thread, since its last launch, made one that lets a stream wait."""
+    is_launch = np.zeros(len(api_calls), dtype=np.bool_)
+    is_launch[launches["call_row"].to_numpy()] = True
+    columns = ("thread_key", "start_ns")
+    lets = waits.select(*columns, "name").filter(_is_named(waits, _LETS_WAIT))
+    calls = pl.concat([lets.select(columns), api_calls.select(columns).filter(pl.Series(is_launch))])
+    thread, time = (calls[name].to_numpy() for name in columns)
+    order = np.argsort(time, kind="stable")
+    before = find_last(
+        _numbers(own["thread_key"]), _numbers(own["launch_ns"]), thread[order], time[order], is_before=True
     )
+    lets_wait: Bools = np.append(order < len(lets), False)[before]
+    return lets_wait
 
 
-def _launches_of(ops: pl.Series, api_calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Give the first call that launched each operation (op_id, thread_key, launch_ns)."""
-    own = launches.filter(pl.col("op_id").is_in(ops.implode())).unique(
-        "op_id", keep="first", maintain_order=True
-    )
-    calls = api_calls.select("thread_key", launch_ns="start_ns")[own["call_row"]]
-    return pl.concat([own.select("op_id"), calls], how="horizontal")
+def _find_released(candidates: pl.DataFrame, waits: pl.DataFrame) -> tuple[Int64s, Int64s]:
+    """Find the candidates that a host waited for, by when the call returned that waited; returns both."""
+    returns = waits.filter(_is_named(waits, _SYNCHRONISES)).sort("end_ns")
+    end = _numbers(candidates["need_end_ns"])
+    process, begin, until = (_numbers(returns[name]) for name in ("process_key", "start_ns", "end_ns"))
+    at = find_first(_numbers(candidates["process_key"]), end, process, until)
+    begin, until = np.append(begin, -_NEVER), np.append(until, -_NEVER)
+    rows = np.flatnonzero((begin[at] <= end) & (until[at] - _RETURN_NS <= end))
+    released_ns = until[at[rows]]
+    # a send that ends while the call returns is not what it waited for
+    is_send = candidates["is_send"].to_numpy()[rows]
+    order = np.lexsort((end[rows], ~is_send, released_ns))
+    return rows[order], released_ns[order]
 
 
-def _with_waits(found: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Say `lets_wait`: since its last launch, the thread made a call that lets a stream wait."""
-    calls = api_calls.select("thread_key", launch_ns="start_ns")
-    made = calls[launches["call_row"].unique()]
-    waits = calls.filter(api_calls.select(_is_named(api_calls, _LETS_WAIT)).to_series())
-    found = found.sort("launch_ns")
-    for name, others in (("launched_ns", made), ("wait_ns", waits)):
-        found = found.join_asof(
-            others.sort("launch_ns").with_columns(pl.col("launch_ns").alias(name)),
-            on="launch_ns", by="thread_key", allow_exact_matches=False, check_sortedness=False,
-        )  # fmt: skip
-    lets_wait = pl.col("wait_ns") > pl.col("launched_ns").fill_null(_NEVER)
-    return found.select("op_id", "launch_ns", lets_wait=lets_wait.fill_null(value=False))
-
-
-def _released(candidates: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
-    """Pick operations that a host waited for; `released_ns` is when the call returned that waited."""
-    waits = api_calls.filter(_is_named(api_calls, _SYNCHRONISES)).select(
-        "process_key", wait_ns="start_ns", released_ns="end_ns"
-    )
-    return (
-        candidates.join_asof(
-            waits.sort("released_ns"),
-            left_on="need_end_ns",
-            right_on="released_ns",
-            by="process_key",
-            strategy="forward",
-            check_sortedness=False,
-            coalesce=False,
-        )
-        .filter(
-            pl.col("wait_ns") <= pl.col("need_end_ns"),
-            pl.col("released_ns") - pl.col("need_end_ns") <= _RETURN_NS,
-        )
-        .drop("process_key")
-        # a send that ends while the call returns is not what it waited for
-        .sort("released_ns", ~pl.col("is_send"), "need_end_ns")
-    )
+def _numbers(series: pl.Series) -> Int64s:
+    """Return the values, `_NEVER` for null."""
+    return series.cast(pl.Int64).fill_null(_NEVER).to_numpy()
 
 
 def _is_named(frame: pl.DataFrame, pattern: str) -> pl.Expr:

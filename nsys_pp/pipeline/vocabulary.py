@@ -220,8 +220,11 @@ def _match(ranges: pl.DataFrame, rules: Sequence[Rule], *, groups: Sequence[str]
         *(pl.when(_fits(rule)).then(pl.lit(number, pl.UInt32)) for number, rule in enumerate(rules)),
     )
     ruled = rows.select(keys).unique().with_columns(rule=first).drop_nulls("rule")
-    parts = [_extract(part, rules[part["rule"][0]], groups) for part in ruled.partition_by("rule")]
-    told = pl.concat(parts) if parts else _extract(ruled, Rule(pattern=""), groups)
+    parts = [_extract(part, rules[part["rule"][0]]) for part in ruled.partition_by("rule")]
+    nothing = ruled.clear().with_columns(pl.lit(None, pl.String).alias(group) for group in groups)
+    told = pl.concat([nothing, *parts], how="diagonal").with_columns(
+        pl.col([group for group in groups if group not in WORDS]).cast(pl.Int64, strict=False)
+    )
     return rows.drop(groups, strict=False).join(told, on=keys, nulls_equal=True, maintain_order="left")
 
 
@@ -232,16 +235,12 @@ def _fits(rule: Rule) -> pl.Expr:
     )
 
 
-def _extract(keys: pl.DataFrame, rule: Rule, groups: Sequence[str]) -> pl.DataFrame:
+def _extract(keys: pl.DataFrame, rule: Rule) -> pl.DataFrame:
     """Add what the groups of a rule say of names."""
-    found = pl.col("name").cast(pl.String).str.extract_groups(whole(rule.pattern)).struct
-    words = {
-        group: found.field(group) if group in rule.groups else pl.lit(None, pl.String) for group in groups
-    }
-    return keys.with_columns(
-        (word if group in WORDS else word.cast(pl.Int64, strict=False)).alias(group)
-        for group, word in words.items()
-    )
+    if not rule.groups:
+        return keys
+    found = pl.col("name").cast(pl.String).str.extract_groups(whole(rule.pattern))
+    return keys.with_columns(found.struct.field(*rule.groups))
 
 
 def _counting_up(ranges: pl.DataFrame) -> pl.DataFrame:

@@ -60,6 +60,7 @@ def project_ranges(
     scope: Scope = "auto",
     per_stream: bool = False,
     compute_only: bool = False,
+    launches: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Project each range onto the first and last GPU operation launched inside it.
 
@@ -76,19 +77,25 @@ def project_ranges(
         scope: Whose calls count.
         per_stream: One row per stream instead of one per device.
         compute_only: Leave communication out.
+        launches: `LAUNCHES` of all calls and operations, where they are known; None: they are matched.
 
     Returns:
         `PROJECTIONS`, one row per range and device (and stream) that it reached, by range_id,
         device and stream. Ranges that ended on another thread than they began have no row under
         scope "thread"; `count_cross_thread` counts them. Empty in, empty out.
     """
+    if ranges.is_empty():
+        return PROJECTIONS.to_frame()
     kinds = [kind for name in ops for kind in OPS[name]]
     is_counted = gpu_ops["kind"].is_in(kinds)
     if compute_only:
         is_counted &= ~gpu_ops["is_communication"]
-    counted = gpu_ops.select("op_id", "process_key", "correlation_id").filter(is_counted)
-    launches = match_launches(api_calls, counted)
-    if ranges.is_empty() or launches.is_empty():
+    if launches is None:
+        counted = gpu_ops.select("op_id", "process_key", "correlation_id").filter(is_counted)
+        launches = match_launches(api_calls, counted)
+    else:
+        launches = launches.filter(is_counted.gather(launches["op_id"]))
+    if launches.is_empty():
         return PROJECTIONS.to_frame()
     if not ranges["range_id"].is_sorted():
         ranges = ranges.sort("range_id")

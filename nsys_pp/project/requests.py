@@ -28,16 +28,16 @@ def match_requests(
     Args:
         ranges: `RANGES`.
         api_calls: `API_CALLS`.
-        gpu_ops: `GPU_OPS`.
+        gpu_ops: `GPU_OPS`, in order of op_id.
         launches: `LAUNCHES`, at least of the communication among them.
         nccl_calls: `NCCL_CALLS`.
 
     Returns:
         `REQUESTS` by op_id, in the order of asking; empty where NCCL recorded no ranges.
     """
-    ops = gpu_ops.filter("is_communication", ~pl.col("kind").is_in(["memcpy", "memset"]))
+    is_wanted = gpu_ops["is_communication"] & ~gpu_ops["kind"].is_in(["memcpy", "memset"])
     requests = _list_requests(ranges, nccl_calls)
-    made = launches.join(ops.select("op_id"), on="op_id", how="semi", maintain_order="left")
+    made = launches.filter(is_wanted.gather(launches["op_id"]))
     times = api_calls.select("thread_key", "start_ns", call_end_ns="end_ns")
     calls = pl.concat([made.select("op_id"), times[made["call_row"]]], how="horizontal").sort("start_ns")
     around = calls.join_asof(

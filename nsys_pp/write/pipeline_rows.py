@@ -104,7 +104,7 @@ def _lane_steps(training: Training) -> pl.DataFrame:
     return training.steps.select(
         "lane",
         *("start_ns", "end_ns"),
-        name=pl.format("step {}", "step").cast(pl.Categorical()),
+        name=pl.concat_str(pl.lit("step "), "step").cast(pl.Categorical()),
         color=_color("step"),
         flow_id=_no_flow(),
         is_partial=pl.when("is_partial").then(pl.lit(True)),
@@ -299,7 +299,7 @@ def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
         .filter(is_drawn)
         .select(
             *("start_ns", "end_ns"),
-            name=pl.format("step {}", "step").cast(pl.Categorical()),
+            name=pl.concat_str(pl.lit("step "), "step").cast(pl.Categorical()),
             color=_color("step"),
             flow_id=_no_flow(),
             lanes="lanes",

@@ -13,7 +13,7 @@ import pytest
 
 from nsys_pp import api
 from nsys_pp.errors import MissingDataError, NsysPPError
-from tests.api.whole import causes_of, jobs_of, run, wrong_by
+from tests.api.whole import WORK, causes_of, jobs_of, run, wrong_by
 from tests.pipeline.known import PIPELINE
 
 SMALL = "--steps 3 --layers 1"
@@ -151,3 +151,29 @@ def test_jobs_are_inferred_from_messages_on_request(tmp_path: Path) -> None:
     assert inferred["micro_batch"].to_list() == true["micro_batch"].to_list()
     apart = (inferred["end_ns"] - true["compute_end_ns"]).abs()
     assert apart.max() < 5_000  # type: ignore[operator]
+
+
+VECTORS = {  # labels and phases that msprof-analyze gives, by stages, micro-batches and stage; without `logits`
+    (2, 4, 0): "0/0 1/0 2/1 4/1 4b/2 4w/2 5/2 3F+5B/3 6F+0B/3 6B/4 7F+1B/4 7B/5 2B/6 3B/6",
+    (2, 4, 1): "0/1 4/1 1/1 5/1 2F/3 4B/3 6F+0B/3 3F+5B/3 7F+1B/3 6B/5 2B/5 7B/6 3B/6",
+    (4, 10, 0): "0/0 1/0 2/0 3/0 4/0 5/0 6/1 10/1 10b/2 10w/2 11/2 11b/2 11w/2 12/2 12b/2 12w/2 13/2 7F+13B/3"
+    " 14F+0B/3 8F+14B/3 15F+1B/3 9F+15B/3 16F+2B/3 16B/4 17F+3B/4 17B/4 18F+4B/4 18B/4 19F+5B/4 19B/5 6B/6"
+    " 7B/6 8B/6 9B/6",
+    (4, 10, 3): "0/1 10/1 1/1 11/1 2/1 12/1 3/1 13/1 4F/3 10B/3 14F+0B/3 5F+11B/3 15F+1B/3 6F+12B/3 16F+2B/3"
+    " 7F+13B/3 17F+3B/3 8F+14B/3 18F+4B/3 9F+15B/3 19F+5B/3 16B/5 6B/5 17B/5 7B/5 18B/6 8B/6 19B/6 9B/6",
+}
+
+
+@pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (4, 10)])
+def test_jobs_of_dualpipev_are_labelled_as_msprof_does(
+    stages: int, micro_batches: int, tmp_path: Path
+) -> None:
+    options = f"--pp {stages} --micro-batches {micro_batches} --schedule dualpipev --names msprof --steps 1 --layers 1"
+    training = run(tmp_path / "run", options).found
+    jobs = training.jobs.filter(pl.col("kind").is_in(WORK)).join(training.lanes, on="lane")
+    for (pp, mb, stage), labels in VECTORS.items():
+        if (pp, mb) == (stages, micro_batches):
+            own = jobs.filter(stage=stage).sort("compute_start_ns")
+            assert [
+                f"{label}/{phase}" for label, phase in own.select("label", "phase").rows()
+            ] == labels.split()

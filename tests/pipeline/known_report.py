@@ -41,9 +41,7 @@ def truth_of(folder: Path) -> dict[str, pl.DataFrame]:
 
 def known_report(folder: Path, name: str, truth: dict[str, pl.DataFrame]) -> Known:
     """Read one report of a simulated run with exact clocks."""
-    report = build_report(
-        read_report(folder / name, need=frozenset({"ranges", "ops", "communication"}))
-    )
+    report = build_report(read_report(folder / name, need=frozenset({"ranges", "ops", "communication"})))
     launches = match_launches(report.api_calls, report.gpu_ops)
     requests = match_requests(
         ranges=report.ranges,

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.project import busy, extremes
+from nsys_pp.project.launches import match_launches
 from nsys_pp.project.ranges import OPS, Scope, project_ranges
 from nsys_pp.schema import API_CALLS, GPU_OPS, PROJECTIONS, RANGES
 from tests.project import definition
@@ -47,6 +48,18 @@ def test_projection_is_its_definition(
         assert row.pop("first_op") in truth.pop("first_ops")
         assert row.pop("last_op") in truth.pop("last_ops")
         assert row == truth
+
+
+@settings(max_examples=100, deadline=None)
+@given(report=frames(), scope=st.sampled_from(["thread", "process", "auto"]), compute_only=st.booleans())
+def test_known_launches_change_nothing(report: Frames, scope: Scope, compute_only: bool) -> None:
+    ranges, api_calls, gpu_ops = report
+    known = match_launches(api_calls, gpu_ops)
+    matched, told = (
+        project_ranges(ranges, api_calls, gpu_ops, scope=scope, compute_only=compute_only, launches=launches)
+        for launches in (None, known)
+    )
+    assert told.equals(matched)
 
 
 @pytest.mark.parametrize("scope", ["thread", "process", "auto"])

@@ -27,7 +27,9 @@ def read(path: Path) -> Report:
 def draw(report: Report, *, detail: Detail = "cpu", **asked: Any) -> Drawing:
     """The drawing of a report."""
     window = Window(start_ns=asked.pop("start_ns", None), end_ns=asked.pop("end_ns", None))
-    return draw_as_part(report, project(report, PartOptions()), PartOptions(detail=detail, **asked), window=window)
+    return draw_as_part(
+        report, project(report, PartOptions()), PartOptions(detail=detail, **asked), window=window
+    )
 
 
 def rows(drawing: Drawing, below: str = "") -> list[str]:
