@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from functools import partial
@@ -23,6 +23,7 @@ from nsys_pp.training import REPORT_FRAMES
 from nsys_pp.write.perfetto import Source
 from nsys_pp.write.perfetto_clocks import sequence_id
 
+OPTION_NAMES = tuple(one.name for one in fields(PartOptions))
 OpenBlocks = Callable[[], AbstractContextManager[Source]]
 
 
@@ -60,27 +61,30 @@ def survey_given(path: Path, options: PartOptions, *, nsys: str | None, with_tra
     return Given(path=path, part=part, identity=identity_of(part), open_blocks=BytesIO)
 
 
-def settle_options(parts: list[Given], asked: Mapping[str, Any]) -> PartOptions:
+def settle_options(
+    parts: list[Given], asked: Mapping[str, Any], *, matter: Collection[str] = OPTION_NAMES
+) -> PartOptions:
     """Settle what the trace shows: what was asked for, else what the parts were made with.
 
     Args:
         parts: Parts among the inputs.
         asked: Fields of `PartOptions`; None where nothing was asked for.
+        matter: Fields in which parts may not differ.
 
     Raises:
         ReportError: A part shows something else than was asked for, or than another part.
     """
     settled: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
-    for one in fields(PartOptions):
+    for name in OPTION_NAMES:
         if parts:
-            settled.setdefault(one.name, getattr(parts[0].part.options, one.name))
+            settled.setdefault(name, getattr(parts[0].part.options, name))
     options = PartOptions(**settled)
     for given in parts:
         made = given.part.options
-        if made == options:
+        if all(getattr(made, name) == getattr(options, name) for name in matter):
             continue
         if made == parts[0].part.options:
-            wanted = f"this merge asks for `{options.words()}`"
+            wanted = f"`{options.words()}` is asked for"
         else:
             wanted = f"`{parts[0].path}` with `{parts[0].part.options.words()}`"
         raise ReportError(

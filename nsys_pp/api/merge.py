@@ -45,6 +45,7 @@ class Merged:
     machines: int
     gpus: int
     slices: int
+    notes: list[str]  # what of its training was inferred, refused or doubted, in sentences
     skipped: Skipped
 
 
@@ -145,6 +146,7 @@ def merge(
         machines=plan.roster["machine"].n_unique(),
         gpus=gpus,
         slices=slices,
+        notes=found.notes if len(found.jobs) else [],
         skipped=attempt.skipped,
     )
 

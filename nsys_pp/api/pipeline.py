@@ -10,15 +10,21 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.api.attempt import Attempt, Skipped
-from nsys_pp.api.inputs import keep_different, read_given, settle_options, survey_given
+from nsys_pp.api.inputs import Given, keep_different, read_given, settle_options, survey_given
 from nsys_pp.api.plan import Plan, Told, make_plan
 from nsys_pp.api.progress import Progress
-from nsys_pp.api.run_training import TrainingOptions, find_training
+from nsys_pp.api.run_training import NOT_INFERRED, TrainingOptions, find_training
 from nsys_pp.errors import MissingDataError
 from nsys_pp.pipeline.tables import TABLES
 from nsys_pp.read import find_reports, is_part
 from nsys_pp.training import Training
 
+# What of a part's making its training depends on; not what its trace shows.
+_MATTERS = ("ops", "scope", "preset", "job_patterns", "step_patterns")
+_NAME_THEM = (
+    "take the preset of your framework with `--preset`, or name the ranges with `--job forward=REGEX` and the like"
+    " (docs/presets.md)"
+)
 PIPELINE_TABLES: Mapping[str, str] = {name: table.title for name, table in TABLES.items()}
 
 
@@ -63,23 +69,33 @@ def pipeline(
     paths = find_reports(inputs, with_parts=True)
     attempt = Attempt(paths, keep_going=keep_going, progress=progress)
     parts = attempt.each("reading", [path for path in paths if is_part(path)], read_given)
-    options = settle_options(list(parts.values()), {"detail": None, **training.of_parts()})
+    options = settle_options(list(parts.values()), training.of_parts(), matter=_MATTERS)
     survey = partial(survey_given, options=options, nsys=nsys, with_training=True)
     given = attempt.each("analysing", paths, lambda path: parts.get(path) or survey(path))
     different = keep_different(list(given.values()), attempt)
     plan = make_plan(different, root="", devices=None, told=told or Told())
     found = find_training(plan, training)
     if found.jobs.is_empty():
-        raise _nothing_known(different[0].path, len(different), found)
+        raise _nothing_known(different, found, training)
     return Pipeline(training=found, plan=plan, skipped=attempt.skipped)
 
 
-def _nothing_known(path: Path, count: int, found: Training) -> MissingDataError:
-    what = f"`{path}` has no" if count == 1 else f"none of the {count} reports has an"
-    hint = (
-        "name the ranges with `--job forward=REGEX` and the like, or a file of rules with `--preset FILE`"
-        " (docs/presets.md)"
-    )
+def _nothing_known(given: Sequence[Given], found: Training, options: TrainingOptions) -> MissingDataError:
+    """Say why there are no jobs, and what would help."""
+    one = len(given) == 1
+    none = f"`{given[0].path}` has no" if one else f"none of the {len(given)} reports has"
+    if all(len(report.identity.devices) == 0 for report in given):
+        return MissingDataError(f"{none} GPU operations", "record them with `nsys profile --trace cuda,nvtx`")
+    if any(len(report.part.frames["jobs"]) for report in given):
+        return MissingDataError(
+            f"{none} {'' if one else 'a '}job that launched GPU work: names say what is a job, but no call inside launched a kernel",
+            "`--scope process` counts what other threads launched; `nsys-pp project` shows what each range ran",
+        )
+    no_range = f"{none} {'' if one else 'an '}NVTX range that is known to be a job"
+    if options.infer_jobs:
+        why = next((note for note in found.notes if note.startswith(NOT_INFERRED)), NOT_INFERRED)
+        return MissingDataError(f"{no_range}, and {why}", f"{_NAME_THEM}; `--layout` tells stages")
+    hint = _NAME_THEM
     if len(found.arrows):
         hint += "; or let `--infer-jobs` guess them from messages"
-    return MissingDataError(f"{what} NVTX range that is known to be a job", hint)
+    return MissingDataError(no_range, hint)

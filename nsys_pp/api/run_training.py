@@ -35,6 +35,7 @@ _TIMES = {  # columns that are times on the report's clock; others are durations
     "anchors": _SPAN,
     "kernels": (),
 }
+NOT_INFERRED = "jobs cannot be inferred from messages"
 _INFERRED = "no range tells jobs: all are inferred from the cadence of messages, and none is certain"
 _KEYS = ("report", "process_key", "device_id")
 
@@ -90,7 +91,7 @@ def find_training(plan: Plan, options: TrainingOptions | None = None) -> Trainin
         jobs, reason = reconstruct_jobs(
             lanes=lanes, steps=steps, stretches=by_lane["stretches"], arrows=arrows
         )
-        unknown.append(f"jobs cannot be inferred from messages: {reason}" if reason else _INFERRED)
+        unknown.append(f"{NOT_INFERRED}: {reason}" if reason else _INFERRED)
     schedule = recognise_schedule(lanes, steps, jobs, given=options.schedule)
     jobs = label_jobs(jobs, lanes, schedule)
     pieces = build_pieces(

@@ -12,6 +12,7 @@ from nsys_pp.api.pipeline import Pipeline, pipeline
 from nsys_pp.api.plan import Told
 from nsys_pp.api.progress import Progress
 from nsys_pp.api.run_training import TrainingOptions
+from nsys_pp.errors import MissingDataError
 from nsys_pp.read import find_reports
 from nsys_pp.write.paddle import PaddleFiles, write_paddle
 from nsys_pp.write.step_tasks import plan_step_tasks, write_step_tasks
@@ -81,12 +82,18 @@ def write_paddle_of(
 
     Raises:
         ReportError: A report cannot be read, or is there twice.
-        MissingDataError: No report has anything that is known to be a job.
+        MissingDataError: No report has anything that is known to be a job; or none of the GPUs is there.
         OutputError: A file exists, or cannot be written.
     """
     found = pipeline(
         inputs, training=training, told=told, keep_going=keep_going, nsys=nsys, progress=progress
     )
+    numbers = set(found.plan.roster["gpu_number"].drop_nulls())
+    if devices is not None and not devices & numbers:
+        known = ", ".join(map(str, sorted(numbers)))
+        raise MissingDataError(
+            f"no machine has a GPU {', '.join(map(str, sorted(devices)))}", f"the GPUs are {known}"
+        )
     wanted = sorted(devices) if devices is not None else None
     written = write_paddle(found.training, folder, devices=wanted, force=force)
     return replace(written, skipped=found.skipped)
@@ -95,8 +102,11 @@ def write_paddle_of(
 def _jobs_of(found: Pipeline, report: int) -> pl.DataFrame:
     """Give the jobs of one report with their times on its own clock as well."""
     lanes = found.training.lanes.filter(pl.col("report") == report)
-    own = found.plan.given[report].part.frames["jobs"]
-    times = own.join(
-        lanes.select("lane", "process_key", "device_id"), on=["process_key", "device_id"]
-    ).select("lane", "range_id", **{f"report_{name}": name for name in _ON_REPORT})
-    return found.training.jobs.join(times, on=["lane", "range_id"], how="inner", maintain_order="left")
+    jobs = found.training.jobs.join(lanes.select("lane"), on="lane", how="semi", maintain_order="left")
+    clock = found.plan.clocks.clocks[report]
+    return jobs.with_columns(
+        pl.Series(f"report_{name}", clock.to_report_times(jobs[name].fill_null(0).to_numpy())).set(
+            jobs[name].is_null(), None
+        )
+        for name in _ON_REPORT
+    )

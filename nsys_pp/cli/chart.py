@@ -10,7 +10,7 @@ import click
 from nsys_pp import api
 from nsys_pp.cli.clock_options import clock_options, take_told
 from nsys_pp.cli.identity_options import identity_options
-from nsys_pp.cli.options import end_with_skipped, force_option, input_options, keep_going_option
+from nsys_pp.cli.options import end_with_skipped, force_option, input_options, keep_going_option, tell_notes
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.training_options import take_training, training_options
 from nsys_pp.units import format_bytes
@@ -63,8 +63,7 @@ def chart(
         charted = api.chart(
             reports, output, format=format, training=training, told=told, progress=progress, **options
         )
-    for note in charted.notes:
-        click.echo(f"note: {note}", err=True)
+    tell_notes(charted.notes)
     size = format_bytes(output.stat().st_size)
     counts = ((charted.jobs, "job"), (charted.lanes, "lane"), (charted.steps, "step"))
     jobs, lanes, steps = (f"{count:,} {word}" + "s" * (count != 1) for count, word in counts)

@@ -11,6 +11,7 @@ from nsys_pp import api
 from nsys_pp.cli.clock_options import clock_options, take_told
 from nsys_pp.cli.compare_table import TITLES, arrange, print_comparison
 from nsys_pp.cli.identity_options import identity_options
+from nsys_pp.cli.options import tell_notes
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.training_options import take_training, training_options
 
@@ -81,8 +82,7 @@ def compare(
         tables = json.loads(api.format_tables(compared.tables, format="json", titles=TITLES))
         whole = {"tables": tables, "failures": compared.failures, "notes": compared.notes}
         click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
-    for note in compared.notes:
-        click.echo(f"note: {note}", err=True)
+    tell_notes(compared.notes)
     for failure in compared.failures:
         click.echo(f"failed: {failure}", err=True)
     if compared.failures:

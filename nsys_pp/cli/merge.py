@@ -19,6 +19,7 @@ from nsys_pp.cli.options import (
     input_options,
     keep_going_option,
     projection_options,
+    tell_notes,
 )
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.training_options import job_options, steps_option, take_training
@@ -99,6 +100,7 @@ def merge(
             progress=progress,
             **{**options, **asked_drawing(ctx)},
         )
+    tell_notes(merged.notes)
     size = format_bytes(output.stat().st_size)
     click.echo(
         f"Wrote {output} ({size}): {_count(merged.slices, 'slice')} on {_count(merged.gpus, 'GPU')}"

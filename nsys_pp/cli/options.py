@@ -110,6 +110,12 @@ def end_with_skipped(ctx: click.Context, skipped: Sequence[tuple[Path, NsysPPErr
         ctx.exit(3)
 
 
+def tell_notes(notes: Sequence[str]) -> None:
+    """Tell what is doubtful about a result."""
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+
+
 def force_option(command: Command) -> Command:
     """Add `--force`."""
     return click.option("--force", is_flag=True, help="Replace an output that exists.")(command)

@@ -16,6 +16,7 @@ from nsys_pp.cli.options import (
     force_option,
     input_options,
     keep_going_option,
+    tell_notes,
 )
 from nsys_pp.cli.pipeline_table import VIEWS, arrange, print_tables
 from nsys_pp.cli.progress import show_progress
@@ -150,7 +151,7 @@ def pipeline(
         click.echo(api.format_table(*frames.values(), format="csv"), nl=False)
     else:
         click.echo(api.format_tables(frames, format=format, titles=api.PIPELINE_TABLES), nl=False)
-    _tell(found.training.notes)
+    tell_notes(found.training.notes)
     end_with_skipped(ctx, found.skipped)
 
 
@@ -227,15 +228,10 @@ def _write_paddle(
         raise click.UsageError("`--format paddle` writes no tables: leave out `--table`")
     with show_progress() as progress:
         written = api.write_paddle_of(reports, Path(output), devices=devices, progress=progress, **options)
-    _tell(written.notes)
+    tell_notes(written.notes)
     click.echo(
         f"Wrote {written.chrome} and {written.perfetto}: {written.jobs:,} jobs. Look at the latter: open"
         " https://ui.perfetto.dev and drop the file there (it stays on your machine).",
         err=True,
     )
     end_with_skipped(ctx, written.skipped)
-
-
-def _tell(notes: list[str]) -> None:
-    for note in notes:
-        click.echo(f"note: {note}", err=True)

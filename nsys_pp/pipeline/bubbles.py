@@ -10,10 +10,12 @@ A gap before a stretch is what its first kernel waited for; the gap at the end o
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from nsys_pp.pipeline.collectives_shared import find_latecomers
 from nsys_pp.schema import conform
+from nsys_pp.segments import expand_windows
 from nsys_pp.training import COVER, PIECES
 
 _STEP = ["lane", "step"]
@@ -186,15 +188,15 @@ def _cut_data(pieces: pl.DataFrame, data_jobs: pl.DataFrame) -> pl.DataFrame:
     if loads.is_empty():
         return pieces
     free = pieces.filter(is_free).with_row_index("piece")
-    # every load that ends after the piece begins and begins before it ends
-    hits = free.join(loads, on="lane").filter(
-        pl.col("begin_ns") < pl.col("end_ns"), pl.col("until_ns") > pl.col("start_ns")
+    data = (
+        _overlaps(free, loads)
+        .with_columns(
+            start_ns=pl.max_horizontal("start_ns", "begin_ns"),
+            end_ns=pl.min_horizontal("end_ns", "until_ns"),
+            cause=pl.lit("data"),
+        )
+        .sort("piece", "start_ns")
     )
-    data = hits.with_columns(
-        start_ns=pl.max_horizontal("start_ns", "begin_ns"),
-        end_ns=pl.min_horizontal("end_ns", "until_ns"),
-        cause=pl.lit("data"),
-    ).sort("piece", "start_ns")
     columns = pieces.columns
     left = pl.concat(
         [
@@ -219,6 +221,21 @@ def _cut_data(pieces: pl.DataFrame, data_jobs: pl.DataFrame) -> pl.DataFrame:
             rest.rename({"stop_ns": "end_ns"}).select(columns),
         ]
     ).filter(pl.col("start_ns") < pl.col("end_ns"))
+
+
+def _overlaps(pieces: pl.DataFrame, loads: pl.DataFrame) -> pl.DataFrame:
+    """Put every piece beside every load of its lane that it overlaps; loads are apart, by lane and time."""
+    pairs = [pl.concat([pieces.clear(), loads.drop("lane").clear()], how="horizontal")]
+    of_lane = loads.partition_by("lane", as_dict=True)
+    for key, own in pieces.partition_by("lane", as_dict=True).items():
+        if (some := of_lane.get(key)) is not None:
+            first = np.searchsorted(some["until_ns"], own["start_ns"], side="right")
+            last = np.maximum(first, np.searchsorted(some["begin_ns"], own["end_ns"], side="left"))
+            beside = some.drop("lane")[expand_windows(first, last)]
+            pairs.append(
+                pl.concat([own[np.repeat(np.arange(len(own)), last - first)], beside], how="horizontal")
+            )
+    return pl.concat(pairs)
 
 
 def _union(intervals: pl.DataFrame) -> pl.DataFrame:

@@ -84,6 +84,16 @@ class Clock:
         piece = np.searchsorted(self.from_ns[1:], times_ns, side="right")
         return times_ns + self.offset_ns[piece]
 
+    def to_report_times(self, trace_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Map times that `to_trace` gave, in any order, back onto the report's clock.
+
+        >>> clock = Clock(from_ns=np.array([0, 100]), offset_ns=np.array([5, 7]))
+        >>> clock.to_report_times(clock.to_trace(np.array([99, 100, -1]))).tolist()
+        [99, 100, -1]
+        """
+        begins = self.from_ns[1:] + self.offset_ns[1:]  # of further pieces, on the trace's clock
+        return trace_ns - self.offset_ns[np.searchsorted(begins, trace_ns, side="right")]
+
     def to_report(self, trace_ns: int) -> int:
         """Return the earliest time of the report that is drawn at `trace_ns` or later."""
         begins = self.from_ns[1:] + self.offset_ns[1:]  # of further pieces, on the trace's clock

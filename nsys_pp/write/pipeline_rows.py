@@ -165,6 +165,7 @@ def _job_name(training: Training) -> pl.Expr:
     kind = pl.col("kind").cast(pl.String)
     letter = kind.replace_strict(_LETTERS, default=None, return_dtype=pl.String)
     several = training.jobs["chunk"].drop_nulls().n_unique() > 1 and training.schedule.name != "dualpipev"
+    number = pl.col("label").str.extract(r"^(\d+)").fill_null("")  # a label may have its own letter: "3b"
     chunk = (
         pl.when(pl.col("chunk").is_not_null() & pl.lit(several))
         .then(pl.concat_str(pl.lit(" chunk "), "chunk"))
@@ -174,7 +175,7 @@ def _job_name(training: Training) -> pl.Expr:
         pl.when(kind == "forward_backward")
         .then(pl.col("label"))
         .when(letter.is_not_null())
-        .then(pl.concat_str(letter, pl.col("label").fill_null("")) + chunk)
+        .then(pl.concat_str(letter, number, chunk))
         .when(kind == "other")
         .then(pl.col("name").cast(pl.String).fill_null("(no name)"))
         .otherwise(kind)

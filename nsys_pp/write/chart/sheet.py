@@ -25,6 +25,7 @@ _CHUNK = 4000  # boxes that are one path: rasterisers refuse longer ones
 ARROW_LIMIT = 2500  # more than these are no longer told apart
 _LEAST_GAP = 3  # pixels of a bar from which on a line divides it from the next
 _BUBBLE_TINT = 0.42
+_EDGE, _EDGE_TINT = 0.1, 0.6  # what shows waits inside bars: of a bar's height; of a cause's colour
 _PALE = 0.35
 _TEXT, _MUTED, _LINE, _BAND = "#1c2430", "#5d6877", "#dde2e8", "#f6f7f9"
 Array = np.ndarray[Any, Any]
@@ -115,6 +116,11 @@ class Sheet:
             top = self.places.tops[own["lane"].to_numpy()] + self.places.pad
             left, right = self.x(own["start_ns"]), self.x(own["end_ns"])
             self._boxes(left, right, top, self.places.bar, fill=_tint(cause), gid=f"bubbles-{cause}", z=1)
+            # a bar may have waits inside, which it hides: they show at its lower edge
+            edge = self.places.bar * _EDGE
+            bottom = top + self.places.bar - edge
+            color = to_hex(mix(WHITE, color_of(cause), _EDGE_TINT))
+            self._boxes(left, right, bottom, edge, fill=color, gid=f"edges-{cause}", z=4.5)
 
     def draw_jobs(self, bars: pl.DataFrame, *, has_arrows: bool) -> None:
         """Draw jobs, and their labels where they fit."""

@@ -40,6 +40,7 @@ function dress(chart, name) {
   const theme = (chart.theme = THEMES[name]);
   document.documentElement.dataset.theme = chart.themeName = name;
   chart.tints = Object.fromEntries(Object.entries(chart.causeColors).map(([cause, color]) => [cause, mix(theme.page, color, theme.bubble)]));
+  chart.edges = Object.fromEntries(Object.entries(chart.causeColors).map(([cause, color]) => [cause, mix(theme.page, color, 0.6)]));
   chart.faded = Object.fromEntries(Object.entries(chart.kindColors).map(([kind, color]) => [kind, mix(theme.page, color, 0.65)]));
   chart.pale = Object.fromEntries(Object.entries(chart.kindColors).map(([kind, color]) => [kind, mix(theme.page, color, 0.25)]));
   chart.arrowColors = [chart.kindColors.forward, chart.kindColors.backward, theme.muted];

@@ -60,16 +60,20 @@ function writeLabels(brush) {
   }
 }
 
-function paintBubbles(brush, chart, lane, y, height) {
+const EDGE = 0.1;  // of a bar's height
+
+function paintBubbles(brush, chart, lane, y, height, colors) {
   const { pieces } = chart;
+  let count = 0;
   beginLine(brush, chart.strips.pieces, lane, y, height);
   eachInSight(brush, chart.strips.pieces, lane, (row, from, to) => {
     const cause = chart.causes[pieces.cause[row]];
     if (chart.hidden.has(`cause:${cause}`)) return;
-    fillBox(brush, from, to, y, height, chart.tints[cause]);
-    brush.bubbles++;
+    fillBox(brush, from, to, y, height, colors[cause]);
+    count++;
   });
   endLine(brush);
+  return count;
 }
 
 // Jobs inside others are lower, at the bottom of those around them.

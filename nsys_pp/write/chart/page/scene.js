@@ -40,8 +40,11 @@ function paintLane(brush, chart, lane) {
   const y = brush.y(places.tops[lane]);
   ctx.fillStyle = theme.band;
   ctx.fillRect(frame.left, brush.y(places.bars[lane]), frame.width, places.barHeight);
-  paintBubbles(brush, chart, lane, brush.y(places.bars[lane]), places.barHeight);
+  brush.bubbles += paintBubbles(brush, chart, lane, brush.y(places.bars[lane]), places.barHeight, chart.tints);
   paintJobs(brush, chart, lane);
+  // a bar may have waits inside, which it hides: they show at its lower edge
+  const edge = Math.max(2, Math.round(places.barHeight * EDGE));
+  paintBubbles(brush, chart, lane, brush.y(places.bars[lane]) + places.barHeight - edge, edge, chart.edges);
   paintTalks(brush, chart, lane);
   ctx.globalAlpha = 1;
   if (chart.shown.ideal) paintIdeal(brush, chart, lane);
