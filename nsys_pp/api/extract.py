@@ -47,6 +47,7 @@ class Extracted:
     report: Path
     output: Path
     slices: int
+    jobs: int  # that a trace draws beside them
     gpus: int
 
 
@@ -106,7 +107,13 @@ def extract(
 
     part = write_part(output, make, force=force)
     gpus = part.frames["devices"]["gpu"].n_unique()
-    return Extracted(report=path, output=output, slices=part.encoded.slice_count, gpus=gpus)
+    return Extracted(
+        report=path,
+        output=output,
+        slices=part.encoded.slice_count,
+        jobs=part.frames["jobs"]["start_ns"].count(),
+        gpus=gpus,
+    )
 
 
 def extract_all(

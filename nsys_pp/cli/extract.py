@@ -70,6 +70,7 @@ def extract(
     for one in extracted:
         size = format_bytes(one.output.stat().st_size)
         slices = f"{one.slices:,} slice" + "s" * (one.slices != 1)
+        slices += f" and {one.jobs:,} job" + "s" * (one.jobs != 1) if one.jobs else ""
         gpus = f"{one.gpus:,} GPU" + "s" * (one.gpus != 1)
         click.echo(f"Wrote {one.output} ({size}): {slices} on {gpus}, from {one.report}.", err=True)
     end_with_skipped(ctx, skipped)

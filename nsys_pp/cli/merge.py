@@ -22,7 +22,7 @@ from nsys_pp.cli.options import (
     tell_notes,
 )
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.training_options import job_options, steps_option, take_training
+from nsys_pp.cli.training_options import take_training, training_options
 from nsys_pp.units import format_bytes
 
 # What Perfetto's UI holds in a browser's 4 GB: measured at 0.2 to 0.35 KB a slice.
@@ -56,10 +56,9 @@ _MOST_SLICES = 8_000_000
     help="Leave out what ended before: `1.5s`, `20ms`; 0 is the start of the earliest report.",
 )
 @click.option("--end", "end_ns", type=Duration(), help="Leave out what began after.")
-@steps_option
 @flows_option
 @projection_options
-@job_options
+@training_options
 @clock_options
 @identity_options
 @keep_going_option("read")

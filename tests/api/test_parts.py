@@ -320,7 +320,7 @@ def test_what_parts_show_is_not_asked_for_again(tmp_path: Path) -> None:
         api.merge(first, tmp_path / "run.pftrace", detail="kernels")
     assert refused.value.message == (
         f"`{first[0]}` was made with `--detail jobs --ops kernel --scope auto`,"
-        " and this merge asks for `--detail kernels --ops kernel --scope auto`"
+        " and `--detail kernels --ops kernel --scope auto` is asked for"
     )
     with pytest.raises(ReportError) as refused:
         api.merge([*first, *second], tmp_path / "run.pftrace")

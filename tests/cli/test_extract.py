@@ -31,8 +31,9 @@ def test_one_line_says_what_was_written(tmp_path: Path) -> None:
     part = tmp_path / "x.nspart"
     said = extract(REPORT, "-o", part)
     size = f"{part.stat().st_size / 1024:.1f} KiB"
-    slices = read_part(part, (), version="").encoded.slice_count
-    assert said == f"Wrote {part} ({size}): {slices:,} slices on 1 GPU, from {REPORT}.\n"
+    read = read_part(part, ["jobs"], version="")
+    slices, jobs = read.encoded.slice_count, read.frames["jobs"]["start_ns"].count()
+    assert said == f"Wrote {part} ({size}): {slices:,} slices and {jobs} jobs on 1 GPU, from {REPORT}.\n"
 
 
 def test_parts_are_named_like_their_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,8 +66,8 @@ def test_options_of_a_part_are_not_changed_by_a_merge(tmp_path: Path) -> None:
     refused = call("merge", part, "-o", tmp_path / "x.pftrace", "--flows")
     assert_refused(
         refused,
-        f"`{part}` was made with `--detail kernels --ops kernel --scope auto`, and this merge asks for"
-        " `--detail cpu --ops kernel --scope auto --flows`",
+        f"`{part}` was made with `--detail kernels --ops kernel --scope auto`, and"
+        " `--detail cpu --ops kernel --scope auto --flows` is asked for",
     )
     assert_refused(call("merge", part, "-o", tmp_path / "x.json"), "is a part", "Chrome's format")
     refused = call("merge", part, "-o", tmp_path / "x.pftrace", "--start", "1ms")

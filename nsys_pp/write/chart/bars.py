@@ -83,6 +83,15 @@ def build_step_spans(training: Training) -> pl.DataFrame:
     return spans.sort("start_ns", "step").pipe(conform, STEP_SPANS)
 
 
+def name_lanes(lanes: pl.DataFrame) -> pl.DataFrame:
+    """Say what stands before each lane: `label`, and `place`, which tells the machine for it."""
+    machine = pl.concat_str(pl.col("machine").fill_null(""), pl.lit(" "))
+    return lanes.select(
+        label=pl.col("label").str.strip_prefix(machine),
+        place=pl.concat_str("machine", "gpu", separator=" · ", ignore_nulls=True),
+    )
+
+
 def used_kinds(bars: pl.DataFrame, arrows: pl.DataFrame) -> list[str]:
     """Return the kinds that are drawn, in the order of `JOB_KINDS`."""
     found = set(bars["kind"].unique().drop_nulls().to_list())

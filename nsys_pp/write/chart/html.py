@@ -23,6 +23,7 @@ from nsys_pp.write.chart.bars import (
     build_bubbles,
     build_step_spans,
     describe_run,
+    name_lanes,
     time_span,
     used_causes,
     used_kinds,
@@ -118,8 +119,8 @@ def describe_page(training: Training, *, title: str) -> dict[str, Any]:
 
 
 def _lanes(lanes: pl.DataFrame) -> list[dict[str, Any]]:
-    place = pl.concat_str("machine", "gpu", separator=" · ", ignore_nulls=True)
-    return lanes.select("label", "rank", "stage", "replica", "tensor", place=place).to_dicts()
+    words = name_lanes(lanes).select("label", "place")
+    return pl.concat([words, lanes.select("rank", "stage", "replica", "tensor")], how="horizontal").to_dicts()
 
 
 def _step_spans(training: Training) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.training import JOB_KINDS
+from nsys_pp.write.chart.bars import name_lanes
 from nsys_pp.write.chart.look import BUBBLES, SHADES, WHITE, color_of, mix, shade_of, text_on, to_hex
 
 LEFT = 190  # where lanes begin
@@ -91,10 +92,7 @@ class Sheet:
         places = self.places
         self._draw_axis(bool(lanes.height))
         stages = lanes["stage"].to_list()
-        words = lanes.select(
-            "label", place=pl.concat_str("machine", "gpu", separator=" · ", ignore_nulls=True)
-        )
-        for lane, (label, place) in enumerate(words.iter_rows()):
+        for lane, (label, place) in enumerate(name_lanes(lanes).iter_rows()):
             top = float(places.tops[lane])
             self._fill(LEFT, top + places.pad, self.width_px - RIGHT, places.bar, _BAND, z=0)
             is_first = lane == 0 or stages[lane] != stages[lane - 1]
