@@ -47,8 +47,6 @@ POSITION = pl.Enum(["warm-up", "steady", "cool-down"])
 PAUSE_NS = 2_000
 """Gaps between kernels up to this long are no bubble: back-to-back kernels of one stream have them."""
 
-# --- of one report, on its clock -----------------------------------------------------------------
-
 JOBS = build_schema(
     {  # one row per job and device that it ran on; by host_start_ns, range_id, device_id
         "process_key": pl.Int64,
@@ -87,7 +85,7 @@ STEPS = build_schema(
     {  # one row per step and device; by process_key, device_id, start_ns
         "process_key": pl.Int64,
         "device_id": pl.Int32,
-        "step": pl.Int64,  # the number in its name, else counted from 0
+        "step": pl.Int64,  # the number in its name, else counted from 0; one less for what came before a name
         "is_numbered": pl.Boolean,  # the number is that in the name
         "name": NAME,  # of its range; null where it was found by its jobs
         "source": pl.Enum(["range", "jobs", "capture"]),  # "capture": no steps are known, all is one
@@ -103,7 +101,7 @@ STEPS = build_schema(
 )
 
 STRETCHES = build_schema(
-    {  # kernels that are not communication, joined where less than PAUSE_NS lies between;
+    {  # kernels that are not communication, joined where at most PAUSE_NS lies between;
         # none reaches over the start of a step. One row per stretch; by process_key, device_id, start_ns
         "process_key": pl.Int64,
         "device_id": pl.Int32,
@@ -167,8 +165,6 @@ REPORT_FRAMES: Mapping[str, pl.Schema] = {
     "kernels": KERNEL_SUMS,
 }
 
-# --- of the whole run, on the trace's clock ------------------------------------------------------
-
 LANES = build_schema(
     {  # one row per GPU process, in the order in which they are shown: stage, replica, tensor, rank
         "lane": pl.UInt32,  # 0, 1, ...
@@ -198,7 +194,8 @@ RUN_STEPS = build_schema(
 )
 
 RUN_JOBS = build_schema(
-    {  # jobs that ran on a GPU, of all lanes; by lane, start_ns. As JOBS, with ids as far as they can be known
+    {  # jobs that ran on a GPU, of all lanes; by lane, start_ns. As JOBS, with ids as far as they can be known.
+        # Jobs that are inferred from messages have no name, range_id, host times, launch delay and operations.
         "lane": pl.UInt32,
         "job": pl.UInt32,  # 0, 1, ...: row of this frame
         "outer": pl.UInt32,  # job of the innermost job around it; null where none
@@ -257,7 +254,9 @@ PIECES = build_schema(
         # neighbours differ, and the pieces of a step tile [start_ns, end_ns) of RUN_STEPS exactly
         "lane": pl.UInt32,
         "step": pl.Int64,
-        "position": POSITION,  # before the first backward ends the warm-up; after the last forward begins the cool-down
+        # Warm-up: before the lane's first backward of the step; cool-down: after its last forward; null
+        # where the step has none of these.
+        "position": POSITION,
         "cause": CAUSE,
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,

@@ -302,6 +302,7 @@ def _make_part(
         facts={
             "identity": {**told, "session": asdict(identity.session)},
             "preset": training.preset if training else "",
+            "unmatched": list(training.unmatched) if training else [],
         },
         frames={
             **{name: getattr(identity, name) for name in IDENTITY_FRAMES},

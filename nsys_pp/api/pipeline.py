@@ -15,8 +15,10 @@ from nsys_pp.api.plan import Plan, Told, make_plan
 from nsys_pp.api.progress import Progress
 from nsys_pp.api.run_training import NOT_INFERRED, TrainingOptions, find_training
 from nsys_pp.errors import MissingDataError
+from nsys_pp.model import build_report
 from nsys_pp.pipeline.tables import TABLES
-from nsys_pp.read import find_reports, is_part
+from nsys_pp.pipeline.vocabulary import presets_that_read
+from nsys_pp.read import find_reports, is_part, read_report
 from nsys_pp.training import Training
 
 # What of a part's making its training depends on; not what its trace shows.
@@ -76,11 +78,13 @@ def pipeline(
     plan = make_plan(different, root="", devices=None, told=told or Told())
     found = find_training(plan, training)
     if found.jobs.is_empty():
-        raise _nothing_known(different, found, training)
+        raise _nothing_known(different, found, training, nsys)
     return Pipeline(training=found, plan=plan, skipped=attempt.skipped)
 
 
-def _nothing_known(given: Sequence[Given], found: Training, options: TrainingOptions) -> MissingDataError:
+def _nothing_known(
+    given: Sequence[Given], found: Training, options: TrainingOptions, nsys: str | None
+) -> MissingDataError:
     """Say why there are no jobs, and what would help."""
     one = len(given) == 1
     none = f"`{given[0].path}` has no" if one else f"none of the {len(given)} reports has"
@@ -96,6 +100,10 @@ def _nothing_known(given: Sequence[Given], found: Training, options: TrainingOpt
         why = next((note for note in found.notes if note.startswith(NOT_INFERRED)), NOT_INFERRED)
         return MissingDataError(f"{no_range}, and {why}", f"{_NAME_THEM}; `--layout` tells stages")
     hint = _NAME_THEM
+    if options.preset is None and (some := [one.path for one in given if not is_part(one.path)]):
+        report = build_report(read_report(some[0], need=frozenset({"ranges"}), nsys=nsys))
+        if fitting := presets_that_read(report.ranges):
+            hint = f"`--preset {fitting[0]}` would read some of them; too few to take it without a word"
     if len(found.arrows):
         hint += "; or let `--infer-jobs` guess them from messages"
     return MissingDataError(no_range, hint)

@@ -70,7 +70,7 @@ def _name_gpus(identity: Identity, roster: pl.DataFrame) -> pl.DataFrame:
     """List the GPUs of a report, one row each: its name there, and what the roster says of it."""
     local = identity.devices.select("process_key", "device_id", local="gpu")
     known = ("gpu", "gpu_number", "gpu_name", "uuid", "bus_location")
-    several = ("rank", "rank_source", "stage")  # processes of several ranks may share a GPU
+    several = ("rank", "rank_source", "stage", "stage_source")  # processes of several ranks may share a GPU
     return (
         roster.join(local, on=["process_key", "device_id"], how="inner", maintain_order="left")
         .group_by("local", maintain_order=True)
@@ -82,7 +82,7 @@ def _gpu_row(gpu: Mapping[str, Any], report: str) -> Row:
     """Say what a GPU's row is called: `GPU 0 · rank 3 · stage 1`."""
     ranks, stages = gpu["rank"], gpu["stage"]
     name = " · ".join([str(gpu["gpu"]), *_name("rank", ranks), *_name("stage", stages)])
-    told = [f"rank from {source}" for source in gpu["rank_source"]]
+    told = [f"{what} from {source}" for what in ("rank", "stage") for source in gpu[f"{what}_source"]]
     described = [gpu["gpu_name"], gpu["uuid"], gpu["bus_location"], report, *told]
     return Row(
         name=name,

@@ -35,6 +35,7 @@ class ReportTraining:
     """What is kept of it in a part."""
 
     preset: str  # name of the rules that fit; "" where none does
+    unmatched: tuple[str, ...]  # options of the user that fit no range
     frames: Mapping[str, pl.DataFrame]  # by name, of `REPORT_FRAMES`
 
     @property
@@ -95,7 +96,7 @@ def describe_training(
     )
     if jobs.is_empty() and step_ranges.is_empty() and messages.is_empty():
         empty = {name: schema.to_frame() for name, schema in REPORT_FRAMES.items()}
-        return ReportTraining(preset=rules.name, frames=empty)
+        return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=empty)
     steps = find_steps(
         step_ranges,
         compute=compute,
@@ -114,7 +115,7 @@ def describe_training(
         "messages": assign_steps(messages, steps),
         "kernels": sum_kernels(ops, steps),
     }
-    return ReportTraining(preset=rules.name, frames=frames)
+    return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)
 
 
 def _project_compute(

@@ -117,7 +117,7 @@ def find_training(plan: Plan, options: TrainingOptions | None = None) -> Trainin
         schedule=schedule,
         preset=max(presets, key=lambda preset: (preset != "", presets.count(preset))),
         zero_ns=plan.clocks.zero_ns,
-        notes=[*notes, *unknown, *unpaired, *impossible, *_doubt_presets(presets)],
+        notes=[*notes, *unknown, *unpaired, *impossible, *_doubt_presets(presets), *_name_unmatched(plan)],
     )
 
 
@@ -165,6 +165,12 @@ def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
         .join(loading, on=["report", "process_key"])
         .select("lane", *_HOST)
     )
+
+
+def _name_unmatched(plan: Plan) -> list[str]:
+    """Name what the user asked for that fits no range of any report."""
+    asked = [one.part.facts["unmatched"] for one in plan.given]
+    return [f"`{option}` fits no range" for option in asked[0] if all(option in some for some in asked)]
 
 
 def _doubt_presets(presets: Sequence[str]) -> list[str]:

@@ -66,7 +66,8 @@ def _print_one(title: str, frame: pl.DataFrame, is_whole: bool, limit: int, cons
         api.print_table(arrange(shown), limit=limit, console=console, decimals=_DECIMALS)
     lines = []
     if len(shown) > limit:
-        lines.append(f"{len(shown) - limit:,} more rows: `--limit {len(shown)}` shows all")
+        hidden = len(shown) - limit
+        lines.append(f"{hidden:,} more row{'s' * (hidden > 1)}: `--limit {len(shown)}` shows all")
     if len(shown) < len(frame):
         lines.append(f"{len(frame) - len(shown):,} of {len(frame):,} are the same within noise")
     if frame.is_empty():

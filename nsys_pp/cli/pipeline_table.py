@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import click
 import polars as pl
@@ -28,17 +28,21 @@ class View:
     """What a terminal shows of a table.
 
     Attributes:
-        columns: Heading -> column. The last word of a heading is its unit. The last column gives way
-            where a terminal is narrow.
+        columns: Heading -> column. The last word of a heading, or before " if ", is its unit. The last column
+            gives way where a terminal is narrow.
         how: How its numbers were made, in one line.
+        explains: Heading -> what is said of it after that, where the column is there.
         optional: Headings that are left out where they tell nothing apart.
         only: Column of booleans: rows without it are counted, not shown.
+        reason: Column that says why something is unknown, where `source` does not say how it is known.
     """
 
     columns: Mapping[str, str]
     how: str
+    explains: Mapping[str, str] = field(default_factory=dict)
     optional: tuple[str, ...] = ()
     only: str | None = None
+    reason: str | None = None
 
 
 _TIMES = {
@@ -52,6 +56,8 @@ _TIMES = {
     "lanes": "lane_count",
     "the bubble is": "causes",
 }
+# Of an ideal whose jobs take their medians, a step can be better.
+_GAIN = {"to gain ms": "to gain: bubble beyond the ideal; negative: better than the ideal of its medians"}
 VIEWS: Mapping[str, View] = {
     "schedule": View(
         columns={
@@ -66,7 +72,12 @@ VIEWS: Mapping[str, View] = {
             "formula %": "formula_bubble_fraction",
             "formula": "formula",
         },
-        how="bubble: as measured; ideal: the same jobs with nothing in between; formula: all jobs of a kind alike",
+        how="bubble: as measured",
+        explains={
+            "ideal %": "ideal: the same jobs with nothing in between",
+            "formula %": "formula: all jobs of a kind alike",
+        },
+        reason="sentence",
     ),
     "steps": View(
         columns={
@@ -82,17 +93,19 @@ VIEWS: Mapping[str, View] = {
             "partial": "is_partial",
             "worst lane": "worst_lane",
         },
-        how="bubble: time in the step without kernels that compute, over all lanes;"
-        " ideal: the same jobs in the same order with nothing in between",
+        how="bubble: time in the step without kernels that compute, over all lanes",
+        explains={"ideal %": "ideal: the same jobs in the same order with nothing in between"},
         optional=("partial",),
     ),
     "stages": View(
         columns={"stage": "stage", **_TIMES},
         how="of a complete step, mean over steps and lanes; what the bubble is: shares of it by cause",
+        explains=_GAIN,
     ),
     "lanes": View(
         columns={"lane": "label", "stage": "stage", **_TIMES},
         how="of a complete step, mean over steps; what the bubble is: shares of it by cause",
+        explains=_GAIN,
         optional=("lanes",),
     ),
     "kinds": View(
@@ -145,18 +158,19 @@ VIEWS: Mapping[str, View] = {
         columns={
             "time ms": "time_ns",
             "of the path %": "fraction",
-            "at most to gain ms": "most_gain_ns",
+            "gain ms if 10 % faster": "most_gain_ns",
             "stage": "stage",
             "on": "doing",
         },
-        how="of a complete step: what its length hangs on, from its first start to its last end across lanes",
+        how="of a complete step: what its length hangs on, from its first start to its last end across lanes;"
+        " gain: 10 % of the time, or less where another path is then the longest",
     ),
     "critical_path": View(
         columns={
             "step": "step",
             "start ms": "start_ns",
             "end ms": "end_ns",
-            "lane": "lane",
+            "lane": "label",
             "stage": "stage",
             "on": "doing",
         },
@@ -185,17 +199,23 @@ def print_tables(frames: Mapping[str, pl.DataFrame], titles: Mapping[str, str], 
 def print_view(frame: pl.DataFrame, view: View, *, limit: int, console: Console) -> None:
     """Print what a terminal shows of a table, and how it was made."""
     rows = frame if view.only is None else frame.filter(view.only)
+    explained: list[str] = []
     if len(rows):
         table = arrange(rows, view)
+        explained = [text for heading, text in view.explains.items() if heading in table.columns]
         decimals = {heading: _DECIMALS.get(_unit(heading), 3) for heading in table.columns}
         api.print_table(table, limit=limit, console=console, decimals=decimals)
-    notes = [view.how]
+    notes = ["; ".join([view.how, *explained])]
     if view.only is not None and len(rows) < len(frame):
         notes.insert(0, f"{len(frame) - len(rows):,} of {len(frame):,} are as their likes")
+    if view.reason is not None:
+        reasons = rows.filter(pl.col("source").is_null())[view.reason].drop_nulls()
+        notes[:0] = [f"unknown: {reason}" for reason in reasons]
     if frame.is_empty():
         notes = ["nothing is known for this"]
     if len(rows) > limit:
-        notes.append(f"{len(rows) - limit:,} more rows: `--limit {len(rows)}` shows all")
+        hidden = len(rows) - limit
+        notes.append(f"{hidden:,} more row{'s' * (hidden > 1)}: `--limit {len(rows)}` shows all")
     for line in notes:
         console.print(Text(line, style="dim"), soft_wrap=not console.is_terminal)
 
@@ -227,7 +247,7 @@ def arrange(frame: pl.DataFrame, view: View) -> pl.DataFrame:
 
 
 def _unit(heading: str) -> str:
-    return heading.rsplit(" ", 1)[-1]
+    return heading.partition(" if ")[0].rsplit(" ", 1)[-1]
 
 
 def _name_causes(frame: pl.DataFrame) -> pl.Series:
@@ -237,7 +257,7 @@ def _name_causes(frame: pl.DataFrame) -> pl.Series:
         .with_row_index("row")
         .unpivot(index="row", variable_name="cause", value_name="time_ns")
         .with_columns(share=pl.col("time_ns") / pl.col("time_ns").sum().over("row"))
-        .filter(pl.col("share") >= _LEAST_SHARE)
+        .filter(pl.col("share").fill_nan(0) >= _LEAST_SHARE)  # of no bubble there are no shares
         .sort("row", "share", descending=[False, True], maintain_order=True)
         .group_by("row", maintain_order=True)
         .head(_MOST_CAUSES)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+import polars as pl
 
 from nsys_pp import api
 
@@ -44,11 +45,19 @@ class NamePattern(click.ParamType[str]):
     name = "regex"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check that it can be used."""
+        """Check that polars can use it; Python says best what is wrong with what neither can read."""
         try:
-            re.compile(value)
-        except re.error as error:
-            self.fail(f"{value!r} is no regular expression: {error}", param, ctx)
+            pl.Series([""]).str.contains(value)
+        except pl.exceptions.ComputeError:
+            try:
+                re.compile(value)
+            except re.error as error:
+                self.fail(f"{value!r} is no regular expression: {error}", param, ctx)
+            self.fail(
+                f"{value!r} is beyond what can be searched for: look-around, back-references, huge repeats",
+                param,
+                ctx,
+            )
         return str(value)
 
 

@@ -35,7 +35,7 @@ def find_latecomers(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.Da
         "stream", "lane", pl.col("name").cast(pl.String), "communicator", "start_ns", "end_ns", "bound_ns"
     )
     events = keyed.sort("end_ns")
-    members = _members(events)
+    members = _members(events, _captured(anchors))
     asked = needed.join(
         events, left_on=["lane", "need_start_ns", "need_end_ns"], right_on=["lane", "start_ns", "end_ns"]
     ).with_row_index("ask")
@@ -59,8 +59,16 @@ def find_latecomers(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.Da
     return asked.join(last, on="ask").select("lane", "need_start_ns", "need_end_ns", "others_ns", "waits_for")
 
 
-def _members(events: pl.DataFrame) -> pl.DataFrame:
-    """Pair streams of different lanes that take part in the same collectives (stream, other)."""
+def _captured(anchors: pl.DataFrame) -> pl.DataFrame:
+    """Say when each lane was surely captured: lane, first_ns, last_ns."""
+    return anchors.group_by("lane").agg(first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max())
+
+
+def _members(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
+    """Pair streams of different lanes that take part in the same collectives (stream, other).
+
+    Only those count that ended while the other lane was captured.
+    """
     told = (
         events.filter(pl.col("communicator").is_not_null())
         .select("stream", "lane", "communicator", "name")
@@ -69,7 +77,8 @@ def _members(events: pl.DataFrame) -> pl.DataFrame:
     pairs = told.join(told, on=["communicator", "name"], suffix="_of_other")
     known = pairs.filter(pl.col("lane") != pl.col("lane_of_other")).select("stream", other="stream_of_other")
     untold = events.filter(pl.col("communicator").is_null())
-    sample = untold.filter(pl.int_range(pl.len()).over("stream") < _SAMPLE)
+    turn = pl.int_range(pl.len()) * _SAMPLE // pl.len()
+    sample = untold.filter((turn != turn.shift()).fill_null(value=True).over("stream"))
     votes = []
     for (name,), group in sample.group_by("name"):
         alike = untold.filter(pl.col("name") == name)
@@ -87,8 +96,17 @@ def _members(events: pl.DataFrame) -> pl.DataFrame:
             spread_ns=(apart - apart.median()).abs().median(),
         )
     )
-    sizes = sample.group_by("stream").len("sampled")
-    most = counted.join(sizes, on="stream").filter(pl.col("together") >= _MOSTLY * pl.col("sampled"))
+    spans = untold.select("lane", other="stream").unique().join(captured, on="lane").drop("lane")
+    sizes = (
+        counted.select("stream", "other")
+        .join(spans, on="other")
+        .join(sample.select("stream", "end_ns"), on="stream")
+        .group_by("stream", "other")
+        .agg(sampled=pl.col("end_ns").is_between(pl.col("first_ns"), pl.col("last_ns")).sum())
+    )
+    most = counted.join(sizes, on=["stream", "other"]).filter(
+        pl.col("together") >= _MOSTLY * pl.col("sampled")
+    )
     for name in ("apart_ns", "spread_ns"):
         most = most.filter(pl.col(name) <= 4 * pl.col(name).min().over("stream") + _CLOSE_NS)
     return pl.concat([known, most.select("stream", "other")])

@@ -2,7 +2,7 @@
 
 The steps of a run are samples of it. A value of a run is the median over its complete steps; two of them
 differ if they do by more than three errors of their difference, as the steps of both runs scatter
-(`nsys_pp.pipeline.noise`), and by enough to matter: 1 % of a time, 0.5 % of a step for parts of its bubble.
+(`nsys_pp.pipeline.noise`; for the longest steps, as all the others do), and by enough to matter: 1 % of a time, 0.5 % of a step for parts of its bubble.
 That floor is there because steps of one run have much in common that two runs of the same program have not.
 """
 
@@ -10,7 +10,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.pipeline.noise import noise_of_difference, noise_of_extremes, summarise_samples
+from nsys_pp.pipeline.noise import (
+    leave_out_largest,
+    noise_of_difference,
+    noise_of_extremes,
+    summarise_samples,
+)
 from nsys_pp.pipeline.samples import KEYS, LONGEST_STEP, SAMPLES, UNIT, sample_steps
 from nsys_pp.schema import build_schema, conform
 from nsys_pp.training import Training
@@ -56,21 +61,26 @@ def compare_trainings(a: Training, b: Training) -> dict[str, pl.DataFrame]:
 
 def _compare(a: pl.DataFrame, b: pl.DataFrame, *, is_of_longest: bool = False) -> pl.DataFrame:
     """Compare `SAMPLE` of two runs by their medians, or by the largest ones; in the order of the samples."""
-    value, noise_of = ("largest", noise_of_extremes) if is_of_longest else ("median", noise_of_difference)
+    value = "largest" if is_of_longest else "median"
     sides = [
-        summarise_samples(samples, by=KEYS, value="value")
-        .join(samples.group_by(KEYS).agg(pl.col("least").median()), on=KEYS, nulls_equal=True)
-        .select(
+        _summarise(samples).select(
             *KEYS,
             "least",
             "deviation",
+            "deviation_of_others",
             pl.col(value).alias(side),
             pl.col("sample_count").alias(f"{side}_step_count"),
         )
         for side, samples in (("a", a), ("b", b))
     ]
-    noise = noise_of(
-        pl.col("deviation") + pl.col("deviation_b"), pl.col("a_step_count"), pl.col("b_step_count")
+    deviation, of_others = (
+        pl.col(name) + pl.col(f"{name}_b") for name in ("deviation", "deviation_of_others")
+    )
+    counts = pl.col("a_step_count"), pl.col("b_step_count")
+    noise = (
+        noise_of_extremes(deviation, of_others, *counts)
+        if is_of_longest
+        else noise_of_difference(deviation, *counts)
     )
     difference = pl.col("b") - pl.col("a")
     scale = pl.when(unit="fraction").then(1.0).when(pl.col("a") > 0).then("a")
@@ -88,6 +98,19 @@ def _compare(a: pl.DataFrame, b: pl.DataFrame, *, is_of_longest: bool = False) -
         .join(order, on=KEYS, how="left", nulls_equal=True)
         .sort("order")
         .pipe(conform, COMPARISON)
+    )
+
+
+def _summarise(samples: pl.DataFrame) -> pl.DataFrame:
+    """Summarise `SAMPLE` by its keys, with `least`, and the deviation of all samples but the largest."""
+    others = leave_out_largest(samples, by=KEYS, value="value")
+    of_others = summarise_samples(others, by=KEYS, value="value").select(
+        *KEYS, deviation_of_others="deviation"
+    )
+    return (
+        summarise_samples(samples, by=KEYS, value="value")
+        .join(samples.group_by(KEYS).agg(pl.col("least").median()), on=KEYS, nulls_equal=True)
+        .join(of_others, on=KEYS, how="left", nulls_equal=True)
     )
 
 

@@ -26,6 +26,7 @@ _COLUMNS: Columns = {
 _PATH_COLUMNS: Columns = {
     "step": (pl.Int64, "its number"),
     "lane": (pl.UInt32, "where the path is"),
+    "label": (pl.String, "name of that lane"),
     "stage": (pl.Int64, "its stage; null where unknown"),
     "cause": (CAUSE, "compute, or what kept the lane from it"),
     "kind": (JOB_KIND, "of the job that computes; null outside of jobs"),
@@ -59,9 +60,11 @@ def build_critical_table(training: Training) -> pl.DataFrame:
 
 def build_path_table(training: Training) -> pl.DataFrame:
     """List the critical path of every step; `PATH_TABLE` says what its columns mean."""
-    path = find_critical_path(training)
+    labels = training.lanes.select("lane", "label")
     return (
-        path.select(CRITICAL_PATH.names())
+        find_critical_path(training)
+        .select(CRITICAL_PATH.names())
+        .join(labels, on="lane", how="left", maintain_order="left")
         .with_columns(pl.col("start_ns", "end_ns") - training.zero_ns)
         .pipe(conform, schema_of(_PATH_COLUMNS))
     )

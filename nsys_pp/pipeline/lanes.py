@@ -25,7 +25,7 @@ def build_lanes(
 
     Stages are those of the roster (`--layout`, or names that programs wrote); else those that names of jobs
     tell; else, if nothing tells any, lanes are put in the order in which they begin their first forward of a
-    step, by the median over steps.
+    step, by the median over steps, unless ranks are missing: then some stages may be.
 
     Args:
         roster: `ROSTER` with `bound_ns`, the error of the times of a report.
@@ -49,13 +49,20 @@ def build_lanes(
     notes: list[str] = []
     working = named.join(jobs.select(_KEYS).unique(), on=_KEYS, how="semi", nulls_equal=True)
     if named["stage"].count() == 0:
-        by_time, notes = _stages_of_first_forwards(working, jobs, steps)
+        by_time, notes = _stages_of_first_forwards(working, jobs, steps, missing=_missing_ranks(named))
         named = _join(named.drop("stage"), by_time).with_columns(
             stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit("first forwards"))
         )
     elif count := working["stage"].null_count():
         notes = [f"the stages of {count:,} GPU processes that ran jobs are unknown: `--layout` would tell"]
     return conform(_label(_order(named)), LANES), notes
+
+
+def _missing_ranks(lanes: pl.DataFrame) -> list[int]:
+    """List the ranks below the last one that no lane has; none if lanes of unknown rank may be those."""
+    ranks = set(lanes["rank"].drop_nulls())
+    missing = sorted(set(range(max(ranks, default=-1) + 1)) - ranks)
+    return missing if len(missing) > lanes["rank"].null_count() else []
 
 
 def _join(lanes: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
@@ -79,7 +86,7 @@ def _stages_of_names(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _stages_of_first_forwards(
-    lanes: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame | None
+    lanes: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame | None, *, missing: list[int]
 ) -> tuple[pl.DataFrame, list[str]]:
     """Group lanes by when they begin their first forward; nothing where the groups are in doubt."""
     nothing = lanes.select(*_KEYS, "stage").clear()
@@ -104,10 +111,15 @@ def _stages_of_first_forwards(
         why = "clocks are not known well enough to tell who began its first forward first"
     elif staged.select(is_unclear.any()).item() or sizes.min() < sizes.max():
         why = "GPUs do not begin their first forwards in groups of one size, one after the other"
+    elif missing:
+        why = f"rank {missing[0]} is missing" + (
+            f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        )
     else:
-        return staged.select(*_KEYS, "stage"), [
-            f"that there are {len(sizes)} stages is inferred from when GPUs begin their first forwards"
-        ]
+        by_rank = staged.sort("rank", nulls_last=True)["stage"]
+        is_expected = staged["rank"].null_count() == 0 and by_rank.is_sorted()
+        note = f"that there are {len(sizes)} stages is inferred from when GPUs begin their first forwards"
+        return staged.select(*_KEYS, "stage"), [] if is_expected or len(sizes) == 1 else [note]
     return nothing, [f"stages are unknown: {why}; `--layout` would tell"]
 
 

@@ -48,11 +48,15 @@ def pair_messages(
         tried.append((located, _pair(*_channels(located))))
     located, pairs = max(tried, key=lambda one: len(one[1]))
     if folded is None and 2 * len(pairs) < _CONVINCING * located["peer_lane"].count():
-        located = located.with_columns(peer_lane=pl.when(pl.col("how") == TOLD).then("peer_lane"))
+        is_told = pl.col("how") == TOLD
+        located = located.with_columns(
+            pl.when(is_told).then(name).alias(name) for name in ("peer_lane", "how")
+        )
         pairs = _pair(*_channels(located))
+    pairs, refused = _refuse(located, pairs)
     has_chunks = any((frame["chunk"] > 0).any() for frame in (jobs, messages))
     is_line = not has_chunks and (count_stages(lanes) > 2 or len(jobs) > 0)
-    return _arrows(pairs, is_line=is_line), _notes(located, pairs)
+    return _arrows(pairs, is_line=is_line), _notes(located, pairs, refused, lanes)
 
 
 def _is_folded(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame) -> bool | None:
@@ -211,6 +215,42 @@ def _fill(sends: pl.DataFrame, votes: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _refuse(located: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Drop the pairs of two lanes that cannot be peers; returns the others, and how many were dropped.
+
+    A message ends on both lanes together; unless it leaves before it arrives: then no send waits, and a receive
+    that waited for it ends as soon as the others do. Of the pairs of which the receive began before the send
+    ended, that must hold for most. It says nothing of pairs that NCCL told, of kernels with messages of several
+    peers, and where clocks are not known.
+    """
+    single = located.group_by("lane", "op_id").agg(is_single=pl.col("peer_lane").n_unique() == 1)
+    tested = pairs
+    for suffix in ("", "_of_receive"):
+        own = single.rename({name: name + suffix for name in single.columns})
+        tested = tested.join(own, on=[f"lane{suffix}", f"op_id{suffix}"], how="left", maintain_order="left")
+    start, end, receive_end = (pl.col(name) for name in ("start_ns", "end_ns", "end_ns_of_receive"))
+    receive_start = pl.col("start_ns_of_receive")
+    length, delay = end - start, receive_end - start
+    bound = pl.col("bound_ns") + pl.col("bound_ns_of_receive")
+    both = [pl.min_horizontal("sender", "receiver"), pl.max_horizontal("sender", "receiver")]
+    tested = tested.with_columns(
+        is_guess=pl.col("how") != TOLD,
+        says=(
+            pl.all_horizontal("is_single", "is_single_of_receive")
+            & (end > receive_start)
+            & bound.is_not_null()
+        ).fill_null(value=False),
+        is_apart=((end - receive_end).abs() > SKEW_NS + bound).fill_null(value=False),
+        never_waits=(length.quantile(0.9) <= 2 * length.min() + SKEW_NS).over(_CHANNEL),
+    )
+    says = pl.col("says")
+    is_late = delay > 2 * delay.filter(says).quantile(0.1).over(_CHANNEL) + SKEW_NS + bound
+    is_wrong = says & pl.col("is_apart") & (is_late | ~pl.col("never_waits").all().over(both))
+    dropped = pl.col("is_guess") & (2 * is_wrong.sum().over(both) > says.sum().over(both))
+    kept = tested.filter(~dropped.fill_null(value=False)).select(pairs.columns)
+    return kept, len(pairs) - len(kept)
+
+
 def _arrows(pairs: pl.DataFrame, *, is_line: bool) -> pl.DataFrame:
     """Tell wait from transfer, and what goes down the stages of a pipeline without chunks from what goes up."""
     named = pairs.rename(
@@ -241,14 +281,24 @@ def _arrows(pairs: pl.DataFrame, *, is_line: bool) -> pl.DataFrame:
     )
 
 
-def _notes(messages: pl.DataFrame, pairs: pl.DataFrame) -> list[str]:
+def _notes(messages: pl.DataFrame, pairs: pl.DataFrame, refused: int, lanes: pl.DataFrame) -> list[str]:
     """Say what could not be paired."""
     no_verb = messages["verb"].null_count()
-    no_peer = messages.filter(pl.col("verb").is_not_null())["peer_lane"].null_count()
-    alone = len(messages) - no_verb - no_peer - 2 * len(pairs)
+    has_verb = messages.filter(pl.col("verb").is_not_null())
+    no_peer = has_verb.filter(pl.col("peer_lane").is_null(), pl.col("how").is_null()).height
+    alone = len(messages) - no_verb - no_peer - 2 * len(pairs) - 2 * refused
+    places = lanes.select("stage", "replica", "tensor")
+    is_laid_out = places["stage"].null_count() == 0 and not places.is_duplicated().any()
+    hint = "" if is_laid_out else "; `--layout` would tell"
+    unseen = "lack their other side" if is_laid_out else "lack their other side, or it is not recognised"
     told = (
         (no_verb, "point-to-point kernels do not tell whether they send or receive, and are in no pair"),
-        (no_peer, "sends and receives do not tell their peer, and are in no pair"),
-        (alone, "sends and receives lack their other side, and are in no pair"),
+        (no_peer, f"sends and receives do not tell their peer, and are in no pair{hint}"),
+        (
+            2 * refused,
+            "sends and receives do not end with those of the lane that seemed to be their peer, and are in no pair"
+            "; `--layout` would tell",
+        ),
+        (alone, f"sends and receives {unseen}, and are in no pair{hint if no_peer == 0 else ''}"),
     )
     return [f"{count:,} {what}" for count, what in told if count > 0]

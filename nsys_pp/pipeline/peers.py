@@ -9,6 +9,9 @@ SKEW_NS = 50_000
 """How far apart the ends of a send and its receive may lie on one clock: 26 us were seen on two H100s."""
 
 _MOSTLY = 0.9  # of a channel's messages: then the peer of those is the peer of all
+_OFTEN = 0.5  # of a channel's messages must end with one of another lane, or those that do are chance
+_SAMPLE = 100  # messages of a lane by which its peer is chosen among the members of a stage
+_CLEARLY, _CLEARLY_NS = 2, 1_000  # so much further apart are the ends of the next best member
 _PLACE = ("replica", "tensor")
 
 
@@ -16,8 +19,9 @@ def find_peers(*, lanes: pl.DataFrame, messages: pl.DataFrame, is_folded: bool) 
     """Find the other lane of each message.
 
     NCCL tells the peer's number within the communicator. Else it is the neighbour along the pipeline, in
-    the direction that the message's name tells. Else it is the lane on which a message of the opposite kind
-    ends at the same time.
+    the direction that the message's name tells; of several in that stage, the one whose messages end when these
+    do, or the one of the same place by rank. Else it is the lane on which a message of the opposite kind ends at
+    the same time.
 
     Args:
         lanes: `LANES`.
@@ -26,18 +30,22 @@ def find_peers(*, lanes: pl.DataFrame, messages: pl.DataFrame, is_folded: bool) 
 
     Returns:
         The messages, in order, with stage, link (virtual stage of the sender, null where unknown), peer_lane
-        and how: what tells the peer; both null where nothing does.
+        and how: what tells the peer; both null where nothing does. A peer that NCCL tells, but that is no lane,
+        has how alone.
     """
     places = lanes.select("lane", "stage", "bound_ns", *(pl.col(name).fill_null(-1) for name in _PLACE))
     located = messages.with_row_index("row").join(places, on="lane", how="left", maintain_order="left")
     count = count_stages(lanes)
     located = _with_links(located, count, is_folded=is_folded)
-    found = [
-        _told(located, lanes).with_columns(how=pl.lit(TOLD)),
-        _neighbours(located, places, count, is_folded=is_folded).with_columns(how=pl.lit(STAGES)),
-    ]
-    known = pl.concat(found).unique("row", keep="first")
-    rest = located.join(known, on="row", how="anti", maintain_order="left")
+    told = _told(located, lanes).with_columns(how=pl.lit(TOLD))
+    rest = located.join(told, on="row", how="anti", maintain_order="left")
+    candidates = _neighbours(rest, places, count, is_folded=is_folded)
+    is_one = pl.len().over("row") == 1
+    several = candidates.filter(~is_one)
+    members = _members(rest, located, several, lanes)
+    known = pl.concat([told, candidates.filter(is_one).with_columns(how=pl.lit(STAGES)), members])
+    # of some members the nearest end is often a wrong one's
+    rest = rest.join(pl.concat([known.select("row"), several.select("row")]), on="row", how="anti")
     known = pl.concat([known, _by_ends(rest, located).with_columns(how=pl.lit(ENDS))])
     return located.join(known, on="row", how="left", maintain_order="left").drop("row")
 
@@ -66,7 +74,7 @@ def _with_links(messages: pl.DataFrame, count: int, *, is_folded: bool) -> pl.Da
 
 
 def _told(messages: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
-    """Take the peers that NCCL tells (row, peer_lane).
+    """Take the peers that NCCL tells (row, peer_lane, which is null where the peer is no lane).
 
     A lane's own number within a communicator is known if that was made during the capture. Else its stage is
     taken for it, or its place among the lanes that use it; that is believed if every peer answers.
@@ -104,11 +112,16 @@ def _told(messages: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
         )
         found.append(seats.join(is_mutual, on="communicator", how="semi"))
         members = members.join(is_mutual, on="communicator", how="anti")
-    return told.join(pl.concat(found), on=["communicator", "peer"]).select("row", "peer_lane")
+    seats = pl.concat(found)
+    return (
+        told.join(seats, on="communicator", how="semi")
+        .join(seats, on=["communicator", "peer"], how="left")
+        .select("row", "peer_lane")
+    )
 
 
 def _neighbours(messages: pl.DataFrame, places: pl.DataFrame, count: int, *, is_folded: bool) -> pl.DataFrame:
-    """Take the neighbours along the pipeline, of the same replica and tensor slice (row, peer_lane)."""
+    """List the neighbours along the pipeline, of the same replica and tensor slice (row, peer_lane): one or more."""
     known = messages.filter(
         pl.col("stage").is_not_null(), pl.col("verb").is_not_null(), pl.col("direction").is_not_null()
     )
@@ -121,9 +134,7 @@ def _neighbours(messages: pl.DataFrame, places: pl.DataFrame, count: int, *, is_
         stage = pl.when(ahead < count).then(ahead).otherwise(2 * count - 1 - ahead)
     else:
         stage = (pl.col("stage") + step) % count
-    seats = places.select(*_PLACE, next_stage="stage", peer_lane="lane").unique(
-        [*_PLACE, "next_stage"], keep="none"
-    )
+    seats = places.select(*_PLACE, next_stage="stage", peer_lane="lane")
     return (
         known.with_columns(next_stage=stage)
         .join(seats, on=[*_PLACE, "next_stage"])
@@ -132,11 +143,129 @@ def _neighbours(messages: pl.DataFrame, places: pl.DataFrame, count: int, *, is_
     )
 
 
+def _members(
+    rest: pl.DataFrame, messages: pl.DataFrame, candidates: pl.DataFrame, lanes: pl.DataFrame
+) -> pl.DataFrame:
+    """Choose the peer among the members of a stage, the same for all messages of two stages (row, peer_lane, how).
+
+    Two lanes are peers if their messages end closer than those of either with any other member. Where ends do
+    not decide, as between slices of a tensor, or if messages leave before they arrive, members are peers that have
+    the same place by rank, unless others end together more often.
+    """
+    if candidates.is_empty():
+        return _nobody().with_columns(how=pl.lit(STAGES))
+    asked = candidates.join(rest.select("row", "lane", "end_ns", "verb", "bound_ns"), on="row")
+    turn = pl.int_range(pl.len()).over("lane", "peer_lane") * _SAMPLE // pl.len().over("lane", "peer_lane")
+    sample = asked.sort("end_ns").filter(
+        (turn != turn.shift().over("lane", "peer_lane")).fill_null(value=True)
+    )
+    near = _nearest(sample, messages)
+    low, high = pl.min_horizontal("lane", "peer_lane"), pl.max_horizontal("lane", "peer_lane")
+    later = pl.when(pl.col("lane") < pl.col("peer_lane")).then(1).otherwise(-1)
+    apart, bound = pl.col("apart_ns"), pl.col("bound_ns")
+    # clocks that are not one differ always by the same
+    offset = pl.max_horizontal(-bound, pl.min_horizontal(bound, apart.median().over("low", "high")))
+    ends = (
+        near.with_columns(low=low, high=high, apart_ns=apart * later)
+        .with_columns(off_ns=(apart - offset).abs().clip(upper_bound=SKEW_NS))
+        .group_by("low", "high")
+        .agg(pl.col("off_ns").mean(), share=(apart.abs() <= SKEW_NS + bound).mean())
+    )
+    pairs = pl.concat(
+        [
+            ends.rename({"low": one, "high": two})
+            for one, two in (("lane", "peer_lane"), ("peer_lane", "lane"))
+        ],
+        how="diagonal",
+    )
+    pairs = candidates.join(rest.select("row", "lane"), on="row").select("lane", "peer_lane").unique().join(
+        pairs, on=["lane", "peer_lane"]
+    )  # fmt: skip
+    numbered = _number_members(lanes)
+    pairs = pairs.join(numbered, on="lane", how="left").join(
+        numbered.rename({"lane": "peer_lane"}), on="peer_lane", how="left", suffix="_of_peer"
+    )
+    sides = (["lane", "stage_of_peer"], ["peer_lane", "stage"])
+    chosen = pairs.with_columns(
+        is_closest=pl.all_horizontal(_is_clearly_least("off_ns", side) for side in sides)
+        & (pl.col("share") >= _OFTEN),
+        is_alike=pl.all_horizontal(_is_as_often("share", side) for side in sides)
+        & (pl.col("member") == pl.col("member_of_peer")),
+    )
+    is_settled = pl.any_horizontal(pl.col("is_closest").any().over(side) for side in sides)
+    how = pl.when("is_closest").then(pl.lit(ENDS)).otherwise(pl.lit(STAGES))
+    peers = chosen.with_columns(how=how).filter(
+        pl.col("is_closest") | (pl.col("is_alike").fill_null(value=False) & ~is_settled)
+    )
+    return asked.join(peers.select("lane", "peer_lane", "how"), on=["lane", "peer_lane"]).select(
+        "row", "peer_lane", "how"
+    )
+
+
+def _nearest(asked: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
+    """Measure how long before each message (with `peer_lane`) the nearest of the opposite verb ends there.
+
+    Returns:
+        lane, peer_lane, apart_ns, bound_ns (of both clocks); only what ends while the peer was captured.
+    """
+    others = messages.select(
+        "end_ns",
+        verb=pl.col("verb").replace({"send": "receive", "receive": "send"}),
+        peer_lane="lane",
+        other_ns="end_ns",
+        other_bound_ns="bound_ns",
+    ).sort("end_ns")
+    spans = others.group_by("peer_lane").agg(first_ns=pl.col("end_ns").min(), last_ns=pl.col("end_ns").max())
+    return (
+        asked.sort("end_ns")
+        .join_asof(others, on="end_ns", by=["peer_lane", "verb"], strategy="nearest", check_sortedness=False)
+        .join(spans, on="peer_lane")
+        .filter(pl.col("end_ns").is_between("first_ns", "last_ns"), pl.col("other_ns").is_not_null())
+        .select(
+            *("lane", "peer_lane"),
+            apart_ns=pl.col("end_ns") - pl.col("other_ns"),
+            bound_ns=pl.sum_horizontal("bound_ns", "other_bound_ns"),
+        )
+    )
+
+
+def _number_members(lanes: pl.DataFrame) -> pl.DataFrame:
+    """Number the lanes of each stage by rank (lane, stage, member).
+
+    `member` is null unless the ranks of all stages lie alike: then those of one number are of one pipeline.
+    """
+    place = ["stage", *_PLACE]
+    member = pl.col("rank").rank("ordinal").over(place)
+    since = pl.col("rank") - pl.col("rank").min().over(place)
+    numbered = lanes.with_columns(pl.col(name).fill_null(-1) for name in _PLACE).drop_nulls("stage")
+    numbered = numbered.with_columns(member=member, since=since)
+    is_even = (
+        numbered["rank"].null_count() == 0
+        and numbered["rank"].is_unique().all()
+        and numbered.select(pl.len().over(place).n_unique() == 1).item()
+        and numbered.select((pl.col("since").n_unique().over(*_PLACE, "member") == 1).all()).item()
+    )
+    return numbered.select("lane", "stage", member=pl.col("member") if is_even else pl.lit(None, pl.UInt32))
+
+
+def _is_clearly_least(name: str, side: list[str]) -> pl.Expr:
+    """Is it the least of its side, and the second far from it?"""
+    least = pl.col(name).min().over(side)
+    second = pl.col(name).sort().slice(1, 1).first().over(side)
+    return (pl.col(name) == least) & ((second > _CLEARLY * least + _CLEARLY_NS) | second.is_null())
+
+
+def _is_as_often(name: str, side: list[str]) -> pl.Expr:
+    """Is a share about the most of its side, or all there chance?"""
+    most = pl.col(name).max().over(side)
+    return (pl.col(name) >= _MOSTLY * most) | (most < _OFTEN)
+
+
 def _by_ends(rest: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
     """Take the lane on which a message of the opposite verb ends at the same time (row, peer_lane).
 
-    Where most messages of a stream have one peer, so have all of it. A kernel that sends and receives ends with
-    the later of the two: the other then has the same peer.
+    Where most messages of a stream have one peer, so have all of it; where few have any, none has. A kernel that
+    sends and receives ends with the later of the two: the other then has the same peer.
     """
     known = rest.filter(pl.col("verb").is_not_null())
     if known.is_empty():
@@ -165,6 +294,14 @@ def _by_ends(rest: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
         .unique("row", keep="first", maintain_order=True)
     )
     channel = ["lane", "context_id", "stream_id", "verb", "direction", "chunk"]
+    every = known.group_by(channel).len("messages")
+    often = (
+        closest.group_by(channel)
+        .len("votes")
+        .join(every, on=channel, nulls_equal=True)
+        .filter(pl.col("votes") >= _OFTEN * pl.col("messages"))
+    )
+    closest = closest.join(often.select(channel), on=channel, how="semi", nulls_equal=True)
     counted = closest.group_by(*channel, "peer_lane").len("votes")
     usual = counted.filter(
         pl.col("votes") > 1, pl.col("votes") >= _MOSTLY * pl.col("votes").sum().over(channel)

@@ -40,6 +40,8 @@ _ASCII = {"d": "[0-9]", "w": "[0-9A-Za-z_]"}
 _CLASS = re.compile(r"(?<!\\)((?:\\\\)*)\\([dw])")
 _GROUP = re.compile(r"(?<!\\)\(\?P?<([A-Za-z_]\w*)>")
 _UNNAMED = re.compile(r"(?<!\\)\((?!\?)")
+_LOOKS_LIKE_A_KIND = re.compile(r"\w+=")
+_REASON = re.compile(r"^(?:error: |regex error: (?!regex parse error))(.+)$", re.MULTILINE)
 _HINT = "docs/presets.md says how to write rules"
 
 
@@ -111,13 +113,18 @@ def make_job_rule(text: str) -> Rule:
     """Make a rule of `REGEX` or `KIND=REGEX`; without a kind or a group `kind` the job is of kind "other".
 
     Raises:
-        NsysPPError: The expression is wrong.
+        NsysPPError: The expression is wrong, or a word before `=` is no kind.
 
     >>> make_job_rule("forward=fwd(?P<micro_batch>[0-9]+)").kind
     'forward'
     """
     kind, equals, pattern = text.partition("=")
     if not equals or kind not in JOB_KINDS:
+        if _LOOKS_LIKE_A_KIND.match(text):
+            raise NsysPPError(
+                f"`--job {text}`: `{kind}` is no kind of job",
+                f"kinds are {', '.join(JOB_KINDS)}; for names that begin with `{kind}=`, write `other={text}`",
+            )
         kind, pattern = "", text
     entry = {"pattern": pattern}
     if kind or "kind" not in _GROUP.findall(pattern):
@@ -236,6 +243,8 @@ def _check_keys(entry: Mapping[str, Any], where: str, known: Sequence[str]) -> N
 
 def _rule(entry: Mapping[str, str], where: str, *, allowed: Sequence[str], is_checked: bool = False) -> Rule:
     """Make a rule; expressions that are known to be right need no check, which costs half a millisecond."""
+    if not entry["pattern"]:
+        raise NsysPPError(f"{where} has an empty expression", f"no name matches it; {_HINT}")
     groups = _GROUP.findall(entry["pattern"])
     if unknown := [name for name in groups if name not in allowed]:
         raise NsysPPError(
@@ -243,16 +252,20 @@ def _rule(entry: Mapping[str, str], where: str, *, allowed: Sequence[str], is_ch
             f"known are {', '.join(allowed)}; groups without a name are ignored",
         )
     for key in () if is_checked else ("pattern", "domain", "category"):
-        _check_expression(entry.get(key, ""), where)
+        if key in entry:
+            _check_expression(entry[key], where)
     return Rule(groups=tuple(groups), **{**entry, "pattern": to_ascii(entry["pattern"])})
 
 
 def _check_expression(pattern: str, where: str) -> None:
+    """Refuse what the engine cannot read: by itself, so that `a)(b` is wrong, and as a whole."""
     try:
-        pl.Series([""]).str.contains(whole(pattern))
+        for checked in (pattern, whole(pattern)):
+            pl.Series([""]).str.contains(checked)
     except pl.exceptions.ComputeError as error:
-        detail = str(error).strip().splitlines()[-1].removeprefix("error: ")
+        found = _REASON.search(str(error))
         raise NsysPPError(
-            f"{where} has an expression that cannot be used: {detail}",
+            f"{where} has an expression that cannot be used, `{pattern}`"
+            + (f": {found[1]}" if found is not None else ""),
             "expressions are those of Rust's `regex`: without look-around and back-references",
         ) from error

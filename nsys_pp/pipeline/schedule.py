@@ -90,26 +90,46 @@ def recognise_schedule(
     reason = "" if given else _why_unknown(sequences, fits)
     best = fits[0] if fits and not reason else None
     chunks = best.candidate.chunks if best else max(int(sequences.chunk.max(initial=-1)) + 1, 1)
-    micro_batches = _most_common(
-        best.micro_batches[sequences.is_complete]
-        if best
-        else sequences.forwards[sequences.is_complete] // chunks
-    )
     return Schedule(
         name=given or (best.candidate.name if best else "unknown"),
         source="given" if given else "recognised" if best else "",
         stage_count=sequences.stages,
-        micro_batch_count=micro_batches,
+        micro_batch_count=(
+            _most_common(best.micro_batches[sequences.is_complete])
+            if best
+            else _count_micro_batches(sequences, chunks)
+        ),
         chunk_count=chunks,
         agreement=fits[0].agreement if fits else 0.0,
         reason=reason,
     )
 
 
+def _count_micro_batches(sequences: Sequences, chunks: int) -> int:
+    """Count the micro-batches of a complete step without a schedule: by their numbers, else by the forwards.
+
+    0 where neither tells.
+    """
+    is_forward = (sequences.kind == FORWARD) | (sequences.kind == BOTH)
+    is_forward &= sequences.is_complete[sequences.group]
+    numbers, group = sequences.micro_batch[is_forward], sequences.group[is_forward]
+    if len(numbers) and (numbers >= 0).all():
+        most = int(numbers.max()) + 1
+        distinct = np.unique(group * most + numbers)
+        return _most_common(np.unique(distinct // most, return_counts=True)[1])
+    forwards = _most_common(sequences.forwards[sequences.is_complete])
+    return forwards // chunks if forwards % chunks == 0 else 0
+
+
 def _why_unknown(sequences: Sequences, fits: list[Fit]) -> str:
     """Say why no schedule can be named; nothing where one can."""
-    if not sequences.forwards.any() or not sequences.backwards.any():
-        return "there are no forwards and backwards within steps"
+    missing = [
+        kind
+        for kind, counts in (("forwards", sequences.forwards), ("backwards", sequences.backwards))
+        if not counts.any()
+    ]
+    if missing:
+        return f"there are no {' and '.join(missing)} within steps"
     if not sequences.stages:
         return "the stages of the GPUs are unknown"
     if sequences.stages == 1:
@@ -232,7 +252,7 @@ def _fit(
 ) -> Fit | None:
     """Compare every job with the one that the schedule has in its place; None where there can be none."""
     micro_batches = forwards // candidate.chunks
-    is_known = (sequences.stage >= 0) & (forwards % candidate.chunks == 0)
+    is_known = (sequences.stage >= 0) & (forwards > 0) & (forwards % candidate.chunks == 0)
     if candidate.name == "dualpipev":
         is_known &= micro_batches >= 2 * max(sequences.stages, 1)
     if not (is_known & is_counted).any():

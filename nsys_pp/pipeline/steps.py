@@ -20,6 +20,7 @@ from nsys_pp.training import STEPS
 _DEVICE = ["process_key", "device_id"]
 _WORK = ("forward", "backward", "weight_gradient", "recompute", "forward_backward", "optimizer")
 _FORWARDS = ("forward", "forward_backward")
+_RECEIVES = ("receive", "send_receive")
 _BETWEEN_STEPS = ("receive", "data", "other")  # what comes before the first forward of a step
 _FOUND = build_schema(
     {  # steps, before it is known where their edges are
@@ -62,8 +63,9 @@ def find_steps(
     Returns:
         `STEPS`. Copies and sets count for the beginning and the end of steps where they are on a stream
         that computes. Partial is a step whose range, or a job in it, was open when the capture ended,
-        what comes before the first range if there are jobs in it, and a first or last step with fewer jobs
-        than the median of the steps. Devices that compute nothing have none.
+        what comes before the first range if there are jobs in it, the first step that jobs tell if none receives
+        (nothing says how long the first one was waited for), and a first or last step with fewer jobs than the median of the
+        steps. Devices that compute nothing have none.
     """
     ops = _computing(gpu_ops, api_calls, launches)
     ran = jobs.drop_nulls("compute_start_ns")
@@ -155,7 +157,9 @@ def _by_jobs(ran: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
     )
     first = ran.join(begins, on=_DEVICE, how="semi").group_by(_DEVICE).agg(pl.col("compute_start_ns").min())
     host = jobs.group_by("process_key").agg(
-        pl.col("host_start_ns").min(), last_ns=pl.col("host_end_ns").max()
+        pl.col("host_start_ns").min(),
+        last_ns=pl.col("host_end_ns").max(),
+        has_receives=pl.col("kind").is_in(_RECEIVES).any(),
     )
     earliest = first.join(host, on="process_key").select(
         *_DEVICE, first_ns="compute_start_ns", host_start_ns="host_start_ns"
@@ -164,13 +168,13 @@ def _by_jobs(ran: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
     return (
         pl.concat([earliest, later])
         .sort(*_DEVICE, "host_start_ns")
-        .join(host.select("process_key", "last_ns"), on="process_key", maintain_order="left")
+        .join(host.select("process_key", "last_ns", "has_receives"), on="process_key", maintain_order="left")
         .with_columns(
             step=pl.lit(None),
             name=pl.lit(None),
             source=pl.lit("jobs"),
             host_end_ns=following.fill_null(pl.col("last_ns")),
-            is_partial=pl.lit(False),
+            is_partial=pl.col("host_start_ns").shift().over(_DEVICE).is_null() & ~pl.col("has_receives"),
         )
         .select(_AS_FOUND)
     )

@@ -6,7 +6,7 @@ throws out what none of them wants.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -27,7 +27,16 @@ from nsys_pp.pipeline.presets import (
 from nsys_pp.schema import RANGES, build_schema, conform
 from nsys_pp.training import DIRECTION, JOB_KIND, JOB_KINDS
 
-__all__ = ["NAMED_JOBS", "NAMED_STEPS", "Rules", "choose_rules", "list_presets", "name_jobs", "name_steps"]
+__all__ = [
+    "NAMED_JOBS",
+    "NAMED_STEPS",
+    "Rules",
+    "choose_rules",
+    "list_presets",
+    "name_jobs",
+    "name_steps",
+    "presets_that_read",
+]
 
 NAMED_JOBS = build_schema(
     {  # ranges that are jobs; in order of range_id
@@ -61,6 +70,8 @@ class Rules:
         steps: Rules for steps.
         share: Of the ranges that some fitting preset takes for jobs, how many this one does; None unless
             the preset was detected.
+        unmatched: What the user gave as `--job` and `--step` that matches no name of this report. Silence is
+            right for one report of many: only what matches in none of them is a mistake.
     """
 
     name: str = ""
@@ -68,6 +79,7 @@ class Rules:
     jobs: tuple[Rule, ...] = ()
     steps: tuple[Rule, ...] = ()
     share: float | None = None
+    unmatched: tuple[str, ...] = ()
 
     def describe(self) -> str:
         """Say which preset it is.
@@ -103,16 +115,42 @@ def choose_rules(
     """
     jobs = tuple(map(make_job_rule, job_patterns))
     steps = tuple(map(make_step_rule, step_patterns))
+    unmatched = _find_unmatched(
+        ranges["name"],
+        {f"--job {text}": rule for text, rule in zip(job_patterns, jobs, strict=True)}
+        | {f"--step {text}": rule for text, rule in zip(step_patterns, steps, strict=True)},
+    )
     chosen, share = _detect(ranges["name"]) if preset is None else (load_preset(preset), None)
     if chosen is None:
-        return Rules(jobs=jobs, steps=steps)
+        return Rules(jobs=jobs, steps=steps, unmatched=unmatched)
     return Rules(
         name=chosen.name,
         title=chosen.title,
         jobs=jobs + chosen.jobs,
         steps=steps + chosen.steps,
         share=share,
+        unmatched=unmatched,
     )
+
+
+def presets_that_read(ranges: pl.DataFrame) -> list[str]:
+    """List the presets by whose rules some ranges would be jobs, whatever else speaks against them.
+
+    A preset is only detected where enough names speak for it; this says which one is worth asking for.
+
+    Args:
+        ranges: `RANGES`, any order.
+
+    Returns:
+        Names of presets: those first of which a sign is there, then by how many ranges would be jobs.
+    """
+    names = ranges.select(pl.col("name").cast(pl.String)).drop_nulls().unique()
+    found = []
+    for preset in list_presets():
+        if count := len(name_jobs(ranges, Rules(jobs=preset.jobs))):
+            is_sign = _contains(join_patterns([part for sign in preset.signs for part in sign]))
+            found.append((not names.select(is_sign.any()).item(), -count, preset.name))
+    return [name for _, _, name in sorted(found)]
 
 
 def name_jobs(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
@@ -167,6 +205,16 @@ def name_steps(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
             _match(ranges, (Rule(pattern="(?P<step>[0-9]{1,15})", groups=("step",)),), groups=("step",))
         )
     return conform(found.with_columns(is_numbered=pl.col("step").is_not_null()), NAMED_STEPS)
+
+
+def _find_unmatched(names: pl.Series, rules: Mapping[str, Rule]) -> tuple[str, ...]:
+    """List what of `rules` matches no name."""
+    if not rules:
+        return ()
+    found = (
+        names.unique().to_frame("name").select(_fits(rule).any().alias(text) for text, rule in rules.items())
+    )
+    return tuple(text for text, is_there in zip(rules, found.row(0), strict=True) if not is_there)
 
 
 def _detect(names: pl.Series) -> tuple[Preset | None, float | None]:

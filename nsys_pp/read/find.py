@@ -98,7 +98,10 @@ def _search(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
         raise unreadable_error(error.filename, error) from None
     if not reports:
         if any(folder.rglob(f"*{PART_SUFFIX}")):
-            raise ReportError(f"`{folder}` holds no report, only parts", "`merge`, `align`, `pipeline`, `chart` and `compare` take parts, for what needs no events of their reports")
+            raise ReportError(
+                f"`{folder}` holds no report, only parts",
+                "`merge`, `align`, `pipeline`, `chart` and `compare` take parts, for what needs no events of their reports",
+            )
         raise ReportError(
             f"`{folder}` holds no report",
             "reports end in .sqlite or .nsys-rep, or are folders that `nsys export --type parquetdir` made",

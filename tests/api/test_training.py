@@ -177,3 +177,41 @@ def test_jobs_of_dualpipev_are_labelled_as_msprof_does(
             assert [
                 f"{label}/{phase}" for label, phase in own.select("label", "phase").rows()
             ] == labels.split()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--missing-ranks 1",
+        "--missing-ranks 2 --nccl-payload --init-communicators --schema 3.25.0",
+        "--missing-ranks 2 --schedule interleaved --chunks 2",
+        "--missing-ranks 1 --schedule dualpipev --micro-batches 8",
+    ],
+)
+def test_a_missing_rank_leaves_messages_alone_and_no_stage_is_made_up(options: str, tmp_path: Path) -> None:
+    whole = run(tmp_path / "run", f"{SMALL} {options}")
+    found, true = whole.found, whole.true
+    assert found.lanes["stage"].null_count() == 3
+    assert any("is missing; `--layout` would tell" in note for note in found.notes)
+    times = ["send_start_ns", "send_end_ns", "receive_start_ns", "receive_end_ns"]
+    assert len(true.arrows) >= 48
+    assert found.arrows.select(times).sort(times).equals(true.arrows.select(times).sort(times))
+    # what came from the missing rank is told as a wait, as long as its kernel ran
+    wrong = wrong_by(whole).filter(pl.col("error_ns") > 0)
+    assert set(wrong["cause"]) <= {"message_wait", "transfer", "host"}
+    transfers = wrong.filter(cause="transfer")
+    assert (transfers["found_ns"] < transfers["true_ns"]).all()
+
+
+@pytest.mark.parametrize(
+    "options", ["--window-ms 20", "--window-ms 20 --names paddle", "--window-ms 15 --schedule zb-h1"]
+)
+def test_whole_steps_of_captures_that_differ_have_their_causes(options: str, tmp_path: Path) -> None:
+    """But for collectives that not all captures hold: their last member is unknown."""
+    whole = run(tmp_path / "run", f"{SMALL} {options}")
+    lanes = whole.found.lanes.select("lane", "rank")
+    is_partial = whole.found.steps.group_by("step").agg(pl.col("is_partial").any())
+    assert len(lanes) == 4
+    complete = is_partial.filter(~pl.col("is_partial"))["step"].to_list()
+    assert complete
+    assert wrong_by(whole).filter(pl.col("step").is_in(complete))["error_ns"].max() == 0

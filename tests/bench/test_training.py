@@ -32,7 +32,7 @@ ROUNDS = 3 if IS_FULL else 7
 
 def find_nothing(*_: object, **__: object) -> ReportTraining:
     return ReportTraining(
-        preset="", frames={name: schema.to_frame() for name, schema in REPORT_FRAMES.items()}
+        preset="", unmatched=(), frames={name: schema.to_frame() for name, schema in REPORT_FRAMES.items()}
     )
 
 

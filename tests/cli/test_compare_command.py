@@ -52,6 +52,12 @@ def test_what_got_slower_is_printed(runs: tuple[Path, Path]) -> None:
     assert "Kernels" in lines
 
 
+def test_one_row_more_is_a_row() -> None:
+    lines = call("compare", PIPELINE, PIPELINE, "--limit", "2").stdout.splitlines()
+    assert "1 more row: `--limit 3` shows all" in lines
+    assert "2 more rows: `--limit 3` shows all" in call("compare", PIPELINE, PIPELINE, "--limit", "1").stdout
+
+
 def test_a_gate_that_fails_ends_with_four(runs: tuple[Path, Path]) -> None:
     done = call("compare", *runs, "--fail-on", "step>10%", "--fail-on", "step>1000%")
     assert done.code == 4

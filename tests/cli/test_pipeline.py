@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_pp import api
-from nsys_pp.cli.pipeline_table import VIEWS
+from nsys_pp.cli.pipeline_table import VIEWS, arrange
 from nsys_pp.cli.training_options import StepWindow
 from tests.cli.calls import assert_refused, call
 
@@ -53,7 +53,7 @@ def test_a_terminal_shows_tables_with_how_they_were_made() -> None:
     shown = ["schedule", "steps", "stages", "kinds", "stragglers", "critical"]
     assert [lines[0] for lines in blocks] == [api.PIPELINE_TABLES[name] for name in shown]
     for name, lines in zip(shown, blocks, strict=True):
-        assert lines[-1] == VIEWS[name].how
+        assert lines[-1].startswith(VIEWS[name].how)
     assert all(line == line.rstrip() for line in done.stdout.splitlines())
     steps = dict(zip(shown, blocks, strict=True))["steps"]
     assert [line.split()[0] for line in steps[1:-1]] == ["step", "10", "11", "12"]
@@ -72,6 +72,43 @@ def test_what_is_printed_is_what_the_table_holds() -> None:
 def test_the_limit_is_told() -> None:
     done = call("pipeline", PIPELINE, "--table", "kinds", "--limit", "2")
     assert done.stdout.splitlines()[-1].startswith(f"{len(as_json()['kinds']) - 2} more rows: `--limit ")
+
+    last = call("pipeline", PIPELINE, "--table", "kinds", "--limit", str(len(as_json()["kinds"]) - 1))
+    assert last.stdout.splitlines()[-1].startswith("1 more row: ")
+
+
+def test_what_is_said_below_a_table_is_about_columns_that_it_has() -> None:
+    whole = call("pipeline", PIPELINE, "--table", "schedule,stages").stdout
+    assert "formula %" in whole
+    assert "; formula: " in whole
+    assert "; to gain: " in whole
+    less = call("pipeline", PIPELINE, "--table", "schedule,stages", "--job", r"other=forward_\d+")
+    assert less.code == 0, less
+    assert "unknown: there are no forwards within steps" in less.stdout.splitlines()
+    assert "unknown: " not in whole
+    for word in ("ideal", "formula", "gain"):
+        assert word not in less.stdout
+
+
+def test_gains_and_lanes_of_the_critical_path() -> None:
+    _, header, first, *_ = call("pipeline", PIPELINE, "--table", "critical").stdout.splitlines()
+    assert "gain ms if 10 % faster" in header
+    assert float(first.split()[2]) == pytest.approx(float(first.split()[0]) / 10, abs=1e-3)
+    path = call("pipeline", PIPELINE, "--table", "critical_path", "--limit", "1").stdout.splitlines()
+    assert as_json("--table", "critical_path")["critical_path"][0]["label"] in path[2]
+
+
+def test_a_bubble_of_nothing_has_no_causes() -> None:
+    nothing = pl.DataFrame({"stage": [0, 1]}).with_columns(
+        pl.lit(0.0).alias(column)
+        for column in VIEWS["stages"].columns.values()
+        if column not in ("stage", "causes")
+    )
+    causes = ("message_wait", "transfer", "collective_wait", "collective", "copy", "data", "host", "idle")
+    frame = nothing.with_columns(pl.lit(0.0).alias(f"{cause}_ns") for cause in causes)
+    assert "the bubble is" not in arrange(frame, VIEWS["stages"]).columns
+    waiting = frame.with_columns(host_ns=pl.when(stage=1).then(5.0).otherwise(0.0))
+    assert arrange(waiting, VIEWS["stages"])["the bubble is"].to_list() == [None, "host 100 %"]
 
 
 def test_json_is_one_object_of_lists() -> None:
@@ -148,6 +185,8 @@ def test_one_table_in_a_file(tmp_path: Path) -> None:
         (["--steps", "a:b"], "is no range of steps"),
         (["--job", "("], "is no regular expression"),
         (["--step", "["], "is no regular expression"),
+        (["--job", "forward=(?<=x)y"], "look-around"),
+        (["--job", r"(a)\1"], "back-references"),
         (["--schedule", "zigzag"], "is not one of"),
     ],
 )

@@ -91,6 +91,24 @@ def test_a_stall_of_one_step_shows_in_the_longest_only() -> None:
     assert verdict(frames, "steps", "longest_step") == "slower"
 
 
+@pytest.mark.parametrize("steps", [3, 4, 8])
+def test_one_stalled_step_of_few_is_beyond_the_noise_of_the_others(steps: int) -> None:
+    runs = [
+        simulate_training(f"--steps {steps} --seed {seed}{stall}")
+        for seed, stall in ((1, ""), (2, ""), (3, " --stall 11=30"))
+    ]
+    for a, b, expected in ((0, 2, "slower"), (2, 0, "faster"), (0, 1, "same")):
+        frames = compare_trainings(runs[a], runs[b])
+        assert verdict(frames, "steps", "longest_step") == expected
+
+
+def test_two_steps_each_tell_what_their_scatter_lets_them() -> None:
+    runs = [simulate_training(f"--steps 2 --seed {seed}") for seed in (1, 2)]
+    longest = compare_trainings(*runs)["steps"].filter(subject="longest_step").row(0, named=True)
+    assert (longest["verdict"], longest["a_step_count"]) == ("same", 2)
+    assert longest["noise_fraction"] > 0
+
+
 def test_another_schedule_changes_the_bubble_and_no_job() -> None:
     frames = compare_trainings(
         simulate_training("--micro-batches 8"),

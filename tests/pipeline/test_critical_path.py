@@ -172,6 +172,8 @@ def test_a_slow_stage_takes_the_path() -> None:
 def test_the_table_of_the_path_counts_from_the_first_session() -> None:
     training = simulate_training()
     path = build_path_table(training)
+    labels = path.select("lane", "label").unique().sort("lane")
+    assert labels.equals(training.lanes.select("lane", "label").join(labels, on="lane", how="semi"))
     assert path["start_ns"].min() == training.steps["start_ns"].min() - training.zero_ns  # type: ignore[operator]
 
 

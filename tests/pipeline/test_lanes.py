@@ -75,6 +75,14 @@ def test_first_forwards_tell_stages(run: str) -> None:
     lanes, notes = build_lanes(roster_of(training), jobs_of(training))
     assert stages(lanes) == true_stages(training)
     assert lanes["stage_source"].unique().to_list() == ["first forwards"]
+    assert not notes
+
+
+def test_stages_against_the_order_of_ranks_are_noted() -> None:
+    training = simulate(RUNS["1f1b"])
+    backwards = roster_of(training).with_columns(rank=pl.col("rank").max() - pl.col("rank"))
+    lanes, notes = build_lanes(backwards, jobs_of(training))
+    assert stages(lanes) == true_stages(training)
     assert len(notes) == 1
     assert "inferred from when GPUs begin" in notes[0]
 
@@ -254,3 +262,21 @@ def test_one_lane_alone_has_no_stage() -> None:
     lanes, notes = build_lanes(found, jobs)
     assert lanes["stage"].to_list() == [None]
     assert not notes
+
+
+@pytest.mark.parametrize(
+    ("gone", "why"), [({0}, "rank 0 is missing"), ({1, 2}, "rank 1 is missing, and 1 more")]
+)
+def test_first_forwards_tell_no_stages_where_ranks_are_missing(gone: set[int], why: str) -> None:
+    training = simulate("--schedule 1f1b")
+    found = roster_of(training).filter(~pl.col("rank").is_in(list(gone)))
+    lanes, notes = build_lanes(found, jobs_of(training))
+    assert lanes["stage"].null_count() == len(lanes) == 4 - len(gone)
+    assert notes == [f"stages are unknown: {why}; `--layout` would tell"]
+
+
+def test_a_lane_of_unknown_rank_may_be_the_missing_one() -> None:
+    training = simulate("--schedule 1f1b")
+    found = roster_of(training).with_columns(rank=pl.when(pl.col("rank") != 1).then("rank"))
+    lanes, _ = build_lanes(found, jobs_of(training))
+    assert stages(lanes) == true_stages(training)

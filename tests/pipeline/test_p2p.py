@@ -135,3 +135,58 @@ def test_no_messages_no_arrows() -> None:
     found, notes = pair()
     assert found.equals(ARROWS.to_frame())
     assert notes == []
+
+
+def test_wrong_neighbours_are_recognised_by_the_ends_of_their_messages(tmp_path: Path) -> None:
+    """Three stages are said to follow each other, of which one is missing between the first two."""
+    simulate.main([str(tmp_path), *SMALL.split(), "--missing-ranks", "1"])
+    run = known_run(tmp_path)
+    dense = run.lanes.with_columns(stage=pl.col("lane").cast(pl.Int64))
+    found, notes = pair_messages(lanes=dense, messages=run.messages, jobs=RUN_JOBS.to_frame())
+    assert len(found) == 32
+    assert set(found.select("sender", "receiver").rows()) == {(1, 2), (2, 1)}
+    assert notes == [
+        "64 sends and receives do not end with those of the lane that seemed to be their peer, and are in no "
+        "pair; `--layout` would tell"
+    ]
+
+
+def test_a_peer_that_is_told_but_has_no_lane_leaves_its_messages_alone(tmp_path: Path) -> None:
+    options = f"{SMALL} --missing-ranks 2 {PAYLOAD} --init-communicators"
+    simulate.main([str(tmp_path), *options.split()])
+    run = known_run(tmp_path)
+    dense = run.lanes.with_columns(stage=pl.col("lane").cast(pl.Int64))
+    found, notes = pair_messages(lanes=dense, messages=run.messages, jobs=RUN_JOBS.to_frame())
+    assert set(found.select("sender", "receiver").rows()) == {(0, 1), (1, 0)}
+    assert len(found) == len(true_arrows(run)) == 32
+    assert notes == ["64 sends and receives lack their other side, and are in no pair"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--pp 2 --tp 2 --sequence-parallel", "--pp 2 --tp 2 --dp 2", f"--dp 2 {BUFFERED}", f"--tp 2 {MEGATRON}"],
+)
+def test_members_of_stages_are_matched_though_their_places_are_unknown(tmp_path: Path, options: str) -> None:
+    simulate.main([str(tmp_path), *f"{SMALL} {options}".split()])
+    run = known_run(tmp_path)
+    unknown = [pl.lit(None, pl.Int64).alias(name) for name in ("replica", "tensor")]
+    found, notes = pair_messages(
+        lanes=run.lanes.with_columns(unknown), messages=run.messages, jobs=RUN_JOBS.to_frame()
+    )
+    columns = true_arrows(run).columns
+    text = found.with_columns(pl.col("direction").cast(pl.String)).select(columns)
+    assert text.sort(columns).equals(true_arrows(run).sort(columns))
+    assert notes == []
+
+
+def test_members_that_nothing_tells_apart_are_not_paired(tmp_path: Path) -> None:
+    simulate.main([str(tmp_path), *f"{SMALL} --dp 2 {BUFFERED}".split()])
+    run = known_run(tmp_path)
+    unknown = [pl.lit(None, pl.Int64).alias(name) for name in ("rank", "replica", "tensor")]
+    found, notes = pair_messages(
+        lanes=run.lanes.with_columns(unknown), messages=run.messages, jobs=RUN_JOBS.to_frame()
+    )
+    assert found.is_empty()
+    assert notes == [
+        "384 sends and receives do not tell their peer, and are in no pair; `--layout` would tell"
+    ]

@@ -34,6 +34,37 @@ def shapes(
     return schedule, stages, draw(st.integers(least, 40)), chunks_of(schedule, draw(st.integers(2, 4)))
 
 
+@pytest.mark.parametrize("given_name", [None, "1f1b", "interleaved"])
+@pytest.mark.parametrize(
+    ("kept", "reason"),
+    [
+        (("backward",), "there are no forwards within steps"),
+        (("forward",), "there are no backwards within steps"),
+        (("optimizer",), "there are no forwards and backwards within steps"),
+    ],
+)
+def test_without_forwards_or_backwards_no_schedule_is_known(
+    kept: tuple[str, ...], reason: str, given_name: str | None
+) -> None:
+    training = made_run("1f1b", stages=2, micro_batches=4)
+    some = replace(training, jobs=training.jobs.filter(pl.col("kind").cast(pl.String).is_in(kept)))
+    jobs, _ = resolve_jobs(some.lanes, some.steps, raw_jobs(some, unsaid=IDS), given=given_name)
+    found = recognise_schedule(some.lanes, some.steps, jobs, given=given_name)
+    if given_name is None:
+        assert (found.name, found.source, found.reason) == ("unknown", "", reason)
+    assert found.name == (given_name or "unknown")
+
+
+def test_micro_batches_of_an_unknown_schedule_are_those_that_names_say() -> None:
+    """Of two chunks, the last forward is missing: the number of forwards is no multiple of the chunks."""
+    training = made_run("interleaved", stages=2, micro_batches=3, chunks=2)
+    of_second = (pl.col("chunk") == 1) & (pl.col("micro_batch") == 2)
+    cut = replace(training, jobs=training.jobs.filter(~of_second))
+    assert recognise(cut).name == "unknown"
+    assert recognise(cut).micro_batch_count == 3
+    assert recognise(cut, unsaid=("micro_batch",)).micro_batch_count == 0
+
+
 @settings(deadline=None, max_examples=50)
 @given(shapes())
 def test_orders_are_those_of_the_simulator(shape: tuple[str, int, int, int]) -> None:

@@ -218,3 +218,17 @@ def test_a_report_without_kernels_has_no_steps() -> None:
     )
     assert steps.schema == STEPS
     assert steps.is_empty()
+
+
+def test_the_first_step_is_partial_where_only_computation_tells_the_steps(tmp_path: Path) -> None:
+    """Later stages wait before their first forward, and nothing says how long."""
+    simulate(tmp_path / "run", "--steps 3 --schedule 1f1b --names plain")
+    rules = tmp_path / "rules.toml"
+    kinds = ("forward", "backward")
+    patterns = (f"[[job]]\nkind = '{kind}'\npattern = '^{kind}_(?<micro_batch>[0-9]+)'\n" for kind in kinds)
+    rules.write_text("title = 'computation'\n" + "".join(patterns))
+    found = find_all(tmp_path / "run", preset=str(rules), with_steps=False)
+    steps = steps_of(list(found))
+    assert set(steps["source"]) == {"jobs"}
+    assert steps.filter("is_partial").select("rank", "step").rows() == [(0, 0), (1, 0)]
+    assert steps.group_by("rank").len()["len"].to_list() == [3, 3]

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.pipeline.presets import list_presets, load_preset
-from nsys_pp.pipeline.vocabulary import NAMED_JOBS, NAMED_STEPS, Rules, choose_rules, name_jobs, name_steps
+from nsys_pp.pipeline.vocabulary import (
+    NAMED_JOBS,
+    NAMED_STEPS,
+    Rules,
+    choose_rules,
+    name_jobs,
+    name_steps,
+    presets_that_read,
+)
 from nsys_pp.schema import RANGES
 from nsys_pp.training import JOB_KINDS
 from tests.pipeline.found import APART, read, simulate
@@ -265,7 +273,7 @@ def test_patterns_of_users_come_first() -> None:
 
 def test_patterns_do_without_a_preset() -> None:
     ranges = ranges_of("fwd", "bwd", "a=b")
-    rules = choose_rules(ranges, job_patterns=["(?P<kind>forward|fwd|.wd)", "a=b"])
+    rules = choose_rules(ranges, job_patterns=["(?P<kind>forward|fwd|.wd)", "other=a=b"])
     assert rules.name == ""
     assert rules.describe() == "no preset"
     assert name_jobs(ranges, rules).select("name", "kind").rows() == [
@@ -315,6 +323,7 @@ def test_rules_may_ask_for_a_domain_and_a_category(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[[job]\n", "is not TOML"),
+        ("[[job]]\nkind = 'forward'\npattern = ''\n", "job rule 1 has an empty expression"),
         ("titel = 'x'\n", "unknown key `titel`"),
         ("job = 3\n", "`job` is not a list of rules"),
         ("[[job]]\nkind = 'forward'\n", "job rule 1 has no `pattern`"),
@@ -352,10 +361,82 @@ def test_unknown_presets_are_an_error() -> None:
     assert "megatron" in (error.value.hint or "")
 
 
-@pytest.mark.parametrize("words", [{"job_patterns": ["forward=("]}, {"step_patterns": ["[a"]}])
-def test_wrong_expressions_of_users_are_an_error(words: dict[str, Sequence[str]]) -> None:
-    with pytest.raises(NsysPPError, match=r"`--(job|step) .*` has an expression that cannot be used"):
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            {"job_patterns": ["forward=("]},
+            "`--job forward=(` has an expression that cannot be used, `(`: unclosed group",
+        ),
+        (
+            {"step_patterns": ["[a"]},
+            "`--step [a` has an expression that cannot be used, `[a`: unclosed character class",
+        ),
+        (
+            {"job_patterns": ["forward=(?<=x)y"]},
+            "`--job forward=(?<=x)y` has an expression that cannot be used, `(?<=x)y`:"
+            " look-around, including look-ahead and look-behind, is not supported",
+        ),
+        (
+            {"job_patterns": ["a)(b"]},
+            "`--job a)(b` has an expression that cannot be used, `a)(b`: unopened group",
+        ),
+        (
+            {"job_patterns": ["x{2000}{2000}"]},
+            "`--job x{2000}{2000}` has an expression that cannot be used, `x{2000}{2000}`:"
+            " Compiled regex exceeds size limit of 10485760 bytes.",
+        ),
+        ({"job_patterns": [""]}, "`--job ` has an empty expression"),
+        ({"job_patterns": ["forward="]}, "`--job forward=` has an empty expression"),
+        ({"step_patterns": [""]}, "`--step ` has an empty expression"),
+        ({"job_patterns": ["foo=bar"]}, "`--job foo=bar`: `foo` is no kind of job"),
+        ({"job_patterns": ["fwd=forward_(..)"]}, "`--job fwd=forward_(..)`: `fwd` is no kind of job"),
+    ],
+)
+def test_wrong_expressions_of_users_are_an_error(words: dict[str, Sequence[str]], message: str) -> None:
+    with pytest.raises(NsysPPError) as error:
         choose_rules(ranges_of(), **words)  # type: ignore[arg-type]
+    assert error.value.message == message
+    assert error.value.hint
+
+
+def test_a_word_that_is_no_kind_gets_the_kinds_for_a_hint() -> None:
+    with pytest.raises(NsysPPError) as error:
+        choose_rules(ranges_of(), job_patterns=["mode=.*"])
+    assert all(kind in (error.value.hint or "") for kind in JOB_KINDS)
+    assert "`other=mode=.*`" in (error.value.hint or "")
+    ranges = ranges_of("mode=train")
+    assert len(name_jobs(ranges, choose_rules(ranges, job_patterns=["other=mode=.*"]))) == 1
+
+
+def test_patterns_that_match_no_name_are_told() -> None:
+    ranges = ranges_of("fwd_0", "fwd_1", "epoch 1")
+    rules = choose_rules(
+        ranges,
+        job_patterns=["forward=fwd_typo", r"forward=fwd_(?P<micro_batch>\d+)", "fwd"],
+        step_patterns=[r"epoch (\d+)", r"era (\d+)"],
+    )
+    assert rules.unmatched == ("--job forward=fwd_typo", "--job fwd", r"--step era (\d+)")
+    assert choose_rules(ranges_of(), job_patterns=["x"]).unmatched == ("--job x",)
+    assert choose_rules(ranges_of("x"), preset="plain", job_patterns=["x"]).unmatched == ()
+    assert choose_rules(ranges).unmatched == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "presets"),
+    [
+        (("forward_0",), ["plain", "paddle"]),
+        (("send_forward_0", "send_forward_1"), ["plain"]),
+        (("PP:2F0",), ["torch"]),
+        (("aten::linear", "mystery"), []),
+        ((), []),
+    ],
+)
+def test_presets_that_would_read_something_are_told(names: tuple[str, ...], presets: list[str]) -> None:
+    ranges = ranges_of(*names)
+    assert presets_that_read(ranges) == presets
+    for preset in presets:
+        assert len(name_jobs(ranges, choose_rules(ranges, preset=preset)))
 
 
 def test_names_that_count_up_are_steps_where_there_are_jobs() -> None:
