@@ -83,6 +83,13 @@ def test_stages_share_contracts_and_nothing_else(path: Path) -> None:
         assert package not in ("tests", "fixtures"), f"{path} imports {package}"
 
 
+def test_parts_of_the_pipeline_share_contracts_and_nothing_else() -> None:
+    for path in (PACKAGE / "pipeline").glob("*/*.py"):
+        for name in imports_of(path):
+            if name.startswith("nsys_pp.pipeline."):
+                assert name.split(".")[2] == path.parent.name, f"{path} imports {name}"
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_names_that_nsys_gave_stand_in_one_place(path: Path) -> None:
     found = NSYS_NAME.findall(path.read_text())

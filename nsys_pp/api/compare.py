@@ -13,15 +13,15 @@ from nsys_pp.api.pipeline import pipeline
 from nsys_pp.api.plan import Told
 from nsys_pp.api.progress import Progress, tell
 from nsys_pp.api.run_training import TrainingOptions
-from nsys_pp.pipeline.compare import compare_trainings
-from nsys_pp.pipeline.gates import check_gates, parse_gate
+from nsys_pp.pipeline.tables.compare import compare_trainings
+from nsys_pp.pipeline.tables.gates import check_gates, parse_gate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
     """What changed from run A to run B."""
 
-    tables: dict[str, pl.DataFrame]  # `COMPARISON` of `nsys_pp.pipeline.compare`, by name
+    tables: dict[str, pl.DataFrame]  # `COMPARISON` of `nsys_pp.pipeline.tables.compare`, by name
     failures: list[str]  # gates that B does not pass, in sentences
     notes: list[str]  # what is doubtful about either run, in sentences
 
@@ -43,7 +43,7 @@ def compare(
         b: The run to judge.
         training: What is said of jobs and steps of both.
         told: What is said of clocks and ranks of both.
-        gates: Limits that B must keep, as `nsys_pp.pipeline.gates` reads them.
+        gates: Limits that B must keep, as `nsys_pp.pipeline.tables.gates` reads them.
         nsys: The nsys that exports `.nsys-rep` files.
         progress: Told what is going on.
 

@@ -16,8 +16,8 @@ from nsys_pp.api.progress import Progress
 from nsys_pp.api.run_training import NOT_INFERRED, TrainingOptions, find_training
 from nsys_pp.errors import MissingDataError
 from nsys_pp.model import build_report
-from nsys_pp.pipeline.tables import TABLES
-from nsys_pp.pipeline.vocabulary import presets_that_read
+from nsys_pp.pipeline.report.vocabulary import presets_that_read
+from nsys_pp.pipeline.tables.registry import TABLES
 from nsys_pp.read import find_reports, is_part, read_report
 from nsys_pp.training import Training
 

@@ -10,12 +10,12 @@ import polars as pl
 
 from nsys_pp.model.report import Report
 from nsys_pp.part import PartOptions
-from nsys_pp.pipeline.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
-from nsys_pp.pipeline.kernel_sums import sum_kernels
-from nsys_pp.pipeline.messages import find_messages
-from nsys_pp.pipeline.steps import find_steps
-from nsys_pp.pipeline.stretches import build_stretches
-from nsys_pp.pipeline.vocabulary import choose_rules, name_jobs, name_steps
+from nsys_pp.pipeline.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
+from nsys_pp.pipeline.report.kernel_sums import sum_kernels
+from nsys_pp.pipeline.report.messages import find_messages
+from nsys_pp.pipeline.report.steps import find_steps
+from nsys_pp.pipeline.report.stretches import build_stretches
+from nsys_pp.pipeline.report.vocabulary import choose_rules, name_jobs, name_steps
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.ranges import Scope, project_ranges
 from nsys_pp.project.requests import match_requests

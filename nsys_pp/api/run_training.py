@@ -10,15 +10,15 @@ import polars as pl
 
 from nsys_pp.api.plan import Plan
 from nsys_pp.errors import NsysPPError
-from nsys_pp.pipeline.bubbles import build_pieces, measure_cover
-from nsys_pp.pipeline.cadence import reconstruct_jobs
-from nsys_pp.pipeline.ideal import build_ideal
-from nsys_pp.pipeline.ids import resolve_jobs
-from nsys_pp.pipeline.labels import label_jobs
-from nsys_pp.pipeline.lanes import build_lanes
-from nsys_pp.pipeline.p2p import pair_messages
-from nsys_pp.pipeline.run_steps import join_steps, number_steps, renumber_steps
-from nsys_pp.pipeline.schedule import recognise_schedule
+from nsys_pp.pipeline.run.bubbles import build_pieces, measure_cover
+from nsys_pp.pipeline.run.cadence import reconstruct_jobs
+from nsys_pp.pipeline.run.ideal import build_ideal
+from nsys_pp.pipeline.run.ids import resolve_jobs
+from nsys_pp.pipeline.run.labels import label_jobs
+from nsys_pp.pipeline.run.lanes import build_lanes
+from nsys_pp.pipeline.run.p2p import pair_messages
+from nsys_pp.pipeline.run.run_steps import join_steps, number_steps, renumber_steps
+from nsys_pp.pipeline.run.schedule import recognise_schedule
 from nsys_pp.schema import ANCHORS
 from nsys_pp.training import REPORT_FRAMES, Training
 from nsys_pp.write.drawing import Clock

@@ -12,9 +12,9 @@ from fixtures.simulate import main
 from nsys_pp.model import build_report
 from nsys_pp.model.ids import pid
 from nsys_pp.model.report import Report
-from nsys_pp.pipeline.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
-from nsys_pp.pipeline.steps import find_steps
-from nsys_pp.pipeline.vocabulary import Rules, choose_rules, name_jobs, name_steps
+from nsys_pp.pipeline.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
+from nsys_pp.pipeline.report.steps import find_steps
+from nsys_pp.pipeline.report.vocabulary import Rules, choose_rules, name_jobs, name_steps
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.ranges import project_ranges
 from nsys_pp.read import read_report

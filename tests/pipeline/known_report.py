@@ -11,8 +11,8 @@ from nsys_pp.align.anchors import find_anchors
 from nsys_pp.model import build_report
 from nsys_pp.model.ids import pid
 from nsys_pp.model.report import Report
-from nsys_pp.pipeline.messages import find_messages
-from nsys_pp.pipeline.stretches import build_stretches
+from nsys_pp.pipeline.report.messages import find_messages
+from nsys_pp.pipeline.report.stretches import build_stretches
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.requests import match_requests
 from nsys_pp.read import read_report

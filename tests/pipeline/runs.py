@@ -12,7 +12,7 @@ import polars as pl
 
 from fixtures import machines, options, truth
 from fixtures.simulate import train
-from nsys_pp.pipeline.orders import KINDS, order_jobs
+from nsys_pp.pipeline.run.orders import KINDS, order_jobs
 from nsys_pp.schema import build_schema
 from nsys_pp.training import (
     ARROWS,

@@ -1,0 +1,1 @@
+"""What one report says of a training: names -> jobs, steps, messages, stretches of compute."""

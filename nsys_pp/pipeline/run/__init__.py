@@ -1,0 +1,1 @@
+"""What all reports together say of a training, on one clock."""

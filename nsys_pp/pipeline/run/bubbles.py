@@ -1,0 +1,298 @@
+"""What each lane did, or waited for, at every moment of every step.
+
+    kernels    [ stretch )                                   [ stretch )
+    needed               .  [ receive                    )   .
+    peer                 .              [ send           )   .
+    cause      compute   message_wait   transfer          host
+
+A gap before a stretch is what its first kernel waited for; the gap at the end of a step is idle.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.pipeline.run.collectives_shared import find_latecomers
+from nsys_pp.schema import conform
+from nsys_pp.segments import expand_windows
+from nsys_pp.training import COVER, PIECES
+
+_STEP = ["lane", "step"]
+_WAITS = {"message": "message_wait", "collective": "collective_wait", "copy": "host"}
+_MOVES = {"message": "transfer", "collective": "collective", "copy": "copy"}
+_NEED = ["need", "need_start_ns", "need_end_ns"]
+
+
+def build_pieces(
+    *,
+    lanes: pl.DataFrame,
+    steps: pl.DataFrame,
+    stretches: pl.DataFrame,
+    jobs: pl.DataFrame,
+    data_jobs: pl.DataFrame,
+    arrows: pl.DataFrame,
+    anchors: pl.DataFrame,
+) -> pl.DataFrame:
+    """Tell what each lane did at every moment of every step.
+
+    A gap before a stretch that needs a message is a wait until its peer began, then the host's until its own
+    kernel began, then the transfer; what is left is the host's. The same holds for collectives, of which the
+    last other member counts, and for copies, without a wait. A message of which the other side is unknown is a
+    wait, and a collective of which members are unknown is under way, as long as their kernels run.
+
+    Args:
+        lanes: `LANES`.
+        steps: `RUN_STEPS`.
+        stretches: `STRETCHES` with `lane` instead of process_key and device_id.
+        jobs: `RUN_JOBS`; their forwards and backwards tell positions.
+        data_jobs: lane, host_start_ns and host_end_ns of what loads data.
+        arrows: `ARROWS`.
+        anchors: `ANCHORS` with `lane`.
+
+    Returns:
+        `PIECES` by lane and start; `position` is null in steps without forwards and backwards.
+    """
+    inside = _in_steps(steps, stretches)
+    gaps = _gaps(steps, inside)
+    messages = gaps.filter(pl.col("need") == "message").pipe(_of_messages, arrows)
+    collectives = find_latecomers(gaps.filter(pl.col("need") == "collective"), lanes=lanes, anchors=anchors)
+    others = pl.concat([messages, collectives]).unique(["lane", *_NEED[1:]], keep="first")
+    told = gaps.join(others, on=["lane", *_NEED[1:]], how="left", maintain_order="left")
+    computes = inside.select(
+        *_STEP, "start_ns", "end_ns", cause=pl.lit("compute"), waits_for=pl.lit(None, pl.UInt32)
+    )
+    pieces = pl.concat([computes, _split_gaps(told)]).filter(pl.col("start_ns") < pl.col("end_ns"))
+    with_data = _cut_data(pieces, data_jobs)
+    return _merge(_with_positions(with_data, jobs)).pipe(conform, PIECES)
+
+
+def measure_cover(*, steps: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
+    """Split what `PIECES` calls compute into kernels and the pauses between them.
+
+    Args:
+        steps: `RUN_STEPS`.
+        stretches: `STRETCHES` with `lane`.
+
+    Returns:
+        `COVER`: one row per lane and step of `steps`; by step, lane.
+    """
+    inside = _in_steps(steps, stretches)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    sums = inside.group_by(_STEP).agg(pl.col("compute_ns").sum(), length_ns=length.sum())
+    return (
+        steps.select(*_STEP)
+        .join(sums, on=_STEP, how="left", maintain_order="left")
+        .with_columns(
+            pl.col("compute_ns").fill_null(0),
+            pause_ns=(pl.col("length_ns") - pl.col("compute_ns")).fill_null(0),
+        )
+        .pipe(conform, COVER)
+    )
+
+
+def _in_steps(steps: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
+    """Leave stretches that lie in a step, with the step's number for the run; by lane and start."""
+    spans = steps.select(*_STEP, step_start_ns="start_ns", step_end_ns="end_ns").sort("step_start_ns")
+    found = (
+        stretches.drop("step")
+        .sort("start_ns")
+        .join_asof(spans, left_on="start_ns", right_on="step_start_ns", by="lane", check_sortedness=False)
+    )
+    return (
+        found.filter(pl.col("start_ns") < pl.col("step_end_ns"))
+        .with_columns(end_ns=pl.min_horizontal("end_ns", "step_end_ns"))
+        .sort("lane", "start_ns")
+    )
+
+
+def _gaps(steps: pl.DataFrame, inside: pl.DataFrame) -> pl.DataFrame:
+    """List the time of every step that no stretch covers: before each one, and after the last (`is_tail`)."""
+    before = inside.select(
+        *_STEP,
+        *_NEED,
+        start_ns=pl.col("end_ns").shift(1).over(_STEP).fill_null(pl.col("step_start_ns")),
+        end_ns="start_ns",
+        is_tail=pl.lit(False),
+    )
+    last = inside.group_by(_STEP).agg(last_ns=pl.col("end_ns").max())
+    tails = steps.join(last, on=_STEP, how="left").select(
+        *_STEP,
+        *(pl.lit(None, inside.schema[name]).alias(name) for name in _NEED),
+        start_ns=pl.coalesce("last_ns", "start_ns"),
+        end_ns="end_ns",
+        is_tail=pl.lit(True),
+    )
+    return pl.concat([before, tails]).filter(pl.col("start_ns") < pl.col("end_ns"))
+
+
+def _of_messages(gaps: pl.DataFrame, arrows: pl.DataFrame) -> pl.DataFrame:
+    """Say when the other side of each needed message began, and which lane that is.
+
+    Of a kernel with several messages, the one counts whose other side began last; a send that was buffered
+    waits for nobody.
+    """
+    received = arrows.select(
+        lane="receiver", need_start_ns="receive_start_ns", need_end_ns="receive_end_ns",
+        others_ns="send_start_ns", waits_for="sender",
+    )  # fmt: skip
+    sent = arrows.filter(~pl.col("is_buffered")).select(
+        lane="sender", need_start_ns="send_start_ns", need_end_ns="send_end_ns",
+        others_ns="receive_start_ns", waits_for="receiver",
+    )  # fmt: skip
+    sides = pl.concat([received, sent]).sort("others_ns")
+    return (
+        gaps.select("lane", *_NEED[1:])
+        .join(sides.unique(["lane", *_NEED[1:]], keep="last"), on=["lane", *_NEED[1:]])
+        .select("lane", *_NEED[1:], "others_ns", "waits_for")
+    )
+
+
+def _split_gaps(gaps: pl.DataFrame) -> pl.DataFrame:
+    """Split gaps at the moments when others began, when the own operation began, and when it ended."""
+    start, end = pl.col("start_ns"), pl.col("end_ns")
+    need = pl.col("need").cast(pl.String)
+    is_blind = (pl.col("need") == "message") & pl.col("others_ns").is_null()
+    move = (
+        pl.when(is_blind).then(pl.lit("message_wait")).otherwise(need.replace_strict(_MOVES, default="host"))
+    )
+    edges = gaps.with_columns(
+        wait=need.replace_strict(_WAITS, default="host"), move=move,
+        rest=pl.when("is_tail").then(pl.lit("idle")).otherwise(pl.lit("host")),
+        met_ns=pl.col("others_ns").fill_null(start).clip(start, end),
+    ).with_columns(own_ns=pl.col("need_start_ns").fill_null(start).clip(pl.col("met_ns"), end))  # fmt: skip
+    edges = edges.with_columns(done_ns=pl.col("need_end_ns").fill_null(start).clip(pl.col("own_ns"), end))
+    nobody = pl.lit(None, pl.UInt32)
+    parts = (
+        ("wait", "start_ns", "met_ns", "waits_for"),
+        ("rest", "met_ns", "own_ns", None),
+        ("move", "own_ns", "done_ns", None),
+        ("rest", "done_ns", "end_ns", None),
+    )
+    return pl.concat(
+        edges.select(
+            *_STEP,
+            start_ns=begin,
+            end_ns=until,
+            cause=cause,
+            waits_for=nobody if lane is None else pl.col(lane),
+        )
+        for cause, begin, until, lane in parts
+    )
+
+
+def _cut_data(pieces: pl.DataFrame, data_jobs: pl.DataFrame) -> pl.DataFrame:
+    """Cut what the host loads data for out of pieces in which nothing else is in the way."""
+    is_free = pl.col("cause").is_in(["host", "idle"])
+    loads = _union(data_jobs.select("lane", begin_ns="host_start_ns", until_ns="host_end_ns"))
+    if loads.is_empty():
+        return pieces
+    free = pieces.filter(is_free).with_row_index("piece")
+    data = (
+        _overlaps(free, loads)
+        .with_columns(
+            start_ns=pl.max_horizontal("start_ns", "begin_ns"),
+            end_ns=pl.min_horizontal("end_ns", "until_ns"),
+            cause=pl.lit("data"),
+        )
+        .sort("piece", "start_ns")
+    )
+    columns = pieces.columns
+    left = pl.concat(
+        [
+            data.select("piece", *_STEP, start_ns="end_ns"),
+            free.join(data, on="piece", how="semi").select("piece", *_STEP, "start_ns"),
+        ]
+    ).sort("piece", "start_ns")
+    stops = pl.concat(
+        [
+            data.select("piece", stop_ns="start_ns"),
+            free.join(data, on="piece", how="semi").select("piece", stop_ns="end_ns"),
+        ]
+    ).sort("piece", "stop_ns")
+    rest = pl.concat([left, stops.select("stop_ns")], how="horizontal").join(
+        free.select("piece", "cause", "waits_for"), on="piece", maintain_order="left"
+    )
+    return pl.concat(
+        [
+            pieces.filter(~is_free),
+            free.join(data, on="piece", how="anti").select(columns),
+            data.select(columns),
+            rest.rename({"stop_ns": "end_ns"}).select(columns),
+        ]
+    ).filter(pl.col("start_ns") < pl.col("end_ns"))
+
+
+def _overlaps(pieces: pl.DataFrame, loads: pl.DataFrame) -> pl.DataFrame:
+    """Put every piece beside every load of its lane that it overlaps; loads are apart, by lane and time."""
+    pairs = [pl.concat([pieces.clear(), loads.drop("lane").clear()], how="horizontal")]
+    of_lane = loads.partition_by("lane", as_dict=True)
+    for key, own in pieces.partition_by("lane", as_dict=True).items():
+        if (some := of_lane.get(key)) is not None:
+            first = np.searchsorted(some["until_ns"], own["start_ns"], side="right")
+            last = np.maximum(first, np.searchsorted(some["begin_ns"], own["end_ns"], side="left"))
+            beside = some.drop("lane")[expand_windows(first, last)]
+            pairs.append(
+                pl.concat([own[np.repeat(np.arange(len(own)), last - first)], beside], how="horizontal")
+            )
+    return pl.concat(pairs)
+
+
+def _union(intervals: pl.DataFrame) -> pl.DataFrame:
+    """Join intervals of a lane (begin_ns, until_ns) that touch or overlap."""
+    reach = pl.col("until_ns").cum_max().shift(1).over("lane")
+    return (
+        intervals.sort("lane", "begin_ns")
+        .with_columns(group=((pl.col("begin_ns") > reach).fill_null(value=True)).cum_sum())
+        .group_by("lane", "group")
+        .agg(pl.col("begin_ns").min(), pl.col("until_ns").max())
+        .sort("lane", "begin_ns")
+        .drop("group")
+    )
+
+
+def _with_positions(pieces: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
+    """Add `position`, and cut pieces where it changes: at the first backward and after the last forward."""
+    is_backward = pl.col("kind").is_in(["backward", "forward_backward"])
+    is_forward = pl.col("kind").is_in(["forward", "forward_backward"])
+    edges = jobs.group_by(_STEP).agg(
+        first_ns=pl.coalesce("compute_start_ns", "start_ns").filter(is_backward).min(),
+        last_ns=pl.coalesce("compute_end_ns", "end_ns").filter(is_forward).max(),
+    )
+    start, end = pl.col("start_ns"), pl.col("end_ns")
+    located = pieces.join(edges.drop_nulls("step"), on=_STEP, how="left").with_columns(
+        warm_ns=pl.col("first_ns").fill_null(start).clip(start, end)
+    )
+    located = located.with_columns(
+        cool_ns=pl.max_horizontal("warm_ns", pl.col("last_ns").fill_null(end).clip(start, end))
+    )
+    is_known = pl.col("first_ns").is_not_null() | pl.col("last_ns").is_not_null()
+    parts = (
+        ("warm-up", "start_ns", "warm_ns"),
+        ("steady", "warm_ns", "cool_ns"),
+        ("cool-down", "cool_ns", "end_ns"),
+    )
+    return pl.concat(
+        located.select(
+            *_STEP,
+            "cause",
+            "waits_for",
+            start_ns=begin,
+            end_ns=until,
+            position=pl.when(is_known).then(pl.lit(name)),
+        )
+        for name, begin, until in parts
+    ).filter(pl.col("start_ns") < pl.col("end_ns"))
+
+
+def _merge(pieces: pl.DataFrame) -> pl.DataFrame:
+    """Join neighbours that differ in nothing."""
+    same = [*_STEP, "position", "cause", "waits_for"]
+    ordered = pieces.sort("lane", "start_ns")
+    is_new = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift(1)) for name in same)
+    touches = pl.col("start_ns") == pl.col("end_ns").shift(1)
+    return (
+        ordered.with_columns(run=(is_new | ~touches.fill_null(value=False)).cum_sum())
+        .group_by("run", maintain_order=True)
+        .agg(*(pl.col(name).first() for name in same), pl.col("start_ns").first(), pl.col("end_ns").last())
+    )

@@ -1,0 +1,1 @@
+"""A training -> tables, and two trainings -> what changed."""
