@@ -253,16 +253,18 @@ def _inherit(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _inherit_from_next(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Give recomputation that stands by itself the ids of the next backward."""
+    """Give recomputation that stands by itself the ids of the next backward, as far as that has any."""
     is_both = pl.col("kind") == "forward_backward"
     again = (pl.col("kind") == "recompute") & pl.col("micro_batch").is_null()
+    unknown = -1  # so that a backward without ids is not passed over for the one after it
     following = {
         name: pl.when(is_both)
-        .then(f"backward_{name}")
+        .then(pl.col(f"backward_{name}").fill_null(unknown))
         .when(pl.col("kind") == "backward")
-        .then(name)
+        .then(pl.col(name).fill_null(unknown))
         .fill_null(strategy="backward")
         .over("lane", "step")
+        .replace(unknown, None)
         for name in ("micro_batch", "chunk")
     }
     return jobs.with_columns(

@@ -123,7 +123,9 @@ SAMPLES: Mapping[str, Callable[[Training], pl.DataFrame]] = {
     "kernels": sample_kernels,
 }
 LONGEST_STEP = "longest_step"
-SUBJECTS = ("step", LONGEST_STEP, "kernels", "bubble", "compute", *BUBBLE_CAUSES, *JOB_KINDS)
+SUBJECTS = tuple(
+    dict.fromkeys(("step", LONGEST_STEP, "kernels", "bubble", "compute", *BUBBLE_CAUSES, *JOB_KINDS))
+)
 
 
 def _complete(training: Training) -> pl.DataFrame:

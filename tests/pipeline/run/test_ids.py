@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fixtures.schedule import chunks_of, virtual_stage
-from nsys_pp.pipeline.run.ids import resolve_jobs
+from nsys_pp.pipeline.run.ids import _inherit_from_next, resolve_jobs
 from nsys_pp.pipeline.run.orders import SCHEDULES
 from nsys_pp.training import LANES, RUN_JOBS, RUN_STEPS, Training
 from tests.pipeline.runs import IDS, JOBS_BY_LANE, RUNS, complete, made_run, raw_jobs, simulate
@@ -265,3 +265,23 @@ def test_nothing_comes_of_nothing() -> None:
     jobs, notes = resolve_jobs(LANES.to_frame(), RUN_STEPS.to_frame(), JOBS_BY_LANE.to_frame())
     assert jobs.equals(RUN_JOBS.to_frame())
     assert not notes
+
+
+def test_recomputation_before_a_backward_without_a_number_has_none() -> None:
+    """What the next but one backward is about does not matter."""
+    kinds = ["recompute", "backward", "recompute", "backward"]
+    jobs = pl.DataFrame(
+        {
+            "lane": [0] * 4,
+            "step": [0] * 4,
+            "kind": kinds,
+            "micro_batch": [None, None, None, 3],
+            "chunk": [None, None, None, 0],
+            "backward_micro_batch": [None] * 4,
+            "backward_chunk": [None] * 4,
+        },
+        schema_overrides={"backward_micro_batch": pl.Int64, "backward_chunk": pl.Int64},
+    )
+    found = _inherit_from_next(jobs)
+    assert found["micro_batch"].to_list() == [None, None, 3, 3]
+    assert found["chunk"].to_list() == [None, None, 0, 0]
