@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from nsys_pp.schema import NAME, build_schema
+from nsys_pp.schema import NAME, build_schema, conform
 
 JOB_KINDS = (
     "forward",
@@ -28,6 +28,7 @@ JOB_KINDS = (
     "other",
 )
 JOB_KIND = pl.Enum(JOB_KINDS)
+MESSAGE_KINDS = ("send", "receive", "send_receive")
 DIRECTION = pl.Enum(["forward", "backward"])  # what a message carries: activations or gradients
 NEED = pl.Enum(["message", "collective", "copy"])
 CAUSES = (
@@ -43,6 +44,7 @@ CAUSES = (
     "idle",  # nothing to do any more in this step
 )
 CAUSE = pl.Enum(CAUSES)
+BUBBLE_CAUSES = tuple(cause for cause in CAUSES if cause not in ("compute", "pause"))
 POSITION = pl.Enum(["warm-up", "steady", "cool-down"])
 PAUSE_NS = 2_000
 """Gaps between kernels up to this long are no bubble: back-to-back kernels of one stream have them."""
@@ -193,6 +195,16 @@ RUN_STEPS = build_schema(
     }
 )
 
+RUN_SPANS = build_schema(
+    {  # one row per step of the run, in order
+        "step": pl.Int64,
+        "start_ns": pl.Int64,  # of the lane that began first
+        "end_ns": pl.Int64,  # of the lane that ended last
+        "is_partial": pl.Boolean,  # on some lane
+        "lane_count": pl.Int64,  # lanes that have it
+    }
+)
+
 RUN_JOBS = build_schema(
     {  # jobs that ran on a GPU, of all lanes; by lane, start_ns. As JOBS, with ids as far as they can be known.
         # Jobs that are inferred from messages have no name, range_id, host times, launch delay and operations.
@@ -323,3 +335,21 @@ class Training:
     preset: str  # name of the rules that named the jobs; "" where none fits
     zero_ns: int  # start of the earliest session on the trace's clock
     notes: list[str] = field(default_factory=list)  # what was inferred, refused or doubted, in sentences
+
+
+def span_steps(steps: pl.DataFrame) -> pl.DataFrame:
+    """Say when each step of the run truly began and ended: on the first and on the last of its lanes.
+
+    Args:
+        steps: `RUN_STEPS`.
+
+    Returns:
+        `RUN_SPANS`. Empty in, empty out.
+    """
+    spans = steps.group_by("step").agg(
+        start_ns=pl.col("start_ns").min(),
+        end_ns=pl.col("end_ns").max(),
+        is_partial=pl.col("is_partial").any(),
+        lane_count=pl.col("lane").n_unique(),
+    )
+    return conform(spans.sort("step"), RUN_SPANS)

@@ -15,6 +15,7 @@ from nsys_pp.api.run_training import TrainingOptions
 from nsys_pp.api.training_files import write_paddle_of, write_step_tasks_of
 from nsys_pp.model.file_names import check_rank_pattern
 from nsys_pp.model.layout import Layout, parse_layout
+from nsys_pp.pipeline.run.orders import SCHEDULES
 from nsys_pp.project.ranges import OPS, Scope, parse_ops
 from nsys_pp.read import find_reports
 from nsys_pp.write.files import check_output
@@ -26,6 +27,7 @@ __all__ = [
     "FORMATS",
     "OPS",
     "PIPELINE_TABLES",
+    "SCHEDULES",
     "Aligned",
     "Charted",
     "ClockOptions",

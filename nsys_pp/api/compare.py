@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import polars as pl
 
 from nsys_pp.api.pipeline import pipeline
 from nsys_pp.api.plan import Told
-from nsys_pp.api.progress import Progress, tell
+from nsys_pp.api.progress import Progress, share_of
 from nsys_pp.api.run_training import TrainingOptions
 from nsys_pp.pipeline.tables.compare import compare_trainings
 from nsys_pp.pipeline.tables.gates import check_gates, parse_gate
@@ -54,13 +53,9 @@ def compare(
     """
     parsed = [parse_gate(gate) for gate in gates]
     runs = [
-        pipeline([run], training=training, told=told, nsys=nsys, progress=partial(_tell_half, progress, half))
+        pipeline([run], training=training, told=told, nsys=nsys, progress=share_of(progress, half, 2))
         for half, run in enumerate((a, b))
     ]
     tables = compare_trainings(*(run.training for run in runs))
     notes = [f"{name}: {note}" for name, run in zip("AB", runs, strict=True) for note in run.training.notes]
     return Compared(tables=tables, failures=check_gates(tables, parsed), notes=notes)
-
-
-def _tell_half(progress: Progress | None, half: int, what: str, share: float) -> None:
-    tell(progress, what, (half + share) / 2)

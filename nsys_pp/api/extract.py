@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import polars as pl
 
 from nsys_pp.align.anchors import find_anchors
 from nsys_pp.api.attempt import Attempt, Skipped
-from nsys_pp.api.progress import Progress, tell
+from nsys_pp.api.progress import Progress, share_of, tell
 from nsys_pp.api.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.api.scene import Window, project_report, view_report
 from nsys_pp.errors import MissingDataError, OutputError
@@ -149,14 +148,10 @@ def extract_all(
 
     def work(path: Path) -> Extracted:
         number = numbers[path]
-        told = partial(_tell_share, progress, number, len(paths))
+        told = share_of(progress, number, len(paths))
         return extract(path, outputs[number], force=force, progress=told, **options)
 
     return list(attempt.each("extracting", paths, work).values()), attempt.skipped
-
-
-def _tell_share(progress: Progress | None, number: int, count: int, what: str, share: float) -> None:
-    tell(progress, what, (number + share) / count)
 
 
 def _name_outputs(paths: list[Path], output: Path | None) -> list[Path]:

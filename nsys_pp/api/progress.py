@@ -12,3 +12,8 @@ def tell(progress: Progress | None, what: str, share: float) -> None:
     """Tell what is being done, if anyone listens."""
     if progress is not None:
         progress(what, share)
+
+
+def share_of(progress: Progress | None, number: int, count: int) -> Progress:
+    """Return what the work on one of several inputs tells, so that its share becomes its part of all."""
+    return lambda what, share: tell(progress, what, (number + share) / count)

@@ -13,8 +13,6 @@ from nsys_pp import api
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "dualpipev")
-
 
 class StepWindow(click.ParamType[tuple[int | None, int | None]]):
     """Steps from the first to before the last: `10:12` is 10 and 11; either may be left out."""
@@ -103,7 +101,7 @@ def training_options(command: Command) -> Command:
     )(command)
     command = click.option(
         "--schedule",
-        type=click.Choice(SCHEDULES),
+        type=click.Choice(api.SCHEDULES),
         help="The schedule that the run follows, whatever it looks like.",
     )(command)
     return job_options(steps_option(command))

@@ -7,12 +7,11 @@ from zlib import crc32
 
 import polars as pl
 
-from nsys_pp.training import Training
+from nsys_pp.training import MESSAGE_KINDS, Training
 from nsys_pp.write.colors import COLORS
 
 STEP_COLOR = "thread_state_unknown"
 
-_MESSAGES = ("send", "receive", "send_receive")
 _NUMBERED = ("forward", "backward", "weight_gradient", "recompute", "forward_backward")
 _COLORS = {  # of types that the tool knows, and their kin; a stage's second chunk is a shade darker
     "forward": ("thread_state_running", "good"),
@@ -40,7 +39,7 @@ def describe_jobs(training: Training, lanes: Sequence[int]) -> tuple[pl.DataFram
     jobs = training.jobs.filter(
         pl.col("lane").is_in(lanes),
         pl.col("compute_start_ns").is_not_null(),
-        ~pl.col("kind").is_in(_MESSAGES),
+        ~pl.col("kind").is_in(MESSAGE_KINDS),
     ).with_row_index("row")
     around = jobs.select(parent=pl.col("row").cast(pl.Int64), outer="job")
     described = (

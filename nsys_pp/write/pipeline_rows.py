@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.part import Track
-from nsys_pp.training import Training
+from nsys_pp.training import MESSAGE_KINDS, Training, span_steps
 from nsys_pp.write.drawing import SAMPLES, CounterLane, Drawing, Lane, SliceLane
 from nsys_pp.write.perfetto_clocks import sequence_id
 from nsys_pp.write.slices import flat_lanes, nested_lanes
@@ -32,7 +32,6 @@ RUN = "pipeline"
 
 _RANKS = {"steps": -3000, "jobs": -2000, "messages": -1000}  # above all that a report shows on its GPU
 _LETTERS = {"forward": "F", "backward": "B", "weight_gradient": "W", "recompute": "R"}
-_MESSAGE_KINDS = ("send", "receive", "send_receive")
 _BUSY = ("compute", "pause")
 
 
@@ -124,7 +123,7 @@ def _reaches(start_ns: int | None, end_ns: int | None) -> pl.Expr:
 def _jobs(training: Training, is_drawn: pl.Expr) -> pl.DataFrame:
     """Draw jobs where they computed; `parent` is the row of the job around each on its lane."""
     jobs = (
-        training.jobs.filter(~pl.col("kind").is_in(_MESSAGE_KINDS))
+        training.jobs.filter(~pl.col("kind").is_in(MESSAGE_KINDS))
         .with_columns(all_start_ns="start_ns", all_end_ns="end_ns")
         .with_columns(
             start_ns=pl.coalesce("compute_start_ns", "start_ns"),
@@ -290,20 +289,14 @@ def _carried() -> pl.Expr:
 def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
     """Draw what belongs to no machine: steps from first to last lane, and the bubble of each stage."""
     steps = (
-        training.steps.group_by("step", maintain_order=True)
-        .agg(
-            pl.col("start_ns").min(),
-            pl.col("end_ns").max(),
-            pl.col("is_partial").any(),
-            lanes=pl.len().cast(pl.Int64),
-        )
+        span_steps(training.steps)
         .filter(is_drawn)
         .select(
             *("start_ns", "end_ns"),
             name=pl.concat_str(pl.lit("step "), "step").cast(pl.Categorical()),
             color=_color("step"),
             flow_id=_no_flow(),
-            lanes="lanes",
+            lanes="lane_count",
             is_partial=pl.when("is_partial").then(pl.lit(True)),
         )
     )

@@ -7,10 +7,10 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.forest import has_marked_line
+from nsys_pp.training import MESSAGE_KINDS
 
 Int64s = npt.NDArray[np.int64]
 
-_MESSAGES = ("send", "receive", "send_receive")
 _BACKWARDS = ("backward", "forward_backward")
 _OFTEN_ELSEWHERE = ("recompute", "weight_gradient")  # what threads of their own do for a backward
 
@@ -37,7 +37,7 @@ def place_inner_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
     is_inner = parent >= 0
     says_it_again = is_inner & (kind[parent] == kind)
     says_it_again &= ~(jobs["kind"] == "other").to_numpy() | (name[parent] == name)
-    in_message = is_inner & has_marked_line(parent, jobs["kind"].is_in(_MESSAGES).to_numpy())[parent]
+    in_message = is_inner & has_marked_line(parent, jobs["kind"].is_in(MESSAGE_KINDS).to_numpy())[parent]
     is_dropped = says_it_again | in_message
 
     outer = parent.copy()

@@ -8,13 +8,12 @@ import polars as pl
 
 from nsys_pp.pipeline.report.launched import find_first_calls
 from nsys_pp.schema import conform
-from nsys_pp.training import MESSAGES
+from nsys_pp.training import MESSAGE_KINDS, MESSAGES
 
 Int64s = npt.NDArray[np.int64]
 
 _KERNEL = r"(?i)send_?recv"
 _VERBS = {"Send": "send", "Recv": "receive"}  # NCCL's word -> ours
-_KINDS = ("send", "receive", "send_receive")  # of jobs that exchange messages
 _TOLD = ("direction", "micro_batch", "chunk", "virtual_stage")
 
 
@@ -109,7 +108,7 @@ def _climb(calls: pl.DataFrame, ranges: pl.DataFrame) -> Int64s:
     outer = ranges.select(range_id="outer_id").join(ids, on="range_id", how="left", maintain_order="left")
     above = outer["row"].cast(pl.Int64).fill_null(-1).to_numpy()
     ends = ranges["host_end_ns"].to_numpy()
-    is_message = ranges["kind"].is_in(_KINDS).to_numpy()
+    is_message = ranges["kind"].is_in(MESSAGE_KINDS).to_numpy()
     row: Int64s = calls["row"].cast(pl.Int64).fill_null(-1).to_numpy().copy()
     call_ends = calls["launch_end_ns"].to_numpy()
     going = np.flatnonzero(row >= 0)

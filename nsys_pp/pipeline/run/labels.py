@@ -8,7 +8,7 @@ import polars as pl
 from nsys_pp.pipeline.run.orders import WEIGHT_GRADIENT, order_jobs, running_count
 from nsys_pp.pipeline.run.sequences import build_sequences
 from nsys_pp.schema import conform
-from nsys_pp.training import RUN_JOBS, RUN_STEPS, Schedule
+from nsys_pp.training import MESSAGE_KINDS, RUN_JOBS, RUN_STEPS, Schedule
 
 _WORDS = {  # what is shown of jobs that are about no micro-batch, or not only about that
     "forward": "F",
@@ -55,10 +55,7 @@ def label_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> p
         "weight_gradient": pl.concat_str(number, pl.lit("w")),
         "recompute": pl.concat_str(number, pl.lit("r")),
         "forward_backward": pl.concat_str(number, pl.lit("F+"), partner, pl.lit("B")),
-        **{
-            message: pl.concat_str(word, number, separator=" ")
-            for message in ("send", "receive", "send_receive")
-        },
+        **{message: pl.concat_str(word, number, separator=" ") for message in MESSAGE_KINDS},
     }
     form = pl.coalesce(pl.when(kind == name).then(form) for name, form in forms.items())
     label = pl.coalesce(form, pl.when(kind.is_in(["forward", "backward"])).then(number.cast(pl.String)), word)

@@ -19,15 +19,6 @@ STEP_NUMBERS = build_schema(
         "run_step": pl.Int64,  # of `RUN_STEPS`
     }
 )
-RUN_SPANS = build_schema(
-    {  # one row per step of the run, in order
-        "step": pl.Int64,
-        "start_ns": pl.Int64,  # of the lane that began first
-        "end_ns": pl.Int64,  # of the lane that ended last
-        "is_partial": pl.Boolean,  # on some lane
-        "lane_count": pl.Int64,  # lanes that have it
-    }
-)
 
 
 def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
@@ -93,24 +84,6 @@ def join_steps(steps: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
     """
     found = renumber_steps(steps, numbers).drop_nulls("step")
     return conform(found.sort("step", "lane"), RUN_STEPS)
-
-
-def global_steps(run_steps: pl.DataFrame) -> pl.DataFrame:
-    """Say when each step of the run truly began and ended: on the first and on the last of its lanes.
-
-    Args:
-        run_steps: `RUN_STEPS`.
-
-    Returns:
-        `RUN_SPANS`.
-    """
-    spans = run_steps.group_by("step").agg(
-        start_ns=pl.col("start_ns").min(),
-        end_ns=pl.col("end_ns").max(),
-        is_partial=pl.col("is_partial").any(),
-        lane_count=pl.col("lane").n_unique(),
-    )
-    return conform(spans.sort("step"), RUN_SPANS)
 
 
 def _match(steps: pl.DataFrame, reference: pl.DataFrame) -> Int64s:

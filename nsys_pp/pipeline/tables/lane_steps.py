@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys_pp.pipeline.tables.ideal_bubbles import ideal_bubbles
 from nsys_pp.schema import build_schema, conform
-from nsys_pp.training import CAUSES, POSITION, Training
+from nsys_pp.training import BUBBLE_CAUSES, CAUSES, POSITION, Training
 
-BUBBLE_CAUSES = tuple(cause for cause in CAUSES if cause not in ("compute", "pause"))
 CAUSE_COLUMNS = tuple(f"{cause}_ns" for cause in CAUSES)
 POSITION_COLUMNS = tuple(f"{name.replace('-', '_')}_bubble_ns" for name in POSITION.categories)
 
@@ -63,7 +63,7 @@ def sum_lane_steps(training: Training) -> pl.DataFrame:
             how="left",
             suffix="_inside",
         )
-        .join(_ideal(training), on=["lane", "step"], how="left")
+        .join(_ideal(training.ideal), on=["lane", "step"], how="left")
         .with_columns(
             pl.col(*CAUSE_COLUMNS, *POSITION_COLUMNS, "pause_ns_inside").fill_null(0),
             span_ns=duration,
@@ -86,11 +86,6 @@ def _total(*, cause: str) -> pl.Expr:
     return pl.col("total_ns").filter(cause=cause).sum()
 
 
-def _ideal(training: Training) -> pl.DataFrame:
-    """Return the ideal span of each step on all lanes, and what of it a lane spends outside of jobs."""
-    span = pl.col("end_ns").max() - pl.col("start_ns").min()
-    spans = training.ideal.group_by("step").agg(ideal_span_ns=span)
-    busy = training.ideal.group_by("lane", "step").agg(busy_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
-    return busy.join(spans, on="step").select(
-        "lane", "step", "ideal_span_ns", ideal_bubble_ns=pl.col("ideal_span_ns") - pl.col("busy_ns")
-    )
+def _ideal(ideal: pl.DataFrame) -> pl.DataFrame:
+    """Name the bubbles of the ideal run as this table does."""
+    return ideal_bubbles(ideal).select("lane", "step", ideal_span_ns="span_ns", ideal_bubble_ns="bubble_ns")

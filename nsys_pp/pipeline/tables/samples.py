@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 import polars as pl
 
-from nsys_pp.pipeline.tables.lane_steps import BUBBLE_CAUSES, sum_lane_steps
+from nsys_pp.pipeline.tables.lane_steps import sum_lane_steps
 from nsys_pp.pipeline.tables.own_compute import sum_own_compute
 from nsys_pp.schema import build_schema, conform
-from nsys_pp.training import JOB_KINDS, Training
+from nsys_pp.training import BUBBLE_CAUSES, JOB_KINDS, Training
 
 UNIT = pl.Enum(["ns", "fraction"])
 LEAST_CHANGE = 0.01

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.pipeline.tables.lane_steps import BUBBLE_CAUSES, POSITION_COLUMNS, sum_lane_steps
+from nsys_pp.pipeline.tables.lane_steps import POSITION_COLUMNS, sum_lane_steps
 from nsys_pp.pipeline.tables.table import Columns, build_table, schema_of
 from nsys_pp.schema import conform
-from nsys_pp.training import Training
+from nsys_pp.training import BUBBLE_CAUSES, Training
 
 _MEANS = ("span_ns", "compute_ns", "pause_ns", "bubble_ns")
 _CAUSE_COLUMNS = tuple(f"{cause}_ns" for cause in BUBBLE_CAUSES)

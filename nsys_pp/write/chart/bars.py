@@ -6,10 +6,9 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.schema import NAME, build_schema, conform
-from nsys_pp.training import CAUSES, JOB_KIND, Training
-from nsys_pp.write.chart.look import BUBBLES, SHADES
+from nsys_pp.training import BUBBLE_CAUSES, CAUSES, JOB_KIND, MESSAGE_KINDS, Training, span_steps
+from nsys_pp.write.chart.look import SHADES
 
-TALK_KINDS = ("send", "receive", "send_receive")
 _MOST_NESTED = 64
 
 BARS = build_schema(
@@ -57,7 +56,7 @@ def build_bars(training: Training) -> pl.DataFrame:
         and receives show all of their operations, others the compute interval where it is known.
     """
     jobs = training.jobs
-    is_talk = pl.col("kind").cast(pl.String).is_in(TALK_KINDS)
+    is_talk = pl.col("kind").cast(pl.String).is_in(MESSAGE_KINDS)
     has_compute = pl.col("compute_start_ns").is_not_null() & ~is_talk
     bars = jobs.with_columns(
         is_talk=is_talk,
@@ -72,15 +71,14 @@ def build_bars(training: Training) -> pl.DataFrame:
 
 def build_bubbles(training: Training) -> pl.DataFrame:
     """Return the pieces in which nothing was computed; schema `PIECES`, by lane, start_ns."""
-    return training.pieces.filter(pl.col("cause").cast(pl.String).is_in(BUBBLES)).sort("lane", "start_ns")
+    return training.pieces.filter(pl.col("cause").cast(pl.String).is_in(BUBBLE_CAUSES)).sort(
+        "lane", "start_ns"
+    )
 
 
 def build_step_spans(training: Training) -> pl.DataFrame:
     """Return the steps of the whole run; schema `STEP_SPANS`."""
-    spans = training.steps.group_by("step").agg(
-        pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("is_partial").any()
-    )
-    return spans.sort("start_ns", "step").pipe(conform, STEP_SPANS)
+    return span_steps(training.steps).sort("start_ns", "step").pipe(conform, STEP_SPANS)
 
 
 def name_lanes(lanes: pl.DataFrame) -> pl.DataFrame:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import polars as pl
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.training import CAUSES, DIRECTION, JOB_KINDS, POSITION, Training
+from nsys_pp.training import BUBBLE_CAUSES, CAUSES, DIRECTION, JOB_KINDS, POSITION, Training
 from nsys_pp.write.chart.bars import (
     build_bars,
     build_bubbles,
@@ -30,7 +30,7 @@ from nsys_pp.write.chart.bars import (
     what_is_missing,
 )
 from nsys_pp.write.chart.columns import pack_table, pack_words
-from nsys_pp.write.chart.look import BUBBLES, color_of, kind_looks, to_hex
+from nsys_pp.write.chart.look import color_of, kind_looks, to_hex
 
 _SCRIPTS = (
     "columns",
@@ -102,7 +102,7 @@ def describe_page(training: Training, *, title: str) -> dict[str, Any]:
         "usedCauses": used_causes(bubbles),
         "looks": kind_looks(),
         "kindColors": {kind: to_hex(color_of(kind)) for kind in JOB_KINDS},
-        "causeColors": {cause: to_hex(color_of(cause)) for cause in BUBBLES},
+        "causeColors": {cause: to_hex(color_of(cause)) for cause in BUBBLE_CAUSES},
         "hasMessages": has_messages,
         "lanes": _lanes(training.lanes),
         "wholeSteps": _step_spans(training),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsys_pp.training import CAUSES, JOB_KINDS
+from nsys_pp.training import JOB_KINDS
 from nsys_pp.write.colors import COLORS
 
 Rgb = tuple[int, int, int]
@@ -12,7 +12,6 @@ BLACK: Rgb = (0, 0, 0)
 SHADES = 4
 """Chunks further on begin again with the first shade."""
 SHADE_STEP = 0.17
-BUBBLES = tuple(cause for cause in CAUSES if cause not in ("compute", "pause"))
 _SAME_AS = {"send_receive": "communication"}
 
 

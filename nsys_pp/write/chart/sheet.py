@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys_pp.training import JOB_KINDS
+from nsys_pp.training import BUBBLE_CAUSES, JOB_KINDS
 from nsys_pp.write.chart.bars import name_lanes
-from nsys_pp.write.chart.look import BUBBLES, SHADES, WHITE, color_of, mix, shade_of, text_on, to_hex
+from nsys_pp.write.chart.look import SHADES, WHITE, color_of, mix, shade_of, text_on, to_hex
 
 LEFT = 190  # where lanes begin
 RIGHT = 14
@@ -109,7 +109,7 @@ class Sheet:
 
     def draw_bubbles(self, bubbles: pl.DataFrame) -> None:
         """Shade what was waited for, by cause."""
-        for cause in BUBBLES:
+        for cause in BUBBLE_CAUSES:
             own = bubbles.filter(pl.col("cause") == cause)
             top = self.places.tops[own["lane"].to_numpy()] + self.places.pad
             left, right = self.x(own["start_ns"]), self.x(own["end_ns"])

@@ -8,8 +8,9 @@ import polars as pl
 import pytest
 
 from fixtures.schedule import virtual_stage
-from nsys_pp.pipeline.run.ideal import IDEAL_BUBBLES, build_ideal, ideal_bubbles
+from nsys_pp.pipeline.run.ideal import build_ideal
 from nsys_pp.pipeline.run.ids import resolve_jobs
+from nsys_pp.pipeline.tables.ideal_bubbles import IDEAL_BUBBLES, ideal_bubbles
 from nsys_pp.training import IDEAL, RUN_JOBS, RUN_STEPS, Training
 from tests.pipeline.runs import RUNS, made_run, raw_jobs, simulate
 

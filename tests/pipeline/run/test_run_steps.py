@@ -5,14 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.pipeline.run.run_steps import (
-    RUN_SPANS,
     STEP_NUMBERS,
-    global_steps,
     join_steps,
     number_steps,
     renumber_steps,
 )
-from nsys_pp.training import RUN_STEPS
+from nsys_pp.training import RUN_SPANS, RUN_STEPS, span_steps
 from tests.pipeline.runs import STEPS_BY_LANE, complete
 
 
@@ -110,7 +108,7 @@ def test_steps_of_the_run_by_step_and_lane_and_as_one() -> None:
     joined = join_steps(every.with_columns(is_partial=pl.col("start_ns") == 3), number_steps(every))
     assert joined.schema == RUN_STEPS
     assert joined.rows() == [(0, 5, 0, 10, False), (1, 5, 3, 13, True), (0, 6, 10, 20, False)]
-    assert global_steps(joined).rows() == [(5, 0, 13, True, 2), (6, 10, 20, False, 1)]
+    assert span_steps(joined).rows() == [(5, 0, 13, True, 2), (6, 10, 20, False, 1)]
 
 
 def test_no_steps_no_numbers() -> None:
@@ -118,4 +116,4 @@ def test_no_steps_no_numbers() -> None:
     assert number_steps(nothing).equals(STEP_NUMBERS.to_frame())
     joined = join_steps(nothing, number_steps(nothing))
     assert joined.equals(RUN_STEPS.to_frame())
-    assert global_steps(joined).equals(RUN_SPANS.to_frame())
+    assert span_steps(joined).equals(RUN_SPANS.to_frame())

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.pipeline.tables.lane_steps import BUBBLE_CAUSES, CAUSE_COLUMNS, POSITION_COLUMNS, sum_lane_steps
+from nsys_pp.pipeline.tables.lane_steps import CAUSE_COLUMNS, POSITION_COLUMNS, sum_lane_steps
 from nsys_pp.pipeline.tables.own_compute import WORK_KINDS, outermost, sum_own_compute
 from nsys_pp.pipeline.tables.registry import TABLES
 from nsys_pp.pipeline.tables.schedule_table import ideal_bubble_fraction
 from nsys_pp.schema import conform
-from nsys_pp.training import CAUSES, IDEAL, POSITION, Schedule, Training
+from nsys_pp.training import BUBBLE_CAUSES, CAUSES, IDEAL, POSITION, Schedule, Training
 from tests.pipeline.made import Row, training_of
 from tests.pipeline.simulated import simulate_training
 
