@@ -14,11 +14,12 @@ from typing import Literal, get_args
 
 import polars as pl
 
-Group = Literal["ranges", "ops", "details", "cpu", "communication"]
+Group = Literal["ranges", "ops", "details", "cpu", "communication", "host"]
 """What to read besides the session: NVTX ranges; calls and GPU operations; what a drawing of GPUs
 shows of operations (grids, registers, bytes); what only a drawing of CPU threads shows (names of
 calls; colours, categories and payloads of ranges); what ranks say to each other (structures that
-NCCL's ranges carry, calls of MPI)."""
+NCCL's ranges carry, calls of MPI); what only summaries take (calls of the operating system, when
+threads ran, allocations)."""
 
 ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group))
 

@@ -71,6 +71,38 @@ API_CALLS = build_schema(
     }
 )
 
+OS_CALLS = build_schema(
+    {  # one row per call of the operating system's runtime that was traced, any order
+        "process_key": pl.Int64,
+        "thread_key": pl.Int64,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "name": NAME,
+    }
+)
+
+THREAD_RUNS = build_schema(
+    {  # when a thread was on a processor; by thread_key, start_ns; a thread's runs do not overlap
+        "process_key": pl.Int64,
+        "thread_key": pl.Int64,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+    }
+)
+
+MEMORY_EVENTS = build_schema(
+    {  # one row per allocation or release of memory by CUDA, by time_ns
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "correlation_id": pl.Int64,  # of the call; null where none was recorded
+        "time_ns": pl.Int64,
+        "kind": pl.String,  # "device", "managed", "pinned", ...; null where unknown
+        "is_release": pl.Boolean,
+        "address": pl.UInt64,
+        "size_bytes": pl.Int64,
+    }
+)
+
 GPU_OPS = build_schema(
     {  # one row per operation on a GPU, kernels first; op_id is the row's index
         "op_id": pl.UInt32,
@@ -172,6 +204,7 @@ PROJECTIONS = build_schema(
         "gpu_start_ns": pl.Int64,
         "gpu_end_ns": pl.Int64,
         "busy_ns": pl.Int64,  # union of its operations on that device (and stream)
+        "total_ns": pl.Int64,  # sum of their durations: more than busy_ns where they overlap
         "call_count": pl.Int64,  # distinct launching calls
         "op_count": pl.Int64,
         "first_op": NAME,  # the operation that starts first

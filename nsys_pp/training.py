@@ -74,6 +74,7 @@ JOBS = build_schema(
         "start_ns": pl.Int64,  # hull of all its operations; null where it launched nothing
         "end_ns": pl.Int64,
         "busy_ns": pl.Int64,  # union of them
+        "total_ns": pl.Int64,  # sum of their durations
         "compute_start_ns": pl.Int64,  # hull of its kernels that are not communication; null without any
         "compute_end_ns": pl.Int64,
         "compute_ns": pl.Int64,  # union of these

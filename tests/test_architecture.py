@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "nsys_pp"
 STAGES = ("read", "model", "project", "align", "pipeline", "summary", "write")
-CONTRACTS = {"errors", "units", "schema", "training", "raw", "part", "forest", "segments", "natural"}
+CONTRACTS = {"errors", "units", "schema", "training", "sums", "raw", "part", "forest", "segments", "natural"}
 OUTER = {"cli", "recipes"}
 
 # Parts of the package that each part may import, besides itself.
@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "natural": set(),
     "raw": {"schema"},
     "training": {"schema"},
+    "sums": {"schema", "training"},
     "part": set(),
     **dict.fromkeys(STAGES, CONTRACTS),
     "run": CONTRACTS,
@@ -83,10 +84,11 @@ def test_stages_share_contracts_and_nothing_else(path: Path) -> None:
         assert package not in ("tests", "fixtures"), f"{path} imports {package}"
 
 
-def test_parts_of_the_pipeline_share_contracts_and_nothing_else() -> None:
-    for path in (PACKAGE / "pipeline").glob("*/*.py"):
+@pytest.mark.parametrize("stage", ["pipeline", "summary"])
+def test_parts_of_a_stage_share_contracts_and_nothing_else(stage: str) -> None:
+    for path in (PACKAGE / stage).glob("*/*.py"):
         for name in imports_of(path):
-            if name.startswith("nsys_pp.pipeline."):
+            if name.startswith(f"nsys_pp.{stage}."):
                 assert name.split(".")[2] == path.parent.name, f"{path} imports {name}"
 
 

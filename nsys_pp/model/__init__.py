@@ -16,7 +16,7 @@ from nsys_pp.model.ranks import build_ranks
 from nsys_pp.model.report import Report
 from nsys_pp.model.session import build_session, read_launcher
 from nsys_pp.raw import RawReport
-from nsys_pp.schema import OP_DETAILS
+from nsys_pp.schema import MEMORY_EVENTS, OP_DETAILS, OS_CALLS, THREAD_RUNS
 
 __all__ = ["build_report"]
 
@@ -61,5 +61,8 @@ def build_report(raw: RawReport) -> Report:
         op_details=build_op_details(raw) if "details" in raw.groups else OP_DETAILS.to_frame(),
         nccl_calls=build_nccl_calls(nccl_events, ranges if "ranges" in raw.groups else None),
         mpi_calls=build_mpi_calls(raw),
+        os_calls=OS_CALLS.to_frame(),
+        thread_runs=THREAD_RUNS.to_frame(),
+        memory_events=MEMORY_EVENTS.to_frame(),
         ranks=ranks,
     )

@@ -56,4 +56,7 @@ class Report:
     op_details: pl.DataFrame  # OP_DETAILS; empty unless asked for
     nccl_calls: pl.DataFrame  # NCCL_CALLS; empty unless asked for
     mpi_calls: pl.DataFrame  # MPI_CALLS; empty unless asked for
+    os_calls: pl.DataFrame  # OS_CALLS; empty unless asked for
+    thread_runs: pl.DataFrame  # THREAD_RUNS; empty unless asked for
+    memory_events: pl.DataFrame  # MEMORY_EVENTS; empty unless asked for
     ranks: pl.DataFrame  # RANKS

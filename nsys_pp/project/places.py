@@ -16,7 +16,10 @@ from nsys_pp.schema import PROJECTIONS
 
 Int64s = npt.NDArray[np.int64]
 
-_MEASURED = ("gpu_start_ns", "gpu_end_ns", "busy_ns", "call_count", "op_count", "first_op", "last_op")
+_MEASURED = (
+    *("gpu_start_ns", "gpu_end_ns", "busy_ns", "total_ns", "call_count", "op_count"),
+    *("first_op", "last_op"),
+)
 PROJECTED = pl.Schema(  # what projection adds to a range: one row per range and place
     {
         "row": pl.Int64(),  # of RANGES
@@ -129,6 +132,7 @@ def _project_place(
         first_call=inside.windows.first[row],
         last_call=inside.windows.last_by_end[row],
     )
+    total = np.concatenate([[0], np.cumsum(end - start)])
     calls_before = np.concatenate([[0], np.cumsum(per_call > 0)])
     call_count = calls_before[inside.piece_last[hit]] - calls_before[inside.piece_first[hit]]
     first_op, last_op = (extreme.result() for extreme in extremes)
@@ -138,6 +142,7 @@ def _project_place(
             "gpu_start_ns": start[first_op],
             "gpu_end_ns": end[last_op],
             "busy_ns": busy,
+            "total_ns": np.add.reduceat(total[op_last] - total[op_first], bounds),
             "call_count": np.add.reduceat(call_count, bounds),
             "op_count": np.add.reduceat(op_last - op_first, bounds),
             "first_op": name[first_op],

@@ -98,6 +98,7 @@ def project(
                     "gpu_start_ns": min(op["start_ns"] for op in ops),
                     "gpu_end_ns": max(op["end_ns"] for op in ops),
                     "busy_ns": union_ns((op["start_ns"], op["end_ns"]) for op in ops),
+                    "total_ns": sum(op["end_ns"] - op["start_ns"] for op in ops),
                     "call_count": len({call["correlation_id"] for _, call in launched.values()}),
                     "op_count": len(ops),
                     "scope": used,

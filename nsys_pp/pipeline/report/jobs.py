@@ -37,9 +37,8 @@ def build_jobs(
         device. Empty in, empty out.
     """
     key = ["range_id", "device_id"]
-    ran = projections.select(
-        *key, start_ns="gpu_start_ns", end_ns="gpu_end_ns", busy_ns="busy_ns", op_count="op_count"
-    )
+    measured = ("busy_ns", "total_ns", "op_count")
+    ran = projections.select(*key, *measured, start_ns="gpu_start_ns", end_ns="gpu_end_ns")
     computed = compute.select(
         *key, compute_start_ns="gpu_start_ns", compute_end_ns="gpu_end_ns", compute_ns="busy_ns"
     )
