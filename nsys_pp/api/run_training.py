@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,16 @@ _KEYS = ("report", "process_key", "device_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Numbered:
+    """The lanes of a run, and the numbers of its steps."""
+
+    lanes: pl.DataFrame  # LANES
+    steps: pl.DataFrame  # RUN_STEPS
+    numbers: pl.DataFrame  # STEP_NUMBERS
+    notes: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingOptions:
     """What the user says of a training, where reports do not tell it."""
 
@@ -71,14 +81,9 @@ def find_training(plan: Plan, options: TrainingOptions | None = None) -> Trainin
         NsysPPError: None of the steps that are asked for is there.
     """
     options = options or TrainingOptions()
-    every = _gather(plan)
-    roster = plan.roster.join(_bounds(plan), on="report", how="left", maintain_order="left")
-    lanes, notes = build_lanes(roster, every["jobs"], every["steps"])
-    keys = lanes.select("lane", *_KEYS)
-    by_lane = {
-        name: frame.join(keys, on=_KEYS, how="inner", maintain_order="left").drop(_KEYS)
-        for name, frame in every.items()
-    }
+    every = _gather(plan, SCHEMAS)
+    lanes, notes = _find_lanes(plan, every)
+    by_lane = {name: _by_lane(frame, lanes) for name, frame in every.items()}
     numbers = number_steps(by_lane["steps"])
     for name in ("jobs", "stretches", "messages", "kernels"):
         by_lane[name] = renumber_steps(by_lane[name], numbers)
@@ -121,9 +126,54 @@ def find_training(plan: Plan, options: TrainingOptions | None = None) -> Trainin
     )
 
 
-def _gather(plan: Plan) -> dict[str, pl.DataFrame]:
+def number_run(plan: Plan) -> Numbered:
+    """Find the lanes of all reports, and the steps of the run, and nothing else; `plan` as for `find_training`."""
+    every = _gather(plan, ("jobs", "steps"))
+    lanes, notes = _find_lanes(plan, every)
+    steps = _by_lane(every["steps"], lanes)
+    numbers = number_steps(steps)
+    return Numbered(lanes=lanes, steps=join_steps(steps, numbers), numbers=numbers, notes=notes)
+
+
+def choose_steps(steps: pl.DataFrame, window: tuple[int | None, int | None]) -> pl.Expr:
+    """Tell rows by their `step`: of [first, last).
+
+    Args:
+        steps: `RUN_STEPS`.
+        window: First and last; None: no limit.
+
+    Raises:
+        NsysPPError: None of them is there.
+    """
+    first, last = window
+    is_chosen = pl.col("step").is_not_null()
+    if first is not None:
+        is_chosen &= pl.col("step") >= first
+    if last is not None:
+        is_chosen &= pl.col("step") < last
+    if steps.filter(is_chosen).is_empty():
+        asked = f"{'' if first is None else first}:{'' if last is None else last}"
+        numbers = steps["step"].unique().sort().to_list()
+        known = f"{numbers[0]} to {numbers[-1]}" if numbers else "unknown"
+        raise NsysPPError(f"no step is in `--steps {asked}`", f"the steps of these reports are {known}")
+    return is_chosen
+
+
+def _find_lanes(plan: Plan, every: Mapping[str, pl.DataFrame]) -> tuple[pl.DataFrame, list[str]]:
+    """List the lanes (`LANES`), with notes on their stages."""
+    roster = plan.roster.join(_bounds(plan), on="report", how="left", maintain_order="left")
+    return build_lanes(roster, every["jobs"], every["steps"])
+
+
+def _by_lane(frame: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
+    """Name the lane of each row instead of its report, process and device."""
+    keys = lanes.select("lane", *_KEYS)
+    return frame.join(keys, on=_KEYS, how="inner", maintain_order="left").drop(_KEYS)
+
+
+def _gather(plan: Plan, names: Iterable[str]) -> dict[str, pl.DataFrame]:
     """Put the frames of all reports under each other, with `report`, on the trace's clock."""
-    gathered: dict[str, list[pl.DataFrame]] = {name: [] for name in SCHEMAS}
+    gathered: dict[str, list[pl.DataFrame]] = {name: [] for name in names}
     for place, (one, clock) in enumerate(zip(plan.given, plan.clocks.clocks, strict=True)):
         for name, frames in gathered.items():
             frame = _on_trace(one.part.frames[name], _TIMES[name], clock)
@@ -139,22 +189,11 @@ def _choose(
     Raises:
         NsysPPError: None of them is there.
     """
-    first, last = window
-    is_chosen = pl.lit(True)
-    if first is not None:
-        is_chosen &= pl.col("step") >= first
-    if last is not None:
-        is_chosen &= pl.col("step") < last
-    chosen = steps.filter(is_chosen)
-    if chosen.is_empty():
-        asked = f"{'' if first is None else first}:{'' if last is None else last}"
-        numbers = steps["step"].unique().sort().to_list()
-        known = f"{numbers[0]} to {numbers[-1]}" if numbers else "unknown"
-        raise NsysPPError(f"no step is in `--steps {asked}`", f"the steps of these reports are {known}")
+    is_chosen = choose_steps(steps, window)
     kept = {
         name: frame.filter(is_chosen) if "step" in frame.columns else frame for name, frame in by_lane.items()
     }
-    return chosen, kept
+    return steps.filter(is_chosen), kept
 
 
 def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
