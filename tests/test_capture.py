@@ -65,7 +65,9 @@ def test_every_name_is_read_by_the_preset_that_is_found() -> None:
         kind for kind in capture.KINDS if "batch" not in kind and "grad" not in kind and kind[:4] != "opti"
     ]
     numbered.remove("all_gather_parameters")
-    told = {capture.name_job(kind): (None, None) for kind in capture.KINDS}
+    told: dict[str, tuple[int | None, int | None]] = {
+        capture.name_job(kind): (None, None) for kind in capture.KINDS
+    }
     told |= {capture.name_job(kind, 3): (3, None) for kind in numbered}
     told |= {
         capture.name_job(kind, micro, chunk): (micro, chunk)
