@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -218,3 +219,18 @@ with capture.step(0):
     done = run(code, NVTX_INJECTION64_PATH="/nowhere/lib.so")
     assert done.stdout.split() == ["Start", "Stop"]
     assert "RuntimeError: lost" in done.stderr
+
+
+def test_the_options_that_the_page_tells_are_those_of_nsys(nsys: str) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "capture.md").read_text()
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    lines = [
+        line for block in blocks for line in block.replace("\\\n", " ").splitlines() if "nsys profile" in line
+    ]
+    told = {
+        option for line in lines for option in re.findall(r"(?<=\s)--[a-z-]+", line.split("nsys profile")[1])
+    }
+    told -= {"--nproc-per-node", "--devices"}  # of the programs that nsys starts
+    assert len(lines) > 6
+    done = subprocess.run([nsys, "profile", "--help"], capture_output=True, text=True, check=True)
+    assert told - set(re.findall(r"--[a-z-]+", done.stdout)) == set()
