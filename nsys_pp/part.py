@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-FORMAT = 2  # of the file, and of the encoded blocks in it; counts up with every change to either
+FORMAT = 3  # of the file, and of the encoded blocks in it; counts up with every change to either
 SUFFIX = ".nspart"
 # Members of the file, which is a zip; frames are `<name>.parquet`.
 FACTS_MEMBER, BLOCKS_MEMBER, FRAME_ENDING = "part.json", "trace.blocks", ".parquet"

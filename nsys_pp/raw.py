@@ -32,6 +32,8 @@ COPY_DIRECTION = pl.Enum(
 )
 STREAM_KIND = pl.Enum(["default", "blocking", "non-blocking"])
 FIELD_TYPE = pl.Enum(["int", "uint", "float", "char", "address"])
+MEMORY_KIND = pl.Enum(["pageable", "pinned", "device", "array", "managed", "device static", "managed static"])
+MEMORY_ACTION = pl.Enum(["allocation", "release"])
 
 _Columns = Mapping[str, pl.DataType | type[pl.DataType]]
 
@@ -164,6 +166,28 @@ _COLUMNS: Mapping[str, _Columns] = {
         "time": pl.Int64,
         "communicator": pl.Int64,
         "size": pl.Int64,
+    },
+    "os_calls": {
+        "start": pl.Int64,
+        "end": pl.Int64,
+        "thread": pl.Int64,
+        "name_id": pl.Int32,
+        "is_call": pl.Boolean,  # null: it tells of the tracing itself
+    },
+    "thread_switches": {
+        "time": pl.Int64,
+        "thread": pl.Int64,
+        "is_in": pl.Int64,  # 0: the processor left it; else it was given one
+    },
+    "cuda_memory": {
+        "time": pl.Int64,
+        "process": pl.Int64,
+        "device": pl.Int32,
+        "correlation": pl.Int64,
+        "kind": MEMORY_KIND,
+        "action": MEMORY_ACTION,
+        "address": pl.Int64,  # its 64 bits, taken as a signed number
+        "bytes": pl.Int64,
     },
     "facts": {"name": pl.String, "value": pl.String},  # nsys_version, hostname, ...
     "launcher": {"name": pl.String, "value": pl.String},  # allow-listed variables

@@ -134,7 +134,7 @@ OP_DETAILS = build_schema(
 )
 
 PROCESSES = build_schema(
-    {  # processes that have at least one event, by process_key
+    {  # processes that have at least one event of CUDA or NVTX, by process_key
         "process_key": pl.Int64,
         "pid": pl.Int64,
         "name": pl.String,
@@ -142,7 +142,7 @@ PROCESSES = build_schema(
 )
 
 THREADS = build_schema(
-    {  # threads that have at least one event, by thread_key
+    {  # threads that have at least one event of CUDA or NVTX, by thread_key
         "thread_key": pl.Int64,
         "process_key": pl.Int64,
         "tid": pl.Int64,

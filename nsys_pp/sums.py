@@ -79,6 +79,8 @@ NAMED_OPERATORS = build_schema(
 
 ITEM = pl.Enum(["range", "operator", "phase"])
 MEASURE = pl.Enum(["host", "span", "gpu"])
+ALL_JOBS = "jobs"
+"""Name of the phase that is all jobs together."""
 ITEM_SUMS = build_schema(
     {  # NVTX ranges by name, operators of a framework, and phases of training (jobs by kind)
         **_DEVICE,  # device_id is null for measure "host"
@@ -89,7 +91,7 @@ ITEM_SUMS = build_schema(
         "measure": MEASURE,
         "style": RANGE_KIND,  # of ranges
         "domain": NAME,  # of ranges; null for the default domain
-        "name": NAME,  # of phases: the kind of job, or "step"; null where a range has no name
+        "name": NAME,  # of phases: the kind of job, ALL_JOBS, or "step"; null where a range has no name
         "inner": NAME,  # operators: the operator inside it; null for itself
         "kernel": NAME,  # operators: base name of an operation that it (or the inner one) launched
         "op_count": pl.Int64,  # operations on the GPU; null for measure "host"
@@ -141,6 +143,16 @@ ACTIVITY = pl.Enum(
         "cpu",  # on a processor: summed over threads
     ]
 )
+WAITING_CALL = (
+    r"Synchronize"
+    r"|^cu(?:da)?Memcpy(?:2D|3D)?(?:Unaligned|HtoD|DtoH|HtoA|AtoH|(?:To|From)(?:Array|Symbol))?(?:_v\d+)?(?:_ptds)?$"
+)
+"""Names of CUDA calls that wait for the GPU.
+
+Those that synchronise, and copies from or to the CPU that are not asynchronous. `cudaStreamWaitEvent` is none:
+the stream waits, not the CPU. That other calls may wait too (`cudaFree`, asynchronous copies of pageable memory) no name tells.
+"""
+
 HOST_TIMES = build_schema(
     {  # how long each kind of thing went on in a process on the CPU, cut at the borders of steps
         **_PROCESS,

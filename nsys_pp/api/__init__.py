@@ -11,14 +11,22 @@ from nsys_pp.api.pipeline import PIPELINE_TABLES, Pipeline, pipeline
 from nsys_pp.api.plan import Told
 from nsys_pp.api.progress import Progress
 from nsys_pp.api.project import project
+from nsys_pp.api.recipe import Installed, install_recipes, recipe_folder
 from nsys_pp.api.run_training import TrainingOptions
+from nsys_pp.api.summary import SUMMARY_TABLES, Summarised, summarise
 from nsys_pp.api.training_files import write_paddle_of, write_step_tasks_of
 from nsys_pp.model.file_names import check_rank_pattern
 from nsys_pp.model.layout import Layout, parse_layout
 from nsys_pp.pipeline.run.orders import SCHEDULES
 from nsys_pp.project.ranges import OPS, Scope, parse_ops
 from nsys_pp.read import find_reports
+from nsys_pp.summary.tables.table import COLUMNS_OF_GROUP as SUMMARY_GROUPS
+from nsys_pp.summary.tables.table import describe_columns
 from nsys_pp.write.files import check_output
+from nsys_pp.write.summary_columns import convert_times
+from nsys_pp.write.summary_markdown import format_summary, write_summary
+from nsys_pp.write.summary_rows import Shape, find_sort_column, first_rows, sort_rows
+from nsys_pp.write.summary_text import TextTable, print_summary
 from nsys_pp.write.tables import FORMATS, format_table, format_tables, print_table, write_table, write_tables
 from nsys_pp.write.tracks import DETAILS, Detail
 
@@ -28,6 +36,8 @@ __all__ = [
     "OPS",
     "PIPELINE_TABLES",
     "SCHEDULES",
+    "SUMMARY_GROUPS",
+    "SUMMARY_TABLES",
     "Aligned",
     "Charted",
     "ClockOptions",
@@ -35,11 +45,15 @@ __all__ = [
     "Detail",
     "Extracted",
     "Info",
+    "Installed",
     "Layout",
     "Merged",
     "Pipeline",
     "Progress",
     "Scope",
+    "Shape",
+    "Summarised",
+    "TextTable",
     "Told",
     "TraceFormat",
     "TrainingOptions",
@@ -48,20 +62,31 @@ __all__ = [
     "check_output",
     "check_rank_pattern",
     "compare",
+    "convert_times",
+    "describe_columns",
     "extract",
     "extract_all",
     "find_reports",
+    "find_sort_column",
+    "first_rows",
+    "format_summary",
     "format_table",
     "format_tables",
     "info",
+    "install_recipes",
     "merge",
     "parse_layout",
     "parse_ops",
     "pipeline",
+    "print_summary",
     "print_table",
     "project",
+    "recipe_folder",
+    "sort_rows",
+    "summarise",
     "write_paddle_of",
     "write_step_tasks_of",
+    "write_summary",
     "write_table",
     "write_tables",
 ]

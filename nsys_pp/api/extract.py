@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import polars as pl
 from nsys_pp.align.anchors import find_anchors
 from nsys_pp.api.attempt import Attempt, Skipped
 from nsys_pp.api.progress import Progress, share_of, tell
+from nsys_pp.api.report_sums import describe_sums
 from nsys_pp.api.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.api.scene import Window, project_report, view_report
 from nsys_pp.errors import MissingDataError, OutputError
@@ -23,6 +24,8 @@ from nsys_pp.part import SUFFIX, Encoded, Part, PartOptions
 from nsys_pp.project.ranges import Scope
 from nsys_pp.raw import Group
 from nsys_pp.read import find_reports, read_report
+from nsys_pp.summary.contents import count_rows
+from nsys_pp.summary.recorded import name_recorded
 from nsys_pp.write.drawing import Drawing
 from nsys_pp.write.files import check_output, translate_errors
 from nsys_pp.write.parts import write_part
@@ -31,6 +34,7 @@ from nsys_pp.write.tracks import Detail, draw_report
 
 # What tells who recorded a report, and what ties its clock to others.
 SURVEY_GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "communication"})
+_SUM_GROUPS: frozenset[Group] = SURVEY_GROUPS | {"details", "host"}
 _GROUPS: dict[str, frozenset[Group]] = {
     "jobs": SURVEY_GROUPS,
     "ranges": SURVEY_GROUPS,
@@ -187,21 +191,32 @@ def extract_report(
         options: What to show.
         sink: Takes the blocks.
         nsys: The nsys that exports `.nsys-rep` files.
-        with_tables: Keep frames that only tables are made of, not traces.
+        with_tables: Keep frames that only tables are made of, not traces: projections and sums.
 
     Raises:
         ReportError: It cannot be read.
     """
-    report = open_report(path, options, nsys)
+    need = _GROUPS[options.detail] | (_SUM_GROUPS if with_tables else frozenset())
+    report = build_report(read_report(path, need=need, nsys=nsys))
     links = find_links(report)
     projections = project(report, options)
     training = describe_training(report, projections=projections, links=links, options=options)
     encoded = encode_drawing(draw(report, projections, options, has_jobs=training.has_jobs), sink)
-    frames = {"projections": projections} if with_tables else {}
+    frames = {}
+    if with_tables:
+        sums = describe_sums(report, projections=projections, links=links, training=training.frames)
+        frames = {"projections": projections, **sums}
     return _make_part(report, options, encoded, links, training, frames)
 
 
-def survey_report(path: Path, options: PartOptions, *, nsys: str | None, with_training: bool = False) -> Part:
+def survey_report(
+    path: Path,
+    options: PartOptions,
+    *,
+    nsys: str | None,
+    with_training: bool = False,
+    with_sums: bool = False,
+) -> Part:
     """Make a part that tells who recorded a report and when, and shows nothing.
 
     Args:
@@ -209,18 +224,22 @@ def survey_report(path: Path, options: PartOptions, *, nsys: str | None, with_tr
         options: Which rules say what a job is.
         nsys: The nsys that exports `.nsys-rep` files.
         with_training: Also find its jobs.
+        with_sums: Also sum it up, which takes its jobs.
 
     Raises:
         ReportError: It cannot be read.
     """
-    report = build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys))
+    need = _SUM_GROUPS if with_sums else SURVEY_GROUPS
+    report = build_report(read_report(path, need=need, nsys=nsys))
     links = find_links(report)
     empty = Encoded(report_id=report.fingerprint, base_ns=0, tracks=[], lanes=[])
-    training = None
-    if with_training:
+    training, sums = None, {}
+    if with_training or with_sums:
         projections = project(report, options)
         training = describe_training(report, projections=projections, links=links, options=options)
-    return _make_part(report, options, empty, links, training, {})
+        if with_sums:
+            sums = describe_sums(report, projections=projections, links=links, training=training.frames)
+    return _make_part(report, options, empty, links, training, sums)
 
 
 def open_report(path: Path, options: PartOptions, nsys: str | None) -> Report:
@@ -242,6 +261,8 @@ def draw(
     window: Window | None = None,
 ) -> Drawing:
     """Draw a report as its part wants it, or what of it reaches into a window."""
+    if "details" not in _GROUPS[options.detail]:  # what only sums were to have
+        report = replace(report, op_details=report.op_details.clear())
     view = view_report(
         report,
         projections,
@@ -298,6 +319,7 @@ def _make_part(
             "identity": {**told, "session": asdict(identity.session)},
             "preset": training.preset if training else "",
             "unmatched": list(training.unmatched) if training else [],
+            "recorded": name_recorded(count_rows(report)),
         },
         frames={
             **{name: getattr(identity, name) for name in IDENTITY_FRAMES},

@@ -19,6 +19,7 @@ from nsys_pp.model.who import Identity, find_repeated
 from nsys_pp.part import Part, PartOptions
 from nsys_pp.read import open_part_blocks, read_part
 from nsys_pp.read.parts import damaged_error
+from nsys_pp.sums import SUM_FRAMES
 from nsys_pp.training import REPORT_FRAMES
 from nsys_pp.write.perfetto import Source
 from nsys_pp.write.perfetto_clocks import sequence_id
@@ -37,13 +38,14 @@ class Given:
     open_blocks: OpenBlocks
 
 
-def read_given(path: Path) -> Given:
-    """Read what of a part a merge needs besides its blocks.
+def read_given(path: Path, *, with_sums: bool = False) -> Given:
+    """Read what of a part a merge needs besides its blocks, and maybe what a summary needs.
 
     Raises:
         ReportError: It cannot be read, or was made by another version.
     """
-    part = read_part(path, (*IDENTITY_FRAMES, "anchors", *REPORT_FRAMES), version=version("nsys-pp"))
+    frames = (*IDENTITY_FRAMES, "anchors", *REPORT_FRAMES, *(SUM_FRAMES if with_sums else ()))
+    part = read_part(path, frames, version=version("nsys-pp"))
     try:
         identity = identity_of(part)
     except (KeyError, TypeError):
@@ -51,13 +53,20 @@ def read_given(path: Path) -> Given:
     return Given(path=path, part=part, identity=identity, open_blocks=partial(open_part_blocks, path))
 
 
-def survey_given(path: Path, options: PartOptions, *, nsys: str | None, with_training: bool = False) -> Given:
-    """Read what of a report tells who recorded it and when, maybe its jobs, and nothing to show.
+def survey_given(
+    path: Path,
+    options: PartOptions,
+    *,
+    nsys: str | None,
+    with_training: bool = False,
+    with_sums: bool = False,
+) -> Given:
+    """Read what of a report tells who recorded it and when, maybe its jobs and sums, and nothing to show.
 
     Raises:
         ReportError: It cannot be read.
     """
-    part = survey_report(path, options, nsys=nsys, with_training=with_training)
+    part = survey_report(path, options, nsys=nsys, with_training=with_training, with_sums=with_sums)
     return Given(path=path, part=part, identity=identity_of(part), open_blocks=BytesIO)
 
 

@@ -20,6 +20,8 @@ from nsys_pp.cli.interrupts import INTERRUPTED, end_on_interrupt, is_interrupt
 from nsys_pp.cli.merge import merge
 from nsys_pp.cli.pipeline import pipeline
 from nsys_pp.cli.project import project
+from nsys_pp.cli.recipe import recipe
+from nsys_pp.cli.summary import summary
 from nsys_pp.errors import NsysPPError
 
 _FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "your disk quota is used up"}
@@ -94,3 +96,5 @@ main.add_command(pipeline)
 main.add_command(chart)
 main.add_command(compare)
 main.add_command(project)
+main.add_command(summary)
+main.add_command(recipe)

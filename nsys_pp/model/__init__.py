@@ -8,15 +8,18 @@ from nsys_pp.model.devices import build_devices, build_gpus
 from nsys_pp.model.fingerprint import take_fingerprint
 from nsys_pp.model.gpu_ops import build_gpu_ops, build_op_details
 from nsys_pp.model.identity import build_processes, build_streams, build_threads
+from nsys_pp.model.memory_events import build_memory_events
 from nsys_pp.model.mpi import build_mpi_calls
 from nsys_pp.model.nccl import build_nccl_calls, read_nccl_events
+from nsys_pp.model.os_calls import build_os_calls
 from nsys_pp.model.payloads import read_structures
 from nsys_pp.model.ranges import build_marks, build_ranges, name_events
 from nsys_pp.model.ranks import build_ranks
 from nsys_pp.model.report import Report
 from nsys_pp.model.session import build_session, read_launcher
+from nsys_pp.model.thread_runs import build_thread_runs
 from nsys_pp.raw import RawReport
-from nsys_pp.schema import MEMORY_EVENTS, OP_DETAILS, OS_CALLS, THREAD_RUNS
+from nsys_pp.schema import OP_DETAILS
 
 __all__ = ["build_report"]
 
@@ -42,6 +45,7 @@ def build_report(raw: RawReport) -> Report:
     events = name_events(raw, structures)
     ranges = build_ranges(events, session.capture_end_ns)
     marks = build_marks(events)
+    # not those with events of the host alone: what is drawn, and who a report is, must not hang on reading these
     threads = build_threads(raw, (ranges, marks, api_calls))
     processes = build_processes(raw, (threads, gpu_ops))
     return Report(
@@ -61,8 +65,8 @@ def build_report(raw: RawReport) -> Report:
         op_details=build_op_details(raw) if "details" in raw.groups else OP_DETAILS.to_frame(),
         nccl_calls=build_nccl_calls(nccl_events, ranges if "ranges" in raw.groups else None),
         mpi_calls=build_mpi_calls(raw),
-        os_calls=OS_CALLS.to_frame(),
-        thread_runs=THREAD_RUNS.to_frame(),
-        memory_events=MEMORY_EVENTS.to_frame(),
+        os_calls=build_os_calls(raw),
+        thread_runs=build_thread_runs(raw),
+        memory_events=build_memory_events(raw),
         ranks=ranks,
     )

@@ -19,6 +19,7 @@ _TIMED = {
     "decompressions": "decompressions",
     "mpi_messages": "MPI calls",
     "mpi_collectives": "collective MPI calls",
+    "os_calls": "calls of the operating system",
 }
 
 

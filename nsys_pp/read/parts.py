@@ -28,12 +28,14 @@ from nsys_pp.part import (
 )
 from nsys_pp.read.unreadable import unreadable_error
 from nsys_pp.schema import ANCHORS, PROJECTIONS, conform
+from nsys_pp.sums import SUM_FRAMES
 from nsys_pp.training import REPORT_FRAMES
 
 _SCHEMAS = {
     "anchors": ANCHORS,
     "projections": PROJECTIONS,
     **REPORT_FRAMES,
+    **SUM_FRAMES,
 }  # of frames whose file does not tell it all
 _AGAIN = "extract it again from its report"
 

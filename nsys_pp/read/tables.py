@@ -96,9 +96,13 @@ _FIELD_BYTES: dict[int, str | int] = {
     **dict.fromkeys((7, 8, 9, 10, 17, 18, 20, 22, 23), 8),
 }
 
+_OS_CALLS: dict[int, str | int] = {27: True}  # other rows tell when their tracing started and finished
+_MEMORY_KINDS: dict[int, str | int] = dict(
+    enumerate(("pageable", "pinned", "device", "array", "managed", "device static", "managed static"))
+)
+_MEMORY_ACTIONS: dict[int, str | int] = {0: "allocation", 1: "release"}
 _OP = {
-    "start": _c("start"),
-    "end": _c("end"),
+    **_same("start", "end"),
     "device": _c("deviceId"),
     "context": _c("contextId"),
     "stream": _c("streamId"),
@@ -108,8 +112,7 @@ _OP = {
     "graph": _c("graphId"),
 }
 _MPI_CALL = {
-    "start": _c("start"),
-    "end": _c("end"),
+    **_same("start", "end"),
     "thread": _c("globalTid"),
     "name_id": _c("textId"),
     "communicator": _c("commHandle"),
@@ -167,8 +170,7 @@ TABLES = (
         {
             "row": _c(ROW_ID, "eventId"),
             "kind": _c("eventType", words=_NVTX_KINDS),
-            "start": _c("start"),
-            "end": _c("end"),
+            **_same("start", "end"),
             "thread": _c("globalTid"),
             "end_thread": _c("endGlobalTid"),
             "text": _c("text"),
@@ -219,8 +221,7 @@ TABLES = (
         "calls",
         ("CUPTI_ACTIVITY_KIND_RUNTIME",),
         {
-            "start": _c("start"),
-            "end": _c("end"),
+            **_same("start", "end"),
             "thread": _c("globalTid"),
             "correlation": _c("correlationId"),
             "name_id": _c("nameId", groups=("cpu", "communication")),
@@ -272,9 +273,8 @@ TABLES = (
         ("TARGET_INFO_GPU",),
         {
             "id": _c("id", "deviceId"),
-            "name": _c("name"),
+            **_same("name", "uuid"),
             "bus_location": _c("busLocation"),
-            "uuid": _c("uuid"),
             "ordinal": _c("cuDevice"),
         },
     ),
@@ -339,6 +339,37 @@ TABLES = (
         {"rank": _c("rank"), "time": _c("timestamp"), "communicator": _c("commHandle"), "size": _c("size")},
         groups=("communication",),
     ),
+    Table(
+        "os_calls",
+        ("OSRT_API",),
+        {
+            **_same("start", "end"),
+            "thread": _c("globalTid"),
+            "name_id": _c("nameId"),
+            "is_call": _c("eventClass", words=_OS_CALLS),
+        },
+        groups=("host",),
+    ),
+    Table(
+        "thread_switches",
+        ("SCHED_EVENTS",),
+        {"time": _c("start"), "thread": _c("globalTid"), "is_in": _c("isSchedIn")},
+        groups=("host",),
+    ),
+    Table(
+        "cuda_memory",
+        ("CUDA_GPU_MEMORY_USAGE_EVENTS",),
+        {
+            "time": _c("start"),
+            "process": _c("globalPid"),
+            "device": _c("deviceId"),
+            "correlation": _c("correlationId"),
+            "kind": _c("memKind", words=_MEMORY_KINDS),
+            "action": _c("memoryOperationType", words=_MEMORY_ACTIONS),
+            **_same("address", "bytes"),
+        },
+        groups=("host",),
+    ),
     Table("facts", ("META_DATA_EXPORT", "EXPORT_META_DATA"), _NAME_VALUE, rows_named=EXPORT_FACTS),
     Table("facts", ("META_DATA_CAPTURE",), _NAME_VALUE, rows_named=CAPTURE_FACTS),
     Table("facts", ("TARGET_INFO_SYSTEM_ENV",), _NAME_VALUE, rows_named=SYSTEM_FACTS),
@@ -355,13 +386,10 @@ COUNTED = (
     Table("synchronizations", ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",), {}),
     Table("cuda_events", ("CUPTI_ACTIVITY_KIND_CUDA_EVENT",), {}),
     Table("cuda_overheads", ("CUPTI_ACTIVITY_KIND_OVERHEAD",), {}),
-    Table("cuda_memory", ("CUDA_GPU_MEMORY_USAGE_EVENTS",), {}),
     Table("host_callbacks", ("CUDA_HOST_CALLBACK",), {}),
     Table("profiler_overheads", ("PROFILER_OVERHEAD",), {}),
     Table("diagnostics", ("DIAGNOSTIC_EVENT",), {}),
-    Table("os_calls", ("OSRT_API",), {}),
     Table("cpu_samples", ("COMPOSITE_EVENTS",), {}),
-    Table("thread_switches", ("SCHED_EVENTS",), {}),
     Table("gpu_metrics", ("GPU_METRICS",), {}),
     Table("gpu_context_switches", ("GPU_CONTEXT_SWITCH_EVENTS", "FECS_EVENTS"), {}),
     Table("nic_metrics", ("NET_NIC_METRIC",), {}),

@@ -89,7 +89,7 @@ def describe_contents(report: Frames, launches: pl.DataFrame) -> Contents:
         report: Its frames and facts.
         launches: `LAUNCHES` of its calls and operations.
     """
-    session, counts = report.session, _count_rows(report)
+    session, counts = report.session, count_rows(report)
     ops, calls = report.gpu_ops, report.api_calls
     matched_count = launches["op_id"].n_unique()
     graph_count, lost_count = _count_graph_launches(calls, launches)
@@ -142,7 +142,7 @@ def count_by_domain(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _count_rows(report: Frames) -> dict[str, int]:
+def count_rows(report: Frames) -> dict[str, int]:
     """Rows by table; of what was read, only what counts: no rows that name domains, or without times."""
     ops = report.gpu_ops
     kinds = ops.group_by(pl.col("kind").cast(pl.String)).len().rows()

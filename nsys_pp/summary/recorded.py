@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -124,6 +124,24 @@ def list_missing(counts: Mapping[str, int], *, nsys_version: str | None, has_gra
         if kind.option is not None and not _count(kind, counts) and is_missed.get(kind.what, True)
     ]
     return pl.DataFrame(rows, schema=MISSING, orient="row")
+
+
+def name_recorded(counts: Mapping[str, int]) -> list[str]:
+    """List the words of what the report has rows of; counts as for `list_recorded`."""
+    return [kind.what for kind in _KINDS if _count(kind, counts)]
+
+
+def say_absent(needs: Collection[str]) -> str:
+    """Say that none of several kinds of data is there, and which options record them.
+
+    >>> say_absent(["os_calls"]), say_absent(["copies", "sets"])
+    ('not recorded: profile with `--trace=osrt`', 'none: there are no copies and no memory sets')
+    """
+    kinds = [kind for kind in _KINDS if kind.what in needs]
+    options = dict.fromkeys(kind.option for kind in kinds if kind.option is not None)
+    if options:
+        return f"not recorded: profile with {' or '.join(f'`{option}`' for option in options)}"
+    return "none: there are " + " and ".join(f"no {kind.title}" for kind in kinds)
 
 
 def _count(kind: _Kind, counts: Mapping[str, int]) -> int:

@@ -21,6 +21,7 @@ def test_reversed_events_are_left_out_and_counted(tmp_path: Path) -> None:
             {"name": "gemm", "start": 30, "end": 50, "correlation": 1},
             {"name": "bad", "start": 90, "end": 60, "correlation": 1},
         ],
+        os_calls=[{"start": 10, "end": 20}, {"start": 30, "end": 25}],
     )
     with pytest.warns(UserWarning, match="left out 1 .* that end before they start") as warned:
         built = build_report(read_report(report))
@@ -28,10 +29,12 @@ def test_reversed_events_are_left_out_and_counted(tmp_path: Path) -> None:
         "NVTX ranges",
         "CUDA calls",
         "kernels",
+        "calls of the operating system",
     }
     assert built.ranges["name"].to_list() == ["good"]
     assert built.gpu_ops["name"].to_list() == ["gemm"]
     assert built.op_details.height == built.gpu_ops.height == built.api_calls.height == 1
+    assert built.os_calls.select("start_ns", "end_ns").rows() == [(10, 20)]
 
 
 def test_a_trace_of_a_damaged_report_is_written(tmp_path: Path) -> None:

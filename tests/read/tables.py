@@ -63,6 +63,21 @@ def op(start: int, end: int, correlation: int, **more: object) -> Row:
     return {**row, "correlationId": correlation, "globalPid": PROCESS, **more}
 
 
+def os_call(start: int, end: int, **more: object) -> Row:
+    row = {"start": start, "end": end, "eventClass": 27, "globalTid": THREAD, "nameId": 0}
+    return {**row, "returnValue": 0, "nestingLevel": 0, "callchainId": 0, **more}
+
+
+def switch(start: int, is_in: int, **more: object) -> Row:
+    return {"start": start, "cpu": 3, "isSchedIn": is_in, "globalTid": THREAD, **more}
+
+
+def memory(start: int, operation: int, address: int, size: int, **more: object) -> Row:
+    row = {"start": start, "globalPid": PROCESS, "deviceId": 0, "contextId": 1, "address": address, "pc": 0}
+    kind = {"memKind": 2, "memoryOperationType": operation}
+    return {**row, "bytes": size, **kind, "name": None, "correlationId": None, **more}
+
+
 def kernel(start: int, end: int, correlation: int, **more: object) -> Row:
     grid = {f"grid{axis}": 1 for axis in "XYZ"} | {f"block{axis}": 32 for axis in "XYZ"}
     names = {"demangledName": 1, "shortName": 0, "registersPerThread": 16}

@@ -20,7 +20,20 @@ from nsys_pp.raw import Group, RawReport
 from nsys_pp.read import read_report
 from tests.conftest import find_shared_reports
 from tests.model.test_communication import layouts, nccl
-from tests.read.tables import PROCESS, THREAD, Row, call, kernel, op, push_pop, strings, write_export
+from tests.read.tables import (
+    PROCESS,
+    THREAD,
+    Row,
+    call,
+    kernel,
+    memory,
+    op,
+    os_call,
+    push_pop,
+    strings,
+    switch,
+    write_export,
+)
 
 _PROGRAM = """
 import nvtx, threading, time
@@ -117,7 +130,7 @@ def _write_folder(export: Path, folder: Path, kind: str) -> Path:
             types = {"INTEGER": pl.Int64, "REAL": pl.Float64}
             schema = {column[1]: types.get(column[2], pl.String) for column in columns}
             frame = pl.DataFrame(rows, schema=schema, orient="row").with_columns(
-                pl.col("^global.*|endGlobalTid$").reinterpret(signed=False),
+                pl.col("^(global.*|endGlobalTid|address)$").reinterpret(signed=False),
                 pl.col("^(correlationId|deviceId|contextId|textId|eventType)$").cast(pl.UInt32),
             )
             if kind == "parquet":
@@ -143,6 +156,9 @@ def _cuda_tables() -> dict[str, list[Row]]:
         "CUPTI_ACTIVITY_KIND_MEMCPY": [op(3, 5, 5, bytes=4096, copyKind=1)],
         "CUPTI_ACTIVITY_KIND_MEMSET": [op(3, 5, 5, bytes=16, value=0)],
         "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": [op(3, 5, 5, graphId=4, graphExecId=5)],
+        "OSRT_API": [os_call(1, 2), os_call(1, 1, eventClass=31), os_call(3, 4, globalTid=high | 7)],
+        "SCHED_EVENTS": [switch(1, 1), switch(5, 0)],
+        "CUDA_GPU_MEMORY_USAGE_EVENTS": [memory(1, 0, -4096, 16), memory(2, 1, -4096, 16, memKind=7)],
         "META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": "3.25.0"}],
     }
 
@@ -155,6 +171,10 @@ def test_cuda_tables_are_the_same_in_a_folder(tmp_path: Path, kind: str) -> None
     _assert_same(read_report(export), raw)
     assert raw["calls"]["thread"].to_list()[0] == THREAD
     assert raw["calls"]["thread"].to_list()[1] < 0
+    assert raw["cuda_memory"].select("address", "kind", "action").rows() == [
+        *((-4096, "device", "allocation"), (-4096, None, "release"))
+    ]
+    assert [len(raw[name]) for name in ("os_calls", "thread_switches")] == [3, 2]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,19 @@ import pytest
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.schema import GPU_OPS
-from tests.read.tables import PROCESS, Row, call, kernel, op, push_pop, strings, write_export
+from tests.read.tables import (
+    PROCESS,
+    Row,
+    call,
+    kernel,
+    memory,
+    op,
+    os_call,
+    push_pop,
+    strings,
+    switch,
+    write_export,
+)
 
 _STREAM = {"streamId": 7, "hwId": 0, "vmId": 1, "processId": 4242, "contextId": 1}
 _COMMON = {
@@ -91,8 +103,12 @@ VERSIONS: dict[str, dict[str, list[Row]]] = {
         "TARGET_INFO_GPU": [_GPU_NOW],
         "TARGET_INFO_CUDA_CONTEXT_INFO": [{**_STREAM, "nullStreamId": 7, "deviceId": 0, "numTpcs": 0}],
         "TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": 1, "systemClockNs": 2, "sessionStartCntVctNs": 3}],
+        "OSRT_API": [os_call(5, 6)],
+        "SCHED_EVENTS": [switch(5, 1), switch(7, 0)],
+        "CUDA_GPU_MEMORY_USAGE_EVENTS": [memory(8, 0, 4096, 16)],
     },
 }
+_HOST = ("OSRT_API", "SCHED_EVENTS", "CUDA_GPU_MEMORY_USAGE_EVENTS")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -152,7 +168,7 @@ def test_every_table_is_optional(tmp_path: Path, table: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "table", ["NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"]
+    "table", ["NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", *_HOST]
 )
 def test_every_column_is_optional(tmp_path: Path, table: str) -> None:
     tables = VERSIONS["3.28.1"]

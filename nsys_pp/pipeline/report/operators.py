@@ -19,6 +19,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+_NUMBERED_PART = r"\.[0-9]+\b"
 _FOLDER = Path(__file__).parent.parent / "presets" / "operators"
 
 
@@ -65,7 +66,8 @@ def _rules(table: str) -> tuple[_Rule, ...]:
 def _name(text: pl.DataFrame, rules: Sequence[_Rule]) -> pl.Series:
     """Give the group `name` of the first rule that fits each name; null where none does."""
     found = [pl.when(_is_in(rule)).then(pl.col("name").str.extract(rule.pattern, 1)) for rule in rules]
-    return text.select(pl.coalesce(found)).to_series()
+    # parts of a model are numbered in their paths: `FSDP::forward (blocks.18.mlp)`
+    return text.select(pl.coalesce(found).str.replace_all(_NUMBERED_PART, ".#")).to_series()
 
 
 def _matches(text: pl.DataFrame, rules: Sequence[_Rule]) -> pl.Series:

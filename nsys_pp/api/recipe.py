@@ -1,0 +1,115 @@
+"""`nsys-pp recipe`: where the recipes for `nsys recipe` are, and how they get to nsys."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from nsys_pp.errors import NsysNotFoundError, NsysPPError, OutputError
+from nsys_pp.write.files import translate_errors
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_SHARED = "nsys_pp_recipe"  # what recipes import; it lies beside them
+_NOTE = "installed.json"  # the shared folder's `command.py` reads it
+# Below the folder of nsys, or of one of its sides; CUDA's toolkit has nsys in a folder of its own.
+_INSIDE = "python/packages/nsys_recipe/recipes"
+_PLACES = (_INSIDE, f"*/{_INSIDE}", f"nsight-systems*/*/{_INSIDE}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """Recipes that nsys can run."""
+
+    folder: Path  # that they lie in
+    names: list[str]
+    nsys: str | None  # the program whose folder that is; None: it is to be named to nsys
+
+
+def recipe_folder() -> Path:
+    """Tell the folder of the recipes, for `$NSYS_RECIPE_PATH`; they run from there.
+
+    Raises:
+        NsysPPError: This nsys-pp came without them.
+    """
+    # beside the package in a checkout, inside it where it is installed
+    for folder in (_PACKAGE.parent / "recipes", _PACKAGE / "recipes"):
+        if (folder / _SHARED).is_dir():
+            return folder
+    raise NsysPPError(f"there are no recipes in `{_PACKAGE}`", "install nsys-pp again")
+
+
+def install_recipes(*, nsys: str | None = None, to: Path | None = None, force: bool = False) -> Installed:
+    """Copy the recipes to where nsys finds them, with a note of the Python that has nsys-pp.
+
+    Args:
+        nsys: The folder or program of an nsys; None: `$NSYS_PP_NSYS`, or the one on PATH.
+        to: A folder instead, made if it is not there.
+        force: Replace recipes that are there already.
+
+    Raises:
+        NsysNotFoundError: There is no nsys, or it has no folder of recipes.
+        OutputError: Recipes are there already, or the folder cannot be written.
+    """
+    source = recipe_folder()
+    names = sorted(path.parent.name for path in source.glob("*/metadata.json"))
+    folder = _find_folder(nsys) if to is None else to
+    for name in (*names, _SHARED):
+        if (folder / name).exists() and not force:
+            raise OutputError(f"`{folder / name}` exists", "add `--force` to replace it")
+    try:
+        with translate_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            _copy(source, folder, (*names, _SHARED))
+    except OutputError as error:
+        hint = "as its owner it can be; or `--to` a folder of yours, which `$NSYS_RECIPE_PATH` then names"
+        raise OutputError(error.message, hint) from None
+    return Installed(folder=folder, names=names, nsys=None if to is not None else _program_of(folder))
+
+
+def _copy(source: Path, folder: Path, names: tuple[str, ...]) -> None:
+    """Copy folders; none is replaced before all are copied."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".nsys-pp-") as beside:
+        for name in names:
+            shutil.copytree(
+                source / name, Path(beside, name), ignore=shutil.ignore_patterns("__pycache__", _NOTE)
+            )
+        Path(beside, _SHARED, _NOTE).write_text(json.dumps({"python": sys.executable}), encoding="utf-8")
+        for name in names:
+            if (folder / name).exists():
+                shutil.rmtree(folder / name)
+            Path(beside, name).rename(folder / name)
+
+
+def _find_folder(nsys: str | None) -> Path:
+    """Find the folder of an nsys that its own recipes lie in."""
+    named = nsys or os.environ.get("NSYS_PP_NSYS") or "nsys"
+    found = named if os.path.isdir(named) else shutil.which(named)
+    hint = "give the folder that Nsight Systems is installed in by `--nsys`, or any other by `--to`"
+    if found is None:
+        raise NsysNotFoundError(f"`{named}` is neither a folder nor a program that can be run", hint)
+    real = Path(found).resolve()
+    for place in [real] if real.is_dir() else [real.parent, real.parent.parent]:
+        folders = sorted({folder for pattern in _PLACES for folder in place.glob(pattern)})
+        if len(folders) > 1:
+            listed = ", ".join(f"`{folder}`" for folder in folders)
+            raise NsysNotFoundError(
+                f"`{place}` has several folders of recipes: {listed}", "name one with `--to`"
+            )
+        if folders:
+            return folders[0]
+    raise NsysNotFoundError(
+        f"`{real}` belongs to no nsys that has recipes", f"{hint}; nsys has recipes from 2023 on"
+    )
+
+
+def _program_of(folder: Path) -> str:
+    """Tell how to call the nsys that has a folder of recipes."""
+    program, on_path = folder.parents[3] / "nsys", shutil.which("nsys")
+    if program.is_file() and not (on_path and program.samefile(on_path)):
+        return str(program)
+    return "nsys"

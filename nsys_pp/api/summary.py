@@ -1,0 +1,106 @@
+"""`nsys-pp summary`: where the time went, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from nsys_pp.api.attempt import Attempt, Skipped
+from nsys_pp.api.inputs import Given, keep_different, read_given, settle_options, survey_given
+from nsys_pp.api.plan import Told, make_plan
+from nsys_pp.api.progress import Progress
+from nsys_pp.api.run_training import TrainingOptions, choose_steps, number_run
+from nsys_pp.read import find_reports, is_part
+from nsys_pp.summary.recorded import say_absent
+from nsys_pp.summary.run.places import build_places, place_frames
+from nsys_pp.summary.tables.registry import TABLES
+from nsys_pp.summary.tables.table import SummaryTable, TableOptions
+from nsys_pp.sums import SUM_FRAMES, Summary
+
+# What of a part's making its sums depend on; not what its trace shows.
+_MATTERS = ("ops", "scope", "preset", "job_patterns", "step_patterns")
+SUMMARY_TABLES: Mapping[str, SummaryTable] = TABLES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summarised:
+    """Tables of a summary."""
+
+    tables: dict[str, pl.DataFrame]  # by name; not those that are absent
+    absent: dict[str, str]  # of tables that need what no report has: how to record it
+    notes: list[str] = field(default_factory=list)  # what was guessed or doubted, in sentences
+    skipped: Skipped
+
+
+def summarise(
+    inputs: Sequence[str | Path],
+    *,
+    tables: Sequence[str] | None = None,
+    by: str = "run",
+    paddle_compat: bool = False,
+    ops: tuple[str, ...] | None = None,
+    scope: str | None = None,
+    training: TrainingOptions | None = None,
+    told: Told | None = None,
+    keep_going: bool = False,
+    nsys: str | None = None,
+    progress: Progress | None = None,
+) -> Summarised:
+    """Say where the time went.
+
+    Args:
+        inputs: Reports, parts, directories of them, or glob patterns. Of parts no event is read again.
+        tables: Names in `SUMMARY_TABLES`; all of them if None.
+        by: What rows are split by: a key of `nsys_pp.sums.GROUPS`.
+        paddle_compat: Count communication as Paddle's tables do.
+        ops: Which operations count for GPU times of ranges; None: as parts have it, else kernels.
+        scope: Whose calls count for them; None: as parts have it, else "auto".
+        training: What is said of jobs and steps; its steps are all that counts, where they are given.
+        told: What is said of clocks and ranks.
+        keep_going: Skip reports that cannot be read, and say so in the result.
+        nsys: The nsys that exports `.nsys-rep` files.
+        progress: Told what is going on.
+
+    Raises:
+        ReportError: A report cannot be read, or is there twice; or a part was made with other options.
+        NsysPPError: Rules cannot be read; or none of the steps that are asked for is there.
+    """
+    training = training or TrainingOptions()
+    paths = find_reports(inputs, with_parts=True)
+    attempt = Attempt(paths, keep_going=keep_going, progress=progress)
+    parts = attempt.each("reading", [path for path in paths if is_part(path)], _read)
+    asked: dict[str, Any] = {**training.of_parts(), "ops": ops, "scope": scope}
+    options = settle_options(list(parts.values()), asked, matter=_MATTERS)
+    survey = partial(survey_given, options=options, nsys=nsys, with_training=True, with_sums=True)
+    given = attempt.each("summing up", paths, lambda path: parts.get(path) or survey(path))
+    different = keep_different(list(given.values()), attempt)
+    summary, notes = _put_together(different, training, told or Told())
+    chosen = tuple(TABLES) if tables is None else tuple(tables)
+    recorded = frozenset[str]().union(*summary.recorded)
+    absent = {name: say_absent(needs) for name in chosen if not recorded & set(needs := TABLES[name].needs)}
+    how = TableOptions(by=by, paddle_compat=paddle_compat)
+    made = {name: TABLES[name].build(summary, how) for name in chosen if name not in absent}
+    return Summarised(tables=made, absent=absent, notes=notes, skipped=attempt.skipped)
+
+
+def _read(path: Path) -> Given:
+    return read_given(path, with_sums=True)
+
+
+def _put_together(given: Sequence[Given], training: TrainingOptions, told: Told) -> tuple[Summary, list[str]]:
+    """Put the sums of all reports together, with the numbers of steps of the whole run."""
+    plan = make_plan(list(given), root="", devices=None, told=told)
+    numbered = number_run(plan)
+    reports = [{name: one.part.frames[name] for name in SUM_FRAMES} for one in given]
+    places = build_places(plan.roster, numbered.lanes, reports)
+    frames = place_frames(reports, places, numbered.numbers)
+    if training.steps is not None:
+        window = choose_steps(numbered.steps, training.steps)
+        frames = {name: frame.filter(window) for name, frame in frames.items()}
+    recorded = tuple(frozenset(one.part.facts["recorded"]) for one in given)
+    return Summary(places=places, frames=frames, recorded=recorded), numbered.notes

@@ -1,0 +1,127 @@
+"""Tables of a summary: sorted, cut, and printed or written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+import click
+import polars as pl
+from rich.console import Console
+
+from nsys_pp import api
+from nsys_pp.cli.options import tell_notes
+from nsys_pp.errors import MissingDataError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryOutput:
+    """What of the tables is shown.
+
+    Attributes:
+        names: Of the tables, in order.
+        by: What they are split by.
+        sort: What they are sorted by; None: each has an order.
+        top: Most rows of each group; all if 0.
+        unit: Of times; chosen if None.
+    """
+
+    names: Sequence[str]
+    by: str
+    sort: str | None
+    top: int
+    unit: str | None
+
+
+def check_sort(sort: str | None, names: Sequence[str]) -> None:
+    """Refuse a column that none of the tables has."""
+    columns = dict.fromkeys(
+        column for name in names for column in api.describe_columns(api.SUMMARY_TABLES[name])
+    )
+    if sort is not None and api.find_sort_column(columns, sort) is None:
+        raise click.BadParameter(
+            f"no table has a column {sort!r}: there are {', '.join(columns)}", param_hint="'--sort'"
+        )
+
+
+def write_summary(
+    found: api.Summarised, how: SummaryOutput, *, output: Path | None, format: str, force: bool
+) -> None:
+    """Print tables, or write them and tell where.
+
+    Args:
+        found: The tables.
+        how: What of them is shown.
+        output: A file or a folder; None prints.
+        format: "table" and "markdown" are for people, and say what is not there and why.
+        force: Replace what is there.
+
+    Raises:
+        MissingDataError: There is nothing to write.
+    """
+    if format in ("table", "markdown"):
+        tables = {name: _arrange(name, found, how) for name in how.names}
+        if output is not None:
+            _tell(api.write_summary(tables, output, top=how.top, unit=how.unit, force=force))
+        elif format == "markdown":
+            click.echo(api.format_summary([*tables.values()], top=how.top, unit=how.unit), nl=False)
+        else:
+            _print(list(tables.values()), how)
+        return
+    frames = {name: _as_data(name, found.tables[name], how) for name in how.names if name in found.tables}
+    missing = [f"no table {name}: {why}" for name, why in found.absent.items()]
+    if not frames:
+        raise MissingDataError(missing[0], "`nsys-pp info` tells what was recorded")
+    titles = {name: table.title for name, table in api.SUMMARY_TABLES.items()}
+    if output is not None:
+        _tell(api.write_tables(frames, output, format=format, titles=titles, force=force))
+    elif format == "csv":
+        click.echo(api.format_table(*frames.values(), format=format), nl=False)
+    else:
+        click.echo(api.format_tables(frames, format=format, titles=titles), nl=False)
+    tell_notes(missing)
+
+
+def _print(tables: list[api.TextTable], how: SummaryOutput) -> None:
+    console = Console(highlight=False, markup=False, emoji=False)
+    with console.capture() as screen:
+        api.print_summary(tables, top=how.top, unit=how.unit, console=console)
+    # names can be of any script, and the locale plain ASCII: click can write them, rich cannot
+    click.echo("\n".join(line.rstrip() for line in screen.get().splitlines()))
+
+
+def _tell(paths: list[Path]) -> None:
+    for path in paths:
+        click.echo(f"Wrote {path}", err=True)
+
+
+def _arrange(name: str, found: api.Summarised, how: SummaryOutput) -> api.TextTable:
+    table = api.SUMMARY_TABLES[name]
+    if name not in found.tables:
+        return api.TextTable(title=table.title, absent=found.absent[name])
+    frame = found.tables[name]
+    shape = _shape(name, frame, how.by)
+    return api.TextTable(title=table.title, frame=_sort(frame, shape, how), shape=shape, says=table.says)
+
+
+def _as_data(name: str, frame: pl.DataFrame, how: SummaryOutput) -> pl.DataFrame:
+    shape = _shape(name, frame, how.by)
+    first = api.first_rows(_sort(frame, shape, how), shape, top=how.top)
+    return first if how.unit is None else api.convert_times(first, how.unit)
+
+
+def _sort(frame: pl.DataFrame, shape: api.Shape, how: SummaryOutput) -> pl.DataFrame:
+    column = None if how.sort is None else api.find_sort_column(frame.columns, how.sort)
+    return frame if column is None else api.sort_rows(frame, column, shape)
+
+
+def _shape(name: str, frame: pl.DataFrame, by: str) -> api.Shape:
+    """Tell how rows of a table belong together: by what it is split by, and the words before its first number."""
+    split = [column for column in api.SUMMARY_GROUPS[by] if column in frame.columns[:-1]]
+    columns = frame.columns[len(split) : -1]
+    words = takewhile(lambda column: not frame.schema[column].is_numeric(), columns)
+    totals = api.SUMMARY_TABLES[name].totals
+    # where rows may be added up, none is part of another, whatever names begin with
+    return api.Shape(groups=(*split, *words), totals=totals, is_nested=not totals)

@@ -1,0 +1,80 @@
+"""Where tables are written, and how: what commands with several tables share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nsys_pp import api
+
+_ONE_FRAME = ("csv", "parquet")
+
+
+class TableNames(click.ParamType[tuple[str, ...]]):
+    """Names of tables with commas, or `all`."""
+
+    name = "name,name..."
+
+    def __init__(self, tables: Mapping[str, object]) -> None:
+        self.tables = tables
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Turn the text into names, each once, in that order."""
+        if isinstance(value, tuple):
+            return value
+        names = tuple(dict.fromkeys(name.strip() for name in value.split(",")))
+        if names == ("all",):
+            return tuple(self.tables)
+        for name in names:
+            if name not in self.tables:
+                self.fail(f"there is no table {name!r}: there are {', '.join(self.tables)}", param, ctx)
+        return names
+
+
+def settle_format(output: str, format: str | None, names: Sequence[str] | None, *, option: str) -> str:
+    """Settle how tables are written; refuse what cannot be.
+
+    Args:
+        output: A file, a folder, or "-".
+        format: What is asked for.
+        names: Of the tables that are asked for; None: it was left open.
+        option: That names tables.
+    """
+    path = Path(output)
+    if output == "-":
+        format = format or "table"
+        if format in ("parquet", "sqlite"):
+            raise click.UsageError(f"{format} is not printed; name a file or a folder with `-o`")
+    elif is_one_file(path):
+        format = format or api.FORMATS[path.suffix]
+    elif format is None:
+        endings = ", ".join(api.FORMATS)
+        raise click.UsageError(
+            f"`{output}` has none of the endings {endings}; for a folder, name a `--format`"
+        )
+    if format == "table" and output != "-":
+        raise click.UsageError("a table is printed; leave out `-o`, or name another `--format`")
+    if format in _ONE_FRAME and (output == "-" or is_one_file(path)) and (names is None or len(names) > 1):
+        raise click.UsageError(f"{format} holds one table: name it by `{option}`, or a folder by `-o`")
+    return format
+
+
+def list_outputs(output: str, format: str, names: Sequence[str]) -> list[Path]:
+    """List what will be written, as far as its folder is there."""
+    path = Path(output)
+    if output == "-":
+        return []
+    if is_one_file(path):
+        return [path]
+    ending = {kind: suffix for suffix, kind in reversed(api.FORMATS.items())}[format]
+    return [path / f"{name}{ending}" for name in names] if path.is_dir() else []
+
+
+def is_one_file(path: Path) -> bool:
+    """Whether a path is a file with an ending that tells how it is written; else it is a folder."""
+    return path.suffix in api.FORMATS and not path.is_dir()

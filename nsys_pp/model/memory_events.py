@@ -1,0 +1,34 @@
+"""Allocations and releases of memory by CUDA -> MEMORY_EVENTS."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.raw import RawReport
+from nsys_pp.schema import MEMORY_EVENTS, conform
+
+
+def build_memory_events(raw: RawReport) -> pl.DataFrame:
+    """Bring the events into order.
+
+    Returns:
+        `MEMORY_EVENTS`; events that lack a time or a process, or are neither allocation nor release, are
+        left out.
+    """
+    is_whole = pl.all_horizontal(pl.col("time", "process", "action").is_not_null())
+    return (
+        raw["cuda_memory"]
+        .filter(is_whole)
+        .sort("time", maintain_order=True)
+        .select(
+            process_key="process",
+            device_id=pl.col("device").fill_null(0),
+            correlation_id="correlation",
+            time_ns="time",
+            kind="kind",
+            is_release=pl.col("action") == "release",
+            address=pl.col("address").reinterpret(signed=False),
+            size_bytes="bytes",
+        )
+        .pipe(conform, MEMORY_EVENTS)
+    )

@@ -1,0 +1,35 @@
+"""Switches of threads -> THREAD_RUNS."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.model.ids import process_key
+from nsys_pp.raw import RawReport
+from nsys_pp.schema import THREAD_RUNS, conform
+
+
+def build_thread_runs(raw: RawReport) -> pl.DataFrame:
+    """Pair each switch of a thread onto a processor with its next switch, if that takes it off again.
+
+        switches   off     on     off off    on    on     off    on
+        runs               [      )                [      )
+
+    Only what is known counts: nothing tells since when a thread ran that is first seen leaving (or left
+    twice), until when one ran that came twice, or whether one still ran when the capture ended.
+
+    Returns:
+        `THREAD_RUNS`; switches that lack a time, a thread or a direction are left out.
+    """
+    switches = raw["thread_switches"].drop_nulls().with_columns(pl.col("is_in") != 0)
+    # off before on, where both happened in the same nanosecond: then the one run ended and the next began
+    switches = switches.sort("thread", "time", "is_in")
+    is_run = (
+        pl.col("is_in") & ~pl.col("is_in").shift(-1) & (pl.col("thread").shift(-1) == pl.col("thread"))
+    ).fill_null(value=False)
+    return (
+        switches.with_columns(end_ns=pl.col("time").shift(-1))
+        .filter(is_run)
+        .select("end_ns", process_key=process_key(pl.col("thread")), thread_key="thread", start_ns="time")
+        .pipe(conform, THREAD_RUNS)
+    )

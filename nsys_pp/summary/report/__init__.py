@@ -1,0 +1,1 @@
+"""What one report adds to the tables of a run."""

@@ -1,0 +1,71 @@
+"""Which interval a moment lies in: the one among several around it that began last."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+
+
+def find_innermost(
+    owner: Int64s, time: Int64s, *, interval_owner: Int64s, start: Int64s, end: Int64s
+) -> Int64s:
+    """Find the innermost interval `[start, end)` around each moment, among those of its owner.
+
+    The innermost one starts last; of those, it ends first; of equal ones, it is the later row.
+    Intervals may cross.
+
+    Args:
+        owner: Of each moment: any integer.
+        time: ns.
+        interval_owner: The same of each interval.
+        start: ns.
+        end: ns.
+
+    Returns:
+        Row of an interval per moment, -1 where none is around it.
+
+    >>> find_innermost(np.array([7, 7, 8]), np.array([5, 9, 5]),
+    ...     interval_owner=np.array([7, 7]), start=np.array([0, 5]), end=np.array([20, 6]))
+    array([ 1,  0, -1])
+    """
+    innermost = np.full(len(owner), -1, dtype=np.int64)
+    if not len(owner):
+        return innermost
+    # Moments in order of (owner, time) are numbered, with a number to spare after each owner's; an
+    # interval is around the moments whose numbers are in [first, last), which are all of its owner.
+    owners, moments = np.unique(owner), np.unique(time)
+    width = len(moments) + 1
+    number = np.searchsorted(owners, owner) * width + np.searchsorted(moments, time)
+    place = np.minimum(np.searchsorted(owners, interval_owner), len(owners) - 1)
+    rows = np.flatnonzero(owners[place] == interval_owner)
+    base = place[rows] * width
+    first = base + np.searchsorted(moments, start[rows])
+    last = base + np.searchsorted(moments, end[rows])
+    present = np.unique(number)
+    is_around = np.searchsorted(present, first) < np.searchsorted(present, last)
+    rows, first, last = rows[is_around], first[is_around], last[is_around]
+    order = np.lexsort((-end[rows], start[rows], first))
+    nearest = np.searchsorted(first[order], number, side="right") - 1
+    found = _find_reaching(last[order], nearest, number)
+    innermost[found >= 0] = rows[order[found[found >= 0]]]
+    return innermost
+
+
+def _find_reaching(last: Int64s, at: Int64s, number: Int64s) -> Int64s:
+    """Go back from each row `at` to the nearest one with `last > number`; -1 where there is none.
+
+    Whole blocks of 2**k rows are passed at once, the longest first, if their maximum is too small.
+    """
+    maxima = [last]  # of 1, 2, 4, ... rows that end with a row
+    while (size := 1 << (len(maxima) - 1)) < len(last):
+        wider = maxima[-1].copy()
+        np.maximum(wider[size:], maxima[-1][:-size], out=wider[size:])
+        maxima.append(wider)
+    at = at.copy()
+    for height in range(len(maxima) - 1, -1, -1):
+        going = np.flatnonzero(at >= 0)
+        passed = going[maxima[height][at[going]] <= number[going]]
+        at[passed] -= 1 << height
+    return np.maximum(at, -1)

@@ -1,0 +1,29 @@
+"""Which call launched each operation."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Int64s = npt.NDArray[np.int64]
+
+
+def find_calls(gpu_ops: pl.DataFrame, *, api_calls: pl.DataFrame, launches: pl.DataFrame) -> Int64s:
+    """Find the call that launched each operation; of several, the one that began first.
+
+    Args:
+        gpu_ops: `GPU_OPS`, all of them.
+        api_calls: `API_CALLS`.
+        launches: `LAUNCHES` of both.
+
+    Returns:
+        Row of `API_CALLS` per operation; -1 where no call is known.
+    """
+    op, row = (launches[name].to_numpy() for name in ("op_id", "call_row"))
+    if (op[1:] == op[:-1]).any():
+        last_first = np.argsort(api_calls["start_ns"].to_numpy()[row], kind="stable")[::-1]
+        op, row = op[last_first], row[last_first]
+    found = np.full(len(gpu_ops), -1)
+    found[op] = row  # of several, the last one stays
+    return found

@@ -1,0 +1,96 @@
+"""How much of each window intervals cover, together or added up.
+
+Both are differences of what lies before a moment t, which two sorted arrays and their running sums tell:
+
+    sum of min(end, t) - start  =  sum of (t - start), where start < t  -  sum of (t - end), where end < t
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Union:
+    """Disjoint intervals `[start, end)`, ascending; none touches the next."""
+
+    start: Int64s
+    end: Int64s
+
+    def __or__(self, other: Union) -> Union:
+        """What lies in either."""
+        return unite(np.concatenate([self.start, other.start]), np.concatenate([self.end, other.end]))
+
+    def within(self, first: Int64s, last: Int64s) -> Int64s:
+        """Length of it within each window `[first, last)`."""
+        return _sum_within(self.start, self.end, first, last)
+
+    def overlap_within(self, other: Union, first: Int64s, last: Int64s) -> Int64s:
+        """Length of what lies in both, within each window: |A| + |B| - |A or B|."""
+        either = (self | other).within(first, last)
+        return self.within(first, last) + other.within(first, last) - either
+
+
+def unite(start: Int64s, end: Int64s) -> Union:
+    """Put intervals together that overlap or touch.
+
+    Args:
+        start: Any order.
+        end: Of the same intervals; not before the start.
+
+    Returns:
+        Their union; empty intervals are in none.
+
+    >>> unite(np.array([7, 0, 2, 5]), np.array([9, 3, 5, 5]))
+    Union(start=array([0, 7]), end=array([5, 9]))
+    """
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    if (start >= end).any():
+        is_some = start < end
+        start, end = start[is_some], end[is_some]
+    reach = np.maximum.accumulate(end)
+    is_first = np.append(True, start[1:] > reach[:-1])[: len(start)]
+    is_last = np.append(is_first[1:], True)[: len(start)]
+    return Union(start=start[is_first], end=reach[is_last])
+
+
+def sum_within(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s:
+    """Sum of the lengths of intervals, any order, within each window `[first, last)`; overlaps count twice.
+
+    >>> sum_within(np.array([0, 2]), np.array([4, 9]), np.array([0, 3]), np.array([3, 5]))
+    array([4, 3])
+    """
+    return _sum_within(np.sort(start), np.sort(end), first, last)
+
+
+def count_within(start: Int64s, first: Int64s, last: Int64s) -> Int64s:
+    """Count the starts, any order, within each window `[first, last)`."""
+    in_order = np.sort(start)
+    return np.searchsorted(in_order, last) - np.searchsorted(in_order, first)
+
+
+def _sum_within(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s:
+    """As `sum_within`, of starts and ends that are sorted each for itself."""
+    return (
+        _sum_before(start, last)
+        - _sum_before(end, last)
+        - _sum_before(start, first)
+        + _sum_before(end, first)
+    )
+
+
+def _sum_before(times: Int64s, until: Int64s) -> Int64s:
+    """Sum of until - time over the times before each `until`.
+
+    Sums may leave the range of Int64; as they wrap around, differences that fit in it are right nevertheless.
+    """
+    count = np.searchsorted(times, until)
+    sums = np.append(np.int64(0), np.cumsum(times))
+    return count * until - sums[count]

@@ -1,0 +1,1 @@
+"""What all reports together add to the tables of a summary."""

@@ -1,0 +1,1 @@
+"""A summary -> tables of where the time went."""

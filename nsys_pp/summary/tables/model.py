@@ -1,0 +1,81 @@
+"""The phases of training: what a step spends on data, forward, backward and the optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from nsys_pp.summary.tables.groups import add_groups, add_ranks, finish, over, share, sum_by
+from nsys_pp.summary.tables.items import describe_items, item_columns
+from nsys_pp.summary.tables.table import (
+    COLUMNS_OF_GROUP,
+    Columns,
+    SummaryTable,
+    TableOptions,
+    says_of,
+)
+from nsys_pp.sums import ALL_JOBS, Summary
+from nsys_pp.training import JOB_KINDS
+
+_COLUMNS: Columns = {
+    **item_columns("of the time of steps on the CPU", "of the GPU time of steps"),
+    "phase": (pl.String, "what the step did"),
+}
+_STEP, _OTHERS = "step", "others"
+_INDENT = "  "
+_ORDER = [*dict.fromkeys([_STEP, "data", *JOB_KINDS]), _OTHERS]
+
+
+def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
+    groups = COLUMNS_OF_GROUP[options.by]
+    items = summary.frames["item_sums"].filter(pl.col("item") == "phase")
+    has_steps = (pl.col("name") == _STEP).any().over("place")
+    # What lies outside the steps is no part of them.
+    items = items.filter(pl.col("step").is_not_null() | ~has_steps)
+    named = add_groups(items.with_columns(phase=pl.col("name").cast(pl.String)), summary, options)
+    rows = describe_items(named, [*groups, "phase"])
+    on_gpus = named.filter(pl.col("measure") == "gpu")
+    rows = add_ranks(rows, on_gpus, summary, groups=groups, keys=["phase"], value="total")
+    is_step = pl.col("phase") == _STEP
+    # A step that is the whole capture and has no phases tells nothing.
+    has_phases = over((~is_step).any(), groups)
+    rows = rows.filter(has_phases | pl.col("host_total_ns").is_not_null())
+    rows = pl.concat([rows.filter(pl.col("phase") != ALL_JOBS), _others(rows, groups)], how="diagonal")
+    for side in ("host", "gpu"):
+        total = pl.col(f"{side}_total_ns")
+        whole = over(total.filter(is_step).sum(), groups)
+        rows = rows.with_columns(share(total, whole).alias(f"{side}_fraction"))
+    order = pl.col("phase").replace_strict(_ORDER, range(len(_ORDER)), return_dtype=pl.Int64)
+    name = pl.when(is_step).then("phase").otherwise(_INDENT + pl.col("phase"))
+    return finish(
+        rows.with_columns(name.alias("phase"), _order=order), _COLUMNS, groups=groups, before=["_order"]
+    )
+
+
+def _others(rows: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
+    """Return what phases leave of the steps, for each group that has both."""
+    left = {
+        f"{side}_total_ns": pl.col(f"{side}_total_ns").filter(pl.col("phase") == _STEP).first()
+        - pl.col(f"{side}_total_ns").filter(pl.col("phase") == ALL_JOBS).sum()
+        for side in ("host", "gpu")
+    }
+    has_phases = over((pl.col("phase") != _STEP).any(), groups)
+    others = sum_by(rows.filter(has_phases), groups, **left).with_columns(phase=pl.lit(_OTHERS))
+    return others.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in left))
+
+
+MODEL_TABLE = SummaryTable(
+    title="Phases of training",
+    columns=says_of(_COLUMNS),
+    says=(
+        "Times of phases on the CPU, and the durations of the operations that they launched added up: operations at"
+        " the same time count twice. Where steps are known, phases outside of them are left out. Rows overlap where"
+        " a phase lies inside another one; others: steps less all phases that lie inside no other. Phases may run"
+        " on several threads at once, then others are too small. The spread over ranks is that of GPU time."
+    ),
+    needs=("ranges",),
+    totals=(),
+    sort="",
+    build=_build,
+)

@@ -1,0 +1,273 @@
+"""`nsys-pp summary`: what it prints, in every form, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from nsys_pp import api
+from nsys_pp.cli.summary_output import SummaryOutput, write_summary
+from nsys_pp.errors import MissingDataError
+from tests.cli.calls import assert_refused, call
+
+PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+REPORT = PIPELINE / "node2" / "rank0.sqlite"
+USAGE = 2
+SHOWN = (
+    *("overview", "device", "model", "distribution", "operators", "kernels", "copies", "communication"),
+    *("idle", "launches", "memory"),
+)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Parts of all reports: cheaper to read again and again."""
+    folder = tmp_path_factory.mktemp("parts")
+    assert call("extract", PIPELINE, "-o", folder).code == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def one(parts: Path) -> Path:
+    return parts / "rank0.nspart"
+
+
+def as_json(reports: Path, *arguments: str | Path) -> dict[str, list[dict[str, Any]]]:
+    done = call("summary", reports, "--format", "json", *arguments)
+    assert done.code == 0, done
+    found: dict[str, list[dict[str, Any]]] = json.loads(done.stdout)
+    return found
+
+
+def lines_of(reports: Path, *arguments: str | Path) -> list[str]:
+    done = call("summary", reports, *arguments)
+    assert done.code == 0, done
+    return done.stdout.splitlines()
+
+
+def test_by_default_a_terminal_shows_what_fits_it_each_with_how_it_was_made(one: Path) -> None:
+    done = call("summary", one)
+    assert done.code == 0, done
+    assert done.stderr == ""
+    blocks = [block.splitlines() for block in done.stdout.split("\n\n")]
+    assert [lines[0] for lines in blocks] == [api.SUMMARY_TABLES[name].title for name in SHOWN]
+    for name, lines in zip(SHOWN, blocks, strict=True):
+        assert " ".join(lines).endswith(api.SUMMARY_TABLES[name].says) or len(lines) == 2
+    assert blocks[-1][1] == "not recorded: profile with `--cuda-memory-usage=true`"
+    rows = [line for line in blocks[SHOWN.index("kernels")][2:] if re.match(r" *[\d,]+  ", line)]
+    assert len(rows) == 15 + 2
+
+
+def test_what_is_printed_is_what_the_table_holds(one: Path) -> None:
+    rows = as_json(one, "--tables", "kernels")["kernels"]
+    lines = lines_of(one, "--tables", "kernels", "--unit", "us", "--top", "0")
+    assert lines[1].startswith("Count  Total (us)  Share (%)")
+    shown = [line.split(maxsplit=8) for line in lines[2 : 2 + len(rows)]]
+    assert [cells[8] for cells in shown] == [row["name"] for row in rows]
+    for cells, row in zip(shown, rows, strict=True):
+        assert int(cells[0].replace(",", "")) == row["count"]
+        assert float(cells[1].replace(",", "")) == pytest.approx(row["total_ns"] / 1e3, abs=0.06)
+    total = lines[2 + len(rows)].split()
+    assert int(total[0].replace(",", "")) == sum(row["count"] for row in rows)
+    assert total[2:] == ["100.00", "total"]
+
+
+def test_totals_are_of_all_rows_and_the_rest_is_counted(one: Path) -> None:
+    rows = as_json(one, "--tables", "kernels")["kernels"]
+    lines = lines_of(one, "--tables", "kernels", "--top", "3")
+    left = rows[3:]
+    assert lines[5].split()[0] == f"{sum(row['count'] for row in left):,}"
+    assert lines[5].endswith(f"… {len(left)} more rows")
+    assert lines[6].split()[0] == f"{sum(row['count'] for row in rows):,}"
+
+
+def test_rows_are_sorted_by_what_is_asked_for(one: Path) -> None:
+    def kernels(*options: str) -> list[dict[str, Any]]:
+        return as_json(one, "--tables", "kernels", *options)["kernels"]
+
+    most = [row["max_ns"] for row in kernels("--sort", "max")]
+    assert most == sorted(most, reverse=True)
+    least = [row["min_ns"] for row in kernels("--sort", "GPUMin")]
+    assert least == sorted(least)
+    names = [row["name"] for row in kernels("--sort", "name", "--top", "5")]
+    assert names == sorted(row["name"] for row in kernels())[:5]
+
+
+def test_phases_stay_below_their_step_however_they_are_sorted(one: Path) -> None:
+    default = [row["phase"] for row in as_json(one, "--tables", "model")["model"]]
+    rows = as_json(one, "--tables", "model", "--sort", "CPUTotal")["model"]
+    assert rows[0]["phase"] == default[0] == "step"
+    assert {row["phase"] for row in rows} == {*default}
+    times = [row["host_total_ns"] for row in rows[1:]]
+    assert times == sorted(times, reverse=True)
+
+
+def test_a_table_that_lacks_the_column_keeps_its_order(one: Path) -> None:
+    tables = as_json(one, "--tables", "kernels,distribution", "--sort", "median")
+    assert tables["distribution"] == as_json(one, "--tables", "distribution")["distribution"]
+
+
+@pytest.mark.parametrize(
+    ("by", "columns"),
+    [
+        ("rank", ["rank"]),
+        ("machine", ["machine"]),
+        ("stage", ["stage"]),
+        ("step", ["step"]),
+        ("device", ["machine", "gpu"]),
+    ],
+)
+def test_tables_are_split(by: str, columns: list[str], parts: Path) -> None:
+    whole = as_json(parts, "--tables", "kernels")["kernels"]
+    rows = as_json(parts, "--tables", "kernels", "--by", by)["kernels"]
+    assert list(rows[0])[: len(columns)] == columns
+    groups = list(dict.fromkeys(tuple(row[column] for column in columns) for row in rows))
+    assert len(groups) > 1
+    assert sum(row["total_ns"] for row in rows) == sum(row["total_ns"] for row in whole)
+    lines = lines_of(parts, "--tables", "kernels", "--by", by, "--top", "2")
+    assert sum(line.endswith("  total") for line in lines) == len(groups)
+    assert sum(line == "─" * len(line) for line in lines) == len(groups) - 1
+
+
+def test_steps_can_be_chosen(one: Path) -> None:
+    by_step = as_json(one, "--tables", "kernels", "--by", "step")["kernels"]
+    chosen = as_json(one, "--tables", "kernels", "--steps", "11:12")["kernels"]
+    of_step = [row["total_ns"] for row in by_step if row["step"] == 11]
+    assert sorted(row["total_ns"] for row in chosen) == sorted(of_step)
+    assert_refused(call("summary", one, "--steps", "99:"), "`--steps 99:`")
+
+
+def test_communication_counts_as_paddle_has_it_where_that_is_asked_for(one: Path) -> None:
+    parts = [
+        row["part"] for row in as_json(one, "--tables", "distribution", "--paddle-compat")["distribution"]
+    ]
+    assert parts[0] == "ProfileStep"
+
+
+def test_data_are_in_nanoseconds_or_in_the_unit_that_is_asked_for(one: Path) -> None:
+    raw = as_json(one, "--tables", "kernels")["kernels"][0]
+    in_ms = as_json(one, "--tables", "kernels", "--unit", "ms")["kernels"][0]
+    assert isinstance(raw["total_ns"], int)
+    assert in_ms["total_ms"] == raw["total_ns"] / 1e6
+    assert "total_ns" not in in_ms
+    assert in_ms["count"] == raw["count"]
+
+
+def test_data_that_were_not_recorded_are_noted_and_left_out(one: Path) -> None:
+    done = call("summary", one, "--tables", "kernels,memory", "--format", "json")
+    assert list(json.loads(done.stdout)) == ["kernels"]
+    assert done.stderr == "note: no table memory: not recorded: profile with `--cuda-memory-usage=true`\n"
+    assert_refused(call("summary", one, "--tables", "memory", "--format", "csv"), "memory: not recorded")
+
+
+def test_csv_is_one_table(one: Path) -> None:
+    done = call("summary", one, "--tables", "kernels", "--format", "csv")
+    frame = pl.read_csv(done.stdout.encode())
+    assert frame.columns[:2] == ["count", "total_ns"]
+    assert len(frame) > 15
+
+
+def test_markdown_is_what_a_terminal_shows(tmp_path: Path, one: Path) -> None:
+    done = call("summary", one, "--tables", "kernels,memory", "--format", "markdown")
+    title = api.SUMMARY_TABLES["kernels"].title
+    assert done.stdout.startswith(f"## {title}\n\n| Count | Total (ms) | Share (%) |")
+    assert "**total**" in done.stdout
+    assert "not recorded: profile with" in done.stdout
+    call("summary", one, "--tables", "kernels,memory", "-o", tmp_path / "tables.md")
+    assert (tmp_path / "tables.md").read_text() == done.stdout
+    call("summary", one, "--tables", "kernels,memory", "-o", tmp_path / "tables", "--format", "markdown")
+    texts = [(tmp_path / "tables" / f"{name}.md").read_text() for name in ("kernels", "memory")]
+    assert "\n".join(texts) == done.stdout
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet", "json"])
+def test_a_folder_has_a_file_for_each_table_that_is_there(tmp_path: Path, format: str, one: Path) -> None:
+    done = call("summary", one, "-o", tmp_path / "out", "--format", format)
+    assert done.code == 0, done
+    missing = {"memory"} | {name for name in ("os",) if f"no table {name}" in done.stderr}
+    assert {path.stem for path in (tmp_path / "out").iterdir()} == {*api.SUMMARY_TABLES} - missing
+    assert done.stderr.count("Wrote ") == len(api.SUMMARY_TABLES) - len(missing)
+    assert_refused(call("summary", one, "-o", tmp_path / "out", "--format", format), "exists")
+    assert call("summary", one, "-o", tmp_path / "out", "--format", format, "--force").code == 0
+
+
+def test_one_file_holds_all_tables_where_it_can(tmp_path: Path, one: Path) -> None:
+    assert call("summary", one, "-o", tmp_path / "out.sqlite").code == 0
+    with closing(sqlite3.connect(tmp_path / "out.sqlite")) as database:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert {"overview", "kernels", "cuda"} <= tables <= {*api.SUMMARY_TABLES}
+
+
+def test_parts_will_do_instead_of_reports(parts: Path) -> None:
+    names = ",".join(name for name in api.SUMMARY_TABLES if name not in ("memory", "os"))
+    assert as_json(parts, "--tables", names) == as_json(PIPELINE, "--tables", names)
+
+
+def test_what_cannot_be_read_is_skipped_where_that_is_wanted(tmp_path: Path) -> None:
+    shutil.copy(REPORT, tmp_path / "rank0.sqlite")
+    (tmp_path / "rank9.sqlite").write_bytes(b"nothing")
+    assert call("summary", tmp_path).code == 1
+    done = call("summary", tmp_path, "--keep-going", "--tables", "device")
+    assert done.code == 3
+    assert "skipped" in done.stderr
+    assert done.stdout.startswith(api.SUMMARY_TABLES["device"].title)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--tables", "nothing"], "there is no table 'nothing': there are overview, device"),
+        (["--sort", "colour"], "no table has a column 'colour': there are "),
+        (["--tables", "distribution", "--sort", "bytes"], "no table has a column 'bytes'"),
+        (["--format", "parquet"], "parquet is not printed"),
+        (["--format", "csv"], "name it by `--tables`"),
+        (["-o", "out"], "has none of the endings"),
+        (["-o", "x.csv", "--format", "table"], "a table is printed"),
+        (["--by", "colour"], "is not one of"),
+        (["--unit", "hours"], "is not one of"),
+        (["--top", "-1"], "not in the range"),
+        (["--steps", "7"], "write `7:8`"),
+    ],
+)
+def test_what_makes_no_sense_is_wrong_usage(arguments: list[str], says: str, one: Path) -> None:
+    done = call("summary", one, *arguments)
+    assert done.code == USAGE, done
+    assert says in " ".join(done.stderr.split())
+    assert done.stdout == ""
+
+
+def test_no_report_is_replaced(tmp_path: Path, one: Path) -> None:
+    report = Path(shutil.copy(REPORT, tmp_path))
+    before = report.read_bytes()
+    assert_refused(call("summary", report, "-o", report, "--force"), "is one of the reports to read")
+    assert report.read_bytes() == before
+
+
+def test_names_that_begin_with_blanks_count_in_totals(capsys: pytest.CaptureFixture[str]) -> None:
+    schema = {"count": pl.Int64, "total_ns": pl.Int64, "name": pl.String}
+    kernels = pl.DataFrame([[2, 3], [20, 30], ["  a", " b"]], schema=schema)
+    found = api.Summarised(tables={"kernels": kernels}, absent={}, notes=[], skipped=[])
+    how = SummaryOutput(names=["kernels"], by="run", sort=None, top=1, unit="ns")
+    write_summary(found, how, output=None, format="table", force=False)
+    assert capsys.readouterr().out.splitlines()[1:5] == [
+        "Count  Total (ns)  Name",
+        "    2          20    a",
+        "    3          30  … 1 more row, 60.0 %",
+        "    5          50  total",
+    ]
+
+
+def test_nothing_at_all_is_not_written(tmp_path: Path) -> None:
+    found = api.Summarised(tables={}, absent={"memory": "not recorded: x"}, notes=[], skipped=[])
+    how = SummaryOutput(names=["memory"], by="run", sort=None, top=0, unit=None)
+    with pytest.raises(MissingDataError, match="memory: not recorded"):
+        write_summary(found, how, output=tmp_path / "x.json", format="json", force=False)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,208 @@
+"""Every row of the summary tables of `nsys stats` comes out of our sums, on real reports."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from nsys_pp.model import build_report
+from nsys_pp.model.report import Report
+from nsys_pp.project.launches import match_launches
+from nsys_pp.project.ranges import project_ranges
+from nsys_pp.raw import ALL_GROUPS
+from nsys_pp.read import read_report
+from nsys_pp.schema import conform
+from nsys_pp.spreads import describe_spreads, merge_spreads
+from nsys_pp.summary.report.call_sums import sum_calls
+from nsys_pp.summary.report.item_sums import sum_items
+from nsys_pp.summary.report.op_sums import sum_copy_sizes, sum_ops
+from nsys_pp.sums import NAMED_OPERATORS
+from nsys_pp.training import JOBS, STEPS
+from tests.oracle import stats
+
+EXACT = ["count", "total", "min", "max"]
+ROUNDED = ["mean", "median", "std"]
+DIRECTIONS = {  # ours -> NVIDIA's
+    "Memcpy HtoD": "[CUDA memcpy Host-to-Device]",
+    "Memcpy DtoH": "[CUDA memcpy Device-to-Host]",
+    "Memcpy DtoD": "[CUDA memcpy Device-to-Device]",
+    "Memcpy HtoH": "[CUDA memcpy Host-to-Host]",
+    "Memcpy PtoP": "[CUDA memcpy Peer-to-Peer]",
+    "Memset": "[CUDA memset]",
+}
+VERSION = r"_v\d+$"  # of the ABI: nsys 2023.4 means to cut it off, but only does where it has four digits
+MEMORY = ("cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum")
+DIRECTION_NAMES = (
+    "ENUM_CUDA_MEMCPY_OPER"  # older exports lack it: then nsys 2023.4 shows neither copies nor sets
+)
+STYLES = {"push_pop": "PushPop", "start_end": "StartEnd"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """Ours of one report; its time is cut into steps, which must make no difference."""
+
+    ops: pl.DataFrame
+    sizes: pl.DataFrame
+    calls: pl.DataFrame
+    items: pl.DataFrame
+
+
+@pytest.fixture(scope="session")
+def ask(nsys: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], dict[str, pl.DataFrame]]:
+    """NVIDIA's tables of a report, made once."""
+
+    @cache
+    def answer(report: Path) -> dict[str, pl.DataFrame]:
+        copy = tmp_path_factory.mktemp("stats") / report.name
+        shutil.copyfile(report, copy)
+        return stats.ask(nsys, copy)
+
+    return answer
+
+
+@cache
+def sum_report(path: Path) -> Sums:
+    report = build_report(read_report(path, need=ALL_GROUPS, nsys=None))
+    launches = match_launches(report.api_calls, report.gpu_ops)
+    steps = cut_time(report)
+    projections = project_ranges(
+        report.ranges,
+        report.api_calls,
+        report.gpu_ops,
+        ops=("kernel", "memcpy", "memset"),
+        scope="thread",
+        launches=launches,
+    )
+    return Sums(
+        ops=sum_ops(report.gpu_ops, report.op_details, steps),
+        sizes=sum_copy_sizes(report.gpu_ops, report.op_details, steps),
+        calls=sum_calls(report.api_calls, report.os_calls, steps),
+        items=sum_items(
+            ranges=report.ranges,
+            projections=projections,
+            operators=NAMED_OPERATORS.to_frame(),
+            jobs=JOBS.to_frame(),
+            gpu_ops=report.gpu_ops,
+            api_calls=report.api_calls,
+            launches=launches,
+            steps=steps,
+            most_names=1_000_000,
+        ),
+    )
+
+
+def has_table(report: Path, name: str) -> bool:
+    with closing(sqlite3.connect(f"file:{report}?mode=ro", uri=True)) as database:
+        found = database.execute("select count(*) from sqlite_master where name = ?", (name,)).fetchone()
+    return bool(found[0])
+
+
+def cut_time(report: Report) -> pl.DataFrame:
+    """Make steps of three thirds of the time in which a device ran something, the last of them left out."""
+    span = report.gpu_ops.group_by("process_key", "device_id").agg(
+        first=pl.col("start_ns").min(), third=(pl.col("end_ns").max() - pl.col("start_ns").min()) // 3
+    )
+    steps = span.join(pl.DataFrame({"step": [0, 1]}), how="cross").with_columns(
+        start_ns=pl.col("first") + pl.col("third") * pl.col("step"),
+        end_ns=pl.col("first") + pl.col("third") * (pl.col("step") + 1),
+        **dict.fromkeys(("is_numbered", "is_partial"), pl.lit(False)),
+        name=pl.lit(None),
+        source=pl.lit("range"),
+    )
+    hosts = steps.with_columns(host_start_ns="start_ns", host_end_ns="end_ns")
+    return conform(hosts.sort("process_key", "device_id", "start_ns"), STEPS)
+
+
+def describe(sums: pl.DataFrame, *, keys: list[str]) -> pl.DataFrame:
+    """Our table, over all steps, devices and processes."""
+    described = describe_spreads(merge_spreads(sums, keys))
+    return described.rename(lambda column: column.removesuffix("_ns"))
+
+
+def compare(ours: pl.DataFrame, theirs: pl.DataFrame, keys: list[str], exact: list[str] = EXACT) -> list[str]:
+    """Say which rows differ: whole numbers at all, others by more than the rounding to one digit."""
+    both = theirs.join(ours, on=keys, how="full", nulls_equal=True, suffix="_ours")
+    is_same = pl.all_horizontal(
+        *(pl.col(column).eq_missing(pl.col(f"{column}_ours")) for column in exact),
+        *(
+            (pl.col(column) - pl.col(f"{column}_ours")).abs() <= 0.05 + 1e-12 * pl.col(column)
+            for column in ROUNDED
+        ),
+    ).fill_null(False)
+    different = both.filter(~is_same)
+    return [str(row) for row in different.rows(named=True)]
+
+
+def tag_ranges(sums: pl.DataFrame) -> pl.DataFrame:
+    """Name ranges as NVIDIA does; a domain whose creation was not captured has a number with us and nothing there."""
+    domain = pl.col("domain").cast(pl.String)
+    is_known = ~domain.str.contains(r"^domain \d+$")
+    name = pl.col("name").cast(pl.String)
+    return sums.with_columns(
+        name=pl.when(is_known).then(domain + ":" + name).otherwise(name),
+        style=pl.col("style").cast(pl.String).replace(STYLES),
+    )
+
+
+def ours_of(table: str, sums: Sums) -> pl.DataFrame:
+    text = pl.col("name").cast(pl.String)
+    if table == "cuda_gpu_kern_sum":
+        return describe(sums.ops.filter(kind="kernel").with_columns(text), keys=["name"])
+    if table == "cuda_gpu_mem_time_sum":
+        copies = sums.ops.filter(pl.col("kind").is_in(["memcpy", "memset"]))
+        return describe(copies.with_columns(text.replace(DIRECTIONS)), keys=["name"])
+    if table == "cuda_gpu_mem_size_sum":
+        return describe(sums.sizes.with_columns(text.replace(DIRECTIONS)), keys=["name"])
+    if table in ("cuda_api_sum", "osrt_sum"):
+        api = {"cuda_api_sum": "cuda", "osrt_sum": "os"}[table]
+        return describe(sums.calls.filter(api=api).with_columns(text), keys=["name"])
+    ranges = tag_ranges(sums.items.filter(item="range", measure="host"))
+    if table == "nvtx_pushpop_sum":
+        return describe(ranges.filter(style="PushPop"), keys=["name"])
+    return describe(ranges, keys=["style", "name"])
+
+
+@pytest.mark.parametrize("table", [table for table in stats.TABLES if table != "nvtx_gpu_proj_sum"])
+def test_rows_equal_those_of_nsys_stats(
+    table: str, ask: Callable[[Path], dict[str, pl.DataFrame]], shared_reports: list[Path]
+) -> None:
+    compared = 0
+    for report in shared_reports:
+        theirs = ask(report)[table]
+        if table == "cuda_api_sum":
+            theirs = theirs.with_columns(pl.col("name").str.replace(VERSION, ""))
+        if table in MEMORY and not has_table(report, DIRECTION_NAMES):
+            assert theirs.is_empty()
+            continue
+        keys = ["style", "name"] if table == "nvtx_sum" else ["name"]
+        different = compare(ours_of(table, sum_report(report)), theirs, keys)
+        assert not different, f"{report.name}: {len(different)} rows differ, as {different[:3]}"
+        compared += len(theirs)
+    assert compared > 10
+
+
+def test_projected_rows_equal_those_of_nsys_stats(
+    ask: Callable[[Path], dict[str, pl.DataFrame]], shared_reports: list[Path]
+) -> None:
+    """NVIDIA has one row per range, we have one per device: in none of these reports a range reaches two."""
+    compared = 0
+    for report in shared_reports:
+        sums = sum_report(report)
+        spans = tag_ranges(sums.items.filter(item="range", measure="span"))
+        keys = ["style", "name"]
+        calls = spans.group_by(keys).agg(pl.col("call_count").sum())
+        ours = describe(spans, keys=keys).join(calls, on=keys, nulls_equal=True).drop_nulls("name")
+        theirs = ask(report)["nvtx_gpu_proj_sum"]
+        different = compare(ours, theirs, keys, [*EXACT, "call_count"])
+        assert not different, f"{report.name}: {len(different)} rows differ, as {different[:3]}"
+        compared += len(theirs)
+    assert compared > 9_000

@@ -1,0 +1,70 @@
+"""Summaries of a few rows, written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from nsys_pp.schema import build_schema
+from nsys_pp.spreads import spread
+from nsys_pp.summary.tables.registry import TABLES
+from nsys_pp.summary.tables.table import TableOptions
+from nsys_pp.sums import PLACES, SPREAD, SUM_FRAMES, Summary
+
+
+def schema_of_sums(name: str) -> pl.Schema:
+    """`place` stands for process and device."""
+    keys = ("process_key", "device_id")
+    own = {column: dtype for column, dtype in SUM_FRAMES[name].items() if column not in keys}
+    return build_schema({"place": PLACES["place"], **own})
+
+
+def make_summary(places: pl.DataFrame | None = None, **frames: list[dict[str, Any]]) -> Summary:
+    """Make a summary; a row may have `durations` (or `bytes`) instead of the columns of a spread."""
+    return Summary(
+        places=make_places(1) if places is None else places,
+        frames={name: make_frame(name, frames.get(name, [])) for name in SUM_FRAMES},
+        recorded=(frozenset(),),
+    )
+
+
+def make_frame(name: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
+    schema = schema_of_sums(name)
+    full = [{"place": 0, **row, **_spread(row.get("values"))} for row in rows]
+    return pl.DataFrame([{column: row.get(column) for column in schema} for row in full], schema=schema)
+
+
+def make_places(count: int, *, gpus_per_process: int = 1, stages: int = 1) -> pl.DataFrame:
+    """Ranks 0, 1, ... with two GPUs on each machine."""
+    rows = [
+        {
+            "place": rank,
+            "report": rank // gpus_per_process,
+            "process_key": rank // gpus_per_process,
+            "device_id": rank % gpus_per_process,
+            "machine": f"node{rank // 2 + 1}",
+            "gpu": f"GPU {rank % 2}",
+            "rank": rank,
+            "stage": rank * stages // max(count, 1),
+            "label": f"rank {rank}",
+        }
+        for rank in range(count)
+    ]
+    return pl.DataFrame(rows, schema=PLACES)
+
+
+def build(table: str, summary: Summary, *, by: str = "run", paddle_compat: bool = False) -> pl.DataFrame:
+    return TABLES[table].build(summary, TableOptions(by=by, paddle_compat=paddle_compat))
+
+
+def rows_of(frame: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    return frame.select(columns).rows()
+
+
+def _spread(values: Sequence[int] | None) -> dict[str, Any]:
+    if values is None:
+        return {}
+    found = spread(pl.DataFrame({"value": values}, schema={"value": pl.Int64}), [], "value")
+    return found.select(list(SPREAD)).row(0, named=True)
