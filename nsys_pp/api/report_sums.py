@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
 from nsys_pp.api.report_training import Links
 from nsys_pp.model.report import Report
 from nsys_pp.pipeline.report.operators import name_operators
+from nsys_pp.project.ranges import OPS
 from nsys_pp.summary.report.call_sums import sum_calls
 from nsys_pp.summary.report.collective_sums import sum_collectives
 from nsys_pp.summary.report.gpu_times import measure_gpu
@@ -22,7 +23,12 @@ from nsys_pp.summary.report.windows import find_windows
 
 
 def describe_sums(
-    report: Report, *, projections: pl.DataFrame, links: Links, training: Mapping[str, pl.DataFrame]
+    report: Report,
+    *,
+    projections: pl.DataFrame,
+    links: Links,
+    training: Mapping[str, pl.DataFrame],
+    counted: Sequence[str],
 ) -> dict[str, pl.DataFrame]:
     """Sum up a report.
 
@@ -31,6 +37,7 @@ def describe_sums(
         projections: Its `PROJECTIONS`.
         links: What caused its operations.
         training: Its `REPORT_FRAMES`.
+        counted: Which operations its projections count: keys of `nsys_pp.project.ranges.OPS`.
 
     Returns:
         `SUM_FRAMES`, by name.
@@ -51,6 +58,7 @@ def describe_sums(
             operators=operators,
             jobs=jobs,
             steps=steps,
+            kinds=[kind for name in counted for kind in OPS[name]],
             gpu_ops=ops,
             api_calls=calls,
             launches=links.launches,

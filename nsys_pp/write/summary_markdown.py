@@ -8,7 +8,7 @@ from pathlib import Path
 from nsys_pp.write.files import check_output, open_output, replace_file, translate_errors
 from nsys_pp.write.summary_columns import clean
 from nsys_pp.write.summary_text import NOTHING, TextTable, arrange_table
-from nsys_pp.write.tables import _MARKDOWN, FORMATS
+from nsys_pp.write.tables import FORMATS, escape_markdown
 
 
 def format_summary(tables: Sequence[TextTable], *, top: int, unit: str | None) -> str:
@@ -55,7 +55,7 @@ def write_summary(
 
 
 def _format_one(table: TextTable, *, top: int, unit: str | None) -> str:
-    title = f"## {_escape(clean(table.title))}\n\n"
+    title = f"## {escape_markdown(clean(table.title))}\n\n"
     if table.absent is not None or table.frame.is_empty():
         return f"{title}{table.absent or NOTHING}\n"
     rows, columns = arrange_table(table, top=top, unit=unit)
@@ -64,12 +64,8 @@ def _format_one(table: TextTable, *, top: int, unit: str | None) -> str:
         ["---:" if column.is_number else "---" for column in columns],
     ]
     for kind, *cells in zip(rows.kinds, *(column.texts for column in columns), strict=True):
-        escaped = [_escape(cell.strip(" ")) for cell in cells]
+        escaped = [escape_markdown(cell.strip(" ")) for cell in cells]
         indent = len(cells[-1]) - len(cells[-1].lstrip(" "))
         escaped[-1] = "&nbsp;" * indent + escaped[-1]
         lines.append([f"**{cell}**" if cell and kind == "total" else cell for cell in escaped])
     return title + "".join(f"| {' | '.join(line)} |\n" for line in lines) + f"\n{table.says}\n"
-
-
-def _escape(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\g<0>", text)

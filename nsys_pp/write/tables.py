@@ -209,12 +209,21 @@ def _format_cell(value: object, decimals: int) -> str:
     return "".join(character if character.isprintable() else " " for character in str(value))
 
 
+def escape_markdown(text: str) -> str:
+    r"""Let a text show as it is, whatever it holds, where GitHub reads it as Markdown.
+
+    >>> print(escape_markdown("a_b|_c_ <d>"))
+    a_b\|\_c\_ \<d\>
+    """
+    return _MARKDOWN.sub(r"\\\g<0>", text)
+
+
 def _format_markdown(frame: pl.DataFrame) -> str:
     """Write a table in GitHub's Markdown, numbers to the right; names show as they are, whatever they hold."""
     columns = [
         [_format_cell(value, 3) for value in (column.name, *column)] for column in frame.iter_columns()
     ]
-    header, *rows = [[_MARKDOWN.sub(r"\\\g<0>", cell) for cell in row] for row in zip(*columns, strict=True)]
+    header, *rows = [[*map(escape_markdown, row)] for row in zip(*columns, strict=True)]
     rule = ["---:" if dtype.is_numeric() else "---" for dtype in frame.dtypes]
     return "".join(f"| {' | '.join(row)} |\n" for row in (header, rule, *rows))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from nsys_pp.schema import conform
@@ -21,6 +23,7 @@ def sum_items(
     api_calls: pl.DataFrame,
     launches: pl.DataFrame,
     steps: pl.DataFrame,
+    kinds: Sequence[str] = ("kernel", "graph"),
     most_names: int = MOST_NAMES,
 ) -> pl.DataFrame:
     """Add up what has a name on the CPU: NVTX ranges, operators, phases.
@@ -38,6 +41,7 @@ def sum_items(
         api_calls: `API_CALLS`.
         launches: `LAUNCHES`.
         steps: `STEPS`.
+        kinds: Kinds of operation that `projections` and `jobs` count, and so steps.
         most_names: Different names of ranges that are kept apart.
 
     Returns:
@@ -48,6 +52,6 @@ def sum_items(
         sum_operators(
             ranges, operators, gpu_ops=gpu_ops, api_calls=api_calls, launches=launches, steps=steps
         ),
-        sum_phases(jobs, gpu_ops, steps),
+        sum_phases(jobs, gpu_ops, steps, kinds=kinds),
     ]
     return conform(pl.concat(items), ITEM_SUMS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -15,7 +17,9 @@ from nsys_pp.sums import ALL_JOBS
 _STEP = ["process_key", "device_id", "step"]
 
 
-def sum_phases(jobs: pl.DataFrame, gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+def sum_phases(
+    jobs: pl.DataFrame, gpu_ops: pl.DataFrame, steps: pl.DataFrame, *, kinds: Sequence[str]
+) -> pl.DataFrame:
     """Add up jobs by kind, jobs of all kinds, and steps.
 
     A job inside another of its kind, on any level, is part of that and does not count; one inside a job of
@@ -25,12 +29,13 @@ def sum_phases(jobs: pl.DataFrame, gpu_ops: pl.DataFrame, steps: pl.DataFrame) -
         jobs: `JOBS`.
         gpu_ops: `GPU_OPS`.
         steps: `STEPS`.
+        kinds: Kinds of operation that count for jobs; they are all that counts for steps.
 
     Returns:
         `ITEM_SUMS` of item "phase", all measures. "host" counts a job or step once, however many devices it
-        reached; "gpu" of a step are all operations that began in it. No calls are counted.
+        reached; "gpu" of a step are the operations that began in it. No calls are counted.
     """
-    parts = [*_sum_jobs(jobs), *_sum_steps(gpu_ops, steps)]
+    parts = [*_sum_jobs(jobs), *_sum_steps(gpu_ops.filter(pl.col("kind").is_in(list(kinds))), steps)]
     return pl.concat(parts)
 
 

@@ -62,11 +62,8 @@ COMMUNICATION_TABLE = SummaryTable(
     title="Communication by call and size",
     columns=says_of(_COLUMNS),
     says=(
-        "Durations of kernels of communication added up over GPUs; fractions are of their sum. They contain the"
-        " wait for ranks that come late, so bandwidths by the median are what the program got, and those by"
-        " the shortest duration come closest to what the links can do. Formulas of nccl-tests: a link carries"
-        " 2(n-1)/n of the data of an AllReduce, (n-1)/n of that of AllGather, ReduceScatter and AllToAll, whose data"
-        " are n times the size that NCCL was told, and all of that of the others."
+        "Durations of kernels of communication added up; they contain the wait for ranks that come late: bandwidths by the"
+        " median are what the program got, those by the shortest duration come closest to the links. Formulas are those of nccl-tests."
     ),
     needs=("kernels",),
     totals=TIME_TOTALS,

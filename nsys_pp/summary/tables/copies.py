@@ -28,7 +28,9 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     sizes = add_groups(summary.frames["copy_sizes"], summary, options)
     described = describe_spreads(merge_spreads(sizes, by_name), unit="bytes").drop("count")
     rows = join_by(sum_times(ops, summary, options, keys=["name"]), described, by_name)
-    speed = pl.when(pl.col("total_ns") > 0).then(pl.col("total_bytes") * NS_PER_S / pl.col("total_ns"))
+    speed = pl.when(pl.col("total_ns") > 0).then(
+        pl.col("total_bytes").cast(pl.Float64) * NS_PER_S / pl.col("total_ns")
+    )
     return finish(
         rows.with_columns(bytes_per_s=speed), _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns"
     )

@@ -57,9 +57,8 @@ DEVICE_TABLE = SummaryTable(
     title="Devices",
     columns=says_of(_COLUMNS),
     says=(
-        "Of each GPU, the fraction of its span in which at least one of its streams ran a kernel, a kernel that"
-        " computes, or anything; of its process, time on processors by its span on the CPU, which is the"
-        " same for all GPUs of one process and empty where switches of threads were not recorded."
+        "Share of the span in which a GPU ran a kernel, a kernel that computes, or anything; and time of the process on"
+        " processors by its span, which may exceed 100 %."
     ),
     needs=("kernels", "copies", "sets", "graphs", "thread_switches"),
     totals=(),

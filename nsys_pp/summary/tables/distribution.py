@@ -71,11 +71,8 @@ DISTRIBUTION_TABLE = SummaryTable(
     title="Computation and communication",
     columns=says_of(_COLUMNS),
     says=(
-        "Measured on each GPU across its streams, then added up. Computation: any kernel ran that is not"
-        " communication; overlap: both at once; exposed communication: that alone; exposed copies: copies or sets"
-        " without a kernel. Computation, exposed communication, exposed copies and idle add up to the span."
-        " As Paddle counts (--paddle-compat): communication is also the time of its ranges on the CPU, and"
-        " ProfileStep the length of steps on the CPU."
+        "Of each GPU across its streams, added up. Computation, exposed communication, exposed copies (without a kernel) and"
+        " idle are the span; overlap: computation and communication at once."
     ),
     needs=("kernels", "graphs"),
     totals=(),

@@ -84,6 +84,7 @@ def add_ranks(
     """Add `RANK_COLUMNS`, where some group has more than one rank.
 
     A rank of a group is a place that has any row of it; where it lacks one that others have, its total is 0.
+    Processes that used no GPU are no ranks, unless there are no others.
 
     Args:
         table: Has `groups` and `keys`.
@@ -93,6 +94,9 @@ def add_ranks(
         keys: Columns that tell rows of a group apart.
         value: Column of the frame that is added up.
     """
+    ranks = summary.places.filter(pl.col("gpu").is_not_null()).select(_PLACE)
+    if len(ranks):
+        frame = frame.join(ranks, on=_PLACE, how="semi", maintain_order="left")
     counts = sum_by(frame, groups, rank_count=pl.col(_PLACE).n_unique())
     if frame.is_empty() or counts["rank_count"].max() == 1:
         return table

@@ -9,12 +9,12 @@ from nsys_pp.summary.tables.table import COLUMNS_OF_GROUP, Columns, SummaryTable
 from nsys_pp.sums import KERNEL_WAIT_NS, Summary
 
 _COLUMNS: Columns = {
+    "where": (pl.String, "the GPU as a whole, or one of its streams"),
     "count": (pl.Int64, "gaps"),
     "total_ns": (pl.Int64, "sum of their lengths"),
     "fraction": (pl.Float64, "of the span of the GPUs that have such a stream"),
     "mean_ns": (pl.Float64, "mean length"),
     "max_ns": (pl.Int64, "longest"),
-    "where": (pl.String, "the GPU as a whole, or one of its streams"),
     "cause": (pl.String, "why nothing ran"),
 }
 _CAUSES = {
@@ -56,10 +56,9 @@ IDLE_TABLE = SummaryTable(
     title="Idle time of GPUs",
     columns=says_of(_COLUMNS),
     says=(
-        "Gaps in which a GPU ran nothing, and gaps of each stream; streams of the same number are put together over"
-        " GPUs, and their gaps overlap with each other. Launched too late: the call that launched what comes next"
-        f" began after the gap had begun; from kernel to kernel: gaps below {KERNEL_WAIT_NS} ns, as"
-        " HolisticTraceAnalysis has them; waited: for another stream, an event or another process."
+        "Gaps in which a GPU, or a stream of it, ran nothing; streams of one number are put together. Launched too late:"
+        " the call began after the gap had begun; from kernel to kernel: below"
+        f" {KERNEL_WAIT_NS} ns; waited: for a stream, an event or another process."
     ),
     needs=("kernels", "copies", "sets", "graphs"),
     totals=(),

@@ -53,9 +53,8 @@ LAUNCH_TABLE = SummaryTable(
     title="Launches",
     columns=says_of(_COLUMNS),
     says=(
-        "Of each GPU: delays from the start of the call that launched a kernel (or a whole graph) to its start."
-        " Long delays with a full queue mean that the CPU is ahead, which is well; short ones with an empty queue that"
-        " the GPU waits for it. Cut-offs are HolisticTraceAnalysis'."
+        "From the start of the call that launched a kernel (or a graph) to its start. Long delays and a full queue: the CPU is"
+        " ahead, which is well; short ones and an empty queue: the GPU waits for the CPU."
     ),
     needs=("kernels", "graphs"),
     totals=("count", *_COUNTS),

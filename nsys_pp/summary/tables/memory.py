@@ -53,10 +53,8 @@ MEMORY_TABLE = SummaryTable(
     title="Memory",
     columns=says_of(_COLUMNS),
     says=(
-        "Allocations and releases that CUDA itself made: an allocator of the framework asks it for large pieces"
-        " and keeps them, so these are reserved rather than used. They count where the program was on the CPU. What was"
-        " allocated before the capture is unknown: its release makes the increase negative. The peak is the"
-        " largest of all GPUs, not their sum."
+        "Allocations and releases that CUDA itself made, which frameworks keep and hand out again: reserved, not used."
+        " The peak is that of the GPU that has the largest."
     ),
     needs=("gpu_memory",),
     totals=(),

@@ -69,10 +69,8 @@ MODEL_TABLE = SummaryTable(
     title="Phases of training",
     columns=says_of(_COLUMNS),
     says=(
-        "Times of phases on the CPU, and the durations of the operations that they launched added up: operations at"
-        " the same time count twice. Where steps are known, phases outside of them are left out. Rows overlap where"
-        " a phase lies inside another one; others: steps less all phases that lie inside no other. Phases may run"
-        " on several threads at once, then others are too small. The spread over ranks is that of GPU time."
+        "Times of phases on the CPU, and the durations of what they launched added up. A phase inside another one counts in"
+        " both; others: steps less all phases that lie inside no other. Phases outside of steps are left out."
     ),
     needs=("ranges",),
     totals=(),

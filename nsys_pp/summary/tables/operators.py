@@ -87,10 +87,8 @@ OPERATOR_TABLE = SummaryTable(
     title="Operators of the framework",
     columns=says_of(_COLUMNS),
     says=(
-        "Times of operators on the CPU, and the durations of the kernels, copies and sets that were launched inside"
-        " them added up. Rows below an operator are part of it: operators directly inside it, and kernels by base"
-        " name that it launched itself. Fractions of operators are of the sum of all, of the others of what they are"
-        " part of. The spread over ranks is that of GPU time."
+        "Times of operators on the CPU, and the durations of what they launched added up. Below an operator: operators"
+        " directly inside it, and kernels that it launched itself; their shares are of what they are part of."
     ),
     needs=("ranges",),
     totals=(),

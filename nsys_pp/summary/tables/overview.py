@@ -86,10 +86,8 @@ OVERVIEW_TABLE = SummaryTable(
     title="Overview",
     columns=says_of(_COLUMNS),
     says=(
-        "Time in which at least one such thing went on: measured for each process on the CPU, across its threads, and"
-        " for each GPU, across its streams, then added up; on a processor: time of all threads. Rows overlap:"
-        " computation and communication are kernels, and much on the CPU lies inside other things. Fractions"
-        " are of the span, from the first event of the process to the last, or of the steps."
+        "Time in which at least one such thing went on, of each process across its threads and of each GPU across its"
+        " streams, added up. Rows overlap. Shares are of the span: from the first event of a process to its last, or of the steps."
     ),
     needs=("ranges", "api_calls", "kernels", "copies", "sets", "graphs", "os_calls", "thread_switches"),
     totals=(),

@@ -43,9 +43,8 @@ RANGE_TABLE = SummaryTable(
     title="NVTX ranges",
     columns=says_of(_COLUMNS),
     says=(
-        "Durations of ranges on the CPU added up by name: a range inside another counts in both, so fractions are of"
-        " a sum that counts time twice, as `nsys stats` has it. On GPUs: operations that were launched inside the"
-        " range, their durations added up, and the time from the first to the last of them."
+        "Durations of ranges on the CPU added up by name; a range inside another counts in both. On GPUs: durations of what"
+        " was launched inside added up, and the time from its first start to its last end."
     ),
     needs=("ranges",),
     totals=TIME_TOTALS,

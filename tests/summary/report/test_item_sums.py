@@ -40,7 +40,7 @@ def sums_of(
     operators: pl.DataFrame | None = None,
     jobs: pl.DataFrame | None = None,
     steps: pl.DataFrame | None = None,
-    **options: int,
+    **options: Any,
 ) -> pl.DataFrame:
     ranges, api_calls, gpu_ops = report
     launches = match_launches(api_calls, gpu_ops)
