@@ -56,8 +56,8 @@ _MOST_ROWS = 15
 @click.option(
     "--top",
     type=click.IntRange(min=0),
-    help=f"Most rows of each table, or of each group of `--by`; 0: all. {_MOST_ROWS} in tables and Markdown, all in"
-    " other formats, if not given. Totals are always of all rows.",
+    help=f"Most rows of each list, or of each group of `--by`; 0: all. If not given, {_MOST_ROWS} in tables and"
+    " Markdown, and all in other formats. Totals are always of all rows.",
 )
 @click.option(
     "--unit",

@@ -15,6 +15,8 @@ from nsys_pp import api
 from nsys_pp.cli.options import tell_notes
 from nsys_pp.errors import MissingDataError
 
+_FIXED = ("overview", "model", "distribution")  # tables that have the same rows for all reports
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryOutput:
@@ -124,4 +126,4 @@ def _shape(name: str, frame: pl.DataFrame, by: str) -> api.Shape:
     words = takewhile(lambda column: not frame.schema[column].is_numeric(), columns)
     totals = api.SUMMARY_TABLES[name].totals
     # where rows may be added up, none is part of another, whatever names begin with
-    return api.Shape(groups=(*split, *words), totals=totals, is_nested=not totals)
+    return api.Shape(groups=(*split, *words), totals=totals, is_nested=not totals, is_fixed=name in _FIXED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -29,11 +29,13 @@ class Shape:
         groups: Columns by which it is split, and sorted; they come first.
         totals: Columns that may be added up.
         is_nested: Blanks that begin a name, in the last column, are indentation: the row is part of the one above.
+        is_fixed: It always has the same few rows, and none of them is left out.
     """
 
     groups: tuple[str, ...] = ()
     totals: tuple[str, ...] = ()
     is_nested: bool = False
+    is_fixed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,12 +181,12 @@ def _settle_shape(frame: pl.DataFrame, shape: Shape) -> Shape:
     if not shape.groups or _number_groups(frame, shape.groups).n_unique() < len(frame):
         return shape
     totals = tuple(column for column in shape.totals if split_unit(column)[1] != "fraction")
-    return Shape(totals=totals, is_nested=shape.is_nested)
+    return replace(shape, groups=(), totals=totals)
 
 
 def _is_first(frame: pl.DataFrame, shape: Shape, top: int) -> pl.Series:
     """Say which rows are shown."""
-    if top == 0:
+    if top == 0 or shape.is_fixed:
         return pl.repeat(True, len(frame), eager=True)
     depths = _depths(frame, shape)
     group = _number_groups(frame, _settle_shape(frame, shape).groups)

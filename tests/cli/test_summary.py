@@ -89,6 +89,14 @@ def test_totals_are_of_all_rows_and_the_rest_is_counted(one: Path) -> None:
     assert lines[6].split()[0] == f"{sum(row['count'] for row in rows):,}"
 
 
+def test_phases_and_parts_are_never_left_out(one: Path) -> None:
+    tables = as_json(one, "--tables", "model,distribution")
+    lines = lines_of(one, "--tables", "model,distribution", "--top", "1")
+    for name, column in (("model", "phase"), ("distribution", "part")):
+        for row in tables[name]:
+            assert any(line.endswith(f"  {row[column]}") for line in lines)
+
+
 def test_rows_are_sorted_by_what_is_asked_for(one: Path) -> None:
     def kernels(*options: str) -> list[dict[str, Any]]:
         return as_json(one, "--tables", "kernels", *options)["kernels"]

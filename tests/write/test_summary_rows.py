@@ -193,6 +193,12 @@ def test_the_parts_of_a_single_row_are_shown_like_rows() -> None:
     assert first_rows(frame, TREE, top=4).equals(frame)
 
 
+def test_of_a_table_that_always_has_the_same_rows_none_is_left_out() -> None:
+    frame = pl.DataFrame({"count": range(3), "name": ["step", "  forward", "  others"]})
+    rows = arrange_rows(frame, Shape(is_nested=True, is_fixed=True), top=1)
+    assert rows.frame.equals(frame)
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(-5, 5)), min_size=1, max_size=20),
