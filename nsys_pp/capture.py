@@ -31,20 +31,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-P = ParamSpec("P")
-R = TypeVar("R")
-Push = Callable[[str], Any]
-Pop = Callable[[], Any]
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_Push = Callable[[str], Any]
+_Pop = Callable[[], Any]
 
 IS_PROFILED = bool(os.environ.get("NVTX_INJECTION64_PATH"))  # how profilers tell NVTX where they are
 CAPTURE_RANGE = "capture"
 """Range that lasts as long as the recorded steps: `nsys profile --capture-range=nvtx --nvtx-capture=capture`."""
-KINDS = (
-    *("forward", "backward", "weight", "recompute", "optimizer"),
-    *("send_forward", "recv_forward", "send_backward", "recv_backward", "next_batch"),
-    *("zero_grad", "allreduce_gradients", "reduce_scatter_gradients", "all_gather_parameters"),
+_NUMBERED = (
+    *("forward", "backward", "weight", "recompute"),
+    *("send_forward", "recv_forward", "send_backward", "recv_backward"),
 )
-_NUMBERED = KINDS[: KINDS.index("next_batch")]
+KINDS = (
+    *_NUMBERED,
+    *("optimizer", "next_batch", "zero_grad"),
+    *("allreduce_gradients", "reduce_scatter_gradients", "all_gather_parameters"),
+)
+"""Kinds of jobs; the first ones have micro-batches."""
 
 
 class _Off:
@@ -162,7 +166,7 @@ def name_job(
     """
     if kind not in KINDS:
         raise ValueError(f"{kind!r} is no kind of job: kinds are {', '.join(KINDS)}")
-    if microbatch is not None and (kind not in _NUMBERED or kind == "optimizer"):
+    if microbatch is not None and kind not in _NUMBERED:
         raise ValueError(f"{kind!r} has no micro-batches")
     if chunk is not None and microbatch is None:
         raise ValueError("a chunk needs a micro-batch")
@@ -178,7 +182,7 @@ def name_job(
     return name
 
 
-def forward_step(function: Callable[P, R], *, chunk: Callable[P, int] | None = None) -> Callable[P, R]:
+def forward_step(function: Callable[_P, _R], *, chunk: Callable[_P, int] | None = None) -> Callable[_P, _R]:
     """Mark each call as the forward of the next micro-batch of its step, as Megatron-LM's `forward_step` is.
 
         schedules.forward_step = capture.forward_step(schedules.forward_step)
@@ -190,7 +194,7 @@ def forward_step(function: Callable[P, R], *, chunk: Callable[P, int] | None = N
     return _count_calls("forward", function, chunk)
 
 
-def backward_step(function: Callable[P, R], *, chunk: Callable[P, int] | None = None) -> Callable[P, R]:
+def backward_step(function: Callable[_P, _R], *, chunk: Callable[_P, int] | None = None) -> Callable[_P, _R]:
     """Mark each call as the backward of the next micro-batch of its step; like `forward_step`."""
     return _count_calls("backward", function, chunk)
 
@@ -215,9 +219,9 @@ def profile_steps(start: int, stop: int, *, exit_after: bool = False) -> None:
     _state.plan = _Plan(start, stop, exit_after)
 
 
-def _count_calls(kind: str, function: Callable[P, R], chunk: Callable[P, int] | None) -> Callable[P, R]:
+def _count_calls(kind: str, function: Callable[_P, _R], chunk: Callable[_P, int] | None) -> Callable[_P, _R]:
     @wraps(function)
-    def marked(*args: P.args, **kwargs: P.kwargs) -> R:
+    def marked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         if not IS_PROFILED:
             return function(*args, **kwargs)
         part = None if chunk is None else chunk(*args, **kwargs)
@@ -240,7 +244,7 @@ def _pop() -> None:
 
 
 @cache
-def _find_ranges() -> tuple[Push, Pop] | None:
+def _find_ranges() -> tuple[_Push, _Pop] | None:
     """Find what pushes ranges and pops them, when the first one is pushed: by then programs have imported PyTorch."""
     if "torch" in sys.modules:
         try:

@@ -330,4 +330,8 @@ def conform(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     missing = [column for column in schema if column not in frame.columns]
     if missing:
         raise ValueError(f"frame lacks the columns {missing}")
-    return frame.select(pl.col(column).cast(dtype) for column, dtype in schema.items())
+    there = frame.schema
+    return frame.select(
+        pl.col(column) if there[column] == dtype else pl.col(column).cast(dtype)
+        for column, dtype in schema.items()
+    )

@@ -94,8 +94,9 @@ ITEM_SUMS = build_schema(
         "name": NAME,  # of phases: the kind of job, ALL_JOBS, or "step"; null where a range has no name
         "inner": NAME,  # operators: the operator inside it; null for itself
         "kernel": NAME,  # operators: base name of an operation that it (or the inner one) launched
-        "op_count": pl.Int64,  # operations on the GPU; null for measure "host"
-        "call_count": pl.Int64,  # calls that launched them; null for measure "host" and kernels
+        # calls that launched its operations; null for measure "host", kernels and phases. No table of ours shows
+        # it; NVIDIA's `nvtx_gpu_proj_sum` does, and calls it operations.
+        "call_count": pl.Int64,
         **SPREAD,  # durations
     }
 )
@@ -106,7 +107,6 @@ COLLECTIVE_SUMS = build_schema(
         "call": pl.String,  # "AllReduce", "Send"; null where nothing tells
         "size_bytes": pl.Int64,  # as NCCL was told: of one rank's contribution; null where not recorded
         "rank_count": pl.Int64,  # of the communicator; null where not recorded
-        "source": pl.Enum(["NCCL", "name"]),  # NVTX ranges of NCCL; or the kernel's name
         **SPREAD,  # durations
     }
 )
@@ -123,7 +123,6 @@ GPU_TIMES = build_schema(
         "overlap_ns": pl.Int64,  # both at once
         "memcpy_ns": pl.Int64,
         "memset_ns": pl.Int64,
-        "memory_ns": pl.Int64,  # copies or sets
         # as Paddle counts: communication on the CPU (ranges) or on the device
         "any_communication_ns": pl.Int64,
         "any_overlap_ns": pl.Int64,  # that at once with `compute_ns`
@@ -133,7 +132,7 @@ GPU_TIMES = build_schema(
 ACTIVITY = pl.Enum(
     [
         "span",  # of the step on the CPU; without steps, from the first to the last event of the process
-        "range",  # inside any NVTX range of the default domain or of the program's domains
+        "range",  # inside any NVTX range but those that NCCL itself makes
         "operator",
         *("forward", "backward", "optimizer", "data"),  # outermost jobs of these kinds
         "communication",  # ranges of NCCL, and ranges whose names say so
@@ -158,8 +157,7 @@ HOST_TIMES = build_schema(
         **_PROCESS,
         "activity": ACTIVITY,
         "count": pl.Int64,  # of those that began in the step
-        "union_ns": pl.Int64,  # across threads; of "cpu": the same as total_ns
-        "total_ns": pl.Int64,
+        "union_ns": pl.Int64,  # across threads; of "cpu": summed over them
     }
 )
 
@@ -217,7 +215,6 @@ MEMORY_PEAKS = build_schema(
         **_DEVICE,
         "kind": pl.String,
         "peak_bytes": pl.Int64,  # within the step
-        "end_bytes": pl.Int64,  # at its end
     }
 )
 
@@ -243,20 +240,10 @@ PLACES = build_schema(
         "device_id": pl.Int32,  # null: the process used no GPU
         "machine": pl.String,
         "gpu": pl.String,  # null: none
-        "rank": pl.Int64,
         "stage": pl.Int64,
         "label": pl.String,  # unique: "rank 3"; "node2 GPU 0" where no rank is known; "node2 pid 71"
     }
 )
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    # what tables may be split by -> columns of PLACES (and `step`)
-    "run": (),
-    "rank": ("label",),
-    "machine": ("machine",),
-    "stage": ("stage",),
-    "device": ("machine", "gpu"),
-    "step": ("step",),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

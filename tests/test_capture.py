@@ -62,10 +62,7 @@ def names_of(names: list[str]) -> pl.DataFrame:
 
 
 def test_every_name_is_read_by_the_preset_that_is_found() -> None:
-    numbered = [
-        kind for kind in capture.KINDS if "batch" not in kind and "grad" not in kind and kind[:4] != "opti"
-    ]
-    numbered.remove("all_gather_parameters")
+    numbered = capture.KINDS[: capture.KINDS.index("optimizer")]
     told: dict[str, tuple[int | None, int | None]] = {
         capture.name_job(kind): (None, None) for kind in capture.KINDS
     }
@@ -94,8 +91,9 @@ def test_an_overlapped_forward_and_backward_are_both_read() -> None:
 def test_what_cannot_be_named_is_refused() -> None:
     with pytest.raises(ValueError, match="'forwards' is no kind of job: kinds are forward, backward"):
         capture.name_job("forwards")
-    with pytest.raises(ValueError, match="'optimizer' has no micro-batches"):
-        capture.name_job("optimizer", 3)
+    for kind in capture.KINDS[capture.KINDS.index("optimizer") :]:
+        with pytest.raises(ValueError, match=f"{kind!r} has no micro-batches"):
+            capture.name_job(kind, 3)
     with pytest.raises(ValueError, match="a chunk needs a micro-batch"):
         capture.name_job("forward", chunk=3)
     with pytest.raises(ValueError, match="only a forward overlaps"):

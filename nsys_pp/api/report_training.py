@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +17,7 @@ from nsys_pp.pipeline.report.steps import find_steps
 from nsys_pp.pipeline.report.stretches import build_stretches
 from nsys_pp.pipeline.report.vocabulary import choose_rules, name_jobs, name_steps
 from nsys_pp.project.launches import match_launches
-from nsys_pp.project.ranges import Scope, project_ranges
+from nsys_pp.project.ranges import project_compute, project_ranges
 from nsys_pp.project.requests import match_requests
 from nsys_pp.training import REPORT_FRAMES
 
@@ -83,11 +83,12 @@ def describe_training(
     )
     ops, calls = report.gpu_ops, report.api_calls
     named, step_ranges = name_jobs(report.ranges, rules), name_steps(report.ranges, rules)
-    compute = _project_compute(report, named, step_ranges, links.launches, options.scope)  # type: ignore[arg-type]
+    known = partial(project_compute, api_calls=calls, gpu_ops=ops, launches=links.launches)
+    compute = known(_pick(report, named, step_ranges), scope=options.scope)  # type: ignore[arg-type]
     if options.scope == "auto":
-        widen = partial(_widen, report, named, launches=links.launches)
-        projections = widen(projections, ops=options.ops)
-        compute = widen(compute, compute_only=True)
+        wide = partial(project_ranges, api_calls=calls, gpu_ops=ops, ops=options.ops, launches=links.launches)
+        projections = _widen(report, named, projections, wide)
+        compute = _widen(report, named, compute, known)
     jobs = build_jobs(
         named, projections=projections, compute=compute, gpu_ops=ops, api_calls=calls, launches=links.launches
     )
@@ -118,46 +119,22 @@ def describe_training(
     return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)
 
 
-def _project_compute(
-    report: Report,
-    named: pl.DataFrame,
-    step_ranges: pl.DataFrame,
-    launches: pl.DataFrame,
-    scope: Scope,
-) -> pl.DataFrame:
-    """Project jobs and steps onto kernels that are not communication (`PROJECTIONS`)."""
-    ids = pl.concat([named["range_id"], step_ranges["range_id"]])
-    wanted = report.ranges.filter(pl.col("range_id").is_in(ids.implode()))
-    return project_ranges(
-        wanted, report.api_calls, report.gpu_ops, scope=scope, compute_only=True, launches=launches
-    )
+def _pick(report: Report, *named: pl.DataFrame) -> pl.DataFrame:
+    """Pick the ranges that are named (`RANGES`)."""
+    ids = pl.concat([frame["range_id"] for frame in named])
+    return report.ranges.filter(pl.col("range_id").is_in(ids.implode()))
 
 
 def _widen(
-    report: Report,
-    named: pl.DataFrame,
-    narrow: pl.DataFrame,
-    *,
-    launches: pl.DataFrame,
-    ops: tuple[str, ...] = ("kernel",),
-    compute_only: bool = False,
+    report: Report, named: pl.DataFrame, narrow: pl.DataFrame, project: Callable[..., pl.DataFrame]
 ) -> pl.DataFrame:
     """Project jobs that other threads may take part in onto all that their process launched meanwhile.
 
-    Those of which `narrow` (`PROJECTIONS` of scope "auto") says that already stay as they are.
+    Those of which `narrow` (projections of scope "auto") says that already stay as they are.
     """
     wide_already = narrow.select("range_id", "scope").filter(scope="process")
     threaded = named.select("range_id", "kind").filter(pl.col("kind").is_in(THREADED_KINDS))
-    ids = threaded.join(wide_already, on="range_id", how="anti")["range_id"]
-    if ids.is_empty():
+    threaded = threaded.join(wide_already, on="range_id", how="anti")
+    if threaded.is_empty():
         return narrow
-    wide = project_ranges(
-        report.ranges.filter(pl.col("range_id").is_in(ids.implode())),
-        report.api_calls,
-        report.gpu_ops,
-        ops=ops,
-        scope="process",
-        compute_only=compute_only,
-        launches=launches,
-    )
-    return widen_projections(narrow, wide)
+    return widen_projections(narrow, project(_pick(report, threaded), scope="process"))

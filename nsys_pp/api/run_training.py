@@ -223,11 +223,14 @@ def _doubt_presets(presets: Sequence[str]) -> list[str]:
 
 def _on_trace(frame: pl.DataFrame, columns: Sequence[str], clock: Clock) -> pl.DataFrame:
     """Move times onto the trace's clock; null stays null."""
-    moved = [
-        pl.Series(name, clock.to_trace(frame[name].fill_null(0).to_numpy())).set(frame[name].is_null(), None)
-        for name in columns
-    ]
-    return frame.with_columns(moved)
+    return frame.with_columns(_move(frame[name], clock) for name in columns)
+
+
+def _move(times: pl.Series, clock: Clock) -> pl.Series:
+    if not times.null_count():
+        return pl.Series(times.name, clock.to_trace(times.to_numpy()))
+    moved = pl.Series(times.name, clock.to_trace(times.fill_null(0).to_numpy()))
+    return moved.set(times.is_null(), None)
 
 
 def _bounds(plan: Plan) -> pl.DataFrame:

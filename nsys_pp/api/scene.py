@@ -44,9 +44,22 @@ def label_reports(paths: Sequence[Path]) -> list[str]:
 
 
 def project_report(
-    report: Report, *, ops: tuple[str, ...], scope: Scope, per_stream: bool = False
+    report: Report,
+    *,
+    ops: tuple[str, ...],
+    scope: Scope,
+    per_stream: bool = False,
+    launches: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Project a report's ranges (`PROJECTIONS`); warns of those that scope "thread" leaves out."""
+    """Project a report's ranges (`PROJECTIONS`); warns of those that scope "thread" leaves out.
+
+    Args:
+        report: Read with ranges and operations.
+        ops: Which operations count.
+        scope: Whose calls count.
+        per_stream: One row per stream, not per device.
+        launches: `LAUNCHES` of the report, where they are known.
+    """
     crossing = count_cross_thread(report.ranges)
     if scope == "thread" and crossing:
         warnings.warn(
@@ -55,7 +68,13 @@ def project_report(
             stacklevel=3,
         )
     return project_ranges(
-        report.ranges, report.api_calls, report.gpu_ops, ops=ops, scope=scope, per_stream=per_stream
+        report.ranges,
+        report.api_calls,
+        report.gpu_ops,
+        ops=ops,
+        scope=scope,
+        per_stream=per_stream,
+        launches=launches,
     )
 
 

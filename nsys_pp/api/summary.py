@@ -56,7 +56,7 @@ def summarise(
     Args:
         inputs: Reports, parts, directories of them, or glob patterns. Of parts no event is read again.
         tables: Names in `SUMMARY_TABLES`; all of them if None.
-        by: What rows are split by: a key of `nsys_pp.sums.GROUPS`.
+        by: What rows are split by: a key of `SUMMARY_GROUPS`.
         paddle_compat: Count communication as Paddle's tables do.
         ops: Which operations count for GPU times of ranges; None: as parts have it, else kernels.
         scope: Whose calls count for them; None: as parts have it, else "auto".
@@ -82,7 +82,8 @@ def summarise(
     summary, notes = _put_together(different, training, told or Told())
     chosen = tuple(TABLES) if tables is None else tuple(tables)
     recorded = frozenset[str]().union(*summary.recorded)
-    absent = {name: say_absent(needs) for name in chosen if not recorded & set(needs := TABLES[name].needs)}
+    needs = {name: TABLES[name].needs for name in chosen}
+    absent = {name: say_absent(some) for name, some in needs.items() if some and not recorded & set(some)}
     how = TableOptions(by=by, paddle_compat=paddle_compat)
     made = {name: TABLES[name].build(summary, how) for name in chosen if name not in absent}
     return Summarised(tables=made, absent=absent, notes=notes, skipped=attempt.skipped)

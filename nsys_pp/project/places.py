@@ -50,7 +50,7 @@ def gather_launched(gpu_ops: pl.DataFrame, launches: pl.DataFrame, *, per_stream
     """
     keys = ["process_key", "device_id", *(["stream_id"] if per_stream else [])]
     ops = gpu_ops.select(*keys, "start_ns", "end_ns", "name")[launches["op_id"]]
-    places = ops.select(keys).unique().sort(*keys[1:], keys[0])
+    places = _list_places(ops.select(keys))
     call_row = launches["call_row"].cast(pl.Int64).to_numpy()
     if len(places) == 1:
         place = np.zeros(len(ops), dtype=np.int64)
@@ -69,7 +69,15 @@ def gather_launched(gpu_ops: pl.DataFrame, launches: pl.DataFrame, *, per_stream
     )
 
 
-def project_places(inside: Inside, launched: Launched, beside: Executor) -> pl.DataFrame:
+def _list_places(keys: pl.DataFrame) -> pl.DataFrame:
+    """List the different rows, by device, stream and process; mostly there is one, which is seen sooner than sorted."""
+    columns = [keys[name].to_numpy() for name in keys.columns]
+    if all((column == column[0]).all() for column in columns):
+        return keys.head(1)
+    return keys.unique().sort(*keys.columns[1:], keys.columns[0])
+
+
+def project_places(inside: Inside, launched: Launched, beside: Executor) -> list[pl.DataFrame]:
     """Project ranges onto every place that they reached.
 
     Args:
@@ -78,11 +86,11 @@ def project_places(inside: Inside, launched: Launched, beside: Executor) -> pl.D
         beside: Where parts of the work run at the same time.
 
     Returns:
-        `PROJECTED`, by place and row.
+        `PROJECTED` of each place that some reached, by row.
     """
-    parts = [PROJECTED.to_frame()]
+    parts: list[pl.DataFrame] = []
     if not len(inside.piece_row):
-        return parts[0]
+        return parts
     bounds = np.searchsorted(launched.place, np.arange(len(launched.places) + 1)).tolist()
     for (device_id, stream_id), first, last in zip(launched.places, bounds[:-1], bounds[1:], strict=True):
         at, start, end = inside.position[first:last], launched.start[first:last], launched.end[first:last]
@@ -92,14 +100,13 @@ def project_places(inside: Inside, launched: Launched, beside: Executor) -> pl.D
             at, start, end, name = at[order], start[order], end[order], name[order]
         part = _project_place(inside, at, start, end, name, beside)
         if part is not None:
-            parts.append(
-                part.with_columns(
-                    scope=pl.lit(inside.scope, PROJECTIONS["scope"]),
-                    device_id=pl.lit(device_id, pl.Int32),
-                    stream_id=pl.lit(stream_id, pl.Int64),
-                ).select(PROJECTED.names())
-            )
-    return pl.concat(parts)
+            told = {"scope": inside.scope, "device_id": device_id, "stream_id": stream_id}
+            same = [
+                pl.Series(key, [value], PROJECTED[key]).new_from_index(0, len(part))
+                for key, value in told.items()
+            ]
+            parts.append(part.hstack(same).select(PROJECTED.names()))
+    return parts
 
 
 def _project_place(

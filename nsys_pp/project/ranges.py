@@ -8,18 +8,19 @@ stream             [ gemm )   [ adam )     forward -> gemm; step -> gemm start .
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.project.beside import open_beside
 from nsys_pp.project.inside import find_inside, find_lonely
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.nesting import find_parents
-from nsys_pp.project.places import PROJECTED, gather_launched, project_places
-from nsys_pp.schema import PROJECTIONS, conform
+from nsys_pp.project.places import PROJECTED, Launched, gather_launched, project_places
+from nsys_pp.schema import PROJECTIONS, build_schema, conform
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -32,6 +33,13 @@ OPS: dict[str, tuple[str, ...]] = {
     "memcpy": ("memcpy",),
     "memset": ("memset",),
 }
+
+COMPUTED = build_schema(
+    {  # when a range computed on a device: one row for each; by both
+        name: PROJECTIONS[name]
+        for name in ("range_id", "device_id", "gpu_start_ns", "gpu_end_ns", "busy_ns", "scope")
+    }
+)
 
 
 def parse_ops(text: str) -> tuple[str, ...]:
@@ -59,7 +67,6 @@ def project_ranges(
     ops: tuple[str, ...] = ("kernel",),
     scope: Scope = "auto",
     per_stream: bool = False,
-    compute_only: bool = False,
     launches: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Project each range onto the first and last GPU operation launched inside it.
@@ -76,7 +83,6 @@ def project_ranges(
         ops: Which operations count: keys of `OPS`.
         scope: Whose calls count.
         per_stream: One row per stream instead of one per device.
-        compute_only: Leave communication out.
         launches: `LAUNCHES` of all calls and operations, where they are known; None: they are matched.
 
     Returns:
@@ -86,10 +92,7 @@ def project_ranges(
     """
     if ranges.is_empty():
         return PROJECTIONS.to_frame()
-    kinds = [kind for name in ops for kind in OPS[name]]
-    is_counted = gpu_ops["kind"].is_in(kinds)
-    if compute_only:
-        is_counted &= ~gpu_ops["is_communication"]
+    is_counted = gpu_ops["kind"].is_in([kind for name in ops for kind in OPS[name]])
     if launches is None:
         counted = gpu_ops.select("op_id", "process_key", "correlation_id").filter(is_counted)
         launches = match_launches(api_calls, counted)
@@ -101,26 +104,12 @@ def project_ranges(
         ranges = ranges.sort("range_id")
 
     crosses = ranges["end_thread_key"].is_not_null().to_numpy()
-    # numpy leaves the interpreter to other threads while it works
-    with ThreadPoolExecutor(2) as beside:
+    with open_beside(len(launches) + len(ranges)) as beside:
         nest = beside.submit(_nest, ranges, crosses)
         launched = gather_launched(gpu_ops, launches, per_stream=per_stream)
-        parts = [PROJECTED.to_frame()]
-        is_lonely = np.ones(len(ranges), dtype=bool) if scope == "process" else crosses.copy()
-        if scope != "process":
-            inside = find_inside(ranges, np.flatnonzero(~crosses), "thread", api_calls, launched.call_row)
-            parts.append(project_places(inside, launched, beside))
-            if scope == "auto":
-                is_lonely[find_lonely(ranges, inside, api_calls)] = True
-        if scope != "thread" and is_lonely.any():
-            lonely = np.flatnonzero(is_lonely)
-            inside = find_inside(ranges, lonely, "process", api_calls, launched.call_row)
-            parts.append(project_places(inside, launched, beside))
-        projected = pl.concat(parts)
+        projected = _project(ranges, crosses, api_calls, launched, scope, beside)
         parent_id, depth = nest.result()
 
-    if not projected["row"].is_sorted():
-        projected = projected.sort("row", maintain_order=True)  # places are in order already
     facts = ranges.select(
         *("process_key", "thread_key", "range_id", "domain", "name", "start_ns", "end_ns", "is_open"),
         parent_id=parent_id,
@@ -128,6 +117,66 @@ def project_ranges(
     )
     facts = facts[projected["row"]]
     return conform(pl.concat([projected, facts], how="horizontal"), PROJECTIONS)
+
+
+def project_compute(
+    ranges: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    gpu_ops: pl.DataFrame,
+    *,
+    scope: Scope,
+    launches: pl.DataFrame,
+) -> pl.DataFrame:
+    """Project each range onto its kernels that are not communication, and say only when it computed.
+
+    Args:
+        ranges: `RANGES`, any order.
+        api_calls: `API_CALLS`, any order.
+        gpu_ops: `GPU_OPS`, in order of op_id.
+        scope: Whose calls count, as for `project_ranges`.
+        launches: `LAUNCHES` of all calls and operations.
+
+    Returns:
+        `COMPUTED`, the rows and columns that `project_ranges` would have without communication. Empty in, empty
+        out.
+    """
+    computes = gpu_ops["kind"].is_in(OPS["kernel"]) & ~gpu_ops["is_communication"]
+    launches = launches.filter(computes.gather(launches["op_id"]))
+    if ranges.is_empty() or launches.is_empty():
+        return COMPUTED.to_frame()
+    if not ranges["range_id"].is_sorted():
+        ranges = ranges.sort("range_id")
+    crosses = ranges["end_thread_key"].is_not_null().to_numpy()
+    with open_beside(len(launches) + len(ranges)) as beside:
+        launched = gather_launched(gpu_ops, launches, per_stream=False)
+        projected = _project(ranges, crosses, api_calls, launched, scope, beside)
+    range_id = ranges["range_id"].gather(projected["row"])
+    return projected.with_columns(range_id).select(COMPUTED.names())
+
+
+def _project(
+    ranges: pl.DataFrame,
+    crosses: Bools,
+    api_calls: pl.DataFrame,
+    launched: Launched,
+    scope: Scope,
+    beside: Executor,
+) -> pl.DataFrame:
+    """Project ranges, of which some cross threads, onto what was launched (`PROJECTED`, by row and place)."""
+    parts: list[pl.DataFrame] = []
+    is_lonely = np.ones(len(ranges), dtype=bool) if scope == "process" else crosses.copy()
+    if scope != "process":
+        inside = find_inside(ranges, np.flatnonzero(~crosses), "thread", api_calls, launched.call_row)
+        parts += project_places(inside, launched, beside)
+        if scope == "auto":
+            is_lonely[find_lonely(ranges, inside, api_calls)] = True
+    if scope != "thread" and is_lonely.any():
+        lonely = np.flatnonzero(is_lonely)
+        inside = find_inside(ranges, lonely, "process", api_calls, launched.call_row)
+        parts += project_places(inside, launched, beside)
+    projected = pl.concat(parts) if parts else PROJECTED.to_frame()
+    # places are in order already
+    return projected if projected["row"].is_sorted() else projected.sort("row", maintain_order=True)
 
 
 def count_cross_thread(ranges: pl.DataFrame) -> int:

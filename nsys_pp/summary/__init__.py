@@ -1,1 +1,1 @@
-"""Frames in, summary tables out: one module per table."""
+"""Frames -> where the time went, as tables; and what a report holds."""

@@ -46,7 +46,7 @@ class TextColumn:
         label: What the heading says.
         unit: Behind it; "" if there is none.
         is_number: It stands to the right.
-            texts: A text for each row; "" where the row has nothing to say.
+        texts: A text for each row; "" where the row has nothing to say.
         rank: Columns of the lowest are the first to go where there is no room.
     """
 

@@ -114,7 +114,8 @@ def sort_rows(frame: pl.DataFrame, column: str, shape: Shape) -> pl.DataFrame:
 def first_rows(frame: pl.DataFrame, shape: Shape, *, top: int) -> pl.DataFrame:
     """Take the first rows of each group, and the first parts of each of them.
 
-    Of parts a third as many are taken, or more where a group has only one or two rows that are no parts. Where no group has more than one row, the table is one list: the groups are its names.
+    Of parts a third as many are taken, or more where a group has only one or two rows that are no parts. Where
+    no group has more than one row, the table is one list: the groups are its names.
 
     Args:
         frame: A table, sorted.

@@ -50,8 +50,8 @@ def print_summary(tables: Sequence[TextTable], *, top: int, unit: str | None, co
 
     Args:
         tables: What to print.
-        top: Most rows of each group, without indented ones; all if 0. Totals are of all rows.
-        unit: Of all times: "s", "ms", "us" or "ns"; chosen for each column if None.
+        top: Most rows of each group, and a third as many parts of each; all if 0. Totals are of all rows.
+        unit: Of all times: "s", "ms", "us" or "ns"; chosen for columns of a kind together if None.
         console: Where to.
     """
     for number, table in enumerate(tables):

@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 from nsys_pp import api
 from nsys_pp.api import summary as summaries
 from nsys_pp.errors import MissingDataError, NsysPPError
-from nsys_pp.sums import GROUPS
+from nsys_pp.summary.tables.table import COLUMNS_OF_GROUP as GROUPS
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 REPORTS = sorted(PIPELINE.rglob("*.sqlite"))

@@ -13,7 +13,6 @@ import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +22,7 @@ import polars as pl
 import pytest
 
 from nsys_pp.project import ranges
+from nsys_pp.project.beside import AtOnce
 from nsys_pp.project.nesting import find_parents
 from nsys_pp.project.ranges import Scope, project_ranges
 from nsys_pp.schema import API_CALLS, GPU_OPS, RANGES
@@ -31,21 +31,9 @@ Frames = tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]
 Ints = npt.NDArray[np.int64]
 
 
-class AtOnce(Executor):
-    """Runs everything when it is submitted."""
-
-    def __init__(self, threads: int) -> None:
-        assert threads > 0
-
-    def submit(self, task: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(task(*arguments, **options))
-        return future
-
-
 @pytest.fixture(autouse=True)
 def _in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "ThreadPoolExecutor", AtOnce)
+    monkeypatch.setattr(ranges, "open_beside", lambda _: AtOnce())
 
 
 @dataclass(frozen=True)

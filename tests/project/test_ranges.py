@@ -5,13 +5,14 @@ from __future__ import annotations
 from contextlib import ExitStack
 from unittest import mock
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.project import busy, extremes
 from nsys_pp.project.launches import match_launches
-from nsys_pp.project.ranges import OPS, Scope, project_ranges
+from nsys_pp.project.ranges import COMPUTED, OPS, Scope, project_compute, project_ranges
 from nsys_pp.schema import API_CALLS, GPU_OPS, PROJECTIONS, RANGES
 from tests.project import definition
 from tests.project.random_reports import Frames, frames
@@ -51,15 +52,31 @@ def test_projection_is_its_definition(
 
 
 @settings(max_examples=100, deadline=None)
-@given(report=frames(), scope=st.sampled_from(["thread", "process", "auto"]), compute_only=st.booleans())
-def test_known_launches_change_nothing(report: Frames, scope: Scope, compute_only: bool) -> None:
+@given(report=frames(), scope=st.sampled_from(["thread", "process", "auto"]))
+def test_known_launches_change_nothing(report: Frames, scope: Scope) -> None:
     ranges, api_calls, gpu_ops = report
     known = match_launches(api_calls, gpu_ops)
     matched, told = (
-        project_ranges(ranges, api_calls, gpu_ops, scope=scope, compute_only=compute_only, launches=launches)
+        project_ranges(ranges, api_calls, gpu_ops, scope=scope, launches=launches)
         for launches in (None, known)
     )
     assert told.equals(matched)
+
+
+@settings(max_examples=100, deadline=None)
+@given(report=frames(), scope=st.sampled_from(["thread", "process", "auto"]), data=st.data())
+def test_computation_is_what_is_projected_without_communication(
+    report: Frames, scope: Scope, data: st.DataObject
+) -> None:
+    ranges, api_calls, gpu_ops = report
+    talks = data.draw(st.lists(st.booleans(), min_size=len(gpu_ops), max_size=len(gpu_ops)))
+    gpu_ops = gpu_ops.with_columns(is_communication=pl.Series(talks, dtype=pl.Boolean))
+    launches = match_launches(api_calls, gpu_ops)
+    silent = launches.filter(~gpu_ops["is_communication"].gather(launches["op_id"]))
+    expected = project_ranges(ranges, api_calls, gpu_ops, scope=scope, launches=silent)
+    computed = project_compute(ranges, api_calls, gpu_ops, scope=scope, launches=launches)
+    assert computed.equals(expected.select(COMPUTED.names()))
+    assert computed.schema == COMPUTED
 
 
 @pytest.mark.parametrize("scope", ["thread", "process", "auto"])

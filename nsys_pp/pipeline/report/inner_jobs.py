@@ -7,6 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.forest import has_marked_line
+from nsys_pp.pipeline.report.columns import NEVER, as_numbers, is_among
 from nsys_pp.training import MESSAGE_KINDS
 
 Int64s = npt.NDArray[np.int64]
@@ -36,8 +37,8 @@ def place_inner_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
     name = jobs["name"].to_physical().to_numpy()
     is_inner = parent >= 0
     says_it_again = is_inner & (kind[parent] == kind)
-    says_it_again &= ~(jobs["kind"] == "other").to_numpy() | (name[parent] == name)
-    in_message = is_inner & has_marked_line(parent, jobs["kind"].is_in(MESSAGE_KINDS).to_numpy())[parent]
+    says_it_again &= ~is_among(jobs["kind"], ("other",)) | (name[parent] == name)
+    in_message = is_inner & has_marked_line(parent, is_among(jobs["kind"], MESSAGE_KINDS))[parent]
     is_dropped = says_it_again | in_message
 
     outer = parent.copy()
@@ -45,8 +46,8 @@ def place_inner_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
     while len(rows := rows[(outer[rows] >= 0) & is_dropped[outer[rows]]]):
         outer[rows] = parent[outer[rows]]
     range_id = jobs["range_id"].to_numpy()
-    outer_id = pl.Series(np.where(outer >= 0, range_id[outer], -1)).set(pl.Series(outer < 0), None)
-    kept = jobs.with_columns(outer_id=outer_id).filter(pl.Series(~is_dropped))
+    outer_id = as_numbers("outer_id", np.where(outer >= 0, range_id[outer], NEVER))
+    kept = jobs.with_columns(outer_id).filter(pl.Series(~is_dropped))
     return _place_parts_of_backwards(kept)
 
 
@@ -55,12 +56,11 @@ def _find_parents(jobs: pl.DataFrame) -> Int64s:
 
     In order of thread, start and longest first, that is the nearest row before that does not end before it.
     """
-    order = (
-        jobs.with_row_index("row")
-        .filter(pl.col("end_thread_key").is_null(), pl.col("kind") != "data")
-        .sort("thread_key", "start_ns", "end_ns", descending=[False, False, True], maintain_order=True)
-    )
-    thread, end = order["thread_key"].to_numpy(), order["end_ns"].to_numpy()
+    stands = jobs["end_thread_key"].is_null().to_numpy() & ~is_among(jobs["kind"], ("data",))
+    row = np.flatnonzero(stands)
+    thread, start, end = (jobs[name].to_numpy()[row] for name in ("thread_key", "start_ns", "end_ns"))
+    order = np.lexsort((-end, start, thread))
+    row, thread, end = row[order], thread[order], end[order]
     above = np.arange(len(order)) - 1
     pending = np.arange(len(order))
     while len(pending):
@@ -69,7 +69,6 @@ def _find_parents(jobs: pl.DataFrame) -> Int64s:
         pending = pending[above[pending] >= 0]
         pending = pending[end[above[pending]] < end[pending]]
         above[pending] = above[above[pending]]
-    row = order["row"].to_numpy().astype(np.int64)
     parent = np.full(len(jobs), -1, dtype=np.int64)
     parent[row] = np.where(above >= 0, row[above], -1)
     return parent
@@ -77,12 +76,14 @@ def _find_parents(jobs: pl.DataFrame) -> Int64s:
 
 def _place_parts_of_backwards(jobs: pl.DataFrame) -> pl.DataFrame:
     """Find the backwards around what other threads do for them."""
-    around = jobs.filter(pl.col("kind").is_in(_BACKWARDS)).select(
+    holds = is_among(jobs["kind"], _BACKWARDS)
+    is_lonely = is_among(jobs["kind"], _OFTEN_ELSEWHERE) & jobs["outer_id"].is_null().to_numpy()
+    if not holds.any() or not is_lonely.any():
+        return jobs
+    around = jobs.filter(pl.Series(holds)).select(
         "process_key", "start_ns", around_id="range_id", around_end_ns="end_ns"
     )
-    lonely = jobs.filter(pl.col("kind").is_in(_OFTEN_ELSEWHERE), pl.col("outer_id").is_null())
-    if around.is_empty() or lonely.is_empty():
-        return jobs
+    lonely = jobs.filter(pl.Series(is_lonely))
     found = (
         lonely.sort("start_ns")
         .join_asof(around.sort("start_ns"), on="start_ns", by="process_key", check_sortedness=False)

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.pipeline.report.columns import (
+    NEVER,
+    as_numbers,
+    find_rows,
+    list_devices,
+    number_devices,
+    numbers,
+    places,
+)
+from nsys_pp.pipeline.report.nearest import find_last
 from nsys_pp.schema import conform
+from nsys_pp.segments import expand_windows
 from nsys_pp.training import JOBS
+
+Int64s = npt.NDArray[np.int64]
 
 THREADED_KINDS = ("backward", "forward_backward", "weight_gradient")
 """Jobs that other threads may work on as well (PyTorch's autograd does): to be projected with scope "process"."""
-_EARLIEST, _LATEST = -(1 << 62), 1 << 62
-_DEVICE = ["process_key", "device_id"]
+_MEASURED = ("busy_ns", "total_ns", "op_count")
+_LATEST = np.int64(1 << 62)
 
 
 def build_jobs(
@@ -27,7 +42,7 @@ def build_jobs(
     Args:
         named: `NAMED_JOBS`.
         projections: `PROJECTIONS` of at least these ranges, onto all operations that count.
-        compute: `PROJECTIONS` of at least these ranges, onto kernels that are not communication.
+        compute: `PROJECTIONS` of at least these ranges, onto kernels that are not communication; only when.
         gpu_ops: `GPU_OPS`.
         api_calls: `API_CALLS`.
         launches: `LAUNCHES` of both.
@@ -36,25 +51,48 @@ def build_jobs(
         `JOBS`, with `step` null until `assign_steps`. A job that launched nothing has one row without a
         device. Empty in, empty out.
     """
-    key = ["range_id", "device_id"]
-    measured = ("busy_ns", "total_ns", "op_count")
-    ran = projections.select(*key, *measured, start_ns="gpu_start_ns", end_ns="gpu_end_ns")
-    computed = compute.select(
-        *key, compute_start_ns="gpu_start_ns", compute_end_ns="gpu_end_ns", compute_ns="busy_ns"
+    job, device_id, ran, computed = _place(named, projections, compute)
+    hull = {"start_ns": "gpu_start_ns", "end_ns": "gpu_end_ns"}
+    of_compute = {"compute_start_ns": "gpu_start_ns", "compute_end_ns": "gpu_end_ns", "compute_ns": "busy_ns"}
+    parts = [
+        named.rename({"start_ns": "host_start_ns", "end_ns": "host_end_ns"})[job],
+        projections.select(*_MEASURED, **hull).select(pl.all().gather(places(ran))),
+        compute.select(**of_compute).select(pl.all().gather(places(computed))),
+    ]
+    placed = pl.concat(parts, how="horizontal").with_columns(
+        as_numbers("device_id", device_id), step=pl.lit(None)
     )
-    jobs = named.rename({"start_ns": "host_start_ns", "end_ns": "host_end_ns"})
-    wanted = jobs.select("range_id")
-    parts = ran.join(wanted, on="range_id", how="semi").join(
-        computed.join(wanted, on="range_id", how="semi"), on=key, how="full", coalesce=True
-    )
-    placed = jobs.join(parts, on="range_id", how="left")
-    delays = _launch_delays(placed, gpu_ops, api_calls, launches)
-    return (
-        placed.join(delays, on=key, how="left")
-        .with_columns(step=pl.lit(None))
-        .sort("host_start_ns", "range_id", "device_id")
-        .pipe(conform, JOBS)
-    )
+    delays = _find_delays(placed, gpu_ops, api_calls, launches)
+    return conform(placed.with_columns(as_numbers("launch_delay_ns", delays)), JOBS)
+
+
+def _place(
+    named: pl.DataFrame, projections: pl.DataFrame, compute: pl.DataFrame
+) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Find on which devices jobs ran: a row for each, in the order of `JOBS`, or one without a device.
+
+    Returns:
+        Row of `named`; device_id, `NEVER` without one; rows of `projections` and of `compute`, -1 where it is in none.
+    """
+    range_id = numbers(named["range_id"])
+    order = np.lexsort((range_id, numbers(named["start_ns"])))
+    both = (projections, compute)
+    device_ids = np.unique(np.concatenate([numbers(projected["device_id"]) for projected in both]))
+    count = max(len(device_ids), 1)
+    keys = []  # place of the job, and of the device, as one number
+    for projected in both:
+        job = find_rows(range_id[order], numbers(projected["range_id"]))
+        device = np.searchsorted(device_ids, numbers(projected["device_id"]))
+        keys.append(np.where(job < 0, -1, job * count + device))
+    reached = np.unique(np.concatenate(keys))
+    reached = reached[reached >= 0]
+    ran_nowhere = np.ones(len(named), dtype=np.bool_)
+    ran_nowhere[reached // count] = False
+    every = np.sort(np.concatenate([reached, np.flatnonzero(ran_nowhere) * count]))
+    job = every // count
+    device_id = np.where(ran_nowhere[job], NEVER, np.append(device_ids, NEVER)[every % count])
+    ran, computed = (np.where(ran_nowhere[job], -1, find_rows(key, every)) for key in keys)
+    return order[job], device_id, ran, computed
 
 
 def widen_projections(narrow: pl.DataFrame, wide: pl.DataFrame) -> pl.DataFrame:
@@ -92,49 +130,68 @@ def assign_steps(frame: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     Returns:
         The same rows in the same order with `step`, null outside all steps.
     """
+    number = np.append(numbers(steps["step"]), NEVER)
+    return frame.with_columns(as_numbers("step", number[find_step_rows(frame, steps)]))
+
+
+def find_step_rows(frame: pl.DataFrame, steps: pl.DataFrame) -> Int64s:
+    """Find the row of `steps` that `assign_steps` takes the step of each row from; -1 outside all steps."""
+    devices = list_devices(steps)
+    of_device, on_device = number_devices(steps, devices), number_devices(frame, devices)
     if "host_start_ns" not in frame.columns:
-        spans = steps.select(*_DEVICE, "start_ns", found="step", until_ns="end_ns")
-        return _look_up(frame, spans, at="start_ns", by=_DEVICE)
-    first_ns = pl.col("host_start_ns").min().over(_DEVICE)
-    spans = steps.select(
-        *_DEVICE,
-        found="step",
-        until_ns=pl.coalesce("host_end_ns", first_ns, _LATEST),
-        host_start_ns=pl.col("host_start_ns").fill_null(_EARLIEST),
-    )
-    on_device = _look_up(frame, spans, at="host_start_ns", by=_DEVICE)
-    elsewhere = frame.with_row_index("row").filter(pl.col("device_id").is_null())
-    if elsewhere.is_empty():
-        return on_device
-    hosts = spans.unique(["process_key", "host_start_ns"])
-    found = _look_up(elsewhere, hosts, at="host_start_ns", by=["process_key"])
-    return on_device.with_columns(on_device["step"].scatter(found["row"], found["step"]))
+        at, began, until = numbers(frame["start_ns"]), numbers(steps["start_ns"]), numbers(steps["end_ns"])
+        return _find_open(on_device, at, of_device, began, until)
+    at, began = numbers(frame["host_start_ns"]), numbers(steps["host_start_ns"])
+    until = _end_on_host(of_device, began, numbers(steps["host_end_ns"]))
+    found = _find_open(on_device, at, of_device, began, until)
+    elsewhere = np.flatnonzero(frame["device_id"].is_null().to_numpy())
+    process, of_process = (numbers(one["process_key"]) for one in (frame, steps))
+    found[elsewhere] = _find_open(process[elsewhere], at[elsewhere], of_process, began, until)
+    return found
 
 
-def _look_up(frame: pl.DataFrame, spans: pl.DataFrame, *, at: str, by: list[str]) -> pl.DataFrame:
-    """Fill `step` with `found` of the last span that began by `at`, unless that was over."""
-    found = (
-        frame.select(*by, at)
-        .with_row_index("row")
-        .sort(at)
-        .join_asof(spans.select(*by, at, "found", "until_ns").sort(at), on=at, by=by, check_sortedness=False)
-        .sort("row")
-        .select(pl.when(pl.col(at) < pl.col("until_ns")).then("found"))
-    )
-    return frame.with_columns(step=found["found"])
+def _end_on_host(of_device: Int64s, began: Int64s, ended: Int64s) -> Int64s:
+    """Say until when steps were open on the CPU; one without a range there, until the first one with a range began."""
+    until = ended.copy()
+    for one in np.unique(of_device):
+        own = of_device == one
+        until[own & (ended == NEVER)] = began[own & (began != NEVER)].min(initial=_LATEST)
+    return until
 
 
-def _launch_delays(
+def _find_open(group: Int64s, at: Int64s, of_group: Int64s, began: Int64s, until: Int64s) -> Int64s:
+    """Find the last span of the same group that began by each moment; -1 where there is none, or it was over."""
+    order = np.argsort(began, kind="stable")
+    found = np.append(order, -1)[find_last(group, at, of_group[order], began[order])]
+    return np.where(at < np.append(until, NEVER)[found], found, -1)
+
+
+def _find_delays(
     jobs: pl.DataFrame, gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
-) -> pl.DataFrame:
-    """Give range_id, device_id and how long after the call that launched it the first operation started."""
-    began = jobs.select(*_DEVICE, "range_id", "host_start_ns", "host_end_ns", "start_ns").drop_nulls()
-    first = began.join(gpu_ops.select(*_DEVICE, "start_ns", "op_id"), on=[*_DEVICE, "start_ns"])
-    made = launches.join(first, on="op_id")
-    calls = api_calls.select(call_ns="start_ns", call_end_ns="end_ns")[made["call_row"]]
-    return (
-        pl.concat([made, calls], how="horizontal")
-        .filter(pl.col("call_ns") >= pl.col("host_start_ns"), pl.col("call_end_ns") <= pl.col("host_end_ns"))
-        .group_by("range_id", "device_id")
-        .agg(launch_delay_ns=(pl.col("start_ns") - pl.col("call_ns")).min())
-    )
+) -> Int64s:
+    """Measure how long after the call that launched it the first operation of each job started; `NEVER`: unknown."""
+    devices = list_devices(gpu_ops)
+    of_op, of_job = number_devices(gpu_ops, devices), number_devices(jobs, devices)
+    op_start, start = numbers(gpu_ops["start_ns"]), numbers(jobs["start_ns"])
+    parts = []
+    for one in range(len(devices)):
+        ops, rows = np.flatnonzero(of_op == one), np.flatnonzero(of_job == one)
+        ops = ops[np.argsort(op_start[ops], kind="stable")]
+        parts.append(_pair(rows, start[rows], ops, op_start[ops]))
+    row, op = (np.concatenate(column) for column in zip(*parts, strict=True)) if parts else (start[:0],) * 2
+    op_id, launched = numbers(gpu_ops["op_id"]), numbers(launches["op_id"])
+    pair, launch = _pair(np.arange(len(op)), op_id[op], np.arange(len(launched)), launched)
+    row, call = row[pair], numbers(launches["call_row"])[launch]
+
+    began, ended = numbers(api_calls["start_ns"])[call], numbers(api_calls["end_ns"])[call]
+    is_inside = began >= numbers(jobs["host_start_ns"])[row]
+    is_inside &= ended <= numbers(jobs["host_end_ns"])[row]
+    delays = np.full(len(jobs), _LATEST)
+    np.minimum.at(delays, row[is_inside], (start[row] - began)[is_inside])
+    return np.where(delays == _LATEST, NEVER, delays)
+
+
+def _pair(rows: Int64s, values: Int64s, others: Int64s, of_others: Int64s) -> tuple[Int64s, Int64s]:
+    """List all pairs of a row and one of the others of the same value; the values of the others ascend."""
+    first, last = (np.searchsorted(of_others, values, side=side) for side in ("left", "right"))
+    return np.repeat(rows, last - first), others[expand_windows(first, last)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
+from nsys_pp.pipeline.report.columns import NEVER, as_numbers, is_among, numbers
+from nsys_pp.pipeline.report.jobs import find_step_rows
 from nsys_pp.schema import conform
 from nsys_pp.training import KERNEL_SUMS
 
@@ -21,20 +24,24 @@ def sum_kernels(gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
         `KERNEL_SUMS`, by process, device, step (null outside all steps) and name. Times are whole
         durations, also of kernels that run at once. Empty without kernels.
     """
-    kernels = gpu_ops.lazy().filter(pl.col("kind").is_in(["kernel", "graph"])).sort("start_ns")
-    begun = steps.lazy().select(*_DEVICE, "step", "start_ns", step_end_ns="end_ns").sort("start_ns")
-    duration = pl.col("end_ns") - pl.col("start_ns")
-    step = pl.when(pl.col("start_ns") < pl.col("step_end_ns")).then("step")
-    return (
-        kernels.join_asof(begun, on="start_ns", by=_DEVICE, check_sortedness=False)
-        .group_by(*_DEVICE, step.alias("step"), "name", "is_communication")
+    kernels = gpu_ops.filter(pl.Series(is_among(gpu_ops["kind"], ("kernel", "graph"))))
+    row = find_step_rows(kernels.select(*_DEVICE, "start_ns"), steps)
+    # a step stands by its row while kernels are grouped: that is one small number
+    sums = (
+        kernels.select(
+            *(*_DEVICE, "name", "is_communication"), row=row, duration=pl.col("end_ns") - pl.col("start_ns")
+        )
+        .group_by(*_DEVICE, "row", "name", "is_communication")
         .agg(
             count=pl.len(),
-            total_ns=duration.sum(),
-            min_ns=duration.min(),
-            max_ns=duration.max(),
+            total_ns=pl.col("duration").sum(),
+            min_ns=pl.col("duration").min(),
+            max_ns=pl.col("duration").max(),
         )
-        .collect()
-        .sort(*_DEVICE, "step", pl.col("name").cast(pl.String), "is_communication", nulls_last=True)
+    )
+    step = np.append(numbers(steps["step"]), NEVER)[sums["row"].to_numpy()]
+    return (
+        sums.with_columns(as_numbers("step", step), text=pl.col("name").cast(pl.String))
+        .sort(*_DEVICE, "step", "text", "is_communication", nulls_last=True)
         .pipe(conform, KERNEL_SUMS)
     )

@@ -6,15 +6,18 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.pipeline.report.launched import find_first_calls
+from nsys_pp.pipeline.report.columns import find_rows, is_among, is_named, numbers, places
+from nsys_pp.pipeline.report.launched import find_first_calls, of_calls
+from nsys_pp.pipeline.report.nearest import find_last
 from nsys_pp.schema import conform
+from nsys_pp.segments import expand_windows
 from nsys_pp.training import MESSAGE_KINDS, MESSAGES
 
 Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 _KERNEL = r"(?i)send_?recv"
-_VERBS = {"Send": "send", "Recv": "receive"}  # NCCL's word -> ours
-_TOLD = ("direction", "micro_batch", "chunk", "virtual_stage")
+_VERBS, _SOURCES = (pl.Series(words) for words in (["send", "receive"], ["NCCL", "name"]))
 
 
 def find_messages(
@@ -42,79 +45,85 @@ def find_messages(
         `MESSAGES` by start; `step` is null. A kernel of which nothing tells what it does has one row
         without a verb. Empty where there is no point-to-point kernel.
     """
-    asked = requests.filter(pl.col("call").is_in(list(_VERBS))).select(
-        *("op_id", "communicator", "rank", "peer", "size_bytes"),
-        verb=pl.col("call").replace(_VERBS),
-        source=pl.lit("NCCL"),
-    )
-    names = gpu_ops.filter("is_communication")["name"].unique()
-    wanted = names.filter(names.cast(pl.String).str.contains(_KERNEL))
-    is_message = pl.col("name").is_in(wanted.implode()) | pl.col("op_id").is_in(asked["op_id"].implode())
-    ops = gpu_ops.filter("is_communication", pl.col("kind") != "memcpy", is_message)
-    named = _jobs_around(ops, jobs, api_calls, launches)
-    told = ops.join(named, on="op_id", how="left", maintain_order="left")
-    halves = told.join(asked, on="op_id", how="left", maintain_order="left_right")
-    by_name = pl.col("verb").is_null() & pl.col("verbs").is_not_null()
-    return (
-        halves.with_columns(
-            source=pl.when(by_name).then(pl.lit("name")).otherwise("source"),
-            verbs=pl.when(pl.col("verb").is_null()).then("verbs").otherwise(pl.concat_list("verb")),
-            step=pl.lit(None),
-        )
-        .drop("verb")
-        .explode("verbs")
-        .rename({"verbs": "verb"})
-        .sort("start_ns", maintain_order=True)
-        .pipe(conform, MESSAGES)
+    call = requests["call"]
+    asked = requests.filter((call == "Send") | (call == "Recv"))
+    ops = _list_ops(gpu_ops, asked)
+    job = _find_jobs(ops, jobs, api_calls, launches)
+    is_both, receives = (
+        np.append(is_among(jobs["kind"], (kind,)), False)[job] for kind in ("send_receive", "receive")
     )
 
+    first, last = (
+        np.searchsorted(asked["op_id"].to_numpy(), ops["op_id"].to_numpy(), side=side)
+        for side in ("left", "right")
+    )
+    is_asked = last > first
+    count = np.where(is_asked, last - first, 1 + is_both)
+    op = np.repeat(np.arange(len(ops)), count)
+    half = expand_windows(np.zeros_like(count), count)  # 0, 1, ... of each kernel
+    request = np.where(is_asked[op], first[op] + half, -1)
+    by_name = np.where(job < 0, -1, receives)[op]
+    by_name[is_both[op]] = half[is_both[op]]
+    by_request = np.append((asked["call"] == "Recv").to_numpy(), False)[request]
+    source = np.where(is_asked, 0, np.where(job < 0, -1, 1))[op]
 
-def _jobs_around(
+    parts = [
+        ops.select("process_key", "device_id", "context_id", "stream_id", "op_id", "start_ns", "end_ns")[op],
+        asked.select(pl.col("communicator", "rank", "peer", "size_bytes").gather(places(request))),
+        jobs.select(
+            pl.col("direction").gather(places(job[op])),
+            pl.col("micro_batch", "chunk", "virtual_stage").gather(places(np.where(is_both, -1, job)[op])),
+        ),
+    ]
+    told = pl.concat(parts, how="horizontal").with_columns(
+        _VERBS.gather(places(np.where(is_asked[op], by_request, by_name))).alias("verb"),
+        _SOURCES.gather(places(source)).alias("source"),
+        step=pl.lit(None),
+    )
+    return conform(told, MESSAGES)
+
+
+def _list_ops(gpu_ops: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
+    """Pick the point-to-point kernels, by start: those of such a name, and those of which NCCL says it."""
+    kernels = np.flatnonzero(gpu_ops["is_communication"].to_numpy() & ~is_among(gpu_ops["kind"], ("memcpy",)))
+    is_message = is_named(gpu_ops["name"].gather(kernels), _KERNEL)
+    is_message |= np.isin(gpu_ops["op_id"].to_numpy()[kernels], asked["op_id"].to_numpy())
+    rows = kernels[is_message]
+    return gpu_ops[rows[np.argsort(gpu_ops["start_ns"].to_numpy()[rows], kind="stable")]]
+
+
+def _find_jobs(
     ops: pl.DataFrame, jobs: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
-) -> pl.DataFrame:
-    """Say what the innermost message job around each operation's launch tells.
+) -> Int64s:
+    """Find the innermost message job around each operation's launch: a row of `JOBS`, -1 where there is none."""
+    call = find_first_calls(ops["op_id"], launches=launches)
+    thread, launch, launch_end = (
+        of_calls(api_calls[name], call) for name in ("thread_key", "start_ns", "end_ns")
+    )
+    range_id = numbers(jobs["range_id"])
+    ranges = np.flatnonzero(np.diff(range_id, prepend=range_id[:1] - 1))  # a range has a row per device
+    columns = ("thread_key", "host_start_ns", "host_end_ns", "outer_id")
+    of_thread, start, end, outer_id = (numbers(jobs[name])[ranges] for name in columns)
+    nearest = find_last(thread, launch, of_thread, start)
+    is_message = is_among(jobs["kind"], MESSAGE_KINDS)[ranges]
+    row = _climb(nearest, launch_end, end, is_message, find_rows(range_id[ranges], outer_id))
+    return np.append(ranges, -1)[row]
 
-    Returns:
-        op_id, verbs (a list), direction, micro_batch, chunk, virtual_stage; one row per operation in such a job.
+
+def _climb(row: Int64s, call_end: Int64s, end: Int64s, is_message: Bools, above: Int64s) -> Int64s:
+    """Go from the job that began last before each call to the innermost message job that holds it; -1: none.
+
+    Args:
+        row: Of that job.
+        call_end: ns.
+        end: Of each job, ns.
+        is_message: Of each job.
+        above: Row of the job around each job.
     """
-    called = find_first_calls(ops["op_id"], api_calls=api_calls, launches=launches)
-    calls = ops.select("op_id").hstack(called).drop_nulls("launch_ns").sort("launch_ns")
-    columns = ["thread_key", "range_id", "outer_id", "kind", "host_start_ns", "host_end_ns", *_TOLD]
-    ranges = jobs.select(columns).unique("range_id", keep="first", maintain_order=True)
-    ranges = ranges.sort("host_start_ns").with_row_index("row")
-    nearest = calls.join_asof(
-        ranges.select("thread_key", "host_start_ns", "row"),
-        left_on="launch_ns",
-        right_on="host_start_ns",
-        by="thread_key",
-        check_sortedness=False,
-    )
-    row = _climb(nearest, ranges)
-    is_inside = row >= 0
-    found = ranges[row[is_inside]].hstack(nearest.select("op_id").filter(pl.Series(is_inside)))
-    is_both = pl.col("kind") == "send_receive"
-    verbs = (
-        pl.when(is_both)
-        .then(pl.lit(["send", "receive"]))
-        .otherwise(pl.concat_list(pl.col("kind").cast(pl.String)))
-    )
-    ids = [pl.when(~is_both).then(name).alias(name) for name in _TOLD[1:]]
-    return found.select("op_id", verbs.alias("verbs"), "direction", *ids)
-
-
-def _climb(calls: pl.DataFrame, ranges: pl.DataFrame) -> Int64s:
-    """Go from the job that began last before each call to the innermost message job that holds it; -1: none."""
-    ids = ranges.select("range_id", "row")
-    outer = ranges.select(range_id="outer_id").join(ids, on="range_id", how="left", maintain_order="left")
-    above = outer["row"].cast(pl.Int64).fill_null(-1).to_numpy()
-    ends = ranges["host_end_ns"].to_numpy()
-    is_message = ranges["kind"].is_in(MESSAGE_KINDS).to_numpy()
-    row: Int64s = calls["row"].cast(pl.Int64).fill_null(-1).to_numpy().copy()
-    call_ends = calls["launch_end_ns"].to_numpy()
     going = np.flatnonzero(row >= 0)
     while len(going):
         at = row[going]
-        going = going[~is_message[at] | (ends[at] < call_ends[going])]
+        going = going[~is_message[at] | (end[at] < call_end[going])]
         row[going] = above[row[going]]
         going = going[row[going] >= 0]
     return row

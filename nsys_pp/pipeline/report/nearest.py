@@ -16,9 +16,9 @@ def find_last(
     """Find the last thing of the same group that is not later; with `is_before`, earlier.
 
     Args:
-        group: Whose last thing is sought, like `time`.
+        group: Whose last thing is sought, like `time`; few different ones.
         time: Not later than this.
-        of_group: Of the things; few different ones.
+        of_group: Of the things.
         of_time: Ascending within each group.
         is_before: Things of the same time do not count.
 
@@ -46,8 +46,12 @@ def _find(
     step: int,
 ) -> Int64s:
     found = np.full(len(group), -1)
-    for one in np.unique(of_group):
-        asking, things = np.flatnonzero(group == one), np.flatnonzero(of_group == one)
+    rest = np.arange(len(group))
+    while len(rest):
+        one = group[rest[0]]
+        is_one = group[rest] == one
+        asking, rest = rest[is_one], rest[~is_one]
+        things = np.flatnonzero(of_group == one)
         at = np.searchsorted(of_time[things], time[asking], side=side) + step
         is_there = (at >= 0) & (at < len(things))
         found[asking[is_there]] = things[at[is_there]]

@@ -10,32 +10,62 @@ A step begins with the first thing that its computing streams do for it, and las
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.pipeline.report.jobs import assign_steps
-from nsys_pp.pipeline.report.launched import find_first_calls
-from nsys_pp.schema import NAME, build_schema, conform
+from nsys_pp.pipeline.report.columns import (
+    NEVER,
+    as_numbers,
+    find_rows,
+    is_among,
+    list_devices,
+    number_devices,
+    numbers,
+    pack,
+    places,
+)
+from nsys_pp.pipeline.report.job_steps import find_job_steps
+from nsys_pp.pipeline.report.jobs import find_step_rows
+from nsys_pp.pipeline.report.launched import find_first_calls, of_calls
+from nsys_pp.pipeline.report.nearest import find_first
+from nsys_pp.schema import conform
+from nsys_pp.segments import running_maximum
 from nsys_pp.training import STEPS
 
-_DEVICE = ["process_key", "device_id"]
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
 _WORK = ("forward", "backward", "weight_gradient", "recompute", "forward_backward", "optimizer")
-_FORWARDS = ("forward", "forward_backward")
-_RECEIVES = ("receive", "send_receive")
-_BETWEEN_STEPS = ("receive", "data", "other")  # what comes before the first forward of a step
-_FOUND = build_schema(
-    {  # steps, before it is known where their edges are
-        "process_key": pl.Int64,
-        "device_id": pl.Int32,
-        "step": pl.Int64,  # null where the name has no number
-        "name": NAME,
-        "source": pl.String,
-        "host_start_ns": pl.Int64,
-        "host_end_ns": pl.Int64,
-        "first_ns": pl.Int64,  # its first kernel that is not communication
-        "is_partial": pl.Boolean,
-    }
-)
-_AS_FOUND = [pl.col(name).cast(dtype) for name, dtype in _FOUND.items()]
+_SOURCES = pl.Series(["range", "jobs", "capture"])
+_RANGE, _JOBS, _CAPTURE = range(3)  # places in it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Computing:
+    """Operations other than communication, of streams that have kernels of that sort."""
+
+    device: Int64s  # place among the devices
+    start: Int64s
+    end: Int64s
+    launch: Int64s  # the start, where no call is known
+    is_kernel: Bools  # or a graph, not a copy or set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """Steps, before it is known where their edges are. `NEVER` stands for null."""
+
+    device: Int64s  # place among the devices
+    source: Int64s  # place in `_SOURCES`
+    row: Int64s  # of `NAMED_STEPS`, -1 without a name
+    number: Int64s  # in the name
+    host_start: Int64s
+    host_end: Int64s
+    first: Int64s  # its first kernel that is not communication
+    is_partial: Bools
 
 
 def find_steps(
@@ -54,7 +84,7 @@ def find_steps(
 
     Args:
         step_ranges: `NAMED_STEPS`.
-        compute: `PROJECTIONS` of these ranges onto kernels that are not communication.
+        compute: `PROJECTIONS` of these ranges onto kernels that are not communication; only when.
         jobs: `JOBS`.
         gpu_ops: `GPU_OPS`.
         api_calls: `API_CALLS`.
@@ -67,208 +97,209 @@ def find_steps(
         (nothing says how long the first one was waited for), and a first or last step with fewer jobs than the median of the
         steps. Devices that compute nothing have none.
     """
-    ops = _computing(gpu_ops, api_calls, launches)
-    ran = jobs.drop_nulls("compute_start_ns")
-    by_range = _by_ranges(step_ranges, compute)
-    by_range = pl.concat([_before_ranges(by_range, ran, ops), by_range])
-    by_jobs = _by_jobs(ran.join(by_range, on=_DEVICE, how="anti"), jobs)
-    known = pl.concat([by_range, by_jobs])
-    rest = ops.join(known, on=_DEVICE, how="anti")
-    steps = _find_edges(_number(pl.concat([known, _whole(rest)])), ops)
-    return _mark_edges(steps, jobs).sort(*_DEVICE, "start_ns").pipe(conform, STEPS)
+    devices = list_devices(gpu_ops)
+    ops = _list_computing(gpu_ops, devices, api_calls, launches)
+    on_device = number_devices(jobs, devices)
+    has_computed = ~jobs["compute_start_ns"].is_null().to_numpy()
+    by_range = _by_ranges(step_ranges, compute, devices)
+    works = has_computed & is_among(jobs["kind"], _WORK)
+    before = _before_ranges(by_range, on_device[works], numbers(jobs["host_start_ns"])[works], ops)
+    is_left = has_computed & ~np.isin(on_device, by_range.device)
+    by_jobs = _by_jobs(jobs, is_left, devices)
+    steps = _concat(before, by_range, by_jobs)
+    steps = _concat(steps, _whole(np.setdiff1d(np.arange(len(devices)), steps.device), ops))
+
+    is_numbered, number, steps = _number(steps)
+    start, end, order = _find_edges(steps, ops)
+    steps = _take(steps, order)
+    frame = devices[steps.device].with_columns(
+        as_numbers("step", number[order]),
+        as_numbers("host_start_ns", steps.host_start),
+        as_numbers("host_end_ns", steps.host_end),
+        step_ranges["name"].gather(places(steps.row)).alias("name"),
+        _SOURCES.gather(steps.source).alias("source"),
+        is_numbered=is_numbered[order],
+        start_ns=start,
+        end_ns=end,
+        is_partial=steps.is_partial,
+    )
+    is_partial = steps.is_partial | _find_cut(frame, steps.device, jobs)
+    return conform(frame.with_columns(is_partial=is_partial), STEPS)
 
 
-def _computing(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Pick operations other than communication, of streams that have kernels of that sort.
+def _list_computing(
+    gpu_ops: pl.DataFrame, devices: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
+) -> _Computing:
+    device = number_devices(gpu_ops, devices)
+    stream = pack(device, numbers(gpu_ops["context_id"]), numbers(gpu_ops["stream_id"]))
+    is_kernel = is_among(gpu_ops["kind"], ("kernel", "graph"))
+    is_own = ~gpu_ops["is_communication"].to_numpy()
+    rows = np.flatnonzero(is_own & (is_kernel | np.isin(stream, np.unique(stream[is_own & is_kernel]))))
+    start = numbers(gpu_ops["start_ns"])[rows]
+    launch = of_calls(api_calls["start_ns"], find_first_calls(gpu_ops["op_id"], launches=launches))[rows]
+    return _Computing(
+        device=device[rows],
+        start=start,
+        end=numbers(gpu_ops["end_ns"])[rows],
+        launch=np.where(launch == NEVER, start, launch),
+        is_kernel=is_kernel[rows],
+    )
+
+
+def _by_ranges(step_ranges: pl.DataFrame, compute: pl.DataFrame, devices: pl.DataFrame) -> _Found:
+    """Place step ranges on devices; of those that say the same once more, the first stays."""
+    row = find_rows(numbers(step_ranges["range_id"]), numbers(compute["range_id"]))
+    placed = compute.select("device_id", "gpu_start_ns")[np.flatnonzero(row >= 0)]
+    row = row[row >= 0]
+    device = number_devices(placed.with_columns(step_ranges["process_key"][row]), devices)
+    start, end = (numbers(step_ranges[name])[row] for name in ("start_ns", "end_ns"))
+    order = np.lexsort((-end, start, device))
+    row, device, start, end = row[order], device[order], start[order], end[order]
+    number = numbers(step_ranges["step"])[row]
+
+    follows = np.append(False, device[1:] == device[:-1])[: len(row)]
+    until = np.where(follows, np.roll(running_maximum(device, end), 1), NEVER)
+    is_same = (number == np.roll(number, 1)) & (number != NEVER) & (start < until)
+    kept = ~(follows & ((end <= until) | is_same))
+    return _Found(
+        device=device[kept],
+        source=np.full(kept.sum(), _RANGE),
+        row=row[kept],
+        number=number[kept],
+        host_start=start[kept],
+        host_end=end[kept],
+        first=numbers(placed["gpu_start_ns"])[order][kept],
+        is_partial=step_ranges["is_open"].to_numpy()[row[kept]],
+    )
+
+
+def _before_ranges(by_range: _Found, job_device: Int64s, job_start: Int64s, ops: _Computing) -> _Found:
+    """Make a step of what comes before the first range of a device, where jobs that work are there."""
+    device, at = np.unique(by_range.device, return_index=True)
+    begun = [job_start[job_device == one].min(initial=-NEVER) for one in device]
+    is_cut = np.array(begun, dtype=np.int64) < by_range.host_start[at]
+    device, number = device[is_cut], by_range.number[at[is_cut]]
+    never = np.full(len(device), NEVER)
+    return _Found(
+        device=device,
+        source=np.full(len(device), _RANGE),
+        row=np.full(len(device), -1),
+        number=np.where(number == NEVER, NEVER, number - 1),
+        host_start=never,
+        host_end=never,
+        first=_find_first_kernels(device, ops),
+        is_partial=np.ones(len(device), dtype=np.bool_),
+    )
+
+
+def _by_jobs(jobs: pl.DataFrame, is_left: Bools, devices: pl.DataFrame) -> _Found:
+    """Let jobs tell the steps of the devices on which those run that are left."""
+    found = find_job_steps(jobs.filter(pl.Series(is_left)), jobs)
+    return _Found(
+        device=number_devices(found, devices),
+        source=np.full(len(found), _JOBS),
+        row=np.full(len(found), -1),
+        number=np.full(len(found), NEVER),
+        host_start=numbers(found["host_start_ns"]),
+        host_end=numbers(found["host_end_ns"]),
+        first=numbers(found["first_ns"]),
+        is_partial=found["is_partial"].to_numpy(),
+    )
+
+
+def _whole(device: Int64s, ops: _Computing) -> _Found:
+    """Make one step of all that a device computed, for some devices."""
+    device = device[np.isin(device, ops.device[ops.is_kernel])]
+    never = np.full(len(device), NEVER)
+    return _Found(
+        device=device,
+        source=np.full(len(device), _CAPTURE),
+        row=np.full(len(device), -1),
+        number=never,
+        host_start=never,
+        host_end=never,
+        first=_find_first_kernels(device, ops),
+        is_partial=np.zeros(len(device), dtype=np.bool_),
+    )
+
+
+def _find_first_kernels(device: Int64s, ops: _Computing) -> Int64s:
+    """Find when the first kernel of each device started; each has one."""
+    starts = [ops.start[ops.is_kernel & (ops.device == one)].min() for one in device]
+    return np.array(starts, dtype=np.int64)
+
+
+def _concat(*parts: _Found) -> _Found:
+    columns = (field.name for field in fields(_Found))
+    return _Found(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in columns})
+
+
+def _take(steps: _Found, rows: Int64s) -> _Found:
+    return _Found(**{field.name: getattr(steps, field.name)[rows] for field in fields(_Found)})
+
+
+def _number(steps: _Found) -> tuple[Bools, Int64s, _Found]:
+    """Count the steps of devices whose names do not number every one, and each differently.
 
     Returns:
-        process_key, device_id, start_ns, end_ns, launch_ns (the start, where no call is known), is_kernel.
+        Are the numbers those in the names, the numbers, and the steps by device and first kernel.
     """
-    stream = [*_DEVICE, "context_id", "stream_id"]
-    own = gpu_ops.select(
-        *(*stream, "op_id", "start_ns", "end_ns", "is_communication"),
-        is_kernel=pl.col("kind").is_in(["kernel", "graph"]),
-    ).filter(~pl.col("is_communication"))
-    kernels, others = own.filter("is_kernel"), own.filter(~pl.col("is_kernel"))
-    streams = kernels.select(stream).unique()
-    ops = pl.concat([kernels, others.join(streams, on=stream, how="semi", nulls_equal=True)])
-    called = find_first_calls(ops["op_id"], api_calls=api_calls, launches=launches)
-    return ops.select(
-        *(*_DEVICE, "start_ns", "end_ns", "is_kernel"),
-        launch_ns=called["launch_ns"].fill_null(ops["start_ns"]),
-    )
+    steps = _take(steps, np.lexsort((steps.first, steps.device)))
+    is_numbered = np.zeros(len(steps.device), dtype=np.bool_)
+    number = steps.number.copy()
+    for one in np.unique(steps.device):
+        own = steps.device == one
+        is_numbered[own] = (number[own] != NEVER).all() and len(np.unique(number[own])) == own.sum()
+        number[own & ~is_numbered] = np.arange(own.sum())[~is_numbered[own]]
+    return is_numbered, number, steps
 
 
-def _by_ranges(step_ranges: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
-    """Place step ranges on devices; of those that say the same once more, the first stays."""
-    placed = step_ranges.join(
-        compute.select("range_id", "device_id", first_ns="gpu_start_ns"), on="range_id"
-    ).sort(*_DEVICE, "start_ns", "end_ns", descending=[False, False, False, True])
-    until = pl.col("end_ns").cum_max().shift().over(_DEVICE)
-    is_same = (pl.col("step") == pl.col("step").shift().over(_DEVICE)) & (pl.col("start_ns") < until)
-    is_again = ((pl.col("end_ns") <= until) | is_same).fill_null(value=False)
-    return (
-        placed.filter(~is_again)
-        .rename({"start_ns": "host_start_ns", "end_ns": "host_end_ns", "is_open": "is_partial"})
-        .with_columns(source=pl.lit("range"))
-        .select(_AS_FOUND)
-    )
-
-
-def _before_ranges(by_range: pl.DataFrame, jobs: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Make a step of what comes before the first range of a device, where jobs are there."""
-    first = by_range.group_by(_DEVICE).agg(pl.all().sort_by("host_start_ns").first())
-    begun = jobs.filter(pl.col("kind").is_in(_WORK)).select(*_DEVICE, job_ns="host_start_ns")
-    is_cut = first.join(begun, on=_DEVICE).filter(pl.col("job_ns") < pl.col("host_start_ns"))
-    if is_cut.is_empty():
-        return by_range.clear()
-    began = ops.filter("is_kernel").group_by(_DEVICE).agg(began_ns=pl.col("start_ns").min())
-    return (
-        first.join(is_cut, on=_DEVICE, how="semi")
-        .join(began, on=_DEVICE)
-        .with_columns(
-            step=pl.col("step") - 1,
-            name=pl.lit(None),
-            host_start_ns=pl.lit(None),
-            host_end_ns=pl.lit(None),
-            first_ns="began_ns",
-            is_partial=pl.lit(True),
-        )
-        .select(_AS_FOUND)
-    )
-
-
-def _by_jobs(ran: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
-    """Find steps from jobs that computed; devices on which all is one step have none."""
-    begins = _first_forwards(ran)
-    if begins.is_empty():
-        return _FOUND.to_frame()
-    before = (
-        jobs.filter(~pl.col("kind").is_in(_BETWEEN_STEPS))
-        .sort("process_key", "host_start_ns")
-        .select("process_key", "host_start_ns", over_ns=pl.col("host_end_ns").cum_max().over("process_key"))
-        .sort("host_start_ns")
-    )
-    events = begins.sort("host_start_ns").join_asof(
-        before, on="host_start_ns", by="process_key", allow_exact_matches=False, check_sortedness=False
-    )
-    later = events.select(
-        *_DEVICE, first_ns="compute_start_ns", host_start_ns=pl.min_horizontal("over_ns", "host_start_ns")
-    )
-    first = ran.join(begins, on=_DEVICE, how="semi").group_by(_DEVICE).agg(pl.col("compute_start_ns").min())
-    host = jobs.group_by("process_key").agg(
-        pl.col("host_start_ns").min(),
-        last_ns=pl.col("host_end_ns").max(),
-        has_receives=pl.col("kind").is_in(_RECEIVES).any(),
-    )
-    earliest = first.join(host, on="process_key").select(
-        *_DEVICE, first_ns="compute_start_ns", host_start_ns="host_start_ns"
-    )
-    following = pl.col("host_start_ns").shift(-1).over(_DEVICE)
-    return (
-        pl.concat([earliest, later])
-        .sort(*_DEVICE, "host_start_ns")
-        .join(host.select("process_key", "last_ns", "has_receives"), on="process_key", maintain_order="left")
-        .with_columns(
-            step=pl.lit(None),
-            name=pl.lit(None),
-            source=pl.lit("jobs"),
-            host_end_ns=following.fill_null(pl.col("last_ns")),
-            is_partial=pl.col("host_start_ns").shift().over(_DEVICE).is_null() & ~pl.col("has_receives"),
-        )
-        .select(_AS_FOUND)
-    )
-
-
-def _first_forwards(ran: pl.DataFrame) -> pl.DataFrame:
-    """Pick the jobs with which steps begin, but for the first step."""
-    forwards = ran.filter(pl.col("kind").is_in(_FORWARDS))
-    if forwards.is_empty():
-        return forwards
-    outer = forwards.select("process_key", outer_id="range_id")
-    order = (
-        ran.filter(pl.col("kind").is_in([*_FORWARDS, "optimizer"]))
-        .join(outer, on=["process_key", "outer_id"], how="anti")
-        .sort(*_DEVICE, "host_start_ns")
-        .with_columns(part=pl.coalesce("virtual_stage", "chunk", 0), is_forward=pl.col("kind") != "optimizer")
-    )
-    is_counted = (pl.col("micro_batch").is_not_null() | ~pl.col("is_forward")).all().over(_DEVICE)
-    starts = order.filter(is_counted, "is_forward").filter(
-        pl.col("part") == pl.col("part").min().over(_DEVICE)
-    )
-    again = starts.filter(pl.col("micro_batch") <= pl.col("micro_batch").shift().over(_DEVICE))
-    after = order.filter(~is_counted).filter("is_forward", ~pl.col("is_forward").shift().over(_DEVICE))
-    return pl.concat([again, after])
-
-
-def _whole(ops: pl.DataFrame) -> pl.DataFrame:
-    """Make one step of all that a device computed."""
-    first = ops.filter("is_kernel").group_by(_DEVICE).agg(first_ns=pl.col("start_ns").min())
-    nothing = {name: pl.lit(None) for name in ("step", "name", "host_start_ns", "host_end_ns")}
-    return first.with_columns(source=pl.lit("capture"), is_partial=pl.lit(False), **nothing).select(_AS_FOUND)
-
-
-def _number(steps: pl.DataFrame) -> pl.DataFrame:
-    """Count the steps of devices whose names do not number every one, and each differently."""
-    is_numbered = pl.col("step").is_not_null().all() & ~pl.col("step").is_duplicated().any()
-    place = pl.int_range(pl.len())
-    return (
-        steps.sort(*_DEVICE, "first_ns")
-        .with_columns(is_numbered=is_numbered.over(_DEVICE), place=place.over(_DEVICE))
-        .with_columns(step=pl.when("is_numbered").then("step").otherwise("place"))
-    )
-
-
-def _find_edges(steps: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Find when steps start and end; by device and time.
+def _find_edges(steps: _Found, ops: _Computing) -> tuple[Int64s, Int64s, Int64s]:
+    """Find when steps (by device and first kernel) start and end.
 
     A step starts with the first copy or set that was launched since its range began and ran before its first kernel;
     the last one ends with the last operation that was launched before its range ended.
+
+    Returns:
+        Start and end, by device and start, and that order.
     """
-    begun = steps.with_row_index("row").sort("first_ns")
-    prepared = (
-        ops.filter(~pl.col("is_kernel"))
-        .sort("start_ns")
-        .join_asof(
-            begun.select(*_DEVICE, "first_ns", "row", "host_start_ns"),
-            left_on="start_ns",
-            right_on="first_ns",
-            by=_DEVICE,
-            strategy="forward",
-            check_sortedness=False,
-        )
-        .filter(pl.col("launch_ns") >= pl.col("host_start_ns"))
-        .group_by("row")
-        .agg(prepared_ns=pl.col("start_ns").min())
-    )
-    started = (
-        begun.join(prepared, on="row", how="left")
-        .with_columns(start_ns=pl.coalesce("prepared_ns", "first_ns"))
-        .sort(*_DEVICE, "start_ns")
-    )
-    last = started.group_by(_DEVICE).agg(pl.col("source", "host_end_ns").last())
-    is_over = (pl.col("source") == "range") & (pl.col("launch_ns") > pl.col("host_end_ns"))
-    is_counted = (pl.col("is_kernel") | (pl.col("source") != "capture")) & ~is_over.fill_null(value=False)
-    ends = ops.join(last, on=_DEVICE).filter(is_counted).group_by(_DEVICE).agg(last_ns=pl.col("end_ns").max())
-    following = pl.col("start_ns").shift(-1).over(_DEVICE)
-    return started.join(ends, on=_DEVICE, how="left", maintain_order="left").with_columns(
-        end_ns=following.fill_null(pl.max_horizontal("last_ns", "start_ns"))
-    )
+    others = np.flatnonzero(~ops.is_kernel)
+    at = find_first(ops.device[others], ops.start[others], steps.device, steps.first)
+    begun = np.append(steps.host_start, NEVER)[at]
+    prepares = (begun != NEVER) & (ops.launch[others] >= begun)
+    start = steps.first.copy()
+    np.minimum.at(start, at[prepares], ops.start[others[prepares]])
+    order = np.lexsort((start, steps.device))
+    start, device = start[order], steps.device[order]
+
+    end = np.append(start[1:], NEVER)[: len(start)]
+    for last in np.flatnonzero(np.append(device[1:] != device[:-1], True)[: len(device)]).tolist():
+        step = order[last]
+        counts = ops.device == device[last]
+        if steps.source[step] == _CAPTURE:
+            counts &= ops.is_kernel
+        if steps.source[step] == _RANGE and steps.host_end[step] != NEVER:
+            counts &= ops.launch <= steps.host_end[step]
+        end[last] = ops.end[counts].max(initial=start[last])
+    return start, end, order
 
 
-def _mark_edges(steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
-    """Mark steps as partial in which a job is open, and edge steps of a device in which jobs are missing."""
-    facts = jobs.select(*_DEVICE, "kind", "host_start_ns", "is_open")
-    counted = assign_steps(facts.filter(~pl.col("kind").is_in(["data", "other"])), steps)
-    counts = counted.group_by(*_DEVICE, "step").agg(count=pl.len())
-    is_open = counted.group_by("process_key", "step").agg(pl.col("is_open").any())
-    place, number = pl.int_range(pl.len()).over(_DEVICE), pl.len().over(_DEVICE)
-    is_edge = (place == 0) | (place == number - 1)
-    is_less = pl.col("count").fill_null(0) < pl.col("count").fill_null(0).median().over(_DEVICE)
-    return (
-        steps.join(counts, on=[*_DEVICE, "step"], how="left", maintain_order="left")
-        .join(is_open, on=["process_key", "step"], how="left", maintain_order="left")
-        .with_columns(
-            is_partial=pl.col("is_partial") | (is_edge & is_less) | pl.col("is_open").fill_null(value=False)
-        )
-    )
+def _find_cut(steps: pl.DataFrame, device: Int64s, jobs: pl.DataFrame) -> Bools:
+    """Find steps in which a job is open, and the edge steps of a device in which jobs are missing.
+
+    Args:
+        steps: As `STEPS`.
+        device: Place of each step's device.
+        jobs: `JOBS`.
+    """
+    row = np.where(is_among(jobs["kind"], ("data", "other")), -1, find_step_rows(jobs, steps))
+    counted = row[(row >= 0) & ~jobs["device_id"].is_null().to_numpy()]
+    count = np.bincount(counted, minlength=len(steps))
+    # a job without a device belongs to the steps of that number on all devices of its process
+    same = pack(numbers(steps["process_key"]), numbers(steps["step"]))
+    is_cut = np.isin(same, same[row[(row >= 0) & jobs["is_open"].to_numpy()]])
+    for one in np.unique(device):
+        own = np.flatnonzero(device == one)
+        edges = own[[0, -1]]
+        is_cut[edges] |= count[edges] < np.median(count[own])
+    return is_cut

@@ -13,15 +13,27 @@ Where none of these holds, only the host was late.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.pipeline.report.launched import find_first_calls
+from nsys_pp.pipeline.report.columns import (
+    NEVER,
+    as_numbers,
+    is_among,
+    is_named,
+    list_devices,
+    number_devices,
+    numbers,
+    places,
+)
+from nsys_pp.pipeline.report.launched import find_first_calls, of_calls
 from nsys_pp.pipeline.report.nearest import find_first, find_last
 from nsys_pp.schema import conform
-from nsys_pp.segments import running_maximum
-from nsys_pp.training import PAUSE_NS, STRETCHES
+from nsys_pp.segments import expand_windows, running_maximum
+from nsys_pp.training import NEED, PAUSE_NS, STRETCHES
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -31,9 +43,34 @@ _SYNCHRONISES = r"Synchronize|^cu(?:da)?Memcpy(?:[A-Z]\w*toD\w*|DtoH\w*)?(?:_v\d
 _LETS_WAIT = "StreamWaitEvent"
 _AT_ONCE_NS = 10_000  # a kernel that waits on its device starts this soon after what it waited for
 _RETURN_NS = 100_000  # a call that waits for an operation returns this soon after its end
-_DEVICE = ["process_key", "device_id"]
-_NEVER = np.int64(-(1 << 62))
-_NEED = ["need", "need_op_id", "need_start_ns", "need_end_ns"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Joined:
+    """Stretches, by group (place of the device) and start."""
+
+    group: Int64s
+    step: Int64s  # `NEVER` outside all steps
+    start: Int64s
+    end: Int64s
+    gap: Int64s  # end of what came before; `NEVER` where nothing did
+    op_id: Int64s  # of the first kernel
+    compute_ns: Int64s
+    op_count: Int64s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidates:
+    """What can be waited for, by end. One more row stands at the end, for -1, nobody's place: nothing ends there."""
+
+    op_id: Int64s
+    group: Int64s
+    process: Int64s
+    start: Int64s
+    end: Int64s
+    launch: Int64s
+    kind: Int64s  # place in `NEED`
+    is_send: Bools
 
 
 def build_stretches(
@@ -57,207 +94,202 @@ def build_stretches(
         `STRETCHES`: kernels and graphs that are not communication, joined where at most `PAUSE_NS` lies
         between, cut where a step begins or ends; by process_key, device_id, start_ns.
     """
-    groups, keyed = _group(gpu_ops)
-    order = steps.join(groups, on=_DEVICE).select("group", "step", "start_ns", "end_ns")
-    computing = keyed.filter("computes").select("op_id", "group", "start_ns", "end_ns")
-    joined = _join(_cut(computing.sort("group", "start_ns"), order.sort("group", "start_ns")))
-    others = keyed.filter(~pl.col("computes")).with_columns(
-        is_send=pl.col("op_id").is_in(_sends(messages).implode())
+    devices = list_devices(gpu_ops)
+    group = number_devices(gpu_ops, devices)
+    computes = ~gpu_ops["is_communication"].to_numpy() & is_among(gpu_ops["kind"], ("kernel", "graph"))
+    joined = _join(*_cut(gpu_ops, group, computes, steps, devices))
+    candidates = _list_candidates(gpu_ops, group, np.flatnonzero(~computes), messages, api_calls, launches)
+    own = find_first_calls(pl.Series(joined.op_id), launches=launches)
+    needed = _find_needs(joined, own, candidates, api_calls, launches)
+    frame = devices[joined.group].with_columns(
+        as_numbers("step", joined.step),
+        as_numbers("launch_ns", of_calls(api_calls["start_ns"], own)),
+        NEED.categories.gather(places(np.where(needed < 0, -1, candidates.kind[needed]))).alias("need"),
+        as_numbers("need_op_id", candidates.op_id[needed]),
+        as_numbers("need_start_ns", candidates.start[needed]),
+        as_numbers("need_end_ns", candidates.end[needed]),
+        start_ns=joined.start,
+        end_ns=joined.end,
+        compute_ns=joined.compute_ns,
+        op_count=joined.op_count,
     )
-    needs = _find_needs(joined.select("group", "start_ns", "gap_ns", "op_id"), others, api_calls, launches)
-    return (
-        pl.concat([joined, needs], how="horizontal")
-        .join(groups, on="group", maintain_order="left")
-        .pipe(conform, STRETCHES)
-    )
+    return conform(frame, STRETCHES)
 
 
-def _group(gpu_ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Number the devices (process_key, device_id, group), and give the operations their `group`."""
-    computes = ~pl.col("is_communication") & pl.col("kind").is_in(["kernel", "graph"])
-    keyed = gpu_ops.select(*_DEVICE, "op_id", "start_ns", "end_ns", "kind", "name", computes=computes)
-    groups = keyed.select(_DEVICE).unique().sort(_DEVICE).with_row_index("group")
-    if len(groups) == 1:
-        return groups, keyed.with_columns(group=pl.lit(0, pl.UInt32))
-    return groups, keyed.join(groups, on=_DEVICE, maintain_order="left")
-
-
-def _sends(messages: pl.DataFrame | None) -> pl.Series:
+def _sends(messages: pl.DataFrame | None) -> Int64s:
     """List the kernels that only send (op_id): computation that is not launched yet seldom waits for one."""
-    if messages is None:
-        return pl.Series(dtype=pl.UInt32)
-    return messages.group_by("op_id").agg((pl.col("verb") == "send").all()).filter("verb")["op_id"]
+    if messages is None or messages.is_empty():
+        return np.zeros(0, dtype=np.int64)
+    op_id, is_send = numbers(messages["op_id"]), (messages["verb"] == "send").fill_null(value=True).to_numpy()
+    return np.setdiff1d(op_id[is_send], op_id[~is_send])
 
 
-def _cut(ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Cut operations where a step begins or ends, and give them the `step` in which they are.
-
-    Both are by group and start, and so is the result.
-    """
-    eras = _list_eras(steps)
-    parts, rest = [], ops
-    while len(rest):
-        placed = rest.join_asof(
-            eras, left_on="start_ns", right_on="at_ns", by="group", check_sortedness=False
-        )
-        parts.append(placed.select(*ops.columns[:3], pl.min_horizontal("end_ns", "until_ns"), "step"))
-        rest = placed.filter(pl.col("until_ns") < pl.col("end_ns")).select(
-            *ops.columns[:2], start_ns="until_ns", end_ns="end_ns"
-        )
-    cut = pl.concat(parts) if parts else ops.with_columns(step=pl.lit(None, pl.Int64))
-    return cut.sort("group", "start_ns") if len(parts) > 1 else cut
-
-
-def _list_eras(steps: pl.DataFrame) -> pl.DataFrame:
-    """List the times between edges of steps: group, at_ns, until_ns, and the `step` that it is, if any."""
-    edges = pl.concat([steps.select("group", at_ns=name) for name in ("start_ns", "end_ns")])
-    begins = edges.select("group", at_ns=pl.lit(_NEVER)).unique()
-    eras = pl.concat([begins, edges.unique()]).sort("group", "at_ns")
-    within = eras.join_asof(
-        steps.select("group", "step", at_ns="start_ns", over_ns="end_ns"), on="at_ns", by="group",
-        check_sortedness=False,
-    )  # fmt: skip
-    return within.select(
-        *("group", "at_ns"),
-        until_ns=pl.col("at_ns").shift(-1).over("group"),
-        step=pl.when(pl.col("at_ns") < pl.col("over_ns")).then("step"),
-    )
-
-
-def _join(ops: pl.DataFrame) -> pl.DataFrame:
-    """Join operations (group, start_ns, end_ns, step, op_id; by the first two) to stretches.
+def _cut(
+    gpu_ops: pl.DataFrame, group: Int64s, computes: Bools, steps: pl.DataFrame, devices: pl.DataFrame
+) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
+    """Cut computing operations where a step of their device begins or ends.
 
     Returns:
-        One row per stretch: group, step, start_ns, end_ns, compute_ns, op_count, op_id of the first one,
-        gap_ns: the end of what came before, null where nothing did.
+        Of the pieces, by group and start: group, start, end, step in which they are (`NEVER`: none), op_id.
     """
-    group, start, end = (ops[name].cast(pl.Int64).to_numpy() for name in ("group", "start_ns", "end_ns"))
+    of_step, began, over, number = (
+        number_devices(steps, devices), *(numbers(steps[name]) for name in ("start_ns", "end_ns", "step"))
+    )  # fmt: skip
+    op_id, start, end = (numbers(gpu_ops[name]) for name in ("op_id", "start_ns", "end_ns"))
+    parts = []
+    for one in range(len(devices)):
+        ops = np.flatnonzero(computes & (group == one))
+        ops = ops[np.argsort(start[ops], kind="stable")]
+        own = np.flatnonzero(of_step == one)
+        own = own[np.argsort(began[own], kind="stable")]
+        edges = np.unique(np.concatenate([began[own], over[own]]))
+        # edges[from : to] lie inside an operation, which so has one piece more
+        first, last = np.searchsorted(edges, start[ops], side="right"), np.searchsorted(edges, end[ops])
+        last = np.maximum(first, last)
+        op = np.repeat(ops, last - first + 1)
+        edge = expand_windows(
+            first, last + 1
+        )  # that with which a piece ends, unless its operation does before
+        bounded = np.concatenate([[NEVER], edges, [-NEVER]])
+        piece_start = np.maximum(bounded[edge], start[op])
+        at = np.searchsorted(began[own], bounded[edge], side="right") - 1  # the step that began last
+        is_in = (at >= 0) & (bounded[edge] < np.append(over[own], NEVER)[at])
+        step = np.where(is_in, np.append(number[own], NEVER)[at], NEVER)
+        order = np.argsort(piece_start, kind="stable")
+        pieces = (np.full_like(op, one), piece_start, np.minimum(bounded[edge + 1], end[op]), step, op_id[op])
+        parts.append([column[order] for column in pieces])
+    if not parts:
+        nothing = np.zeros(0, dtype=np.int64)
+        return nothing, nothing, nothing, nothing, nothing
+    group, start, end, step, op_id = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return group, start, end, step, op_id
+
+
+def _join(group: Int64s, start: Int64s, end: Int64s, step: Int64s, op_id: Int64s) -> _Joined:
+    """Join operations, by group and start, to stretches."""
     until = running_maximum(group, end)
-    before = np.full(len(ops), _NEVER)
-    before[1:] = np.where(group[1:] == group[:-1], until[:-1], _NEVER)
-    step = ops["step"].fill_null(_NEVER).to_numpy()
+    before = np.full(len(group), NEVER)
+    before[1:] = np.where(group[1:] == group[:-1], until[:-1], NEVER)
     is_first = start - PAUSE_NS > before
     is_first[1:] |= (step[1:] != step[:-1]) | (group[1:] != group[:-1])
-    covered = np.maximum(end - np.maximum(start, before), 0)
     at = np.flatnonzero(is_first)
-    sums = {"compute_ns": covered, "op_count": np.ones_like(covered)}
-    gap = pl.Series("gap_ns", before[at])
-    return ops.select("group", "step", "start_ns", "op_id")[at].with_columns(
-        gap.set(gap == _NEVER, None),
-        end_ns=np.maximum.reduceat(end, at) if len(at) else end,
-        **{name: np.add.reduceat(values, at) if len(at) else values for name, values in sums.items()},
+    covered = np.maximum(end - np.maximum(start, before), 0)
+    return _Joined(
+        group=group[at],
+        step=step[at],
+        start=start[at],
+        end=np.maximum.reduceat(end, at) if len(at) else end,
+        gap=before[at],
+        op_id=op_id[at],
+        compute_ns=np.add.reduceat(covered, at) if len(at) else covered,
+        op_count=np.diff(np.append(at, len(group))),
     )
 
 
 def _find_needs(
-    first: pl.DataFrame, others: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
-) -> pl.DataFrame:
-    """Say what the first kernels of stretches waited for.
+    joined: _Joined, own: Int64s, candidates: _Candidates, api_calls: pl.DataFrame, launches: pl.DataFrame
+) -> Int64s:
+    """Find what the first kernels of stretches waited for in the gap before them.
 
     Args:
-        first: op_id, group, start_ns of the kernels, gap_ns: when the gap before them began.
-        others: Operations that are no computation.
+        joined: The stretches.
+        own: Row of the call that launched the first kernel of each.
+        candidates: What they may have waited for.
         api_calls: `API_CALLS`.
         launches: `LAUNCHES`.
 
     Returns:
-        launch_ns, need, need_op_id, need_start_ns, need_end_ns of each kernel, in order.
+        Place among the candidates of each stretch's need; -1 where there is none.
     """
-    waits = api_calls.filter(_is_named(api_calls, f"{_SYNCHRONISES}|{_LETS_WAIT}"))
-    candidates = _list_candidates(others, api_calls, launches)
-    own = find_first_calls(first["op_id"], api_calls=api_calls, launches=launches)
-    group, start, gap = (_numbers(first[name]) for name in ("group", "start_ns", "gap_ns"))
-    launch = _numbers(own["launch_ns"])
-    # -1 is nobody's place: there nothing ends
-    of_group, end, need_launch = (
-        np.append(_numbers(candidates[name]), _NEVER) for name in ("group", "need_end_ns", "need_launch_ns")
-    )
+    group, start, end = joined.group, joined.start, candidates.end
+    launch = of_calls(api_calls["start_ns"], own)
 
     def in_gap(place: Int64s) -> Int64s:
-        return np.where((end[place] > gap) & (end[place] <= start), place, -1)
+        return np.where((end[place] > joined.gap) & (end[place] <= start), place, -1)
 
     def last_of(some: Int64s, until: Int64s, time: Int64s) -> Int64s:
-        return np.append(some, -1)[find_last(group, until, of_group[some], time)]
+        return np.append(some, -1)[find_last(group, until, candidates.group[some], time)]
 
-    everything = np.arange(len(candidates))
-    last = in_gap(last_of(everything, start, end[:-1]))
-    taken = np.flatnonzero(~candidates["is_send"].to_numpy())
+    everything = np.arange(len(end) - 1)
+    last = in_gap(last_of(everything, start, end[everything]))
+    taken = np.flatnonzero(~candidates.is_send[:-1])
     let = in_gap(last_of(taken, start, end[taken]))
-    let[~_lets_wait(own, waits, api_calls, launches)] = -1
-    released, released_ns = _find_released(candidates, waits)
+    let[~_lets_wait(own, api_calls, launches)] = -1
+    released, released_ns = _find_released(candidates, api_calls)
     awaited = in_gap(last_of(released, launch, released_ns))
-    return_ns = np.full(len(end), _NEVER)
+    return_ns = np.full(len(end), NEVER)
     return_ns[released] = released_ns
 
-    is_early = (launch == _NEVER) | ((launch <= end[last]) & (start - launch > _AT_ONCE_NS))
+    is_early = (launch == NEVER) | ((launch <= end[last]) & (start - launch > _AT_ONCE_NS))
     at_once = (last >= 0) & (start - end[last] <= _AT_ONCE_NS) & is_early
-    after = (let >= 0) & (awaited >= 0) & (need_launch[let] >= return_ns[awaited])
-    needed = pl.Series(np.where(at_once, last, np.where(after | (awaited < 0), let, awaited)))
-    needed = needed.set(needed < 0, None)
-    return pl.concat(
-        [own.select("launch_ns"), candidates.select(pl.col(_NEED).gather(needed))], how="horizontal"
+    after = (let >= 0) & (awaited >= 0) & (candidates.launch[let] >= return_ns[awaited])
+    return np.where(at_once, last, np.where(after | (awaited < 0), let, awaited))
+
+
+def _list_candidates(
+    gpu_ops: pl.DataFrame,
+    group: Int64s,
+    rows: Int64s,
+    messages: pl.DataFrame | None,
+    api_calls: pl.DataFrame,
+    launches: pl.DataFrame,
+) -> _Candidates:
+    """List what can be waited for: the operations in some rows, which compute nothing."""
+    start, end = (numbers(gpu_ops[name]) for name in ("start_ns", "end_ns"))
+    rows = rows[np.lexsort((start[rows], end[rows]))]
+    ops = gpu_ops[rows]
+    op_id, is_copy = numbers(ops["op_id"]), is_among(ops["kind"], ("memcpy", "memset"))
+    kinds = NEED.categories.to_list()
+    copy, message, collective = (kinds.index(kind) for kind in ("copy", "message", "collective"))
+    first = find_first_calls(ops["op_id"], launches=launches)
+
+    def ended(values: Int64s) -> Int64s:
+        return np.append(values, NEVER)
+
+    return _Candidates(
+        op_id=ended(op_id),
+        group=ended(group[rows]),
+        process=ended(numbers(ops["process_key"])),
+        start=ended(start[rows]),
+        end=ended(end[rows]),
+        launch=ended(of_calls(api_calls["start_ns"], first)),
+        kind=np.append(
+            np.where(is_copy, copy, np.where(is_named(ops["name"], _MESSAGE), message, collective)), 0
+        ),
+        is_send=np.append(np.isin(op_id, _sends(messages)), False),
     )
 
 
-def _list_candidates(others: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """List what can be waited for, by end."""
-    kind = (
-        pl.when(pl.col("kind").is_in(["memcpy", "memset"]))
-        .then(pl.lit("copy"))
-        .when(_is_named(others, _MESSAGE))
-        .then(pl.lit("message"))
-        .otherwise(pl.lit("collective"))
-    )
-    candidates = others.select(
-        *("group", "process_key", "is_send"),
-        need=kind,
-        need_op_id="op_id",
-        need_start_ns="start_ns",
-        need_end_ns="end_ns",
-    ).sort("need_end_ns", "need_start_ns")
-    called = find_first_calls(candidates["need_op_id"], api_calls=api_calls, launches=launches)
-    return candidates.with_columns(called["launch_ns"].alias("need_launch_ns"))
-
-
-def _lets_wait(
-    own: pl.DataFrame, waits: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
-) -> Bools:
+def _lets_wait(own: Int64s, api_calls: pl.DataFrame, launches: pl.DataFrame) -> Bools:
     """Say of each call in `own` whether its thread, since its last launch, made one that lets a stream wait."""
     is_launch = np.zeros(len(api_calls), dtype=np.bool_)
     is_launch[launches["call_row"].to_numpy()] = True
-    columns = ("thread_key", "start_ns")
-    lets = waits.select(*columns, "name").filter(_is_named(waits, _LETS_WAIT))
-    calls = pl.concat([lets.select(columns), api_calls.select(columns).filter(pl.Series(is_launch))])
-    thread, time = (calls[name].to_numpy() for name in columns)
-    order = np.argsort(time, kind="stable")
+    lets = np.flatnonzero(is_named(api_calls["name"], _LETS_WAIT))
+    calls = np.concatenate([lets, np.flatnonzero(is_launch)])
+    thread, time = numbers(api_calls["thread_key"]), numbers(api_calls["start_ns"])
+    order = np.argsort(time[calls], kind="stable")
     before = find_last(
-        _numbers(own["thread_key"]), _numbers(own["launch_ns"]), thread[order], time[order], is_before=True
+        of_calls(api_calls["thread_key"], own),
+        of_calls(api_calls["start_ns"], own),
+        *(thread[calls[order]], time[calls[order]]),
+        is_before=True,
     )
     lets_wait: Bools = np.append(order < len(lets), False)[before]
     return lets_wait
 
 
-def _find_released(candidates: pl.DataFrame, waits: pl.DataFrame) -> tuple[Int64s, Int64s]:
+def _find_released(candidates: _Candidates, api_calls: pl.DataFrame) -> tuple[Int64s, Int64s]:
     """Find the candidates that a host waited for, by when the call returned that waited; returns both."""
-    returns = waits.filter(_is_named(waits, _SYNCHRONISES)).sort("end_ns")
-    end = _numbers(candidates["need_end_ns"])
-    process, begin, until = (_numbers(returns[name]) for name in ("process_key", "start_ns", "end_ns"))
-    at = find_first(_numbers(candidates["process_key"]), end, process, until)
-    begin, until = np.append(begin, -_NEVER), np.append(until, -_NEVER)
+    calls = np.flatnonzero(is_named(api_calls["name"], _SYNCHRONISES))
+    process, begin, until = (
+        numbers(api_calls[name])[calls] for name in ("process_key", "start_ns", "end_ns")
+    )
+    order = np.argsort(until, kind="stable")
+    process, begin, until = process[order], np.append(begin[order], -NEVER), np.append(until[order], -NEVER)
+    end = candidates.end[:-1]
+    at = find_first(candidates.process[:-1], end, process, until[:-1])
     rows = np.flatnonzero((begin[at] <= end) & (until[at] - _RETURN_NS <= end))
     released_ns = until[at[rows]]
     # a send that ends while the call returns is not what it waited for
-    is_send = candidates["is_send"].to_numpy()[rows]
-    order = np.lexsort((end[rows], ~is_send, released_ns))
+    order = np.lexsort((end[rows], ~candidates.is_send[rows], released_ns))
     return rows[order], released_ns[order]
-
-
-def _numbers(series: pl.Series) -> Int64s:
-    """Return the values, `_NEVER` for null."""
-    return series.cast(pl.Int64).fill_null(_NEVER).to_numpy()
-
-
-def _is_named(frame: pl.DataFrame, pattern: str) -> pl.Expr:
-    """Does the name of a row contain `pattern`? Every name is looked at once."""
-    names = frame["name"].unique().drop_nulls()
-    return pl.col("name").is_in(names.filter(names.cast(pl.String).str.contains(pattern)).implode())

@@ -1,13 +1,15 @@
 """Which ranges are jobs and steps: rules are chosen, or found from the data, and applied to names.
 
 A report has many ranges and few names of jobs, so every name is asked once; one expression for all rules first
-throws out what none of them wants.
+throws out what none of them wants. The reports of a run hold the same names, so answers are remembered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
 
@@ -24,8 +26,11 @@ from nsys_pp.pipeline.report.presets import (
     make_step_rule,
     whole,
 )
-from nsys_pp.schema import RANGES, build_schema, conform
+from nsys_pp.schema import NAME, RANGES, build_schema, conform
 from nsys_pp.training import DIRECTION, JOB_KIND, JOB_KINDS
+
+if TYPE_CHECKING:
+    from functools import _lru_cache_wrapper
 
 __all__ = [
     "NAMED_JOBS",
@@ -57,6 +62,11 @@ NAMED_STEPS = build_schema(
 )
 _LEAST_SIGNS = 2  # different names that it takes to tell a preset
 _LEAST_NUMBERS = 3  # ranges whose names count up are steps
+_REMEMBERED = 64  # answers of each sort: as many as a pipeline has stages that speak differently
+_MOST_NAMES = 5_000  # to remember them by; of more, asking is not what takes time
+_ANY_NUMBER = (Rule(pattern="(?P<step>[0-9]{1,15})", groups=("step",)),)
+_Asked: TypeAlias = "frozenset[tuple[str | None, ...]]"
+_Tell: TypeAlias = "_lru_cache_wrapper[pl.DataFrame]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,23 +177,9 @@ def name_jobs(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     Returns:
         `NAMED_JOBS`. Empty where no name is that of a job.
     """
-    found = _match(ranges, rules.jobs, groups=(*NUMBERS, *WORDS))
-    fixed = pl.DataFrame(
-        [(number, rule.kind, rule.direction, rule.role) for number, rule in enumerate(rules.jobs)],
-        schema={"rule": pl.UInt32, "rule_kind": pl.String, "direction": DIRECTION, "rule_role": pl.String},
-        orient="row",
-    )
-    told = pl.when(pl.col("kind").is_in(JOB_KINDS)).then("kind")
-    return (
-        found.join(fixed, on="rule", how="left", maintain_order="left")
-        .with_columns(
-            kind=pl.coalesce("rule_kind", told, pl.lit("other")).cast(JOB_KIND),
-            role=pl.coalesce("rule_role", "role"),
-        )
-        .filter((pl.col("kind") != "data") | pl.col("end_thread_key").is_null())
-        .pipe(place_inner_jobs)
-        .pipe(conform, NAMED_JOBS)
-    )
+    found = _match(ranges, rules.jobs, _tell_jobs)
+    is_awaited = (found["kind"] != "data") | found["end_thread_key"].is_null()
+    return found.filter(is_awaited).pipe(place_inner_jobs).pipe(conform, NAMED_JOBS)
 
 
 def name_steps(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
@@ -199,11 +195,9 @@ def name_steps(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     Returns:
         `NAMED_STEPS`; the same step may stand there for several threads and domains. Empty where none is known.
     """
-    found = _match(ranges, rules.steps, groups=("step",))
+    found = _match(ranges, rules.steps, _tell_steps)
     if found.is_empty() and rules.jobs:
-        found = _counting_up(
-            _match(ranges, (Rule(pattern="(?P<step>[0-9]{1,15})", groups=("step",)),), groups=("step",))
-        )
+        found = _counting_up(_match(ranges, _ANY_NUMBER, _tell_steps))
     return conform(found.with_columns(is_numbered=pl.col("step").is_not_null()), NAMED_STEPS)
 
 
@@ -219,24 +213,38 @@ def _find_unmatched(names: pl.Series, rules: Mapping[str, Rule]) -> tuple[str, .
 
 def _detect(names: pl.Series) -> tuple[Preset | None, float | None]:
     """Find the preset that names the most ranges, and which share of those that fitting presets name."""
-    counts = names.drop_nulls().value_counts(name="count").select(pl.col(names.name).cast(pl.String), "count")
-    every = list_presets()
-    is_sign = _contains(join_patterns([part for preset in every for sign in preset.signs for part in sign]))
-    signs = counts.filter(is_sign)
-    fitting = [] if signs.is_empty() else _find_fitting(every, signs)
+    counts = names.drop_nulls().value_counts(name="count").rename({names.name: "name"})
+    find = _find_takers if len(counts) <= _MOST_NAMES else _find_takers.__wrapped__
+    fitting, taken = find(frozenset(counts["name"].to_list()))
     if not fitting:
         return None, None
+    sums = counts.join(taken, on="name").select(
+        pl.col("count").filter(pl.any_horizontal(fitting)).sum().alias("*"),
+        *(pl.col("count").filter(name).sum().alias(name) for name in fitting),
+    )
+    sum_of = sums.row(0, named=True)
+    if not sum_of["*"]:
+        return None, None
+    best = max(fitting, key=lambda name: int(sum_of[name]))
+    return load_preset(best), sum_of[best] / sum_of["*"]
+
+
+@lru_cache(_REMEMBERED)
+def _find_takers(names: frozenset[str]) -> tuple[list[str], pl.DataFrame]:
+    """Find the presets whose signs are among names, and which names each of them takes for jobs.
+
+    Returns:
+        Names of presets; name, and a column of each of these presets.
+    """
+    every = list_presets()
+    told = pl.DataFrame({"name": list(names)}, schema={"name": pl.String})
+    is_sign = _contains(join_patterns([part for preset in every for sign in preset.signs for part in sign]))
+    signs = told.filter(is_sign)
+    fitting = [] if signs.is_empty() else _find_fitting(every, signs)
     takes = {
         preset.name: _contains(join_patterns([rule.pattern for rule in preset.jobs])) for preset in fitting
     }
-    sums = counts.select(
-        pl.col("count").filter(pl.any_horizontal(takes.values())).sum().alias("*"),
-        *(pl.col("count").filter(is_taken).sum().alias(name) for name, is_taken in takes.items()),
-    ).row(0, named=True)
-    if not sums["*"]:
-        return None, None
-    best = max(fitting, key=lambda preset: int(sums[preset.name]))
-    return best, sums[best.name] / sums["*"]
+    return list(takes), told.select(pl.col("name").cast(NAME), **takes)
 
 
 def _find_fitting(presets: Sequence[Preset], names: pl.DataFrame) -> list[Preset]:
@@ -252,28 +260,73 @@ def _find_fitting(presets: Sequence[Preset], names: pl.DataFrame) -> list[Preset
     return [preset for preset in presets if preset.name in names_of]
 
 
-def _match(ranges: pl.DataFrame, rules: Sequence[Rule], *, groups: Sequence[str]) -> pl.DataFrame:
+def _match(ranges: pl.DataFrame, rules: tuple[Rule, ...], tell: _Tell) -> pl.DataFrame:
     """Find the ranges that a rule fits.
 
     Returns:
-        `RANGES` in order of range_id, with `rule`, the place of the first rule that fits, and `groups`: what the
-        name has there, null where nothing; numbers as such. A group replaces a column of its name.
+        `RANGES` in order of range_id, with what their names tell; that replaces columns of the same name.
+    """
+    keys = ("name", *(key for key in ("domain", "category") if any(getattr(rule, key) for rule in rules)))
+    asked = ranges.select(keys).unique() if len(keys) > 1 else ranges["name"].unique().to_frame()
+    ask = tell if len(asked) <= _MOST_NAMES else tell.__wrapped__
+    told = ask(frozenset(asked.rows()), keys, rules)
+    if not ranges["range_id"].is_sorted():
+        ranges = ranges.sort("range_id")
+    others = [column for column in ranges.columns if column in keys or column not in told.columns]
+    return ranges.select(others).join(told, on=keys, nulls_equal=True, maintain_order="left")
+
+
+@lru_cache(_REMEMBERED)
+def _tell_jobs(asked: _Asked, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> pl.DataFrame:
+    """Say what names of jobs tell: `keys`, kind, direction, numbers, role; without names that no rule fits."""
+    found = _ask(asked, keys, rules, groups=(*NUMBERS, *WORDS))
+    fixed = pl.DataFrame(
+        [(number, rule.kind, rule.direction, rule.role) for number, rule in enumerate(rules)],
+        schema={"rule": pl.UInt32, "rule_kind": pl.String, "direction": DIRECTION, "rule_role": pl.String},
+        orient="row",
+    )
+    told = pl.when(pl.col("kind").is_in(JOB_KINDS)).then("kind")
+    return (
+        found.join(fixed, on="rule", how="left")
+        .with_columns(
+            kind=pl.coalesce("rule_kind", told, pl.lit("other")).cast(JOB_KIND),
+            role=pl.coalesce("rule_role", "role"),
+        )
+        .drop("rule", "rule_kind", "rule_role")
+    )
+
+
+@lru_cache(_REMEMBERED)
+def _tell_steps(asked: _Asked, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> pl.DataFrame:
+    """Say what names of steps tell: `keys`, step; without names that no rule fits."""
+    return _ask(asked, keys, rules, groups=("step",)).drop("rule")
+
+
+def _ask(asked: _Asked, keys: Sequence[str], rules: Sequence[Rule], *, groups: Sequence[str]) -> pl.DataFrame:
+    """Find which rule is the first that fits names.
+
+    Args:
+        asked: Names, with what else is in `keys`.
+        keys: What a rule may look at.
+        rules: The rules.
+        groups: What names may tell.
+
+    Returns:
+        `keys`, `rule` (its place), and `groups`: what the name has there, null where nothing; numbers as such.
     """
     is_wanted = _contains(join_patterns([rule.pattern for rule in rules])) if rules else pl.lit(value=False)
-    names = ranges.select(pl.col("name").unique()).drop_nulls().filter(is_wanted)["name"]
-    rows = ranges.filter(pl.col("name").is_in(names.implode())).sort("range_id")
-    keys = ["name", *(key for key in ("domain", "category") if any(getattr(rule, key) for rule in rules))]
+    wanted = pl.DataFrame(list(asked), schema=dict.fromkeys(keys, pl.String), orient="row").filter(is_wanted)
     first = pl.coalesce(
         pl.lit(None, pl.UInt32),
         *(pl.when(_fits(rule)).then(pl.lit(number, pl.UInt32)) for number, rule in enumerate(rules)),
     )
-    ruled = rows.select(keys).unique().with_columns(rule=first).drop_nulls("rule")
+    ruled = wanted.with_columns(rule=first).drop_nulls("rule")
     parts = [_extract(part, rules[part["rule"][0]]) for part in ruled.partition_by("rule")]
     nothing = ruled.clear().with_columns(pl.lit(None, pl.String).alias(group) for group in groups)
-    told = pl.concat([nothing, *parts], how="diagonal").with_columns(
-        pl.col([group for group in groups if group not in WORDS]).cast(pl.Int64, strict=False)
+    return pl.concat([nothing, *parts], how="diagonal").with_columns(
+        pl.col(keys).cast(NAME),
+        pl.col([group for group in groups if group not in WORDS]).cast(pl.Int64, strict=False),
     )
-    return rows.drop(groups, strict=False).join(told, on=keys, nulls_equal=True, maintain_order="left")
 
 
 def _fits(rule: Rule) -> pl.Expr:

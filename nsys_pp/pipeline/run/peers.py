@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 TOLD, STAGES, ENDS = "peer and order", "stages and order", "ends"
@@ -155,11 +156,7 @@ def _members(
     if candidates.is_empty():
         return _nobody().with_columns(how=pl.lit(STAGES))
     asked = candidates.join(rest.select("row", "lane", "end_ns", "verb", "bound_ns"), on="row")
-    turn = pl.int_range(pl.len()).over("lane", "peer_lane") * _SAMPLE // pl.len().over("lane", "peer_lane")
-    sample = asked.sort("end_ns").filter(
-        (turn != turn.shift().over("lane", "peer_lane")).fill_null(value=True)
-    )
-    near = _nearest(sample, messages)
+    near = _nearest(_sample(asked), messages)
     low, high = pl.min_horizontal("lane", "peer_lane"), pl.max_horizontal("lane", "peer_lane")
     later = pl.when(pl.col("lane") < pl.col("peer_lane")).then(1).otherwise(-1)
     apart, bound = pl.col("apart_ns"), pl.col("bound_ns")
@@ -200,6 +197,20 @@ def _members(
     return asked.join(peers.select("lane", "peer_lane", "how"), on=["lane", "peer_lane"]).select(
         "row", "peer_lane", "how"
     )
+
+
+def _sample(asked: pl.DataFrame) -> pl.DataFrame:
+    """Take `_SAMPLE` messages of each two lanes (lane, peer_lane), evenly in order of their ends."""
+    lane, peer, end = (asked[name].to_numpy() for name in ("lane", "peer_lane", "end_ns"))
+    pair = lane.astype(np.int64) << 32 | peer
+    order = np.lexsort((end, pair))
+    first = np.flatnonzero(np.diff(pair[order], prepend=-1))
+    count = np.diff(np.append(first, len(order)))
+    turn = (np.arange(len(order)) - np.repeat(first, count)) * _SAMPLE // np.repeat(count, count)
+    is_next = np.diff(turn, prepend=-1) != 0
+    is_next[first] = True
+    sample: pl.DataFrame = asked[order[is_next]]
+    return sample
 
 
 def _nearest(asked: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:

@@ -39,7 +39,6 @@ def sum_collectives(
     told = kernels.join(asked, on="op_id", how="left", maintain_order="left").join(
         _name_calls(kernels["name"]), on="name", how="left", nulls_equal=True, maintain_order="left"
     )
-    is_asked = pl.col("call").is_not_null()
     timed = told.select(
         "process_key",
         "device_id",
@@ -47,13 +46,9 @@ def sum_collectives(
         pl.coalesce("call", "named_call").alias("call"),
         "size_bytes",
         "rank_count",
-        source=pl.when(is_asked)
-        .then(pl.lit("NCCL"))
-        .when(pl.col("named_call").is_not_null())
-        .then(pl.lit("name")),
         duration_ns=pl.col("end_ns") - pl.col("start_ns"),
     )
-    keys = ["process_key", "device_id", "step", "call", "size_bytes", "rank_count", "source"]
+    keys = ["process_key", "device_id", "step", "call", "size_bytes", "rank_count"]
     return conform(spread(timed, keys, "duration_ns"), COLLECTIVE_SUMS)
 
 

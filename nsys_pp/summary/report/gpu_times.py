@@ -71,7 +71,6 @@ def _measure(
         "communication_ns": communication,
         "memcpy_ns": memcpy,
         "memset_ns": memset,
-        "memory_ns": memory,
         "any_communication_ns": any_communication,
     }
     return {

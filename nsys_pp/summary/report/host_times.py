@@ -10,7 +10,6 @@ from nsys_pp.schema import conform
 from nsys_pp.summary.report.unions import count_within, sum_within, unite
 from nsys_pp.sums import ACTIVITY, HOST_TIMES, WAITING_CALL
 
-_NCCL = "NCCL"  # domain of the ranges that NCCL makes
 _PHASES = ("forward", "backward", "optimizer", "data")
 _SPAN = ["process_key", "start_ns", "end_ns"]
 _HOST_SPAN = {"start_ns": "host_start_ns", "end_ns": "host_end_ns"}
@@ -43,8 +42,9 @@ def measure_host(
         its `count` where it begins. What lies outside all windows does not count. Without windows, empty.
     """
     named = operators.filter(pl.col("name").is_not_null())["range_id"]
+    of_nccl = operators.filter(pl.col("name").is_null())["range_id"]  # communication, and no operator
     activities = {
-        "range": ranges.filter(~_is_nccl()),
+        "range": ranges.filter(~pl.col("range_id").is_in(of_nccl.implode())),
         "operator": ranges.filter(pl.col("range_id").is_in(named.implode())),
         **{kind: _find_phases(jobs, kind) for kind in _PHASES},
         "communication": find_communication(ranges, operators),
@@ -56,9 +56,7 @@ def measure_host(
     of_process = windows.partition_by("process_key", as_dict=True)
     parts = [_measure(name, frame.select(_SPAN), of_process) for name, frame in activities.items()]
     span = pl.col("end_ns") - pl.col("start_ns")
-    parts.append(
-        windows.select("process_key", "step", activity=pl.lit("span"), count=1, union_ns=span, total_ns=span)
-    )
+    parts.append(windows.select("process_key", "step", activity=pl.lit("span"), count=1, union_ns=span))
     return (
         pl.concat(part.cast({"activity": ACTIVITY}).pipe(conform, HOST_TIMES) for part in parts)
         .group_by("process_key", "step", "activity")
@@ -68,7 +66,7 @@ def measure_host(
 
 
 def find_communication(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
-    """List what is communication on the CPU: ranges of NCCL, and those whose names say so.
+    """List what is communication on the CPU.
 
     Args:
         ranges: `RANGES`.
@@ -78,11 +76,7 @@ def find_communication(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Data
         process_key, start_ns, end_ns.
     """
     named = operators.filter("is_communication")["range_id"]
-    return ranges.filter(_is_nccl() | pl.col("range_id").is_in(named.implode())).select(_SPAN)
-
-
-def _is_nccl() -> pl.Expr:
-    return (pl.col("domain") == _NCCL).fill_null(value=False)
+    return ranges.filter(pl.col("range_id").is_in(named.implode())).select(_SPAN)
 
 
 def _is_waiting(api_calls: pl.DataFrame) -> pl.Expr:
@@ -112,16 +106,14 @@ def _measure(
         if process in windows:
             times = _measure_process(own, windows[process], is_summed=activity == "cpu")
             parts.append(times.with_columns(activity=pl.lit(activity)).pipe(conform, HOST_TIMES))
-    return pl.concat(parts).filter((pl.col("count") > 0) | (pl.col("total_ns") > 0))
+    return pl.concat(parts).filter((pl.col("count") > 0) | (pl.col("union_ns") > 0))
 
 
 def _measure_process(intervals: pl.DataFrame, windows: pl.DataFrame, *, is_summed: bool) -> pl.DataFrame:
     first, last = (windows[name].to_numpy() for name in ("start_ns", "end_ns"))
     start, end = (intervals[name].to_numpy() for name in ("start_ns", "end_ns"))
-    total = sum_within(start, end, first, last)
-    union = total if is_summed else unite(start, end).within(first, last)
+    time = sum_within(start, end, first, last) if is_summed else unite(start, end).within(first, last)
     return windows.with_columns(
         count=pl.Series(count_within(start, first, last)),
-        union_ns=pl.Series(union),
-        total_ns=pl.Series(total),
+        union_ns=pl.Series(time),
     )

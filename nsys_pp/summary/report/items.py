@@ -8,7 +8,7 @@ from nsys_pp.schema import conform
 from nsys_pp.spreads import spread
 from nsys_pp.sums import ITEM_SUMS, SPREAD
 
-_COUNTS = ("op_count", "call_count")
+_COUNTS = ("call_count",)
 
 
 def sum_instances(instances: pl.DataFrame, *, item: str, measure: str) -> pl.DataFrame:

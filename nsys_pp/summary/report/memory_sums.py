@@ -70,7 +70,7 @@ def find_peaks(memory_events: pl.DataFrame, *, windows: pl.DataFrame) -> pl.Data
     """Add up what is allocated at every moment, and find the most in each step.
 
         allocated       3  8  5 | 5     | 9  0
-        step                  1 |     2 |    3      peaks 8, 5, 9; at the ends 5, 5, 0
+        step                  1 |     2 |    3      peaks 8, 5, 9
 
     Args:
         memory_events: `MEMORY_EVENTS`.
@@ -78,7 +78,7 @@ def find_peaks(memory_events: pl.DataFrame, *, windows: pl.DataFrame) -> pl.Data
 
     Returns:
         `MEMORY_PEAKS` of every kind of memory that was allocated on a device, and every step of its process
-        (null: all that is outside of steps, and the end of its last part); by these. Empty in, empty out.
+        (null: all that is outside of steps); by these. Empty in, empty out.
     """
     used = _add_up(_match_releases(memory_events))
     series = used.select("series", *_SERIES).unique("series", maintain_order=True)
@@ -104,7 +104,7 @@ def find_peaks(memory_events: pl.DataFrame, *, windows: pl.DataFrame) -> pl.Data
         pl.concat([before.select(columns), during.select(columns)])
         .sort("series", "time_ns")
         .group_by("series", *_SERIES, "step")
-        .agg(peak_bytes=pl.col("used_bytes").max(), end_bytes=pl.col("used_bytes").last())
+        .agg(peak_bytes=pl.col("used_bytes").max())
         .sort(*_SERIES, "step")
         .pipe(conform, MEMORY_PEAKS)
     )

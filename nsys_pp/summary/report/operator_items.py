@@ -15,6 +15,7 @@ import polars as pl
 from nsys_pp.schema import NAME
 from nsys_pp.segments import running_maximum
 from nsys_pp.summary.report.items import sum_instances
+from nsys_pp.summary.report.launched import find_calls
 from nsys_pp.summary.report.windows import step_on_device, step_on_host
 from nsys_pp.sums import ITEM_SUMS
 
@@ -94,7 +95,6 @@ def _sum_gpu(operators: pl.DataFrame, ops: pl.DataFrame, at: pl.Series) -> pl.Da
         .group_by("row", "device_id", maintain_order=True)
         .agg(
             value_ns=pl.col("duration_ns").sum(),
-            op_count=pl.len().cast(pl.Int64),
             call_count=pl.col("call_row").n_unique().cast(pl.Int64),
         )
     )
@@ -111,7 +111,6 @@ def _sum_kernels(ops: pl.DataFrame, name: pl.Series, inner: pl.Series) -> pl.Dat
         inner.alias("inner"),
         kernel="name",
         value_ns="duration_ns",
-        op_count=pl.lit(1, pl.Int64),
     ).drop_nulls("name")
     return sum_instances(instances, item="operator", measure="gpu")
 
@@ -120,10 +119,10 @@ def _list_ops(
     gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame, steps: pl.DataFrame
 ) -> pl.DataFrame:
     """Operations of which a call is known: where they ran, and thread_key, start_ns and end_ns of the first call."""
-    calls = api_calls.select("thread_key", "start_ns", "end_ns")[launches["call_row"]]
-    made = launches.hstack(calls).sort("op_id", "start_ns", maintain_order=True)
-    made = made.unique("op_id", keep="first", maintain_order=True)
-    ops = gpu_ops[made["op_id"]]
+    call_row = pl.Series("call_row", find_calls(gpu_ops, api_calls=api_calls, launches=launches))
+    ops = gpu_ops.filter(call_row >= 0)
+    call_row = call_row.filter(call_row >= 0)
+    calls = api_calls.select("thread_key", "start_ns", "end_ns")[call_row]
     placed = ops.select(
         "process_key",
         "device_id",
@@ -131,7 +130,7 @@ def _list_ops(
         "name",
         duration_ns=pl.col("end_ns") - pl.col("start_ns"),
     )
-    return placed.hstack(made.drop("op_id"))
+    return placed.hstack([call_row, *calls])
 
 
 def _is_contained(ranges: pl.DataFrame) -> pl.Series:

@@ -32,7 +32,7 @@ def sum_phases(
         kinds: Kinds of operation that count for jobs; they are all that counts for steps.
 
     Returns:
-        `ITEM_SUMS` of item "phase", all measures. "host" counts a job or step once, however many devices it
+        `ITEM_SUMS` of item "phase", measures "host" and "gpu". "host" counts a job or step once, however many devices it
         reached; "gpu" of a step are the operations that began in it. No calls are counted.
     """
     parts = [*_sum_jobs(jobs), *_sum_steps(gpu_ops.filter(pl.col("kind").is_in(list(kinds))), steps)]
@@ -51,8 +51,7 @@ def _sum_jobs(jobs: pl.DataFrame) -> list[pl.DataFrame]:
         "host": on_host.select(
             "process_key", "step", "name", value_ns=pl.col("host_end_ns") - pl.col("host_start_ns")
         ),
-        "span": on_device.select(*_STEP, "name", "op_count", value_ns=pl.col("end_ns") - pl.col("start_ns")),
-        "gpu": on_device.select(*_STEP, "name", "op_count", value_ns="total_ns"),
+        "gpu": on_device.select(*_STEP, "name", value_ns="total_ns"),
     }
     return [sum_instances(rows, item="phase", measure=measure) for measure, rows in measured.items()]
 
@@ -62,18 +61,17 @@ def _sum_steps(gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> list[pl.DataFrame]
         gpu_ops.with_columns(step_on_device(gpu_ops, steps))
         .drop_nulls("step")
         .group_by(_STEP)
-        .agg(op_count=pl.len(), total_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+        .agg(total_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
     )
     on_device = steps.join(ran, on=_STEP, how="left", maintain_order="left").with_columns(
-        pl.col("op_count", "total_ns").fill_null(0), name=pl.lit("step", NAME)
+        pl.col("total_ns").fill_null(0), name=pl.lit("step", NAME)
     )
     on_host = on_device.group_by("process_key", "step", "name", maintain_order=True).agg(
         value_ns=pl.col("host_end_ns").max() - pl.col("host_start_ns").min()
     )
     measured = {
         "host": on_host,
-        "span": on_device.select(*_STEP, "name", "op_count", value_ns=pl.col("end_ns") - pl.col("start_ns")),
-        "gpu": on_device.select(*_STEP, "name", "op_count", value_ns="total_ns"),
+        "gpu": on_device.select(*_STEP, "name", value_ns="total_ns"),
     }
     return [sum_instances(rows, item="phase", measure=measure) for measure, rows in measured.items()]
 

@@ -37,7 +37,7 @@ def sum_ranges(
     )
     # Ranges are in order of range_id, and projections are of some of them.
     of_range = known[ranges["range_id"].search_sorted(projections["range_id"])]
-    reached = projections.select("device_id", "op_count", "call_count").hstack(of_range.drop("value_ns"))
+    reached = projections.select("device_id", "call_count").hstack(of_range.drop("value_ns"))
     measured = {
         "host": known,
         "span": reached.with_columns(value_ns=projections["gpu_end_ns"] - projections["gpu_start_ns"]),

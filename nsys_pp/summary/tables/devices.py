@@ -39,7 +39,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
         hosts.join(labels, on="place"),
         keys,
         host_ns=pl.col("union_ns").filter(pl.col("activity") == "span").sum(),
-        cpu_ns=pl.when(is_cpu.any()).then(pl.col("total_ns").filter(is_cpu).sum()),
+        cpu_ns=pl.when(is_cpu.any()).then(pl.col("union_ns").filter(is_cpu).sum()),
     )
     both = gpu.join(host, on=keys, how="full", coalesce=True, nulls_equal=True)
     rows = both.with_columns(

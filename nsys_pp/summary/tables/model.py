@@ -22,9 +22,9 @@ _COLUMNS: Columns = {
     **item_columns("of the time of steps on the CPU", "of the GPU time of steps"),
     "phase": (pl.String, "what the step did"),
 }
-_STEP, _OTHERS = "step", "others"
+_STEP, _OUTSIDE = "step", "outside phases"
 _INDENT = "  "
-_ORDER = [*dict.fromkeys([_STEP, "data", *JOB_KINDS]), _OTHERS]
+_ORDER = [*dict.fromkeys([_STEP, "data", *JOB_KINDS]), _OUTSIDE]
 
 
 def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
@@ -41,7 +41,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     # A step that is the whole capture and has no phases tells nothing.
     has_phases = over((~is_step).any(), groups)
     rows = rows.filter(has_phases | pl.col("host_total_ns").is_not_null())
-    rows = pl.concat([rows.filter(pl.col("phase") != ALL_JOBS), _others(rows, groups)], how="diagonal")
+    rows = pl.concat([rows.filter(pl.col("phase") != ALL_JOBS), _find_outside(rows, groups)], how="diagonal")
     for side in ("host", "gpu"):
         total = pl.col(f"{side}_total_ns")
         whole = over(total.filter(is_step).sum(), groups)
@@ -53,7 +53,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     )
 
 
-def _others(rows: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
+def _find_outside(rows: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
     """Return what phases leave of the steps, for each group that has both."""
     left = {
         f"{side}_total_ns": pl.col(f"{side}_total_ns").filter(pl.col("phase") == _STEP).first()
@@ -61,7 +61,7 @@ def _others(rows: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
         for side in ("host", "gpu")
     }
     has_phases = over((pl.col("phase") != _STEP).any(), groups)
-    others = sum_by(rows.filter(has_phases), groups, **left).with_columns(phase=pl.lit(_OTHERS))
+    others = sum_by(rows.filter(has_phases), groups, **left).with_columns(phase=pl.lit(_OUTSIDE))
     return others.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in left))
 
 
@@ -70,7 +70,7 @@ MODEL_TABLE = SummaryTable(
     columns=says_of(_COLUMNS),
     says=(
         "Times of phases on the CPU, and the durations of what they launched added up. A phase inside another one counts in"
-        " both; others: steps less all phases that lie inside no other. Phases outside of steps are left out."
+        " both; outside phases: steps less all phases that lie inside no other. Phases outside of steps are left out."
     ),
     needs=("ranges",),
     totals=(),

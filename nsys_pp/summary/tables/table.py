@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from nsys_pp.schema import build_schema
-from nsys_pp.sums import GROUPS, Summary
+from nsys_pp.sums import Summary
 
 Columns = Mapping[str, tuple[pl.DataType | type[pl.DataType], str]]
 """Columns of a table in order: type, and what it says."""
@@ -21,8 +21,12 @@ GROUP_COLUMNS: Columns = {
     "step": (pl.Int64, "its number; empty for what lies outside all steps"),
 }
 COLUMNS_OF_GROUP: Mapping[str, tuple[str, ...]] = {
-    **{by: () if by == "run" else (by,) for by in GROUPS},
+    "run": (),
+    "rank": ("rank",),
+    "machine": ("machine",),
+    "stage": ("stage",),
     "device": ("machine", "gpu"),
+    "step": ("step",),
 }
 """What tables may be split by -> the columns that come first."""
 
@@ -40,7 +44,7 @@ class TableOptions:
     """How to make a table.
 
     Attributes:
-        by: What to split it by: a word of `GROUPS`. "run" does not split it.
+        by: What to split it by: a key of `COLUMNS_OF_GROUP`. "run" does not split it.
         paddle_compat: Count communication as Paddle's Distribution Summary does.
     """
 

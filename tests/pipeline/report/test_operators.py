@@ -30,7 +30,15 @@ NAMES = {
     "TSL:Thunk:#hlo_op=all-reduce-start.3.1#": ("all-reduce-start", True),
     "ncclAllGather": (None, True),
 }
-NO_OPERATORS = ["ExpressionEvaluator::evaluate", "forward 3", "step_2", "aten", "ncclx", "broadcast weights", None]
+NO_OPERATORS = [
+    "ExpressionEvaluator::evaluate",
+    "forward 3",
+    "step_2",
+    "aten",
+    "ncclx",
+    "broadcast weights",
+    None,
+]
 
 
 def ranges_of(names: list[str | None], domain: str | None = None) -> pl.DataFrame:

@@ -30,7 +30,6 @@ def _measure(ops: list[Row], windows: list[Row], host: list[Row]) -> Row:
         "communication_ns": find_moments(row for row in kernels if row["is_communication"]),
         "memcpy_ns": find_moments(row for row in ops if row["kind"] == "memcpy"),
         "memset_ns": find_moments(row for row in ops if row["kind"] == "memset"),
-        "memory_ns": find_moments(row for row in ops if row["kind"] in ("memcpy", "memset")),
     }
     parts["any_communication_ns"] = parts["communication_ns"] | find_moments(host)
     parts["overlap_ns"] = parts["compute_ns"] & parts["communication_ns"]
@@ -64,8 +63,8 @@ def test_each_kind_of_work_is_told() -> None:
     host = pl.DataFrame([(1, 52, 70), (2, 0, 60)], schema=_NOTHING.schema, orient="row")
     measured = measure_gpu(report.gpu_ops, host_communication=host, windows=report.windows.device)
     assert measured.drop("process_key", "device_id").rows() == [
-        (3, 55, 45, 30, 15, 20, 5, 10, 7, 15, 23, 8),
-        (None, 5, 5, 5, 5, 0, 0, 0, 0, 0, 5, 5),
+        (3, 55, 45, 30, 15, 20, 5, 10, 7, 23, 8),
+        (None, 5, 5, 5, 5, 0, 0, 0, 0, 5, 5),
     ]
 
 

@@ -23,8 +23,8 @@ from tests.project.random_reports import Frames, frames
 from tests.summary.report.made import fill, op, step
 
 Row = dict[str, Any]
-Instance = tuple[Row, int, int | None, int | None]  # what it is, value, operations, calls
-KEYS = [column for column in ITEM_SUMS if column not in (*SPREAD, "op_count", "call_count")]
+Instance = tuple[Row, int, int | None]  # what it is, value, calls
+KEYS = [column for column in ITEM_SUMS if column not in (*SPREAD, "call_count")]
 STEP_ROWS = [
     step((0, 0), 3, (-100, 0), (-100, -10)),
     step((0, 0), 4, (0, 60), (-10, 50)),
@@ -57,7 +57,7 @@ def sums_of(
     )
 
 
-def tell(sums: pl.DataFrame) -> dict[tuple[object, ...], tuple[list[int], int | None, int | None]]:
+def tell(sums: pl.DataFrame) -> dict[tuple[object, ...], tuple[list[int], int | None]]:
     """Keys -> all values, and the counts."""
     found = {}
     for row in sums.iter_rows(named=True):
@@ -65,21 +65,20 @@ def tell(sums: pl.DataFrame) -> dict[tuple[object, ...], tuple[list[int], int | 
         key = tuple(row[column] for column in KEYS)
         assert key not in found
         assert (row["count"], row["total"]) == (len(values), sum(values))
-        found[key] = (values, row["op_count"], row["call_count"])
+        found[key] = (values, row["call_count"])
     return found
 
 
 def gather(
     instances: list[Instance],
-) -> dict[tuple[object, ...], tuple[list[int], int | None, int | None]]:
+) -> dict[tuple[object, ...], tuple[list[int], int | None]]:
     """The same of instances."""
     groups: dict[tuple[object, ...], list[Instance]] = defaultdict(list)
     for one in instances:
         groups[tuple(one[0].get(column) for column in KEYS)].append(one)
     return {
         key: (
-            sorted(value for _, value, _, _ in rows),
-            add(ops for _, _, ops, _ in rows),
+            sorted(value for _, value, _ in rows),
             add(calls for *_, calls in rows),
         )
         for key, rows in groups.items()
@@ -106,12 +105,13 @@ def test_ranges_count_by_style_domain_and_name(report: Frames) -> None:
         what = {key: row[key] for key in ("process_key", "step", "domain", "name")}
         by_id[row["range_id"]] = what | {"item": "range", "style": row["kind"]}
         host = by_id[row["range_id"]] | {"measure": "host"}
-        instances.append((host, row["end_ns"] - row["start_ns"], None, None))
+        instances.append((host, row["end_ns"] - row["start_ns"], None))
     for row in project_ranges(ranges, api_calls, gpu_ops).iter_rows(named=True):
         what = by_id[row["range_id"]] | {"device_id": row["device_id"]}
-        counts = (row["op_count"], row["call_count"])
-        instances.append((what | {"measure": "span"}, row["gpu_end_ns"] - row["gpu_start_ns"], *counts))
-        instances.append((what | {"measure": "gpu"}, row["total_ns"], *counts))
+        instances.append(
+            (what | {"measure": "span"}, row["gpu_end_ns"] - row["gpu_start_ns"], row["call_count"])
+        )
+        instances.append((what | {"measure": "gpu"}, row["total_ns"], row["call_count"]))
 
     assert tell(sums_of(report).filter(item="range")) == gather(instances)
 
@@ -177,15 +177,15 @@ def expect_operators(report: Frames, names: dict[int, str | None]) -> list[Insta
             "inner": levels[1] and levels[1]["operator"],
             "kernel": one["name"],
         }
-        instances.append((kernel | {"item": "operator", "measure": "gpu"}, duration, 1, None))
+        instances.append((kernel | {"item": "operator", "measure": "gpu"}, duration, None))
     for row in (*outer, *inner):
         what = row["what"] | {"item": "operator", "process_key": row["process_key"], "step": row["step"]}
-        instances.append((what | {"measure": "host"}, row["end_ns"] - row["start_ns"], None, None))
+        instances.append((what | {"measure": "host"}, row["end_ns"] - row["start_ns"], None))
         for (range_id, device_id), rows in launched.items():
             if range_id == row["range_id"]:
                 on_device = what | {"measure": "gpu", "device_id": device_id}
                 total, call_rows = sum(row[0] for row in rows), {row[1] for row in rows}
-                instances.append((on_device, total, len(rows), len(call_rows)))
+                instances.append((on_device, total, len(call_rows)))
     return instances
 
 
@@ -245,15 +245,15 @@ def test_an_operation_is_a_row_of_the_nearest_of_two_levels() -> None:
 
     found = sums_of((ranges, calls, ops), operators=operators).filter(item="operator")
 
-    columns = ("measure", "name", "inner", "kernel", "count", "total", "op_count", "call_count")
+    columns = ("measure", "name", "inner", "kernel", "count", "total", "call_count")
     assert set(found.select(columns).rows()) == {
-        ("host", "linear", None, None, 1, 100, None, None),
-        ("host", "linear", "matmul", None, 1, 30, None, None),
-        ("host", "relu", None, None, 1, 10, None, None),
-        ("gpu", "linear", None, None, 1, 14, 2, 2),
-        ("gpu", "linear", "matmul", None, 1, 7, 1, 1),
-        ("gpu", "linear", "matmul", "k20", 1, 7, 1, None),
-        ("gpu", "linear", None, "k50", 1, 7, 1, None),
+        ("host", "linear", None, None, 1, 100, None),
+        ("host", "linear", "matmul", None, 1, 30, None),
+        ("host", "relu", None, None, 1, 10, None),
+        ("gpu", "linear", None, None, 1, 14, 2),
+        ("gpu", "linear", "matmul", None, 1, 7, 1),
+        ("gpu", "linear", "matmul", "k20", 1, 7, None),
+        ("gpu", "linear", None, "k50", 1, 7, None),
     }
 
 
@@ -273,7 +273,7 @@ def job_rows(draw: st.DrawFn) -> list[Row]:
         }
         devices: list[int | None] = draw(st.sampled_from([[None], [0], [0, 1]]))
         for device in devices:
-            ran = {"start_ns": start + 5, "end_ns": start + 25, "total_ns": start + at, "op_count": 3 + at}
+            ran = {"start_ns": start + 5, "end_ns": start + 25, "total_ns": start + at}
             told = draw(st.sampled_from([None, 3, 4]))
             rows.append(job | {"device_id": device, "step": told} | (ran if device is not None else {}))
     return rows
@@ -296,11 +296,10 @@ def test_phases_are_jobs_without_one_of_their_kind_around_them(rows: list[Row]) 
             if (row["range_id"], name) not in counted:
                 counted.add((row["range_id"], name))
                 host = what | {"measure": "host"}
-                instances.append((host, row["host_end_ns"] - row["host_start_ns"], None, None))
+                instances.append((host, row["host_end_ns"] - row["host_start_ns"], None))
             if row["device_id"] is not None:
                 what["device_id"] = row["device_id"]
-                instances.append((what | {"measure": "span"}, 20, row["op_count"], None))
-                instances.append((what | {"measure": "gpu"}, row["total_ns"], row["op_count"], None))
+                instances.append((what | {"measure": "gpu"}, row["total_ns"], None))
     nothing = (RANGES.to_frame(), API_CALLS.to_frame(), GPU_OPS.to_frame())
 
     found = sums_of(nothing, jobs=fill(JOBS, rows), steps=STEPS.to_frame())
@@ -350,13 +349,12 @@ def test_steps_are_phases_with_the_operations_that_began_in_them() -> None:
 
     found = sums_of((RANGES.to_frame(), API_CALLS.to_frame(), ops), steps=steps)
 
-    columns = ("measure", "process_key", "device_id", "step", "count", "total", "op_count")
+    columns = ("measure", "process_key", "device_id", "step", "count", "total")
     assert set(found["name"]) == {"step"}
     assert set(found.select(columns).rows()) == {
-        *(("host", 1, None, 7, 1, 11, None), ("host", 1, None, 8, 1, 5, None)),
-        *(("span", 1, 0, 7, 1, 10, 2), ("span", 1, 0, 8, 1, 10, 1), ("span", 1, 1, 8, 1, 9, 0)),
-        *(("gpu", 1, 0, 7, 1, 6, 2), ("gpu", 1, 0, 8, 1, 5, 1), ("gpu", 1, 1, 8, 1, 0, 0)),
-        *(("span", 2, 0, 9, 1, 5, 0), ("gpu", 2, 0, 9, 1, 0, 0)),
+        *(("host", 1, None, 7, 1, 11), ("host", 1, None, 8, 1, 5)),
+        *(("gpu", 1, 0, 7, 1, 6), ("gpu", 1, 0, 8, 1, 5), ("gpu", 1, 1, 8, 1, 0)),
+        ("gpu", 2, 0, 9, 1, 0),
     }
 
 

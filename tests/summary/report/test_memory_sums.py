@@ -160,56 +160,52 @@ def _windows(*rows: tuple[int | None, int, int]) -> pl.DataFrame:
     [
         pytest.param(
             [(1, False, 16, 3), (2, False, 32, 5), (4, True, 32, 5), (25, False, 64, 4), (26, True, 64, 4)],
-            [(None, 3, 3), (1, 8, 3), (2, 7, 3)],
+            [(None, 3), (1, 8), (2, 7)],
             id="allocated, released",
         ),
-        pytest.param([(12, False, 16, 3)], [(None, 3, 3), (1, 0, 0), (2, 3, 3)], id="never released"),
+        pytest.param([(12, False, 16, 3)], [(None, 3), (1, 0), (2, 3)], id="never released"),
         pytest.param(
             [(2, True, 16, 99), (3, False, 16, 1)],
-            [(None, 1, 1), (1, 1, 1), (2, 1, 1)],
+            [(None, 1), (1, 1), (2, 1)],
             id="older than the capture",
         ),
         pytest.param(
             [(2, False, 16, 5), (3, False, 16, 7), (4, True, 16, 7)],
-            [(None, 0, 0), (1, 7, 0), (2, 0, 0)],
+            [(None, 0), (1, 7), (2, 0)],
             id="an unseen release",
         ),
         pytest.param(
             [(2, False, 16, 5), (3, True, 16, 5), (3, False, 16, 5), (3, False, 17, 1)],
-            [(None, 6, 6), (1, 6, 6), (2, 6, 6)],
+            [(None, 6), (1, 6), (2, 6)],
             id="at once",
         ),
-        pytest.param(
-            [(2, False, 16, 5), (2, True, 16, 5)], [(None, 0, 0), (1, 0, 0), (2, 0, 0)], id="for no time"
-        ),
-        pytest.param(
-            [(2, False, 16, 5), (10, True, 16, 5)], [(None, 0, 0), (1, 5, 5), (2, 0, 0)], id="at the border"
-        ),
+        pytest.param([(2, False, 16, 5), (2, True, 16, 5)], [(None, 0), (1, 0), (2, 0)], id="for no time"),
+        pytest.param([(2, False, 16, 5), (10, True, 16, 5)], [(None, 0), (1, 5), (2, 0)], id="at the border"),
         pytest.param(
             [(2, False, 0, 5), (3, True, 0, 5), (4, False, None, 1)],
-            [(None, 6, 6), (1, 6, 6), (2, 6, 6)],
+            [(None, 6), (1, 6), (2, 6)],
             id="without an address",
         ),
         pytest.param(
             [(2, False, 16, None), (3, False, 17, 4)],
-            [(None, 4, 4), (1, 4, 4), (2, 4, 4)],
+            [(None, 4), (1, 4), (2, 4)],
             id="without bytes",
         ),
-        pytest.param([(99, False, 16, 5)], [(None, 5, 5), (1, 0, 0), (2, 0, 0)], id="after all windows"),
+        pytest.param([(99, False, 16, 5)], [(None, 5), (1, 0), (2, 0)], id="after all windows"),
         pytest.param(
             [(-5, False, 16, 5), (-4, True, 16, 5)],
-            [(None, 5, 0), (1, 0, 0), (2, 0, 0)],
+            [(None, 5), (1, 0), (2, 0)],
             id="before all windows",
         ),
     ],
 )
 def test_peaks_are_the_most_that_is_allocated_in_a_step(
-    events: list[Event], expected: list[tuple[int | None, int, int]]
+    events: list[Event], expected: list[tuple[int | None, int]]
 ) -> None:
     windows = _windows((1, 0, 10), (2, 10, 30), (None, 30, 40))
     peaks = find_peaks(_fill(MEMORY_EVENTS, [_event(*event) for event in events]), windows=windows)
     assert peaks.schema == MEMORY_PEAKS
-    assert peaks.select("step", "peak_bytes", "end_bytes").rows() == expected
+    assert peaks.select("step", "peak_bytes").rows() == expected
 
 
 def test_kinds_processes_and_devices_have_peaks_of_their_own() -> None:
@@ -221,8 +217,8 @@ def test_kinds_processes_and_devices_have_peaks_of_their_own() -> None:
     ]
     peaks = find_peaks(_fill(MEMORY_EVENTS, events), windows=_windows((3, 0, 9)))
     assert peaks.rows() == [
-        *((1, 0, 3, None, 2, 2), (1, 0, 3, "device", 1, 1), (1, 1, 3, "device", 4, 0)),
-        (2, 0, None, "device", 8, 8),
+        *((1, 0, 3, None, 2), (1, 0, 3, "device", 1), (1, 1, 3, "device", 4)),
+        (2, 0, None, "device", 8),
     ]
 
 
@@ -254,12 +250,9 @@ def test_peaks_are_those_of_the_definition(made: list[Event], borders: list[int]
         assert found == {}
         return
     for step, (start, end) in enumerate(pairwise(borders)):
-        assert found.pop(step) == [
-            max(_live(events, now) for now in range(start, end)),
-            _live(events, end - 1),
-        ]
+        assert found.pop(step) == [max(_live(events, now) for now in range(start, end))]
     assert found.keys() <= {None}
-    assert all(0 <= end <= peak for peak, end in found.values())
+    assert all(peak >= 0 for (peak,) in found.values())
 
 
 _SPANS = st.lists(st.tuples(st.integers(0, 2), _TIME, st.integers(0, 9)), max_size=25)
@@ -317,9 +310,6 @@ def test_a_simulated_run_allocates_as_it_says(tmp_path: Path) -> None:
     peaks = find_peaks(report.memory_events, windows=windows.host)
     in_steps = peaks.drop_nulls("step")
     assert (
-        in_steps.select("step", "peak_bytes", "end_bytes").rows()
-        == [(step, WORKSPACE_BYTES, 0) for step in (10, 11, 12)] * 2
+        in_steps.select("step", "peak_bytes").rows() == [(step, WORKSPACE_BYTES) for step in (10, 11, 12)] * 2
     )
-    assert peaks.filter(pl.col("step").is_null()).select("peak_bytes", "end_bytes").unique().rows() == [
-        (0, 0)
-    ]
+    assert peaks.filter(pl.col("step").is_null()).select("peak_bytes").unique().rows() == [(0,)]

@@ -46,7 +46,6 @@ def make_places(count: int, *, gpus_per_process: int = 1, stages: int = 1) -> pl
             "device_id": rank % gpus_per_process,
             "machine": f"node{rank // 2 + 1}",
             "gpu": f"GPU {rank % 2}",
-            "rank": rank,
             "stage": rank * stages // max(count, 1),
             "label": f"rank {rank}",
         }

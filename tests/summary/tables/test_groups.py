@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.summary.tables.registry import TABLES
+from nsys_pp.summary.tables.table import COLUMNS_OF_GROUP as GROUPS
 from nsys_pp.summary.tables.table import GROUP_COLUMNS, RANK_COLUMNS, TableOptions, describe_columns
-from nsys_pp.sums import GROUPS
 from tests.summary.tables.made import build, make_frame, make_places, make_summary, rows_of
 
 NAMES = (

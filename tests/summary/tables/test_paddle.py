@@ -63,7 +63,7 @@ def test_others_of_the_model_are_what_the_phases_leave() -> None:
         "  forward",
         "  backward",
         "  optimizer",
-        "  others",
+        "  outside phases",
     ]
     others = table.row(-1, named=True)
     assert others["host_total_ns"] == 1_687_048

@@ -141,7 +141,7 @@ def test_the_model_leaves_out_what_is_outside_of_steps() -> None:
         ("  forward", 30, 0.15, None),
         ("  backward", 50, 0.25, None),
         ("  recompute", 10, 0.05, None),
-        ("  others", 120, 0.6, None),
+        ("  outside phases", 120, 0.6, None),
     ]
 
 
