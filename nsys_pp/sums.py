@@ -142,16 +142,6 @@ ACTIVITY = pl.Enum(
         "cpu",  # on a processor: summed over threads
     ]
 )
-WAITING_CALL = (
-    r"Synchronize"
-    r"|^cu(?:da)?Memcpy(?:2D|3D)?(?:Unaligned|HtoD|DtoH|HtoA|AtoH|(?:To|From)(?:Array|Symbol))?(?:_v\d+)?(?:_ptds)?$"
-)
-"""Names of CUDA calls that wait for the GPU.
-
-Those that synchronise, and copies from or to the CPU that are not asynchronous. `cudaStreamWaitEvent` is none:
-the stream waits, not the CPU. That other calls may wait too (`cudaFree`, asynchronous copies of pageable memory) no name tells.
-"""
-
 HOST_TIMES = build_schema(
     {  # how long each kind of thing went on in a process on the CPU, cut at the borders of steps
         **_PROCESS,

@@ -49,6 +49,16 @@ POSITION = pl.Enum(["warm-up", "steady", "cool-down"])
 PAUSE_NS = 2_000
 """Gaps between kernels up to this long are no bubble: back-to-back kernels of one stream have them."""
 
+WAITING_CALL = (
+    r"Synchronize"
+    r"|^cu(?:da)?Memcpy(?:2D|3D)?(?:Unaligned|HtoD|DtoH|HtoA|AtoH|(?:To|From)(?:Array|Symbol))?(?:_v\d+)?(?:_ptds)?$"
+)
+"""Names of CUDA calls that wait for the GPU.
+
+Those that synchronise, and copies from or to the CPU that are not asynchronous. `cudaStreamWaitEvent` is none:
+the stream waits, not the CPU. That other calls may wait too (`cudaFree`, asynchronous copies of pageable memory) no name tells.
+"""
+
 JOBS = build_schema(
     {  # one row per job and device that it ran on; by host_start_ns, range_id, device_id
         "process_key": pl.Int64,

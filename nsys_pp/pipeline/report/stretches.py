@@ -33,13 +33,12 @@ from nsys_pp.pipeline.report.launched import find_first_calls, of_calls
 from nsys_pp.pipeline.report.nearest import find_first, find_last
 from nsys_pp.schema import conform
 from nsys_pp.segments import expand_windows, running_maximum
-from nsys_pp.training import NEED, PAUSE_NS, STRETCHES
+from nsys_pp.training import NEED, PAUSE_NS, STRETCHES, WAITING_CALL
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _MESSAGE = r"(?i)send_?recv"
-_SYNCHRONISES = r"Synchronize|^cu(?:da)?Memcpy(?:[A-Z]\w*toD\w*|DtoH\w*)?(?:_v\d+)*$"
 _LETS_WAIT = "StreamWaitEvent"
 _AT_ONCE_NS = 10_000  # a kernel that waits on its device starts this soon after what it waited for
 _RETURN_NS = 100_000  # a call that waits for an operation returns this soon after its end
@@ -280,7 +279,7 @@ def _lets_wait(own: Int64s, api_calls: pl.DataFrame, launches: pl.DataFrame) -> 
 
 def _find_released(candidates: _Candidates, api_calls: pl.DataFrame) -> tuple[Int64s, Int64s]:
     """Find the candidates that a host waited for, by when the call returned that waited; returns both."""
-    calls = np.flatnonzero(is_named(api_calls["name"], _SYNCHRONISES))
+    calls = np.flatnonzero(is_named(api_calls["name"], WAITING_CALL))
     process, begin, until = (
         numbers(api_calls[name])[calls] for name in ("process_key", "start_ns", "end_ns")
     )

@@ -8,7 +8,8 @@ import polars as pl
 
 from nsys_pp.schema import conform
 from nsys_pp.summary.report.unions import count_within, sum_within, unite
-from nsys_pp.sums import ACTIVITY, HOST_TIMES, WAITING_CALL
+from nsys_pp.sums import ACTIVITY, HOST_TIMES
+from nsys_pp.training import WAITING_CALL
 
 _PHASES = ("forward", "backward", "optimizer", "data")
 _SPAN = ["process_key", "start_ns", "end_ns"]

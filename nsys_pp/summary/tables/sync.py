@@ -7,7 +7,8 @@ import polars as pl
 from nsys_pp.summary.tables.groups import add_groups, add_ranks, finish, join_by, share, sum_by
 from nsys_pp.summary.tables.table import COLUMNS_OF_GROUP, Columns, SummaryTable, TableOptions, says_of
 from nsys_pp.summary.tables.times import TIME_COLUMNS, sum_times
-from nsys_pp.sums import WAITING_CALL, Summary
+from nsys_pp.sums import Summary
+from nsys_pp.training import WAITING_CALL
 
 _COLUMNS: Columns = {
     **TIME_COLUMNS,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from nsys_pp.schema import API_CALLS, OS_CALLS, RANGES, THREAD_RUNS
 from nsys_pp.summary.report.host_times import find_communication, measure_host
 from nsys_pp.summary.report.windows import Windows
-from nsys_pp.sums import HOST_TIMES, NAMED_OPERATORS, WAITING_CALL
-from nsys_pp.training import JOBS
+from nsys_pp.sums import HOST_TIMES, NAMED_OPERATORS
+from nsys_pp.training import JOBS, WAITING_CALL
 from tests.summary.report.made import SPANS, STEP_ROWS, Row, fill, find_moments, make, step
 from tests.summary.report.real import NAMES, read_real
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import polars as pl
 
@@ -15,11 +16,11 @@ PID = 1 << 24  # a process's key has its pid from this bit on
 NUMBERS = pl.Schema({"lane": pl.UInt32, "step": pl.Int64, "run_step": pl.Int64})
 
 
-def fill(schema: pl.Schema, rows: list[dict[str, object]]) -> pl.DataFrame:
+def fill(schema: pl.Schema, rows: list[dict[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame([dict.fromkeys(schema) | row for row in rows], schema=schema)
 
 
-def make_report(**rows: list[dict[str, object]]) -> Mapping[str, pl.DataFrame]:
+def make_report(**rows: list[dict[str, Any]]) -> Mapping[str, pl.DataFrame]:
     return {name: fill(schema, rows.get(name, [])) for name, schema in SUM_FRAMES.items()}
 
 
