@@ -116,6 +116,8 @@ class _Plan:
     is_open: bool = False
 
     def begin(self, number: int) -> None:
+        if self.is_open and number >= self.stop:  # the last step was left out
+            self.end(number, has_failed=False)
         if not self.is_open and self.start <= number < self.stop:
             self.is_open = True
             _call_profiler("Start")
@@ -153,7 +155,8 @@ def job(
     Raises:
         ValueError: There is no such kind, or it has no micro-batches; or a chunk stands without a micro-batch.
     """
-    return _On(name_job(kind, microbatch, chunk, backward=backward)) if IS_PROFILED else _OFF
+    _check(kind, microbatch, chunk, backward)
+    return _On(_name(kind, microbatch, chunk, backward)) if IS_PROFILED else _OFF
 
 
 def name_job(
@@ -164,22 +167,8 @@ def name_job(
     >>> name_job("forward", 3, 1), name_job("optimizer"), name_job("forward", 4, backward=(1,))
     ('forward_3_chunk_1', 'optimizer', 'forward_4_backward_1')
     """
-    if kind not in KINDS:
-        raise ValueError(f"{kind!r} is no kind of job: kinds are {', '.join(KINDS)}")
-    if microbatch is not None and kind not in _NUMBERED:
-        raise ValueError(f"{kind!r} has no micro-batches")
-    if chunk is not None and microbatch is None:
-        raise ValueError("a chunk needs a micro-batch")
-    if backward and kind != "forward":
-        raise ValueError("only a forward overlaps with a backward")
-    name = kind
-    if microbatch is not None:
-        name += f"_{microbatch}"
-    if chunk is not None:
-        name += f"_chunk_{chunk}"
-    if backward:
-        name += f"_{name_job('backward', *backward)}"
-    return name
+    _check(kind, microbatch, chunk, backward)
+    return _name(kind, microbatch, chunk, backward)
 
 
 def forward_step(function: Callable[_P, _R], *, chunk: Callable[_P, int] | None = None) -> Callable[_P, _R]:
@@ -217,6 +206,39 @@ def profile_steps(start: int, stop: int, *, exit_after: bool = False) -> None:
     if start >= stop:
         raise ValueError(f"no step is in [{start}, {stop})")
     _state.plan = _Plan(start, stop, exit_after)
+
+
+def _check(kind: str, microbatch: int | None, chunk: int | None, backward: tuple[int, ...]) -> None:
+    """Refuse what cannot be named, with a profiler or without: a wrong word must not end a recording alone."""
+    if kind not in KINDS:
+        raise ValueError(f"{kind!r} is no kind of job: kinds are {', '.join(KINDS)}")
+    if microbatch is None:
+        if chunk is not None:
+            raise ValueError("a chunk needs a micro-batch")
+    elif kind not in _NUMBERED:
+        raise ValueError(f"{kind!r} has no micro-batches")
+    elif microbatch < 0 or (chunk is not None and chunk < 0):
+        raise ValueError(f"micro-batches and chunks are counted from 0: {microbatch}, {chunk}")
+    if backward:
+        if kind != "forward":
+            raise ValueError("only a forward overlaps with a backward")
+        _check("backward", *_pair(backward), ())
+
+
+def _name(kind: str, microbatch: int | None, chunk: int | None, backward: tuple[int, ...]) -> str:
+    name = kind
+    if microbatch is not None:
+        name += f"_{microbatch:d}"
+    if chunk is not None:
+        name += f"_chunk_{chunk:d}"
+    if backward:
+        name += f"_{_name('backward', *_pair(backward), ())}"
+    return name
+
+
+def _pair(backward: tuple[int, ...]) -> tuple[int, int | None]:
+    microbatch, chunk = (*backward, None)[:2]
+    return microbatch, chunk  # type: ignore[return-value]
 
 
 def _count_calls(kind: str, function: Callable[_P, _R], chunk: Callable[_P, int] | None) -> Callable[_P, _R]:

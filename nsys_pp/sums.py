@@ -167,9 +167,9 @@ IDLE_TIMES = build_schema(
         **_DEVICE,
         "stream_id": pl.Int64,  # null: the device as a whole, whose causes add up to span_ns - busy_ns
         "cause": IDLE_CAUSE,
-        "count": pl.Int64,
+        "count": pl.Int64,  # of those that began in the step
         "total_ns": pl.Int64,
-        "most_ns": pl.Int64,
+        "most_ns": pl.Int64,  # the longest that began in it, whole; null where none did
     }
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,11 +50,14 @@ LIBRARIES = {  # imported by these parts only
     "tomli": {"pipeline"},
     "bokeh": {"write"},
     "matplotlib": {"write"},
+    "distributed": {"run"},
+    "multiprocessing": {"run"},
 }
 NSYS_NAME = re.compile(
     r"CUPTI_ACTIVITY|NVTX_EVENTS|TARGET_INFO_|META_DATA_|StringIds|globalTid|correlationId|demangledName"
 )
 MODULES = sorted(PACKAGE.rglob("*.py"))
+RECIPES = sorted((ROOT / "recipes").rglob("*.py"))
 
 
 def part_of(path: Path) -> str:
@@ -112,7 +116,22 @@ def test_field_numbers_of_perfetto_stand_in_one_place() -> None:
     assert with_numbers == {"protobuf.py"}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+def test_recipes_run_where_nsys_pp_is_not_installed(path: Path) -> None:
+    """They call its command line; of nsys they know the classes in one place, and none that it moved or broke."""
+    known = {"nsys_recipe", "nsys_recipe.lib", "nsys_recipe.lib.args", "nsys_recipe.log"}
+    for name in imports_of(path):
+        package, _, _ = name.partition(".")
+        assert package in {*sys.stdlib_module_names, "nsys_recipe", "nsys_pp_recipe"}, (
+            f"{path} imports {name}"
+        )
+        if package == "nsys_recipe":
+            assert path.name == "adapter.py"
+            assert name.rpartition(".")[0] in known, f"{path} imports {name}"
+    ast.parse(path.read_text(), feature_version=(3, 10))
+
+
+@pytest.mark.parametrize("path", [*MODULES, *RECIPES], ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_and_functions_stay_readable(path: Path) -> None:
     text = path.read_text()
     assert len(text.splitlines()) <= 400

@@ -15,6 +15,7 @@ from nsys_pp.api.inputs import Given, keep_different, read_given, survey_given
 from nsys_pp.api.plan import Told, who_is_who
 from nsys_pp.api.progress import Progress
 from nsys_pp.api.scene import label_reports
+from nsys_pp.api.work import WorkOptions, find_workers
 from nsys_pp.part import PartOptions
 from nsys_pp.read import find_reports, is_part
 
@@ -35,6 +36,7 @@ def align(
     told: Told | None = None,
     keep_going: bool = False,
     nsys: str | None = None,
+    work: WorkOptions | None = None,
     progress: Progress | None = None,
 ) -> Aligned:
     """Put all reports on one clock, as `merge` does, and tell how good that is.
@@ -44,6 +46,7 @@ def align(
         told: What is said of clocks and ranks.
         keep_going: Skip reports that cannot be read.
         nsys: The nsys that exports `.nsys-rep` files.
+        work: Where reports are worked on; one by one in this process if None.
         progress: Told what is going on.
 
     Raises:
@@ -51,8 +54,8 @@ def align(
         ClockError: An offset was given for a machine that is not there.
     """
     paths = find_reports(inputs, with_parts=True)
-    attempt = Attempt(paths, keep_going=keep_going, progress=progress)
-    given = list(attempt.each("reading", paths, partial(_survey, nsys=nsys)).values())
+    attempt = Attempt(paths, keep_going=keep_going, progress=progress, workers=find_workers(work, paths))
+    given = list(attempt.spread("reading", paths, partial(_survey, nsys=nsys)).values())
     given = keep_different(given, attempt)
     told = told or Told()
     placed = place_clocks(given, who_is_who(given, told), told.clocks)

@@ -11,6 +11,7 @@ from nsys_pp.api.pipeline import pipeline
 from nsys_pp.api.plan import Told
 from nsys_pp.api.progress import Progress
 from nsys_pp.api.run_training import TrainingOptions
+from nsys_pp.api.work import WorkOptions
 from nsys_pp.read import find_reports
 from nsys_pp.write.chart import CHARTS
 from nsys_pp.write.files import check_output, open_output, replace_file
@@ -38,6 +39,7 @@ def chart(
     keep_going: bool = False,
     force: bool = False,
     nsys: str | None = None,
+    work: WorkOptions | None = None,
     progress: Progress | None = None,
 ) -> Charted:
     """Draw how a pipeline ran.
@@ -52,6 +54,7 @@ def chart(
         keep_going: Skip reports that cannot be read, and say so in the result.
         force: Replace an output that exists.
         nsys: The nsys that exports `.nsys-rep` files.
+        work: Where reports are worked on; one by one in this process if None.
         progress: Told what is going on.
 
     Raises:
@@ -64,7 +67,7 @@ def chart(
     write = CHARTS[format or output.suffix.removeprefix(".")]
     check_output(output, force=force, inputs=find_reports(inputs, with_parts=True))
     found = pipeline(
-        inputs, training=training, told=told, keep_going=keep_going, nsys=nsys, progress=progress
+        inputs, training=training, told=told, keep_going=keep_going, nsys=nsys, work=work, progress=progress
     )
     drawn = found.training
     with replace_file(output, force=force) as target, open_output(target) as stream:

@@ -12,6 +12,7 @@ from nsys_pp.api.pipeline import pipeline
 from nsys_pp.api.plan import Told
 from nsys_pp.api.progress import Progress, share_of
 from nsys_pp.api.run_training import TrainingOptions
+from nsys_pp.api.work import WorkOptions
 from nsys_pp.pipeline.tables.compare import compare_trainings
 from nsys_pp.pipeline.tables.gates import check_gates, parse_gate
 
@@ -33,6 +34,7 @@ def compare(
     told: Told | None = None,
     gates: Sequence[str] = (),
     nsys: str | None = None,
+    work: WorkOptions | None = None,
     progress: Progress | None = None,
 ) -> Compared:
     """Compare two runs: steps, bubbles, stages, kinds of job, kernels.
@@ -44,6 +46,7 @@ def compare(
         told: What is said of clocks and ranks of both.
         gates: Limits that B must keep, as `nsys_pp.pipeline.tables.gates` reads them.
         nsys: The nsys that exports `.nsys-rep` files.
+        work: Where reports are worked on; one by one in this process if None.
         progress: Told what is going on.
 
     Raises:
@@ -53,7 +56,9 @@ def compare(
     """
     parsed = [parse_gate(gate) for gate in gates]
     runs = [
-        pipeline([run], training=training, told=told, nsys=nsys, progress=share_of(progress, half, 2))
+        pipeline(
+            [run], training=training, told=told, nsys=nsys, work=work, progress=share_of(progress, half, 2)
+        )
         for half, run in enumerate((a, b))
     ]
     tables = compare_trainings(*(run.training for run in runs))

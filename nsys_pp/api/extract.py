@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,24 +16,27 @@ import polars as pl
 
 from nsys_pp.align.anchors import find_anchors
 from nsys_pp.api.attempt import Attempt, Skipped
-from nsys_pp.api.progress import Progress, share_of, tell
+from nsys_pp.api.part_files import check_target, find_finished, is_like_part, name_outputs
+from nsys_pp.api.progress import Progress
 from nsys_pp.api.report_sums import describe_sums
 from nsys_pp.api.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.api.scene import Window, project_report, view_report
-from nsys_pp.errors import MissingDataError, OutputError
+from nsys_pp.api.work import WorkOptions, find_workers
+from nsys_pp.errors import MissingDataError
 from nsys_pp.model import build_report
 from nsys_pp.model.report import Report, Session
 from nsys_pp.model.who import Identity, identify
-from nsys_pp.part import SUFFIX, Encoded, Part, PartOptions
+from nsys_pp.part import Encoded, Part, PartOptions
 from nsys_pp.project.ranges import Scope
 from nsys_pp.raw import Group
 from nsys_pp.read import find_reports, read_report
 from nsys_pp.summary.contents import count_rows
 from nsys_pp.summary.recorded import name_recorded
 from nsys_pp.write.drawing import Drawing
-from nsys_pp.write.files import check_output, translate_errors
+from nsys_pp.write.files import translate_errors
 from nsys_pp.write.parts import write_part
 from nsys_pp.write.perfetto import Sink, encode_drawing
+from nsys_pp.write.spool import make_scratch
 from nsys_pp.write.tracks import Detail, draw_report
 
 # What tells who recorded a report, and what ties its clock to others.
@@ -52,6 +59,7 @@ class Extracted:
     slices: int
     jobs: int  # that a trace draws beside them
     gpus: int
+    is_new: bool = True  # else it was there already, as it would be made again
 
 
 def extract(
@@ -67,13 +75,16 @@ def extract(
     step_patterns: tuple[str, ...] = (),
     force: bool = False,
     nsys: str | None = None,
-    progress: Progress | None = None,
 ) -> Extracted:
     """Write one report as a part, which `merge` takes like the report and need not encode again.
 
+    A part that is there, whole, and as it would be made again, is left as it is; one that is damaged, of
+    another version, of other options or older than its report is made again. The part appears whole or
+    not at all, whoever else extracts the same report at the same time.
+
     Args:
         report: The report.
-        output: The part; replaced only with `force`.
+        output: The part.
         detail: "jobs", "ranges", "kernels" or "cpu": each shows more than the one before.
         ops: Which operations count for projection.
         scope: Whose calls count for projection.
@@ -81,13 +92,12 @@ def extract(
         preset: Rules that say which ranges are jobs: a name or a file; None: what fits.
         job_patterns: Further ranges that are jobs, as in `KIND=REGEX`.
         step_patterns: Further ranges that are steps.
-        force: Replace an output that exists.
+        force: Make it again, and replace the output whatever it is.
         nsys: The nsys that exports `.nsys-rep` files.
-        progress: Told what is going on.
 
     Raises:
         ReportError: The report cannot be read, or has nothing to draw.
-        OutputError: The output exists, or cannot be written.
+        OutputError: The output exists and is no part of this report, or cannot be written.
     """
     path = Path(report)
     options = PartOptions(
@@ -99,24 +109,8 @@ def extract(
         job_patterns=job_patterns,
         step_patterns=step_patterns,
     )
-    check_output(output, force=force, inputs=[path])
-    tell(progress, f"extracting {path.name}", 0)
-
-    def make(sink: Sink) -> Part:
-        part = extract_report(path, options, sink, nsys=nsys)
-        if not part.encoded.slice_count and not part.frames["jobs"]["start_ns"].count():
-            raise nothing_to_draw(f"`{path}` has nothing to draw")
-        return part
-
-    part = write_part(output, make, force=force)
-    gpus = part.frames["devices"]["gpu"].n_unique()
-    return Extracted(
-        report=path,
-        output=output,
-        slices=part.encoded.slice_count,
-        jobs=part.frames["jobs"]["start_ns"].count(),
-        gpus=gpus,
-    )
+    check_target(path, output, force=force)
+    return _extract(path, {path: output}, options, force=force, nsys=nsys, scratch=None)
 
 
 def extract_all(
@@ -125,60 +119,88 @@ def extract_all(
     *,
     force: bool = False,
     keep_going: bool = False,
+    nsys: str | None = None,
+    work: WorkOptions | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> tuple[list[Extracted], Skipped]:
-    """Write each of several reports as a part.
+    """Write each of several reports as a part; those that are there already are left as they are.
 
     Args:
         inputs: Reports, directories of them, or glob patterns.
         output: A part, for one report; or a folder, by default the current one, where parts are named
             like their reports; for several reports it is made.
-        force: Replace outputs that exist.
+        force: Make all again, and replace outputs whatever they are.
         keep_going: Skip reports that cannot be extracted.
+        nsys: The nsys that exports `.nsys-rep` files.
+        work: Where reports are worked on; one by one in this process if None.
         progress: Told what is going on.
-        options: As for `extract`.
+        options: As for `extract`: what parts show.
 
     Raises:
         ReportError: A report cannot be read, or has nothing to draw.
-        OutputError: An output exists or cannot be written, or two reports have one name.
+        OutputError: An output exists and is no part of this report, or cannot be written; or two
+            reports have one name.
     """
     paths = find_reports(inputs)
-    outputs = _name_outputs(paths, output)
-    for path, target in zip(paths, outputs, strict=True):
-        check_output(target, force=force, inputs=[path])
-    attempt = Attempt(paths, keep_going=keep_going, progress=None)
-    numbers = {path: number for number, path in enumerate(paths)}
+    outputs = dict(zip(paths, name_outputs(paths, output), strict=True))
+    for path, target in outputs.items():
+        check_target(path, target, force=force)
+    attempt = Attempt(paths, keep_going=keep_going, progress=progress, workers=find_workers(work, paths))
+    with ExitStack() as stack:
+        scratch = None if attempt.is_here else stack.enter_context(make_scratch(outputs[paths[0]]))
+        extract_one = partial(
+            _extract,
+            outputs=outputs,
+            options=PartOptions(**options),
+            force=force,
+            nsys=nsys,
+            scratch=scratch,
+        )
+        extracted = attempt.spread("extracting", paths, extract_one)
+    return list(extracted.values()), attempt.skipped
 
-    def work(path: Path) -> Extracted:
-        number = numbers[path]
-        told = share_of(progress, number, len(paths))
-        return extract(path, outputs[number], force=force, progress=told, **options)
 
-    return list(attempt.each("extracting", paths, work).values()), attempt.skipped
+def _extract(
+    path: Path,
+    outputs: Mapping[Path, Path],
+    options: PartOptions,
+    *,
+    force: bool,
+    nsys: str | None,
+    scratch: Path | None,
+) -> Extracted:
+    """Write the part of a report, unless it is there; what may be killed while it writes does so in `scratch`."""
+    output = outputs[path]
+    if not force and is_like_part(output):
+        part = find_finished(path, _path_to_keep(path), output, options, nsys=nsys)
+        if part is not None:
+            return _describe(path, output, part, is_new=False)
+
+    def make(sink: Sink) -> Part:
+        part = extract_report(path, options, sink, nsys=nsys)
+        if not part.encoded.slice_count and not part.frames["jobs"]["start_ns"].count():
+            raise nothing_to_draw(f"`{path}` has nothing to draw")
+        return part
+
+    if scratch is None or output.is_symlink() or (output.exists() and not output.is_file()):
+        return _describe(path, output, write_part(output, make, force=True), is_new=True)
+    with translate_errors(output):
+        beside = Path(tempfile.mkdtemp(dir=scratch)) / "part"
+        part = write_part(beside, make, force=True)
+        os.replace(beside, output)
+    return _describe(path, output, part, is_new=True)
 
 
-def _name_outputs(paths: list[Path], output: Path | None) -> list[Path]:
-    """Name the part of each report."""
-    folder = Path() if output is None else output
-    if output is not None and not output.is_dir():
-        if len(paths) == 1:
-            return [output]
-        if output.exists() or output.suffix == SUFFIX:
-            raise OutputError(
-                f"cannot write {len(paths)} parts to `{output}`: it is no folder", "name a folder with `-o`"
-            )
-        with translate_errors(output):
-            output.mkdir(parents=True)
-    outputs = [folder / (path.stem + SUFFIX) for path in paths]
-    for number, target in enumerate(outputs):
-        if target in outputs[:number]:
-            first = paths[outputs.index(target)]
-            raise OutputError(
-                f"`{first}` and `{paths[number]}` would both be written to `{target}`",
-                "extract them into two folders",
-            )
-    return outputs
+def _describe(path: Path, output: Path, part: Part, *, is_new: bool) -> Extracted:
+    return Extracted(
+        report=path,
+        output=output,
+        slices=part.encoded.slice_count,
+        jobs=part.frames["jobs"]["start_ns"].count(),
+        gpus=part.frames["devices"]["gpu"].n_unique(),
+        is_new=is_new,
+    )
 
 
 def extract_report(
@@ -204,7 +226,7 @@ def extract_report(
     encoded = encode_drawing(draw(report, projections, options, has_jobs=training.has_jobs), sink)
     frames = {}
     if with_tables:
-        sums = describe_sums(report, projections=projections, links=links, training=training.frames)
+        sums = _sum_up(report, projections, links, training, options)
         frames = {"projections": projections, **sums}
     return _make_part(report, options, encoded, links, training, frames)
 
@@ -238,7 +260,7 @@ def survey_report(
         projections = project(report, options)
         training = describe_training(report, projections=projections, links=links, options=options)
         if with_sums:
-            sums = describe_sums(report, projections=projections, links=links, training=training.frames)
+            sums = _sum_up(report, projections, links, training, options)
     return _make_part(report, options, empty, links, training, sums)
 
 
@@ -294,6 +316,15 @@ def nothing_to_draw(what: str) -> MissingDataError:
     return MissingDataError(
         f"{what}: no GPU operations",
         "`nsys profile --trace cuda,nvtx` records them; `--detail cpu` also draws CPU ranges",
+    )
+
+
+def _sum_up(
+    report: Report, projections: pl.DataFrame, links: Links, training: ReportTraining, options: PartOptions
+) -> dict[str, pl.DataFrame]:
+    """Sum up a report as its part wants it (`SUM_FRAMES`)."""
+    return describe_sums(
+        report, projections=projections, links=links, training=training.frames, counted=options.ops
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,19 +20,21 @@ from nsys_pp.api.extract import (
 )
 from nsys_pp.api.inputs import Given, keep_different, read_given, refuse_parts, settle_options, survey_given
 from nsys_pp.api.plan import PlacedDrawing, Plan, Shown, Told, count_shown, make_plan
-from nsys_pp.api.progress import Progress
+from nsys_pp.api.progress import Progress, tell
 from nsys_pp.api.run_training import TrainingOptions, find_training
 from nsys_pp.api.scene import Window
 from nsys_pp.api.training_rows import place_training
-from nsys_pp.errors import MissingDataError, NsysPPError
-from nsys_pp.part import PartOptions
+from nsys_pp.api.work import WorkOptions, find_workers
+from nsys_pp.errors import MissingDataError
+from nsys_pp.part import Encoded, PartOptions
 from nsys_pp.project.ranges import Scope
 from nsys_pp.read import find_reports, is_part, read_report
 from nsys_pp.training import Training
 from nsys_pp.write.chrome import write_chrome
+from nsys_pp.write.drawing import Drawing
 from nsys_pp.write.files import check_output, replace_file
 from nsys_pp.write.perfetto import PlacedReport, encode_drawing, write_perfetto
-from nsys_pp.write.spool import Spool
+from nsys_pp.write.spool import OpenBlocks, Shelf, Spool, Store, make_scratch
 from nsys_pp.write.tracks import Detail
 
 TraceFormat = Literal["perfetto", "chrome"]
@@ -66,6 +69,7 @@ def merge(
     keep_going: bool = False,
     force: bool = False,
     nsys: str | None = None,
+    work: WorkOptions | None = None,
     progress: Progress | None = None,
 ) -> Merged:
     """Write one trace of all reports, all on one clock.
@@ -89,6 +93,7 @@ def merge(
         keep_going: Skip reports that cannot be read, and say so in the result.
         force: Replace an output that exists.
         nsys: The nsys that exports `.nsys-rep` files.
+        work: Where reports are worked on; one by one in this process if None.
         progress: Told what is going on.
 
     Raises:
@@ -104,23 +109,25 @@ def merge(
     needs = ["Chrome's format"] * is_chrome
     needs += ["`--start` and `--end`"] * (start_ns is not None or end_ns is not None)
     needs += ["`--steps`"] * (training.steps is not None)
-    attempt = Attempt(paths, keep_going=keep_going, progress=progress)
+    attempt = Attempt(paths, keep_going=keep_going, progress=progress, workers=find_workers(work, paths))
     parts = attempt.each("reading", [path for path in paths if is_part(path)], read_given)
     refuse_parts(parts, needs)
     asked = {"detail": detail, "ops": ops, "scope": scope, "flows": flows, **training.of_parts()}
     options = settle_options(list(parts.values()), asked)
     recipe = _Recipe(options=options, is_chrome=is_chrome, nsys=nsys)
-    with Spool(output) as spool:
+    reports = [path for path in paths if path not in parts and not is_part(path)]
+    with ExitStack() as stack:
+        spool = stack.enter_context(Spool(output))
+        store = spool if attempt.is_here else Shelf(stack.enter_context(make_scratch(output)))
         if needs:  # what is drawn depends on the clocks: nothing is encoded before
             survey = partial(survey_given, options=options, nsys=nsys, with_training=True)
-            given = attempt.each("reading", paths, lambda path: parts.get(path) or survey(path))
+            read = attempt.spread("reading", reports, survey)
         else:
             if len(paths) > 1:  # bad ones fail before work begins
-                attempt.each(
-                    "reading", [path for path in paths if not is_part(path)], partial(_check, nsys=nsys)
-                )
-            encode = partial(_encode, recipe=recipe, spool=spool)
-            given = attempt.each("drawing", paths, lambda path: parts.get(path) or encode(path))
+                attempt.each("reading", reports, partial(_check, nsys=nsys))
+            read = attempt.spread("drawing", reports, partial(_encode, recipe=recipe, store=store))
+        given = {path: one for path in paths if (one := parts.get(path) or read.get(path))}
+        tell(progress, "aligning reports", 1)
         different = keep_different(list(given.values()), attempt)
         given = {one.path: one for one in different}
         root = output.name.split(".")[0] or "run"
@@ -129,10 +136,12 @@ def merge(
         plan = plan.with_stages(found.lanes)
         window = _find_window(found, start_ns, end_ns, only_steps=training.steps is not None)
         if needs:
-            redraw = partial(_redraw, plan=plan, recipe=recipe, window=window, spool=spool)
-            shown = list(attempt.each("drawing", list(given), redraw).values())
+            redraw = partial(_redraw, cuts=_cut(plan, window), recipe=recipe, store=store)
+            redrawn = attempt.spread("drawing", list(given), redraw)
+            shown = [_place(plan, given[path], one) for path, one in redrawn.items()]
         else:
             shown = [plan.place_encoded(one) for one in given.values()]
+        tell(progress, f"writing {output.name}", 1)
         rows = place_training(found, plan, shown, window=window)
         shown += rows if is_chrome else [_encode_rows(one, spool) for one in rows]
         gpus, slices = count_shown(shown)
@@ -165,35 +174,43 @@ def _check(path: Path, nsys: str | None) -> None:
     read_report(path, need=frozenset(), nsys=nsys)
 
 
-def _encode(path: Path, recipe: _Recipe, spool: Spool) -> Given:
-    start = spool.end
-    try:
-        part = extract_report(path, recipe.options, spool, nsys=recipe.nsys, with_tables=False)
-    except NsysPPError:
-        spool.cut(start)
-        raise
-    return Given(path=path, part=part, identity=identity_of(part), open_blocks=partial(spool.open, start))
+def _encode(path: Path, recipe: _Recipe, store: Store) -> Given:
+    with store.add() as (sink, open_blocks):
+        part = extract_report(path, recipe.options, sink, nsys=recipe.nsys, with_tables=False)
+    return Given(path=path, part=part, identity=identity_of(part), open_blocks=open_blocks)
 
 
-def _redraw(path: Path, plan: Plan, recipe: _Recipe, window: Window, spool: Spool) -> Shown:
+def _cut(plan: Plan, window: Window) -> dict[Path, tuple[Window, bool]]:
+    """Say what of each report reaches into the window, on its own clock, and whether it has jobs."""
+    cuts = {}
+    for one, clock in zip(plan.given, plan.clocks.clocks, strict=True):
+        on_report = Window(
+            start_ns=None if window.start_ns is None else clock.to_report(window.start_ns),
+            end_ns=None if window.end_ns is None else clock.to_report(window.end_ns),
+        )
+        cuts[one.path] = on_report, one.part.frames["jobs"]["start_ns"].count() > 0
+    return cuts
+
+
+def _redraw(
+    path: Path, cuts: Mapping[Path, tuple[Window, bool]], recipe: _Recipe, store: Store
+) -> Drawing | tuple[Encoded, OpenBlocks]:
     """Draw what of a report reaches into the window, which is known only now that clocks are."""
-    at = plan.find(path)
-    one, clock = plan.given[at], plan.clocks.clocks[at]
-    on_report = Window(
-        start_ns=None if window.start_ns is None else clock.to_report(window.start_ns),
-        end_ns=None if window.end_ns is None else clock.to_report(window.end_ns),
-    )
+    window, has_jobs = cuts[path]
     report = open_report(path, recipe.options, recipe.nsys)
-    has_jobs = one.part.frames["jobs"]["start_ns"].count() > 0
     projections = project(report, recipe.options)
-    drawing = draw(report, projections, recipe.options, has_jobs=has_jobs, window=on_report)
+    drawing = draw(report, projections, recipe.options, has_jobs=has_jobs, window=window)
     if recipe.is_chrome:
-        return plan.place_drawing(one, drawing)
-    start = spool.end
-    encoded = encode_drawing(drawing, spool)
-    return plan.place_encoded(
-        replace(one, part=replace(one.part, encoded=encoded), open_blocks=partial(spool.open, start))
-    )
+        return drawing
+    with store.add() as (sink, open_blocks):
+        return encode_drawing(drawing, sink), open_blocks
+
+
+def _place(plan: Plan, one: Given, redrawn: Drawing | tuple[Encoded, OpenBlocks]) -> Shown:
+    if isinstance(redrawn, Drawing):
+        return plan.place_drawing(one, redrawn)
+    encoded, open_blocks = redrawn
+    return plan.place_encoded(replace(one, part=replace(one.part, encoded=encoded), open_blocks=open_blocks))
 
 
 def _find_window(training: Training, start_ns: int | None, end_ns: int | None, *, only_steps: bool) -> Window:
@@ -207,9 +224,9 @@ def _find_window(training: Training, start_ns: int | None, end_ns: int | None, *
 
 
 def _encode_rows(one: PlacedDrawing, spool: Spool) -> PlacedReport:
-    start = spool.end
-    encoded = encode_drawing(one.drawing, spool)
-    return PlacedReport(encoded=encoded, placement=one.placement, open_blocks=partial(spool.open, start))
+    with spool.add() as (sink, open_blocks):
+        encoded = encode_drawing(one.drawing, sink)
+    return PlacedReport(encoded=encoded, placement=one.placement, open_blocks=open_blocks)
 
 
 def _write(shown: Sequence[Shown], output: Path) -> Iterator[bytes]:

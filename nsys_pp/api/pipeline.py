@@ -12,8 +12,9 @@ import polars as pl
 from nsys_pp.api.attempt import Attempt, Skipped
 from nsys_pp.api.inputs import Given, keep_different, read_given, settle_options, survey_given
 from nsys_pp.api.plan import Plan, Told, make_plan
-from nsys_pp.api.progress import Progress
+from nsys_pp.api.progress import Progress, tell
 from nsys_pp.api.run_training import NOT_INFERRED, TrainingOptions, find_training
+from nsys_pp.api.work import WorkOptions, find_workers
 from nsys_pp.errors import MissingDataError
 from nsys_pp.model import build_report
 from nsys_pp.pipeline.report.vocabulary import presets_that_read
@@ -50,6 +51,7 @@ def pipeline(
     told: Told | None = None,
     keep_going: bool = False,
     nsys: str | None = None,
+    work: WorkOptions | None = None,
     progress: Progress | None = None,
 ) -> Pipeline:
     """Find out how a pipeline ran: its steps, jobs, messages, bubbles and schedule.
@@ -60,6 +62,7 @@ def pipeline(
         told: What is said of clocks and ranks.
         keep_going: Skip reports that cannot be read, and say so in the result.
         nsys: The nsys that exports `.nsys-rep` files.
+        work: Where reports are worked on; one by one in this process if None.
         progress: Told what is going on.
 
     Raises:
@@ -69,12 +72,13 @@ def pipeline(
     """
     training = training or TrainingOptions()
     paths = find_reports(inputs, with_parts=True)
-    attempt = Attempt(paths, keep_going=keep_going, progress=progress)
+    attempt = Attempt(paths, keep_going=keep_going, progress=progress, workers=find_workers(work, paths))
     parts = attempt.each("reading", [path for path in paths if is_part(path)], read_given)
     options = settle_options(list(parts.values()), training.of_parts(), matter=_MATTERS)
     survey = partial(survey_given, options=options, nsys=nsys, with_training=True)
-    given = attempt.each("analysing", paths, lambda path: parts.get(path) or survey(path))
-    different = keep_different(list(given.values()), attempt)
+    read = attempt.spread("analysing", [path for path in paths if not is_part(path)], survey)
+    tell(progress, "aligning reports", 1)
+    different = keep_different([one for path in paths if (one := parts.get(path) or read.get(path))], attempt)
     plan = make_plan(different, root="", devices=None, told=told or Told())
     found = find_training(plan, training)
     if found.jobs.is_empty():

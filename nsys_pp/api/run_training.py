@@ -154,8 +154,11 @@ def choose_steps(steps: pl.DataFrame, window: tuple[int | None, int | None]) -> 
     if steps.filter(is_chosen).is_empty():
         asked = f"{'' if first is None else first}:{'' if last is None else last}"
         numbers = steps["step"].unique().sort().to_list()
-        known = f"{numbers[0]} to {numbers[-1]}" if numbers else "unknown"
-        raise NsysPPError(f"no step is in `--steps {asked}`", f"the steps of these reports are {known}")
+        known = f"the steps of these reports are {numbers[0]} to {numbers[-1]}"
+        hint = (
+            known if numbers else "steps are known of processes that ran something on a GPU (docs/presets.md)"
+        )
+        raise NsysPPError(f"no step is in `--steps {asked}`", hint)
     return is_chosen
 
 

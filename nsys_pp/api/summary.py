@@ -83,7 +83,7 @@ def summarise(
     chosen = tuple(TABLES) if tables is None else tuple(tables)
     recorded = frozenset[str]().union(*summary.recorded)
     needs = {name: TABLES[name].needs for name in chosen}
-    absent = {name: say_absent(some) for name, some in needs.items() if some and not recorded & set(some)}
+    absent = {name: say_absent(some, recorded) for name, some in needs.items() if some and not recorded & set(some)}
     how = TableOptions(by=by, paddle_compat=paddle_compat)
     made = {name: TABLES[name].build(summary, how) for name in chosen if name not in absent}
     return Summarised(tables=made, absent=absent, notes=notes, skipped=attempt.skipped)

@@ -14,6 +14,8 @@ from nsys_pp.cli.clock_options import clock_options, take_told
 from nsys_pp.cli.identity_options import identity_options
 from nsys_pp.cli.options import end_with_skipped, input_options, keep_going_option
 from nsys_pp.cli.progress import show_progress
+from nsys_pp.cli.result import result_options
+from nsys_pp.cli.work_options import take_work, wait_for_inputs, wait_options, work_options
 
 
 @click.command()
@@ -21,7 +23,10 @@ from nsys_pp.cli.progress import show_progress
 @clock_options
 @identity_options
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, one per clock.")
+@work_options
+@wait_options
 @keep_going_option("read")
+@result_options
 @click.pass_context
 def align(ctx: click.Context, /, reports: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Put the clocks of all machines onto one, and tell how well that is known.
@@ -33,9 +38,10 @@ def align(ctx: click.Context, /, reports: tuple[str, ...], as_json: bool, **opti
     Example:
       nsys-pp align node*/report*.sqlite
     """
-    told = take_told(options)
+    told, work = take_told(options), take_work(options)
     with show_progress() as progress:
-        aligned = api.align(reports, told=told, progress=progress, **options)
+        inputs, incomplete = wait_for_inputs(reports, options, progress)
+        aligned = api.align(inputs, told=told, work=work, progress=progress, **options)
     if as_json:
         click.echo(json.dumps(_describe(aligned), indent=2, ensure_ascii=False))
     else:
@@ -43,7 +49,7 @@ def align(ctx: click.Context, /, reports: tuple[str, ...], as_json: bool, **opti
         with console.capture() as screen:
             print_clocks(aligned, console)
         click.echo("\n".join(line.rstrip() for line in screen.get().splitlines()))
-    end_with_skipped(ctx, aligned.skipped)
+    end_with_skipped(ctx, [*incomplete, *aligned.skipped])
 
 
 def _describe(aligned: api.Aligned) -> list[dict[str, Any]]:

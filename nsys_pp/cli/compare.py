@@ -13,7 +13,10 @@ from nsys_pp.cli.compare_table import TITLES, arrange, print_comparison
 from nsys_pp.cli.identity_options import identity_options
 from nsys_pp.cli.options import tell_notes
 from nsys_pp.cli.progress import show_progress
+from nsys_pp.cli.record import say
+from nsys_pp.cli.result import result_options
 from nsys_pp.cli.training_options import take_training, training_options
+from nsys_pp.cli.work_options import take_work, work_options
 
 GATE_FAILED = 4
 
@@ -47,6 +50,8 @@ GATE_FAILED = 4
 @training_options
 @clock_options
 @identity_options
+@work_options
+@result_options
 @click.option(
     "--nsys", envvar="NSYS_PP_NSYS", help="The nsys that exports .nsys-rep files; else the one on PATH."
 )
@@ -70,9 +75,11 @@ def compare(
     Example:
       nsys-pp compare before/ after/ --fail-on 'bubble>5%' --fail-on 'step>3%'
     """
-    training, told = take_training(options), take_told(options)
+    training, told, work = take_training(options), take_told(options), take_work(options)
     with show_progress() as progress:
-        compared = api.compare(a, b, training=training, told=told, gates=gates, progress=progress, **options)
+        compared = api.compare(
+            a, b, training=training, told=told, gates=gates, work=work, progress=progress, **options
+        )
     if format == "table":
         print_comparison(compared.tables, limit=limit)
     elif format == "markdown":
@@ -84,6 +91,6 @@ def compare(
         click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
     tell_notes(compared.notes)
     for failure in compared.failures:
-        click.echo(f"failed: {failure}", err=True)
+        say(failure, event="gate failed", level="error", before="failed: ")
     if compared.failures:
         ctx.exit(GATE_FAILED)

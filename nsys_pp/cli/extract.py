@@ -17,7 +17,10 @@ from nsys_pp.cli.options import (
     projection_options,
 )
 from nsys_pp.cli.progress import show_progress
+from nsys_pp.cli.record import describe_outputs, say, say_wrote
+from nsys_pp.cli.result import result_options
 from nsys_pp.cli.training_options import job_options
+from nsys_pp.cli.work_options import take_work, work_options
 from nsys_pp.units import format_bytes
 
 
@@ -34,8 +37,10 @@ from nsys_pp.units import format_bytes
 @flows_option
 @projection_options
 @job_options
+@work_options
 @keep_going_option("extracted")
 @force_option
+@result_options
 @click.pass_context
 def extract(
     ctx: click.Context,
@@ -49,7 +54,8 @@ def extract(
     """Make a part of each report: all that it adds to a trace, ready made.
 
     `nsys-pp merge` takes parts like reports, at once and however often; so each machine can make
-    its own, and only these have to travel.
+    its own, and only these have to travel. A part that is there already, whole and up to date, is
+    left as it is: what was interrupted goes on where it ended.
 
     \b
     Example:
@@ -63,16 +69,27 @@ def extract(
         and not _is_report(output, reports)
     ):
         raise click.UsageError(f"`{output}` is a table's or a report's name; a part is `.nspart`")
+    work = take_work(options)
     with show_progress() as progress:
         extracted, skipped = api.extract_all(
-            reports, output, detail="cpu" if flows else detail, flows=flows, progress=progress, **options
+            reports,
+            output,
+            detail="cpu" if flows else detail,
+            flows=flows,
+            work=work,
+            progress=progress,
+            **options,
         )
     for one in extracted:
         size = format_bytes(one.output.stat().st_size)
         slices = f"{one.slices:,} slice" + "s" * (one.slices != 1)
         slices += f" and {one.jobs:,} job" + "s" * (one.jobs != 1) if one.jobs else ""
         gpus = f"{one.gpus:,} GPU" + "s" * (one.gpus != 1)
-        click.echo(f"Wrote {one.output} ({size}): {slices} on {gpus}, from {one.report}.", err=True)
+        if one.is_new:
+            say_wrote(f"Wrote {one.output} ({size}): {slices} on {gpus}, from {one.report}.", one.output)
+        else:
+            said = f"already there: {one.output} ({size}), from {one.report}"
+            say(said, event="already there", facts={"outputs": describe_outputs([one.output])})
     end_with_skipped(ctx, skipped)
 
 

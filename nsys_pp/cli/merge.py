@@ -22,7 +22,10 @@ from nsys_pp.cli.options import (
     tell_notes,
 )
 from nsys_pp.cli.progress import show_progress
+from nsys_pp.cli.record import note, say_wrote
+from nsys_pp.cli.result import result_options
 from nsys_pp.cli.training_options import take_training, training_options
+from nsys_pp.cli.work_options import take_work, wait_for_inputs, wait_options, work_options
 from nsys_pp.units import format_bytes
 
 # What Perfetto's UI holds in a browser's 4 GB: measured at 0.2 to 0.35 KB a slice.
@@ -61,8 +64,11 @@ _MOST_SLICES = 8_000_000
 @training_options
 @clock_options
 @identity_options
+@work_options
+@wait_options
 @keep_going_option("read")
 @force_option
+@result_options
 @click.pass_context
 def merge(
     ctx: click.Context,
@@ -89,31 +95,32 @@ def merge(
         raise click.UsageError("`--end` must be later than `--start`")
     if options["format"] is None and output.suffix in api.FORMATS.keys() - {".json"}:
         raise click.UsageError(f"`{output}` is a table's name; a trace is `.pftrace`, `.json` or `.json.gz`")
-    told, training = take_told(options), take_training(options)
+    told, training, work = take_told(options), take_training(options), take_work(options)
     with show_progress() as progress:
+        inputs, incomplete = wait_for_inputs(reports, options, progress, output=output)
         merged = api.merge(
-            reports,
+            inputs,
             output,
             told=told,
             training=training,
+            work=work,
             progress=progress,
             **{**options, **asked_drawing(ctx)},
         )
     tell_notes(merged.notes)
     size = format_bytes(output.stat().st_size)
-    click.echo(
+    say_wrote(
         f"Wrote {output} ({size}): {_count(merged.slices, 'slice')} on {_count(merged.gpus, 'GPU')}"
         f" of {_count(merged.machines, 'machine')}, from {_count(merged.reports, 'report')}."
         " Look at it: open https://ui.perfetto.dev and drop the file there (it stays on your machine).",
-        err=True,
+        output,
     )
     if merged.slices > _MOST_SLICES:
-        click.echo(
-            f"note: a browser holds about {_MOST_SLICES:,} slices; `--detail ranges`, `--detail jobs`, `--device`"
-            " or `--start` and `--end` make the trace smaller",
-            err=True,
+        note(
+            f"a browser holds about {_MOST_SLICES:,} slices; `--detail ranges`, `--detail jobs`, `--device`"
+            " or `--start` and `--end` make the trace smaller"
         )
-    end_with_skipped(ctx, merged.skipped)
+    end_with_skipped(ctx, [*incomplete, *merged.skipped])
 
 
 def _count(number: int, thing: str) -> str:

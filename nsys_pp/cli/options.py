@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from nsys_pp.api import OPS, parse_ops
+from nsys_pp.cli.record import current_record, note, say
 from nsys_pp.errors import NsysPPError
 from nsys_pp.units import NS_PER_MS, NS_PER_S, NS_PER_US
 
@@ -104,16 +105,18 @@ def keep_going_option(what: str) -> Callable[[Command], Command]:
 
 def end_with_skipped(ctx: click.Context, skipped: Sequence[tuple[Path, NsysPPError]]) -> None:
     """List the inputs that were skipped, and exit with 3 if there are any."""
+    current_record().skipped.extend(skipped)
     for path, error in skipped:
-        click.echo(f"skipped {path}: {error.message}", err=True)
+        facts = {"path": str(path), "reason": error.message, "hint": error.hint}
+        say(f"skipped {path}: {error.message}", event="skipped", level="warning", facts=facts)
     if skipped:
         ctx.exit(3)
 
 
 def tell_notes(notes: Sequence[str]) -> None:
     """Tell what is doubtful about a result."""
-    for note in notes:
-        click.echo(f"note: {note}", err=True)
+    for sentence in notes:
+        note(sentence)
 
 
 def force_option(command: Command) -> Command:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from nsys_pp import api
+from nsys_pp.api.work import WorkOptions
 from nsys_pp.cli.clock_options import clock_options, take_told
 from nsys_pp.cli.identity_options import identity_options
 from nsys_pp.cli.options import (
@@ -20,7 +21,10 @@ from nsys_pp.cli.options import (
 )
 from nsys_pp.cli.pipeline_table import VIEWS, arrange, print_tables
 from nsys_pp.cli.progress import show_progress
+from nsys_pp.cli.record import say_wrote
+from nsys_pp.cli.result import result_options
 from nsys_pp.cli.training_options import take_training, training_options
+from nsys_pp.cli.work_options import take_work, wait_for_inputs, wait_options, work_options
 
 _SHOWN = ("schedule", "steps", "stages", "kinds", "stragglers", "critical")
 _ONE_FRAME = ("csv", "parquet")
@@ -96,8 +100,11 @@ class TableNames(click.ParamType[tuple[str, ...]]):
 @training_options
 @clock_options
 @identity_options
+@work_options
+@wait_options
 @keep_going_option("read")
 @force_option
+@result_options
 @click.pass_context
 def pipeline(
     ctx: click.Context,
@@ -120,22 +127,27 @@ def pipeline(
       nsys-pp pipeline node*/report*.sqlite --table stages -o stages.csv
     """
     options |= {"training": take_training(options), "told": take_told(options)}
+    work = take_work(options)
     if steptask is not None or in_place:
-        _refuse_tables(ctx, "--steptask" if steptask is not None else "--in-place")
+        option = "--steptask" if steptask is not None else "--in-place"
+        _refuse_tables(ctx, option)
+        _refuse_work(work, options, option)
         _write_step_tasks(reports, steptask, in_place, options)
         return
     if devices is not None and format != "paddle":
         raise click.UsageError("`--device` is for `--format paddle`")
     if format == "paddle":
+        _refuse_work(work, options, "--format paddle")
         _write_paddle(ctx, reports, output, names, devices, options)
         return
     format = _settle_format(output, format, names)
     force = options.pop("force")
     names = names or (_SHOWN if format == "table" else tuple(api.PIPELINE_TABLES))
-    for path in _list_outputs(output, format, names):
-        api.check_output(path, force=force, inputs=api.find_reports(reports, with_parts=True))
     with show_progress() as progress:
-        found = api.pipeline(reports, progress=progress, **options)
+        inputs, incomplete = wait_for_inputs(reports, options, progress)
+        for path in _list_outputs(output, format, names):
+            api.check_output(path, force=force, inputs=api.find_reports(inputs, with_parts=True))
+        found = api.pipeline(inputs, work=work, progress=progress, **options)
     frames = found.tables(names)
     if format == "markdown":  # is read by people, as what a terminal shows
         frames = {name: arrange(frame, VIEWS[name]) for name, frame in frames.items()}
@@ -144,7 +156,7 @@ def pipeline(
             frames, Path(output), format=format, titles=api.PIPELINE_TABLES, force=force
         )
         for path in written:
-            click.echo(f"Wrote {path}", err=True)
+            say_wrote(f"Wrote {path}", path)
     elif format == "table":
         print_tables(frames, api.PIPELINE_TABLES, limit=limit)
     elif format == "csv":
@@ -152,7 +164,7 @@ def pipeline(
     else:
         click.echo(api.format_tables(frames, format=format, titles=api.PIPELINE_TABLES), nl=False)
     tell_notes(found.training.notes)
-    end_with_skipped(ctx, found.skipped)
+    end_with_skipped(ctx, [*incomplete, *found.skipped])
 
 
 def _settle_format(output: str, format: str | None, names: tuple[str, ...] | None) -> str:
@@ -200,6 +212,16 @@ def _refuse_tables(ctx: click.Context, option: str) -> None:
             raise click.UsageError(f"`{option}` writes no other tables: leave out `{word}`")
 
 
+def _refuse_work(work: WorkOptions, options: dict[str, Any], option: str) -> None:
+    """Refuse what says where work runs and what it waits for, where neither is heeded."""
+    if work != WorkOptions() or options.pop("wait_for") is not None:
+        raise click.UsageError(
+            f"`{option}` works one by one on what is there: leave out `--jobs`, `--memory`, `--dask-scheduler`"
+            " and `--wait-for`"
+        )
+    options.pop("wait_timeout")
+
+
 def _write_step_tasks(
     reports: tuple[str, ...], folder: Path | None, in_place: bool, options: dict[str, Any]
 ) -> None:
@@ -211,7 +233,7 @@ def _write_step_tasks(
         written = api.write_step_tasks_of(reports, folder, progress=progress, **options)
     for report, path, rows in written:
         source = "" if path == report else f", a copy of {report}"
-        click.echo(f"Wrote {rows:,} rows of StepTaskInfo into {path}{source}", err=True)
+        say_wrote(f"Wrote {rows:,} rows of StepTaskInfo into {path}{source}", path)
 
 
 def _write_paddle(
@@ -229,9 +251,10 @@ def _write_paddle(
     with show_progress() as progress:
         written = api.write_paddle_of(reports, Path(output), devices=devices, progress=progress, **options)
     tell_notes(written.notes)
-    click.echo(
+    say_wrote(
         f"Wrote {written.chrome} and {written.perfetto}: {written.jobs:,} jobs. Look at the latter: open"
         " https://ui.perfetto.dev and drop the file there (it stays on your machine).",
-        err=True,
+        written.chrome,
+        written.perfetto,
     )
     end_with_skipped(ctx, written.skipped)

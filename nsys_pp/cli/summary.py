@@ -130,7 +130,14 @@ def summary(
         )
     if top is None:
         top = _MOST_ROWS if format in ("table", "markdown") else 0
-    how = SummaryOutput(names=names, by=by, sort=sort, top=top, unit=unit)
+    how = SummaryOutput(
+        names=names,
+        by=by,
+        sort=sort,
+        top=top,
+        unit=unit,
+        paddle_compat=options["paddle_compat"],
+    )
     write_summary(found, how, output=None if output == "-" else Path(output), format=format, force=force)
     tell_notes(found.notes)
     end_with_skipped(ctx, found.skipped)

@@ -28,6 +28,7 @@ class SummaryOutput:
         sort: What they are sorted by; None: each has an order.
         top: Most rows of each group; all if 0.
         unit: Of times; chosen if None.
+        paddle_compat: What it says below is said of Paddle's way to count.
     """
 
     names: Sequence[str]
@@ -35,6 +36,7 @@ class SummaryOutput:
     sort: str | None
     top: int
     unit: str | None
+    paddle_compat: bool = False
 
 
 def check_sort(sort: str | None, names: Sequence[str]) -> None:
@@ -105,7 +107,8 @@ def _arrange(name: str, found: api.Summarised, how: SummaryOutput) -> api.TextTa
         return api.TextTable(title=table.title, absent=found.absent[name])
     frame = found.tables[name]
     shape = _shape(name, frame, how.by)
-    return api.TextTable(title=table.title, frame=_sort(frame, shape, how), shape=shape, says=table.says)
+    says = (how.paddle_compat and table.says_compat) or table.says
+    return api.TextTable(title=table.title, frame=_sort(frame, shape, how), shape=shape, says=says)
 
 
 def _as_data(name: str, frame: pl.DataFrame, how: SummaryOutput) -> pl.DataFrame:

@@ -14,26 +14,43 @@ from nsys_pp.read.export import UNEXPORTED_SUFFIXES, is_unexported
 from nsys_pp.read.unreadable import unreadable_error
 
 _REPORT_SUFFIXES = (".sqlite", *UNEXPORTED_SUFFIXES)
+# Host, process, counter, variable; with stars beside, which would mean folders if they were two.
+_OF_NSYS = re.compile(r"\**(?:%(?:[hpn]|q\{\w+\})\**)+")
 
 
-def find_reports(inputs: Iterable[str | Path], *, with_parts: bool = False) -> list[Path]:
-    """List the reports that `inputs` name, in that order; inside folders in natural order.
+def find_reports(
+    inputs: Iterable[str | Path], *, with_parts: bool = False, absent: list[ReportError] | None = None
+) -> list[Path]:
+    """List the reports that `inputs` name, in that order; inside folders and patterns in natural order.
 
     A folder is searched with all that is below it; one that `nsys export --type parquetdir` or
-    `arrowdir` made is one report. A pattern that the shell left as it is is expanded here. Of a
+    `arrowdir` made is one report. A pattern that the shell left as it is is expanded here, and so is one
+    of nsys, as `-o` of `nsys profile` has it (`%h`, `%p`, `%n`, `%q{VARIABLE}`, with or without an ending):
+    each of these stands for anything. Of a
     `.nsys-rep` and exports of it beside it only one is taken: an export that is not older, SQLite
     before a folder of tables, else the `.nsys-rep`, to be exported again. Parts inside folders are
     seen only `with_parts`; then one is taken instead of the report beside it, unless it is older.
+
+    Args:
+        inputs: Files, folders, patterns.
+        with_parts: Parts are wanted, too.
+        absent: Takes what would be raised where an input names nothing that is there (yet).
 
     Raises:
         ReportError: Nothing is there, a folder or pattern holds no report, or one was named twice.
     """
     found: dict[Path, tuple[Path, str]] = {}  # by the file that it really is
     reports = []
+    suffixes = (*_REPORT_SUFFIXES, PART_SUFFIX) if with_parts else _REPORT_SUFFIXES
     for named in inputs:
-        for report in _expand(
-            Path(named), (*_REPORT_SUFFIXES, PART_SUFFIX) if with_parts else _REPORT_SUFFIXES
-        ):
+        try:
+            expanded = _expand(Path(named), suffixes)
+        except ReportError as error:
+            if absent is None:
+                raise
+            absent.append(error)
+            continue
+        for report in expanded:
             real = report.resolve()
             if real in found:
                 first, first_named = found[real]
@@ -68,25 +85,45 @@ def _expand(named: Path, suffixes: tuple[str, ...]) -> list[Path]:
         return [named] if is_table_directory(named) else _search(named, suffixes)
     if is_there:
         return [named]
+    if _OF_NSYS.search(str(named)):
+        return _match_names_of_nsys(named, suffixes)
     if any(character in str(named) for character in "*?["):
         return _match(named, suffixes)
     raise ReportError(f"`{named}` does not exist", "check the name and the folder")
 
 
-def _match(pattern: Path, suffixes: tuple[str, ...]) -> list[Path]:
-    """Expand a pattern of which the shell found nothing, or that was quoted."""
+def _match_names_of_nsys(named: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """Expand a name as it was given to `nsys profile -o`, which adds the ending itself."""
+    pattern = _OF_NSYS.sub("*", str(named))
+    if named.suffix in suffixes:
+        return _match(Path(pattern), suffixes, named=named)
+    found = [path for suffix in suffixes for path in _glob(Path(f"{pattern}{suffix}"))]
+    if not found:
+        return _match(Path(pattern), suffixes, named=named)
+    return sorted(found, key=order_of_path)
+
+
+def _glob(pattern: Path) -> list[Path]:
+    """Expand a pattern, in natural order."""
     root = Path(pattern.anchor or ".")
     relative = str(pattern.relative_to(pattern.anchor)) if pattern.anchor else str(pattern)
-    matches = sorted(root.glob(relative), key=order_of_path)
+    try:
+        return sorted(root.glob(relative), key=order_of_path)
+    except ValueError as error:
+        raise ReportError(f"`{pattern}` is no pattern: {error}", "check the pattern and the folder") from None
+
+
+def _match(pattern: Path, suffixes: tuple[str, ...], *, named: Path | None = None) -> list[Path]:
+    """Expand a pattern of which the shell found nothing, or that was quoted."""
     reports = [
         report
-        for match in matches
+        for match in _glob(pattern)
         for report in (
             _search(match, suffixes) if match.is_dir() and not is_table_directory(match) else [match]
         )
     ]
     if not reports:
-        raise ReportError(f"`{pattern}` matches no report", "check the pattern and the folder")
+        raise ReportError(f"`{named or pattern}` matches no report", "check the pattern and the folder")
     return reports
 
 

@@ -24,6 +24,7 @@ MISSING = pl.Schema(
     }
 )
 
+_WITH_CUDA = ("copies", "sets", "graphs", "synchronizations", "cuda_events")
 _PLURAL_DEVICES_SINCE = (2024, 5)  # before, the option of the GPU metrics was in the singular
 _NCCL_TRACE_SINCE = (2025, 6)
 
@@ -131,17 +132,29 @@ def name_recorded(counts: Mapping[str, int]) -> list[str]:
     return [kind.what for kind in _KINDS if _count(kind, counts)]
 
 
-def say_absent(needs: Collection[str]) -> str:
-    """Say that none of several kinds of data is there, and which options record them.
+def say_absent(needs: Collection[str], recorded: Collection[str]) -> str:
+    """Say that none of several kinds of data is there: nothing happened, or nobody asked for it.
 
-    >>> say_absent(["os_calls"]), say_absent(["copies", "sets"])
-    ('not recorded: profile with `--trace=osrt`', 'none: there are no copies and no memory sets')
+    Args:
+        needs: Words of kinds, of which none is there.
+        recorded: Words of what is there. What is traced together with any of it was traced.
+
+    >>> say_absent(["os_calls"], ["kernels"])
+    'not recorded: profile with `--trace=osrt`'
+    >>> say_absent(["copies", "sets"], ["kernels"]), say_absent(["copies"], ["ranges"])
+    ('none: there are no copies and no memory sets', 'not recorded: profile with `--trace=cuda`')
     """
     kinds = [kind for kind in _KINDS if kind.what in needs]
-    options = dict.fromkeys(kind.option for kind in kinds if kind.option is not None)
-    if options:
-        return f"not recorded: profile with {' or '.join(f'`{option}`' for option in options)}"
+    traced = {_traced_by(kind) for kind in _KINDS if kind.what in recorded} - {None}
+    missed = dict.fromkeys(option for kind in kinds if (option := _traced_by(kind)) and option not in traced)
+    if missed:
+        return f"not recorded: profile with {' or '.join(f'`{option}`' for option in missed)}"
     return "none: there are " + " and ".join(f"no {kind.title}" for kind in kinds)
+
+
+def _traced_by(kind: _Kind) -> str | None:
+    """Give the option that records a kind; nobody misses copies, say, but they come with CUDA."""
+    return "--trace=cuda" if kind.what in _WITH_CUDA else kind.option
 
 
 def _count(kind: _Kind, counts: Mapping[str, int]) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import polars as pl
 
-from nsys_pp.units import NS_PER_MS, NS_PER_S, NS_PER_US
+from nsys_pp.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes
 
 TIME_UNITS: Mapping[str, int] = {"s": NS_PER_S, "ms": NS_PER_MS, "us": NS_PER_US, "ns": 1}
 _BYTE_UNITS: Mapping[str, int] = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
@@ -64,7 +66,7 @@ class TextColumn:
 
 
 def show_columns(frame: pl.DataFrame, *, unit: str | None, is_blank: list[bool]) -> list[TextColumn]:
-    """Write each column as text, in a unit that all its rows share.
+    """Write each column as text, in a unit that all its rows share; sizes that differ too much have one each.
 
     Totals share a unit, and so do measures of one call, unless one of them would then be all zeros: one in which
     the largest has one to six digits before the point, and the mean of each row is seen.
@@ -125,8 +127,11 @@ def _show(values: pl.Series, time_unit: str, is_blank: list[bool]) -> TextColumn
         )
     # numbers of steps and stages are names
     mark = "," if unit or _is_count(name) else ""
+    write: Callable[[Any], str] = partial(_write, times=times, decimals=decimals, mark=mark)
+    if ending == "bytes" and _least(values) * times < 0.001:
+        unit, write = "", _write_bytes
     texts = tuple(
-        ("" if blank else "-") if value is None else _write(value, times, decimals, mark)
+        ("" if blank else "-") if value is None else write(value)
         for value, blank in zip(values, is_blank, strict=True)
     )
     return TextColumn(
@@ -163,6 +168,11 @@ def _write(value: object, times: float, decimals: int, mark: str) -> str:
     if isinstance(value, int | float):
         return f"{value:{mark}}" if times == 1 and decimals == 0 else f"{value * times:{mark}.{decimals}f}"
     return clean(str(value))
+
+
+def _write_bytes(value: float) -> str:
+    """Write a size in a unit of its own, where sizes differ too much for one."""
+    return format_bytes(round(value))
 
 
 def _choose_time_units(frame: pl.DataFrame) -> dict[str, str]:
@@ -208,7 +218,8 @@ def _choose_decimals(largest: float, least: float) -> int:
 def _least(values: pl.Series) -> float:
     """Find the least that is not zero."""
     sizes = values.cast(pl.Float64).abs()
-    return _largest(-(sizes.filter(sizes > 0)).bottom_k(1)) or math.inf
+    least = sizes.filter(sizes > 0).min()
+    return least if isinstance(least, float) else math.inf
 
 
 def _largest(values: pl.Series) -> float:

@@ -137,42 +137,45 @@ def arrange_rows(frame: pl.DataFrame, shape: Shape, *, top: int) -> ShownRows:
     shape = _settle_shape(frame, shape)
     is_whole = _depths(frame, shape) == 0
     table = frame.with_columns(
-        _number_groups(frame, shape.groups).alias("group"),
+        _number_groups(frame, shape.groups).alias("_group"),
         pl.col(name).cast(pl.String),
-        is_whole=is_whole,
-        block=is_whole.cum_sum().cast(pl.Int64),
-        is_shown=_is_first(frame, shape, top),
-        kind=pl.lit("row"),
+        _is_whole=is_whole,
+        _block=is_whole.cum_sum().cast(pl.Int64),
+        _is_shown=_is_first(frame, shape, top),
+        _kind=pl.lit("row"),
     )
-    hidden = table.filter(~pl.col("is_shown"))
-    of_shown = table.filter(pl.col("is_whole") & pl.col("is_shown"))["block"]
-    parts = hidden.filter(pl.col("block").is_in(of_shown.implode())).group_by("group", "block").len()
+    hidden = table.filter(~pl.col("_is_shown"))
+    of_shown = table.filter(pl.col("_is_whole") & pl.col("_is_shown"))["_block"]
+    parts = hidden.filter(pl.col("_block").is_in(of_shown.implode())).group_by("_group", "_block").len()
     total = _add_up(table, shape)
-    rest = _add_up(hidden, shape).join(total, on="group", suffix="_of_all")
+    rest = _add_up(hidden, shape).join(total, on="_group", suffix="_of_all")
     is_share = [split_unit(column)[1] == "fraction" for column in shape.totals]
     says = _count_rows("more row")
     if shape.totals and not any(is_share):
         share = shape.totals[0]
         percent = (100 * pl.col(share) / pl.col(f"{share}_of_all")).round(1)
         says = pl.when(percent.is_finite()).then(pl.format("{}, {} %", says, percent)).otherwise(says)
-    keep = ["group", *shape.groups, *shape.totals]
+    keep = ["_group", *shape.groups, *shape.totals]
     rows = pl.concat(
         [
-            table.filter("is_shown").select("group", "block", "kind", *frame.columns),
+            table.filter("_is_shown").select("_group", "_block", "_kind", *frame.columns),
             parts.select(
-                "group", "block", (pl.lit("  ") + _count_rows("more part")).alias(name), kind=pl.lit("rest")
+                "_group",
+                "_block",
+                (pl.lit("  ") + _count_rows("more part")).alias(name),
+                _kind=pl.lit("rest"),
             ),
-            rest.select(*keep, says.alias(name), kind=pl.lit("rest")),
+            rest.select(*keep, says.alias(name), _kind=pl.lit("rest")),
             total.filter(pl.lit(bool(shape.totals)) & (pl.col("len") > 1)).select(
-                *keep, pl.lit("total").alias(name), kind=pl.lit("total")
+                *keep, pl.lit("total").alias(name), _kind=pl.lit("total")
             ),
         ],
         how="diagonal_relaxed",
-    ).sort("group", "block", nulls_last=True, maintain_order=True)
+    ).sort("_group", "_block", nulls_last=True, maintain_order=True)
     return ShownRows(
         frame=rows.select(frame.columns),
-        kinds=rows["kind"].to_list(),
-        groups=rows["group"].to_list(),
+        kinds=rows["_kind"].to_list(),
+        groups=rows["_group"].to_list(),
         once=shape.groups,
     )
 
@@ -208,8 +211,8 @@ def _is_first(frame: pl.DataFrame, shape: Shape, top: int) -> pl.Series:
 def _add_up(table: pl.DataFrame, shape: Shape) -> pl.DataFrame:
     """Add up the rows of each group that are part of no other; the sum of nothing known is unknown."""
     return (
-        table.filter("is_whole")
-        .group_by("group", maintain_order=True)
+        table.filter("_is_whole")
+        .group_by("_group", maintain_order=True)
         .agg(
             *(pl.col(column).first() for column in shape.groups),
             *(pl.when(pl.col(column).count() > 0).then(pl.col(column).sum()) for column in shape.totals),

@@ -74,7 +74,8 @@ def test_a_unit_that_is_asked_for_is_that_of_all_times() -> None:
 
 def test_bytes_shares_rates_and_counts_have_their_units() -> None:
     columns = shown(
-        total_bytes=[3 << 30, 1],
+        total_bytes=[3 << 30, 1 << 28],
+        mean_bytes=[3 << 30, 4],
         size_bytes=[512, 1],
         fraction=[0.4602, 1.0],
         host_fraction=[0.5, None],
@@ -87,6 +88,7 @@ def test_bytes_shares_rates_and_counts_have_their_units() -> None:
     )
     assert {column.heading: column.texts[0] for column in columns.values()} == {
         "Total (GiB)": "3.000",
+        "Mean": "3.0 GiB",
         "Size (B)": "512",
         "Share (%)": "46.02",
         "CPU (%)": "50.00",
@@ -97,6 +99,7 @@ def test_bytes_shares_rates_and_counts_have_their_units() -> None:
         "Step": "12345",
         "Name": "a",
     }
+    assert columns["mean_bytes"].texts[1] == "4 B"  # in one unit it would not be seen
     assert columns["host_fraction"].texts[1] == columns["step"].texts[1] == "-"
 
 

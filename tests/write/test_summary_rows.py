@@ -225,3 +225,13 @@ def test_shown_and_left_out_add_up_to_the_total_of_each_group(
     all_rows = shown.kinds.count("row")
     assert all_rows == len(first_rows(frame, shape, top=top))
     assert all_rows == len(frame) or top > 0
+
+
+def test_a_table_may_have_a_column_of_any_name() -> None:
+    frame = pl.DataFrame(
+        {"kind": ["a", "a", "b"], "group": [1, 2, 3], "block": [4, 5, 6], "name": ["x", "y", "z"]}
+    )
+    shown = arrange_rows(frame, Shape(groups=("kind",), totals=("block",)), top=1)
+    assert shown.frame.columns == frame.columns
+    assert shown.frame.rows()[0] == ("a", 1, 4, "x")
+    assert shown.kinds == ["row", "rest", "total", "row"]

@@ -60,7 +60,7 @@ def find_idle(
         parts.append(
             _cut(gaps, own)
             .group_by("stream_id", "step", "cause")
-            .agg(pl.col("count").sum(), total_ns=pl.col("length_ns").sum(), most_ns=pl.col("length_ns").max())
+            .agg(pl.col("count").sum(), total_ns=pl.col("length_ns").sum(), most_ns=pl.col("whole_ns").max())
             .with_columns(pl.lit(device[0]).alias(_DEVICE[0]), pl.lit(device[1]).alias(_DEVICE[1]))
             .pipe(conform, IDLE_TIMES)
         )
@@ -130,7 +130,7 @@ def _list_between(ops: pl.DataFrame, order: Int64s, group: Int64s) -> pl.DataFra
 
 
 def _cut(gaps: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Cut gaps at the borders of windows, which tile all time: stream_id, cause, step, count (1: begins here), length_ns."""
+    """Cut gaps at the borders of windows, which tile all time: stream_id, cause, step, count (1: begins here), length_ns, whole_ns."""
     first, last = (windows[name].to_numpy() for name in ("start_ns", "end_ns"))
     begin, over = (gaps[name].to_numpy() for name in ("start_ns", "end_ns"))
     from_window = np.searchsorted(first, begin, side="right") - 1
@@ -142,4 +142,5 @@ def _cut(gaps: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         windows["step"].gather(window),
         count=pl.Series(window == from_window[gap]),
         length_ns=pl.Series(length),
+        whole_ns=pl.Series((over - begin)[gap]).set(pl.Series(window != from_window[gap]), None),
     )

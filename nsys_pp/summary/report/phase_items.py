@@ -11,7 +11,7 @@ import polars as pl
 from nsys_pp.forest import has_marked_line
 from nsys_pp.schema import NAME
 from nsys_pp.summary.report.items import sum_instances
-from nsys_pp.summary.report.windows import step_on_device
+from nsys_pp.summary.report.windows import step_on_device, step_on_host
 from nsys_pp.sums import ALL_JOBS
 
 _STEP = ["process_key", "device_id", "step"]
@@ -35,6 +35,8 @@ def sum_phases(
         `ITEM_SUMS` of item "phase", measures "host" and "gpu". "host" counts a job or step once, however many devices it
         reached; "gpu" of a step are the operations that began in it. No calls are counted.
     """
+    on_host = step_on_host(jobs, steps, time="host_start_ns")
+    jobs = jobs.with_columns(step=pl.coalesce("step", on_host))
     parts = [*_sum_jobs(jobs), *_sum_steps(gpu_ops.filter(pl.col("kind").is_in(list(kinds))), steps)]
     return pl.concat(parts)
 

@@ -9,7 +9,8 @@ from nsys_pp.summary.report.items import sum_instances
 from nsys_pp.summary.report.windows import step_on_host
 
 MOST_NAMES = 10_000
-"""Of more different names than this, digits are folded: "step 12" is "step #"."""
+"""Of more different names than this, numbers are folded: "step 12" is "step #"."""
+_NUMBER = r"[0-9]+([^0-9A-Za-z]|$)"  # no digit of a word, as in `conv2d`
 
 
 def sum_ranges(
@@ -22,7 +23,7 @@ def sum_ranges(
         projections: `PROJECTIONS` of them, one row per range and device; a range that reached several
             devices counts on each.
         steps: `STEPS`.
-        most_names: If there are more different names, each run of digits in a name becomes "#".
+        most_names: If there are more different names, each number in a name becomes "#".
 
     Returns:
         `ITEM_SUMS` of item "range", all measures. Ranges that were still open count until the end of the capture.
@@ -48,11 +49,11 @@ def sum_ranges(
 
 
 def _fold(names: pl.Series, most_names: int) -> pl.Series:
-    """Replace digits in names by "#" where there are too many names."""
+    """Replace numbers in names by "#" where there are too many names."""
     distinct = names.unique().drop_nulls()
     if len(distinct) <= most_names:
         return names
     folded = pl.DataFrame(
-        {"name": distinct, "folded": distinct.cast(pl.String).str.replace_all(r"\d+", "#").cast(NAME)}
+        {"name": distinct, "folded": distinct.cast(pl.String).str.replace_all(_NUMBER, "#${1}").cast(NAME)}
     )
     return names.to_frame("name").join(folded, on="name", how="left", maintain_order="left")["folded"]

@@ -63,7 +63,8 @@ COMMUNICATION_TABLE = SummaryTable(
     columns=says_of(_COLUMNS),
     says=(
         "Durations of kernels of communication added up; they contain the wait for ranks that come late: bandwidths by the"
-        " median are what the program got, those by the shortest duration come closest to the links. Formulas are those of nccl-tests."
+        " median are what the program got, those by the shortest duration come closest to the links. They need sizes and,"
+        " of collectives, the number of ranks, which NCCL tells where a communicator was made in the capture."
     ),
     needs=("kernels",),
     totals=TIME_TOTALS,

@@ -74,6 +74,10 @@ DISTRIBUTION_TABLE = SummaryTable(
         "Of each GPU across its streams, added up. Computation, exposed communication, exposed copies (without a kernel) and"
         " idle are the span; overlap: computation and communication at once."
     ),
+    says_compat=(
+        "As Paddle counts: ProfileStep is the length of the steps on the CPU; communication is kernels of communication"
+        " and ranges of it on the CPU; overlap is that and computation at once."
+    ),
     needs=("kernels", "graphs"),
     totals=(),
     sort="",

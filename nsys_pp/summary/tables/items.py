@@ -20,7 +20,7 @@ def item_columns(host_whole: str, gpu_whole: str) -> Columns:
         columns |= {
             f"{side}_total_ns": (pl.Int64, f"sum of durations {where}"),
             f"{side}_fraction": (pl.Float64, whole),
-            f"{side}_mean_ns": (pl.Float64, f"mean {where}"),
+            f"{side}_mean_ns": (pl.Float64, f"mean {where}, of one and on one GPU"),
             f"{side}_max_ns": (pl.Int64, f"most {where}"),
             f"{side}_min_ns": (pl.Int64, f"least {where}"),
         }

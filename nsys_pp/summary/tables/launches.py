@@ -54,9 +54,9 @@ LAUNCH_TABLE = SummaryTable(
     columns=says_of(_COLUMNS),
     says=(
         "From the start of the call that launched a kernel (or a graph) to its start. Long delays and a full queue: the CPU is"
-        " ahead, which is well; short ones and an empty queue: the GPU waits for the CPU."
+        " ahead, which is well; short ones and an empty queue: the GPU waits for the CPU. The mean queue is over the span."
     ),
-    needs=("kernels", "graphs"),
+    needs=("api_calls",),
     totals=("count", *_COUNTS),
     sort="",
     build=_build,

@@ -30,9 +30,12 @@ _ORDER = [*dict.fromkeys([_STEP, "data", *JOB_KINDS]), _OUTSIDE]
 def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     groups = COLUMNS_OF_GROUP[options.by]
     items = summary.frames["item_sums"].filter(pl.col("item") == "phase")
-    has_steps = (pl.col("name") == _STEP).any().over("place")
-    # What lies outside the steps is no part of them.
-    items = items.filter(pl.col("step").is_not_null() | ~has_steps)
+    is_step, on_gpu = pl.col("name") == _STEP, pl.col("measure") == "gpu"
+    # What lies outside the steps is no part of them, nor is what ran on a GPU of the process that has none.
+    keys = ["report", "process_key"]
+    items = items.join(summary.places.select("place", *keys), on="place", maintain_order="left")
+    has_steps, has_own = is_step.any().over(keys), (is_step & on_gpu).any().over("place")
+    items = items.filter(~has_steps | (pl.col("step").is_not_null() & (has_own | ~on_gpu))).drop(keys)
     named = add_groups(items.with_columns(phase=pl.col("name").cast(pl.String)), summary, options)
     rows = describe_items(named, [*groups, "phase"])
     on_gpus = named.filter(pl.col("measure") == "gpu")

@@ -66,6 +66,7 @@ class SummaryTable:
             `_per_s`. The last one is the name of the row. Those of `GROUP_COLUMNS` that the table is split by
             come before all others, and those of `RANK_COLUMNS` before the last one, where there are any.
         says: How it was computed, and which rows overlap.
+        says_compat: The same of what `paddle_compat` makes of it; "" where that changes nothing.
         needs: Words of `nsys_pp.summary.recorded`, of which at least one must be recorded; (): none.
         totals: Columns that may be added up; () where rows overlap.
         sort: Column that rows are sorted by within their group, descending, if nothing else is asked for;
@@ -80,6 +81,7 @@ class SummaryTable:
     totals: tuple[str, ...]
     sort: str
     build: Callable[[Summary, TableOptions], pl.DataFrame]
+    says_compat: str = ""
 
 
 def describe_columns(table: SummaryTable) -> dict[str, str]:

@@ -359,7 +359,7 @@ def test_steps_are_phases_with_the_operations_that_began_in_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most_names", "names"), [(3, ["conv2d", "step 11", "step 12"]), (2, ["conv#d", "step #"])]
+    ("most_names", "names"), [(3, ["conv2d", "step 11", "step 12"]), (2, ["conv2d", "step #"])]
 )
 def test_digits_are_folded_where_there_are_too_many_names(most_names: int, names: list[str]) -> None:
     told = ["step 11", "step 12", None, "conv2d", "step 12"]

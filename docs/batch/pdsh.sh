@@ -1,0 +1,17 @@
+#!/bin/bash
+# Make one trace of reports on the disks of several hosts, which share a file system for the parts.
+#
+#     docs/batch/pdsh.sh REPORTS RUN HOSTS
+#
+# REPORTS is the folder on each host, RUN one that all see under the same path, HOSTS as in node[01-16].
+set -euo pipefail
+
+[ $# = 3 ] || { echo "usage: pdsh.sh REPORTS RUN HOSTS" >&2; exit 2; }
+reports=$1 hosts=$3
+mkdir -p "$2/parts"
+run=$(cd "$2" && pwd)
+
+failed=0
+pdsh -R ssh -S -w "$hosts" "nsys-pp extract '$reports' -o '$run/parts' --keep-going --jobs auto" || failed=$?
+nsys-pp merge "$run/parts" -o "$run/run.pftrace" --force --keep-going --result "$run/merge.json" || failed=$?
+exit "$failed"

@@ -1,0 +1,21 @@
+"""What a command did, as a file for other programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nsys_pp.write.files import check_output, replace_file
+
+
+def write_result(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write facts as JSON, whole or not at all; what is there is replaced.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    check_output(path, force=True)
+    with replace_file(path, force=True) as target:
+        target.write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,49 @@
+"""What of the machine is ours: cores and memory, as far as the system, a container or a batch job lets us."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+_GROUPS = Path("/sys/fs/cgroup")  # of version 2; see cgroups(7) and the kernel's cgroup-v2.rst
+_OWN_GROUP = Path("/proc/self/cgroup")
+_MEMORY = Path("/proc/meminfo")
+
+
+def count_cores() -> int:
+    """Count the cores that this process may run on; a container's share of time counts as so many cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for group in _find_groups():
+        with suppress(OSError, ValueError):  # without a limit it says `max` instead of a number
+            quota, period = (group / "cpu.max").read_text().split()
+            cores = min(cores, -(-int(quota) // int(period)))
+    return max(1, cores)
+
+
+def find_memory() -> int | None:
+    """Tell how many bytes of memory are free for this process; None where nobody says."""
+    found = []
+    with suppress(OSError, ValueError, StopIteration):
+        lines = _MEMORY.read_text().splitlines()
+        found.append(_find_number(lines, "MemAvailable:") * 1024)
+    for group in _find_groups():
+        with suppress(OSError, ValueError, StopIteration):
+            used = int((group / "memory.current").read_text())
+            cached = _find_number((group / "memory.stat").read_text().splitlines(), "inactive_file")
+            found.append(int((group / "memory.max").read_text()) - used + cached)
+    return max(0, min(found)) if found else None
+
+
+def _find_groups() -> list[Path]:
+    """List the control groups that this process is in, the innermost first."""
+    own = "/"
+    with suppress(OSError, StopIteration):
+        lines = _OWN_GROUP.read_text().splitlines()
+        own = next(line for line in lines if line.startswith("0::"))[3:]
+    inner = _GROUPS / own.lstrip("/")
+    return [group for group in (inner, *inner.parents) if group.is_relative_to(_GROUPS)]
+
+
+def _find_number(lines: list[str], name: str) -> int:
+    return int(next(line for line in lines if line.startswith(name)).split()[1])

@@ -1,0 +1,17 @@
+"""`nsys recipe nsys_pp_pipeline`: how a pipeline ran, as tables and a chart."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# what recipes share lies beside this folder, wherever nsys found it
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+from nsys_pp_recipe import adapter, work
+
+
+class NsysPPPipeline(adapter.Adapter):
+    """The recipe."""
+
+    does = work.PIPELINE

@@ -1,0 +1,1 @@
+"""The batch scripts of docs/batch, as users copy them."""

@@ -1,0 +1,61 @@
+"""docs/batch.md is true today."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nsys_pp.cli import main
+from tests.batch.page import PAGE, SHOWN, find_block
+from tests.batch.world import SCRIPTS, make_world
+
+FILES = sorted(path for path in SCRIPTS.iterdir())
+
+
+def test_the_page_shows_the_files_that_are_there() -> None:
+    shown = {match["file"]: match["text"] for match in SHOWN.finditer(PAGE.read_text())}
+    assert shown == {f"batch/{path.name}": path.read_text() for path in FILES}  # python -m tests.batch.page
+
+
+def test_the_whole_way_leads_to_the_trace(tmp_path: Path) -> None:
+    world = make_world(tmp_path, "slurm", "recorder")
+    job = ["SLURM_NNODES=2", "SLURM_NTASKS=4", "SLURM_NTASKS_PER_NODE=2"]
+    done = world.run("env", *job, "bash", "-euc", find_block("the whole way"))
+    assert done.code == 0, done
+    recorded = sorted((tmp_path / "slurm").rglob("*.nsys-rep"), key=lambda path: path.stem)
+    assert len(recorded) == 4
+    assert (tmp_path / "run.pftrace").read_bytes() == world.merge(recorded)
+    assert "Steps of the whole run" in done.stdout
+
+
+def test_links_lead_somewhere() -> None:
+    text = PAGE.read_text()
+    headings = {
+        re.sub(r"[^a-z -]", "", line.lstrip("# ").lower()).replace(" ", "-")
+        for line in text.splitlines()
+        if re.match("#+ ", line)
+    }
+    links = re.findall(r"\]\((?!http)([^)]+)\)", text)
+    assert len(links) > 5
+    for link in links:
+        assert link[1:] in headings if link.startswith("#") else (PAGE.parent / link).exists(), link
+
+
+def test_every_option_of_nsys_pp_is_there() -> None:
+    known = {name for command in main.commands.values() for param in command.params for name in param.opts}
+    calls = re.findall(r"nsys-pp (\w+)((?:[^\n]|(?<=\\)\n)*)", PAGE.read_text())
+    named = {option for _, words in calls for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", words)}
+    assert {"--keep-going", "--result", "--wait-for"} <= named
+    assert named <= known
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="no shellcheck")
+def test_scripts_have_no_common_mistakes() -> None:
+    scripts = [path for path in FILES if path.suffix in (".sh", ".sbatch")]
+    assert len(scripts) >= 6
+    done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

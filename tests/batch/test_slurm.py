@@ -1,0 +1,105 @@
+"""The Slurm scripts, run by stubs of sbatch and srun."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.batch.page import find_block
+from tests.batch.slurm_queue import NEVER
+from tests.batch.world import REPORTS, SCRIPTS, World, make_world, read_result
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return make_world(tmp_path, "slurm", "recorder")
+
+
+def test_an_array_makes_parts_and_the_job_after_it_one_trace(world: World, merged: bytes) -> None:
+    world.copy_reports(world.folder / "reports")
+    said = world.run(SCRIPTS / "submit.sh", "reports", TASKS="4")
+    assert said.stdout == "4 reports: array 101 makes parts, then job 102 merges them; logs in run/\n"
+    run = world.folder / "run"
+
+    # a task of the array by itself makes the parts of its share
+    world.forget_jobs()
+    assert world.run("sbatch", "--array=3", SCRIPTS / "extract.sbatch", "run", "4").code == 0
+    assert world.run_queue() == {103: [0]}, world.logs()
+    names = (run / "reports.txt").read_text().split()
+    assert len(names) == 4
+    [part] = (run / "parts").iterdir()
+    assert part.stem == Path(names[3 - 1]).name  # lines are counted from 1
+    made_at = part.stat().st_mtime_ns
+
+    # a second call makes all others
+    assert world.run(SCRIPTS / "submit.sh", "reports", TASKS="4").code == 0
+    assert world.run_queue() == {104: [0, 0, 0, 0], 105: [0]}, world.logs()
+    assert part.stat().st_mtime_ns == made_at
+    assert (run / "run.pftrace").read_bytes() == merged
+    logs = {f"nsys-pp-extract-104_{task}.log" for task in range(4)} | {"nsys-pp-merge-105.log"}
+    assert {path.name for path in run.glob("*.log")} == logs
+    inputs = [read_result(run / f"extract-{task}.json")["inputs"] for task in range(4)]
+    assert sorted(len(one) for one in inputs) == [1, 1, 1, 1]
+    assert len(read_result(run / "merge.json")["inputs"]) == 4
+
+
+def test_what_is_missing_is_told_or_ends_it(world: World) -> None:
+    world.copy_reports(world.folder / "all")
+    (world.folder / "all" / "node2").rename(world.folder / "reports")
+    bad = world.folder / "reports" / "rank0.sqlite"
+    bad.write_bytes(bad.read_bytes()[:5000])
+    run = world.folder / "run"
+
+    assert world.run(SCRIPTS / "submit.sh", "reports", TASKS="1", AFTER="afterok").code == 0
+    assert world.run_queue() == {101: [3], 102: NEVER}, world.logs()
+    [skipped] = read_result(run / "extract-0.json")["skipped"]
+    assert skipped["path"] == "reports/rank0.sqlite"
+    assert "truncated" in skipped["reason"]
+    assert not (run / "run.pftrace").exists()
+
+    assert world.run(SCRIPTS / "submit.sh", "reports", TASKS="1").code == 0
+    world.forget_jobs(103)  # it would end as 101 did
+    world.run_queue(WAIT="1s")
+    assert (run / "run.pftrace").is_file()
+    assert any("1 of 2 reports" in note for note in read_result(run / "merge.json")["notes"])
+    if shutil.which("jq"):
+        told = world.run("bash", "-euc", find_block("what was skipped")).stdout.splitlines()
+        assert told[0].startswith("reports/rank0.sqlite: `reports/rank0.sqlite` is truncated")
+        assert told[1].startswith("merge: after 1s, 1 of 2 reports are there and whole; ")
+
+
+def test_a_report_and_its_export_are_one(world: World) -> None:
+    (world.folder / "reports").mkdir()
+    for suffix in ("nsys-rep", "sqlite"):
+        (world.folder / "reports" / f"a.{suffix}").write_bytes(REPORTS[0].read_bytes())
+    assert world.run(SCRIPTS / "submit.sh", "reports").stdout.startswith("1 reports: array 101 ")
+    world.forget_jobs(102)
+    assert world.run_queue() == {101: [0]}, world.logs()
+    assert [path.name for path in (world.folder / "run" / "parts").iterdir()] == ["a.nspart"]
+
+
+def test_reports_that_cannot_be_told_apart_are_refused(world: World) -> None:
+    for name in ("a", "b", "c"):
+        folder = world.folder / "reports" / name
+        folder.mkdir(parents=True)
+        for report in ("report1.nsys-rep", f"report{name}.nsys-rep", "report2.sqlite"):
+            (folder / report).touch()
+    said = world.run(SCRIPTS / "submit.sh", "reports")
+    assert (said.code, said.stderr) == (1, "several reports have one name: report1, report2\n")
+    (world.folder / "empty").mkdir()
+    said = world.run(SCRIPTS / "submit.sh", "empty")
+    assert (said.code, said.stderr) == (1, "empty holds no reports\n")
+    assert world.run_queue() == {}
+
+
+def test_nodes_extract_what_they_recorded_even_of_a_training_that_failed(world: World) -> None:
+    assert world.run("sbatch", SCRIPTS / "train.sbatch").stdout == "Submitted batch job 101\n"
+    assert world.run_queue(STUB_TRAINING_STATUS="7") == {101: [7]}, world.logs()
+    recorded = sorted((world.folder / "slurm").rglob("*.nsys-rep"), key=lambda path: path.stem)
+    assert [path.parts[-3] for path in recorded] == ["node1", "node1", "node2", "node2"]
+    run = world.folder / "run_101"
+    assert (run / "run.pftrace").read_bytes() == world.merge(recorded)
+    for node in range(2):
+        assert len(read_result(run / f"extract-{node}.json")["outputs"]) == 2

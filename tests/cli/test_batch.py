@@ -1,0 +1,288 @@
+"""For whom no person watches: processes, waiting, logs, results."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.bulk import write_bulk_report
+from tests.cli.calls import Result, assert_refused, call, command_line, environment, run
+
+PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
+REPORT = PIPELINE / "node2" / "rank0.sqlite"
+MANY = ("merge", "extract", "pipeline", "chart", "compare", "align")
+
+
+def read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def objects(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stderr.splitlines()]
+
+
+@pytest.mark.parametrize("command", MANY)
+def test_commands_that_read_many_reports_say_where_work_runs(command: str) -> None:
+    done = call(command, "--help")
+    for option in ("--jobs", "--memory", "--dask-scheduler", "--log-format", "--result"):
+        assert f"\n  {option} " in done.stdout
+    assert ("--wait-for" in done.stdout) == (command not in ("extract", "compare"))
+
+
+def test_processes_make_the_same_outputs(tmp_path: Path) -> None:
+    outputs: list[dict[str, bytes]] = []
+    for jobs in ((), ("--jobs", "2")):
+        folder = tmp_path / str(len(jobs))
+        folder.mkdir()
+        assert call("merge", PIPELINE, "-o", folder / "run.pftrace", *jobs).code == 0
+        window = ("--start", "1ms", "--end", "500ms")
+        for name in ("part.pftrace", "part.json"):  # which are drawn when clocks are known
+            assert call("merge", REPORT.parent, "-o", folder / name, *window, *jobs).code == 0
+        assert call("pipeline", REPORT.parent, "-o", folder / "tables.json", *jobs).code == 0
+        outputs.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert len(outputs[0]) == 4
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--jobs", "some"], "'some' is no number of processes"),
+        (["--jobs", "-1"], "'-1' is no number of processes"),
+        (["--memory", "8 apples"], "'8 apples' is no size of memory"),
+        (["--memory", "0"], "'0' is no size of memory"),
+        (["--wait-timeout", "soon"], "'soon' is no time to wait"),
+        (["--dask-scheduler", "tcp://x:1", "--jobs", "2"], "`--dask-scheduler` has its own workers"),
+        (["--result", "x.txt"], "`--result` is a .json file: `x.txt` is none"),
+        (["--result", "run.json", "-o", "run.json"], "`--result` and `-o` are both `run.json`"),
+    ],
+)
+def test_wrong_usage_exits_with_2(
+    options: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call("merge", REPORT, *options)
+    assert (done.code, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_little_memory_is_said_and_worked_with(tmp_path: Path) -> None:
+    done = call("merge", PIPELINE, "-o", tmp_path / "run.pftrace", "--memory", "100MB")
+    assert done.code == 0
+    assert "may need 0.3 GB of memory, which is more than `--memory`" in done.stderr
+
+
+def test_merge_waits_for_parts_that_come(tmp_path: Path) -> None:
+    call("extract", PIPELINE, "-o", tmp_path / "made")
+    (tmp_path / "there").mkdir()
+    parts = sorted((tmp_path / "made").iterdir())
+
+    def bring() -> None:
+        for part in parts:
+            time.sleep(0.2)
+            target = tmp_path / "there" / part.name
+            whole = part.read_bytes()
+            target.write_bytes(whole[:5000])
+            time.sleep(0.2)
+            target.write_bytes(whole)
+
+    thread = threading.Thread(target=bring)
+    thread.start()
+    output = tmp_path / "run.pftrace"
+    done = call("merge", tmp_path / "there", "-o", output, "--wait-for", "4", "--wait-timeout", "1m")
+    thread.join()
+    assert done.code == 0, done.stderr
+    expected = tmp_path / "expected" / "run.pftrace"
+    expected.parent.mkdir()
+    call("merge", *parts, "-o", expected)
+    assert output.read_bytes() == expected.read_bytes()
+
+
+def test_who_waited_in_vain_goes_on_with_what_is_whole(tmp_path: Path) -> None:
+    for path in PIPELINE.rglob("*.sqlite"):
+        shutil.copy(path, tmp_path)
+    cut = tmp_path / "rank3.sqlite"
+    cut.write_bytes(REPORT.read_bytes()[:50_000])
+    line = ("merge", tmp_path, "-o", tmp_path / "run.pftrace", "--wait-for", "5", "--wait-timeout", "0.2s")
+    assert_refused(call(*line), "after 0.2s, 3 of 5 reports are there and whole", f"`{cut}` is truncated")
+    result = tmp_path / "result.json"
+    done = call(*line, "--keep-going", "--result", result)
+    assert done.code == 3, done.stderr
+    assert "note: after 0.2s, 3 of 5 reports are there and whole" in done.stderr
+    assert f"\nskipped {cut}: " in done.stderr
+    (skipped,) = read(result)["skipped"]
+    assert skipped["path"] == str(cut)
+    assert "is truncated" in skipped["reason"]
+    assert skipped["hint"]
+
+
+def test_a_result_tells_what_was_done(tmp_path: Path) -> None:
+    result, output = tmp_path / "result.json", tmp_path / "run.pftrace"
+    done = call("merge", PIPELINE, "-o", output, "--jobs", "2", "--result", result)
+    assert done.code == 0
+    found = read(result)
+    assert (found["command"], found["exit_status"], found["error"]) == ("merge", 0, None)
+    assert found["outputs"] == [{"path": str(output), "bytes": output.stat().st_size}]
+    assert found["inputs"] == [
+        str(PIPELINE / place) for place in ("node2/rank0.sqlite", "node2/rank1.sqlite")
+    ] + [str(PIPELINE / place) for place in ("node10/rank2.sqlite", "node10/rank3.sqlite")]
+    assert (found["skipped"], found["named"]) == ([], [str(PIPELINE)])
+    phases = {one["phase"]: one["wall_s"] for one in found["timings"]["phases"]}
+    assert list(phases) == ["reading", "drawing", "aligning", "writing"]
+    assert 0 < sum(phases.values()) <= found["timings"]["wall_s"] + 0.01
+    assert found["peak_memory_bytes"]["largest_worker"] > 10_000_000
+
+
+@pytest.mark.parametrize("command", [*MANY, "summary", "project", "info"])
+def test_a_result_is_written_for_every_command(command: str, tmp_path: Path) -> None:
+    if "--result" not in call(command, "--help").stdout:
+        pytest.skip(f"{command} has no --result yet")
+    result = tmp_path / "result.json"
+    options = {"merge": "run.pftrace", "extract": "parts", "chart": "run.html"}
+    output = ["-o", str(tmp_path / options[command])] if command in options else []
+    done = call(command, PIPELINE, *[PIPELINE] * (command == "compare"), *output, "--result", result)
+    assert done.code == 0, done.stderr
+    found = read(result)
+    assert (found["command"], found["exit_status"]) == (command, 0)
+    assert bool(found["outputs"]) == (command in options)
+    assert found["inputs"]
+
+
+def test_a_result_is_written_of_what_fails(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    broken = tmp_path / "x.sqlite"
+    broken.write_bytes(REPORT.read_bytes()[:20_000])
+    result.write_text("of the run before")
+    done = call("merge", broken, "-o", tmp_path / "run.pftrace", "--result", result)
+    assert_refused(done, "is truncated")
+    found = read(result)
+    assert (found["exit_status"], found["outputs"]) == (1, [])
+    assert f"`{broken}` is truncated" in found["error"]["message"]
+    assert found["error"]["hint"]
+    assert call("merge", REPORT, "-o", "-", "--result", result).code == 2
+    assert read(result)["exit_status"] == 2
+    gone = tmp_path / "no" / "x.json"
+    assert_refused(call("merge", REPORT, "-o", tmp_path / "run.pftrace", "--result", gone), "folder")
+    assert not (tmp_path / "run.pftrace").exists()
+
+
+def test_a_log_for_programs(tmp_path: Path) -> None:
+    for path in PIPELINE.rglob("*.sqlite"):
+        shutil.copy(path, tmp_path)
+    cut = tmp_path / "rank1.sqlite"
+    cut.write_bytes(REPORT.read_bytes()[:50_000])
+    output = tmp_path / "run.pftrace"
+    line = ("merge", tmp_path, "-o", output, "--log-format", "json", "--jobs", "2")
+    env: dict[str, str | None] = {"NSYS_PP_LOG_SECONDS": "0.1"}
+    done = call(*line, "--keep-going", env=env)
+    assert (done.code, done.stdout) == (3, "")
+    lines = objects(done)
+    assert all(one["time"].endswith("Z") and one["message"] for one in lines)
+    events = {one["event"]: one for one in lines}
+    assert {"progress", "done", "wrote", "skipped", "note"} <= events.keys()
+    assert events["wrote"]["outputs"] == [{"path": str(output), "bytes": output.stat().st_size}]
+    assert (events["skipped"]["path"], events["skipped"]["level"]) == (str(cut), "warning")
+    assert any("rank 1 has no report" in one["message"] for one in lines if one["event"] == "note")
+    drawing = [one for one in lines if one.get("doing") == "drawing"]
+    assert {one["total"] for one in drawing} == {3}
+    assert all(0 <= one["done"] <= 3 and one["rate_per_s"] >= 0 for one in drawing)
+    refused = call(*line, "--force", env=env)
+    assert refused.code == 1
+    last = objects(refused)[-1]
+    assert (last["event"], last["level"]) == ("error", "error")
+    assert str(cut) in last["message"]
+    assert last["hint"]
+
+
+def test_progress_in_a_log_has_counts_and_rate(tmp_path: Path) -> None:
+    done = call("merge", PIPELINE, "-o", tmp_path / "run.pftrace", env={"NSYS_PP_LOG_SECONDS": "0.05"})
+    lines = done.stderr.splitlines()
+    assert any(" of 4 (" in line and "/s)" in line and "drawing rank" in line for line in lines)
+    assert any(line.endswith(" s: done") for line in lines)
+    assert lines[-1].startswith("Wrote ")
+
+
+def test_short_runs_say_nothing_in_a_log(tmp_path: Path) -> None:
+    done = call("merge", REPORT, "-o", tmp_path / "run.pftrace")
+    assert all(line.startswith(("Wrote ", "note: ")) for line in done.stderr.splitlines())
+
+
+def children_of(process: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == process:
+            found.append(int(status.parent.name))
+    return found
+
+
+@pytest.fixture(scope="module")
+def large_reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("large")
+    return [
+        write_bulk_report(folder / f"{seed}.sqlite", kernels=60_000, ranges=60_000, seed=seed)
+        for seed in (1, 2, 3)
+    ]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see processes")
+@pytest.mark.parametrize("command", ["merge", "extract"])
+def test_an_interrupt_ends_all_processes_and_leaves_nothing(
+    command: str, large_reports: list[Path], tmp_path: Path
+) -> None:
+    output = tmp_path / ("run.pftrace" if command == "merge" else "")
+    line = command_line(command, *large_reports, "-o", output, "--jobs", "2", "--detail", "cpu")
+    process = subprocess.Popen(
+        line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+    )
+    until = time.monotonic() + 60
+    while not any(path.stat().st_size for path in tmp_path.rglob(".*/**/*") if path.is_file()):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    children = children_of(process.pid)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130, stderr
+    assert (stdout, stderr) == ("", "Interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+    assert len(children) >= 2
+    assert not any(Path(f"/proc/{child}/exe").exists() for child in children)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see processes")
+def test_a_worker_that_the_system_kills_costs_nothing(large_reports: list[Path], tmp_path: Path) -> None:
+    output = tmp_path / "found" / "run.pftrace"
+    output.parent.mkdir()
+    line = command_line("merge", *large_reports, "-o", output, "--jobs", "2")
+    process = subprocess.Popen(line, env=environment(), stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while not any(output.parent.rglob("*.blocks")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    workers = [
+        one for one in children_of(process.pid) if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()
+    ]
+    os.kill(workers[0], signal.SIGKILL)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    expected = tmp_path / "expected" / "run.pftrace"
+    expected.parent.mkdir()
+    assert run("merge", *large_reports, "-o", expected).code == 0
+    assert output.read_bytes() == expected.read_bytes()
+    assert list(output.parent.iterdir()) == [output]

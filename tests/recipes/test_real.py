@@ -1,0 +1,173 @@
+"""The real nsys runs the recipes; results are those of the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from nsys_pp import api
+from tests.recipes.conftest import RunRecipe
+from tests.recipes.interpreters import make_interpreter
+
+RUNS = [  # modes differ in who starts the commands, which is the same in all recipes
+    *(("merge", "none"), ("merge", "concurrent"), ("merge", "dask-futures")),
+    *(
+        ("pipeline", "concurrent"),
+        ("pipeline", "dask-futures"),
+        ("summary", "none"),
+        ("summary", "dask-futures"),
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def expected(with_gpu: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the commands give for the reports with GPUs."""
+    folder = tmp_path_factory.mktemp("expected")
+    api.merge([with_gpu], folder / "run.pftrace")
+    api.chart([with_gpu], folder / "pipeline.html")
+    for name, frames in (
+        ("pipeline", api.pipeline([with_gpu]).tables()),
+        ("summary", api.summarise([with_gpu]).tables),
+    ):
+        (folder / name).mkdir()
+        api.write_tables(
+            frames, folder / name, format="parquet", titles=dict.fromkeys(frames, ""), force=False
+        )
+    return folder
+
+
+def _start_dask(name: str, request: pytest.FixtureRequest) -> dict[str, str]:
+    """Let nsys make its own cluster for one recipe, which takes its time, and take ours for the others."""
+    pytest.importorskip("distributed", reason="no Dask: install distributed")
+    if name == "merge":
+        return {"NSYS_DASK_N_WORKERS": "2", "NSYS_DASK_THREADS_PER_WORKER": "1"}
+    return {"DASK_SCHEDULER_ADDRESS": request.getfixturevalue("cluster")}
+
+
+def _assert_tables_equal(found: Path, expected: Path) -> None:
+    names = {path.name for path in expected.glob("*.parquet")}
+    assert names
+    assert {path.name for path in found.glob("*.parquet")} == names
+    for name in names:
+        assert_frame_equal(pl.read_parquet(found / name), pl.read_parquet(expected / name))
+
+
+@pytest.mark.parametrize(("name", "mode"), RUNS)
+def test_results_are_those_of_the_command_line(
+    name: str,
+    mode: str,
+    with_gpu: Path,
+    expected: Path,
+    run_recipe: RunRecipe,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    variables = _start_dask(name, request) if mode == "dask-futures" else {}
+    done = run_recipe(f"nsys_pp_{name}", "--input", with_gpu, "--mode", mode, "--output", "out", **variables)
+    assert done.returncode == 0, done.stdout
+    assert "no part was made" not in done.stdout
+    found = tmp_path / "out"
+    _assert_tables_equal(found, expected / ("summary" if name == "summary" else "pipeline"))
+    for file in {"merge": ["run.pftrace", "pipeline.html"], "pipeline": ["pipeline.html"], "summary": []}[
+        name
+    ]:
+        assert (found / file).read_bytes() == (expected / file).read_bytes()
+    told = json.loads((found / "out.nsys-analysis").read_text())
+    assert told["RecipeName"] == f"nsys_pp_{name}"
+    assert told["Mode"] == mode
+    assert told["Outputs"] == {"results.ipynb": "Notebook"}
+    assert [Path(path).name for path in told["InputFiles"]] == ["rank10.nsys-rep", "rank2.nsys-rep"]
+    assert not (found / "parts").exists()
+
+
+def test_what_nsys_recorded_is_exported_by_the_nsys_that_runs_the_recipe(
+    nsys: str, recorded: Path, run_recipe: RunRecipe, tmp_path: Path
+) -> None:
+    reports = sorted(recorded.glob("*.nsys-rep"))
+    done = run_recipe(
+        "nsys_pp_merge", "--input", *reports, "--detail", "cpu", "--output", "out", "--keep-parts"
+    )
+    assert done.returncode == 0, done.stdout
+    trace = (tmp_path / "out" / "run.pftrace").read_bytes()
+    assert "no chart: none of the 2 reports has GPU operations" in done.stdout
+    parts = sorted((tmp_path / "out" / "parts").rglob("*.nspart"))
+    assert [part.name for part in parts] == ["rank2.nspart", "rank10.nspart"]
+    api.merge([recorded], tmp_path / "run.pftrace", detail="cpu", nsys=nsys)
+    assert (tmp_path / "run.pftrace").read_bytes() == trace
+
+
+def test_all_kinds_of_exports_give_what_the_recipe_gives(
+    nsys: str, recorded: Path, run_recipe: RunRecipe, tmp_path: Path
+) -> None:
+    done = run_recipe("nsys_pp_summary", "--input", recorded, "--output", "out", "--by", "rank", "--csv")
+    assert done.returncode == 0, done.stdout
+    for kind in ("sqlite", "parquetdir", "arrowdir"):
+        exports = tmp_path / kind
+        exports.mkdir()
+        for report in recorded.glob("*.nsys-rep"):
+            output = exports / (f"{report.stem}.sqlite" if kind == "sqlite" else f"{report.stem}_{kind}")
+            command = [nsys, "export", "-q", "true", "--type", kind, "-o", str(output), str(report)]
+            subprocess.run(command, check=True, capture_output=True)
+        tables = api.summarise([exports], by="rank").tables
+        assert tables
+        for name, table in tables.items():
+            written = pl.read_parquet(tmp_path / "out" / f"{name}.parquet")
+            assert_frame_equal(written, table.with_columns(pl.col(pl.Enum).cast(pl.String)))
+            assert (tmp_path / "out" / f"{name}.csv").exists()
+
+
+def test_what_cannot_be_read_ends_the_recipe_or_is_left_out(
+    with_gpu: Path, run_recipe: RunRecipe, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.nsys-rep"
+    broken.write_bytes(b"no report")
+    words = ["nsys_pp_summary", "--input", broken, with_gpu / "rank2.nsys-rep", "--output", "out"]
+    done = run_recipe(*words)
+    assert done.returncode == 1
+    assert f"`{broken}` cannot be exported" in done.stdout
+    assert "Traceback" not in done.stdout
+    assert not (tmp_path / "out").exists()
+    done = run_recipe(*words, "--keep-going")
+    assert done.returncode == 0, done.stdout
+    assert f"WARNING: skipped {broken}" in done.stdout
+    assert (tmp_path / "out" / "overview.parquet").exists()
+
+
+def test_installed_recipes_find_nsys_pp_from_an_interpreter_without_it(
+    with_gpu: Path, run_recipe: RunRecipe, tmp_path: Path
+) -> None:
+    python = make_interpreter(tmp_path / "bare", ["psutil", "numpy"])
+    missing = subprocess.run([python, "-c", "import polars"], cwd=tmp_path, capture_output=True, check=False)
+    assert missing.returncode == 1
+    subprocess.run(
+        [sys.executable, "-m", "nsys_pp", "recipe", "install", "--to", tmp_path / "recipes"], check=True
+    )
+    done = run_recipe(
+        *("nsys_pp_summary", "--input", with_gpu / "rank2.nsys-rep", "--output", "out", "--mode", "none"),
+        python=python,
+        NSYS_RECIPE_PATH=str(tmp_path / "recipes"),
+        PATH=f"{python.parent}:/usr/bin:/bin",
+    )
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "out" / "overview.parquet").exists()
+
+
+def test_a_recipe_without_any_nsys_pp_says_what_to_do(
+    with_gpu: Path, run_recipe: RunRecipe, tmp_path: Path
+) -> None:
+    python = make_interpreter(tmp_path / "bare", ["psutil", "numpy"])
+    done = run_recipe(
+        *("nsys_pp_merge", "--input", with_gpu, "--mode", "none"),
+        python=python,
+        PATH=f"{python.parent}:/usr/bin:/bin",
+    )
+    assert done.returncode == 1
+    assert "`nsys-pp recipe install`" in done.stdout
+    assert "Traceback" not in done.stdout

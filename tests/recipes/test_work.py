@@ -1,0 +1,154 @@
+"""What recipes do, without any nsys."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import click
+import pytest
+from nsys_pp_recipe import command, options, work
+
+from nsys_pp.cli import main
+from tests.conftest import REPOSITORY
+from tests.recipes.interpreters import make_interpreter
+
+# Where results go and what form they have is the recipe's, and who works is what nsys is told by `--mode`;
+# the rest needs events, which parts do not have.
+OUTPUT = {"--output", "--format", "--force", "--title", "--limit", "--in-place", "--steptask"}
+WORKERS = {"--nsys", "--jobs", "--memory", "--dask-scheduler", "--log-format", "--result"}
+RECIPES_OWN = {*OUTPUT, *WORKERS, "--wait-for", "--wait-timeout", "--start", "--end"}
+NEEDS_EVENTS = {("merge", "--steps"), ("pipeline", "--device")}
+EXAMPLES = {"one": ["1"], "many": ["a", "b"], "none": []}
+
+
+def flags(name: str) -> Iterator[tuple[str, click.Option]]:
+    for parameter in main.commands[name].params:
+        if isinstance(parameter, click.Option):
+            yield next(word for word in parameter.opts if word.startswith("--")), parameter
+
+
+@pytest.mark.parametrize("name", ["extract", "merge", "chart", "pipeline", "summary"])
+def test_options_are_those_of_the_commands(name: str) -> None:
+    handed = {one.flag: one.how for one in options.HANDED if name in one.commands}
+    own = RECIPES_OWN | {flag for other, flag in NEEDS_EVENTS if other == name}
+    if name == "extract":  # what it cannot make a part of is left to the next command
+        own.add("--keep-going")
+    theirs = {
+        flag: "many" if option.multiple else "none" if option.is_flag else "one"
+        for flag, option in flags(name)
+        if flag not in own
+    }
+    assert handed == theirs
+
+
+@pytest.mark.parametrize("main_command", ["merge", "pipeline", "summary"])
+def test_what_a_recipe_is_told_each_command_is_told(main_command: str) -> None:
+    parser = argparse.ArgumentParser()
+    options.add_options(parser.add_argument, main_command)
+    handed = [one for one in options.HANDED if main_command in one.commands]
+    words = [
+        [one.flag] if one.how == "none" else [f"{one.flag}={x}" for x in EXAMPLES[one.how]] for one in handed
+    ]
+    parsed = parser.parse_args([word for some in words for word in some])
+    for name in ("extract", "merge", "chart", "pipeline", "summary"):
+        told = [
+            word for one, some in zip(handed, words, strict=True) if name in one.commands for word in some
+        ]
+        assert options.hand_on(parsed, name) == told
+    assert options.hand_on(parser.parse_args([]), "extract") == []
+
+
+def test_a_flag_that_nsys_has_stays_with_nsys() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device")
+    options.add_options(parser.add_argument, "merge")
+    assert options.hand_on(parser.parse_args(["--device", "tesla"]), "merge") == []
+
+
+def test_files_of_rules_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rules.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    for preset, handed in (("rules.toml", tmp_path / "rules.toml"), ("megatron", "megatron")):
+        assert options.hand_on(SimpleNamespace(nsys_pp_preset=preset), "extract") == [f"--preset={handed}"]
+
+
+def test_reports_are_in_natural_order_and_fresh_exports_stand_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, changed_s in (("r10.nsys-rep", 2), ("r2.nsys-rep", 2), ("r10.sqlite", 1), ("r2.sqlite", 2)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (changed_s, changed_s))
+    (tmp_path / "r10_pqtdir").mkdir()
+    monkeypatch.chdir(tmp_path)
+    found = work.arrange(["r10.nsys-rep", "r2.nsys-rep"])
+    assert found == [tmp_path / "r2.sqlite", tmp_path / "r10.nsys-rep"]
+
+
+def note_recipes(folder: Path, python: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / command.INSTALLED).write_text(json.dumps({"python": str(python)}))
+    return folder
+
+
+def test_nsys_pp_is_taken_from_where_it_was_installed_else_from_this_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(command.VARIABLE, raising=False)
+    noted = note_recipes(tmp_path / "noted", Path(sys.executable))
+    assert command.find_nsys_pp(noted) == [sys.executable, "-E", "-m", "nsys_pp"]
+    gone = note_recipes(tmp_path / "gone", tmp_path / "no" / "python3")
+    assert command.find_nsys_pp(gone) == [sys.executable, "-m", "nsys_pp"]
+
+
+def test_an_nsys_pp_that_does_not_run_is_named_with_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho ImportError: half of it is missing >&2\nexit 1\n")
+    broken.chmod(0o755)
+    for program, words in ((broken, "ImportError: half of it is missing"), (tmp_path / "no", "No such file")):
+        monkeypatch.setenv(command.VARIABLE, str(program))
+        with pytest.raises(LookupError, match=f"`{program}` says: {words}"):
+            command.find_nsys_pp(tmp_path)
+
+
+def test_nsys_pp_is_found_from_another_interpreter(tmp_path: Path) -> None:
+    """On PATH, or in the environment that the recipes lie in; a wrong environment of nsys does no harm."""
+    python = make_interpreter(tmp_path / "bare")
+    (tmp_path / "bin").mkdir()
+    script = tmp_path / "bin" / "nsys-pp"
+    script.write_text(f"#!{sys.executable}\nfrom nsys_pp.cli import main\nmain()\n")
+    script.chmod(0o755)
+    inside = tmp_path / "lib" / "python" / "nsys_pp" / "recipes" / "nsys_pp_recipe"
+    broken = tmp_path / "broken"
+    (broken / "polars").mkdir(parents=True)
+    (broken / "polars" / "__init__.py").write_text("raise SystemExit(9)")
+    program = (
+        f"import sys, pathlib; sys.path.append({str(REPOSITORY / 'recipes')!r})\n"
+        "from nsys_pp_recipe.command import find_nsys_pp\n"
+        "print(find_nsys_pp(pathlib.Path(sys.argv[1])))"
+    )
+
+    def find(folder: Path, path: str) -> str:
+        environment = {"PATH": path, "PYTHONPATH": str(broken)}
+        done = subprocess.run(
+            [python, "-c", program, folder],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout.strip() or done.stderr
+
+    expected = str([sys.executable, "-E", "-m", "nsys_pp"])
+    assert find(inside, "/usr/bin:/bin") == expected
+    assert find(tmp_path / "elsewhere" / "x", f"{script.parent}:/usr/bin:/bin") == expected
+    assert "LookupError: no nsys-pp was found" in find(tmp_path / "elsewhere" / "x", "/usr/bin:/bin")

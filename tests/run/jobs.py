@@ -1,0 +1,73 @@
+"""Work for workers in other processes: functions that these can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import warnings
+from pathlib import Path
+
+from nsys_pp.errors import ReportError
+
+
+def read(path: Path) -> str:
+    return path.read_text()
+
+
+def read_slowly(path: Path) -> str:
+    """Odd ones take longer, so that even ones overtake them."""
+    time.sleep(0.3 * (int(path.stem) % 2))
+    return path.read_text()
+
+
+def fail(path: Path) -> str:
+    time.sleep(0.3 * (int(path.stem) % 2))
+    raise ReportError(f"`{path.name}` is broken", f"mend {path.stem}")
+
+
+def warn(path: Path) -> None:
+    time.sleep(0.2 * (int(path.stem) % 2))
+    warnings.warn(f"beware of {path.stem}", stacklevel=2)
+
+
+def crash(path: Path) -> None:
+    raise ZeroDivisionError(path.stem)
+
+
+def give_what_cannot_be_sent(path: Path) -> object:
+    return lambda: path
+
+
+def tell_threads(path: Path) -> tuple[int, str]:
+    import polars as pl
+
+    return pl.thread_pool_size(), os.environ.get("POLARS_MAX_THREADS", "")
+
+
+def be_killed_once(path: Path, *, victim: str = "2") -> str:
+    """Be killed by the system while working on one of them for the first time."""
+    mark = path.with_suffix(".killed")
+    if path.stem == victim and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return path.read_text()
+
+
+def be_killed(path: Path) -> str:
+    """Be killed always on the second; count how often."""
+    with path.with_suffix(".tries").open("a") as file:
+        file.write("x")
+    if path.stem == "2":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return path.read_text()
+
+
+def wait_for_ever(path: Path) -> None:
+    path.with_suffix(".pid").write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def wait_for_ever_after_the_first(path: Path) -> None:
+    if path.stem != "0":
+        wait_for_ever(path)
