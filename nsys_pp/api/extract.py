@@ -221,7 +221,7 @@ def extract_report(
     need = _GROUPS[options.detail] | (_SUM_GROUPS if with_tables else frozenset())
     report = build_report(read_report(path, need=need, nsys=nsys))
     links = find_links(report)
-    projections = project(report, options)
+    projections = project(report, options, links.launches)
     training = describe_training(report, projections=projections, links=links, options=options)
     encoded = encode_drawing(draw(report, projections, options, has_jobs=training.has_jobs), sink)
     frames = {}
@@ -257,7 +257,7 @@ def survey_report(
     empty = Encoded(report_id=report.fingerprint, base_ns=0, tracks=[], lanes=[])
     training, sums = None, {}
     if with_training or with_sums:
-        projections = project(report, options)
+        projections = project(report, options, links.launches)
         training = describe_training(report, projections=projections, links=links, options=options)
         if with_sums:
             sums = _sum_up(report, projections, links, training, options)
@@ -269,9 +269,10 @@ def open_report(path: Path, options: PartOptions, nsys: str | None) -> Report:
     return build_report(read_report(path, need=_GROUPS[options.detail], nsys=nsys))
 
 
-def project(report: Report, options: PartOptions) -> pl.DataFrame:
-    """Project a report's ranges as its part wants it (`PROJECTIONS`)."""
-    return project_report(report, ops=options.ops, scope=options.scope)  # type: ignore[arg-type]
+def project(report: Report, options: PartOptions, launches: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Project a report's ranges as its part wants it (`PROJECTIONS`); `LAUNCHES`, where they are known."""
+    scope: Any = options.scope
+    return project_report(report, ops=options.ops, scope=scope, launches=launches)
 
 
 def draw(

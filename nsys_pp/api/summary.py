@@ -15,6 +15,7 @@ from nsys_pp.api.inputs import Given, keep_different, read_given, settle_options
 from nsys_pp.api.plan import Told, make_plan
 from nsys_pp.api.progress import Progress
 from nsys_pp.api.run_training import TrainingOptions, choose_steps, number_run
+from nsys_pp.api.work import WorkOptions, find_workers
 from nsys_pp.read import find_reports, is_part
 from nsys_pp.summary.recorded import say_absent
 from nsys_pp.summary.run.places import build_places, place_frames
@@ -49,6 +50,7 @@ def summarise(
     told: Told | None = None,
     keep_going: bool = False,
     nsys: str | None = None,
+    work: WorkOptions | None = None,
     progress: Progress | None = None,
 ) -> Summarised:
     """Say where the time went.
@@ -64,6 +66,7 @@ def summarise(
         told: What is said of clocks and ranks.
         keep_going: Skip reports that cannot be read, and say so in the result.
         nsys: The nsys that exports `.nsys-rep` files.
+        work: Where reports are worked on; one by one in this process if None.
         progress: Told what is going on.
 
     Raises:
@@ -72,18 +75,20 @@ def summarise(
     """
     training = training or TrainingOptions()
     paths = find_reports(inputs, with_parts=True)
-    attempt = Attempt(paths, keep_going=keep_going, progress=progress)
+    attempt = Attempt(paths, keep_going=keep_going, progress=progress, workers=find_workers(work, paths))
     parts = attempt.each("reading", [path for path in paths if is_part(path)], _read)
     asked: dict[str, Any] = {**training.of_parts(), "ops": ops, "scope": scope}
     options = settle_options(list(parts.values()), asked, matter=_MATTERS)
     survey = partial(survey_given, options=options, nsys=nsys, with_training=True, with_sums=True)
-    given = attempt.each("summing up", paths, lambda path: parts.get(path) or survey(path))
-    different = keep_different(list(given.values()), attempt)
+    read = attempt.spread("summing up", [path for path in paths if not is_part(path)], survey)
+    different = keep_different([one for path in paths if (one := parts.get(path) or read.get(path))], attempt)
     summary, notes = _put_together(different, training, told or Told())
     chosen = tuple(TABLES) if tables is None else tuple(tables)
     recorded = frozenset[str]().union(*summary.recorded)
     needs = {name: TABLES[name].needs for name in chosen}
-    absent = {name: say_absent(some, recorded) for name, some in needs.items() if some and not recorded & set(some)}
+    absent = {
+        name: say_absent(some, recorded) for name, some in needs.items() if some and not recorded & set(some)
+    }
     how = TableOptions(by=by, paddle_compat=paddle_compat)
     made = {name: TABLES[name].build(summary, how) for name in chosen if name not in absent}
     return Summarised(tables=made, absent=absent, notes=notes, skipped=attempt.skipped)

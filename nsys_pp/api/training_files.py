@@ -12,6 +12,7 @@ from nsys_pp.api.pipeline import Pipeline, pipeline
 from nsys_pp.api.plan import Told
 from nsys_pp.api.progress import Progress
 from nsys_pp.api.run_training import TrainingOptions
+from nsys_pp.api.work import WorkOptions
 from nsys_pp.errors import MissingDataError
 from nsys_pp.read import find_reports
 from nsys_pp.write.paddle import PaddleFiles, write_paddle
@@ -28,6 +29,7 @@ def write_step_tasks_of(
     told: Told | None = None,
     force: bool = False,
     nsys: str | None = None,
+    work: WorkOptions | None = None,
     progress: Progress | None = None,
 ) -> list[tuple[Path, Path, int]]:
     """Write `StepTaskInfo` of all reports, as `nsys_pp.write.step_tasks` tells.
@@ -39,6 +41,7 @@ def write_step_tasks_of(
         told: What is said of clocks and ranks.
         force: Replace copies that exist.
         nsys: The nsys that exports `.nsys-rep` files.
+        work: Where reports are worked on; one by one in this process if None.
         progress: Told what is going on.
 
     Returns:
@@ -50,7 +53,7 @@ def write_step_tasks_of(
         OutputError: A copy exists, or cannot be written.
     """
     plan_step_tasks(find_reports(inputs), output, force=force)
-    found = pipeline(inputs, training=training, told=told, nsys=nsys, progress=progress)
+    found = pipeline(inputs, training=training, told=told, nsys=nsys, work=work, progress=progress)
     reports = [(one.path, place, _jobs_of(found, place)) for place, one in enumerate(found.plan.given)]
     return write_step_tasks(found.training, reports, output, force=force)
 
@@ -65,6 +68,7 @@ def write_paddle_of(
     keep_going: bool = False,
     force: bool = False,
     nsys: str | None = None,
+    work: WorkOptions | None = None,
     progress: Progress | None = None,
 ) -> PaddleFiles:
     """Write the two files of Paddle's timeline tool, as `nsys_pp.write.paddle` tells.
@@ -78,6 +82,7 @@ def write_paddle_of(
         keep_going: Skip reports that cannot be read.
         force: Replace files that exist.
         nsys: The nsys that exports `.nsys-rep` files.
+        work: Where reports are worked on; one by one in this process if None.
         progress: Told what is going on.
 
     Raises:
@@ -86,7 +91,7 @@ def write_paddle_of(
         OutputError: A file exists, or cannot be written.
     """
     found = pipeline(
-        inputs, training=training, told=told, keep_going=keep_going, nsys=nsys, progress=progress
+        inputs, training=training, told=told, keep_going=keep_going, nsys=nsys, work=work, progress=progress
     )
     numbers = set(found.plan.roster["gpu_number"].drop_nulls())
     if devices is not None and not devices & numbers:

@@ -15,6 +15,7 @@ from nsys_pp.cli.info_screen import format_utc, print_info
 from nsys_pp.cli.info_table import print_roster
 from nsys_pp.cli.options import end_with_skipped, input_options, keep_going_option
 from nsys_pp.cli.progress import show_progress
+from nsys_pp.cli.result import result_options
 
 _MOST_SCREENS = 4
 _WHO = (
@@ -31,6 +32,7 @@ _WHO = (
     "--verbose", is_flag=True, help=f"Tell all of each report, also of more than {_MOST_SCREENS} reports."
 )
 @keep_going_option("read")
+@result_options
 @click.pass_context
 def info(
     ctx: click.Context, /, reports: tuple[str, ...], as_json: bool, verbose: bool, **options: Any

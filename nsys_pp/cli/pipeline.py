@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from nsys_pp import api
-from nsys_pp.api.work import WorkOptions
 from nsys_pp.cli.clock_options import clock_options, take_told
 from nsys_pp.cli.identity_options import identity_options
 from nsys_pp.cli.options import (
@@ -23,33 +22,11 @@ from nsys_pp.cli.pipeline_table import VIEWS, arrange, print_tables
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.record import say_wrote
 from nsys_pp.cli.result import result_options
+from nsys_pp.cli.table_output import TableNames, list_outputs, settle_format
 from nsys_pp.cli.training_options import take_training, training_options
 from nsys_pp.cli.work_options import take_work, wait_for_inputs, wait_options, work_options
 
 _SHOWN = ("schedule", "steps", "stages", "kinds", "stragglers", "critical")
-_ONE_FRAME = ("csv", "parquet")
-
-
-class TableNames(click.ParamType[tuple[str, ...]]):
-    """Names of tables with commas, or `all`."""
-
-    name = "name,name..."
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Turn the text into names, each once, in that order."""
-        if isinstance(value, tuple):
-            return value
-        names = tuple(dict.fromkeys(name.strip() for name in value.split(",")))
-        if names == ("all",):
-            return tuple(api.PIPELINE_TABLES)
-        for name in names:
-            if name not in api.PIPELINE_TABLES:
-                self.fail(
-                    f"there is no table {name!r}: there are {', '.join(api.PIPELINE_TABLES)}", param, ctx
-                )
-        return names
 
 
 @click.command()
@@ -57,7 +34,7 @@ class TableNames(click.ParamType[tuple[str, ...]]):
 @click.option(
     "--table",
     "names",
-    type=TableNames(),
+    type=TableNames(api.PIPELINE_TABLES),
     help="Which tables: schedule, steps, stages, lanes, kinds, stragglers, links, critical, critical_path, or"
     " `all`. By default those that fit a screen are printed, and all are written.",
 )
@@ -127,27 +104,25 @@ def pipeline(
       nsys-pp pipeline node*/report*.sqlite --table stages -o stages.csv
     """
     options |= {"training": take_training(options), "told": take_told(options)}
-    work = take_work(options)
+    options["work"] = take_work(options)
     if steptask is not None or in_place:
         option = "--steptask" if steptask is not None else "--in-place"
         _refuse_tables(ctx, option)
-        _refuse_work(work, options, option)
         _write_step_tasks(reports, steptask, in_place, options)
         return
     if devices is not None and format != "paddle":
         raise click.UsageError("`--device` is for `--format paddle`")
     if format == "paddle":
-        _refuse_work(work, options, "--format paddle")
         _write_paddle(ctx, reports, output, names, devices, options)
         return
-    format = _settle_format(output, format, names)
+    format = settle_format(output, format, names, option="--table")
     force = options.pop("force")
     names = names or (_SHOWN if format == "table" else tuple(api.PIPELINE_TABLES))
     with show_progress() as progress:
         inputs, incomplete = wait_for_inputs(reports, options, progress)
-        for path in _list_outputs(output, format, names):
+        for path in list_outputs(output, format, names):
             api.check_output(path, force=force, inputs=api.find_reports(inputs, with_parts=True))
-        found = api.pipeline(inputs, work=work, progress=progress, **options)
+        found = api.pipeline(inputs, progress=progress, **options)
     frames = found.tables(names)
     if format == "markdown":  # is read by people, as what a terminal shows
         frames = {name: arrange(frame, VIEWS[name]) for name, frame in frames.items()}
@@ -167,39 +142,6 @@ def pipeline(
     end_with_skipped(ctx, [*incomplete, *found.skipped])
 
 
-def _settle_format(output: str, format: str | None, names: tuple[str, ...] | None) -> str:
-    """Settle how tables are written; refuse what cannot be."""
-    path = Path(output)
-    if output == "-":
-        format = format or "table"
-        if format in ("parquet", "sqlite"):
-            raise click.UsageError(f"{format} is not printed; name a file or a folder with `-o`")
-    elif path.suffix in api.FORMATS and not path.is_dir():
-        format = format or api.FORMATS[path.suffix]
-    elif format is None:
-        endings = ", ".join(api.FORMATS)
-        raise click.UsageError(
-            f"`{output}` has none of the endings {endings}; for a folder, name a `--format`"
-        )
-    if format == "table" and output != "-":
-        raise click.UsageError("a table is printed; leave out `-o`, or name another `--format`")
-    is_one_file = output == "-" or (path.suffix in api.FORMATS and not path.is_dir())
-    if format in _ONE_FRAME and is_one_file and (names is None or len(names) > 1):
-        raise click.UsageError(f"{format} holds one table: name it by `--table`, or a folder by `-o`")
-    return format
-
-
-def _list_outputs(output: str, format: str, names: tuple[str, ...]) -> list[Path]:
-    """List what will be written, as far as its folder is there."""
-    path = Path(output)
-    if output == "-":
-        return []
-    if path.suffix in api.FORMATS and not path.is_dir():
-        return [path]
-    ending = {kind: suffix for suffix, kind in reversed(api.FORMATS.items())}[format]
-    return [path / f"{name}{ending}" for name in names] if path.is_dir() else []
-
-
 def _refuse_tables(ctx: click.Context, option: str) -> None:
     """Refuse what says how tables are written where none is."""
     for name, word in (
@@ -212,25 +154,17 @@ def _refuse_tables(ctx: click.Context, option: str) -> None:
             raise click.UsageError(f"`{option}` writes no other tables: leave out `{word}`")
 
 
-def _refuse_work(work: WorkOptions, options: dict[str, Any], option: str) -> None:
-    """Refuse what says where work runs and what it waits for, where neither is heeded."""
-    if work != WorkOptions() or options.pop("wait_for") is not None:
-        raise click.UsageError(
-            f"`{option}` works one by one on what is there: leave out `--jobs`, `--memory`, `--dask-scheduler`"
-            " and `--wait-for`"
-        )
-    options.pop("wait_timeout")
-
-
 def _write_step_tasks(
     reports: tuple[str, ...], folder: Path | None, in_place: bool, options: dict[str, Any]
 ) -> None:
     if folder is not None and in_place:
         raise click.UsageError("`--steptask FOLDER` writes copies and `--in-place` does not: leave out one")
-    if options.pop("keep_going"):
+    if options["keep_going"]:
         raise click.UsageError("`--keep-going` is not for `--steptask` and `--in-place`")
     with show_progress() as progress:
-        written = api.write_step_tasks_of(reports, folder, progress=progress, **options)
+        inputs, _ = wait_for_inputs(reports, options, progress)
+        del options["keep_going"]
+        written = api.write_step_tasks_of(inputs, folder, progress=progress, **options)
     for report, path, rows in written:
         source = "" if path == report else f", a copy of {report}"
         say_wrote(f"Wrote {rows:,} rows of StepTaskInfo into {path}{source}", path)
@@ -249,7 +183,8 @@ def _write_paddle(
     if names is not None:
         raise click.UsageError("`--format paddle` writes no tables: leave out `--table`")
     with show_progress() as progress:
-        written = api.write_paddle_of(reports, Path(output), devices=devices, progress=progress, **options)
+        inputs, incomplete = wait_for_inputs(reports, options, progress)
+        written = api.write_paddle_of(inputs, Path(output), devices=devices, progress=progress, **options)
     tell_notes(written.notes)
     say_wrote(
         f"Wrote {written.chrome} and {written.perfetto}: {written.jobs:,} jobs. Look at the latter: open"
@@ -257,4 +192,4 @@ def _write_paddle(
         written.chrome,
         written.perfetto,
     )
-    end_with_skipped(ctx, written.skipped)
+    end_with_skipped(ctx, [*incomplete, *written.skipped])

@@ -11,6 +11,8 @@ from nsys_pp import api
 from nsys_pp.cli.options import force_option, input_options, projection_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.project_table import print_projections
+from nsys_pp.cli.record import say_wrote
+from nsys_pp.cli.result import result_options
 
 
 @click.command()
@@ -38,6 +40,7 @@ from nsys_pp.cli.project_table import print_projections
 )
 @projection_options
 @force_option
+@result_options
 def project(
     reports: tuple[str, ...], output: str, format: str | None, limit: int, force: bool, **options: Any
 ) -> None:
@@ -62,7 +65,7 @@ def project(
         frame = api.project(reports, progress=progress, **options)
     if output != "-":
         api.write_table(frame, Path(output), format=format, name="projections", force=force)
-        click.echo(f"Wrote {output}: {len(frame):,} rows", err=True)
+        say_wrote(f"Wrote {output}: {len(frame):,} rows", Path(output))
     elif format == "table":
         print_projections(frame, limit=limit, ops=options["ops"], scope=options["scope"])
     else:

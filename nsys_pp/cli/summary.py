@@ -19,9 +19,11 @@ from nsys_pp.cli.options import (
     tell_notes,
 )
 from nsys_pp.cli.progress import show_progress
+from nsys_pp.cli.result import result_options
 from nsys_pp.cli.summary_output import SummaryOutput, check_sort, write_summary
 from nsys_pp.cli.table_output import TableNames, list_outputs, settle_format
 from nsys_pp.cli.training_options import job_options, steps_option, take_training
+from nsys_pp.cli.work_options import take_work, wait_for_inputs, wait_options, work_options
 
 _SHOWN = (
     *("overview", "device", "model", "distribution", "operators", "kernels", "copies", "communication"),
@@ -86,8 +88,11 @@ _MOST_ROWS = 15
 @job_options
 @projection_options
 @identity_options
+@work_options
+@wait_options
 @keep_going_option("read")
 @force_option
+@result_options
 @click.pass_context
 def summary(
     ctx: click.Context,
@@ -117,16 +122,18 @@ def summary(
         _SHOWN if format in ("table", "markdown") and output == "-" else tuple(api.SUMMARY_TABLES)
     )
     check_sort(sort, names)
-    for path in list_outputs(output, format, names):
-        api.check_output(path, force=force, inputs=api.find_reports(reports, with_parts=True))
+    work = take_work(options)
     for option in ("ops", "scope"):  # what parts were made with, where nothing is asked for
         if ctx.get_parameter_source(option) is ParameterSource.DEFAULT:
             options[option] = None
     training = take_training(options)
     told = api.Told(layout=options.pop("layout"), rank_from=options.pop("rank_from"))
     with show_progress() as progress:
+        inputs, incomplete = wait_for_inputs(reports, options, progress)
+        for path in list_outputs(output, format, names):
+            api.check_output(path, force=force, inputs=api.find_reports(inputs, with_parts=True))
         found = api.summarise(
-            reports, tables=names, by=by, training=training, told=told, progress=progress, **options
+            inputs, tables=names, by=by, training=training, told=told, work=work, progress=progress, **options
         )
     if top is None:
         top = _MOST_ROWS if format in ("table", "markdown") else 0
@@ -140,4 +147,4 @@ def summary(
     )
     write_summary(found, how, output=None if output == "-" else Path(output), format=format, force=force)
     tell_notes(found.notes)
-    end_with_skipped(ctx, found.skipped)
+    end_with_skipped(ctx, [*incomplete, *found.skipped])

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from nsys_pp import api
 from nsys_pp.cli.options import tell_notes
+from nsys_pp.cli.record import say_wrote
 from nsys_pp.errors import MissingDataError
 
 _FIXED = ("overview", "model", "distribution")  # tables that have the same rows for all reports
@@ -98,7 +99,7 @@ def _print(tables: list[api.TextTable], how: SummaryOutput) -> None:
 
 def _tell(paths: list[Path]) -> None:
     for path in paths:
-        click.echo(f"Wrote {path}", err=True)
+        say_wrote(f"Wrote {path}", path)
 
 
 def _arrange(name: str, found: api.Summarised, how: SummaryOutput) -> api.TextTable:

@@ -16,9 +16,10 @@ from nsys_pp.errors import ReportError
 from nsys_pp.raw import Group, RawReport
 from nsys_pp.read.broken_text import open_broken_text
 from nsys_pp.read.plan import assemble, name_recorded, plan_sources, rows_wanted, shape_rows
-from nsys_pp.read.tables import STRINGS_TABLE, Source
+from nsys_pp.read.tables import STRINGS_TABLE, TABLES, Source
 
 _SUFFIXES = (".parquet", ".arrow")
+_SESSION_TABLES = next(table.names for table in TABLES if table.frame == "session")
 _IPC_FILE_MAGIC = b"ARROW1"
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _T = TypeVar("_T")
@@ -30,6 +31,11 @@ def is_table_directory(path: Path) -> bool:
         return path.is_dir() and any((path / f"{STRINGS_TABLE}{suffix}").is_file() for suffix in _SUFFIXES)
     except PermissionError:  # who lists the folder finds out, and says so
         return False
+
+
+def tells_session(path: Path) -> bool:
+    """Whether an exported folder has the table that every whole export has; recipes of nsys leave parts of one."""
+    return any((path / f"{name}{suffix}").is_file() for name in _SESSION_TABLES for suffix in _SUFFIXES)
 
 
 def read_table_directory(path: Path, *, need: frozenset[Group]) -> RawReport:

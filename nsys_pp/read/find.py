@@ -9,7 +9,7 @@ from pathlib import Path
 from nsys_pp.errors import ReportError
 from nsys_pp.natural import natural_key
 from nsys_pp.part import SUFFIX as PART_SUFFIX
-from nsys_pp.read.arrow import is_table_directory
+from nsys_pp.read.arrow import is_table_directory, tells_session
 from nsys_pp.read.export import UNEXPORTED_SUFFIXES, is_unexported
 from nsys_pp.read.unreadable import unreadable_error
 
@@ -137,7 +137,7 @@ def _search(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
         if any(folder.rglob(f"*{PART_SUFFIX}")):
             raise ReportError(
                 f"`{folder}` holds no report, only parts",
-                "`merge`, `align`, `pipeline`, `chart` and `compare` take parts, for what needs no events of their reports",
+                "`merge`, `align`, `pipeline`, `chart`, `compare` and `summary` take parts, for what needs no events of their reports",
             )
         raise ReportError(
             f"`{folder}` holds no report",
@@ -188,6 +188,8 @@ def _choose(same: list[Path]) -> list[Path]:
 def _choose_report(same: list[Path]) -> list[Path]:
     recorded = [path for path in same if is_unexported(path)]
     exports = [path for path in same if not is_unexported(path)]
+    if recorded:
+        exports = [path for path in exports if path.is_file() or tells_session(path)]
     exports.sort(key=lambda path: (path.is_dir(), path.name))
     if not recorded:
         return exports[:1]

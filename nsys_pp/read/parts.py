@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import struct
 from collections.abc import Iterable, Iterator
@@ -98,7 +99,7 @@ def _open(path: Path) -> Iterator[ZipFile]:
         with ZipFile(path) as archive:
             yield archive
     except OSError as error:
-        if error.filename is None and error.errno is None:
+        if error.filename is None and error.errno in (None, errno.EINVAL):
             raise damaged_error(path) from error
         raise unreadable_error(path, error) from None
     except (

@@ -163,6 +163,7 @@ def _killed_error(path: Path, process: BaseProcess) -> NsysPPError:
 
 def _serve(connection: Connection, task: bytes) -> None:
     """Work on what comes until nothing comes any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
     work = pickle.loads(task)
     with suppress(EOFError, OSError):  # whoever gave work is gone
@@ -204,6 +205,9 @@ def _without_interrupts() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
+    from multiprocessing import resource_tracker  # not on Windows
+
+    resource_tracker.ensure_running()  # starting it, which a first process does, would let signals in again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

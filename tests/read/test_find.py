@@ -10,6 +10,8 @@ import pytest
 from nsys_pp.errors import ReportError
 from nsys_pp.read import find_reports
 
+_WHOLE = ("StringIds", "TARGET_INFO_SESSION_START_TIME")
+
 
 def _touch(folder: Path, *names: str) -> list[Path]:
     paths = [folder / name for name in names]
@@ -65,7 +67,9 @@ def test_a_folder_of_tables_is_one_report(tmp_path: Path, table: str) -> None:
         (["r.qdrep", "r.sqlite"], "r.sqlite"),
         (["r.sqlite", "r.nsys-rep"], "r.nsys-rep"),
         (["r.qdrep", "r.nsys-rep"], "r.nsys-rep"),
-        (["r.nsys-rep", "r_pqtdir/StringIds.parquet"], "r_pqtdir"),
+        (["r.nsys-rep", *(f"r_pqtdir/{table}.parquet" for table in _WHOLE)], "r_pqtdir"),
+        # recipes of nsys leave folders of some tables
+        (["r.nsys-rep", "r_pqtdir/StringIds.parquet", "r_pqtdir/NVTX_EVENTS.parquet"], "r.nsys-rep"),
         (["r.nsys-rep", "r_arwdir/StringIds.arrow", "r.sqlite"], "r.sqlite"),
         (["r_pqtdir/StringIds.parquet", "r.sqlite"], "r.sqlite"),
     ],
