@@ -13,7 +13,19 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "nsys_pp"
 STAGES = ("read", "model", "project", "align", "pipeline", "summary", "write")
-CONTRACTS = {"errors", "units", "schema", "training", "sums", "spreads", "raw", "part", "forest", "segments", "natural"}
+CONTRACTS = {
+    "errors",
+    "units",
+    "schema",
+    "training",
+    "sums",
+    "spreads",
+    "raw",
+    "part",
+    "forest",
+    "segments",
+    "natural",
+}
 OUTER = {"cli", "recipes"}
 
 # Parts of the package that each part may import, besides itself.

@@ -32,6 +32,7 @@ from nsys_pp.raw import Group
 from nsys_pp.read import find_reports, read_report
 from nsys_pp.summary.contents import count_rows
 from nsys_pp.summary.recorded import name_recorded
+from nsys_pp.summary.report.range_items import MOST_NAMES
 from nsys_pp.write.drawing import Drawing
 from nsys_pp.write.files import translate_errors
 from nsys_pp.write.parts import write_part
@@ -329,6 +330,14 @@ def _sum_up(
     )
 
 
+def _tell_sums(report: Report) -> dict[str, Any]:
+    """Tell what a summary has to know besides sums."""
+    return {
+        "recorded": name_recorded(count_rows(report)),
+        "is_folded": report.ranges["name"].n_unique() > MOST_NAMES,
+    }
+
+
 def _make_part(
     report: Report,
     options: PartOptions,
@@ -351,7 +360,7 @@ def _make_part(
             "identity": {**told, "session": asdict(identity.session)},
             "preset": training.preset if training else "",
             "unmatched": list(training.unmatched) if training else [],
-            "recorded": name_recorded(count_rows(report)),
+            **(_tell_sums(report) if "item_sums" in frames else {}),
         },
         frames={
             **{name: getattr(identity, name) for name in IDENTITY_FRAMES},

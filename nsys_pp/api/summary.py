@@ -18,6 +18,7 @@ from nsys_pp.api.run_training import TrainingOptions, choose_steps, number_run
 from nsys_pp.api.work import WorkOptions, find_workers
 from nsys_pp.read import find_reports, is_part
 from nsys_pp.summary.recorded import say_absent
+from nsys_pp.summary.report.range_items import MOST_NAMES
 from nsys_pp.summary.run.places import build_places, place_frames
 from nsys_pp.summary.tables.registry import TABLES
 from nsys_pp.summary.tables.table import SummaryTable, TableOptions
@@ -25,6 +26,9 @@ from nsys_pp.sums import SUM_FRAMES, Summary
 
 # What of a part's making its sums depend on; not what its trace shows.
 _MATTERS = ("ops", "scope", "preset", "job_patterns", "step_patterns")
+_FOLDED = (
+    f"in {{}} of the reports, ranges have more than {MOST_NAMES:,} names: numbers in them are shown as #"
+)
 SUMMARY_TABLES: Mapping[str, SummaryTable] = TABLES
 
 
@@ -109,4 +113,6 @@ def _put_together(given: Sequence[Given], training: TrainingOptions, told: Told)
         window = choose_steps(numbered.steps, training.steps)
         frames = {name: frame.filter(window) for name, frame in frames.items()}
     recorded = tuple(frozenset(one.part.facts["recorded"]) for one in given)
-    return Summary(places=places, frames=frames, recorded=recorded), numbered.notes
+    folded = sum(one.part.facts["is_folded"] for one in given)
+    notes = [*numbered.notes, *([_FOLDED.format(folded)] if folded else [])]
+    return Summary(places=places, frames=frames, recorded=recorded), notes

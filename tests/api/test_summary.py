@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 
 from nsys_pp import api
 from nsys_pp.api import summary as summaries
-from nsys_pp.errors import MissingDataError, NsysPPError
+from nsys_pp.errors import MissingDataError, NsysPPError, ReportError
 from nsys_pp.summary.tables.table import COLUMNS_OF_GROUP as GROUPS
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
@@ -112,6 +112,24 @@ def test_what_was_not_recorded_is_told_with_how_to_record_it(parts: list[Path]) 
         "os": "not recorded: profile with `--trace=osrt`",
     }
     assert not set(found.absent) & set(found.tables)
+
+
+def test_damage_in_a_part_is_noticed(parts: list[Path], tmp_path: Path) -> None:
+    """A byte is changed at many places: nothing but an error, or the very tables, may come of it."""
+    whole, broken = parts[0].read_bytes(), tmp_path / "x.nspart"
+    expected = tables_of([parts[0]], tables=["kernels", "ranges"])
+    errors = []
+    for at in range(0, len(whole), len(whole) // 40):
+        broken.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        try:
+            found = tables_of([broken], tables=["kernels", "ranges"])
+        except ReportError as error:
+            errors.append(error.message)
+        else:
+            for name, table in expected.items():
+                assert_frame_equal(found[name], table)
+    assert len(errors) > 10
+    assert set(errors) == {f"`{broken}` is damaged, or no part of nsys-pp"}
 
 
 def test_a_broken_report_is_left_out_where_that_is_wanted(tmp_path: Path) -> None:
