@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,8 +25,6 @@ from nsys_pp.schema import RANGES
 from nsys_pp.training import JOB_KINDS
 from tests.pipeline.found import APART, read, simulate
 from tests.pipeline.report.test_jobs import SAID, complete
-
-REPORTS = Path(os.environ.get("NSYS_PP_SHARED_REPORTS", "/work/shared/reports"))
 
 
 def ranges_of(*names: str, domain: str | None = None, category: str | None = None) -> pl.DataFrame:
@@ -177,11 +174,9 @@ def test_the_preset_is_found_in_parts_of_steps(names: str, tmp_path: Path) -> No
         assert (rules.name, rules.share) == (SAID[names][0], 1)
 
 
-@pytest.mark.skipif(not REPORTS.is_dir(), reason="real reports are not here")
-def test_real_reports_without_jobs_fit_no_preset() -> None:
-    paths = sorted(REPORTS.glob("*.sqlite"))
-    assert len(paths) > 10
-    for path in paths:
+def test_real_reports_without_jobs_fit_no_preset(shared_reports: list[Path]) -> None:
+    assert len(shared_reports) > 10
+    for path in shared_reports:
         rules = choose_rules(read(path).ranges)
         assert (rules.name, rules.jobs, rules.steps) == ("", (), ()), path.name
 
