@@ -26,6 +26,8 @@ def build_schema(columns: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.S
 NAME = pl.Categorical()
 RANGE_KIND = pl.Enum(["push_pop", "start_end"])
 OP_KIND = pl.Enum(["kernel", "memcpy", "memset", "graph"])
+KERNEL_KINDS = ("kernel", "graph")
+"""Kinds of operation that are kernels: a graph that was traced as a whole stands for its own."""
 SCOPE = pl.Enum(["thread", "process"])
 
 RANGES = build_schema(

@@ -27,7 +27,16 @@ from nsys_pp.write.summary_columns import convert_times
 from nsys_pp.write.summary_markdown import format_summary, write_summary
 from nsys_pp.write.summary_rows import Shape, find_sort_column, first_rows, sort_rows
 from nsys_pp.write.summary_text import TextTable, print_summary
-from nsys_pp.write.tables import FORMATS, format_table, format_tables, print_table, write_table, write_tables
+from nsys_pp.write.tables import (
+    FORMATS,
+    files_in,
+    format_table,
+    format_tables,
+    is_one_file,
+    print_table,
+    write_table,
+    write_tables,
+)
 from nsys_pp.write.tracks import DETAILS, Detail
 
 __all__ = [
@@ -66,6 +75,7 @@ __all__ = [
     "describe_columns",
     "extract",
     "extract_all",
+    "files_in",
     "find_reports",
     "find_sort_column",
     "first_rows",
@@ -74,6 +84,7 @@ __all__ = [
     "format_tables",
     "info",
     "install_recipes",
+    "is_one_file",
     "merge",
     "parse_layout",
     "parse_ops",

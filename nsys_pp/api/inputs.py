@@ -13,11 +13,13 @@ from typing import Any
 
 from nsys_pp.api.attempt import Attempt
 from nsys_pp.api.extract import IDENTITY_FRAMES, identity_of, survey_report
+from nsys_pp.api.progress import Progress
+from nsys_pp.api.work import WorkOptions, find_workers
 from nsys_pp.errors import ReportError
 from nsys_pp.model.roster import repeated_error
 from nsys_pp.model.who import Identity, find_repeated
 from nsys_pp.part import Part, PartOptions
-from nsys_pp.read import open_part_blocks, read_part
+from nsys_pp.read import find_reports, is_part, open_part_blocks, read_part
 from nsys_pp.read.parts import damaged_error
 from nsys_pp.sums import SUM_FRAMES
 from nsys_pp.training import REPORT_FRAMES
@@ -25,6 +27,8 @@ from nsys_pp.write.perfetto import Source
 from nsys_pp.write.perfetto_clocks import sequence_id
 
 OPTION_NAMES = tuple(one.name for one in fields(PartOptions))
+# What of a part's making tables depend on; not what its trace shows.
+_MATTER_TO_TABLES = ("ops", "scope", "preset", "job_patterns", "step_patterns")
 OpenBlocks = Callable[[], AbstractContextManager[Source]]
 
 
@@ -101,6 +105,45 @@ def settle_options(
             "extract it again with the same options, or merge its report",
         )
     return options
+
+
+def read_all(
+    inputs: Sequence[str | Path],
+    asked: Mapping[str, Any],
+    *,
+    doing: str,
+    with_sums: bool = False,
+    keep_going: bool,
+    nsys: str | None,
+    work: WorkOptions | None,
+    progress: Progress | None,
+) -> tuple[list[Given], Attempt]:
+    """Read parts, and survey reports with their jobs, for tables that need none of their events.
+
+    Args:
+        inputs: Reports, parts, directories of them, or glob patterns.
+        asked: As for `settle_options`.
+        doing: What is done to reports, for who is told.
+        with_sums: Also what a summary needs.
+        keep_going: Leave out what cannot be read.
+        nsys: The nsys that exports `.nsys-rep` files.
+        work: Where reports are worked on; one by one in this process if None.
+        progress: Told what is going on.
+
+    Returns:
+        All that could be read, in order, and the attempt, which knows what was left out.
+
+    Raises:
+        ReportError: One cannot be read; or a part was made with other options.
+    """
+    paths = find_reports(inputs, with_parts=True)
+    attempt = Attempt(paths, keep_going=keep_going, progress=progress, workers=find_workers(work, paths))
+    read_one = partial(read_given, with_sums=with_sums)
+    parts = attempt.each("reading", [path for path in paths if is_part(path)], read_one)
+    options = settle_options(list(parts.values()), asked, matter=_MATTER_TO_TABLES)
+    survey = partial(survey_given, options=options, nsys=nsys, with_training=True, with_sums=with_sums)
+    read = attempt.spread(doing, [path for path in paths if not is_part(path)], survey)
+    return [one for path in paths if (one := parts.get(path) or read.get(path))], attempt
 
 
 def keep_different(given: list[Given], attempt: Attempt) -> list[Given]:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import polars as pl
 
-from nsys_pp.api.attempt import Attempt, Skipped
-from nsys_pp.api.inputs import Given, keep_different, read_given, settle_options, survey_given
+from nsys_pp.api.attempt import Skipped
+from nsys_pp.api.inputs import Given, keep_different, read_all
 from nsys_pp.api.plan import Plan, Told, make_plan
 from nsys_pp.api.progress import Progress, tell
 from nsys_pp.api.run_training import NOT_INFERRED, TrainingOptions, find_training
-from nsys_pp.api.work import WorkOptions, find_workers
+from nsys_pp.api.work import WorkOptions
 from nsys_pp.errors import MissingDataError
 from nsys_pp.model import build_report
 from nsys_pp.pipeline.report.vocabulary import presets_that_read
 from nsys_pp.pipeline.tables.registry import TABLES
-from nsys_pp.read import find_reports, is_part, read_report
+from nsys_pp.read import is_part, read_report
 from nsys_pp.training import Training
 
-# What of a part's making its training depends on; not what its trace shows.
-_MATTERS = ("ops", "scope", "preset", "job_patterns", "step_patterns")
 _NAME_THEM = (
     "take the preset of your framework with `--preset`, or name the ranges with `--job forward=REGEX` and the like"
     " (docs/presets.md)"
@@ -71,14 +68,17 @@ def pipeline(
         NsysPPError: Rules cannot be read; or none of the steps that are asked for is there.
     """
     training = training or TrainingOptions()
-    paths = find_reports(inputs, with_parts=True)
-    attempt = Attempt(paths, keep_going=keep_going, progress=progress, workers=find_workers(work, paths))
-    parts = attempt.each("reading", [path for path in paths if is_part(path)], read_given)
-    options = settle_options(list(parts.values()), training.of_parts(), matter=_MATTERS)
-    survey = partial(survey_given, options=options, nsys=nsys, with_training=True)
-    read = attempt.spread("analysing", [path for path in paths if not is_part(path)], survey)
+    given, attempt = read_all(
+        inputs,
+        training.of_parts(),
+        doing="analysing",
+        keep_going=keep_going,
+        nsys=nsys,
+        work=work,
+        progress=progress,
+    )
     tell(progress, "aligning reports", 1)
-    different = keep_different([one for path in paths if (one := parts.get(path) or read.get(path))], attempt)
+    different = keep_different(given, attempt)
     plan = make_plan(different, root="", devices=None, told=told or Told())
     found = find_training(plan, training)
     if found.jobs.is_empty():

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
-from nsys_pp.api.attempt import Attempt, Skipped
-from nsys_pp.api.inputs import Given, keep_different, read_given, settle_options, survey_given
+from nsys_pp.api.attempt import Skipped
+from nsys_pp.api.inputs import Given, keep_different, read_all
 from nsys_pp.api.plan import Told, make_plan
 from nsys_pp.api.progress import Progress
 from nsys_pp.api.run_training import TrainingOptions, choose_steps, number_run
-from nsys_pp.api.work import WorkOptions, find_workers
-from nsys_pp.read import find_reports, is_part
+from nsys_pp.api.work import WorkOptions
 from nsys_pp.summary.recorded import say_absent
 from nsys_pp.summary.report.range_items import MOST_NAMES
 from nsys_pp.summary.run.places import build_places, place_frames
@@ -24,8 +21,6 @@ from nsys_pp.summary.tables.registry import TABLES
 from nsys_pp.summary.tables.table import SummaryTable, TableOptions
 from nsys_pp.sums import SUM_FRAMES, Summary
 
-# What of a part's making its sums depend on; not what its trace shows.
-_MATTERS = ("ops", "scope", "preset", "job_patterns", "step_patterns")
 _FOLDED = (
     f"in {{}} of the reports, ranges have more than {MOST_NAMES:,} names: numbers in them are shown as #"
 )
@@ -78,14 +73,17 @@ def summarise(
         NsysPPError: Rules cannot be read; or none of the steps that are asked for is there.
     """
     training = training or TrainingOptions()
-    paths = find_reports(inputs, with_parts=True)
-    attempt = Attempt(paths, keep_going=keep_going, progress=progress, workers=find_workers(work, paths))
-    parts = attempt.each("reading", [path for path in paths if is_part(path)], _read)
-    asked: dict[str, Any] = {**training.of_parts(), "ops": ops, "scope": scope}
-    options = settle_options(list(parts.values()), asked, matter=_MATTERS)
-    survey = partial(survey_given, options=options, nsys=nsys, with_training=True, with_sums=True)
-    read = attempt.spread("summing up", [path for path in paths if not is_part(path)], survey)
-    different = keep_different([one for path in paths if (one := parts.get(path) or read.get(path))], attempt)
+    given, attempt = read_all(
+        inputs,
+        {**training.of_parts(), "ops": ops, "scope": scope},
+        doing="summing up",
+        with_sums=True,
+        keep_going=keep_going,
+        nsys=nsys,
+        work=work,
+        progress=progress,
+    )
+    different = keep_different(given, attempt)
     summary, notes = _put_together(different, training, told or Told())
     chosen = tuple(TABLES) if tables is None else tuple(tables)
     recorded = frozenset[str]().union(*summary.recorded)
@@ -96,10 +94,6 @@ def summarise(
     how = TableOptions(by=by, paddle_compat=paddle_compat)
     made = {name: TABLES[name].build(summary, how) for name in chosen if name not in absent}
     return Summarised(tables=made, absent=absent, notes=notes, skipped=attempt.skipped)
-
-
-def _read(path: Path) -> Given:
-    return read_given(path, with_sums=True)
 
 
 def _put_together(given: Sequence[Given], training: TrainingOptions, told: Told) -> tuple[Summary, list[str]]:

@@ -22,7 +22,7 @@ from nsys_pp.cli.pipeline_table import VIEWS, arrange, print_tables
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.record import say_wrote
 from nsys_pp.cli.result import result_options
-from nsys_pp.cli.table_output import TableNames, list_outputs, settle_format
+from nsys_pp.cli.table_output import TableNames, list_outputs, output_option, settle_format
 from nsys_pp.cli.training_options import take_training, training_options
 from nsys_pp.cli.work_options import take_work, wait_for_inputs, wait_options, work_options
 
@@ -38,14 +38,7 @@ _SHOWN = ("schedule", "steps", "stages", "kinds", "stragglers", "critical")
     help="Which tables: schedule, steps, stages, lanes, kinds, stragglers, links, critical, critical_path, or"
     " `all`. By default those that fit a screen are printed, and all are written.",
 )
-@click.option(
-    "-o",
-    "--output",
-    default="-",
-    show_default=True,
-    help="A .json, .md or .sqlite file, a .csv or .parquet file for one table, or a folder with a file for"
-    " each table; `-` prints.",
-)
+@output_option
 @click.option(
     "--format",
     "format",

@@ -21,7 +21,7 @@ from nsys_pp.cli.options import (
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.result import result_options
 from nsys_pp.cli.summary_output import SummaryOutput, check_sort, write_summary
-from nsys_pp.cli.table_output import TableNames, list_outputs, settle_format
+from nsys_pp.cli.table_output import TableNames, list_outputs, output_option, settle_format
 from nsys_pp.cli.training_options import job_options, steps_option, take_training
 from nsys_pp.cli.work_options import take_work, wait_for_inputs, wait_options, work_options
 
@@ -71,14 +71,7 @@ _MOST_ROWS = 15
     is_flag=True,
     help="Count communication as Paddle does: its time on the CPU, too.",
 )
-@click.option(
-    "-o",
-    "--output",
-    default="-",
-    show_default=True,
-    help="A .json, .md or .sqlite file, a .csv or .parquet file for one table, or a folder with a file for"
-    " each table; `-` prints.",
-)
+@output_option
 @click.option(
     "--format",
     "format",

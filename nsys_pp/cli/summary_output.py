@@ -16,8 +16,6 @@ from nsys_pp.cli.options import tell_notes
 from nsys_pp.cli.record import say_wrote
 from nsys_pp.errors import MissingDataError
 
-_FIXED = ("overview", "model", "distribution")  # tables that have the same rows for all reports
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryOutput:
@@ -128,6 +126,11 @@ def _shape(name: str, frame: pl.DataFrame, by: str) -> api.Shape:
     split = [column for column in api.SUMMARY_GROUPS[by] if column in frame.columns[:-1]]
     columns = frame.columns[len(split) : -1]
     words = takewhile(lambda column: not frame.schema[column].is_numeric(), columns)
-    totals = api.SUMMARY_TABLES[name].totals
+    table = api.SUMMARY_TABLES[name]
     # where rows may be added up, none is part of another, whatever names begin with
-    return api.Shape(groups=(*split, *words), totals=totals, is_nested=not totals, is_fixed=name in _FIXED)
+    return api.Shape(
+        groups=(*split, *words),
+        totals=table.totals,
+        is_nested=not table.totals,
+        is_fixed=table.is_fixed,
+    )

@@ -12,6 +12,15 @@ from nsys_pp import api
 
 _ONE_FRAME = ("csv", "parquet")
 
+output_option = click.option(
+    "-o",
+    "--output",
+    default="-",
+    show_default=True,
+    help="A .json, .md or .sqlite file, a .csv or .parquet file for one table, or a folder with a file for"
+    " each table; `-` prints.",
+)
+
 
 class TableNames(click.ParamType[tuple[str, ...]]):
     """Names of tables with commas, or `all`."""
@@ -50,7 +59,7 @@ def settle_format(output: str, format: str | None, names: Sequence[str] | None, 
         format = format or "table"
         if format in ("parquet", "sqlite"):
             raise click.UsageError(f"{format} is not printed; name a file or a folder with `-o`")
-    elif is_one_file(path):
+    elif api.is_one_file(path):
         format = format or api.FORMATS[path.suffix]
     elif format is None:
         endings = ", ".join(api.FORMATS)
@@ -59,7 +68,11 @@ def settle_format(output: str, format: str | None, names: Sequence[str] | None, 
         )
     if format == "table" and output != "-":
         raise click.UsageError("a table is printed; leave out `-o`, or name another `--format`")
-    if format in _ONE_FRAME and (output == "-" or is_one_file(path)) and (names is None or len(names) > 1):
+    if (
+        format in _ONE_FRAME
+        and (output == "-" or api.is_one_file(path))
+        and (names is None or len(names) > 1)
+    ):
         raise click.UsageError(f"{format} holds one table: name it by `{option}`, or a folder by `-o`")
     return format
 
@@ -69,12 +82,6 @@ def list_outputs(output: str, format: str, names: Sequence[str]) -> list[Path]:
     path = Path(output)
     if output == "-":
         return []
-    if is_one_file(path):
+    if api.is_one_file(path):
         return [path]
-    ending = {kind: suffix for suffix, kind in reversed(api.FORMATS.items())}[format]
-    return [path / f"{name}{ending}" for name in names] if path.is_dir() else []
-
-
-def is_one_file(path: Path) -> bool:
-    """Whether a path is a file with an ending that tells how it is written; else it is a folder."""
-    return path.suffix in api.FORMATS and not path.is_dir()
+    return [*api.files_in(path, names, format).values()] if path.is_dir() else []

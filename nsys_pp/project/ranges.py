@@ -20,16 +20,15 @@ from nsys_pp.project.inside import find_inside, find_lonely
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.nesting import find_parents
 from nsys_pp.project.places import PROJECTED, Launched, gather_launched, project_places
-from nsys_pp.schema import PROJECTIONS, build_schema, conform
+from nsys_pp.schema import KERNEL_KINDS, PROJECTIONS, build_schema, conform
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Scope = Literal["thread", "process", "auto"]
 
 OPS: dict[str, tuple[str, ...]] = {
-    # What a user may name -> the kinds of operation that count. A graph that was traced as a
-    # whole stands for its kernels.
-    "kernel": ("kernel", "graph"),
+    # What a user may name -> the kinds of operation that count.
+    "kernel": KERNEL_KINDS,
     "memcpy": ("memcpy",),
     "memset": ("memset",),
 }

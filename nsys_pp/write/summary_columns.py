@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from nsys_pp.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes
+from nsys_pp.write.tables import clean
 
 TIME_UNITS: Mapping[str, int] = {"s": NS_PER_S, "ms": NS_PER_MS, "us": NS_PER_US, "ns": 1}
 _BYTE_UNITS: Mapping[str, int] = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
@@ -94,11 +95,6 @@ def convert_times(frame: pl.DataFrame, unit: str) -> pl.DataFrame:
         else pl.col(name)
         for name in frame.columns
     )
-
-
-def clean(text: str) -> str:
-    """Make a text that a report gave safe for a terminal: it could move the cursor."""
-    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def split_unit(name: str) -> tuple[str, str]:

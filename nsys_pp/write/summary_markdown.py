@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nsys_pp.write.files import check_output, open_output, replace_file, translate_errors
-from nsys_pp.write.summary_columns import clean
 from nsys_pp.write.summary_text import NOTHING, TextTable, arrange_table
-from nsys_pp.write.tables import FORMATS, escape_markdown
+from nsys_pp.write.tables import clean, escape_markdown, files_in, is_one_file
 
 
 def format_summary(tables: Sequence[TextTable], *, top: int, unit: str | None) -> str:
@@ -40,12 +39,12 @@ def write_summary(
     Raises:
         OutputError: One cannot be written; what is there is found before any is written.
     """
-    if output.suffix in FORMATS and not output.is_dir():
+    if is_one_file(output):
         files = {output: list(tables.values())}
     else:
         with translate_errors(output):
             output.mkdir(parents=True, exist_ok=True)
-        files = {output / f"{name}.md": [table] for name, table in tables.items()}
+        files = {path: [tables[name]] for name, path in files_in(output, tables, "markdown").items()}
     for path in files:
         check_output(path, force=force)
     for path, some in files.items():

@@ -10,9 +10,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from nsys_pp.write.summary_columns import TextColumn, clean, show_columns
+from nsys_pp.write.summary_columns import TextColumn, show_columns
 from nsys_pp.write.summary_rows import Shape, ShownRows, arrange_rows
-from nsys_pp.write.tables import shorten
+from nsys_pp.write.tables import clean, shorten
 
 NOTHING = "nothing of this kind happened in what was recorded"
 _GAP = 2  # cells between columns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import polars as pl
@@ -82,6 +82,17 @@ def format_tables(frames: Mapping[str, pl.DataFrame], *, format: str, titles: Ma
     return "{" + ",\n".join(members) + "}\n"
 
 
+def is_one_file(path: Path) -> bool:
+    """Whether a path is a file with an ending that tells how it is written; else it is a folder."""
+    return path.suffix in FORMATS and not path.is_dir()
+
+
+def files_in(folder: Path, names: Iterable[str], format: str) -> dict[str, Path]:
+    """Name the file of each table in a folder."""
+    ending = {kind: suffix for suffix, kind in reversed(FORMATS.items())}[format]
+    return {name: folder / f"{name}{ending}" for name in names}
+
+
 def write_tables(
     frames: Mapping[str, pl.DataFrame], output: Path, *, format: str, titles: Mapping[str, str], force: bool
 ) -> list[Path]:
@@ -101,11 +112,10 @@ def write_tables(
         OutputError: One cannot be written; what is there is found before any is written.
         ValueError: The format holds one frame, and there are several.
     """
-    if output.suffix not in FORMATS or output.is_dir():
+    if not is_one_file(output):
         with translate_errors(output):
             output.mkdir(parents=True, exist_ok=True)
-        ending = {kind: suffix for suffix, kind in reversed(FORMATS.items())}[format]
-        paths = {name: output / f"{name}{ending}" for name in frames}
+        paths = files_in(output, frames, format)
         for path in paths.values():
             check_output(path, force=force)
         for name, path in paths.items():
@@ -205,8 +215,12 @@ def _format_cell(value: object, decimals: int) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.{decimals}f}"
-    # a name could hold anything, also what moves the cursor
-    return "".join(character if character.isprintable() else " " for character in str(value))
+    return clean(str(value))
+
+
+def clean(text: str) -> str:
+    """Make a text that a report gave safe for a terminal: it could move the cursor."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def escape_markdown(text: str) -> str:

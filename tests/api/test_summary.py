@@ -10,7 +10,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from nsys_pp import api
-from nsys_pp.api import summary as summaries
+from nsys_pp.api import inputs as reading
 from nsys_pp.errors import MissingDataError, NsysPPError, ReportError
 from nsys_pp.summary.tables.table import COLUMNS_OF_GROUP as GROUPS
 
@@ -74,8 +74,8 @@ def test_of_parts_nothing_but_sums_and_jobs_is_read(
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("a report was read")
 
-    monkeypatch.setattr(summaries, "survey_given", fail)
-    (given,) = (summaries._read(part) for part in parts[:1])
+    monkeypatch.setattr(reading, "survey_given", fail)
+    given = reading.read_given(parts[0], with_sums=True)
     assert "projections" not in given.part.frames
     assert tables_of(parts, tables=["kernels"])["kernels"]["count"].sum() > 0
 

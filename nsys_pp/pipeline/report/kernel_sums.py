@@ -7,7 +7,7 @@ import polars as pl
 
 from nsys_pp.pipeline.report.columns import NEVER, as_numbers, is_among, numbers
 from nsys_pp.pipeline.report.jobs import find_step_rows
-from nsys_pp.schema import conform
+from nsys_pp.schema import KERNEL_KINDS, conform
 from nsys_pp.training import KERNEL_SUMS
 
 _DEVICE = ["process_key", "device_id"]
@@ -24,7 +24,7 @@ def sum_kernels(gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
         `KERNEL_SUMS`, by process, device, step (null outside all steps) and name. Times are whole
         durations, also of kernels that run at once. Empty without kernels.
     """
-    kernels = gpu_ops.filter(pl.Series(is_among(gpu_ops["kind"], ("kernel", "graph"))))
+    kernels = gpu_ops.filter(pl.Series(is_among(gpu_ops["kind"], KERNEL_KINDS)))
     row = find_step_rows(kernels.select(*_DEVICE, "start_ns"), steps)
     # a step stands by its row while kernels are grouped: that is one small number
     sums = (

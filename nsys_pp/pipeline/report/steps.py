@@ -31,7 +31,7 @@ from nsys_pp.pipeline.report.job_steps import find_job_steps
 from nsys_pp.pipeline.report.jobs import find_step_rows
 from nsys_pp.pipeline.report.launched import find_first_calls, of_calls
 from nsys_pp.pipeline.report.nearest import find_first
-from nsys_pp.schema import conform
+from nsys_pp.schema import KERNEL_KINDS, conform
 from nsys_pp.segments import running_maximum
 from nsys_pp.training import STEPS
 
@@ -132,7 +132,7 @@ def _list_computing(
 ) -> _Computing:
     device = number_devices(gpu_ops, devices)
     stream = pack(device, numbers(gpu_ops["context_id"]), numbers(gpu_ops["stream_id"]))
-    is_kernel = is_among(gpu_ops["kind"], ("kernel", "graph"))
+    is_kernel = is_among(gpu_ops["kind"], KERNEL_KINDS)
     is_own = ~gpu_ops["is_communication"].to_numpy()
     rows = np.flatnonzero(is_own & (is_kernel | np.isin(stream, np.unique(stream[is_own & is_kernel]))))
     start = numbers(gpu_ops["start_ns"])[rows]

@@ -31,7 +31,7 @@ from nsys_pp.pipeline.report.columns import (
 )
 from nsys_pp.pipeline.report.launched import find_first_calls, of_calls
 from nsys_pp.pipeline.report.nearest import find_first, find_last
-from nsys_pp.schema import conform
+from nsys_pp.schema import KERNEL_KINDS, conform
 from nsys_pp.segments import expand_windows, running_maximum
 from nsys_pp.training import NEED, PAUSE_NS, STRETCHES, WAITING_CALL
 
@@ -95,7 +95,7 @@ def build_stretches(
     """
     devices = list_devices(gpu_ops)
     group = number_devices(gpu_ops, devices)
-    computes = ~gpu_ops["is_communication"].to_numpy() & is_among(gpu_ops["kind"], ("kernel", "graph"))
+    computes = ~gpu_ops["is_communication"].to_numpy() & is_among(gpu_ops["kind"], KERNEL_KINDS)
     joined = _join(*_cut(gpu_ops, group, computes, steps, devices))
     candidates = _list_candidates(gpu_ops, group, np.flatnonzero(~computes), messages, api_calls, launches)
     own = find_first_calls(pl.Series(joined.op_id), launches=launches)

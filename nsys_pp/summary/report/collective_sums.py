@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.schema import conform
+from nsys_pp.schema import KERNEL_KINDS, conform
 from nsys_pp.spreads import spread
 from nsys_pp.summary.report.windows import step_on_device
 from nsys_pp.sums import COLLECTIVE_SUMS
@@ -34,7 +34,7 @@ def sum_collectives(
     Returns:
         `COLLECTIVE_SUMS`, in order of the first kernel of each row. Empty in, empty out.
     """
-    kernels = gpu_ops.filter("is_communication", pl.col("kind").is_in(["kernel", "graph"]))
+    kernels = gpu_ops.filter("is_communication", pl.col("kind").is_in(KERNEL_KINDS))
     asked = _describe_requests(requests.join(kernels, on="op_id", how="semi"), nccl_calls)
     told = kernels.join(asked, on="op_id", how="left", maintain_order="left").join(
         _name_calls(kernels["name"]), on="name", how="left", nulls_equal=True, maintain_order="left"

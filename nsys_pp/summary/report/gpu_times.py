@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.schema import conform
+from nsys_pp.schema import KERNEL_KINDS, conform
 from nsys_pp.summary.report.unions import Int64s, Union, unite
 from nsys_pp.sums import GPU_TIMES
 
@@ -29,7 +29,7 @@ def measure_gpu(
         `GPU_TIMES`: one row per device and step, and one for what lies outside all steps, by device and
         step, null last. What lies outside all windows does not count. Without windows, empty.
     """
-    kernel = pl.col("kind").is_in(["kernel", "graph"])
+    kernel = pl.col("kind").is_in(KERNEL_KINDS)
     work = (
         pl.when(kernel)
         .then(pl.when("is_communication").then(pl.lit("communication")).otherwise(pl.lit("compute")))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nsys_pp.schema import conform
+from nsys_pp.schema import KERNEL_KINDS, conform
 from nsys_pp.summary.report.operator_items import sum_operators
 from nsys_pp.summary.report.phase_items import sum_phases
 from nsys_pp.summary.report.range_items import MOST_NAMES, sum_ranges
@@ -23,7 +23,7 @@ def sum_items(
     api_calls: pl.DataFrame,
     launches: pl.DataFrame,
     steps: pl.DataFrame,
-    kinds: Sequence[str] = ("kernel", "graph"),
+    kinds: Sequence[str] = KERNEL_KINDS,
     most_names: int = MOST_NAMES,
 ) -> pl.DataFrame:
     """Add up what has a name on the CPU: NVTX ranges, operators, phases.

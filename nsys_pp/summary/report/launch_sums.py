@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.schema import conform
+from nsys_pp.schema import KERNEL_KINDS, conform
 from nsys_pp.spreads import spread
 from nsys_pp.summary.report.launched import Int64s, find_calls
 from nsys_pp.summary.report.unions import sum_within
@@ -71,7 +71,7 @@ def _list_launches(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.
     """List what each call put on each device: process_key, device_id, start_ns, end_ns, call_ns, call_end_ns."""
     call = find_calls(gpu_ops, api_calls=api_calls, launches=launches)
     ops = gpu_ops.select(*_DEVICE, "start_ns", "end_ns", "kind", call=call).filter(
-        pl.col("kind").is_in(["kernel", "graph"]), pl.col("call") >= 0
+        pl.col("kind").is_in(KERNEL_KINDS), pl.col("call") >= 0
     )
     if (np.bincount(ops["call"].to_numpy()) > 1).any():
         hull = [pl.col("start_ns").min(), pl.col("end_ns").max()]

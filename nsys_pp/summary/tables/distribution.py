@@ -82,4 +82,5 @@ DISTRIBUTION_TABLE = SummaryTable(
     totals=(),
     sort="",
     build=_build,
+    is_fixed=True,
 )

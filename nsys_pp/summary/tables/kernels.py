@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys_pp.schema import KERNEL_KINDS
 from nsys_pp.summary.tables.table import SummaryTable, TableOptions, says_of
 from nsys_pp.summary.tables.times import TIME_COLUMNS, TIME_TOTALS, build_times
 from nsys_pp.sums import Summary
@@ -25,7 +26,7 @@ def _build_base_kernels(summary: Summary, options: TableOptions) -> pl.DataFrame
 
 
 def _build(summary: Summary, options: TableOptions, *, name: str) -> pl.DataFrame:
-    ops = summary.frames["op_sums"].filter(pl.col("kind").is_in(["kernel", "graph"]))
+    ops = summary.frames["op_sums"].filter(pl.col("kind").is_in(KERNEL_KINDS))
     return build_times(ops.with_columns(name=pl.col(name)), summary, options, columns=_COLUMNS, keys=["name"])
 
 

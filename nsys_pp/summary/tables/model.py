@@ -79,4 +79,5 @@ MODEL_TABLE = SummaryTable(
     totals=(),
     sort="",
     build=_build,
+    is_fixed=True,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys_pp.schema import KERNEL_KINDS
 from nsys_pp.summary.tables.groups import add_groups, add_ranks, finish, join_by, share, sum_by
 from nsys_pp.summary.tables.table import COLUMNS_OF_GROUP, Columns, SummaryTable, TableOptions, says_of
 from nsys_pp.sums import Summary
@@ -29,7 +30,7 @@ _HOST_ACTIVITIES = {  # of HOST_TIMES -> in the table
     "os": "OS calls",
     "cpu": "on a processor",
 }
-_IS_KERNEL = pl.col("kind").is_in(["kernel", "graph"])
+_IS_KERNEL = pl.col("kind").is_in(KERNEL_KINDS)
 _GPU_ACTIVITIES = {  # in the table -> time of GPU_TIMES, which of OP_SUMS it counts
     "span": (pl.col("span_ns"), None),
     "kernels": (pl.col("kernel_ns"), _IS_KERNEL),
@@ -93,4 +94,5 @@ OVERVIEW_TABLE = SummaryTable(
     totals=(),
     sort="time_ns",
     build=_build,
+    is_fixed=True,
 )

@@ -71,6 +71,7 @@ class SummaryTable:
         totals: Columns that may be added up; () where rows overlap.
         sort: Column that rows are sorted by within their group, descending, if nothing else is asked for;
             "" where they have an order of their own.
+        is_fixed: It has the same few rows for all reports: none is cut.
         build: Makes the table.
     """
 
@@ -82,6 +83,7 @@ class SummaryTable:
     sort: str
     build: Callable[[Summary, TableOptions], pl.DataFrame]
     says_compat: str = ""
+    is_fixed: bool = False
 
 
 def describe_columns(table: SummaryTable) -> dict[str, str]:
