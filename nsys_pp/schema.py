@@ -329,11 +329,13 @@ def conform(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     │ 2   ┆ 1   │
     └─────┴─────┘
     """
-    missing = [column for column in schema if column not in frame.columns]
+    there = frame.schema
+    missing = [column for column in schema if column not in there]
     if missing:
         raise ValueError(f"frame lacks the columns {missing}")
-    there = frame.schema
-    return frame.select(
-        pl.col(column) if there[column] == dtype else pl.col(column).cast(dtype)
-        for column, dtype in schema.items()
-    )
+    # most frames are small: to ask the engine of queries for casts takes longer than the casts
+    fitted = frame[schema.names()]
+    for place, (column, dtype) in enumerate(schema.items()):
+        if there[column] != dtype:
+            fitted.replace_column(place, fitted[column].cast(dtype))
+    return fitted

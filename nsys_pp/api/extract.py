@@ -214,7 +214,7 @@ def extract_report(
         options: What to show.
         sink: Takes the blocks.
         nsys: The nsys that exports `.nsys-rep` files.
-        with_tables: Keep frames that only tables are made of, not traces: projections and sums.
+        with_tables: Keep what only tables are made of, not traces: projections and sums.
 
     Raises:
         ReportError: It cannot be read.
@@ -223,7 +223,9 @@ def extract_report(
     report = build_report(read_report(path, need=need, nsys=nsys))
     links = find_links(report)
     projections = project(report, options, links.launches)
-    training = describe_training(report, projections=projections, links=links, options=options)
+    training = describe_training(
+        report, projections=projections, links=links, options=options, with_tables=with_tables
+    )
     encoded = encode_drawing(draw(report, projections, options, has_jobs=training.has_jobs), sink)
     frames = {}
     if with_tables:

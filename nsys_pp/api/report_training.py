@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import polars as pl
 
 from nsys_pp.model.report import Report
 from nsys_pp.part import PartOptions
+from nsys_pp.pipeline.report.columns import is_among
 from nsys_pp.pipeline.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
 from nsys_pp.pipeline.report.kernel_sums import sum_kernels
 from nsys_pp.pipeline.report.messages import find_messages
@@ -19,7 +21,7 @@ from nsys_pp.pipeline.report.vocabulary import choose_rules, name_jobs, name_ste
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.ranges import project_compute, project_ranges
 from nsys_pp.project.requests import match_requests
-from nsys_pp.training import REPORT_FRAMES
+from nsys_pp.training import KERNEL_SUMS, REPORT_FRAMES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,7 @@ def describe_training(
     projections: pl.DataFrame,
     links: Links,
     options: PartOptions,
+    with_tables: bool = True,
 ) -> ReportTraining:
     """Find the jobs of a report, its steps, and all that happens between them.
 
@@ -71,6 +74,7 @@ def describe_training(
         projections: Its `PROJECTIONS`.
         links: What caused its operations.
         options: Which rules say what a job is.
+        with_tables: Also what only tables are made of, not traces: kernels by name; else that frame is empty.
 
     Raises:
         NsysPPError: The rules cannot be read, or are wrong.
@@ -84,7 +88,8 @@ def describe_training(
     ops, calls = report.gpu_ops, report.api_calls
     named, step_ranges = name_jobs(report.ranges, rules), name_steps(report.ranges, rules)
     known = partial(project_compute, api_calls=calls, gpu_ops=ops, launches=links.launches)
-    compute = known(_pick(report, named, step_ranges), scope=options.scope)  # type: ignore[arg-type]
+    picked = _pick(report, pl.concat([named["range_id"], step_ranges["range_id"]]))
+    compute = known(picked, scope=options.scope)  # type: ignore[arg-type]
     if options.scope == "auto":
         wide = partial(project_ranges, api_calls=calls, gpu_ops=ops, ops=options.ops, launches=links.launches)
         projections = _widen(report, named, projections, wide)
@@ -114,15 +119,15 @@ def describe_training(
             gpu_ops=ops, steps=steps, api_calls=calls, launches=links.launches, messages=messages
         ),
         "messages": assign_steps(messages, steps),
-        "kernels": sum_kernels(ops, steps),
+        "kernels": sum_kernels(ops, steps) if with_tables else KERNEL_SUMS.to_frame(),
     }
     return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)
 
 
-def _pick(report: Report, *named: pl.DataFrame) -> pl.DataFrame:
-    """Pick the ranges that are named (`RANGES`)."""
-    ids = pl.concat([frame["range_id"] for frame in named])
-    return report.ranges.filter(pl.col("range_id").is_in(ids.implode()))
+def _pick(report: Report, range_ids: pl.Series) -> pl.DataFrame:
+    """Pick some of the ranges (`RANGES`)."""
+    is_picked = np.isin(report.ranges["range_id"].to_numpy(), range_ids.to_numpy())
+    return report.ranges[np.flatnonzero(is_picked)]
 
 
 def _widen(
@@ -132,9 +137,9 @@ def _widen(
 
     Those of which `narrow` (projections of scope "auto") says that already stay as they are.
     """
-    wide_already = narrow.select("range_id", "scope").filter(scope="process")
-    threaded = named.select("range_id", "kind").filter(pl.col("kind").is_in(THREADED_KINDS))
-    threaded = threaded.join(wide_already, on="range_id", how="anti")
+    wide_already = narrow["range_id"].filter(narrow["scope"] == "process")
+    threaded = named["range_id"].filter(pl.Series(is_among(named["kind"], THREADED_KINDS)))
+    threaded = threaded.filter(~threaded.is_in(wide_already.implode()))
     if threaded.is_empty():
         return narrow
     return widen_projections(narrow, project(_pick(report, threaded), scope="process"))

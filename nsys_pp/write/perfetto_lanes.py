@@ -34,7 +34,7 @@ from nsys_pp.write.protobuf import (
     TracePacket,
     TrackEvent,
 )
-from nsys_pp.write.strings import intern
+from nsys_pp.write.strings import Words, intern_all
 from nsys_pp.write.tree import lane_rows
 from nsys_pp.write.wire import (
     Array,
@@ -130,28 +130,32 @@ def _events(lane: Lane) -> tuple[int, Events]:
 def _shown(rows: pl.DataFrame, schema: pl.Schema) -> tuple[list[RowField], list[tuple[int, pl.Series]]]:
     """Collect what slices and marks show: name, colour, flow, arguments."""
     arguments = [column for column in rows.columns if column not in schema]
-    strings = [pl.Series([], dtype=pl.String)]
+    has_some = [column for column in rows.columns if rows[column].null_count() < rows.height]
+    words = intern_all(rows, [column for column in has_some if not _is_number(rows[column].dtype)])
+    nothing = pl.Series([], dtype=pl.String)
+    strings = [nothing]
     makers: dict[str, Callable[[Array], Parts]] = {
         "name": partial(field, TrackEvent.NAME_IID),
         "color": partial(field, TrackEvent.CORRELATION_STRING_IID),
         "flow_id": partial(fixed64, TrackEvent.FLOW_IDS),
     }
-    texts, values = {}, {}
-    texts["name"], values["name"] = intern(rows["name"])
-    texts["color"], values["color"] = intern(rows["color"])
-    if "flow_id" in schema:
+    values: dict[str, Array] = {
+        column: words[column][1] for column in ("name", "color") if column in has_some
+    }
+    if "flow_id" in has_some:
         values["flow_id"] = _filled(rows["flow_id"], 0)
     for i, column in enumerate(arguments):
-        number, values[column] = _argument(rows[column], strings)
-        makers[column] = partial(_annotation, i + 1, number)
+        if column in has_some:
+            number, values[column] = _argument(rows[column], words.get(column), strings)
+            makers[column] = partial(_annotation, i + 1, number)
     fields = [
-        RowField(make=makers[column], values=values[column], present=_present(rows[column]))
-        for column in values
-        if rows[column].null_count() < rows.height
+        RowField(make=makers[column], values=of_rows, present=_present(rows[column]))
+        for column, of_rows in values.items()
     ]
+    names, colors = (words[column][0] if column in has_some else nothing for column in ("name", "color"))
     return fields, [
-        (InternedData.EVENT_NAMES, texts["name"]),
-        (InternedData.CORRELATION_STRINGS, perfetto_seeds(texts["color"])),
+        (InternedData.EVENT_NAMES, names),
+        (InternedData.CORRELATION_STRINGS, perfetto_seeds(colors)),
         (InternedData.ANNOTATION_NAMES, pl.Series(arguments, dtype=pl.String)),
         (InternedData.ANNOTATION_STRINGS, pl.concat(strings)),
     ]
@@ -162,22 +166,27 @@ def _present(column: pl.Series) -> NDArray[np.bool_] | None:
 
 
 def _filled(column: pl.Series, filler: int) -> Array:
-    return (column.fill_null(filler) if column.null_count() else column).to_numpy()
+    # lanes are many and small: `fill_null` would ask the engine of queries, which takes longer than the rest
+    return (column.set(column.is_null(), filler) if column.null_count() else column).to_numpy()
 
 
-def _argument(column: pl.Series, strings: list[pl.Series]) -> tuple[int, Array]:
-    """Return the field and the values of an argument; strings are interned behind `strings`."""
+def _is_number(dtype: pl.DataType) -> bool:
+    return dtype.is_numeric() or dtype == pl.Boolean
+
+
+def _argument(column: pl.Series, words: Words | None, strings: list[pl.Series]) -> tuple[int, Array]:
+    """Return the field and the values of an argument; words are numbered on behind `strings`."""
+    if words is not None:
+        texts, ids = words
+        ids += np.uint32(sum(map(len, strings)))
+        strings.append(texts)
+        return Annotation.STRING_IID, ids
     dtype = column.dtype
     if dtype.is_integer():
         return Annotation.INT if dtype.is_signed_integer() else Annotation.UINT, _filled(column, 0)
     if dtype.is_float():
         return Annotation.DOUBLE, _filled(column.cast(pl.Float64), 0)
-    if dtype == pl.Boolean:
-        return Annotation.BOOL, _filled(column, False)
-    texts, ids = intern(column)
-    ids += np.uint32(sum(map(len, strings)))
-    strings.append(texts)
-    return Annotation.STRING_IID, ids
+    return Annotation.BOOL, _filled(column, False)
 
 
 def _annotation(name_id: int, number: int, values: Array) -> Parts:

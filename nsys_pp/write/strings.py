@@ -2,39 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+Words = tuple[pl.Series, NDArray[np.uint32]]
+"""Strings in the order of their numbers, and the number of each row."""
 
-def intern(column: pl.Series) -> tuple[pl.Series, NDArray[np.uint32]]:
-    """Number the strings of a categorical column 1, 2, ... in order of appearance.
+_NULL = (1 << 32) - 1  # no string has this code
 
-    The column's own codes will not do: they count all strings of the process, and depend on
+
+def intern(column: pl.Series) -> Words:
+    """Number the strings of one column, as `intern_all` does."""
+    return intern_all(column.to_frame(), [column.name])[column.name]
+
+
+def intern_all(rows: pl.DataFrame, columns: Sequence[str]) -> dict[str, Words]:
+    """Number the strings of some columns, of each by itself: 1, 2, ... in order of appearance.
+
+    The columns' own codes will not do: they count all strings of the process, and depend on
     which was met first.
 
     Args:
-        column: Categorical, Enum or String.
+        rows: Any frame.
+        columns: Those of its columns that are meant: Categorical, Enum or String.
 
     Returns:
-        The strings in order of their numbers, and each row's number; a null row has 0.
+        By column: the strings in order of their numbers, and each row's number; a null row has 0.
     """
-    if column.dtype == pl.String:
-        column = column.cast(pl.Categorical())
-    if column.null_count() == len(column):
-        return pl.Series([], dtype=pl.String), np.zeros(len(column), dtype=np.uint32)
-    if column.null_count():
-        known = column.is_not_null().to_numpy()
-        numbers = np.zeros(len(column), dtype=np.uint32)
-        texts, numbers[known] = intern(column.drop_nulls())
-        return texts, numbers
-    first, places = _first_rows(column.to_physical().to_numpy())
+    codes = rows.select(pl.col(columns).cast(pl.Categorical()).to_physical().fill_null(_NULL))
+    return {column: _number(rows[column], codes[column].to_numpy()) for column in columns}
+
+
+def _number(column: pl.Series, codes: NDArray[np.uint32]) -> Words:
+    """Number the strings of a column, of which the codes are known."""
+    numbers = np.zeros(len(codes), dtype=np.uint32)
+    known = np.flatnonzero(codes != _NULL)
+    if not len(known):
+        return pl.Series([], dtype=pl.String), numbers
+    first, places = _first_rows(codes[known])
     order = np.argsort(first)
-    numbers = np.empty(len(first), dtype=np.uint32)
-    numbers[order] = np.arange(1, len(first) + 1, dtype=np.uint32)
-    return column[first[order]].cast(pl.String), numbers[places]
+    number = np.empty(len(first), dtype=np.uint32)
+    number[order] = np.arange(1, len(first) + 1, dtype=np.uint32)
+    numbers[known] = number[places]
+    return column[known[first[order]]].cast(pl.String), numbers
 
 
 def _first_rows(codes: NDArray[np.unsignedinteger[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -180,7 +180,8 @@ def encode_strings(number: int, id_number: int, text_number: int, strings: pl.Se
     """
     if strings.is_empty():
         return b""
-    lengths = strings.str.len_bytes().to_numpy().astype(np.int64)
+    texts = [text.encode() for text in strings.to_list()]
+    lengths = np.array([len(text) for text in texts])
     inner = (
         *field(id_number, np.arange(1, len(lengths) + 1)),
         tag(text_number, DELIMITED),
@@ -193,7 +194,7 @@ def encode_strings(number: int, id_number: int, text_number: int, strings: pl.Se
     joined = np.empty(int(lengths.sum()) + heads.size, dtype=np.uint8)
     is_text = np.ones(len(joined), dtype=bool)
     is_text[starts[:, np.newaxis] + np.arange(width)] = False
-    joined[is_text] = np.frombuffer("".join(strings.to_list()).encode(), dtype=np.uint8)
+    joined[is_text] = np.frombuffer(b"".join(texts), dtype=np.uint8)
     _windows(joined, width)[starts] = _as_records(heads)
     return joined.tobytes()
 

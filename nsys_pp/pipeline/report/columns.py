@@ -6,6 +6,7 @@ after the other is therefore done on arrays, and these are the ways there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 import numpy as np
@@ -17,7 +18,7 @@ Bools = npt.NDArray[np.bool_]
 
 NEVER = np.int64(-(1 << 62))
 """Stands for null."""
-_DEVICE = ("process_key", "device_id")
+_DEVICE = ["process_key", "device_id"]
 
 
 def numbers(series: pl.Series) -> Int64s:
@@ -55,7 +56,8 @@ def is_named(names: pl.Series, pattern: str) -> Bools:
     row_of[code] = np.arange(len(code))
     rows = row_of[row_of >= 0]
     is_found = np.zeros(len(row_of), dtype=np.bool_)
-    is_found[code[rows]] = names[rows].cast(pl.String).str.contains(pattern).to_numpy()
+    search = re.compile(pattern).search
+    is_found[code[rows]] = [search(name) is not None for name in names[rows].to_list()]
     found[:] = is_found[code]
     return found
 
@@ -89,7 +91,7 @@ def pack(*columns: Int64s) -> Int64s:
 
 def list_devices(frame: pl.DataFrame) -> pl.DataFrame:
     """List the devices in a frame: process_key, device_id; by both."""
-    devices = frame.select(_DEVICE)
+    devices = frame[_DEVICE]
     process, device = (devices[name].to_numpy() for name in _DEVICE)
     if len(frame) and (process == process[0]).all() and (device == device[0]).all():
         return devices.head(1)

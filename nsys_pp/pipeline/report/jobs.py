@@ -24,7 +24,8 @@ Int64s = npt.NDArray[np.int64]
 
 THREADED_KINDS = ("backward", "forward_backward", "weight_gradient")
 """Jobs that other threads may work on as well (PyTorch's autograd does): to be projected with scope "process"."""
-_MEASURED = ("busy_ns", "total_ns", "op_count")
+_MEASURED = ("gpu_start_ns", "gpu_end_ns", "busy_ns", "total_ns", "op_count")
+_COMPUTED = {"gpu_start_ns": "compute_start_ns", "gpu_end_ns": "compute_end_ns", "busy_ns": "compute_ns"}
 _LATEST = np.int64(1 << 62)
 
 
@@ -52,18 +53,19 @@ def build_jobs(
         device. Empty in, empty out.
     """
     job, device_id, ran, computed = _place(named, projections, compute)
-    hull = {"start_ns": "gpu_start_ns", "end_ns": "gpu_end_ns"}
-    of_compute = {"compute_start_ns": "gpu_start_ns", "compute_end_ns": "gpu_end_ns", "compute_ns": "busy_ns"}
-    parts = [
-        named.rename({"start_ns": "host_start_ns", "end_ns": "host_end_ns"})[job],
-        projections.select(*_MEASURED, **hull).select(pl.all().gather(places(ran))),
-        compute.select(**of_compute).select(pl.all().gather(places(computed))),
-    ]
-    placed = pl.concat(parts, how="horizontal").with_columns(
-        as_numbers("device_id", device_id), step=pl.lit(None)
-    )
+    of_job, at, at_compute = named[job], places(ran), places(computed)
+    measured = projections.select(pl.col(*_MEASURED).gather(at))
+    of_compute = compute.select(pl.col(*_COMPUTED).gather(at_compute))
+    placed = pl.concat(
+        [
+            of_job.rename({"start_ns": "host_start_ns", "end_ns": "host_end_ns"}),
+            measured.rename({"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"}),
+            of_compute.rename(_COMPUTED),
+        ],
+        how="horizontal",
+    ).hstack([as_numbers("device_id", device_id), as_numbers("step", np.full(len(job), NEVER))])
     delays = _find_delays(placed, gpu_ops, api_calls, launches)
-    return conform(placed.with_columns(as_numbers("launch_delay_ns", delays)), JOBS)
+    return conform(placed.hstack([as_numbers("launch_delay_ns", delays)]), JOBS)
 
 
 def _place(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.pipeline.report.columns import NEVER, as_numbers, is_among, numbers
+from nsys_pp.pipeline.report.columns import NEVER, as_numbers, numbers
 from nsys_pp.pipeline.report.jobs import find_step_rows
 from nsys_pp.schema import KERNEL_KINDS, conform
 from nsys_pp.training import KERNEL_SUMS
@@ -24,13 +24,14 @@ def sum_kernels(gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
         `KERNEL_SUMS`, by process, device, step (null outside all steps) and name. Times are whole
         durations, also of kernels that run at once. Empty without kernels.
     """
-    kernels = gpu_ops.filter(pl.Series(is_among(gpu_ops["kind"], KERNEL_KINDS)))
-    row = find_step_rows(kernels.select(*_DEVICE, "start_ns"), steps)
+    row = find_step_rows(gpu_ops[[*_DEVICE, "start_ns"]], steps)
+    duration = gpu_ops["end_ns"] - gpu_ops["start_ns"]
     # a step stands by its row while kernels are grouped: that is one small number
     sums = (
-        kernels.select(
-            *(*_DEVICE, "name", "is_communication"), row=row, duration=pl.col("end_ns") - pl.col("start_ns")
-        )
+        gpu_ops[["kind", *_DEVICE, "name", "is_communication"]]
+        .hstack([pl.Series("row", row), duration.alias("duration")])
+        .lazy()
+        .filter(pl.col("kind").is_in(KERNEL_KINDS))
         .group_by(*_DEVICE, "row", "name", "is_communication")
         .agg(
             count=pl.len(),
@@ -38,6 +39,7 @@ def sum_kernels(gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
             min_ns=pl.col("duration").min(),
             max_ns=pl.col("duration").max(),
         )
+        .collect()
     )
     step = np.append(numbers(steps["step"]), NEVER)[sums["row"].to_numpy()]
     return (

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.pipeline.report.columns import find_rows, is_among, is_named, numbers, places
+from nsys_pp.pipeline.report.columns import NEVER, as_numbers, find_rows, is_among, is_named, numbers, places
 from nsys_pp.pipeline.report.launched import find_first_calls, of_calls
 from nsys_pp.pipeline.report.nearest import find_last
 from nsys_pp.schema import conform
@@ -68,19 +68,19 @@ def find_messages(
     source = np.where(is_asked, 0, np.where(job < 0, -1, 1))[op]
 
     parts = [
-        ops.select("process_key", "device_id", "context_id", "stream_id", "op_id", "start_ns", "end_ns")[op],
+        ops[["process_key", "device_id", "context_id", "stream_id", "op_id", "start_ns", "end_ns"]][op],
         asked.select(pl.col("communicator", "rank", "peer", "size_bytes").gather(places(request))),
         jobs.select(
             pl.col("direction").gather(places(job[op])),
             pl.col("micro_batch", "chunk", "virtual_stage").gather(places(np.where(is_both, -1, job)[op])),
         ),
     ]
-    told = pl.concat(parts, how="horizontal").with_columns(
+    told = [
         _VERBS.gather(places(np.where(is_asked[op], by_request, by_name))).alias("verb"),
         _SOURCES.gather(places(source)).alias("source"),
-        step=pl.lit(None),
-    )
-    return conform(told, MESSAGES)
+        as_numbers("step", np.full(len(op), NEVER)),
+    ]
+    return conform(pl.concat(parts, how="horizontal").hstack(told), MESSAGES)
 
 
 def _list_ops(gpu_ops: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:

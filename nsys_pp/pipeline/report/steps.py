@@ -105,26 +105,26 @@ def find_steps(
     works = has_computed & is_among(jobs["kind"], _WORK)
     before = _before_ranges(by_range, on_device[works], numbers(jobs["host_start_ns"])[works], ops)
     is_left = has_computed & ~np.isin(on_device, by_range.device)
-    by_jobs = _by_jobs(jobs, is_left, devices)
-    steps = _concat(before, by_range, by_jobs)
+    by_jobs = [_by_jobs(jobs, is_left, devices)] if is_left.any() else []
+    steps = _concat(before, by_range, *by_jobs)
     steps = _concat(steps, _whole(np.setdiff1d(np.arange(len(devices)), steps.device), ops))
 
     is_numbered, number, steps = _number(steps)
     start, end, order = _find_edges(steps, ops)
     steps = _take(steps, order)
-    frame = devices[steps.device].with_columns(
+    columns = [
         as_numbers("step", number[order]),
         as_numbers("host_start_ns", steps.host_start),
         as_numbers("host_end_ns", steps.host_end),
         step_ranges["name"].gather(places(steps.row)).alias("name"),
         _SOURCES.gather(steps.source).alias("source"),
-        is_numbered=is_numbered[order],
-        start_ns=start,
-        end_ns=end,
-        is_partial=steps.is_partial,
-    )
+        pl.Series("is_numbered", is_numbered[order]),
+        pl.Series("start_ns", start),
+        pl.Series("end_ns", end),
+    ]
+    frame = devices[steps.device].hstack(columns)
     is_partial = steps.is_partial | _find_cut(frame, steps.device, jobs)
-    return conform(frame.with_columns(is_partial=is_partial), STEPS)
+    return conform(frame.hstack([pl.Series("is_partial", is_partial)]), STEPS)
 
 
 def _list_computing(

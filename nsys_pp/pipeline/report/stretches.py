@@ -100,19 +100,17 @@ def build_stretches(
     candidates = _list_candidates(gpu_ops, group, np.flatnonzero(~computes), messages, api_calls, launches)
     own = find_first_calls(pl.Series(joined.op_id), launches=launches)
     needed = _find_needs(joined, own, candidates, api_calls, launches)
-    frame = devices[joined.group].with_columns(
+    columns = [
         as_numbers("step", joined.step),
         as_numbers("launch_ns", of_calls(api_calls["start_ns"], own)),
         NEED.categories.gather(places(np.where(needed < 0, -1, candidates.kind[needed]))).alias("need"),
         as_numbers("need_op_id", candidates.op_id[needed]),
         as_numbers("need_start_ns", candidates.start[needed]),
         as_numbers("need_end_ns", candidates.end[needed]),
-        start_ns=joined.start,
-        end_ns=joined.end,
-        compute_ns=joined.compute_ns,
-        op_count=joined.op_count,
-    )
-    return conform(frame, STRETCHES)
+        *(pl.Series(f"{name}_ns", getattr(joined, name)) for name in ("start", "end")),
+        *(pl.Series(name, getattr(joined, name)) for name in ("compute_ns", "op_count")),
+    ]
+    return conform(devices[joined.group].hstack(columns), STRETCHES)
 
 
 def _sends(messages: pl.DataFrame | None) -> Int64s:
