@@ -34,7 +34,7 @@ from nsys_pp.write.protobuf import (
     TracePacket,
     TrackEvent,
 )
-from nsys_pp.write.strings import Words, intern_all
+from nsys_pp.write.strings import intern
 from nsys_pp.write.tree import lane_rows
 from nsys_pp.write.wire import (
     Array,
@@ -74,11 +74,14 @@ class PacketLane:
     interned: list[tuple[int, pl.Series]]  # field of InternedData and the strings that the lane uses
 
 
-def prepare_lane(lane: Lane, *, sequence: int, track_uuid: int, base_ns: int) -> PacketLane:
+def prepare_lane(
+    lane: Lane, codes: pl.DataFrame, *, sequence: int, track_uuid: int, base_ns: int
+) -> PacketLane:
     """Order a lane's events and collect its names.
 
     Args:
         lane: A lane with at least one row.
+        codes: Of its words (`nsys_pp.write.strings.code_words`).
         sequence: The packet sequence of its report.
         track_uuid: The track of its events; no other lane has it.
         base_ns: What times count from; not after the lane's first.
@@ -97,7 +100,7 @@ def prepare_lane(lane: Lane, *, sequence: int, track_uuid: int, base_ns: int) ->
         values = rows["value"].to_numpy()
         fields.append(RowField(make=partial(fixed64, TrackEvent.COUNTER_DOUBLE), values=values, present=None))
     else:
-        fields, interned = _shown(rows, SLICES if isinstance(lane, SliceLane) else MARK_POINTS)
+        fields, interned = _shown(rows, codes, SLICES if isinstance(lane, SliceLane) else MARK_POINTS)
     return PacketLane(
         sequence=sequence,
         track_uuid=track_uuid,
@@ -127,11 +130,13 @@ def _events(lane: Lane) -> tuple[int, Events]:
     return kind, Events(times_ns=times, begin_places=np.arange(len(times)))
 
 
-def _shown(rows: pl.DataFrame, schema: pl.Schema) -> tuple[list[RowField], list[tuple[int, pl.Series]]]:
+def _shown(
+    rows: pl.DataFrame, codes: pl.DataFrame, schema: pl.Schema
+) -> tuple[list[RowField], list[tuple[int, pl.Series]]]:
     """Collect what slices and marks show: name, colour, flow, arguments."""
     arguments = [column for column in rows.columns if column not in schema]
     has_some = [column for column in rows.columns if rows[column].null_count() < rows.height]
-    words = intern_all(rows, [column for column in has_some if not _is_number(rows[column].dtype)])
+    words = {column: intern(rows[column], codes[column]) for column in codes.columns if column in has_some}
     nothing = pl.Series([], dtype=pl.String)
     strings = [nothing]
     makers: dict[str, Callable[[Array], Parts]] = {
@@ -170,11 +175,9 @@ def _filled(column: pl.Series, filler: int) -> Array:
     return (column.set(column.is_null(), filler) if column.null_count() else column).to_numpy()
 
 
-def _is_number(dtype: pl.DataType) -> bool:
-    return dtype.is_numeric() or dtype == pl.Boolean
-
-
-def _argument(column: pl.Series, words: Words | None, strings: list[pl.Series]) -> tuple[int, Array]:
+def _argument(
+    column: pl.Series, words: tuple[pl.Series, Array] | None, strings: list[pl.Series]
+) -> tuple[int, Array]:
     """Return the field and the values of an argument; words are numbered on behind `strings`."""
     if words is not None:
         texts, ids = words

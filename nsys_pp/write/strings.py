@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,30 +15,37 @@ Words = tuple[pl.Series, NDArray[np.uint32]]
 _NULL = (1 << 32) - 1  # no string has this code
 
 
-def intern(column: pl.Series) -> Words:
-    """Number the strings of one column, as `intern_all` does."""
-    return intern_all(column.to_frame(), [column.name])[column.name]
+def code_words(tables: Iterable[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Give the code of every word in tables: the same number for the same word of a column.
 
-
-def intern_all(rows: pl.DataFrame, columns: Sequence[str]) -> dict[str, Words]:
-    """Number the strings of some columns, of each by itself: 1, 2, ... in order of appearance.
-
-    The columns' own codes will not do: they count all strings of the process, and depend on
-    which was met first.
-
-    Args:
-        rows: Any frame.
-        columns: Those of its columns that are meant: Categorical, Enum or String.
+    The tables are asked about together: one by one, most of the time would go into asking.
 
     Returns:
-        By column: the strings in order of their numbers, and each row's number; a null row has 0.
+        Of each table, its columns of words (Categorical, Enum or String) as UInt32.
     """
-    codes = rows.select(pl.col(columns).cast(pl.Categorical()).to_physical().fill_null(_NULL))
-    return {column: _number(rows[column], codes[column].to_numpy()) for column in columns}
+    code = pl.col(pl.Categorical, pl.Enum, pl.String).cast(pl.Categorical()).to_physical().fill_null(_NULL)
+    return pl.collect_all([table.lazy().select(code) for table in tables])
+
+
+def intern(column: pl.Series, codes: pl.Series | None = None) -> Words:
+    """Number the strings of a column 1, 2, ... in order of appearance.
+
+    Codes themselves will not do: they count all strings of the process, and depend on which was met first.
+
+    Args:
+        column: Categorical, Enum or String.
+        codes: Its codes, where they are known (`code_words`).
+
+    Returns:
+        The strings in order of their numbers, and each row's number; a null row has 0.
+    """
+    if codes is None:
+        (coded,) = code_words([column.to_frame("word")])
+        codes = coded["word"]
+    return _number(column, codes.to_numpy())
 
 
 def _number(column: pl.Series, codes: NDArray[np.uint32]) -> Words:
-    """Number the strings of a column, of which the codes are known."""
     numbers = np.zeros(len(codes), dtype=np.uint32)
     known = np.flatnonzero(codes != _NULL)
     if not len(known):
