@@ -24,6 +24,7 @@ CONTRACTS = {
     "part",
     "forest",
     "segments",
+    "columns",
     "natural",
 }
 OUTER = {"cli", "recipes"}
@@ -35,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "schema": set(),
     "forest": set(),
     "segments": set(),
+    "columns": set(),
     "natural": set(),
     "raw": {"schema"},
     "training": {"schema"},

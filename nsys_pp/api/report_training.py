@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 import polars as pl
 
+from nsys_pp.columns import is_among
 from nsys_pp.model.report import Report
 from nsys_pp.part import PartOptions
-from nsys_pp.pipeline.report.columns import is_among
 from nsys_pp.pipeline.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
 from nsys_pp.pipeline.report.kernel_sums import sum_kernels
 from nsys_pp.pipeline.report.messages import find_messages

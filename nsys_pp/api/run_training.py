@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.api.plan import Plan
@@ -169,19 +171,35 @@ def _find_lanes(plan: Plan, every: Mapping[str, pl.DataFrame]) -> tuple[pl.DataF
 
 
 def _by_lane(frame: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
-    """Name the lane of each row instead of its report, process and device."""
-    keys = lanes.select("lane", *_KEYS)
-    return frame.join(keys, on=_KEYS, how="inner", maintain_order="left").drop(_KEYS)
+    """Name the lane of each row instead of its report, process and device; rows of no lane are left out."""
+    report, process, device = (_filled(frame[name]) for name in _KEYS)
+    lane = np.full(len(frame), -1)
+    for number, one, *key in lanes.select("lane", *_KEYS).iter_rows():
+        rows = slice(*np.searchsorted(report, [one, one + 1]))  # rows are in order of reports
+        lane[rows][(process[rows] == key[0]) & (device[rows] == key[1])] = number
+    is_there = lane >= 0
+    kept = frame[[name for name in frame.columns if name not in _KEYS]]
+    if not is_there.all():
+        kept = kept.filter(pl.Series(is_there))
+    # of one piece: many small ones, a report's each, are slow to go through time and again
+    return kept.rechunk().hstack([pl.Series("lane", lane[is_there].astype(np.uint32))])
+
+
+def _filled(ids: pl.Series) -> npt.NDArray[np.int64]:
+    """Return ids as an array, with what no lane has for null."""
+    return ids.cast(pl.Int64).fill_null(np.iinfo(np.int64).min).to_numpy()
 
 
 def _gather(plan: Plan, names: Iterable[str]) -> dict[str, pl.DataFrame]:
     """Put the frames of all reports under each other, with `report`, on the trace's clock."""
-    gathered: dict[str, list[pl.DataFrame]] = {name: [] for name in names}
-    for place, (one, clock) in enumerate(zip(plan.given, plan.clocks.clocks, strict=True)):
-        for name, frames in gathered.items():
-            frame = _on_trace(one.part.frames[name], _TIMES[name], clock)
-            frames.append(frame.with_columns(report=pl.lit(place, pl.UInt32)))
-    return {name: pl.concat(frames) for name, frames in gathered.items()}
+    gathered = {}
+    for name in names:
+        frames = [one.part.frames[name] for one in plan.given]
+        frame, sizes = pl.concat(frames), [len(each) for each in frames]
+        report = pl.Series("report", np.repeat(np.arange(len(frames), dtype=np.uint32), sizes))
+        moved = (_move(frame[column], sizes, plan.clocks.clocks) for column in _TIMES[name])
+        gathered[name] = frame.with_columns(*moved, report)
+    return gathered
 
 
 def _choose(
@@ -201,7 +219,7 @@ def _choose(
 
 def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     """List when the host of each lane loaded data: lane, host_start_ns, host_end_ns."""
-    loading = jobs.filter(kind="data").select("report", "process_key", *_HOST).unique()
+    loading = jobs[["kind", "report", "process_key", *_HOST]].filter(kind="data").drop("kind").unique()
     return (
         lanes.select("lane", "report", "process_key")
         .join(loading, on=["report", "process_key"])
@@ -224,16 +242,13 @@ def _doubt_presets(presets: Sequence[str]) -> list[str]:
     return [f"reports name their jobs by different presets ({counts}): `--preset` says which is right"]
 
 
-def _on_trace(frame: pl.DataFrame, columns: Sequence[str], clock: Clock) -> pl.DataFrame:
-    """Move times onto the trace's clock; null stays null."""
-    return frame.with_columns(_move(frame[name], clock) for name in columns)
-
-
-def _move(times: pl.Series, clock: Clock) -> pl.Series:
-    if not times.null_count():
-        return pl.Series(times.name, clock.to_trace(times.to_numpy()))
-    moved = pl.Series(times.name, clock.to_trace(times.fill_null(0).to_numpy()))
-    return moved.set(times.is_null(), None)
+def _move(times: pl.Series, sizes: Sequence[int], clocks: Sequence[Clock]) -> pl.Series:
+    """Move times of reports, one report after the other, onto the trace's clock; null stays null."""
+    own = np.split(times.fill_null(0).to_numpy(), np.cumsum(sizes)[:-1])
+    moved = pl.Series(
+        times.name, np.concatenate([c.to_trace(each) for c, each in zip(clocks, own, strict=True)])
+    )
+    return moved.set(times.is_null(), None) if times.null_count() else moved
 
 
 def _bounds(plan: Plan) -> pl.DataFrame:

@@ -51,7 +51,7 @@ def _gpu_rows(training: Training, plan: Plan, shown: Sequence[Shown]) -> dict[in
     locals_ = [
         {
             (process, device): gpu
-            for process, device, gpu in one.identity.devices.select("process_key", "device_id", "gpu").rows()
+            for process, device, gpu in one.identity.devices[["process_key", "device_id", "gpu"]].rows()
         }
         for one in plan.given
     ]

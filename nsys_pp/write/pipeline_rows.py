@@ -17,21 +17,32 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.columns import is_among, numbers, pack
 from nsys_pp.part import Track
 from nsys_pp.training import MESSAGE_KINDS, Training, span_steps
-from nsys_pp.write.drawing import SAMPLES, CounterLane, Drawing, Lane, SliceLane
+from nsys_pp.write.drawing import SAMPLES, CounterLane, Drawing, SliceLane
+from nsys_pp.write.lanes import nest_order, pack_nested
 from nsys_pp.write.perfetto_clocks import sequence_id
-from nsys_pp.write.slices import flat_lanes, nested_lanes
+from nsys_pp.write.slices import flat_lanes
+
+Int64s = npt.NDArray[np.int64]
 
 RUN = "pipeline"
 """The row of what belongs to no machine; it stands where machines stand."""
 
 _RANKS = {"steps": -3000, "jobs": -2000, "messages": -1000}  # above all that a report shows on its GPU
 _LETTERS = {"forward": "F", "backward": "B", "weight_gradient": "W", "recompute": "R"}
+_SEND, _RECEIVE, _WAY = range(3)
+_MESSAGE_COLUMNS = [
+    *("start_ns", "end_ns", "name", "color", "flow_id", "step", "micro_batch", "size_bytes", "wait_ns"),
+    *("transfer_ns", "bound_ns", "is_buffered", "paired_by"),
+]
 _BUSY = ("compute", "pause")
 
 
@@ -65,11 +76,10 @@ def draw_training(
         return {}
     is_drawn = _reaches(start_ns, end_ns)
     rows = {
-        "steps": _lane_steps(training).filter(is_drawn),
-        "jobs": _jobs(training, is_drawn),
+        "steps": _arrange(_lane_steps(training).filter(is_drawn)),
+        "jobs": _arrange(_jobs(training, is_drawn)),
         "messages": _messages(training, is_drawn),
     }
-    by_lane = {kind: frame.partition_by("lane", as_dict=True) for kind, frame in rows.items()}
     labels = dict(training.lanes.select("lane", "label").iter_rows())
     taken: dict[GpuRow, int] = {}
     for place in places.values():
@@ -78,13 +88,15 @@ def draw_training(
     for lane, place in places.items():
         drawing = drawings[place.machine]
         for kind, rank in _RANKS.items():
-            frame = by_lane[kind].get((lane,))
-            if frame is None:
+            if lane not in rows[kind]:
                 continue
             name = kind if taken[place] == 1 else f"{kind} of {labels[lane]}"
             track = Track(path=(place.row, name), name=name, rank=rank + lane)
             drawing.tracks.append(track)
-            drawing.lanes.extend(_lanes(track, frame.drop("lane")))
+            drawing.lanes.extend(
+                SliceLane(track=track.path, lane=number, slices=slices)
+                for number, slices in enumerate(rows[kind][lane])
+            )
     _draw_run(training, drawings[RUN], is_drawn)
     return {machine: drawing for machine, drawing in drawings.items() if drawing.lanes}
 
@@ -94,9 +106,53 @@ def _empty(machine: str) -> Drawing:
     return Drawing(report_id=int.from_bytes(digest, "little"), tracks=[], lanes=[])
 
 
-def _lanes(track: Track, slices: pl.DataFrame) -> list[Lane]:
-    split = nested_lanes if "parent" in slices.columns else flat_lanes
-    return [SliceLane(track=track.path, lane=number, slices=part) for number, part in split(slices)]
+def _arrange(slices: pl.DataFrame) -> dict[int, list[pl.DataFrame]]:
+    """Split slices with `lane` and `parent` into rows in which they nest, by lane."""
+    nest = _nest(*(slices[name].to_numpy() for name in ("lane", "start_ns", "end_ns", "parent")))
+    kept = slices[[name for name in slices.columns if name not in ("lane", "parent")]]
+    return nest.split(kept[nest.order])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Nest:
+    """Slices of all GPUs, put into rows in which they nest.
+
+    Attributes:
+        order: In which they are written.
+        depth: Of each, in that order.
+        rows: For each row its lane, its first slice, and where it ends.
+    """
+
+    order: Int64s
+    depth: Int64s
+    rows: list[tuple[int, int, int]]
+
+    def split(self, ordered: pl.DataFrame) -> dict[int, list[pl.DataFrame]]:
+        """Split slices that are in order into the rows of each lane."""
+        nested = ordered.hstack([pl.Series("depth", self.depth, dtype=pl.Int32)])
+        found: dict[int, list[pl.DataFrame]] = {}
+        for lane, first, last in self.rows:
+            found.setdefault(lane, []).append(nested[first:last])
+        return found
+
+
+def _nest(lane: Int64s, start: Int64s, end: Int64s, parent: Int64s) -> _Nest:
+    """Nest the slices of all GPUs at once: side by side on the number line those of two cannot overlap.
+
+    Going through GPU by GPU takes three times as long, most of it for queries of a few rows each.
+    """
+    if not len(lane):
+        return _Nest(order=parent, depth=parent, rows=[])
+    lane = lane.astype(np.int64)
+    if (int(end.max()) - int(start.min()) + 2) * (int(lane.max()) + 1) >= 1 << 62:  # then their ranks
+        start, end = np.split(np.unique(np.concatenate([start, end]), return_inverse=True)[1], 2)
+    shift = lane * (int(end.max()) - int(start.min()) + 2) - int(start.min())
+    line, above = pack_nested(start + shift, end + shift, parent)
+    row = lane * (int(line.max()) + 1) + line
+    order, depth = nest_order(start, end, row, above)
+    bounds = np.flatnonzero(np.diff(row[order], prepend=-1, append=-1)).tolist()
+    rows = [(int(lane[order[first]]), first, last) for first, last in pairwise(bounds)]
+    return _Nest(order=order, depth=depth[order], rows=rows)
 
 
 def _lane_steps(training: Training) -> pl.DataFrame:
@@ -107,6 +163,7 @@ def _lane_steps(training: Training) -> pl.DataFrame:
         color=_color("step"),
         flow_id=_no_flow(),
         is_partial=pl.when("is_partial").then(pl.lit(True)),
+        parent=pl.lit(-1, pl.Int64),
     )
 
 
@@ -131,14 +188,16 @@ def _jobs(training: Training, is_drawn: pl.Expr) -> pl.DataFrame:
         )
         .filter(is_drawn)
     )
-    row = pl.int_range(pl.len()).over("lane")
-    parents = jobs.select("lane", outer="job", parent=row)
-    return jobs.join(parents, on=["lane", "outer"], how="left", maintain_order="left").select(
+    row_of = np.full(int(training.jobs["job"].to_numpy().max(initial=0)) + 2, -1)  # the last: within none
+    row_of[jobs["job"].to_numpy()] = np.arange(len(jobs))
+    outer = jobs["outer"].cast(pl.Int64).fill_null(-1).to_numpy()
+    told = jobs.select("kind", "chunk", "name", pl.col("label").cast(pl.Categorical()))
+    return jobs.select(
         "lane",
         "start_ns",
         "end_ns",
-        parent=pl.col("parent").fill_null(-1),
-        name=_job_name(training).cast(pl.Categorical()),
+        parent=pl.Series(row_of[outer]),
+        name=_say(told, _job_name(training)),
         color=pl.col("kind").cast(pl.String).cast(pl.Categorical()),
         flow_id=_no_flow(),
         range=pl.col("name"),
@@ -159,12 +218,20 @@ def _jobs(training: Training, is_drawn: pl.Expr) -> pl.DataFrame:
     )
 
 
+def _say(told: pl.DataFrame, text: pl.Expr) -> pl.Series:
+    """Make a text of each row (numbers, words of an `Enum` or names), the same one but once: most are alike."""
+    code = pack(*(numbers(column, null=-1) for column in told.iter_columns()))
+    _, first, place = np.unique(code, return_index=True, return_inverse=True)
+    return told[first].select(text.cast(pl.Categorical())).to_series()[place]
+
+
 def _job_name(training: Training) -> pl.Expr:
     """Name a job as its bar has it: `F3`, with several chunks `F3 chunk 1`; others by their kind."""
     kind = pl.col("kind").cast(pl.String)
     letter = kind.replace_strict(_LETTERS, default=None, return_dtype=pl.String)
     several = training.jobs["chunk"].drop_nulls().n_unique() > 1 and training.schedule.name != "dualpipev"
-    number = pl.col("label").str.extract(r"^(\d+)").fill_null("")  # a label may have its own letter: "3b"
+    label = pl.col("label").cast(pl.String)
+    number = label.str.extract(r"^(\d+)").fill_null("")  # a label may have its own letter: "3b"
     chunk = (
         pl.when(pl.col("chunk").is_not_null() & pl.lit(several))
         .then(pl.concat_str(pl.lit(" chunk "), "chunk"))
@@ -172,7 +239,7 @@ def _job_name(training: Training) -> pl.Expr:
     )
     return (
         pl.when(kind == "forward_backward")
-        .then(pl.col("label"))
+        .then(label)
         .when(letter.is_not_null())
         .then(pl.concat_str(letter, number, chunk))
         .when(kind == "other")
@@ -181,102 +248,69 @@ def _job_name(training: Training) -> pl.Expr:
     )
 
 
-def _messages(training: Training, is_drawn: pl.Expr) -> pl.DataFrame:
-    """Draw both kernels of each message, and inside the receive the time in which it was on its way.
+def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[pl.DataFrame]]:
+    """Draw both kernels of each message, and inside the receive the time in which it was on its way; by lane.
 
     An arrow joins the send to that inner slice: the receive itself usually begins before its send,
     and a viewer directs arrows by time.
     """
-    labels = training.lanes.select("lane", "label")
-    arrows = (
-        training.arrows.with_columns(what=_carried(), arrow=pl.int_range(pl.len()).cast(pl.UInt64))
-        .join(labels.rename({"lane": "sender", "label": "source_label"}), on="sender", how="left")
-        .join(labels.rename({"lane": "receiver", "label": "target_label"}), on="receiver", how="left")
-        .sort("arrow")
+    arrows, count = training.arrows, len(training.arrows)
+    sent, left, received, arrived = (
+        arrows[f"{verb}_{edge}_ns"].to_numpy() for verb in ("send", "receive") for edge in ("start", "end")
     )
-    high = pl.lit(sequence_id(_empty(RUN).report_id) << 32, pl.UInt64)
-    left_ns = pl.col("send_start_ns") + 1  # later than the send: equal times do not tell a direction
-    arrives = left_ns < pl.col("receive_end_ns")
-    flow = pl.when(arrives).then(pl.col("arrow") + high)
-    sends = _message_slices(
-        arrows,
-        lane="sender",
-        start_ns=pl.col("send_start_ns"),
-        end_ns=pl.col("send_end_ns"),
-        name=pl.concat_str(pl.lit("send"), "what", pl.lit(" to "), "target_label"),
-        color="send",
-        flow_id=flow,
-        wait_ns=pl.col("send_wait_ns"),
-        level=0,
+    left_ns = sent + 1  # later than the send: equal times do not tell a direction
+    arrives = left_ns < arrived
+    # every slice is of an arrow, and of a kind: first sends and receives in turn, then ways. Columns are gathered
+    # but once, in the order in which slices are written
+    arrow = np.concatenate([np.repeat(np.arange(count), 2), np.flatnonzero(arrives)])
+    kind = np.repeat([_SEND, _RECEIVE, _WAY], [count, count, len(arrow) - 2 * count])
+    kind[: 2 * count] = np.tile([_SEND, _RECEIVE], count)
+    place = kind * count + arrow  # in three columns, one below the other
+    start = np.concatenate([sent, received, np.maximum(left_ns, received)])[place]
+    end = np.concatenate([left, arrived, arrived])[place]
+    drawn = (
+        pl.DataFrame({"start_ns": start, "end_ns": end})
+        .with_row_index("at")
+        .filter(is_drawn)["at"]
+        .to_numpy()
     )
-    receives = _message_slices(
-        arrows,
-        lane="receiver",
-        start_ns=pl.col("receive_start_ns"),
-        end_ns=pl.col("receive_end_ns"),
-        name=pl.concat_str(pl.lit("receive"), "what", pl.lit(" from "), "source_label"),
-        color="receive",
-        flow_id=_no_flow(),
-        wait_ns=pl.col("receive_wait_ns"),
-        level=0,
-    )
-    ways = _message_slices(
-        arrows.filter(arrives),
-        lane="receiver",
-        start_ns=pl.max_horizontal(left_ns, "receive_start_ns"),
-        end_ns=pl.col("receive_end_ns"),
-        name=pl.lit("transfer"),
-        color="communication",
-        flow_id=flow,
-        wait_ns=pl.lit(None, pl.Int64),
-        level=1,
-    )
-    slices = pl.concat([sends, receives, ways]).filter(is_drawn).sort("lane", "start_ns", "level", "arrow")
-    row = pl.int_range(pl.len()).over("lane")
-    outer = slices.with_columns(parent=row).filter(~pl.col("is_send"), level=0)
-    return (
-        slices.join(
-            outer.select("lane", "arrow", "parent", level=pl.lit(1, pl.Int32)),
-            on=["lane", "arrow", "level"],
-            how="left",
-            maintain_order="left",
-        )
-        .with_columns(pl.col("parent").fill_null(-1))
-        .drop("arrow", "level", "is_send")
-    )
-
-
-def _message_slices(
-    arrows: pl.DataFrame,
-    *,
-    lane: str,
-    start_ns: pl.Expr,
-    end_ns: pl.Expr,
-    name: pl.Expr,
-    color: str,
-    flow_id: pl.Expr,
-    wait_ns: pl.Expr,
-    level: int,
-) -> pl.DataFrame:
-    return arrows.select(
-        lane=lane,
-        arrow="arrow",
-        level=pl.lit(level, pl.Int32),
-        is_send=pl.lit(lane == "sender"),
-        start_ns=start_ns,
-        end_ns=end_ns,
-        name=name.cast(pl.Categorical()),
-        color=_color(color),
-        flow_id=flow_id,
-        step="step",
-        micro_batch="micro_batch",
-        size_bytes="size_bytes",
-        wait_ns=wait_ns,
-        transfer_ns="transfer_ns",
-        bound_ns="bound_ns",
+    at = np.full(len(arrow), -1)
+    at[drawn] = np.arange(len(drawn))
+    parent = np.where(kind == _WAY, at[2 * arrow + 1], -1)
+    lane = pl.concat([arrows["sender"], arrows["receiver"], arrows["receiver"]]).to_numpy()[place]
+    nest = _nest(lane[drawn], start[drawn], end[drawn], parent[drawn])
+    order = drawn[nest.order]
+    start, end, arrow, kind, place = (column[order] for column in (start, end, arrow, kind, place))
+    shared = arrows.select(
+        *("step", "micro_batch", "size_bytes", "transfer_ns", "bound_ns"),
         is_buffered=pl.when("is_buffered").then(pl.lit(True)),
         paired_by=pl.col("source").cast(pl.Categorical()),
-    )
+    )[arrow]
+    flow = pl.Series((sequence_id(_empty(RUN).report_id) << 32) + arrow).cast(pl.UInt64)
+    way = pl.Series([None], dtype=pl.Int64)
+    waits = pl.concat([arrows["send_wait_ns"], arrows["receive_wait_ns"], way])
+    slices = pl.DataFrame(
+        {
+            "start_ns": start,
+            "end_ns": end,
+            "name": _message_names(training)[np.minimum(place, 2 * count)],
+            "color": pl.Series(["send", "receive", "communication"], dtype=pl.Categorical())[kind],
+            "flow_id": flow.set(pl.Series((kind == _RECEIVE) | ~arrives[arrow]), None),
+            "wait_ns": waits[np.minimum(place, 2 * count)],
+        }
+    ).hstack(shared)
+    return nest.split(slices[_MESSAGE_COLUMNS])
+
+
+def _message_names(training: Training) -> pl.Series:
+    """Name all sends, then all receives, then whatever is on its way."""
+    labels = dict(training.lanes.select("lane", "label").iter_rows())
+    names = []
+    for verb, word, other in (("send", " to ", "receiver"), ("receive", " from ", "sender")):
+        label = pl.col(other).replace_strict(labels, return_dtype=pl.String)
+        text = pl.concat_str(pl.lit(verb), _carried(), pl.lit(word), label)
+        names.append(_say(training.arrows.select("direction", "micro_batch", other), text))
+    return pl.concat([*names, pl.Series(["transfer"], dtype=pl.Categorical())])
 
 
 def _carried() -> pl.Expr:
@@ -303,29 +337,35 @@ def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
     if len(steps):
         track = Track(path=("steps",), name="steps", rank=0, description="from the first GPU to the last")
         drawing.tracks.append(track)
-        drawing.lanes.extend(_lanes(track, steps))
-    stages = training.lanes.drop_nulls("stage").select("lane", "stage")
-    pieces = training.pieces.filter(is_drawn).join(stages, on="lane", how="inner")
-    for (stage,), rows in sorted(pieces.partition_by("stage", as_dict=True).items()):
+        drawing.lanes.extend(
+            SliceLane(track=track.path, lane=number, slices=part) for number, part in flat_lanes(steps)
+        )
+    pieces = training.pieces[["lane", "cause", "start_ns", "end_ns"]].filter(is_drawn)
+    lane = pieces["lane"].to_numpy()
+    start, end = pieces["start_ns"].to_numpy(), pieces["end_ns"].to_numpy()
+    waits = ~is_among(pieces["cause"], _BUSY)
+    stages = training.lanes.drop_nulls("stage").select("stage", "lane")
+    for (stage,), lanes in sorted(stages.partition_by("stage", as_dict=True, include_key=False).items()):
+        is_here = np.isin(lane, lanes["lane"].to_numpy())
+        if not is_here.any():
+            continue
         name = f"bubble of stage {stage}"
         track = Track(path=(name,), name=name, rank=1 + int(str(stage)), counter_unit="%")
         drawing.tracks.append(track)
-        drawing.lanes.append(CounterLane(track=track.path, samples=_bubble_samples(rows)))
+        rows = np.flatnonzero(is_here & waits)
+        samples = _bubble_samples(start[rows], end[rows], count=len(np.unique(lane[is_here])))
+        drawing.lanes.append(CounterLane(track=track.path, samples=samples))
 
 
-def _bubble_samples(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Sample the share of a stage's lanes that compute nothing, wherever it changes (`SAMPLES`, percent)."""
-    waits = pieces.filter(~pl.col("cause").is_in(_BUSY))
-    begins = waits.select(time_ns="start_ns", change=pl.lit(1))
-    ends = waits.select(time_ns="end_ns", change=pl.lit(-1))
-    changes = pl.concat([begins, ends]).group_by("time_ns").agg(pl.col("change").sum()).sort("time_ns")
-    count = np.cumsum(changes["change"].to_numpy())
-    share = np.round(100 * count / max(pieces["lane"].n_unique(), 1), 1)
-    return (
-        pl.DataFrame({"time_ns": changes["time_ns"], "value": share, "change": changes["change"]})
-        .filter(pl.col("change") != 0)
-        .select(pl.col(name).cast(dtype) for name, dtype in SAMPLES.items())
+def _bubble_samples(start: Int64s, end: Int64s, *, count: int) -> pl.DataFrame:
+    """Sample the share of so many lanes that wait, of which each from start to end, wherever it changes (`SAMPLES`)."""
+    times, place = np.unique(np.concatenate([start, end]), return_inverse=True)
+    change = np.bincount(place[: len(start)], minlength=len(times)) - np.bincount(
+        place[len(start) :], minlength=len(times)
     )
+    share = np.round(100 * np.cumsum(change) / count, 1)
+    changes = np.flatnonzero(change)
+    return pl.DataFrame({"time_ns": times[changes], "value": share[changes]}, schema=SAMPLES)
 
 
 def _color(key: str) -> pl.Expr:

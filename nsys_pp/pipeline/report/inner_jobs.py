@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.columns import NEVER, as_numbers, is_among
 from nsys_pp.forest import has_marked_line
-from nsys_pp.pipeline.report.columns import NEVER, as_numbers, is_among
 from nsys_pp.training import MESSAGE_KINDS
 
 Int64s = npt.NDArray[np.int64]

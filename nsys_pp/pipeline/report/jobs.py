@@ -6,15 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.pipeline.report.columns import (
-    NEVER,
-    as_numbers,
-    find_rows,
-    list_devices,
-    number_devices,
-    numbers,
-    places,
-)
+from nsys_pp.columns import NEVER, as_numbers, numbers
+from nsys_pp.pipeline.report.columns import find_rows, list_devices, number_devices, places
 from nsys_pp.pipeline.report.nearest import find_last
 from nsys_pp.schema import conform
 from nsys_pp.segments import expand_windows

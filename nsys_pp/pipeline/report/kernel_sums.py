@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.pipeline.report.columns import NEVER, as_numbers, numbers
+from nsys_pp.columns import NEVER, as_numbers, numbers
 from nsys_pp.pipeline.report.jobs import find_step_rows
 from nsys_pp.schema import KERNEL_KINDS, conform
 from nsys_pp.training import KERNEL_SUMS

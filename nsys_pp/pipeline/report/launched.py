@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.pipeline.report.columns import NEVER, numbers
+from nsys_pp.columns import NEVER, numbers
 
 Int64s = npt.NDArray[np.int64]
 

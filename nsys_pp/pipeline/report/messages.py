@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.pipeline.report.columns import NEVER, as_numbers, find_rows, is_among, is_named, numbers, places
+from nsys_pp.columns import NEVER, as_numbers, is_among, numbers
+from nsys_pp.pipeline.report.columns import find_rows, is_named, places
 from nsys_pp.pipeline.report.launched import find_first_calls, of_calls
 from nsys_pp.pipeline.report.nearest import find_last
 from nsys_pp.schema import conform

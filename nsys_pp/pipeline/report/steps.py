@@ -16,17 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.pipeline.report.columns import (
-    NEVER,
-    as_numbers,
-    find_rows,
-    is_among,
-    list_devices,
-    number_devices,
-    numbers,
-    pack,
-    places,
-)
+from nsys_pp.columns import NEVER, as_numbers, is_among, numbers, pack
+from nsys_pp.pipeline.report.columns import find_rows, list_devices, number_devices, places
 from nsys_pp.pipeline.report.job_steps import find_job_steps
 from nsys_pp.pipeline.report.jobs import find_step_rows
 from nsys_pp.pipeline.report.launched import find_first_calls, of_calls

@@ -19,16 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.pipeline.report.columns import (
-    NEVER,
-    as_numbers,
-    is_among,
-    is_named,
-    list_devices,
-    number_devices,
-    numbers,
-    places,
-)
+from nsys_pp.columns import NEVER, as_numbers, is_among, numbers
+from nsys_pp.pipeline.report.columns import is_named, list_devices, number_devices, places
 from nsys_pp.pipeline.report.launched import find_first_calls, of_calls
 from nsys_pp.pipeline.report.nearest import find_first, find_last
 from nsys_pp.schema import KERNEL_KINDS, conform

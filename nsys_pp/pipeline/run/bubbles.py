@@ -11,12 +11,17 @@ A gap before a stretch is what its first kernel waited for; the gap at the end o
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.pipeline.run.collectives_shared import find_latecomers
+from nsys_pp.pipeline.run.columns import find_latest, order_rows, whole_numbers
 from nsys_pp.schema import conform
 from nsys_pp.segments import expand_windows
-from nsys_pp.training import COVER, PIECES
+from nsys_pp.training import CAUSE, COVER, PIECES, POSITION
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 _STEP = ["lane", "step"]
 _WAITS = {"message": "message_wait", "collective": "collective_wait", "copy": "host"}
@@ -60,11 +65,11 @@ def build_pieces(
     others = pl.concat([messages, collectives]).unique(["lane", *_NEED[1:]], keep="first")
     told = gaps.join(others, on=["lane", *_NEED[1:]], how="left", maintain_order="left")
     computes = inside.select(
-        *_STEP, "start_ns", "end_ns", cause=pl.lit("compute"), waits_for=pl.lit(None, pl.UInt32)
+        *_STEP, "start_ns", "end_ns", cause=pl.lit("compute", CAUSE), waits_for=pl.lit(None, pl.UInt32)
     )
     pieces = pl.concat([computes, _split_gaps(told)]).filter(pl.col("start_ns") < pl.col("end_ns"))
     with_data = _cut_data(pieces, data_jobs)
-    return _merge(_with_positions(with_data, jobs)).pipe(conform, PIECES)
+    return _finish(with_data, jobs).pipe(conform, PIECES)
 
 
 def measure_cover(*, steps: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
@@ -93,17 +98,16 @@ def measure_cover(*, steps: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFra
 
 def _in_steps(steps: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
     """Leave stretches that lie in a step, with the step's number for the run; by lane and start."""
-    spans = steps.select(*_STEP, step_start_ns="start_ns", step_end_ns="end_ns").sort("step_start_ns")
-    found = (
-        stretches.drop("step")
-        .sort("start_ns")
-        .join_asof(spans, left_on="start_ns", right_on="step_start_ns", by="lane", check_sortedness=False)
-    )
-    return (
-        found.filter(pl.col("start_ns") < pl.col("step_end_ns"))
-        .with_columns(end_ns=pl.min_horizontal("end_ns", "step_end_ns"))
-        .sort("lane", "start_ns")
-    )
+    lane, start = whole_numbers(stretches["lane"]), stretches["start_ns"].to_numpy()
+    step = find_latest(whole_numbers(steps["lane"]), steps["start_ns"].to_numpy(), lane, start)
+    until = steps["end_ns"].to_numpy()
+    rows = order_rows(lane, start)
+    rows = rows[step[rows] >= 0]
+    rows = rows[start[rows] < until[step[rows]]]
+    end_ns = np.minimum(stretches["end_ns"].to_numpy()[rows], until[step[rows]])
+    spans = steps.select("step", step_start_ns="start_ns")[step[rows]]
+    kept = stretches[["lane", "start_ns", "compute_ns", *_NEED]][rows]
+    return kept.hstack([pl.Series("end_ns", end_ns), *spans])
 
 
 def _gaps(steps: pl.DataFrame, inside: pl.DataFrame) -> pl.DataFrame:
@@ -140,12 +144,8 @@ def _of_messages(gaps: pl.DataFrame, arrows: pl.DataFrame) -> pl.DataFrame:
         lane="sender", need_start_ns="send_start_ns", need_end_ns="send_end_ns",
         others_ns="receive_start_ns", waits_for="receiver",
     )  # fmt: skip
-    sides = pl.concat([received, sent]).sort("others_ns")
-    return (
-        gaps.select("lane", *_NEED[1:])
-        .join(sides.unique(["lane", *_NEED[1:]], keep="last"), on=["lane", *_NEED[1:]])
-        .select("lane", *_NEED[1:], "others_ns", "waits_for")
-    )
+    sides = gaps.select("lane", *_NEED[1:]).join(pl.concat([received, sent]), on=["lane", *_NEED[1:]])
+    return sides.sort("others_ns").unique(["lane", *_NEED[1:]], keep="last")
 
 
 def _split_gaps(gaps: pl.DataFrame) -> pl.DataFrame:
@@ -154,11 +154,13 @@ def _split_gaps(gaps: pl.DataFrame) -> pl.DataFrame:
     need = pl.col("need").cast(pl.String)
     is_blind = (pl.col("need") == "message") & pl.col("others_ns").is_null()
     move = (
-        pl.when(is_blind).then(pl.lit("message_wait")).otherwise(need.replace_strict(_MOVES, default="host"))
+        pl.when(is_blind)
+        .then(pl.lit("message_wait", CAUSE))
+        .otherwise(need.replace_strict(_MOVES, default="host", return_dtype=CAUSE))
     )
     edges = gaps.with_columns(
-        wait=need.replace_strict(_WAITS, default="host"), move=move,
-        rest=pl.when("is_tail").then(pl.lit("idle")).otherwise(pl.lit("host")),
+        wait=need.replace_strict(_WAITS, default="host", return_dtype=CAUSE), move=move,
+        rest=pl.when("is_tail").then(pl.lit("idle", CAUSE)).otherwise(pl.lit("host", CAUSE)),
         met_ns=pl.col("others_ns").fill_null(start).clip(start, end),
     ).with_columns(own_ns=pl.col("need_start_ns").fill_null(start).clip(pl.col("met_ns"), end))  # fmt: skip
     edges = edges.with_columns(done_ns=pl.col("need_end_ns").fill_null(start).clip(pl.col("own_ns"), end))
@@ -193,7 +195,7 @@ def _cut_data(pieces: pl.DataFrame, data_jobs: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             start_ns=pl.max_horizontal("start_ns", "begin_ns"),
             end_ns=pl.min_horizontal("end_ns", "until_ns"),
-            cause=pl.lit("data"),
+            cause=pl.lit("data", CAUSE),
         )
         .sort("piece", "start_ns")
     )
@@ -251,48 +253,59 @@ def _union(intervals: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_positions(pieces: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
-    """Add `position`, and cut pieces where it changes: at the first backward and after the last forward."""
+def _finish(pieces: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
+    """Put pieces in order, cut them where the position changes, and join neighbours that differ in nothing."""
+    lane, start = whole_numbers(pieces["lane"]), pieces["start_ns"].to_numpy()
+    pieces = pieces[order_rows(lane, start)]
+    warm, cool, is_known = _turns(pieces, jobs)
+    edges = np.stack([pieces["start_ns"].to_numpy(), warm, cool, pieces["end_ns"].to_numpy()], axis=1)
+    piece, position = np.nonzero(edges[:, :-1] < edges[:, 1:])
+    start, end = edges[piece, position], edges[piece, position + 1]
+    places = pl.Series([*POSITION.categories, None], dtype=POSITION)
+    position = np.where(is_known[piece], position, len(places) - 1)
+    is_new = np.append(-1, end)[:-1] != start
+    for values in (
+        position,
+        *(whole_numbers(pieces[name])[piece] for name in (*_STEP, "cause", "waits_for")),
+    ):
+        is_new[1:] |= values[1:] != values[:-1]
+    first = np.flatnonzero(is_new)
+    last = np.append(first[1:], len(start))[: len(first)] - 1
+    return pieces[[*_STEP, "cause", "waits_for"]][piece[first]].hstack(
+        [
+            pl.Series("start_ns", start[first]),
+            pl.Series("end_ns", end[last]),
+            places[position[first]].alias("position"),
+        ]
+    )
+
+
+def _turns(pieces: pl.DataFrame, jobs: pl.DataFrame) -> tuple[Int64s, Int64s, Bools]:
+    """Find when positions change: at the first backward and after the last forward of a step, within each piece.
+
+    Returns:
+        Of each piece when it begins to be steady, when it begins to be cool-down, and whether its step has any of these.
+    """
     is_backward = pl.col("kind").is_in(["backward", "forward_backward"])
     is_forward = pl.col("kind").is_in(["forward", "forward_backward"])
-    edges = jobs.group_by(_STEP).agg(
-        first_ns=pl.coalesce("compute_start_ns", "start_ns").filter(is_backward).min(),
-        last_ns=pl.coalesce("compute_end_ns", "end_ns").filter(is_forward).max(),
+    turns = (
+        jobs.select(*_STEP, "kind", "compute_start_ns", "start_ns", "compute_end_ns", "end_ns")
+        .filter((is_backward | is_forward) & pl.col("step").is_not_null())
+        .group_by(_STEP)
+        .agg(
+            first_ns=pl.coalesce("compute_start_ns", "start_ns").filter(is_backward).min(),
+            last_ns=pl.coalesce("compute_end_ns", "end_ns").filter(is_forward).max(),
+        )
     )
     start, end = pl.col("start_ns"), pl.col("end_ns")
-    located = pieces.join(edges.drop_nulls("step"), on=_STEP, how="left").with_columns(
-        warm_ns=pl.col("first_ns").fill_null(start).clip(start, end)
-    )
-    located = located.with_columns(
-        cool_ns=pl.max_horizontal("warm_ns", pl.col("last_ns").fill_null(end).clip(start, end))
-    )
-    is_known = pl.col("first_ns").is_not_null() | pl.col("last_ns").is_not_null()
-    parts = (
-        ("warm-up", "start_ns", "warm_ns"),
-        ("steady", "warm_ns", "cool_ns"),
-        ("cool-down", "cool_ns", "end_ns"),
-    )
-    return pl.concat(
-        located.select(
-            *_STEP,
-            "cause",
-            "waits_for",
-            start_ns=begin,
-            end_ns=until,
-            position=pl.when(is_known).then(pl.lit(name)),
+    warm = pl.col("first_ns").fill_null(start).clip(start, end)
+    located = (
+        pieces[[*_STEP, "start_ns", "end_ns"]]
+        .join(turns, on=_STEP, how="left", maintain_order="left")
+        .select(
+            warm=warm,
+            cool=pl.max_horizontal(warm, pl.col("last_ns").fill_null(end).clip(start, end)),
+            is_known=pl.col("first_ns").is_not_null() | pl.col("last_ns").is_not_null(),
         )
-        for name, begin, until in parts
-    ).filter(pl.col("start_ns") < pl.col("end_ns"))
-
-
-def _merge(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Join neighbours that differ in nothing."""
-    same = [*_STEP, "position", "cause", "waits_for"]
-    ordered = pieces.sort("lane", "start_ns")
-    is_new = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift(1)) for name in same)
-    touches = pl.col("start_ns") == pl.col("end_ns").shift(1)
-    return (
-        ordered.with_columns(run=(is_new | ~touches.fill_null(value=False)).cum_sum())
-        .group_by("run", maintain_order=True)
-        .agg(*(pl.col(name).first() for name in same), pl.col("start_ns").first(), pl.col("end_ns").last())
     )
+    return located["warm"].to_numpy(), located["cool"].to_numpy(), located["is_known"].to_numpy()

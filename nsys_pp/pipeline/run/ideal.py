@@ -8,10 +8,17 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.columns import is_among
+from nsys_pp.pipeline.run.columns import order_rows, whole_numbers
 from nsys_pp.pipeline.run.orders import KINDS
 from nsys_pp.pipeline.run.sequences import mark_top_level
 from nsys_pp.schema import conform
 from nsys_pp.training import IDEAL, Schedule
+
+_ASKED = [  # columns of jobs
+    *("lane", "job", "step", "kind", "micro_batch", "chunk", "virtual_stage", "backward_micro_batch"),
+    *("backward_chunk", "backward_virtual_stage", "compute_ns", "compute_start_ns", "start_ns"),
+]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -59,7 +66,8 @@ def build_ideal(
         notes.append(f"the ideal takes the {schedule.stage_count} stages that are seen for all there are")
     begun = nodes.with_columns(start_ns=pl.Series(start) + pl.col("zero_ns")).filter(pl.Series(is_done))
     timed = begun.with_columns(end_ns=pl.col("start_ns") + pl.col("cost_ns"))
-    return conform(timed.sort("lane", "start_ns", "place"), IDEAL), notes
+    ordered: pl.DataFrame = timed[order_rows(whole_numbers(timed["lane"]), timed["start_ns"].to_numpy())]
+    return conform(ordered, IDEAL), notes
 
 
 def _nodes(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
@@ -70,17 +78,23 @@ def _nodes(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.D
         .filter(~pl.col("is_partial"))
         .drop("is_partial")
     )
-    kind = ["stage", "kind", "chunk", "backward_chunk"]
-    is_last = pl.col("kind") == "optimizer"
-    return (
-        jobs.filter(pl.Series(mark_top_level(jobs, [*KINDS, "recompute", "optimizer"])))
-        .join(whole, on="step")
-        .join(_pipes(lanes), on="lane")
-        .with_columns(cost_ns=pl.col("compute_ns").fill_null(0).median().over(kind).round().cast(pl.Int64))
-        .sort("step", "lane", is_last, pl.coalesce("compute_start_ns", "start_ns"), "job")
-        .with_row_index("place")
-        .with_columns(run=pl.struct("pipe", "step").rank("dense").cast(pl.Int64) - 1)
+    cost = pl.col("compute_ns").fill_null(0).median().over("stage", "kind", "chunk", "backward_chunk")
+    top_level = mark_top_level(jobs, [*KINDS, "recompute", "optimizer"])
+    nodes = (
+        jobs[_ASKED]
+        .filter(pl.Series(top_level))
+        .join(whole, on="step", maintain_order="left")
+        .join(_pipes(lanes), on="lane", maintain_order="left")
+        .with_columns(cost_ns=cost.round().cast(pl.Int64))
     )
+    step = np.unique(nodes["step"].to_numpy(), return_inverse=True)[1]
+    lane, pipe = whole_numbers(nodes["lane"]), whole_numbers(nodes["pipe"])
+    is_last = is_among(nodes["kind"], ("optimizer",))
+    begin = nodes["compute_start_ns"].zip_with(nodes["compute_start_ns"].is_not_null(), nodes["start_ns"])
+    turn = 2 * (step * (int(lane.max(initial=0)) + 1) + lane) + is_last
+    run = np.unique(pipe * (int(step.max(initial=0)) + 1) + step, return_inverse=True)[1]
+    nodes = nodes.with_columns(run=pl.Series(run))[order_rows(turn, whole_numbers(begin))]
+    return nodes.with_row_index("place")
 
 
 def _pipes(lanes: pl.DataFrame) -> pl.DataFrame:

@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.columns import is_among
+from nsys_pp.pipeline.run.columns import as_whole_numbers, find_pairs, order_rows, whole_numbers
 from nsys_pp.pipeline.run.orders import (
     BACKWARD,
     BOTH,
@@ -75,27 +77,49 @@ class _Found:
 
 def _list_jobs(lanes: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
     """List the jobs that ran on a GPU, numbered, with chunks that virtual stages tell."""
-    ran = (
-        jobs.filter(pl.col("start_ns").is_not_null() & pl.col("lane").is_not_null())
-        .sort("lane", "start_ns", "host_start_ns", "range_id")
-        .with_row_index("job")
-        .join(lanes.select("lane", _stage="stage"), on="lane", how="left", maintain_order="left")
-        .with_columns(
-            _stages=pl.lit(lanes["stage"]).max() + 1,
-            is_inferred=pl.lit(False),
-            confidence=pl.lit(None, pl.Float64),
-            phase=pl.lit(None, pl.Int64),
-            label=pl.lit(None, pl.String),
-        )
-        .with_columns(
-            chunk=pl.coalesce("chunk", pl.col("virtual_stage") // pl.col("_stages")),
-            backward_chunk=pl.coalesce(
-                "backward_chunk", pl.col("backward_virtual_stage") // pl.col("_stages")
-            ),
-        )
+    has_run = jobs["start_ns"].is_not_null() & jobs["lane"].is_not_null()
+    ran = _in_order(jobs if has_run.all() else jobs.filter(has_run))
+    lane, job = whole_numbers(ran["lane"]), pl.Series("job", np.arange(len(ran), dtype=np.uint32))
+    stage_of = np.full(int(lane.max(initial=-1)) + 1, -1)
+    known = lanes.filter(pl.col("lane") < len(stage_of))
+    stage_of[known["lane"].to_numpy()] = whole_numbers(known["stage"])
+    chunk, backward_chunk = (
+        pl.coalesce(f"{way}chunk", pl.col(f"{way}virtual_stage") // pl.col("_stages"))
+        for way in ("", "backward_")
     )
-    outer = ran.select("lane", outer_id="range_id", outer="job")
-    return ran.join(outer, on=["lane", "outer_id"], how="left", maintain_order="left")
+    return ran.with_columns(
+        job,
+        _around(ran, lane),
+        _stage=as_whole_numbers(stage_of[lane]),
+        _stages=pl.lit(lanes["stage"]).max() + 1,
+        is_inferred=pl.lit(False),
+        confidence=pl.lit(None, pl.Float64),
+        phase=pl.lit(None, pl.Int64),
+        label=pl.lit(None, pl.String),
+    ).with_columns(chunk=chunk, backward_chunk=backward_chunk)
+
+
+def _in_order(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Sort jobs by lane, start_ns, host_start_ns and range_id; those of a lane are mostly in order of the last two."""
+    lane, start = whole_numbers(jobs["lane"]), jobs["start_ns"].to_numpy()
+    order = order_rows(lane, start)
+    alike = np.flatnonzero((np.diff(lane[order]) == 0) & (np.diff(start[order]) == 0))
+    host, id_ = (whole_numbers(jobs[name])[order] for name in ("host_start_ns", "range_id"))
+    before, after = host[alike], host[alike + 1]
+    if ((before > after) | ((before == after) & (id_[alike] > id_[alike + 1]))).any():
+        return jobs.sort("lane", "start_ns", "host_start_ns", "range_id", maintain_order=True)
+    ordered: pl.DataFrame = jobs[order]
+    return ordered
+
+
+def _around(ran: pl.DataFrame, lane: Int64s) -> pl.Series:
+    """Find the job around each on its lane (`outer`)."""
+    outer = np.full(len(ran), -1)
+    nested = np.flatnonzero(ran["outer_id"].is_not_null().to_numpy())
+    if len(nested):
+        outer_id = whole_numbers(ran["outer_id"])
+        outer[nested] = find_pairs(lane, whole_numbers(ran["range_id"]), lane[nested], outer_id[nested])
+    return as_whole_numbers(outer, pl.UInt32).alias("outer")
 
 
 def _needs_fit(sequences: Sequences) -> bool:
@@ -227,29 +251,28 @@ def _written(known: pl.DataFrame, row: Int64s, values: Int64s) -> pl.Series:
     """Spread values over all rows; null where there is none."""
     spread = np.full(len(known), -1)
     spread[row] = values
-    series = pl.Series(spread)
-    return series.set(series < 0, None)
+    return as_whole_numbers(spread)
 
 
 def _inherit(jobs: pl.DataFrame) -> pl.DataFrame:
     """Give jobs within others the ids of the job around them, and recomputation those of its backward."""
-    kind = jobs["kind"].cast(pl.String)
-    outer = jobs["outer"].cast(pl.Int64).fill_null(-1).to_numpy()
-    takes = kind.is_in(["forward", "backward", "weight_gradient", "recompute"]).to_numpy() & (outer >= 0)
-    of_backward = takes & (kind != "forward").to_numpy()
-    of_backward &= (kind == "forward_backward").to_numpy()[outer]
+    kind, outer = jobs["kind"], whole_numbers(jobs["outer"])
+    takes = is_among(kind, ("forward", "backward", "weight_gradient", "recompute")) & (outer >= 0)
+    of_backward = takes & ~is_among(kind, ("forward",))
+    of_backward &= is_among(kind, ("forward_backward",))[outer]
     rows, around, second = np.flatnonzero(takes), outer[takes], of_backward[takes]
+    inherited = []
     for name in ("micro_batch", "chunk"):
-        values = jobs[name].fill_null(-1).to_numpy().copy()
-        of_both = jobs[f"backward_{name}"].fill_null(-1).to_numpy()
+        values, of_both = whole_numbers(jobs[name]).copy(), whole_numbers(jobs[f"backward_{name}"])
         while True:
             offered = np.where(second, of_both[around], values[around])
             is_new = (values[rows] < 0) & (offered >= 0)
             if not is_new.any():
                 break
             values[rows[is_new]] = offered[is_new]
-        jobs = jobs.with_columns(pl.Series(name, values).set(pl.Series(values < 0), None))
-    return jobs if not (kind == "recompute").any() else _inherit_from_next(jobs)
+        inherited.append(as_whole_numbers(values).alias(name))
+    jobs = jobs.with_columns(inherited)
+    return _inherit_from_next(jobs) if is_among(kind, ("recompute",)).any() else jobs
 
 
 def _inherit_from_next(jobs: pl.DataFrame) -> pl.DataFrame:

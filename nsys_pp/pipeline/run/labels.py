@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.columns import is_among, pack
+from nsys_pp.pipeline.run.columns import as_whole_numbers, whole_numbers
 from nsys_pp.pipeline.run.orders import WEIGHT_GRADIENT, order_jobs, running_count
 from nsys_pp.pipeline.run.sequences import build_sequences
 from nsys_pp.schema import conform
@@ -23,6 +25,7 @@ _WORDS = {  # what is shown of jobs that are about no micro-batch, or not only a
     "data": "data",
     "other": "",
 }
+_IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
 
 
 def label_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> pl.DataFrame:
@@ -42,13 +45,26 @@ def label_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> p
         `RUN_JOBS` with `label`, and `phase` where a lane has as many jobs in a step as DualPipeV says.
     """
     is_v = schedule.name == "dualpipev"
-    phase = _phases(jobs, lanes, schedule) if is_v else pl.lit(None, pl.Int64)
-    base = schedule.micro_batch_count if is_v else 0
+    phase = _phases(jobs, lanes, schedule) if is_v else as_whole_numbers(np.full(len(jobs), -1))
+    jobs = jobs.with_columns(phase=phase)
+    is_split = _is_split(jobs)
+    # few jobs have a text that no other has
+    told = jobs[["kind", "phase", *_IDS]].hstack([is_split.alias("is_split")])
+    ids = (whole_numbers(jobs[name]) for name in ("kind", "phase", *_IDS))
+    code = pack(*ids, is_split.to_numpy().astype(np.int64))
+    _, first, place = np.unique(code, return_index=True, return_inverse=True)
+    text = _label(base=schedule.micro_batch_count if is_v else 0, is_v=is_v)
+    label = told[first].select(text).to_series()
+    return conform(jobs.with_columns(label=label[place]), RUN_JOBS)
+
+
+def _label(*, base: int, is_v: bool) -> pl.Expr:
+    """Say what stands on the bar of a job; micro-batches of the second chunk count from `base`."""
     number = pl.col("micro_batch") + base * pl.col("chunk").fill_null(0)
     partner = pl.col("backward_micro_batch") + base * pl.col("backward_chunk").fill_null(0)
     kind = pl.col("kind").cast(pl.String)
     word = kind.replace_strict(_WORDS, return_dtype=pl.String)
-    half = pl.when(_is_split(jobs)).then(pl.concat_str(number, pl.lit("b")))
+    half = pl.when("is_split").then(pl.concat_str(number, pl.lit("b")))
     forms = {
         "forward": pl.when(pl.col("phase") == 3).then(pl.concat_str(number, pl.lit("F"))),
         "backward": pl.coalesce(half, pl.concat_str(number, pl.lit("B"))) if is_v else half,
@@ -58,24 +74,26 @@ def label_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> p
         **{message: pl.concat_str(word, number, separator=" ") for message in MESSAGE_KINDS},
     }
     form = pl.coalesce(pl.when(kind == name).then(form) for name, form in forms.items())
-    label = pl.coalesce(form, pl.when(kind.is_in(["forward", "backward"])).then(number.cast(pl.String)), word)
-    return conform(jobs.with_columns(phase=phase).with_columns(label=label), RUN_JOBS)
+    return pl.coalesce(form, pl.when(kind.is_in(["forward", "backward"])).then(number.cast(pl.String)), word)
 
 
 def _is_split(jobs: pl.DataFrame) -> pl.Series:
     """Say which jobs are about a micro-batch and chunk whose weight gradients are a job of their own."""
     keys = ["lane", "step", "micro_batch", "chunk"]
-    weights = jobs.filter(kind="weight_gradient").select(keys).unique().with_columns(is_split=pl.lit(True))
+    is_weight = is_among(jobs["kind"], ("weight_gradient",))
+    if not is_weight.any():
+        return pl.Series(is_weight)
+    weights = jobs.filter(pl.Series(is_weight)).select(keys).unique().with_columns(is_split=pl.lit(True))
     joined = jobs.select(keys).join(weights, on=keys, how="left", nulls_equal=True, maintain_order="left")
     return joined["is_split"].fill_null(False)
 
 
-def _phases(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> pl.Series | pl.Expr:
+def _phases(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> pl.Series:
     """Say in which phase of DualPipeV each job is: by its place, where all places are taken."""
     sequences = build_sequences(lanes, RUN_STEPS.to_frame(), jobs)
     stages, micro_batches = schedule.stage_count, schedule.micro_batch_count
     if not 0 < 2 * stages <= micro_batches:
-        return pl.lit(None, pl.Int64)
+        return as_whole_numbers(np.full(len(jobs), -1))
     orders = [
         order_jobs("dualpipev", stage=stage, stages=stages, micro_batches=micro_batches, chunks=2)
         for stage in range(stages)
@@ -91,4 +109,4 @@ def _phases(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> pl.S
     offsets = np.cumsum(lengths) - lengths
     phase = np.full(len(jobs), -1)
     phase[sequences.row[is_there]] = np.concatenate(kept)[(offsets[stage] + position)[is_there]]
-    return pl.Series(phase).set(pl.Series(phase < 0), None)
+    return as_whole_numbers(phase)

@@ -12,6 +12,10 @@ from nsys_pp.training import LANES
 
 _KEYS = ("report", "process_key", "device_id")
 _PLACED = ("forward", "backward", "weight_gradient", "forward_backward")  # kinds of jobs that stages have
+_ASKED = [  # columns of jobs
+    *(*_KEYS, "kind", "step", "stage", "virtual_stage", "backward_virtual_stage"),
+    *("start_ns", "compute_start_ns", "compute_end_ns"),
+]
 _SAME_STAGE, _NEXT_STAGE = 0.5, 0.8
 """Lanes whose first forwards start within the first share of a forward are of one stage, and those that start
 later by more than the second one are of the next stage, which needs what a whole forward computed. What lies
@@ -38,7 +42,7 @@ def build_lanes(
         are no lanes.
     """
     found = roster.drop_nulls(["process_key", "device_id"]).unique(_KEYS, keep="first", maintain_order=True)
-    jobs = jobs.filter(pl.col("kind").cast(pl.String).is_in(_PLACED) & pl.col("start_ns").is_not_null())
+    jobs = jobs[_ASKED].filter(pl.col("kind").is_in(_PLACED) & pl.col("start_ns").is_not_null())
     named = _join(found, _stages_of_names(jobs)).with_columns(
         stage=pl.coalesce("stage", "named_stage"),
         stage_source=pl.when(pl.col("stage").is_not_null())
@@ -90,7 +94,7 @@ def _stages_of_first_forwards(
 ) -> tuple[pl.DataFrame, list[str]]:
     """Group lanes by when they begin their first forward; nothing where the groups are in doubt."""
     nothing = lanes.select(*_KEYS, "stage").clear()
-    forwards = jobs.filter(pl.col("kind").cast(pl.String).is_in(["forward", "forward_backward"]))
+    forwards = jobs.filter(pl.col("kind").is_in(["forward", "forward_backward"]))
     started = lanes.join(_delays(_first_forwards(forwards, steps)), on=_KEYS, how="inner").sort("delay_ns")
     if len(started) < 2:
         return nothing, []

@@ -8,17 +8,21 @@ receives), and the others are counted from those.
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
+from nsys_pp.pipeline.run.channels import match_messages
+from nsys_pp.pipeline.run.columns import order_rows, whole_numbers
 from nsys_pp.pipeline.run.peers import SKEW_NS, TOLD, count_stages, find_peers
 from nsys_pp.schema import conform
 from nsys_pp.training import ARROWS
 
-_ENOUGH = 0.3  # of a channel's messages must be recognised by their ends, or ends mean nothing there
 _CONVINCING = 0.7  # of sends and receives must be in pairs, or the way along the stages was guessed wrong
-_MOSTLY_NAMED = 0.5  # of a channel's messages must have a micro-batch, or names mean nothing there
 _BOUNDS = ("bound_ns", "bound_ns_of_receive")
-_CHANNEL = ["sender", "receiver", "way"]
+_PAIRED = [
+    *("row", "lane", "op_id", "start_ns", "end_ns", "bound_ns", "stage", "step"),
+    *("direction", "micro_batch", "size_bytes", "how"),
+]
 
 
 def pair_messages(
@@ -44,15 +48,15 @@ def pair_messages(
     folded = _is_folded(lanes, messages, jobs)
     tried = []
     for is_folded in (False, True) if folded is None else (folded,):
-        located = find_peers(lanes=lanes, messages=messages, is_folded=is_folded)
-        tried.append((located, _pair(*_channels(located))))
+        located = find_peers(lanes=lanes, messages=messages, is_folded=is_folded).with_row_index("row")
+        tried.append((located, _pair(located)))
     located, pairs = max(tried, key=lambda one: len(one[1]))
     if folded is None and 2 * len(pairs) < _CONVINCING * located["peer_lane"].count():
         is_told = pl.col("how") == TOLD
         located = located.with_columns(
             pl.when(is_told).then(name).alias(name) for name in ("peer_lane", "how")
         )
-        pairs = _pair(*_channels(located))
+        pairs = _pair(located)
     pairs, refused = _refuse(located, pairs)
     has_chunks = any((frame["chunk"] > 0).any() for frame in (jobs, messages))
     is_line = not has_chunks and (count_stages(lanes) > 2 or len(jobs) > 0)
@@ -69,150 +73,31 @@ def _is_folded(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame) 
         return False
     stages = lanes.select("lane", "stage")
     for frame in (jobs, messages):
-        second = frame.join(stages, on="lane").filter(pl.col("virtual_stage") >= count)
+        placed = frame[["lane", "virtual_stage"]]
+        second = placed.filter(pl.col("virtual_stage") >= count).join(stages, on="lane")
         if len(second):
             is_back = second["virtual_stage"] == 2 * count - 1 - second["stage"]
             return 2 * int(is_back.sum()) > len(second)
-    last = messages.join(stages, on="lane").filter(
-        pl.col("stage") == count - 1, pl.col("verb") == "send", pl.col("direction") == "forward"
-    )
+    told = messages[["lane", "verb", "direction", "chunk"]]
+    sent = told.filter(pl.col("verb") == "send", pl.col("direction") == "forward")
+    last = sent.join(stages.filter(stage=count - 1), on="lane", how="semi")
     chunks = last["chunk"].drop_nulls()
     if len(chunks):
         return bool((chunks == 1).all())
     return None if len(last) else False
 
 
-def _channels(located: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Split messages into sends and receives, each with its channel and its `place` in that, from 0.
-
-    `way` is the direction, if all messages between two lanes tell it.
-    """
-    messages = located.filter(pl.col("peer_lane").is_not_null(), pl.col("verb").is_not_null())
-    is_send = pl.col("verb") == "send"
-    ends = ["sender", "receiver"]
-    told = pl.col("direction").is_not_null().all().over(ends)
-    laid = messages.with_columns(
-        sender=pl.when(is_send).then("lane").otherwise("peer_lane"),
-        receiver=pl.when(is_send).then("peer_lane").otherwise("lane"),
-    ).with_columns(way=pl.when(told).then(pl.col("direction").cast(pl.String)).otherwise(pl.lit("")))
-    laid = laid.sort("end_ns", "start_ns", maintain_order=True).with_columns(
-        place=pl.int_range(pl.len()).over(*_CHANNEL, "verb")
+def _pair(messages: pl.DataFrame) -> pl.DataFrame:
+    """Join sends with their receives; columns of those end in `_of_receive`."""
+    found = match_messages(messages)
+    sends, receives = messages[_PAIRED][found.send], messages[_PAIRED][found.receive]
+    pairs = sends.hstack(
+        [
+            pl.Series("channel", found.channel),
+            *(column.alias(f"{column.name}_of_receive") for column in receives),
+        ]
     )
-    return laid.filter(is_send), laid.filter(~is_send)
-
-
-def _pair(sends: pl.DataFrame, receives: pl.DataFrame) -> pl.DataFrame:
-    """Join sends with their receives; columns of those end in `_of_receive`.
-
-    Channels whose messages have names are paired by those; others by ends, and where messages leave before
-    they arrive, by what arrives first after a send began.
-    """
-    names = _names(sends, receives)
-    by_name = _fill(sends, _recognise(sends, receives, names))
-    is_named = names.filter("is_named")
-    rest = sends.join(is_named, on=_CHANNEL, how="anti")
-    by_end = _fill(rest, _recognise(rest, receives, names, tolerance=SKEW_NS))
-    is_seen = by_end.group_by(_CHANNEL).agg(pl.col("voted").mean()).filter(pl.col("voted") >= _ENOUGH)
-    rest = rest.join(is_seen, on=_CHANNEL, how="anti")
-    shifts = [
-        by_name.join(is_named, on=_CHANNEL, how="semi"),
-        by_end.join(is_seen, on=_CHANNEL, how="semi"),
-        _fill(rest, _arrivals(rest, receives)),
-    ]
-    return (
-        sends.join(pl.concat(shifts).drop("voted"), on=[*_CHANNEL, "place"])
-        .with_columns(to=pl.col("place") + pl.col("shift"))
-        .join(receives, left_on=[*_CHANNEL, "to"], right_on=[*_CHANNEL, "place"], suffix="_of_receive")
-        .filter(pl.col("start_ns") - pl.sum_horizontal(*_BOUNDS) <= pl.col("end_ns_of_receive"))
-    )
-
-
-def _names(sends: pl.DataFrame, receives: pl.DataFrame) -> pl.DataFrame:
-    """Say of each channel whether names tell its micro-batches (`is_named`), and the part of the model (`is_linked`)."""
-    both = pl.concat([sends, receives])
-    has_link = pl.col("link").is_not_null() | pl.col("micro_batch").is_null()
-    return both.group_by(_CHANNEL).agg(
-        is_named=pl.col("micro_batch").is_not_null().mean() >= _MOSTLY_NAMED, is_linked=has_link.all()
-    )
-
-
-def _recognise(
-    sends: pl.DataFrame, receives: pl.DataFrame, names: pl.DataFrame, tolerance: int | None = None
-) -> pl.DataFrame:
-    """Find pairs that are surely one: of one micro-batch, or, within a tolerance, whose ends agree.
-
-    Returns:
-        channel, place, shift (from the send's place to the receive's).
-    """
-    key = [] if tolerance is not None else ["micro_batch", "known_link"]
-
-    def named(side: pl.DataFrame) -> pl.DataFrame:
-        with_names = side.join(names, on=_CHANNEL, maintain_order="left")
-        link = pl.when("is_linked").then("link").otherwise(0)
-        return with_names.with_columns(known_link=link).drop_nulls(key).sort("end_ns")
-
-    others = named(receives).select(
-        *_CHANNEL, *key, "end_ns", to="place", to_ns="end_ns", to_bound_ns="bound_ns"
-    )
-    near = named(sends).join_asof(
-        others, on="end_ns", by=[*_CHANNEL, *key], strategy="nearest", check_sortedness=False
-    )
-    apart = (pl.col("end_ns") - pl.col("to_ns")).abs()
-    close = near.filter(pl.col("to").is_not_null())
-    if tolerance is not None:
-        close = close.filter(apart <= tolerance + pl.sum_horizontal("bound_ns", "to_bound_ns"))
-    return _one_each(close.with_columns(apart_ns=apart))
-
-
-def _arrivals(sends: pl.DataFrame, receives: pl.DataFrame) -> pl.DataFrame:
-    """Take for a pair a send and the first receive that ends after it began, if that is about as soon as can be.
-
-    A receive that waited ends as soon as its message can arrive; one that came late ends later.
-    """
-    others = receives.select(*_CHANNEL, "end_ns", to="place").sort("end_ns")
-    begin = pl.col("start_ns") - pl.col("bound_ns").fill_null(0)
-    first = sends.with_columns(begin_ns=begin).sort("begin_ns").join_asof(
-        others, left_on="begin_ns", right_on="end_ns", by=_CHANNEL, strategy="forward",
-        check_sortedness=False, coalesce=False, suffix="_of_other",
-    )  # fmt: skip
-    apart = pl.col("end_ns_of_other") - pl.col("begin_ns")
-    soon = 2 * apart.quantile(0.1).over(_CHANNEL) + SKEW_NS
-    return _one_each(
-        first.filter(pl.col("to").is_not_null()).filter(apart <= soon).with_columns(apart_ns=apart)
-    )
-
-
-def _one_each(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Leave each receive the nearest send."""
-    nearest = pairs.sort("apart_ns", maintain_order=True).unique([*_CHANNEL, "to"], keep="first")
-    return nearest.select(*_CHANNEL, "place", shift=pl.col("to") - pl.col("place"))
-
-
-def _fill(sends: pl.DataFrame, votes: pl.DataFrame) -> pl.DataFrame:
-    """Give every send the shift that its recognised neighbours agree on; null where they do not.
-
-    A shift counts where the next or the previous recognised message of the channel has it, too.
-    """
-    ordered = votes.sort(*_CHANNEL, "place")
-    before, after = (pl.col("shift").shift(by).over(_CHANNEL) for by in (1, -1))
-    is_alone = pl.len().over(_CHANNEL) == 1
-    agreed = ordered.filter((pl.col("shift") == before) | (pl.col("shift") == after) | is_alone)
-    above, below = (
-        getattr(pl.col("shift"), way)().over(_CHANNEL) for way in ("forward_fill", "backward_fill")
-    )
-    return (
-        sends.select(*_CHANNEL, "place")
-        .join(agreed, on=[*_CHANNEL, "place"], how="left")
-        .sort(*_CHANNEL, "place")
-        .with_columns(voted=pl.col("shift").is_not_null(), above=above, below=below)
-        .select(
-            *(*_CHANNEL, "place", "voted"),
-            shift=pl.when(pl.col("above").is_null() | (pl.col("above") == pl.col("below")))
-            .then("below")
-            .when(pl.col("below").is_null())
-            .then("above"),
-        )
-    )
+    return pairs.filter(pl.col("start_ns") - pl.sum_horizontal(*_BOUNDS) <= pl.col("end_ns_of_receive"))
 
 
 def _refuse(located: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, int]:
@@ -223,38 +108,54 @@ def _refuse(located: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, i
     ended, that must hold for most. It says nothing of pairs that NCCL told, of kernels with messages of several
     peers, and where clocks are not known.
     """
-    single = located.group_by("lane", "op_id").agg(is_single=pl.col("peer_lane").n_unique() == 1)
-    tested = pairs
-    for suffix in ("", "_of_receive"):
-        own = single.rename({name: name + suffix for name in single.columns})
-        tested = tested.join(own, on=[f"lane{suffix}", f"op_id{suffix}"], how="left", maintain_order="left")
     start, end, receive_end = (pl.col(name) for name in ("start_ns", "end_ns", "end_ns_of_receive"))
     receive_start = pl.col("start_ns_of_receive")
     length, delay = end - start, receive_end - start
     bound = pl.col("bound_ns") + pl.col("bound_ns_of_receive")
-    both = [pl.min_horizontal("sender", "receiver"), pl.max_horizontal("sender", "receiver")]
-    tested = tested.with_columns(
+    low, high = pl.min_horizontal("lane", "lane_of_receive"), pl.max_horizontal("lane", "lane_of_receive")
+    tested = pairs.select(
+        "channel",
+        both=low.cast(pl.Int64) * 2**32 + high.cast(pl.Int64),
         is_guess=pl.col("how") != TOLD,
         says=(
-            pl.all_horizontal("is_single", "is_single_of_receive")
+            _are_single(located, pairs)
             & (end > receive_start)
             & bound.is_not_null()
         ).fill_null(value=False),
         is_apart=((end - receive_end).abs() > SKEW_NS + bound).fill_null(value=False),
-        never_waits=(length.quantile(0.9) <= 2 * length.min() + SKEW_NS).over(_CHANNEL),
-    )
-    says = pl.col("says")
-    is_late = delay > 2 * delay.filter(says).quantile(0.1).over(_CHANNEL) + SKEW_NS + bound
-    is_wrong = says & pl.col("is_apart") & (is_late | ~pl.col("never_waits").all().over(both))
-    dropped = pl.col("is_guess") & (2 * is_wrong.sum().over(both) > says.sum().over(both))
-    kept = tested.filter(~dropped.fill_null(value=False)).select(pairs.columns)
+        never_waits=(length.quantile(0.9) <= 2 * length.min() + SKEW_NS).over("channel"),
+        delay=delay, bound=bound,
+    )  # fmt: skip
+    says, delay, bound = pl.col("says"), pl.col("delay"), pl.col("bound")
+    is_late = delay > 2 * delay.filter(says).quantile(0.1).over("channel") + SKEW_NS + bound
+    is_wrong = says & pl.col("is_apart") & (is_late | ~pl.col("never_waits").all().over("both"))
+    dropped = pl.col("is_guess") & (2 * is_wrong.sum().over("both") > says.sum().over("both"))
+    kept = pairs.filter(tested.select(~dropped.fill_null(value=False)).to_series())
     return kept, len(pairs) - len(kept)
+
+
+def _are_single(located: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
+    """Say of which pairs neither kernel has messages of several peers."""
+    lane, op, peer = (whole_numbers(located[name]) for name in ("lane", "op_id", "peer_lane"))
+    order = order_rows(lane, op)
+    lane, op, peer = lane[order], op[order], peer[order]
+    is_first = np.append(True, (lane[1:] != lane[:-1]) | (op[1:] != op[:-1]))[: len(order)]
+    kernel, first = np.cumsum(is_first) - 1, peer[is_first]
+    is_several = np.bincount(kernel[peer != first[kernel]], minlength=len(first)) > 0
+    is_single = np.ones(len(order), np.bool_)
+    is_single[order] = ~is_several[kernel]
+    return pl.Series(is_single[pairs["row"].to_numpy()] & is_single[pairs["row_of_receive"].to_numpy()])
 
 
 def _arrows(pairs: pl.DataFrame, *, is_line: bool) -> pl.DataFrame:
     """Tell wait from transfer, and what goes down the stages of a pipeline without chunks from what goes up."""
     named = pairs.rename(
-        {"start_ns": "send_start_ns", "end_ns": "send_end_ns"}
+        {
+            "lane": "sender",
+            "lane_of_receive": "receiver",
+            "start_ns": "send_start_ns",
+            "end_ns": "send_end_ns",
+        }
         | {f"{name}_ns_of_receive": f"receive_{name}_ns" for name in ("start", "end")}
     )
     is_buffered = pl.col("send_end_ns") < pl.col("receive_start_ns")

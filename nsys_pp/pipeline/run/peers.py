@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.pipeline.run.columns import order_rows
+
 TOLD, STAGES, ENDS = "peer and order", "stages and order", "ends"
 SKEW_NS = 50_000
 """How far apart the ends of a send and its receive may lie on one clock: 26 us were seen on two H100s."""
@@ -40,13 +42,15 @@ def find_peers(*, lanes: pl.DataFrame, messages: pl.DataFrame, is_folded: bool) 
     located = _with_links(located, count, is_folded=is_folded)
     told = _told(located, lanes).with_columns(how=pl.lit(TOLD))
     rest = located.join(told, on="row", how="anti", maintain_order="left")
-    candidates = _neighbours(rest, places, count, is_folded=is_folded)
-    is_one = pl.len().over("row") == 1
-    several = candidates.filter(~is_one)
-    members = _members(rest, located, several, lanes)
-    known = pl.concat([told, candidates.filter(is_one).with_columns(how=pl.lit(STAGES)), members])
+    asked = _ask(rest, count, is_folded=is_folded)
+    neighbours = _neighbours(asked, places)
+    is_one = pl.len().over("way") == 1
+    alone, several = neighbours.filter(is_one), neighbours.filter(~is_one)
+    by_stage = asked.join(alone, on="way").select("row", "peer_lane", how=pl.lit(STAGES))
+    asked = asked.join(several, on="way", how="semi", maintain_order="left")
+    known = pl.concat([told, by_stage, _members(asked, located, several, lanes)])
     # of some members the nearest end is often a wrong one's
-    rest = rest.join(pl.concat([known.select("row"), several.select("row")]), on="row", how="anti")
+    rest = rest.join(pl.concat([known.select("row"), asked.select("row")]), on="row", how="anti")
     known = pl.concat([known, _by_ends(rest, located).with_columns(how=pl.lit(ENDS))])
     return located.join(known, on="row", how="left", maintain_order="left").drop("row")
 
@@ -81,6 +85,8 @@ def _told(messages: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     taken for it, or its place among the lanes that use it; that is believed if every peer answers.
     """
     told = messages.filter(pl.col("communicator").is_not_null(), pl.col("peer").is_not_null())
+    if told.is_empty():
+        return _nobody()
     numbers = lanes.select("lane", order=pl.col("rank").fill_null(pl.col("lane").cast(pl.Int64)))
     members = (
         told.join(numbers, on="lane")
@@ -121,13 +127,16 @@ def _told(messages: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _neighbours(messages: pl.DataFrame, places: pl.DataFrame, count: int, *, is_folded: bool) -> pl.DataFrame:
-    """List the neighbours along the pipeline, of the same replica and tensor slice (row, peer_lane): one or more."""
+def _ask(messages: pl.DataFrame, count: int, *, is_folded: bool) -> pl.DataFrame:
+    """List the messages whose peer is a neighbour along the pipeline.
+
+    Returns:
+        row, way (lane and stage of the peer as one number), lane, next_stage, verb, end_ns, bound_ns.
+    """
     known = messages.filter(
-        pl.col("stage").is_not_null(), pl.col("verb").is_not_null(), pl.col("direction").is_not_null()
-    )
-    if count < 2:
-        return _nobody()
+        pl.col("stage").is_not_null(), pl.col("verb").is_not_null(), pl.col("direction").is_not_null(),
+        pl.lit(count >= 2),
+    )  # fmt: skip
     step = pl.when(_is_ahead()).then(1).otherwise(-1)
     if is_folded:
         known = known.filter(pl.col("virtual").is_not_null())
@@ -135,17 +144,26 @@ def _neighbours(messages: pl.DataFrame, places: pl.DataFrame, count: int, *, is_
         stage = pl.when(ahead < count).then(ahead).otherwise(2 * count - 1 - ahead)
     else:
         stage = (pl.col("stage") + step) % count
+    asked = known.select("row", "lane", "verb", "end_ns", "bound_ns", next_stage=stage)
+    return asked.filter(pl.col("next_stage").is_between(0, count - 1)).with_columns(
+        way=pl.col("lane").cast(pl.Int64) * count + pl.col("next_stage")
+    )
+
+
+def _neighbours(asked: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
+    """List the lanes of the next stage of the same replica and tensor slice (way, lane, peer_lane): one or more."""
     seats = places.select(*_PLACE, next_stage="stage", peer_lane="lane")
     return (
-        known.with_columns(next_stage=stage)
-        .join(seats, on=[*_PLACE, "next_stage"])
+        asked.unique("way", maintain_order=True)
+        .join(places.select("lane", *_PLACE), on="lane", maintain_order="left")
+        .join(seats, on=[*_PLACE, "next_stage"], maintain_order="left")
         .filter(pl.col("peer_lane") != pl.col("lane"))
-        .select("row", "peer_lane")
+        .select("way", "lane", "peer_lane")
     )
 
 
 def _members(
-    rest: pl.DataFrame, messages: pl.DataFrame, candidates: pl.DataFrame, lanes: pl.DataFrame
+    asked: pl.DataFrame, messages: pl.DataFrame, candidates: pl.DataFrame, lanes: pl.DataFrame
 ) -> pl.DataFrame:
     """Choose the peer among the members of a stage, the same for all messages of two stages (row, peer_lane, how).
 
@@ -155,8 +173,7 @@ def _members(
     """
     if candidates.is_empty():
         return _nobody().with_columns(how=pl.lit(STAGES))
-    asked = candidates.join(rest.select("row", "lane", "end_ns", "verb", "bound_ns"), on="row")
-    near = _nearest(_sample(asked), messages)
+    near = _nearest(_sample(asked).join(candidates.drop("lane"), on="way"), messages)
     low, high = pl.min_horizontal("lane", "peer_lane"), pl.max_horizontal("lane", "peer_lane")
     later = pl.when(pl.col("lane") < pl.col("peer_lane")).then(1).otherwise(-1)
     apart, bound = pl.col("apart_ns"), pl.col("bound_ns")
@@ -175,9 +192,7 @@ def _members(
         ],
         how="diagonal",
     )
-    pairs = candidates.join(rest.select("row", "lane"), on="row").select("lane", "peer_lane").unique().join(
-        pairs, on=["lane", "peer_lane"]
-    )  # fmt: skip
+    pairs = candidates.select("lane", "peer_lane").unique().join(pairs, on=["lane", "peer_lane"])
     numbered = _number_members(lanes)
     pairs = pairs.join(numbered, on="lane", how="left").join(
         numbered.rename({"lane": "peer_lane"}), on="peer_lane", how="left", suffix="_of_peer"
@@ -194,17 +209,15 @@ def _members(
     peers = chosen.with_columns(how=how).filter(
         pl.col("is_closest") | (pl.col("is_alike").fill_null(value=False) & ~is_settled)
     )
-    return asked.join(peers.select("lane", "peer_lane", "how"), on=["lane", "peer_lane"]).select(
-        "row", "peer_lane", "how"
-    )
+    ways = candidates.join(peers.select("lane", "peer_lane", "how"), on=["lane", "peer_lane"])
+    return asked.join(ways, on="way").select("row", "peer_lane", "how")
 
 
 def _sample(asked: pl.DataFrame) -> pl.DataFrame:
-    """Take `_SAMPLE` messages of each two lanes (lane, peer_lane), evenly in order of their ends."""
-    lane, peer, end = (asked[name].to_numpy() for name in ("lane", "peer_lane", "end_ns"))
-    pair = lane.astype(np.int64) << 32 | peer
-    order = np.lexsort((end, pair))
-    first = np.flatnonzero(np.diff(pair[order], prepend=-1))
+    """Take `_SAMPLE` messages of each way, evenly in order of their ends."""
+    way = asked["way"].to_numpy()
+    order = order_rows(way, asked["end_ns"].to_numpy())
+    first = np.flatnonzero(np.diff(way[order], prepend=-1))
     count = np.diff(np.append(first, len(order)))
     turn = (np.arange(len(order)) - np.repeat(first, count)) * _SAMPLE // np.repeat(count, count)
     is_next = np.diff(turn, prepend=-1) != 0

@@ -9,8 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.columns import is_among, numbers
 from nsys_pp.forest import has_marked_line
+from nsys_pp.pipeline.run.columns import order_rows, whole_numbers
 from nsys_pp.pipeline.run.orders import BACKWARD, BOTH, FORWARD, KINDS, WEIGHT_GRADIENT, running_count
+from nsys_pp.training import JOB_KINDS
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -74,12 +77,11 @@ def mark_top_level(jobs: pl.DataFrame, kinds: Sequence[str] = KINDS) -> Bools:
         jobs: All `RUN_JOBS`: `outer` is a row of the frame.
         kinds: By default those that a schedule puts in order.
     """
-    kind = jobs["kind"].cast(pl.String)
-    outer = jobs["outer"].cast(pl.Int64).fill_null(-1).to_numpy()
-    top_level = np.array(kind.is_in(kinds), np.bool_)
+    outer = whole_numbers(jobs["outer"])
+    top_level = is_among(jobs["kind"], kinds)
     nested = np.flatnonzero(outer >= 0)
     if len(nested):
-        is_work = kind.is_in([*kinds, "recompute"]).to_numpy()
+        is_work = is_among(jobs["kind"], (*kinds, "recompute"))
         top_level[nested] &= ~has_marked_line(outer, is_work)[outer[nested]]
     return top_level
 
@@ -95,39 +97,29 @@ def build_sequences(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame
         steps: `RUN_STEPS`.
         jobs: All `RUN_JOBS`.
     """
-    code = dict(zip(KINDS, range(len(KINDS)), strict=True))
-    ordered = (
-        jobs.lazy()
-        .with_row_index("row")
-        .select(
-            pl.col("row").cast(pl.Int64),
-            pl.col("lane").cast(pl.Int64),
-            "step",
-            "role",
-            pl.col("kind").cast(pl.String).replace_strict(code, default=-1, return_dtype=pl.Int64),
-            pl.col(_IDS).fill_null(-1),
-            at_ns=pl.coalesce("compute_start_ns", "start_ns"),
-        )
-        .filter(pl.Series(mark_top_level(jobs)) & pl.col("step").is_not_null())
-        .with_columns(step=pl.struct("step", "role").rank("dense").cast(pl.Int64) - 1, number="step")
-        .sort("lane", "step", "at_ns", "row")
-        .collect()
-    )
-    ids = {name: ordered[name].to_numpy() for name in _IDS}
-    kind, lane, step = (ordered[name].to_numpy() for name in ("kind", "lane", "step"))
+    rows = np.flatnonzero(mark_top_level(jobs) & jobs["step"].is_not_null().to_numpy())
+    lane = whole_numbers(jobs["lane"])[rows]
+    step, number = _number_steps(jobs, rows)
+    computes = jobs["compute_start_ns"].is_not_null()
+    at_ns = whole_numbers(jobs["compute_start_ns"].zip_with(computes, jobs["start_ns"]))[rows]
+    order = order_rows(lane * (int(step.max(initial=0)) + 1) + step, at_ns)
+    rows, lane, step, number = rows[order], lane[order], step[order], number[order]
+    ids = {name: whole_numbers(jobs[name])[rows] for name in _IDS}
+    code = {name: place for place, name in enumerate(KINDS)}
+    kind = np.array([code.get(name, -1) for name in JOB_KINDS])[whole_numbers(jobs["kind"])[rows]]
     is_first = np.ones(len(lane), np.bool_)
     is_first[1:] = (lane[1:] != lane[:-1]) | (step[1:] != step[:-1])
     group = np.cumsum(is_first) - 1
     base = _bases([ids["micro_batch"], ids["backward_micro_batch"]], step)
     is_weight, is_backward = kind == WEIGHT_GRADIENT, (kind == BACKWARD) | (kind == BOTH)
     rank = running_count(2 * group + is_weight)
-    groups = ordered.filter(pl.Series(is_first)).select("lane", "step", "number")
+    groups = pl.DataFrame({"lane": lane[is_first], "step": step[is_first], "number": number[is_first]})
     count = len(groups)
     backwards = np.bincount(group, is_backward, count).astype(np.int64)
     stages = int(lanes["stage"].fill_null(-1).to_numpy().max(initial=-1)) + 1
     stage, is_partial = _look_up(lanes, steps, groups)
     return Sequences(
-        row=ordered["row"].to_numpy(),
+        row=rows,
         kind=kind,
         group=group,
         base=base,
@@ -147,6 +139,16 @@ def build_sequences(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame
         is_complete=~is_partial & (backwards > 0),
         stages=stages,
     )
+
+
+def _number_steps(jobs: pl.DataFrame, rows: Int64s) -> tuple[Int64s, Int64s]:
+    """Number the steps and roles of some jobs, in order of both; returns these numbers, and those of the steps."""
+    number, role = whole_numbers(jobs["step"])[rows], jobs["role"]
+    step = np.unique(number, return_inverse=True)[1]
+    if role.null_count() < len(role):
+        rank = numbers(role.rank("dense"), null=0)[rows]
+        step = np.unique(step * (int(rank.max(initial=0)) + 1) + rank, return_inverse=True)[1]
+    return step, number
 
 
 def _bases(numbers: list[Int64s], step: Int64s) -> Int64s:

@@ -6,31 +6,12 @@ import re
 
 import numpy as np
 import polars as pl
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.pipeline.report.columns import (
-    as_numbers,
-    find_rows,
-    is_among,
-    is_named,
-    list_devices,
-    number_devices,
-    numbers,
-    pack,
-)
-from nsys_pp.training import JOB_KIND, JOB_KINDS
+from nsys_pp.pipeline.report.columns import find_rows, is_named, list_devices, number_devices
 
-values = st.lists(st.one_of(st.none(), st.integers(-5, 5), st.integers(-(1 << 60), 1 << 60)))
 names = st.lists(st.one_of(st.none(), st.sampled_from(["gemm", "SendRecv", "ncclSend_Recv", "adam"])))
-
-
-@settings(deadline=None, max_examples=50)
-@given(values)
-def test_null_comes_back_as_null(some: list[int | None]) -> None:
-    series = pl.Series("step", some, pl.Int64)
-    assert as_numbers("step", numbers(series)).to_list() == some
 
 
 @settings(deadline=None, max_examples=50)
@@ -40,25 +21,10 @@ def test_a_name_is_one_in_which_the_pattern_is_found(some: list[str | None]) -> 
     assert found == [name is not None and re.search("(?i)send_?recv", name) is not None for name in some]
 
 
-@given(st.lists(st.sampled_from(JOB_KINDS)))
-def test_words_are_among_some_if_they_are(kinds: list[str]) -> None:
-    chosen = ("send", "other")
-    assert is_among(pl.Series(kinds, dtype=JOB_KIND), chosen).tolist() == [kind in chosen for kind in kinds]
-
-
 @given(st.lists(st.integers(0, 9), unique=True), st.lists(st.integers(0, 9)))
 def test_rows_are_where_the_ids_stand(ids: list[int], wanted: list[int]) -> None:
     found = find_rows(np.array(ids, dtype=np.int64), np.array(wanted, dtype=np.int64)).tolist()
     assert found == [ids.index(one) if one in ids else -1 for one in wanted]
-
-
-@pytest.mark.parametrize("reach", [1, 1 << 40])
-@given(rows=st.lists(st.tuples(*[st.integers(-3, 3)] * 3)))
-def test_packed_numbers_are_equal_where_all_columns_are(reach: int, rows: list[tuple[int, int, int]]) -> None:
-    columns = [np.array([row[at] * reach for row in rows], dtype=np.int64) for at in range(3)]
-    packed = pack(*columns).tolist()
-    assert all((one == two) == (a == b) for one, a in zip(packed, rows, strict=True)
-               for two, b in zip(packed, rows, strict=True))  # fmt: skip
 
 
 @settings(deadline=None, max_examples=50)
