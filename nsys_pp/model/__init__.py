@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nsys_pp.model.api_calls import build_api_calls
 from nsys_pp.model.damage import drop_reversed
-from nsys_pp.model.devices import build_devices, build_gpus
+from nsys_pp.model.devices import build_devices, build_gpus, number_gpus
 from nsys_pp.model.fingerprint import take_fingerprint
 from nsys_pp.model.gpu_ops import build_gpu_ops, build_op_details
 from nsys_pp.model.identity import build_processes, build_streams, build_threads
@@ -45,6 +45,7 @@ def build_report(raw: RawReport) -> Report:
     events = name_events(raw, structures)
     ranges = build_ranges(events, session.capture_end_ns)
     marks = build_marks(events)
+    gpus = number_gpus(raw)
     # not those with events of the host alone: what is drawn, and who a report is, must not hang on reading these
     threads = build_threads(raw, (ranges, marks, api_calls))
     processes = build_processes(raw, (threads, gpu_ops))
@@ -55,8 +56,8 @@ def build_report(raw: RawReport) -> Report:
         recorded=dict(raw.recorded),
         processes=processes,
         threads=threads,
-        gpus=build_gpus(raw),
-        devices=build_devices(raw, gpu_ops, launcher, ranks),
+        gpus=build_gpus(raw, gpus),
+        devices=build_devices(raw, gpus, gpu_ops, launcher, ranks),
         streams=build_streams(raw, processes),
         ranges=ranges,
         marks=marks,

@@ -18,7 +18,9 @@ def build_api_calls(raw: RawReport) -> pl.DataFrame:
     Returns:
         `API_CALLS` in the order of the export; calls that lack a time or a thread are left out.
     """
-    calls = raw["calls"].filter(pl.all_horizontal(pl.col("start", "end", "thread").is_not_null()))
+    calls = raw["calls"]
+    if any(calls[column].has_nulls() for column in ("start", "end", "thread")):
+        calls = calls.drop_nulls(["start", "end", "thread"])
     return calls.select(
         process_key=process_key(pl.col("thread")),
         thread_key="thread",

@@ -23,32 +23,38 @@ _PREFIX = r"^(?i:MIG-GPU-|MIG-|GPU-)"
 _UUID_LENGTH = len(_NO_UUID)
 
 
-def build_gpus(raw: RawReport) -> pl.DataFrame:
+def build_gpus(raw: RawReport, listed: pl.DataFrame) -> pl.DataFrame:
     """List the GPUs that the report names, used or not.
+
+    Args:
+        raw: The report.
+        listed: From `number_gpus`.
 
     Returns:
         `GPUS` along the bus.
     """
-    listed = _number_gpus(raw).select("uuid", "bus_location", "name")
-    used = (
-        raw["cuda_devices"]
-        .select(_known_uuid())
-        .drop_nulls()
-        .unique()
-        .filter(~pl.col("uuid").is_in(listed["uuid"].drop_nulls().implode()))
-    )
-    gpus = conform(pl.concat([listed, used], how="diagonal"), GPUS)
+    gpus = listed[GPUS.names()]
+    if not raw["cuda_devices"].is_empty():
+        used = raw["cuda_devices"].select(_known_uuid()).drop_nulls().unique()
+        used = used.filter(~pl.col("uuid").is_in(gpus["uuid"].drop_nulls().implode()))
+        gpus = pl.concat([gpus, used], how="diagonal")
+    gpus = conform(gpus, GPUS)
     known = pl.any_horizontal(pl.col("uuid", "bus_location").is_not_null())
     return gpus.filter(known).unique().sort("bus_location", "uuid", nulls_last=True)
 
 
 def build_devices(
-    raw: RawReport, gpu_ops: pl.DataFrame, launcher: Mapping[str, str], ranks: pl.DataFrame
+    raw: RawReport,
+    gpus: pl.DataFrame,
+    gpu_ops: pl.DataFrame,
+    launcher: Mapping[str, str],
+    ranks: pl.DataFrame,
 ) -> pl.DataFrame:
     """Tell which GPU each process's devices are.
 
     Args:
         raw: The report.
+        gpus: From `number_gpus`.
         gpu_ops: `GPU_OPS`.
         launcher: Variables of the launched program.
         ranks: `RANKS`: different ranks do not share a GPU that only an ordinal tells.
@@ -57,33 +63,36 @@ def build_devices(
         `DEVICES` by process and ordinal: of those that ran operations or, where operations were not
         read, of those on which CUDA contexts were made.
     """
-    gpus = _number_gpus(raw)
-    used = gpu_ops.select("process_key", "device_id") if "ops" in raw.groups else _find_contexts(raw)
+    used = gpu_ops[["process_key", "device_id"]] if "ops" in raw.groups else _find_contexts(raw)
     used = used.unique().drop_nulls().sort(pl.all())
     used = used.with_columns(pid=pid(pl.col("process_key")), device=pl.col("device_id"))
     mapping = raw["cuda_devices"].unique(["pid", "device"], keep="last", maintain_order=True)
     used = used.join(
         mapping.with_columns(_known_uuid()), on=["pid", "device"], how="left", maintain_order="left"
     )
-    # a table that maps the device, but to a GPU that is not listed, still is not its ordinal's GPU
-    used = used.with_columns(is_mapped=pl.col("gpu").is_not_null() | pl.col("uuid").is_not_null())
     visible = _ordinals(gpus, list_visible(launcher)).with_columns(is_visible=pl.lit(value=True))
     used = used.join(visible, on="device", how="left", maintain_order="left")
+    # a table that maps the device, but to a GPU that is not listed, still is not its ordinal's GPU
+    is_mapped = pl.col("gpu").is_not_null() | pl.col("uuid").is_not_null()
     used = used.with_columns(
+        is_mapped=is_mapped,
         ordinal=pl.coalesce("ordinal", "device"),
-        uuid=pl.when("is_mapped").then("uuid").otherwise("visible_uuid"),
+        uuid=pl.when(is_mapped).then("uuid").otherwise("visible_uuid"),
     )
-    for column, by in (("gpu", "by_id"), ("uuid", "by_uuid"), ("ordinal", "by_ordinal")):
-        index = gpus.select(pl.col("id").alias("gpu"), "uuid", "ordinal", pl.col("at").alias(by))
-        index = index.select(column, by).drop_nulls().unique(column, keep="first", maintain_order=True)
-        used = used.join(index, on=column, how="left", maintain_order="left")
+    used = used.hstack(
+        [
+            _find(used["gpu"], gpus["id"]).alias("by_id"),
+            _find(used["uuid"], gpus["uuid"]).alias("by_uuid"),
+            _find(used["ordinal"], gpus["ordinal"]).alias("by_ordinal"),
+        ]
+    )
     is_told = pl.col("is_mapped") | pl.col("uuid").is_not_null()
     is_only = gpus["bus_location"].is_not_null().sum() == 1
-    used = used.with_columns(is_recorded=is_told | pl.col("is_visible").is_not_null() | pl.lit(is_only))
+    is_recorded = is_told | pl.col("is_visible").is_not_null() | pl.lit(is_only)
     at = pl.coalesce("by_id", "by_uuid", "visible_at", pl.when(~is_told).then("by_ordinal"))
     known = gpus.select("at", "number", "name", "bus_location", listed_uuid="uuid")
     return (
-        used.with_columns(at=at)
+        used.with_columns(is_recorded=is_recorded, at=at)
         .join(known, on="at", how="left", maintain_order="left")
         .with_columns(uuid=pl.coalesce("uuid", "listed_uuid"))
         .pipe(_contest, ranks)
@@ -106,7 +115,7 @@ def _find_contexts(raw: RawReport) -> pl.DataFrame:
     return raw["contexts"].select(process_key=owner, device_id="device")
 
 
-def _number_gpus(raw: RawReport) -> pl.DataFrame:
+def number_gpus(raw: RawReport) -> pl.DataFrame:
     """List the machine's GPUs with the ordinals that nsys saw, numbered along the PCI bus."""
     gpus = raw["gpus"].with_columns(_known_uuid()).unique(maintain_order=True)
     if gpus["ordinal"].is_null().all():
@@ -119,6 +128,15 @@ def _number_gpus(raw: RawReport) -> pl.DataFrame:
     # integrated graphics of a laptop are listed as well, without a place
     number = pl.when(pl.lit(on_bus.any())).then(place).otherwise(pl.col("id"))
     return gpus.with_columns(number=number.cast(pl.Int64)).with_row_index("at")
+
+
+def _find(values: pl.Series, listed: pl.Series) -> pl.Series:
+    """Find the first row where each value is listed; a machine's GPUs are few."""
+    first: dict[object, int] = {}
+    for row, value in enumerate(listed):
+        if value is not None:
+            first.setdefault(value, row)
+    return pl.Series([first.get(value) for value in values], dtype=pl.UInt32)
 
 
 def _known_uuid() -> pl.Expr:
@@ -159,6 +177,8 @@ def _contest(used: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     """Take the GPU from processes that have it by ordinal alone, where they are of different ranks."""
     ranked = ranks.select("process_key", "rank").unique("process_key", keep="first", maintain_order=True)
     used = used.join(ranked, on="process_key", how="left", maintain_order="left")
+    if used["is_recorded"].all():
+        return used.with_columns(is_contested=pl.lit(value=False))
     guessed = pl.when(~pl.col("is_recorded")).then("rank")
     is_contested = ~pl.col("is_recorded") & (guessed.drop_nulls().n_unique().over("at", "ordinal") > 1)
     lost = [

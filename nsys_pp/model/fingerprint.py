@@ -42,16 +42,17 @@ def take_fingerprint(raw: RawReport) -> int:
 
 
 def _tell(raw: RawReport) -> Iterator[str]:
-    facts = raw["facts"].filter(pl.col("name").is_in(_FACTS)).select("name", "value")
+    facts = raw["facts"].filter(pl.col("name").is_in(_FACTS))[["name", "value"]]
     yield from _write_rows("facts", facts)
     for table, columns in _TABLES.items():
-        yield from _write_rows(table, raw[table].select(columns))
+        yield from _write_rows(table, raw[table][[*columns]])
     yield from (f"{table} {raw.recorded.get(table) or 0}" for table in _COUNTED)
 
 
 def _write_rows(table: str, rows: pl.DataFrame) -> Iterator[str]:
     """Write each different row as text, in an order that does not depend on the export's."""
     columns = [pl.col(name).cast(pl.String).fill_null("") for name in rows.columns]
-    lines = rows.select(pl.concat_str(columns, separator="\t").alias("line")).to_series()
     yield f"{table}:"
-    yield from lines.unique().sort().to_list()
+    if not rows.is_empty():
+        line = pl.concat_str(columns, separator="\t")
+        yield from rows.select(line.unique().sort()).to_series().to_list()

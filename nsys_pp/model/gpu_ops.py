@@ -27,10 +27,12 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
     Returns:
         `GPU_OPS`, kernels first, each kind in the order of the export.
     """
-    process = _only_process(raw)
+    tables = {table: _collected(raw[table]) for table in _TABLES}
+    is_untold = any(ops["process"].has_nulls() for ops in tables.values())
+    process = _only_process(raw) if is_untold else 0
     parts = [
-        _collected(raw[table]).select(
-            kind=pl.lit(kind, dtype=OP_KIND),
+        ops.select(
+            kind=pl.lit(_TABLES[table], dtype=OP_KIND),
             process_key=pl.col("process").fill_null(process),
             device_id=pl.col("device").fill_null(0),
             context_id="context",
@@ -38,15 +40,18 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
             correlation_id="correlation",
             start_ns="start",
             end_ns="end",
-            name=_names(table, raw),
+            name=_names(table, ops, raw),
             graph_id=pl.coalesce(_unless_zero("graph"), _unless_zero("graph_node")),
         )
-        for table, kind in _TABLES.items()
+        for table, ops in tables.items()
+        if not ops.is_empty()
     ]
-    ops = pl.concat(parts, rechunk=True)
-    communication = _communication_names(ops["name"])
+    if not parts:
+        return GPU_OPS.to_frame()
+    gpu_ops = pl.concat(parts, rechunk=True)
+    communication = _communication_names(gpu_ops["name"])
     return (
-        ops.with_columns(is_communication=pl.col("name").is_in(communication).fill_null(value=False))
+        gpu_ops.with_columns(is_communication=pl.col("name").is_in(communication).fill_null(value=False))
         .with_row_index("op_id")
         .pipe(conform, GPU_OPS)
     )
@@ -69,7 +74,7 @@ def build_op_details(raw: RawReport) -> pl.DataFrame:
         dynamic_shared_bytes="dynamic_shared",
     )
     others = [
-        _collected(raw[table]).select("start", *(["bytes"] if "bytes" in raw[table].columns else []))
+        _collected(raw[table])[["start", "bytes"] if "bytes" in raw[table].columns else ["start"]]
         for table in _TABLES
         if table != "kernels"
     ]
@@ -82,8 +87,9 @@ def build_op_details(raw: RawReport) -> pl.DataFrame:
 
 
 def _collected(ops: pl.DataFrame) -> pl.DataFrame:
-    is_timed = (pl.col("start") != 0) | (pl.col("end") != 0)
-    return ops.filter(is_timed & pl.col("start").is_not_null() & pl.col("end").is_not_null())
+    start, end = ops["start"], ops["end"]
+    is_timed = ((start != 0) | (end != 0)) & start.is_not_null() & end.is_not_null()
+    return ops if is_timed.all() else ops.filter(is_timed)
 
 
 def _unless_zero(column: str) -> pl.Expr:
@@ -97,10 +103,10 @@ def _only_process(raw: RawReport) -> int:
     return int(processes.item()) if len(processes) == 1 else 0
 
 
-def _names(table: str, raw: RawReport) -> pl.Expr:
+def _names(table: str, ops: pl.DataFrame, raw: RawReport) -> pl.Expr:
     """Name the operations of one table."""
     if table == "kernels":
-        return pl.lit(resolve(_collected(raw[table])["name_id"], raw["strings"]))
+        return pl.lit(resolve(ops["name_id"], raw["strings"]))
     if table == "copies":
         return (pl.lit("Memcpy ") + pl.col("direction").cast(pl.String)).fill_null("Memcpy").cast(NAME)
     if table == "graphs":
@@ -115,12 +121,10 @@ def _communication_names(names: pl.Series) -> pl.Series:
 
 def _write_dimensions(kernels: pl.DataFrame, what: str) -> pl.Series:
     """Write `x,y,z`, each distinct one once."""
-    x, y, z = (pl.col(f"{what}_{axis}").cast(pl.Int64) for axis in "xyz")
-    # one number for the three: CUDA allows 31, 16 and 16 bits
-    keyed = kernels.select(x, y, z, key=x + y * (1 << 31) + z * (1 << 47))
-    distinct = keyed.unique("key")
     axes = [f"{what}_{axis}" for axis in "xyz"]
+    x, y, z = (kernels[axis].cast(pl.Int64) for axis in axes)
+    # one number for the three: CUDA allows 31, 16 and 16 bits
+    keyed = kernels[axes].hstack([(x + y * (1 << 31) + z * (1 << 47)).alias("key")])
+    distinct = keyed[keyed["key"].arg_unique()]
     written = distinct.select("key", pl.concat_str(axes, separator=",").cast(NAME).alias(what))
-    return keyed.select("key").join(written, on="key", how="left", nulls_equal=True, maintain_order="left")[
-        what
-    ]
+    return keyed[["key"]].join(written, on="key", how="left", nulls_equal=True, maintain_order="left")[what]

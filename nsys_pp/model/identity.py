@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from nsys_pp.model.ids import join_process_key, pid, process_key, tid
-from nsys_pp.model.names import look_up
+from nsys_pp.model.names import resolve
 from nsys_pp.raw import RawReport
 from nsys_pp.schema import PROCESSES, STREAMS, THREADS, conform
 
@@ -24,21 +24,22 @@ def build_threads(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFram
     Returns:
         `THREADS` by `thread_key`.
     """
-    keys = pl.concat([frame["thread_key"].unique() for frame in events]).unique().drop_nulls().sort()
-    strings = look_up(raw["thread_names"]["name_id"], raw["strings"])
-    names = (
-        raw["thread_names"]
-        .join(strings, left_on="name_id", right_on="id", how="inner")
-        .filter(pl.col("thread").is_in(keys.implode()))
-        .unique("thread", keep="last", maintain_order=True)  # a thread may rename itself
-        .select(thread_key="thread", name="text")
-    )
+    keys = _list_keys(frame["thread_key"] for frame in events)
+    # a thread may rename itself
+    names = name_threads(raw).unique("thread_key", keep="last", maintain_order=True)
     return (
         keys.to_frame()
         .join(names, on="thread_key", how="left", maintain_order="left")
         .with_columns(process_key=process_key(pl.col("thread_key")), tid=tid(pl.col("thread_key")))
         .pipe(conform, THREADS)
     )
+
+
+def name_threads(raw: RawReport) -> pl.DataFrame:
+    """List the names that threads were given, with their `thread_key`, in the order of the export."""
+    threads = raw["thread_names"]
+    names = resolve(threads["name_id"], raw["strings"], dtype=pl.String())
+    return pl.DataFrame({"thread_key": threads["thread"], "name": names}).drop_nulls("name")
 
 
 def build_processes(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFrame:
@@ -51,13 +52,9 @@ def build_processes(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFr
     Returns:
         `PROCESSES` by `process_key`.
     """
-    keys = pl.concat([frame["process_key"].unique() for frame in events]).unique().drop_nulls().sort()
-    names = (
-        raw["processes"]
-        .drop_nulls("process")
-        .unique("process", keep="last", maintain_order=True)
-        .select(process_key="process", name="name")
-    )
+    keys = _list_keys(frame["process_key"] for frame in events)
+    names = raw["processes"].rename({"process": "process_key"}).drop("pid")
+    names = names.unique("process_key", keep="last", maintain_order=True)
     return (
         keys.to_frame()
         .join(names, on="process_key", how="left", maintain_order="left")
@@ -73,14 +70,11 @@ def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
         `STREAMS` by process, context and stream.
     """
     keys = ["process_key", "context_id", "stream_id"]
-    names = _keyed(raw["stream_names"]).select(*keys, "name").unique(keys, keep="last", maintain_order=True)
-    streams = _keyed(raw["streams"]).select(*keys, "priority", "kind")
-    default = (
-        _keyed(raw["contexts"].rename({"default_stream": "stream"}))
-        .select(*keys, is_null_stream=pl.lit(value=True))
-        .unique(keys)
-    )
-    known = pl.concat([frame.select(keys) for frame in (streams, names, default)]).drop_nulls().unique()
+    names = _keyed(raw["stream_names"], "name").unique(keys, keep="last", maintain_order=True)
+    streams = _keyed(raw["streams"], "priority", "kind")
+    contexts = raw["contexts"].rename({"default_stream": "stream"})
+    default = _keyed(contexts, is_null_stream=pl.lit(value=True)).unique(keys)
+    known = pl.concat([frame[keys] for frame in (streams, names, default)]).drop_nulls().unique()
     return (
         known.filter(pl.col("process_key").is_in(processes["process_key"].implode()))
         .join(streams.unique(keys), on=keys, how="left")
@@ -99,10 +93,17 @@ def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _keyed(frame: pl.DataFrame) -> pl.DataFrame:
+def _list_keys(columns: Iterable[pl.Series]) -> pl.Series:
+    """Give the different keys in columns of one name, ascending."""
+    return pl.concat([keys.unique() for keys in columns]).unique().drop_nulls().sort()
+
+
+def _keyed(frame: pl.DataFrame, *columns: str, **more: pl.Expr) -> pl.DataFrame:
     """Put the parts of a process's key together; without them there is host 0 and machine 1."""
-    return frame.with_columns(
+    return frame.select(
+        *columns,
         process_key=join_process_key(pl.col("host").fill_null(0), pl.col("vm").fill_null(1), pl.col("pid")),
         context_id="context",
         stream_id="stream",
+        **more,
     )

@@ -15,6 +15,8 @@ def build_memory_events(raw: RawReport) -> pl.DataFrame:
         `MEMORY_EVENTS`; events that lack a time or a process, or are neither allocation nor release, are
         left out.
     """
+    if raw["cuda_memory"].is_empty():
+        return MEMORY_EVENTS.to_frame()
     is_whole = pl.all_horizontal(pl.col("time", "process", "action").is_not_null())
     return (
         raw["cuda_memory"]

@@ -21,6 +21,8 @@ def build_mpi_calls(raw: RawReport) -> pl.DataFrame:
     Returns:
         `MPI_CALLS` by start_ns; calls that lack a time or a thread are left out.
     """
+    if raw["mpi_messages"].is_empty() and raw["mpi_collectives"].is_empty():
+        return MPI_CALLS.to_frame()
     messages = raw["mpi_messages"].with_columns(is_collective=pl.lit(value=False))
     collectives = raw["mpi_collectives"].with_columns(
         is_collective=pl.lit(value=True), bytes=pl.coalesce("bytes", "received_bytes")

@@ -6,19 +6,11 @@ event refers to is left behind here.
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from nsys_pp.schema import NAME
-
-
-def look_up(ids: pl.Series, strings: pl.DataFrame) -> pl.DataFrame:
-    """Give the strings that `ids` refer to.
-
-    Returns:
-        Columns `id` and `text`, one row per id that is used and known.
-    """
-    used = ids.drop_nulls().unique().alias("id").to_frame()
-    return strings.join(used, on="id", how="semi").unique("id", keep="first", maintain_order=True)
 
 
 def resolve(
@@ -35,11 +27,33 @@ def resolve(
     Returns:
         A column of the length of `ids`.
     """
-    known = look_up(ids, strings)
-    if known.is_empty():
+    if strings["id"].has_nulls():
+        strings = strings.drop_nulls("id")
+    if ids.null_count() == len(ids) or strings.is_empty():
         return pl.Series(ids.name, [None], dtype=dtype).new_from_index(0, len(ids))
-    text = pl.col("text") if strip is None else pl.col("text").str.replace(strip, "")
-    known = known.select("id", text.cast(dtype))
-    # one small table of categories, one join of integers: no string is touched per row
-    named = ids.alias("id").to_frame().join(known, on="id", how="left", maintain_order="left")
-    return named["text"].alias(ids.name)
+    if not strings["id"].is_sorted():
+        strings = strings.sort("id", maintain_order=True)
+    count, at = strings.height, _find(ids, strings["id"])
+    used = np.flatnonzero(np.bincount(at, minlength=count + 1)[:count])
+    text = strings["text"][used]
+    text = text if strip is None else text.str.replace(strip, "")
+    # one small table of categories, and a null for what is unknown: no string is touched per row
+    named = text.cast(dtype).extend_constant(None, 1)
+    places = np.full(count + 1, len(used), dtype=np.uint32)
+    places[used] = np.arange(len(used), dtype=np.uint32)
+    return named[places[at]].alias(ids.name)
+
+
+def _find(ids: pl.Series, listed: pl.Series) -> NDArray[np.int64]:
+    """Find ids among those listed, ascending; what is not among them (or null) is beyond the last."""
+    known, wanted = listed.cast(pl.Int64).to_numpy(), ids.cast(pl.Int64)
+    first, count = int(known[0]), len(known)
+    if wanted.has_nulls():
+        wanted = wanted.set(wanted.is_null(), first - 1)
+    if np.array_equal(known, np.arange(first, first + count)):  # as nsys numbers strings
+        at = wanted.to_numpy() - first
+        is_known = (at >= 0) & (at < count)
+    else:
+        at = np.searchsorted(known, wanted.to_numpy())  # of an id that is there twice, the first
+        is_known = known[np.minimum(at, count - 1)] == wanted.to_numpy()
+    return np.where(is_known, at, count)

@@ -69,6 +69,6 @@ def build_nccl_calls(events: pl.DataFrame, ranges: pl.DataFrame | None) -> pl.Da
     Returns:
         `NCCL_CALLS` by range_id.
     """
-    if ranges is not None:
+    if ranges is not None and not events.is_empty():
         events = events.join(ranges, on="range_id", how="semi", maintain_order="left")
     return conform(events, NCCL_CALLS)

@@ -19,6 +19,8 @@ def build_os_calls(raw: RawReport) -> pl.DataFrame:
         `OS_CALLS` in the order of the export; calls that lack a time or a thread are left out, and so is
         what the export does not say to be a call.
     """
+    if raw["os_calls"].is_empty():
+        return OS_CALLS.to_frame()
     is_whole = pl.all_horizontal(pl.col("start", "end", "thread").is_not_null())
     calls = raw["os_calls"].filter("is_call", is_whole)
     return calls.select(

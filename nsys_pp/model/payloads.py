@@ -36,9 +36,8 @@ def write_payloads(raw: RawReport, structures: Sequence[Structures]) -> pl.DataF
         CPU threads shows was not read.
     """
     payloads = raw["payloads"]
-    if "cpu" not in raw.groups:
-        payloads = payloads.clear()
-        structures = ()
+    if "cpu" not in raw.groups or payloads.is_empty():
+        return pl.DataFrame(schema={"row": pl.Int64, "payload": pl.String})
     json = pl.lit(resolve(payloads["json_id"], raw["strings"], dtype=pl.String()))
     binary = pl.lit(_write_structures(structures, len(payloads)))
     return payloads.select(
@@ -64,6 +63,8 @@ def read_structures(raw: RawReport) -> list[Structures]:
     Returns:
         Those whose layout is known and a plain row of numbers, by layout; each payload at most once.
     """
+    if raw["payloads"]["binary"].null_count() == raw["payloads"].height:
+        return []
     found = []
     text = pl.col("text")
     rows = (

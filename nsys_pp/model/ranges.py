@@ -86,40 +86,45 @@ def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFram
     """
     is_naming = pl.col("kind").is_in(["domain", "category"])
     is_whole = pl.col("start").is_not_null() & pl.col("thread").is_not_null()
-    naming = _key(raw["nvtx"].filter(is_naming & pl.col("thread").is_not_null()))
-    naming = naming.with_columns(name=_message(naming, raw, pl.String()))
-    events = _key(_pick(raw["nvtx"], is_whole & ~is_naming))
+    naming = raw["nvtx"].filter(is_naming & pl.col("thread").is_not_null())
+    naming = _key(naming, _message(naming, raw, pl.String()))
+    events = _pick(raw["nvtx"], is_whole & ~is_naming)
     if not events["row"].is_sorted():
         events = events.sort("row")
-    events = events.with_columns(name=_message(events, raw, NAME))
+    events = _key(events, _message(events, raw, NAME))
     events = _name_by(events, naming, ["process_key", "domain"])
     events = _name_by(events, naming, ["process_key", "domain", "category"])
     color = pl.col("color").cast(pl.UInt32, strict=False)
     has_alpha = color & _ALPHA != 0  # Python's nvtx writes none
-    events = events.with_columns(color_argb=pl.when(has_alpha).then(color).otherwise(color | _ALPHA))
+    color_argb = pl.when(has_alpha).then(color).otherwise(color | _ALPHA).alias("color_argb")
     payloads = write_payloads(raw, structures)
     if payloads.is_empty():
-        return events.with_columns(payload=pl.lit(None, dtype=pl.String))
-    return events.join(payloads, on="row", how="left", maintain_order="left")
+        return events.with_columns(color_argb, payload=pl.lit(None, dtype=pl.String))
+    return events.with_columns(color_argb).join(payloads, on="row", how="left", maintain_order="left")
 
 
-def _key(events: pl.DataFrame) -> pl.DataFrame:
+def _key(events: pl.DataFrame, name: pl.Expr) -> pl.DataFrame:
     return events.with_columns(
-        process_key=process_key(pl.col("thread")), domain=pl.col("domain").fill_null(_DEFAULT_DOMAIN)
+        process_key=process_key(pl.col("thread")),
+        domain=pl.col("domain").fill_null(_DEFAULT_DOMAIN),
+        name=name,
     )
 
 
 def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Expr:
-    registered = resolve(events["text_id"], raw["strings"], dtype=dtype)
-    return pl.coalesce(pl.lit(registered), pl.col("text").cast(dtype))
+    registered = pl.lit(resolve(events["text_id"], raw["strings"], dtype=dtype))
+    if events["text"].null_count() == events.height:
+        return registered
+    return pl.coalesce(registered, pl.col("text").cast(dtype))
 
 
 def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     """Add the name of the last key, `domain_name` or `category_name`; null where that key is 0."""
     number, column = keys[-1], f"{keys[-1]}_name"
-    used = events.filter(pl.col(number) != 0).select(keys).unique()
-    if used.is_empty():
+    is_named = events[number] != 0
+    if not is_named.any():
         return events.with_columns(pl.lit(None, dtype=NAME).alias(column))
+    used = events[keys].filter(is_named).unique()
     names = naming.filter(pl.col("kind") == number).select(*keys, "name")
     names = names.unique(keys, keep="first", maintain_order=True)
     unnamed = pl.lit("domain " if number == "domain" else "") + pl.col(number).cast(pl.String)

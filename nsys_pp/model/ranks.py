@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from nsys_pp.model.identity import name_threads
 from nsys_pp.model.ids import join_process_key, process_key
 from nsys_pp.model.launcher import find_rank
-from nsys_pp.model.names import look_up
 from nsys_pp.raw import RawReport
 from nsys_pp.schema import RANKS, conform
 
 _KEYS = ["process_key", "device_id"]
+_XLA_PREFIX = "XlaLauncher:#"
 _XLA_THREAD = r"^XlaLauncher:#global=(?<rank>\d{1,9}),local=(?<device_id>\d{1,9}),process=\d"
 
 
@@ -43,6 +44,8 @@ def build_ranks(
         launched,
         _from_xla(raw),
     ):
+        if source.is_empty():
+            continue
         known = source.join(ranks, on="process_key", how="anti", nulls_equal=True, maintain_order="left")
         ranks = pl.concat([ranks, known])
     named = ranks.drop_nulls("process_key")  # the one process that there is: named by another source
@@ -51,11 +54,9 @@ def build_ranks(
 
 def list_gpu_processes(raw: RawReport, gpu_ops: pl.DataFrame) -> list[int]:
     """List the processes that used CUDA, by tables that are always read where they are there."""
-    owners = pl.concat([raw[table].select("host", "vm", "pid") for table in ("contexts", "streams")])
-    keys = owners.drop_nulls("pid").select(
-        join_process_key(pl.col("host").fill_null(0), pl.col("vm").fill_null(1), pl.col("pid"))
-    )
-    found = keys.to_series().unique().sort()
+    owners = pl.concat([raw[table][["host", "vm", "pid"]] for table in ("contexts", "streams")])
+    keys = join_process_key(pl.col("host").fill_null(0), pl.col("vm").fill_null(1), pl.col("pid"))
+    found = owners.select(keys.drop_nulls().unique().sort()).to_series()
     return (gpu_ops["process_key"].unique().drop_nulls().sort() if found.is_empty() else found).to_list()
 
 
@@ -89,12 +90,16 @@ def pick_world(nccl_events: pl.DataFrame, world_size: int | None) -> pl.DataFram
 
 
 def _from_mpi(raw: RawReport, launched: pl.Series) -> pl.DataFrame:
+    if raw["ranks"].is_empty():
+        return RANKS.to_frame()
     ranks = raw["ranks"].drop_nulls().select("rank", process_key=process_key(pl.col("thread"))).unique()
     size = raw["mpi_communicators"]["size"].max() or launched.max()
     return _conform(ranks.filter(pl.len().over("process_key") == 1), "MPI", world_size=size)
 
 
 def _from_nccl(nccl_events: pl.DataFrame, launched: pl.Series) -> pl.DataFrame:
+    if nccl_events.is_empty():
+        return RANKS.to_frame()
     size = launched.max()
     world = pick_world(nccl_events, size if isinstance(size, int) else None)
     return _conform(world, "NCCL", world_size=world["rank_count"].max())
@@ -105,18 +110,19 @@ def _from_launcher(processes: Sequence[int], launcher: Mapping[str, str]) -> pl.
     told = find_rank(launcher)
     if told is None or len(processes) > 1:
         return RANKS.to_frame()
-    row = {"process_key": processes[0] if processes else None, "rank": told.rank}
-    return _conform(pl.DataFrame([row]), told.source, world_size=told.world_size)
+    key = processes[0] if processes else None
+    row = (key, None, told.rank, told.source, told.world_size)
+    return pl.DataFrame([row], schema=RANKS, orient="row")
 
 
 def _from_xla(raw: RawReport) -> pl.DataFrame:
     """Read the threads that XLA starts, one per device: its number among all, and in its process."""
-    names = look_up(raw["thread_names"]["name_id"], raw["strings"])
-    names = names.select("id", pl.col("text").str.extract_groups(_XLA_THREAD).struct.unnest()).drop_nulls()
-    threads = raw["thread_names"].join(names, left_on="name_id", right_on="id", how="inner")
-    threads = threads.select(
-        pl.col("rank", "device_id").cast(pl.Int64), process_key=process_key(pl.col("thread"))
-    ).unique()
+    threads = name_threads(raw).filter(pl.col("name").str.starts_with(_XLA_PREFIX))
+    if threads.is_empty():
+        return RANKS.to_frame()
+    told = pl.col("name").str.extract_groups(_XLA_THREAD).struct.unnest().cast(pl.Int64)
+    threads = threads.select(told, process_key=process_key(pl.col("thread_key")))
+    threads = threads.drop_nulls(["rank", "device_id"]).unique()
     return _conform(threads.filter(pl.len().over(_KEYS) == 1), "XLA", world_size=None)
 
 

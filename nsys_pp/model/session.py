@@ -67,8 +67,10 @@ def _first(values: pl.Series) -> int | None:
 
 
 def _first_values(facts: pl.DataFrame) -> dict[str, str]:
-    known = facts.drop_nulls().unique("name", keep="first", maintain_order=True)
-    return dict(known.select("name", "value").rows())
+    first: dict[str, str] = {}
+    for name, value in facts.drop_nulls().rows():
+        first.setdefault(name, value)
+    return first
 
 
 def _hardware_id(facts: dict[str, str]) -> str | None:

@@ -21,6 +21,8 @@ def build_thread_runs(raw: RawReport) -> pl.DataFrame:
     Returns:
         `THREAD_RUNS`; switches that lack a time, a thread or a direction are left out.
     """
+    if raw["thread_switches"].is_empty():
+        return THREAD_RUNS.to_frame()
     switches = raw["thread_switches"].drop_nulls().with_columns(pl.col("is_in") != 0)
     # off before on, where both happened in the same nanosecond: then the one run ended and the next began
     switches = switches.sort("thread", "time", "is_in")

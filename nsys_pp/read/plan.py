@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 import polars as pl
@@ -9,7 +10,6 @@ import polars as pl
 from nsys_pp.raw import SCHEMAS, Group
 from nsys_pp.read.tables import (
     COUNTED,
-    ENVIRONMENT_ROWS,
     LAUNCHER_VARIABLE,
     ROW_ID,
     TABLES,
@@ -17,6 +17,9 @@ from nsys_pp.read.tables import (
     Source,
     Table,
 )
+
+_EMPTY = {name: schema.to_frame() for name, schema in SCHEMAS.items()}
+_LAUNCHER_VARIABLE = re.compile(LAUNCHER_VARIABLE)
 
 Catalog = Mapping[str, Sequence[str]]
 """The tables of an export with their columns."""
@@ -67,25 +70,33 @@ def assemble(parts: Iterable[tuple[str, pl.DataFrame]]) -> dict[str, pl.DataFram
     for name, rows in parts:
         by_frame.setdefault(name, []).append(rows)
     return {
-        name: pl.concat(by_frame[name]) if name in by_frame else schema.to_frame()
-        for name, schema in SCHEMAS.items()
+        name: _complete(pl.concat(by_frame[name]), SCHEMAS[name]) if name in by_frame else empty
+        for name, empty in _EMPTY.items()
     }
 
 
 def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
-    """Translate words, pick the rows that count, and bring the columns to the raw schema."""
+    """Translate words, pick the rows that count, and bring the columns that are there to the raw schema.
+
+    Args:
+        source: The table.
+        frame: Its wanted columns, under our names; of a table of names and values only `rows_wanted`.
+    """
     table, schema = source.table, SCHEMAS[source.table.frame]
     if table.frame == "launcher":
         return _keep_launcher_variables(frame)
     if table.rows_named:
-        frame = frame.filter(pl.col("name").is_in(list(table.rows_named)))
-        frame = frame.with_columns(pl.col("name").replace_strict(table.rows_named, return_dtype=pl.String))
-    frame = frame.select(
-        _fit(column, table.columns.get(column), dtype, frame) for column, dtype in schema.items()
+        names = pl.Series("name", [table.rows_named[name] for name in frame["name"]], dtype=pl.String)
+        frame = pl.DataFrame([names, frame["value"]])
+    # column by column: a query of them all takes several times as long on the many small tables
+    rows = pl.DataFrame(
+        [_fit(frame[name], table.columns.get(name), schema[name]) for name in schema if name in frame.columns]
     )
-    if table.frame == "nvtx":
-        return frame.filter(pl.col("kind").is_not_null())
-    return frame
+    if table.frame != "nvtx":
+        return rows
+    if "kind" not in rows.columns:  # then none is known to count
+        return rows.clear()
+    return rows.drop_nulls("kind") if rows["kind"].has_nulls() else rows
 
 
 def rows_wanted(table: Table) -> list[str]:
@@ -104,35 +115,47 @@ def _present_name(table: Table, catalog: Catalog) -> str | None:
     return None
 
 
-def _fit(name: str, column: Column | None, dtype: pl.DataType, frame: pl.DataFrame) -> pl.Expr:
-    """Bring one column to its type: wrap unsigned ids, translate words, null where it is absent."""
-    if name not in frame.columns:
-        return pl.lit(None, dtype=dtype).alias(name)
-    expression, given = pl.col(name), frame.schema[name]
+def _complete(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+    """Add the columns that the export lacks: nulls that take no room, however many rows there are."""
+    if rows.width == len(schema):
+        return rows
+    return rows.select(
+        name if name in rows.columns else pl.lit(None, dtype=dtype).alias(name)
+        for name, dtype in schema.items()
+    )
+
+
+def _fit(values: pl.Series, column: Column | None, dtype: pl.DataType) -> pl.Series:
+    """Bring one column to its type: wrap unsigned ids, translate words."""
     if column is not None and column.words is not None:
-        words: pl.Expr = expression.replace_strict(column.words, default=None, return_dtype=dtype)
-        if column.words_beyond is not None:
-            first, word = column.words_beyond
-            words = pl.when(expression >= first).then(pl.lit(word, dtype=dtype)).otherwise(words)
-        return words.alias(name)
-    if given == pl.UInt64 and dtype == pl.Int64:
-        return expression.reinterpret(signed=True)
-    if given == pl.Binary and dtype == pl.String:
-        return expression.bin.encode("hex")
+        return _translate(values, column, column.words, dtype)
+    if values.dtype == pl.UInt64 and dtype == pl.Int64:
+        return values.reinterpret(signed=True)
+    if values.dtype == pl.Binary and dtype == pl.String:
+        return values.bin.encode("hex")
     if dtype == pl.String:
-        text = expression.cast(pl.String)
-        return pl.when(text != "").then(text).alias(name)
+        text = values.cast(pl.String)
+        return text.set(text == "", None)
     # what does not fit (a number of 40 bits for a device) is as good as absent
-    return expression.cast(dtype, strict=False)
+    return values.cast(dtype, strict=False)
+
+
+def _translate(
+    values: pl.Series, column: Column, words: Mapping[int, str | int], dtype: pl.DataType
+) -> pl.Series:
+    """Look up the words of an enumeration, whose numbers are small."""
+    numbers, last = values.cast(pl.Int64), max(words)
+    by_number = pl.Series(values.name, [words.get(number) for number in range(last + 1)], dtype=dtype)
+    translated = by_number.gather(numbers.set((numbers < 0) | (numbers > last), None))
+    if column.words_beyond is None:
+        return translated
+    first, word = column.words_beyond
+    return translated.set(numbers >= first, word)
 
 
 def _keep_launcher_variables(rows: pl.DataFrame) -> pl.DataFrame:
     """Keep the variables of the allow-list whose values are what they should be."""
-    return (
-        rows.filter(pl.col("name").is_in(list(ENVIRONMENT_ROWS)))
-        .select(pl.col("value").str.split(";"))
-        .explode("value")
-        .select(pl.col("value").str.extract_groups(LAUNCHER_VARIABLE).struct.unnest())
-        .select(name=pl.coalesce("1", "3"), value=pl.coalesce("2", "4"))
-        .drop_nulls()
-    )
+    entries = (entry for value in rows["value"].drop_nulls() for entry in value.split(";"))
+    found = [match for entry in entries if (match := _LAUNCHER_VARIABLE.fullmatch(entry))]
+    kept = [(match[1] or match[3], match[2] or match[4]) for match in found]
+    return pl.DataFrame(kept, schema=SCHEMAS["launcher"], orient="row")

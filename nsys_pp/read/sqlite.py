@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,14 +85,7 @@ def _look_into(uri: str) -> _Export:
     with _connect(uri) as connection:
         catalog = _read_catalog(connection)
         recorded = name_recorded(catalog)
-        last_rows = {}
-        for name in {*recorded.values(), STRINGS_TABLE} & catalog.keys():
-            # a view, or a table made WITHOUT ROWID, says that there is no such column
-            with suppress(adbc.ProgrammingError):
-                rows = _query(
-                    connection, f"SELECT coalesce(max({ROW_ID}), 0) AS last FROM {quote_name(name)}"
-                )
-                last_rows[name] = int(rows["last"].item())
+        last_rows = _find_last_rows(connection, sorted({*recorded.values(), STRINGS_TABLE} & catalog.keys()))
     return _Export(catalog, recorded, last_rows)
 
 
@@ -130,8 +123,25 @@ def _read_catalog(connection: adbc.AdbcConnection) -> dict[str, list[str]]:
         "SELECT t.name AS name, c.name AS column FROM sqlite_master AS t, pragma_table_info(t.name) AS c"
         " WHERE t.type IN ('table', 'view') ORDER BY t.name, c.cid",
     )
-    grouped = rows.group_by("name", maintain_order=True).agg("column")
-    return dict(zip(grouped["name"].to_list(), grouped["column"].to_list(), strict=True))
+    catalog: dict[str, list[str]] = {}
+    for name, column in rows.rows():
+        catalog.setdefault(name, []).append(column)
+    return catalog
+
+
+def _find_last_rows(connection: adbc.AdbcConnection, names: Sequence[str]) -> dict[str, int]:
+    """Find the last row id of those tables whose rows have ids."""
+    if not names:
+        return {}
+    columns = (
+        f"(SELECT coalesce(max({ROW_ID}), 0) FROM {quote_name(name)}) AS {quote_name(name)}" for name in names
+    )
+    try:
+        return _query(connection, f"SELECT {', '.join(columns)}").row(0, named=True)
+    except adbc.ProgrammingError:  # a view, or a table made WITHOUT ROWID, says that there is no such column
+        if len(names) == 1:
+            return {}
+        return {name: row for one in names for name, row in _find_last_rows(connection, [one]).items()}
 
 
 def _split(source: Source, export: _Export) -> list[Chunk]:
@@ -141,29 +151,37 @@ def _split(source: Source, export: _Export) -> list[Chunk]:
     if last_row > _MOST_ROWS:  # no exporter numbers like that: one range, whatever is in it
         last_row = 0
     bounds = list(range(_CHUNK_ROWS, last_row - _CHUNK_ROWS // 2, _CHUNK_ROWS))
+    cells = last_row * len(source.columns) // (len(bounds) + 1)
     return [
-        Chunk(source, has_row_id, None if first is None else first + 1, last)
+        Chunk(source, has_row_id, None if first is None else first + 1, last, cells)
         for first, last in zip([None, *bounds], [*bounds, None], strict=True)
     ]
 
 
 def _read_chunks(path: Path, uri: str, chunks: Sequence[Chunk], threads: int) -> list[pl.DataFrame]:
-    def read(chunk: Chunk) -> pl.DataFrame:
-        with _connect(uri) as connection:
-            return _read_chunk(path, connection, chunk)
+    count = max(1, min(threads, len(chunks)))
+    with ExitStack() as stack:
+        idle = [stack.enter_context(_connect(uri)) for _ in range(count)]
 
-    with ThreadPoolExecutor(max(1, min(threads, len(chunks)))) as pool:
-        return list(pool.map(read, chunks))
+        def read(chunk: Chunk) -> pl.DataFrame:
+            connection = idle.pop()
+            try:
+                return _read_chunk(path, connection, chunk)
+            finally:
+                idle.append(connection)
+
+        # the largest first, so that all threads are done at about the same time
+        order = sorted(range(len(chunks)), key=lambda at: chunks[at].cells, reverse=True)
+        with ThreadPoolExecutor(count) as pool:
+            parts = dict(zip(order, pool.map(read, (chunks[at] for at in order)), strict=True))
+    return [parts[at] for at in range(len(chunks))]
 
 
 def _read_chunk(path: Path, connection: adbc.AdbcConnection, chunk: Chunk) -> pl.DataFrame:
+    kinds = column_types(chunk.source)
     try:
         frame = _query(connection, write_query(chunk, exact=False))
-        is_as_asked = all(
-            frame.schema[name] == pl.Int64
-            for name, kind in column_types(chunk.source).items()
-            if kind.is_integer()
-        )
+        is_as_asked = all(frame[name].dtype == pl.Int64 for name, kind in kinds.items() if kind.is_integer())
     except pl.exceptions.ComputeError as error:
         if "type mismatch" not in str(error).lower():
             raise
@@ -171,7 +189,7 @@ def _read_chunk(path: Path, connection: adbc.AdbcConnection, chunk: Chunk) -> pl
     if not is_as_asked:
         frame = _query(connection, write_query(chunk, exact=True))
         _refuse_text(path, chunk.source, frame)
-    frame = frame.select(_repair(name, kind) for name, kind in column_types(chunk.source).items())
+    frame = pl.DataFrame([_repair(frame, name, kind) for name, kind in kinds.items()])
     return shape_rows(chunk.source, frame)
 
 
@@ -187,12 +205,13 @@ def _refuse_text(path: Path, source: Source, frame: pl.DataFrame) -> None:
             )
 
 
-def _repair(name: str, kind: pl.DataType) -> pl.Expr:
+def _repair(frame: pl.DataFrame, name: str, kind: pl.DataType) -> pl.Series:
+    values = frame[name]
     if kind == pl.String:
-        return pl.col(name).map_batches(decode_text, return_dtype=pl.String)
+        return decode_text(values)
     if kind.is_float():
-        return pl.when(pl.col(f"{name}_null") == 0).then(pl.col(name).cast(kind)).alias(name)
-    return pl.col(name)
+        return values.cast(kind).set(frame[f"{name}_null"] != 0, None)
+    return values
 
 
 def _count_cores() -> int:

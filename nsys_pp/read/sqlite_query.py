@@ -19,6 +19,7 @@ class Chunk:
     has_row_id: bool  # False in a view, or where the table was made without
     first_row: int | None  # row ids from here on; None: from the first
     last_row: int | None  # up to here; None: to the last
+    cells: int  # about how many there are to read
 
 
 def column_types(source: Source) -> dict[str, pl.DataType]:
