@@ -7,6 +7,7 @@ row after the other is therefore done on arrays.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,28 @@ def is_among(words: pl.Series, some: Collection[str]) -> Bools:
     is_one = np.array([word in some for word in every], dtype=np.bool_)
     found: Bools = is_one[words.to_physical().to_numpy()]
     return found
+
+
+def find_distinct(values: npt.NDArray[np.integer[Any]]) -> tuple[Int64s, Int64s]:
+    """Find the first row of each different value, by value, and which of them each row has.
+
+    >>> first, which = find_distinct(np.array([7, 5, 7]))
+    >>> first.tolist(), which.tolist()
+    ([1, 0], [1, 0, 1])
+    """
+    if not len(values):
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    least, span = values.min(), int(values.max()) - int(values.min()) + 1
+    if span > 8 * len(values):  # a table by value would be mostly empty
+        _, first, which = np.unique(values, return_index=True, return_inverse=True)
+        return first, which
+    at = values - least
+    first_of = np.full(span, -1)
+    first_of[at[::-1]] = np.arange(len(at))[::-1]  # the last assignment stays
+    used = np.flatnonzero(first_of >= 0)
+    which_of = np.empty(span, dtype=np.int64)
+    which_of[used] = np.arange(len(used))
+    return first_of[used], which_of[at]
 
 
 def pack(*columns: Int64s) -> Int64s:

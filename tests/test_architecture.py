@@ -25,6 +25,7 @@ CONTRACTS = {
     "forest",
     "segments",
     "columns",
+    "beside",
     "natural",
 }
 OUTER = {"cli", "recipes"}
@@ -37,6 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "forest": set(),
     "segments": set(),
     "columns": set(),
+    "beside": set(),
     "natural": set(),
     "raw": {"schema"},
     "training": {"schema"},

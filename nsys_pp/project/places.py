@@ -49,8 +49,8 @@ def gather_launched(gpu_ops: pl.DataFrame, launches: pl.DataFrame, *, per_stream
         per_stream: A place is a stream, not a device.
     """
     keys = ["process_key", "device_id", *(["stream_id"] if per_stream else [])]
-    ops = gpu_ops.select(*keys, "start_ns", "end_ns", "name")[launches["op_id"]]
-    places = _list_places(ops.select(keys))
+    ops = gpu_ops[[*keys, "start_ns", "end_ns", "name"]][launches["op_id"]]
+    places = _list_places(ops[keys])
     call_row = launches["call_row"].cast(pl.Int64).to_numpy()
     if len(places) == 1:
         place = np.zeros(len(ops), dtype=np.int64)
@@ -105,7 +105,7 @@ def project_places(inside: Inside, launched: Launched, beside: Executor) -> list
                 pl.Series(key, [value], PROJECTED[key]).new_from_index(0, len(part))
                 for key, value in told.items()
             ]
-            parts.append(part.hstack(same).select(PROJECTED.names()))
+            parts.append(part.hstack(same)[PROJECTED.names()])
     return parts
 
 

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.project.beside import open_beside
+from nsys_pp.beside import open_beside
+from nsys_pp.columns import is_among
 from nsys_pp.project.inside import find_inside, find_lonely
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.nesting import find_parents
@@ -91,12 +92,12 @@ def project_ranges(
     """
     if ranges.is_empty():
         return PROJECTIONS.to_frame()
-    is_counted = gpu_ops["kind"].is_in([kind for name in ops for kind in OPS[name]])
+    is_counted = is_among(gpu_ops["kind"], [kind for name in ops for kind in OPS[name]])
     if launches is None:
-        counted = gpu_ops.select("op_id", "process_key", "correlation_id").filter(is_counted)
+        counted = gpu_ops[["op_id", "process_key", "correlation_id"]][np.flatnonzero(is_counted)]
         launches = match_launches(api_calls, counted)
     else:
-        launches = launches.filter(is_counted.gather(launches["op_id"]))
+        launches = _launches_of(launches, is_counted)
     if launches.is_empty():
         return PROJECTIONS.to_frame()
     if not ranges["range_id"].is_sorted():
@@ -139,8 +140,8 @@ def project_compute(
         `COMPUTED`, the rows and columns that `project_ranges` would have without communication. Empty in, empty
         out.
     """
-    computes = gpu_ops["kind"].is_in(OPS["kernel"]) & ~gpu_ops["is_communication"]
-    launches = launches.filter(computes.gather(launches["op_id"]))
+    computes = is_among(gpu_ops["kind"], OPS["kernel"]) & ~gpu_ops["is_communication"].to_numpy()
+    launches = _launches_of(launches, computes)
     if ranges.is_empty() or launches.is_empty():
         return COMPUTED.to_frame()
     if not ranges["range_id"].is_sorted():
@@ -150,7 +151,13 @@ def project_compute(
         launched = gather_launched(gpu_ops, launches, per_stream=False)
         projected = _project(ranges, crosses, api_calls, launched, scope, beside)
     range_id = ranges["range_id"].gather(projected["row"])
-    return projected.with_columns(range_id).select(COMPUTED.names())
+    return projected.hstack([range_id])[COMPUTED.names()]
+
+
+def _launches_of(launches: pl.DataFrame, is_counted: Bools) -> pl.DataFrame:
+    """Pick the launches of some operations."""
+    counts = is_counted[launches["op_id"].to_numpy()]
+    return launches if counts.all() else launches.filter(pl.Series(counts))
 
 
 def _project(
@@ -174,8 +181,9 @@ def _project(
         inside = find_inside(ranges, lonely, "process", api_calls, launched.call_row)
         parts += project_places(inside, launched, beside)
     projected = pl.concat(parts) if parts else PROJECTED.to_frame()
-    # places are in order already
-    return projected if projected["row"].is_sorted() else projected.sort("row", maintain_order=True)
+    if projected["row"].is_sorted():  # places are in order already
+        return projected
+    return projected[np.argsort(projected["row"].to_numpy(), kind="stable")]
 
 
 def count_cross_thread(ranges: pl.DataFrame) -> int:

@@ -22,6 +22,7 @@ from typing import Protocol
 
 import numpy as np
 
+from nsys_pp.beside import open_beside
 from nsys_pp.part import Encoded, EncodedLane, LaneKind
 from nsys_pp.write.drawing import CounterLane, Drawing, Lane, MarkLane, SliceLane
 from nsys_pp.write.perfetto_clocks import encode_head, sequence_id
@@ -68,8 +69,8 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
     Args:
         drawing: The report's.
         sink: Where blocks are written, in order.
-        threads: How many blocks are encoded and compressed at a time; as many as there are
-            processors, four at most, where None. The bytes do not depend on it.
+        threads: How many blocks are encoded and compressed at a time; where None, as many as there are
+            processors, four at most, and one where there are few rows. The bytes do not depend on it.
 
     Returns:
         What was written, lane by lane; lanes without rows are left out.
@@ -84,13 +85,14 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
     words = code_words(lane_rows(lane) for _, lane in ordered)
     encoded: list[EncodedLane] = []
     sizes = [0] * len(ordered)
-    threads = threads or min(MOST_THREADS, os.cpu_count() or 1)
+    row_count = sum(lane_rows(lane).height for _, lane in ordered)
+    count = threads or min(MOST_THREADS, os.cpu_count() or 1)
 
     def take(number: int, block: Future[bytes]) -> None:
         sink.write(block.result())
         sizes[number] += len(block.result())
 
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(count) if threads else open_beside(row_count, threads=count) as pool:
         waiting: deque[tuple[int, Future[bytes]]] = deque()
         for number, ((ordinal, lane), codes) in enumerate(zip(ordered, words, strict=True)):
             packets = prepare_lane(
@@ -103,7 +105,7 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
             encoded.append(_describe(lane, ordinal, packets))
             for task in block_tasks(packets):
                 waiting.append((number, pool.submit(task)))
-                if len(waiting) > 2 * threads:
+                if len(waiting) > 2 * count:
                     take(*waiting.popleft())
         while waiting:
             take(*waiting.popleft())

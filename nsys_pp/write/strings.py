@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+
+from nsys_pp.columns import find_distinct
 
 Words = tuple[pl.Series, NDArray[np.uint32]]
 """Strings in the order of their numbers, and the number of each row."""
@@ -50,23 +51,9 @@ def _number(column: pl.Series, codes: NDArray[np.uint32]) -> Words:
     known = np.flatnonzero(codes != _NULL)
     if not len(known):
         return pl.Series([], dtype=pl.String), numbers
-    first, places = _first_rows(codes[known])
+    first, places = find_distinct(codes[known])
     order = np.argsort(first)
     number = np.empty(len(first), dtype=np.uint32)
     number[order] = np.arange(1, len(first) + 1, dtype=np.uint32)
     numbers[known] = number[places]
     return column[known[first[order]]].cast(pl.String), numbers
-
-
-def _first_rows(codes: NDArray[np.unsignedinteger[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the first row of each distinct code, and for each row which of those codes it has."""
-    span = int(codes.max()) + 1
-    if span > 8 * len(codes):  # a table by code would be mostly empty
-        _, first, places = np.unique(codes, return_index=True, return_inverse=True)
-        return first, places
-    first_of = np.full(span, -1)
-    first_of[codes[::-1]] = np.arange(len(codes))[::-1]  # the last assignment stays
-    used = np.flatnonzero(first_of >= 0)
-    place_of = np.empty(span, dtype=np.int64)
-    place_of[used] = np.arange(len(used))
-    return first_of[used], place_of[codes]

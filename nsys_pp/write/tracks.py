@@ -14,12 +14,12 @@ CPU: python 4242        with detail "cpu"
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
 import polars as pl
 
+from nsys_pp.beside import open_beside
 from nsys_pp.part import Track
 from nsys_pp.write.counters import busy_percent
 from nsys_pp.write.drawing import CounterLane, Drawing, Lane, MarkLane, SliceLane
@@ -109,7 +109,7 @@ def _draw_gpu(
     # Packing ranges and streams takes about equally long, and leaves the interpreter to each other.
     range_tracks: dict[Path, Track] = {}
     range_lanes: list[Lane] = []
-    with ThreadPoolExecutor(1) as beside:
+    with open_beside(len(projections) + len(ops), threads=1) as beside:
         ranges = beside.submit(_draw_ranges, view, projections, path, range_tracks, range_lanes)
         communication = _add_track(tracks, (*path, "communication"), 20)
         slices = operation_slices(ops.filter("is_communication").with_columns(_no_flow()), view.op_details)

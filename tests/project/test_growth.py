@@ -21,8 +21,8 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
+from nsys_pp.beside import AtOnce
 from nsys_pp.project import ranges
-from nsys_pp.project.beside import AtOnce
 from nsys_pp.project.nesting import find_parents
 from nsys_pp.project.ranges import Scope, project_ranges
 from nsys_pp.schema import API_CALLS, GPU_OPS, RANGES

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.columns import NEVER
+from nsys_pp.columns import NEVER, find_distinct, numbers
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -18,20 +18,10 @@ _DEVICE = ["process_key", "device_id"]
 
 def is_named(names: pl.Series, pattern: str) -> Bools:
     """Say of each name (`NAME`; null has none) whether `pattern` is found in it; every name is looked at once."""
-    found = np.zeros(len(names), dtype=np.bool_)
-    if names.null_count():
-        found[names.is_not_null().to_numpy()] = is_named(names.drop_nulls(), pattern)
-        return found
-    if names.is_empty():
-        return found
-    code = names.to_physical().to_numpy()
-    row_of = np.full(int(code.max()) + 1, -1)
-    row_of[code] = np.arange(len(code))
-    rows = row_of[row_of >= 0]
-    is_found = np.zeros(len(row_of), dtype=np.bool_)
     search = re.compile(pattern).search
-    is_found[code[rows]] = [search(name) is not None for name in names[rows].to_list()]
-    found[:] = is_found[code]
+    first, which = find_distinct(numbers(names, null=-1))
+    is_found = [name is not None and search(name) is not None for name in names[first].to_list()]
+    found: Bools = np.array(is_found, dtype=np.bool_)[which]
     return found
 
 

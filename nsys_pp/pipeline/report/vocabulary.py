@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 import polars as pl
 
+from nsys_pp.columns import find_distinct, numbers, pack
 from nsys_pp.pipeline.report.inner_jobs import place_inner_jobs
 from nsys_pp.pipeline.report.presets import (
     NUMBERS,
@@ -213,29 +215,22 @@ def _find_unmatched(names: pl.Series, rules: Mapping[str, Rule]) -> tuple[str, .
 
 def _detect(names: pl.Series) -> tuple[Preset | None, float | None]:
     """Find the preset that names the most ranges, and which share of those that fitting presets name."""
-    counts = names.drop_nulls().value_counts(name="count").rename({names.name: "name"})
-    find = _find_takers if len(counts) <= _MOST_NAMES else _find_takers.__wrapped__
-    fitting, taken = find(frozenset(counts["name"].to_list()))
-    if not fitting:
+    first, which = find_distinct(numbers(names, null=-1))
+    count_of = dict(zip(names[first].to_list(), np.bincount(which).tolist(), strict=True))
+    count_of.pop(None, None)
+    find = _find_takers if len(count_of) <= _MOST_NAMES else _find_takers.__wrapped__
+    taken = find(frozenset(count_of))
+    sum_of = {preset: sum(count_of[name] for name in names_of) for preset, names_of in taken.items()}
+    every = sum(count_of[name] for name in frozenset().union(*taken.values()))
+    if not every:
         return None, None
-    sums = counts.join(taken, on="name").select(
-        pl.col("count").filter(pl.any_horizontal(fitting)).sum().alias("*"),
-        *(pl.col("count").filter(name).sum().alias(name) for name in fitting),
-    )
-    sum_of = sums.row(0, named=True)
-    if not sum_of["*"]:
-        return None, None
-    best = max(fitting, key=lambda name: int(sum_of[name]))
-    return load_preset(best), sum_of[best] / sum_of["*"]
+    best = max(sum_of, key=lambda preset: sum_of[preset])
+    return load_preset(best), sum_of[best] / every
 
 
 @lru_cache(_REMEMBERED)
-def _find_takers(names: frozenset[str]) -> tuple[list[str], pl.DataFrame]:
-    """Find the presets whose signs are among names, and which names each of them takes for jobs.
-
-    Returns:
-        Names of presets; name, and a column of each of these presets.
-    """
+def _find_takers(names: frozenset[str]) -> dict[str, frozenset[str]]:
+    """Find the presets whose signs are among names, and which names each of them takes for jobs."""
     every = list_presets()
     told = pl.DataFrame({"name": list(names)}, schema={"name": pl.String})
     is_sign = _contains(join_patterns([part for preset in every for sign in preset.signs for part in sign]))
@@ -244,7 +239,8 @@ def _find_takers(names: frozenset[str]) -> tuple[list[str], pl.DataFrame]:
     takes = {
         preset.name: _contains(join_patterns([rule.pattern for rule in preset.jobs])) for preset in fitting
     }
-    return list(takes), told.select(pl.col("name").cast(NAME), **takes)
+    is_taken = told.select(**takes)
+    return {preset: frozenset(told["name"].filter(is_taken[preset]).to_list()) for preset in takes}
 
 
 def _find_fitting(presets: Sequence[Preset], names: pl.DataFrame) -> list[Preset]:
@@ -267,13 +263,17 @@ def _match(ranges: pl.DataFrame, rules: tuple[Rule, ...], tell: _Tell) -> pl.Dat
         `RANGES` in order of range_id, with what their names tell; that replaces columns of the same name.
     """
     keys = ("name", *(key for key in ("domain", "category") if any(getattr(rule, key) for rule in rules)))
-    asked = ranges.select(keys).unique() if len(keys) > 1 else ranges["name"].unique().to_frame()
-    ask = tell if len(asked) <= _MOST_NAMES else tell.__wrapped__
-    told = ask(frozenset(asked.rows()), keys, rules)
     if not ranges["range_id"].is_sorted():
         ranges = ranges.sort("range_id")
+    first, which = find_distinct(pack(*(numbers(ranges[key], null=-1) for key in keys)))
+    asked = ranges[list(keys)][first].rows()
+    ask = tell if len(asked) <= _MOST_NAMES else tell.__wrapped__
+    told = ask(frozenset(asked), keys, rules)
+    row_of = {key: row for row, key in enumerate(told[list(keys)].rows())}
+    row = np.array([row_of.get(key, -1) for key in asked], dtype=np.int64)[which]
+    found = np.flatnonzero(row >= 0)
     others = [column for column in ranges.columns if column in keys or column not in told.columns]
-    return ranges.select(others).join(told, on=keys, nulls_equal=True, maintain_order="left")
+    return ranges[others][found].hstack(told[[name for name in told.columns if name not in keys]][row[found]])
 
 
 @lru_cache(_REMEMBERED)

@@ -6,13 +6,18 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
-# Up to so many rows a thread is started no sooner than its work is done.
+# Up to so many rows a thread is started no sooner than its work is done, and threads get in each other's way.
 _FEW_ROWS = 200_000
 
 
-def open_beside(row_count: int) -> Executor:
-    """Open where to work beside: numpy leaves the interpreter to other threads while it works on many rows."""
-    return AtOnce() if row_count < _FEW_ROWS else ThreadPoolExecutor(2)
+def open_beside(row_count: int, *, threads: int = 2) -> Executor:
+    """Open where to work beside: numpy leaves the interpreter to other threads while it works on many rows.
+
+    Args:
+        row_count: About how many rows are worked on in all.
+        threads: At most so many at a time.
+    """
+    return AtOnce() if row_count < _FEW_ROWS else ThreadPoolExecutor(threads)
 
 
 class AtOnce(Executor):

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from nsys_pp.project.beside import open_beside
+from nsys_pp.beside import open_beside
 
 
 @pytest.mark.parametrize(("row_count", "is_same"), [(0, True), (10_000_000, False)])
