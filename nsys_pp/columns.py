@@ -26,7 +26,7 @@ def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
     if not series.dtype.is_integer():
         series = series.to_physical()
     if series.null_count():
-        series = series.cast(pl.Int64).fill_null(int(null))
+        series = series.cast(pl.Int64).set(series.is_null(), int(null))
     return series.to_numpy().astype(np.int64, copy=False)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.columns import is_among
@@ -88,7 +89,7 @@ def describe_training(
     ops, calls = report.gpu_ops, report.api_calls
     named, step_ranges = name_jobs(report.ranges, rules), name_steps(report.ranges, rules)
     known = partial(project_compute, api_calls=calls, gpu_ops=ops, launches=links.launches)
-    picked = _pick(report, pl.concat([named["range_id"], step_ranges["range_id"]]))
+    picked = _pick(report, np.concatenate([frame["range_id"].to_numpy() for frame in (named, step_ranges)]))
     compute = known(picked, scope=options.scope)  # type: ignore[arg-type]
     if options.scope == "auto":
         wide = partial(project_ranges, api_calls=calls, gpu_ops=ops, ops=options.ops, launches=links.launches)
@@ -124,9 +125,9 @@ def describe_training(
     return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)
 
 
-def _pick(report: Report, range_ids: pl.Series) -> pl.DataFrame:
+def _pick(report: Report, range_ids: npt.NDArray[np.int64]) -> pl.DataFrame:
     """Pick some of the ranges (`RANGES`)."""
-    is_picked = np.isin(report.ranges["range_id"].to_numpy(), range_ids.to_numpy())
+    is_picked = np.isin(report.ranges["range_id"].to_numpy(), range_ids)
     return report.ranges[np.flatnonzero(is_picked)]
 
 
@@ -137,9 +138,10 @@ def _widen(
 
     Those of which `narrow` (projections of scope "auto") says that already stay as they are.
     """
-    wide_already = narrow["range_id"].filter(narrow["scope"] == "process")
-    threaded = named["range_id"].filter(pl.Series(is_among(named["kind"], THREADED_KINDS)))
-    threaded = threaded.filter(~threaded.is_in(wide_already.implode()))
-    if threaded.is_empty():
+    range_id = narrow["range_id"].to_numpy()
+    wide_already = range_id[is_among(narrow["scope"], ("process",))]
+    threaded = named["range_id"].to_numpy()[is_among(named["kind"], THREADED_KINDS)]
+    threaded = np.setdiff1d(threaded, wide_already)
+    if not len(threaded):
         return narrow
     return widen_projections(narrow, project(_pick(report, threaded), scope="process"))

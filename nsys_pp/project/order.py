@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 Int64s = npt.NDArray[np.int64]
 
@@ -35,7 +34,7 @@ def order_by_owner(owner: Int64s) -> Int64s:
     """
     if (owner[1:] >= owner[:-1]).all():
         return np.arange(len(owner))
-    owners = pl.Series(owner).unique().sort().to_numpy()
+    owners = np.unique(owner[np.append(True, owner[1:] != owner[:-1])])
     number = np.searchsorted(owners, owner)
     if len(owners) <= 1 << 16:
         number = number.astype(np.uint16)  # numpy sorts 16-bit integers by radix
