@@ -25,11 +25,11 @@ import numpy as np
 from nsys_pp.beside import open_beside
 from nsys_pp.part import Encoded, EncodedLane, LaneKind
 from nsys_pp.write.drawing import CounterLane, Drawing, Lane, MarkLane, SliceLane
+from nsys_pp.write.lane_columns import ask_columns
 from nsys_pp.write.perfetto_clocks import encode_head, sequence_id
 from nsys_pp.write.perfetto_frame import encode_frame
 from nsys_pp.write.perfetto_lanes import PacketLane, block_tasks, prepare_lane
 from nsys_pp.write.placement import Placement, place_path, place_tracks
-from nsys_pp.write.strings import code_words
 from nsys_pp.write.tree import Path, arrange, index_tracks, lane_rows, lanes_by_track, start_ns
 
 MOST_THREADS = 4  # the parts of a block that hold the interpreter lock leave no more to gain
@@ -82,7 +82,7 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
     drawn = [node.track.path for node in arrange(tracks, lanes)]
     ordered = [(ordinal, lane) for path in drawn for ordinal, lane in enumerate(lanes.get(path, []))]
     base_ns = min((start_ns(lane) for _, lane in ordered), default=0)
-    words = code_words(lane_rows(lane) for _, lane in ordered)
+    asked = ask_columns(lane_rows(lane) for _, lane in ordered)
     encoded: list[EncodedLane] = []
     sizes = [0] * len(ordered)
     row_count = sum(lane_rows(lane).height for _, lane in ordered)
@@ -94,10 +94,10 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
 
     with ThreadPoolExecutor(count) if threads else open_beside(row_count, threads=count) as pool:
         waiting: deque[tuple[int, Future[bytes]]] = deque()
-        for number, ((ordinal, lane), codes) in enumerate(zip(ordered, words, strict=True)):
+        for number, ((ordinal, lane), columns) in enumerate(zip(ordered, asked, strict=True)):
             packets = prepare_lane(
                 lane,
-                codes,
+                columns,
                 sequence=sequence_id(drawing.report_id),
                 track_uuid=leaf_uuid(drawing.report_id, lane.track, ordinal),
                 base_ns=base_ns,

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from nsys_pp.write.colors import perfetto_seeds
 from nsys_pp.write.drawing import MARK_POINTS, SLICES, CounterLane, Lane, MarkLane, SliceLane
 from nsys_pp.write.events import Events, order_events
+from nsys_pp.write.lane_columns import LaneColumns
 from nsys_pp.write.perfetto_clocks import compress, restart_lane_clock
 from nsys_pp.write.protobuf import (
     Annotation,
@@ -75,13 +76,13 @@ class PacketLane:
 
 
 def prepare_lane(
-    lane: Lane, codes: pl.DataFrame, *, sequence: int, track_uuid: int, base_ns: int
+    lane: Lane, columns: LaneColumns, *, sequence: int, track_uuid: int, base_ns: int
 ) -> PacketLane:
     """Order a lane's events and collect its names.
 
     Args:
         lane: A lane with at least one row.
-        codes: Of its words (`nsys_pp.write.strings.code_words`).
+        columns: What was asked about its columns.
         sequence: The packet sequence of its report.
         track_uuid: The track of its events; no other lane has it.
         base_ns: What times count from; not after the lane's first.
@@ -92,15 +93,14 @@ def prepare_lane(
     Raises:
         ValueError: Rows are not in order, do not nest, or nest too deep.
     """
-    rows = lane_rows(lane)
     event_type, events = _events(lane)
     interned: list[tuple[int, pl.Series]] = []
     fields: list[RowField] = []
     if isinstance(lane, CounterLane):
-        values = rows["value"].to_numpy()
+        values = columns.rows["value"].to_numpy()
         fields.append(RowField(make=partial(fixed64, TrackEvent.COUNTER_DOUBLE), values=values, present=None))
     else:
-        fields, interned = _shown(rows, codes, SLICES if isinstance(lane, SliceLane) else MARK_POINTS)
+        fields, interned = _shown(columns, SLICES if isinstance(lane, SliceLane) else MARK_POINTS)
     return PacketLane(
         sequence=sequence,
         track_uuid=track_uuid,
@@ -130,66 +130,51 @@ def _events(lane: Lane) -> tuple[int, Events]:
     return kind, Events(times_ns=times, begin_places=np.arange(len(times)))
 
 
-def _shown(
-    rows: pl.DataFrame, codes: pl.DataFrame, schema: pl.Schema
-) -> tuple[list[RowField], list[tuple[int, pl.Series]]]:
+def _shown(columns: LaneColumns, schema: pl.Schema) -> tuple[list[RowField], list[tuple[int, pl.Series]]]:
     """Collect what slices and marks show: name, colour, flow, arguments."""
-    arguments = [column for column in rows.columns if column not in schema]
-    has_some = [column for column in rows.columns if rows[column].null_count() < rows.height]
-    words = {column: intern(rows[column], codes[column]) for column in codes.columns if column in has_some}
+    arguments = [column for column in columns.rows.columns if column not in schema]
     nothing = pl.Series([], dtype=pl.String)
-    strings = [nothing]
+    strings, texts = [nothing], {"name": nothing, "color": nothing}
     makers: dict[str, Callable[[Array], Parts]] = {
         "name": partial(field, TrackEvent.NAME_IID),
         "color": partial(field, TrackEvent.CORRELATION_STRING_IID),
         "flow_id": partial(fixed64, TrackEvent.FLOW_IDS),
     }
-    values: dict[str, Array] = {
-        column: words[column][1] for column in ("name", "color") if column in has_some
-    }
-    if "flow_id" in has_some:
-        values["flow_id"] = _filled(rows["flow_id"], 0)
+    values: dict[str, Array] = {}
+    for column in texts:
+        if columns.has_any(column):
+            texts[column], values[column] = intern(columns.rows[column], columns.values(column))
+    if "flow_id" in schema and columns.has_any("flow_id"):
+        values["flow_id"] = columns.values("flow_id").to_numpy()
     for i, column in enumerate(arguments):
-        if column in has_some:
-            number, values[column] = _argument(rows[column], words.get(column), strings)
+        if columns.has_any(column):
+            number, values[column] = _argument(columns, column, strings)
             makers[column] = partial(_annotation, i + 1, number)
     fields = [
-        RowField(make=makers[column], values=of_rows, present=_present(rows[column]))
+        RowField(make=makers[column], values=of_rows, present=columns.present(column))
         for column, of_rows in values.items()
     ]
-    names, colors = (words[column][0] if column in has_some else nothing for column in ("name", "color"))
     return fields, [
-        (InternedData.EVENT_NAMES, names),
-        (InternedData.CORRELATION_STRINGS, perfetto_seeds(colors)),
+        (InternedData.EVENT_NAMES, texts["name"]),
+        (InternedData.CORRELATION_STRINGS, perfetto_seeds(texts["color"])),
         (InternedData.ANNOTATION_NAMES, pl.Series(arguments, dtype=pl.String)),
         (InternedData.ANNOTATION_STRINGS, pl.concat(strings)),
     ]
 
 
-def _present(column: pl.Series) -> NDArray[np.bool_] | None:
-    return column.is_not_null().to_numpy() if column.null_count() else None
-
-
-def _filled(column: pl.Series, filler: int) -> Array:
-    # lanes are many and small: `fill_null` would ask the engine of queries, which takes longer than the rest
-    return (column.set(column.is_null(), filler) if column.null_count() else column).to_numpy()
-
-
-def _argument(
-    column: pl.Series, words: tuple[pl.Series, Array] | None, strings: list[pl.Series]
-) -> tuple[int, Array]:
+def _argument(columns: LaneColumns, column: str, strings: list[pl.Series]) -> tuple[int, Array]:
     """Return the field and the values of an argument; words are numbered on behind `strings`."""
-    if words is not None:
-        texts, ids = words
-        ids += np.uint32(sum(map(len, strings)))
-        strings.append(texts)
-        return Annotation.STRING_IID, ids
-    dtype = column.dtype
+    values, dtype = columns.values(column), columns.rows[column].dtype
     if dtype.is_integer():
-        return Annotation.INT if dtype.is_signed_integer() else Annotation.UINT, _filled(column, 0)
+        return Annotation.INT if dtype.is_signed_integer() else Annotation.UINT, values.to_numpy()
     if dtype.is_float():
-        return Annotation.DOUBLE, _filled(column.cast(pl.Float64), 0)
-    return Annotation.BOOL, _filled(column, False)
+        return Annotation.DOUBLE, values.cast(pl.Float64).to_numpy()
+    if dtype == pl.Boolean:
+        return Annotation.BOOL, values.to_numpy()
+    texts, ids = intern(columns.rows[column], values)
+    ids += np.uint32(sum(map(len, strings)))
+    strings.append(texts)
+    return Annotation.STRING_IID, ids
 
 
 def _annotation(name_id: int, number: int, values: Array) -> Parts:

@@ -2,53 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from nsys_pp.columns import find_distinct
 
-Words = tuple[pl.Series, NDArray[np.uint32]]
-"""Strings in the order of their numbers, and the number of each row."""
-
-_NULL = (1 << 32) - 1  # no string has this code
-
-
-def code_words(tables: Iterable[pl.DataFrame]) -> list[pl.DataFrame]:
-    """Give the code of every word in tables: the same number for the same word of a column.
-
-    The tables are asked about together: one by one, most of the time would go into asking.
-
-    Returns:
-        Of each table, its columns of words (Categorical, Enum or String) as UInt32.
-    """
-    code = pl.col(pl.Categorical, pl.Enum, pl.String).cast(pl.Categorical()).to_physical().fill_null(_NULL)
-    return pl.collect_all([table.lazy().select(code) for table in tables])
+NULL = (1 << 32) - 1
+"""The code of null; no word has it."""
+WORDS = (pl.Categorical, pl.Enum, pl.String)
+CODE = pl.col(*WORDS).cast(pl.Categorical()).to_physical().fill_null(NULL)
+"""The code of every word in a frame (UInt32): the same for the same word of a column."""
 
 
-def intern(column: pl.Series, codes: pl.Series | None = None) -> Words:
+def intern(column: pl.Series, codes: pl.Series | None = None) -> tuple[pl.Series, NDArray[np.uint32]]:
     """Number the strings of a column 1, 2, ... in order of appearance.
 
     Codes themselves will not do: they count all strings of the process, and depend on which was met first.
 
     Args:
         column: Categorical, Enum or String.
-        codes: Its codes, where they are known (`code_words`).
+        codes: Its codes, where they are known (`CODE`).
 
     Returns:
         The strings in order of their numbers, and each row's number; a null row has 0.
     """
     if codes is None:
-        (coded,) = code_words([column.to_frame("word")])
-        codes = coded["word"]
+        codes = column.to_frame().select(CODE).to_series()
     return _number(column, codes.to_numpy())
 
 
-def _number(column: pl.Series, codes: NDArray[np.uint32]) -> Words:
+def _number(column: pl.Series, codes: NDArray[np.uint32]) -> tuple[pl.Series, NDArray[np.uint32]]:
     numbers = np.zeros(len(codes), dtype=np.uint32)
-    known = np.flatnonzero(codes != _NULL)
+    known = np.flatnonzero(codes != NULL)
     if not len(known):
         return pl.Series([], dtype=pl.String), numbers
     first, places = find_distinct(codes[known])
