@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,12 @@ def is_named(names: pl.Series, pattern: str) -> Bools:
 def places(row: Int64s) -> pl.Series:
     """Make rows to gather: null, which gathers null, where the row is -1."""
     return pl.Series(row).set(pl.Series(row < 0), None)
+
+
+def take(frame: pl.DataFrame, columns: Sequence[str], row: Int64s) -> pl.DataFrame:
+    """Take rows of some columns; all null where the row is -1."""
+    chosen = frame[list(columns)]
+    return pl.concat([chosen, chosen.clear(1)])[row]
 
 
 def find_rows(ids: Int64s, wanted: Int64s) -> Int64s:

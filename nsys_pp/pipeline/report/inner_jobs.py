@@ -47,7 +47,7 @@ def place_inner_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
         outer[rows] = parent[outer[rows]]
     range_id = jobs["range_id"].to_numpy()
     outer_id = as_numbers("outer_id", np.where(outer >= 0, range_id[outer], NEVER))
-    kept = jobs.with_columns(outer_id).filter(pl.Series(~is_dropped))
+    kept = jobs.hstack([outer_id])[np.flatnonzero(~is_dropped)]
     return _place_parts_of_backwards(kept)
 
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.columns import NEVER, as_numbers, numbers
-from nsys_pp.pipeline.report.columns import find_rows, list_devices, number_devices, places
+from nsys_pp.pipeline.report.columns import find_rows, list_devices, number_devices, take
 from nsys_pp.pipeline.report.nearest import find_last
 from nsys_pp.schema import conform
 from nsys_pp.segments import expand_windows
@@ -46,14 +46,11 @@ def build_jobs(
         device. Empty in, empty out.
     """
     job, device_id, ran, computed = _place(named, projections, compute)
-    of_job, at, at_compute = named[job], places(ran), places(computed)
-    measured = projections.select(pl.col(*_MEASURED).gather(at))
-    of_compute = compute.select(pl.col(*_COMPUTED).gather(at_compute))
     placed = pl.concat(
         [
-            of_job.rename({"start_ns": "host_start_ns", "end_ns": "host_end_ns"}),
-            measured.rename({"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"}),
-            of_compute.rename(_COMPUTED),
+            named[job].rename({"start_ns": "host_start_ns", "end_ns": "host_end_ns"}),
+            take(projections, _MEASURED, ran).rename({"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"}),
+            take(compute, tuple(_COMPUTED), computed).rename(_COMPUTED),
         ],
         how="horizontal",
     ).hstack([as_numbers("device_id", device_id), as_numbers("step", np.full(len(job), NEVER))])

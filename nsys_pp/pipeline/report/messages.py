@@ -7,7 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.columns import NEVER, as_numbers, is_among, numbers
-from nsys_pp.pipeline.report.columns import find_rows, is_named, places
+from nsys_pp.pipeline.report.columns import find_rows, is_named, places, take
 from nsys_pp.pipeline.report.launched import find_first_calls, of_calls
 from nsys_pp.pipeline.report.nearest import find_last
 from nsys_pp.schema import conform
@@ -47,7 +47,7 @@ def find_messages(
         without a verb. Empty where there is no point-to-point kernel.
     """
     call = requests["call"]
-    asked = requests.filter((call == "Send") | (call == "Recv"))
+    asked = requests[np.flatnonzero((call == "Send") | (call == "Recv"))]
     ops = _list_ops(gpu_ops, asked)
     job = _find_jobs(ops, jobs, api_calls, launches)
     is_both, receives = (
@@ -70,11 +70,9 @@ def find_messages(
 
     parts = [
         ops[["process_key", "device_id", "context_id", "stream_id", "op_id", "start_ns", "end_ns"]][op],
-        asked.select(pl.col("communicator", "rank", "peer", "size_bytes").gather(places(request))),
-        jobs.select(
-            pl.col("direction").gather(places(job[op])),
-            pl.col("micro_batch", "chunk", "virtual_stage").gather(places(np.where(is_both, -1, job)[op])),
-        ),
+        take(asked, ("communicator", "rank", "peer", "size_bytes"), request),
+        take(jobs, ("direction",), job[op]),
+        take(jobs, ("micro_batch", "chunk", "virtual_stage"), np.where(is_both, -1, job)[op]),
     ]
     told = [
         _VERBS.gather(places(np.where(is_asked[op], by_request, by_name))).alias("verb"),

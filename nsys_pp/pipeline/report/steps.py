@@ -140,7 +140,7 @@ def _list_computing(
 def _by_ranges(step_ranges: pl.DataFrame, compute: pl.DataFrame, devices: pl.DataFrame) -> _Found:
     """Place step ranges on devices; of those that say the same once more, the first stays."""
     row = find_rows(numbers(step_ranges["range_id"]), numbers(compute["range_id"]))
-    placed = compute.select("device_id", "gpu_start_ns")[np.flatnonzero(row >= 0)]
+    placed = compute[["device_id", "gpu_start_ns"]][np.flatnonzero(row >= 0)]
     row = row[row >= 0]
     device = number_devices(placed.with_columns(step_ranges["process_key"][row]), devices)
     start, end = (numbers(step_ranges[name])[row] for name in ("start_ns", "end_ns"))

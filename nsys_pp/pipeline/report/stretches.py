@@ -25,11 +25,12 @@ from nsys_pp.pipeline.report.launched import find_first_calls, of_calls
 from nsys_pp.pipeline.report.nearest import find_first, find_last
 from nsys_pp.schema import KERNEL_KINDS, conform
 from nsys_pp.segments import expand_windows, running_maximum
-from nsys_pp.training import NEED, PAUSE_NS, STRETCHES, WAITING_CALL
+from nsys_pp.training import MESSAGES, NEED, PAUSE_NS, STRETCHES, WAITING_CALL
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+_RECEIVE = MESSAGES["verb"].categories.to_list().index("receive")  # type: ignore[attr-defined]
 _MESSAGE = r"(?i)send_?recv"
 _LETS_WAIT = "StreamWaitEvent"
 _AT_ONCE_NS = 10_000  # a kernel that waits on its device starts this soon after what it waited for
@@ -109,7 +110,7 @@ def _sends(messages: pl.DataFrame | None) -> Int64s:
     """List the kernels that only send (op_id): computation that is not launched yet seldom waits for one."""
     if messages is None or messages.is_empty():
         return np.zeros(0, dtype=np.int64)
-    op_id, is_send = numbers(messages["op_id"]), (messages["verb"] == "send").fill_null(value=True).to_numpy()
+    op_id, is_send = numbers(messages["op_id"]), numbers(messages["verb"]) != _RECEIVE
     return np.setdiff1d(op_id[is_send], op_id[~is_send])
 
 

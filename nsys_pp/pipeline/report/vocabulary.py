@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import polars as pl
 
-from nsys_pp.columns import find_distinct, numbers, pack
+from nsys_pp.columns import find_distinct, is_among, numbers, pack
 from nsys_pp.pipeline.report.inner_jobs import place_inner_jobs
 from nsys_pp.pipeline.report.presets import (
     NUMBERS,
@@ -180,8 +180,9 @@ def name_jobs(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
         `NAMED_JOBS`. Empty where no name is that of a job.
     """
     found = _match(ranges, rules.jobs, _tell_jobs)
-    is_awaited = (found["kind"] != "data") | found["end_thread_key"].is_null()
-    return found.filter(is_awaited).pipe(place_inner_jobs).pipe(conform, NAMED_JOBS)
+    is_beside = is_among(found["kind"], ("data",)) & found["end_thread_key"].is_not_null().to_numpy()
+    awaited = found[np.flatnonzero(~is_beside)] if is_beside.any() else found
+    return conform(place_inner_jobs(awaited), NAMED_JOBS)
 
 
 def name_steps(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:

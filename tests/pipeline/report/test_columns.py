@@ -9,7 +9,8 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.pipeline.report.columns import find_rows, is_named, list_devices, number_devices
+from nsys_pp.pipeline.report.columns import find_rows, is_named, list_devices, number_devices, take
+from nsys_pp.schema import NAME
 
 names = st.lists(st.one_of(st.none(), st.sampled_from(["gemm", "SendRecv", "ncclSend_Recv", "adam"])))
 
@@ -35,3 +36,14 @@ def test_devices_are_numbered_in_order(rows: list[tuple[int, int]]) -> None:
     assert devices.rows() == sorted(set(rows))
     asked = pl.DataFrame([*rows, (1, None), (3, 0)], schema=schema, orient="row")
     assert number_devices(asked, devices).tolist() == [devices.rows().index(row) for row in rows] + [-1, -1]
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 9))), st.data())
+def test_what_no_row_says_is_null(some: list[int | None], data: st.DataObject) -> None:
+    frame = pl.DataFrame(
+        {"rank": some, "name": [str(one) for one in some]}, schema={"rank": pl.Int64, "name": NAME}
+    )
+    row = data.draw(st.lists(st.integers(-1, len(some) - 1)))
+    taken = take(frame, ("name", "rank"), np.array(row, dtype=np.int64))
+    assert taken.rows() == [(None, None) if one < 0 else (str(some[one]), some[one]) for one in row]
+    assert taken.schema == pl.Schema({"name": NAME, "rank": pl.Int64})
