@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.pipeline.report.columns import find_rows, is_named, list_devices, number_devices, take
-from nsys_pp.schema import NAME
+from nsys_pp.schema import NAME, build_schema
 
 names = st.lists(st.one_of(st.none(), st.sampled_from(["gemm", "SendRecv", "ncclSend_Recv", "adam"])))
 
@@ -46,4 +46,4 @@ def test_what_no_row_says_is_null(some: list[int | None], data: st.DataObject) -
     row = data.draw(st.lists(st.integers(-1, len(some) - 1)))
     taken = take(frame, ("name", "rank"), np.array(row, dtype=np.int64))
     assert taken.rows() == [(None, None) if one < 0 else (str(some[one]), some[one]) for one in row]
-    assert taken.schema == pl.Schema({"name": NAME, "rank": pl.Int64})
+    assert taken.schema == build_schema({"name": NAME, "rank": pl.Int64})
