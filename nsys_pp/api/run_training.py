@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.api.plan import Plan
+from nsys_pp.columns import numbers
 from nsys_pp.errors import NsysPPError
 from nsys_pp.pipeline.run.bubbles import build_pieces, measure_cover
 from nsys_pp.pipeline.run.cadence import reconstruct_jobs
@@ -172,7 +172,7 @@ def _find_lanes(plan: Plan, every: Mapping[str, pl.DataFrame]) -> tuple[pl.DataF
 
 def _by_lane(frame: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     """Name the lane of each row instead of its report, process and device; rows of no lane are left out."""
-    report, process, device = (_filled(frame[name]) for name in _KEYS)
+    report, process, device = (numbers(frame[name]) for name in _KEYS)
     lane = np.full(len(frame), -1)
     for number, one, *key in lanes.select("lane", *_KEYS).iter_rows():
         rows = slice(*np.searchsorted(report, [one, one + 1]))  # rows are in order of reports
@@ -183,11 +183,6 @@ def _by_lane(frame: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
         kept = kept.filter(pl.Series(is_there))
     # of one piece: many small ones, a report's each, are slow to go through time and again
     return kept.rechunk().hstack([pl.Series("lane", lane[is_there].astype(np.uint32))])
-
-
-def _filled(ids: pl.Series) -> npt.NDArray[np.int64]:
-    """Return ids as an array, with what no lane has for null."""
-    return ids.cast(pl.Int64).fill_null(np.iinfo(np.int64).min).to_numpy()
 
 
 def _gather(plan: Plan, names: Iterable[str]) -> dict[str, pl.DataFrame]:

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.columns import is_among, numbers, pack
+from nsys_pp.columns import find_distinct, is_among, numbers, pack
 from nsys_pp.part import Track
 from nsys_pp.training import MESSAGE_KINDS, Training, span_steps
 from nsys_pp.write.drawing import SAMPLES, CounterLane, Drawing, SliceLane
@@ -190,7 +190,7 @@ def _jobs(training: Training, is_drawn: pl.Expr) -> pl.DataFrame:
     )
     row_of = np.full(int(training.jobs["job"].to_numpy().max(initial=0)) + 2, -1)  # the last: within none
     row_of[jobs["job"].to_numpy()] = np.arange(len(jobs))
-    outer = jobs["outer"].cast(pl.Int64).fill_null(-1).to_numpy()
+    outer = numbers(jobs["outer"], null=-1)
     told = jobs.select("kind", "chunk", "name", pl.col("label").cast(pl.Categorical()))
     return jobs.select(
         "lane",
@@ -221,8 +221,8 @@ def _jobs(training: Training, is_drawn: pl.Expr) -> pl.DataFrame:
 def _say(told: pl.DataFrame, text: pl.Expr) -> pl.Series:
     """Make a text of each row (numbers, words of an `Enum` or names), the same one but once: most are alike."""
     code = pack(*(numbers(column, null=-1) for column in told.iter_columns()))
-    _, first, place = np.unique(code, return_index=True, return_inverse=True)
-    return told[first].select(text.cast(pl.Categorical())).to_series()[place]
+    first, which = find_distinct(code)
+    return told[first].select(text.cast(pl.Categorical())).to_series()[which]
 
 
 def _job_name(training: Training) -> pl.Expr:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.columns import is_among, pack
+from nsys_pp.columns import find_distinct, is_among, pack
 from nsys_pp.pipeline.run.columns import as_whole_numbers, whole_numbers
 from nsys_pp.pipeline.run.orders import WEIGHT_GRADIENT, order_jobs, running_count
 from nsys_pp.pipeline.run.sequences import build_sequences
@@ -52,10 +52,10 @@ def label_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> p
     told = jobs[["kind", "phase", *_IDS]].hstack([is_split.alias("is_split")])
     ids = (whole_numbers(jobs[name]) for name in ("kind", "phase", *_IDS))
     code = pack(*ids, is_split.to_numpy().astype(np.int64))
-    _, first, place = np.unique(code, return_index=True, return_inverse=True)
+    first, which = find_distinct(code)
     text = _label(base=schedule.micro_batch_count if is_v else 0, is_v=is_v)
     label = told[first].select(text).to_series()
-    return conform(jobs.with_columns(label=label[place]), RUN_JOBS)
+    return conform(jobs.with_columns(label=label[which]), RUN_JOBS)
 
 
 def _label(*, base: int, is_v: bool) -> pl.Expr:
