@@ -13,11 +13,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nsys_pp import api, capture
+from nsys_pp import capture
+from nsys_pp import commands as api
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import RANGES
 from nsys_pp.model import build_report
-from nsys_pp.pipeline.report.vocabulary import choose_rules, name_jobs, name_steps
 from nsys_pp.read import read_report
-from nsys_pp.schema import RANGES, conform
+from nsys_pp.training.report.vocabulary import choose_rules, name_jobs, name_steps
 from tests.importer import Importer, assert_no_errors, slices_by_track
 
 PROGRAM = """

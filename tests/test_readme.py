@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp.api.project import PROJECT_COLUMNS
 from nsys_pp.cli import main
+from nsys_pp.commands.project import PROJECT_COLUMNS
 from tests.readme import BLOCK, README, ROOT, run
 
 BLOCKS = list(BLOCK.finditer(README.read_text()))

@@ -16,9 +16,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from fixtures.export import Session, write_report
-from fixtures.planted import MARK, SESSION
-from fixtures.rows import global_tid
+from fixtures.recording.export import Session, write_report
+from fixtures.recording.planted import MARK, SESSION
+from fixtures.recording.rows import global_tid
 from tests.cli.calls import Result, arguments_of, call
 from tests.unpacking import find_words, read_folder
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.schema import ANCHORS, conform
+from nsys_pp.frames.clock import ANCHORS
+from nsys_pp.frames.conform import conform
 
 _TOGETHER = r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier"
 _MESSAGE = r"(?i)send_?recv"

@@ -21,7 +21,7 @@ from nsys_pp.align.collectives import Matches, match_events
 from nsys_pp.align.domains import Domain, Guess, Recorded, guess_clocks
 from nsys_pp.align.events import COLLECTIVE, MPI, RECEIVE, SEND, Events, gather_events
 from nsys_pp.align.fit import fit_clocks
-from nsys_pp.schema import conform
+from nsys_pp.frames.conform import conform
 from nsys_pp.units import NS_PER_S
 
 ClockMode = Literal["collectives", "utc", "none"]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.align.domains import Guess
-from nsys_pp.schema import ANCHORS
+from nsys_pp.frames.clock import ANCHORS
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from nsys_pp.align.events import Events
 from nsys_pp.align.lines import MOST_DRIFT, Line, densest, find_line, fit_line, spread_of
 from nsys_pp.align.pairs import SKEW_NS, Reference, keep_consensus, pair_events
-from nsys_pp.segments import expand_windows
+from nsys_pp.arrays.segments import expand_windows
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nsys_pp import api
+from nsys_pp import commands as api
 from nsys_pp.cli.align_table import print_clocks
 from nsys_pp.cli.clock_options import clock_options, take_told
 from nsys_pp.cli.identity_options import identity_options

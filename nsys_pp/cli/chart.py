@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from nsys_pp import api
+from nsys_pp import commands as api
 from nsys_pp.cli.clock_options import clock_options, take_told
 from nsys_pp.cli.identity_options import identity_options
 from nsys_pp.cli.options import end_with_skipped, force_option, input_options, keep_going_option, tell_notes

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from nsys_pp import api
+from nsys_pp import commands as api
 from nsys_pp.cli.options import Duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -50,7 +50,7 @@ def clock_options(command: Command) -> Command:
     )(command)
 
 
-def take_told(options: dict[str, Any]) -> api.Told:
+def take_told(options: dict[str, Any]) -> api.Overrides:
     """Take what is said of clocks and ranks out of other options."""
     offsets = options.pop("offsets")
     machines = [machine for machine, _ in offsets]
@@ -58,4 +58,4 @@ def take_told(options: dict[str, Any]) -> api.Told:
         if machines.count(machine) > 1:
             raise click.UsageError(f"`--offset` is given twice for `{machine}`")
     clocks = api.ClockOptions(mode=options.pop("clock"), given_ns=dict(offsets))
-    return api.Told(clocks=clocks, layout=options.pop("layout"), rank_from=options.pop("rank_from"))
+    return api.Overrides(clocks=clocks, layout=options.pop("layout"), rank_from=options.pop("rank_from"))

@@ -9,7 +9,7 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from nsys_pp import api
+from nsys_pp import commands as api
 from nsys_pp.units import NS_PER_MS
 
 TITLES = {

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from nsys_pp.api import DETAILS
+from nsys_pp.commands import DETAILS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

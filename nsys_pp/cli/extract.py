@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from nsys_pp import api
+from nsys_pp import commands as api
 from nsys_pp.cli.drawing_options import detail_option, flows_option
 from nsys_pp.cli.options import (
     end_with_skipped,

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from nsys_pp import api
+from nsys_pp import commands as api
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

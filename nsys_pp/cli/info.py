@@ -9,7 +9,7 @@ import click
 import polars as pl
 from rich.console import Console
 
-from nsys_pp import api
+from nsys_pp import commands as api
 from nsys_pp.cli.identity_options import identity_options
 from nsys_pp.cli.info_screen import format_utc, print_info
 from nsys_pp.cli.info_table import print_roster
@@ -98,7 +98,7 @@ def _describe(one: api.Info) -> dict[str, Any]:
         "communication_count": contents.communication_count,
         "recorded": dict(contents.recorded.select("what", "row_count").rows()),
         "missing": dict(contents.missing.select("what", "option").rows()),
-        "notes": contents.oddities,
+        "notes": contents.anomalies,
     }
 
 

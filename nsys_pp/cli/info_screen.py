@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nsys_pp.api import Info
+from nsys_pp.commands import Info
 from nsys_pp.units import NS_PER_MS, NS_PER_S, format_duration
 
 _LABEL_WIDTH = 14
@@ -36,7 +36,7 @@ def print_info(info: Info, console: Console) -> None:
     _print_domains(info, console)
     console.print()
     console.print(_list_kinds(info, console.width))
-    for sentence in info.contents.oddities:
+    for sentence in info.contents.anomalies:
         console.print(_hang("note", sentence, style="yellow"))
 
 

@@ -8,8 +8,8 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from nsys_pp.api import Info
 from nsys_pp.cli.info_screen import start_table
+from nsys_pp.commands import Info
 
 _SOURCES = {"machine": "machine_source", "rank": "rank_source", "stage": "stage_source"}
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from nsys_pp.api import OPS, parse_ops
 from nsys_pp.cli.record import current_record, note, say
+from nsys_pp.commands import OPS, parse_ops
 from nsys_pp.errors import NsysPPError
 from nsys_pp.units import NS_PER_MS, NS_PER_S, NS_PER_US
 

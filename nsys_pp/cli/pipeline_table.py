@@ -10,7 +10,7 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from nsys_pp import api
+from nsys_pp import commands as api
 from nsys_pp.units import NS_PER_MS, NS_PER_US
 
 _UNITS = {"ms": 1 / NS_PER_MS, "us": 1 / NS_PER_US, "%": 100.0, "GB/s": 1e-9}

@@ -13,9 +13,9 @@ from typing import IO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from nsys_pp.api import Progress as Callback
-from nsys_pp.api.progress import Share
 from nsys_pp.cli.record import Record, current_record, say
+from nsys_pp.commands import Progress as Callback
+from nsys_pp.compose.progress import Share
 
 _PATIENCE_S = 1.0
 _LINE_S = 5.0  # before the first line, and between lines

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from nsys_pp import api
+from nsys_pp import commands as api
 from nsys_pp.cli.options import force_option, input_options, projection_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.project_table import print_projections

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from nsys_pp import api
+from nsys_pp import commands as api
 from nsys_pp.cli.options import force_option
 
 

@@ -13,11 +13,11 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from nsys_pp import api
-from nsys_pp.api.result import write_result
+from nsys_pp import commands as api
 from nsys_pp.cli.interrupts import INTERRUPTED, is_interrupt
 from nsys_pp.cli.record import Record, begin_record, describe_outputs, note, say
 from nsys_pp.errors import NsysPPError
+from nsys_pp.write.result import write_result
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from nsys_pp import api
+from nsys_pp import commands as api
 from nsys_pp.cli.identity_options import identity_options
 from nsys_pp.cli.options import (
     end_with_skipped,
@@ -120,7 +120,7 @@ def summary(
         if ctx.get_parameter_source(option) is ParameterSource.DEFAULT:
             options[option] = None
     training = take_training(options)
-    told = api.Told(layout=options.pop("layout"), rank_from=options.pop("rank_from"))
+    told = api.Overrides(layout=options.pop("layout"), rank_from=options.pop("rank_from"))
     with show_progress() as progress:
         inputs, incomplete = wait_for_inputs(reports, options, progress)
         for path in list_outputs(output, format, names):

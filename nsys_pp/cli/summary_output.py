@@ -11,7 +11,7 @@ import click
 import polars as pl
 from rich.console import Console
 
-from nsys_pp import api
+from nsys_pp import commands as api
 from nsys_pp.cli.options import tell_notes
 from nsys_pp.cli.record import say_wrote
 from nsys_pp.errors import MissingDataError

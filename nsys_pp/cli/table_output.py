@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from nsys_pp import api
+from nsys_pp import commands as api
 
 _ONE_FRAME = ("csv", "parquet")
 

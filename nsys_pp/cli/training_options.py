@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 import polars as pl
 
-from nsys_pp import api
+from nsys_pp import commands as api
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import click
 
-from nsys_pp import api
-from nsys_pp.api.progress import Progress
-from nsys_pp.api.waiting import Wait, Waited, wait_for_reports
-from nsys_pp.api.work import BASE_BYTES, BYTES_PER_BYTE, WorkOptions
+from nsys_pp import commands as api
+from nsys_pp.compose.progress import Progress
+from nsys_pp.compose.waiting import Wait, Waited, wait_for_reports
+from nsys_pp.compose.work import BASE_BYTES, BYTES_PER_BYTE, WorkOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.report import OP_DETAILS
 from nsys_pp.model.api_calls import build_api_calls
 from nsys_pp.model.damage import drop_reversed
 from nsys_pp.model.devices import build_devices, build_gpus, number_gpus
 from nsys_pp.model.fingerprint import take_fingerprint
 from nsys_pp.model.gpu_ops import build_gpu_ops, build_op_details
-from nsys_pp.model.identity import build_processes, build_streams, build_threads
 from nsys_pp.model.memory_events import build_memory_events
 from nsys_pp.model.mpi import build_mpi_calls
 from nsys_pp.model.nccl import build_nccl_calls, read_nccl_events
 from nsys_pp.model.os_calls import build_os_calls
 from nsys_pp.model.payloads import read_structures
+from nsys_pp.model.processes import build_processes, build_streams, build_threads
 from nsys_pp.model.ranges import build_marks, build_ranges, name_events
 from nsys_pp.model.ranks import build_ranks
 from nsys_pp.model.report import Report
 from nsys_pp.model.session import build_session, read_launcher
 from nsys_pp.model.thread_runs import build_thread_runs
-from nsys_pp.raw import RawReport
-from nsys_pp.schema import OP_DETAILS
 
 __all__ = ["build_report"]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from nsys_pp.raw import RawReport
+from nsys_pp.frames.raw import RawReport
 
 _TIMED = {
     "nvtx": "NVTX ranges",

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.report import DEVICES, GPUS
 from nsys_pp.model.ids import join_process_key, pid
 from nsys_pp.model.launcher import list_visible
-from nsys_pp.raw import RawReport
-from nsys_pp.schema import DEVICES, GPUS, conform
 
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 _PREFIX = r"^(?i:MIG-GPU-|MIG-|GPU-)"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from nsys_pp.raw import RawReport
+from nsys_pp.frames.raw import RawReport
 
 _FACTS = ("hostname", "hardware_id", "system_id")
 _TABLES = {  # whole rows of what is always read and lists who was there

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.report import GPU_OPS, NAME, OP_DETAILS, OP_KIND
 from nsys_pp.model.names import resolve
-from nsys_pp.raw import RawReport
-from nsys_pp.schema import GPU_OPS, NAME, OP_DETAILS, OP_KIND, conform
 
 # NCCL and RCCL (which keeps NCCL's names), HCCL, NVSHMEM and MSCCL
 _COMMUNICATION = r"(?i)\b(?:nccl|rccl|hccl|nvshmem|msccl)"

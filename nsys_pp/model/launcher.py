@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Told(NamedTuple):
+class Overrides(NamedTuple):
     """A rank, and what said it."""
 
     rank: int
@@ -38,7 +38,7 @@ _LAUNCHERS = (
 )
 
 
-def find_rank(variables: Mapping[str, str]) -> Told | None:
+def find_rank(variables: Mapping[str, str]) -> Overrides | None:
     """Find the rank of the program that was launched; None where no launcher tells one.
 
     >>> find_rank({"RANK": "3", "WORLD_SIZE": "8", "SLURM_PROCID": "0"})
@@ -50,7 +50,7 @@ def find_rank(variables: Mapping[str, str]) -> Told | None:
         rank = _as_count(variables.get(launcher.rank))
         world_size = _as_count(variables.get(launcher.world_size or ""))
         if rank is not None and (world_size is None or rank < world_size):
-            return Told(rank, launcher.rank, world_size)
+            return Overrides(rank, launcher.rank, world_size)
     return None
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.raw import RawReport
-from nsys_pp.schema import MEMORY_EVENTS, conform
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.report import MEMORY_EVENTS
 
 
 def build_memory_events(raw: RawReport) -> pl.DataFrame:

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.schema import NAME
+from nsys_pp.frames.report import NAME
 
 
 def resolve(

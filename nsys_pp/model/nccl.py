@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.report import NCCL_CALLS
 from nsys_pp.model.ids import process_key
 from nsys_pp.model.payloads import Structures
-from nsys_pp.raw import RawReport
-from nsys_pp.schema import NCCL_CALLS, conform
 
 _COMMUNICATOR = "NCCL communicator ID"  # without it a structure is of another program
 _FIELDS = {  # NCCL's name -> ours

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.report import OS_CALLS
 from nsys_pp.model.ids import process_key
 from nsys_pp.model.names import resolve
-from nsys_pp.raw import RawReport
-from nsys_pp.schema import OS_CALLS, conform
 
 
 def build_os_calls(raw: RawReport) -> pl.DataFrame:

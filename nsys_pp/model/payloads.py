@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from nsys_pp.frames.raw import RawReport
 from nsys_pp.model.names import resolve
-from nsys_pp.raw import RawReport
 
 _HEADER_BYTES = 32  # domain, 0, schema, 0 in 32 bits each; size, size with header in 64 bits each
 _NUMPY_KINDS = {"int": "i", "uint": "u", "float": "f", "char": "u", "address": "u"}

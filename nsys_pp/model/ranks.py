@@ -2,7 +2,7 @@
 
 Best first: MPI; the rank that NCCL was given in the communicator of all; the launcher's variables;
 the names that XLA gives its threads. What file names say is asked where all reports are at hand:
-`nsys_pp.model.roster`.
+`nsys_pp.roster.roster`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from nsys_pp.model.identity import name_threads
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.report import RANKS
 from nsys_pp.model.ids import join_process_key, process_key
 from nsys_pp.model.launcher import find_rank
-from nsys_pp.raw import RawReport
-from nsys_pp.schema import RANKS, conform
+from nsys_pp.model.processes import name_threads
 
 _KEYS = ["process_key", "device_id"]
 _XLA_PREFIX = "XlaLauncher:#"

@@ -34,7 +34,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One report: where it came from, its session, and its frames (schemas in `nsys_pp.schema`).
+    """One report: where it came from, its session, and its frames (schemas in `nsys_pp.frames.report`).
 
     A frame whose table the report lacks is empty; `recorded` tells the difference between
     "not recorded" (absent) and "recorded, nothing happened" (present, maybe empty).

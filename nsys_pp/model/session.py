@@ -6,9 +6,9 @@ from pathlib import Path
 
 import polars as pl
 
+from nsys_pp.frames.raw import RawReport
 from nsys_pp.model.ranks import only_rank
 from nsys_pp.model.report import Session
-from nsys_pp.raw import RawReport
 
 _MACHINE_FOLDER = "machine"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.report import THREAD_RUNS
 from nsys_pp.model.ids import process_key
-from nsys_pp.raw import RawReport
-from nsys_pp.schema import THREAD_RUNS, conform
 
 
 def build_thread_runs(raw: RawReport) -> pl.DataFrame:

@@ -24,7 +24,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from nsys_pp.segments import expand_windows, running_maximum
+from nsys_pp.arrays.segments import expand_windows, running_maximum
 
 Int64s = npt.NDArray[np.int64]
 

@@ -66,7 +66,7 @@ def find_inside(
     )
 
 
-def find_lonely(ranges: pl.DataFrame, inside: Inside, api_calls: pl.DataFrame) -> Int64s:
+def find_without_calls(ranges: pl.DataFrame, inside: Inside, api_calls: pl.DataFrame) -> Int64s:
     """Find the ranges without any call inside, launching or not.
 
     Returns:

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.schema import LAUNCHES
-from nsys_pp.segments import expand_windows
+from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.frames.report import LAUNCHES
 
 Int64s = npt.NDArray[np.int64]
 

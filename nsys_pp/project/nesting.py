@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nsys_pp.forest import count_ancestors
+from nsys_pp.arrays.ancestors import count_ancestors
 from nsys_pp.project.order import order_by_time
 
 Int64s = npt.NDArray[np.int64]

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.project.busy import measure_busy
 from nsys_pp.project.extremes import find_minimum
 from nsys_pp.project.inside import Inside
-from nsys_pp.schema import PROJECTIONS
 
 Int64s = npt.NDArray[np.int64]
 

@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.beside import open_beside
-from nsys_pp.columns import is_among
-from nsys_pp.project.inside import find_inside, find_lonely
+from nsys_pp.arrays.columns import is_among
+from nsys_pp.arrays.threads import open_executor
+from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.report import KERNEL_KINDS, PROJECTIONS
+from nsys_pp.project.inside import find_inside, find_without_calls
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.nesting import find_parents
 from nsys_pp.project.places import PROJECTED, Launched, gather_launched, project_places
-from nsys_pp.schema import KERNEL_KINDS, PROJECTIONS, build_schema, conform
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -104,7 +105,7 @@ def project_ranges(
         ranges = ranges.sort("range_id")
 
     crosses = ranges["end_thread_key"].is_not_null().to_numpy()
-    with open_beside(len(launches) + len(ranges)) as beside:
+    with open_executor(len(launches) + len(ranges)) as beside:
         nest = beside.submit(_nest, ranges, crosses)
         launched = gather_launched(gpu_ops, launches, per_stream=per_stream)
         projected = _project(ranges, crosses, api_calls, launched, scope, beside)
@@ -147,7 +148,7 @@ def project_compute(
     if not ranges["range_id"].is_sorted():
         ranges = ranges.sort("range_id")
     crosses = ranges["end_thread_key"].is_not_null().to_numpy()
-    with open_beside(len(launches) + len(ranges)) as beside:
+    with open_executor(len(launches) + len(ranges)) as beside:
         launched = gather_launched(gpu_ops, launches, per_stream=False)
         projected = _project(ranges, crosses, api_calls, launched, scope, beside)
     range_id = ranges["range_id"].gather(projected["row"])
@@ -170,15 +171,15 @@ def _project(
 ) -> pl.DataFrame:
     """Project ranges, of which some cross threads, onto what was launched (`PROJECTED`, by row and place)."""
     parts: list[pl.DataFrame] = []
-    is_lonely = np.ones(len(ranges), dtype=bool) if scope == "process" else crosses.copy()
+    is_without_calls = np.ones(len(ranges), dtype=bool) if scope == "process" else crosses.copy()
     if scope != "process":
         inside = find_inside(ranges, np.flatnonzero(~crosses), "thread", api_calls, launched.call_row)
         parts += project_places(inside, launched, beside)
         if scope == "auto":
-            is_lonely[find_lonely(ranges, inside, api_calls)] = True
-    if scope != "thread" and is_lonely.any():
-        lonely = np.flatnonzero(is_lonely)
-        inside = find_inside(ranges, lonely, "process", api_calls, launched.call_row)
+            is_without_calls[find_without_calls(ranges, inside, api_calls)] = True
+    if scope != "thread" and is_without_calls.any():
+        without_calls = np.flatnonzero(is_without_calls)
+        inside = find_inside(ranges, without_calls, "process", api_calls, launched.call_row)
         parts += project_places(inside, launched, beside)
     projected = pl.concat(parts) if parts else PROJECTED.to_frame()
     if projected["row"].is_sorted():  # places are in order already

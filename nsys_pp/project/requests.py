@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.schema import REQUESTS, conform
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import REQUESTS
 
 _REQUEST = r"(?i)^(?:p?nccl|rccl|hccl)(Send|Recv|All\w+|Reduce\w*|Broadcast|Bcast|Gather|Scatter)$"
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.project.order import order_by_owner
-from nsys_pp.segments import expand_windows
 
 Int64s = npt.NDArray[np.int64]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nsys_pp.errors import ReportError
-from nsys_pp.raw import ALL_GROUPS, Group, RawReport
+from nsys_pp.frames.raw import ALL_GROUPS, Group, RawReport
 from nsys_pp.read.arrow import is_table_directory, read_table_directory
 from nsys_pp.read.export import export_report, is_unexported
 from nsys_pp.read.find import find_reports

@@ -13,7 +13,7 @@ from typing import TypeVar
 import polars as pl
 
 from nsys_pp.errors import ReportError
-from nsys_pp.raw import Group, RawReport
+from nsys_pp.frames.raw import Group, RawReport
 from nsys_pp.read.broken_text import open_broken_text
 from nsys_pp.read.plan import assemble, name_recorded, plan_sources, rows_wanted, shape_rows
 from nsys_pp.read.tables import STRINGS_TABLE, TABLES, Source

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.errors import ReportError
-from nsys_pp.natural import natural_key
-from nsys_pp.part import SUFFIX as PART_SUFFIX
+from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
 from nsys_pp.read.arrow import is_table_directory, tells_session
 from nsys_pp.read.export import UNEXPORTED_SUFFIXES, is_unexported
 from nsys_pp.read.unreadable import unreadable_error

@@ -1,4 +1,4 @@
-"""Parts, read back; what they are is in `nsys_pp.part`, how they are written in `nsys_pp.write.parts`."""
+"""Parts, read back; what they are is in `nsys_pp.frames.part`, how they are written in `nsys_pp.write.parts`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 import polars as pl
 
 from nsys_pp.errors import ReportError
-from nsys_pp.part import (
+from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
+from nsys_pp.frames.clock import ANCHORS
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.part import (
     BLOCKS_MEMBER,
     FACTS_MEMBER,
     FORMAT,
@@ -27,16 +30,15 @@ from nsys_pp.part import (
     PartOptions,
     Track,
 )
+from nsys_pp.frames.report import PROJECTIONS
+from nsys_pp.frames.training import REPORT_FRAMES
 from nsys_pp.read.unreadable import unreadable_error
-from nsys_pp.schema import ANCHORS, PROJECTIONS, conform
-from nsys_pp.sums import SUM_FRAMES
-from nsys_pp.training import REPORT_FRAMES
 
 _SCHEMAS = {
     "anchors": ANCHORS,
     "projections": PROJECTIONS,
     **REPORT_FRAMES,
-    **SUM_FRAMES,
+    **AGGREGATE_FRAMES,
 }  # of frames whose file does not tell it all
 _AGAIN = "extract it again from its report"
 

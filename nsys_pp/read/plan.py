@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import polars as pl
 
-from nsys_pp.raw import SCHEMAS, Group
+from nsys_pp.frames.raw import SCHEMAS, Group
 from nsys_pp.read.tables import (
     COUNTED,
     LAUNCHER_VARIABLE,
@@ -64,7 +64,7 @@ def assemble(parts: Iterable[tuple[str, pl.DataFrame]]) -> dict[str, pl.DataFram
         parts: Names of raw frames with rows of theirs, from `shape_rows`.
 
     Returns:
-        Every frame of `nsys_pp.raw.SCHEMAS`, with its schema; those that were not read are empty.
+        Every frame of `nsys_pp.frames.raw.SCHEMAS`, with its schema; those that were not read are empty.
     """
     by_frame: dict[str, list[pl.DataFrame]] = {}
     for name, rows in parts:

@@ -24,7 +24,7 @@ import adbc_driver_sqlite
 import polars as pl
 
 from nsys_pp.errors import ReportError
-from nsys_pp.raw import Group, RawReport
+from nsys_pp.frames.raw import Group, RawReport
 from nsys_pp.read.broken_text import decode_text
 from nsys_pp.read.plan import assemble, name_recorded, plan_sources, shape_rows
 from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, take_stamp

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from nsys_pp.raw import SCHEMAS
+from nsys_pp.frames.raw import SCHEMAS
 from nsys_pp.read.plan import rows_wanted
 from nsys_pp.read.tables import ROW_ID, Source
 

@@ -1,6 +1,6 @@
 """The only place that knows what nsys calls things, and what it called them before.
 
-A `Table` says which exported table fills which raw frame (`nsys_pp.raw.SCHEMAS`) and which of
+A `Table` says which exported table fills which raw frame (`nsys_pp.frames.raw.SCHEMAS`) and which of
 its columns go where. Exports of every version from 2019 (no version table at all) to schema
 3.28.1 are read by what they hold, not by the number they carry: every table and most columns
 are optional, a name that moved is a second name in a tuple, and the first that is there wins.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nsys_pp.raw import Group
+from nsys_pp.frames.raw import Group
 
 ROW_ID = "rowid"  # not a column: where the row lies in its table
 STRINGS_TABLE = "StringIds"  # the one that every export has

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nsys_pp.errors import ReportError
-from nsys_pp.part import FORMAT
+from nsys_pp.frames.part import FORMAT
 from nsys_pp.read.arrow import is_table_directory
 from nsys_pp.read.export import is_unexported
 from nsys_pp.read.parts import is_part, read_part

@@ -15,9 +15,9 @@ from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 import polars as pl
 
-from nsys_pp.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, FRAME_ENDING, Part
+from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, FRAME_ENDING, Part
 from nsys_pp.write.files import replace_file
-from nsys_pp.write.perfetto import Sink
+from nsys_pp.write.perfetto.trace import Sink
 
 _READABLE = 0o644 << 16  # the mode of members where a person unpacks them
 

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.align.domains import Recorded
-from nsys_pp.schema import ANCHORS, conform
+from nsys_pp.frames.clock import ANCHORS
+from nsys_pp.frames.conform import conform
 from tests.align.score import TrueClock
 
 EPOCH_NS = 1_790_000_000_000_000_000

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from nsys_pp.align.clocks import CLOCKS, Alignment, align_clocks
-from nsys_pp.schema import ANCHORS
+from nsys_pp.frames.clock import ANCHORS
 from tests.align.cluster import Cluster, Recording, record
 from tests.align.score import errors_ns, place, report_bounds_ns
 

@@ -19,7 +19,7 @@ def test_charts(tmp_path: Path) -> None:
     for lanes, steps in [(16, 10), (64, 10), (80, 10), (128, 10)]:
         training = many_jobs(lanes=lanes, steps=steps)
         print(
-            f"\n{lanes} lanes x {steps} steps: {training.jobs.height:,} jobs, {training.arrows.height:,} arrows"
+            f"\n{lanes} lanes x {steps} steps: {training.jobs.height:,} jobs, {training.transfers.height:,} arrows"
         )
         for name, write in CHARTS.items():
             begin = time.perf_counter()

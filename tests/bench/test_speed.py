@@ -15,14 +15,14 @@ from typing import TypeVar
 
 import pytest
 
-from fixtures.bulk import write_bulk_report
-from nsys_pp.api.extract import draw, project
+from fixtures.recording.bulk import write_bulk_report
+from nsys_pp.commands.extract import draw, project
+from nsys_pp.frames.part import PartOptions
+from nsys_pp.frames.raw import Group
 from nsys_pp.model import build_report
-from nsys_pp.part import PartOptions
-from nsys_pp.raw import Group
 from nsys_pp.read import read_report
 from nsys_pp.units import BYTES_PER_MIB
-from nsys_pp.write.perfetto import encode_drawing
+from nsys_pp.write.perfetto.trace import encode_drawing
 from tests.bench import measure
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from fixtures.export import Session, write_report
+from fixtures.recording.export import Session, write_report
 from fixtures.simulate import main as simulate
 from tests.cli.calls import call
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.bulk import write_bulk_report
+from fixtures.recording.bulk import write_bulk_report
 from tests.cli.calls import Result, assert_refused, call, command_line, environment, run
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.export import write_report
+from fixtures.recording.export import write_report
 from tests.cli.calls import COMMANDS, Result, arguments_of, assert_refused, call, run
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.export import Session, write_report
+from fixtures.recording.export import Session, write_report
 from tests.cli.calls import assert_refused, call, command_line, environment
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"

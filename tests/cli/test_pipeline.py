@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp import api
+from nsys_pp import commands as api
 from nsys_pp.cli.pipeline_table import VIEWS, arrange
 from nsys_pp.cli.training_options import StepWindow
 from tests.cli.calls import assert_refused, call

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from fixtures.export import Session, write_report
+from fixtures.recording.export import Session, write_report
 from tests.cli.calls import assert_refused, call
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"

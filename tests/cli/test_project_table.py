@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.export import Session, write_report
+from fixtures.recording.export import Session, write_report
 from tests.cli.calls import call, command_line, environment
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"

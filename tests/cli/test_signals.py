@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.bulk import write_bulk_report
+from fixtures.recording.bulk import write_bulk_report
 from tests.cli.calls import command_line, environment, run
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nsys_pp import api
+from nsys_pp import commands as api
 from nsys_pp.cli.summary_output import SummaryOutput, write_summary
 from nsys_pp.errors import MissingDataError
 from tests.cli.calls import assert_refused, call

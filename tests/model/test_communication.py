@@ -10,11 +10,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from nsys_pp.frames.raw import Group
+from nsys_pp.frames.report import MPI_CALLS, NCCL_CALLS
 from nsys_pp.model import build_report
 from nsys_pp.model.report import Report
-from nsys_pp.raw import Group
 from nsys_pp.read import read_report
-from nsys_pp.schema import MPI_CALLS, NCCL_CALLS
 from tests.read.tables import PROCESS, THREAD, Row, kernel, push_pop, strings, write_export
 
 SECOND = (1 << 48) | (5000 << 24)

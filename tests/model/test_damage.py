@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.export import write_report
-from nsys_pp import api
+from fixtures.recording.export import write_report
+from nsys_pp import commands as api
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 

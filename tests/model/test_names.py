@@ -6,9 +6,9 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsys_pp.frames.raw import SCHEMAS
+from nsys_pp.frames.report import NAME
 from nsys_pp.model.names import resolve
-from nsys_pp.raw import SCHEMAS
-from nsys_pp.schema import NAME
 
 _IDS = st.integers(-3, 9) | st.sampled_from([-(1 << 31), (1 << 31) - 1])
 _ROWS = st.lists(st.tuples(st.none() | _IDS, st.none() | st.sampled_from("abc")), max_size=8)

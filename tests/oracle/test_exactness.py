@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from nsys_pp import api
+from nsys_pp import commands as api
 from nsys_pp.errors import MissingDataError
 from tests.oracle import nvidia
 

@@ -13,19 +13,19 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from nsys_pp.aggregates.calls import sum_calls
+from nsys_pp.aggregates.items import sum_items
+from nsys_pp.aggregates.ops import sum_copy_sizes, sum_ops
+from nsys_pp.arrays.distributions import describe_distributions, merge_distributions
+from nsys_pp.frames.aggregates import NAMED_OPERATORS
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.raw import ALL_GROUPS
+from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.model import build_report
 from nsys_pp.model.report import Report
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.ranges import project_ranges
-from nsys_pp.raw import ALL_GROUPS
 from nsys_pp.read import read_report
-from nsys_pp.schema import conform
-from nsys_pp.spreads import describe_spreads, merge_spreads
-from nsys_pp.summary.report.call_sums import sum_calls
-from nsys_pp.summary.report.item_sums import sum_items
-from nsys_pp.summary.report.op_sums import sum_copy_sizes, sum_ops
-from nsys_pp.sums import NAMED_OPERATORS
-from nsys_pp.training import JOBS, STEPS
 from tests.oracle import stats
 
 EXACT = ["count", "total", "min", "max"]
@@ -124,7 +124,7 @@ def cut_time(report: Report) -> pl.DataFrame:
 
 def describe(sums: pl.DataFrame, *, keys: list[str]) -> pl.DataFrame:
     """Our table, over all steps, devices and processes."""
-    described = describe_spreads(merge_spreads(sums, keys))
+    described = describe_distributions(merge_distributions(sums, keys))
     return described.rename(lambda column: column.removesuffix("_ns"))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from hypothesis import strategies as st
 
-from nsys_pp.schema import API_CALLS, GPU_OPS, RANGES
+from nsys_pp.frames.report import API_CALLS, GPU_OPS, RANGES
 
 Frames = tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]
 

@@ -21,11 +21,11 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
-from nsys_pp.beside import AtOnce
+from nsys_pp.arrays.threads import ImmediateExecutor
+from nsys_pp.frames.report import API_CALLS, GPU_OPS, RANGES
 from nsys_pp.project import ranges
 from nsys_pp.project.nesting import find_parents
 from nsys_pp.project.ranges import Scope, project_ranges
-from nsys_pp.schema import API_CALLS, GPU_OPS, RANGES
 
 Frames = tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]
 Ints = npt.NDArray[np.int64]
@@ -33,7 +33,7 @@ Ints = npt.NDArray[np.int64]
 
 @pytest.fixture(autouse=True)
 def _in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "open_beside", lambda _: AtOnce())
+    monkeypatch.setattr(ranges, "open_executor", lambda _: ImmediateExecutor())
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES
 from nsys_pp.project.launches import match_launches
-from nsys_pp.schema import API_CALLS, GPU_OPS, LAUNCHES
-from nsys_pp.segments import expand_windows
 
 # Processes as nsys numbers them, and correlation ids that span 32 bits; few, so that many meet.
 PROCESSES = (1 << 24, 281_492_156_579_840, -(1 << 62))

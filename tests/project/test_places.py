@@ -6,8 +6,8 @@ from typing import Any
 
 import polars as pl
 
+from nsys_pp.frames.report import API_CALLS, GPU_OPS, RANGES
 from nsys_pp.project.ranges import project_ranges
-from nsys_pp.schema import API_CALLS, GPU_OPS, RANGES
 
 
 def project(ops: list[dict[str, Any]], **options: Any) -> pl.DataFrame:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsys_pp.frames.report import API_CALLS, GPU_OPS, PROJECTIONS, RANGES
 from nsys_pp.project import busy, extremes
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.ranges import COMPUTED, OPS, Scope, project_compute, project_ranges
-from nsys_pp.schema import API_CALLS, GPU_OPS, PROJECTIONS, RANGES
 from tests.project import definition
 from tests.project.random_reports import Frames, frames
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import polars as pl
 
-from fixtures.export import Session, write_report
+from fixtures.recording.export import Session, write_report
+from nsys_pp.frames.report import REQUESTS
 from nsys_pp.model import build_report
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.requests import match_requests
 from nsys_pp.read import read_report
-from nsys_pp.schema import REQUESTS
 
 
 def requests_of(path: Path) -> pl.DataFrame:

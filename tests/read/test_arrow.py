@@ -14,9 +14,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from nsys_pp.errors import ReportError
+from nsys_pp.frames.raw import Group, RawReport
 from nsys_pp.model import build_report
 from nsys_pp.model.fingerprint import take_fingerprint
-from nsys_pp.raw import Group, RawReport
 from nsys_pp.read import read_report
 from tests.conftest import find_shared_reports
 from tests.model.test_communication import layouts, nccl

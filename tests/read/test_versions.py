@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from nsys_pp.frames.report import GPU_OPS
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
-from nsys_pp.schema import GPU_OPS
 from tests.read.tables import (
     PROCESS,
     Row,

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from nsys_pp import api
+from nsys_pp import commands as api
 from tests.recipes.conftest import RunRecipe
 from tests.recipes.interpreters import make_interpreter
 

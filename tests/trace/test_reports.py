@@ -8,13 +8,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nsys_pp import api
+from nsys_pp import commands as api
 from nsys_pp.errors import MissingDataError
 from nsys_pp.model import build_report
 from nsys_pp.model.report import Report
 from nsys_pp.project.ranges import project_ranges
 from nsys_pp.read import find_reports, read_report
-from nsys_pp.write.counters import busy_percent
+from nsys_pp.write.trace.counters import busy_percent
 from tests.importer.importer import Importer
 from tests.importer.readback import assert_no_errors, read_flows, read_tracks, slices_by_track
 

@@ -9,10 +9,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nsys_pp.training import RUN_JOBS, Training
+from nsys_pp.frames.training import RUN_JOBS, Training
 from nsys_pp.write.chart import write_html
 from tests.importer.parts import PartMissingError
-from tests.pipeline.known import known_training
+from tests.training.known import known_training
 from tests.ui.chart import FRAMES, STATE, Step, Visit, visit
 from tests.write.many_jobs import many_jobs
 
@@ -53,7 +53,7 @@ def test_a_page_shows_everything_and_its_labels_fit(tmp_path: Path) -> None:
     found = open_page(known, tmp_path, steps)
     states = [value for value in found.values if value]
     assert states[0]["bars"] == known.jobs.height
-    assert states[0]["arrows"] == known.arrows.height
+    assert states[0]["arrows"] == known.transfers.height
     assert states[0]["lanes"] == known.lanes.height
     assert states[0]["ideal"] == 0
     assert sum(len(state["labels"]) for state in states) > 200
@@ -170,11 +170,11 @@ def test_tooltips_say_what_lies_under_the_mouse(tmp_path: Path) -> None:
 
     job = known.jobs.filter(pl.col("kind") == "backward").row(5, named=True)
     bubble = (
-        known.pieces.filter(pl.col("cause") == "message_wait")
+        known.lane_states.filter(pl.col("cause") == "message_wait")
         .sort(pl.col("end_ns") - pl.col("start_ns"))
         .row(-1, named=True)
     )
-    arrow = known.arrows.sort("receive_wait_ns").row(-1, named=True)
+    arrow = known.transfers.sort("receive_wait_ns").row(-1, named=True)
     places = first["places"]
     receive = (
         places["receives"][arrow["receiver"]] - places["tops"][arrow["receiver"]] + places["talkHeight"] / 2

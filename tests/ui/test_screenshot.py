@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp.write.perfetto import write_perfetto
+from nsys_pp.write.perfetto.trace import write_perfetto
 from tests.importer.parts import PartMissingError
 from tests.ui.screenshot import Shot, perfetto_screenshot
 from tests.write.drawings import drawing, encode, mark_lane, slice_lane, slices

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys_pp.part import Track
-from nsys_pp.write.drawing import (
+from nsys_pp.frames.part import Track
+from nsys_pp.write.perfetto.trace import PlacedReport, encode_drawing
+from nsys_pp.write.trace.drawing import (
     MARK_POINTS,
     SAMPLES,
     SLICES,
@@ -24,8 +25,7 @@ from nsys_pp.write.drawing import (
     MarkLane,
     SliceLane,
 )
-from nsys_pp.write.perfetto import PlacedReport, encode_drawing
-from nsys_pp.write.placement import Placement, Row
+from nsys_pp.write.trace.placement import Placement, Row
 
 UTC_NS = 1_700_000_000_000_000_000
 UTC = Clock.fixed(UTC_NS)
@@ -237,8 +237,8 @@ def expected_slices(drawn: Drawn) -> list[tuple[Any, ...]]:
 
 def trace_ns(clock: Clock, time_ns: int) -> int:
     """Map a time by the definition of a clock."""
-    pieces = zip(clock.from_ns.tolist(), clock.offset_ns.tolist(), strict=True)
-    begun = [offset for begin, offset in pieces if begin <= time_ns]
+    lane_states = zip(clock.from_ns.tolist(), clock.offset_ns.tolist(), strict=True)
+    begun = [offset for begin, offset in lane_states if begin <= time_ns]
     return int(time_ns + (begun[-1] if begun else clock.offset_ns[0]))
 
 

@@ -7,9 +7,18 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from nsys_pp.schema import conform
-from nsys_pp.training import ARROWS, COVER, LANES, PIECES, RUN_JOBS, RUN_STEPS, Schedule, Training
-from tests.pipeline.known import known_training
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.training import (
+    COVER,
+    LANE_STATES,
+    LANES,
+    RUN_JOBS,
+    RUN_STEPS,
+    TRANSFERS,
+    Schedule,
+    Training,
+)
+from tests.training.known import known_training
 
 ZERO_NS = 1_700_000_000_000_000_000
 _FORWARD_NS, _BACKWARD_NS = 10_000_000, 20_000_000
@@ -44,8 +53,8 @@ def many_jobs(*, lanes: int = 64, steps: int = 10, micro_batches: int = 64, per_
         lanes=_lanes(lanes, per_stage),
         steps=_steps(jobs),
         jobs=jobs,
-        arrows=_arrows(jobs, lanes - per_stage, per_stage),
-        pieces=_pieces(jobs),
+        transfers=_arrows(jobs, lanes - per_stage, per_stage),
+        lane_states=_pieces(jobs),
         cover=COVER.to_frame(),
         schedule=Schedule(
             name="1f1b",
@@ -101,7 +110,7 @@ def _arrows(jobs: pl.DataFrame, last: int, per_stage: int) -> pl.DataFrame:
         bound_ns=pl.lit(5_000),
         source=pl.lit("truth"),
     )
-    return conform(known.sort("send_start_ns"), ARROWS)
+    return conform(known.sort("send_start_ns"), TRANSFERS)
 
 
 def _steps(jobs: pl.DataFrame) -> pl.DataFrame:
@@ -119,7 +128,7 @@ def _pieces(jobs: pl.DataFrame) -> pl.DataFrame:
         end_ns=pl.col("start_ns").shift(-1).over("lane", "step"),
         waits_for=pl.lit(None),
     )
-    return conform(gaps.drop_nulls("end_ns"), PIECES)
+    return conform(gaps.drop_nulls("end_ns"), LANE_STATES)
 
 
 def _lanes(count: int, per_stage: int) -> pl.DataFrame:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.schema import NAME, build_schema, conform
-from nsys_pp.training import BUBBLE_CAUSES, CAUSES, JOB_KIND, MESSAGE_KINDS, Training, span_steps
+from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.report import NAME
+from nsys_pp.frames.training import BUBBLE_CAUSES, CAUSES, JOB_KIND, MESSAGE_KINDS, Training, span_steps
 from nsys_pp.write.chart.look import SHADES
 
 _MOST_NESTED = 64
@@ -70,8 +71,8 @@ def build_bars(training: Training) -> pl.DataFrame:
 
 
 def build_bubbles(training: Training) -> pl.DataFrame:
-    """Return the pieces in which nothing was computed; schema `PIECES`, by lane, start_ns."""
-    return training.pieces.filter(pl.col("cause").cast(pl.String).is_in(BUBBLE_CAUSES)).sort(
+    """Return the pieces in which nothing was computed; schema `LANE_STATES`, by lane, start_ns."""
+    return training.lane_states.filter(pl.col("cause").cast(pl.String).is_in(BUBBLE_CAUSES)).sort(
         "lane", "start_ns"
     )
 
@@ -111,7 +112,7 @@ def time_span(training: Training, bars: pl.DataFrame) -> tuple[int, int]:
         for frame, names in [
             (training.steps, ("start_ns", "end_ns")),
             (bars, ("bar_start_ns", "bar_end_ns")),
-            (training.arrows, ("send_start_ns", "send_end_ns", "receive_start_ns", "receive_end_ns")),
+            (training.transfers, ("send_start_ns", "send_end_ns", "receive_start_ns", "receive_end_ns")),
         ]
         for name in names
         if frame.height

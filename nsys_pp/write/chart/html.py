@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import polars as pl
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.training import BUBBLE_CAUSES, CAUSES, DIRECTION, JOB_KINDS, POSITION, Training
+from nsys_pp.frames.training import BUBBLE_CAUSES, CAUSES, DIRECTION, JOB_KINDS, POSITION, Training
 from nsys_pp.write.chart.bars import (
     build_bars,
     build_bubbles,
@@ -69,9 +69,9 @@ def write_html(training: Training, output: Path | BinaryIO, *, title: str) -> No
         + "})();",
     }
     # what is put in is never searched for places again: it may hold anything
-    pieces = [text for piece in _page_file("page.html").split("{{") for text in piece.split("}}", 1)]
-    page = pieces[0] + "".join(
-        parts[name] + text for name, text in zip(pieces[1::2], pieces[2::2], strict=True)
+    lane_states = [text for piece in _page_file("page.html").split("{{") for text in piece.split("}}", 1)]
+    page = lane_states[0] + "".join(
+        parts[name] + text for name, text in zip(lane_states[1::2], lane_states[2::2], strict=True)
     )
     content = page.encode("utf-8", "replace")
     if isinstance(output, Path):
@@ -86,7 +86,7 @@ def describe_page(training: Training, *, title: str) -> dict[str, Any]:
     first, last = time_span(training, bars)
     names, name_codes = pack_words(bars["name"])
     labels, label_codes = pack_words(bars["label"])
-    has_messages = training.arrows.height > 0 or bool(bars["is_talk"].any())
+    has_messages = training.transfers.height > 0 or bool(bars["is_talk"].any())
     return {
         "title": title,
         "facts": describe_run(training),
@@ -98,7 +98,7 @@ def describe_page(training: Training, *, title: str) -> dict[str, Any]:
         "causes": CAUSES,
         "directions": DIRECTION.categories.to_list(),
         "positions": POSITION.categories.to_list(),
-        "usedKinds": used_kinds(bars, training.arrows),
+        "usedKinds": used_kinds(bars, training.transfers),
         "usedCauses": used_causes(bubbles),
         "looks": kind_looks(),
         "kindColors": {kind: to_hex(color_of(kind)) for kind in JOB_KINDS},
@@ -110,8 +110,8 @@ def describe_page(training: Training, *, title: str) -> dict[str, Any]:
         "labels": labels,
         "tables": {
             "jobs": _jobs(bars, name_codes, label_codes, training.zero_ns),
-            "arrows": _arrows(training.arrows, training.zero_ns),
-            "pieces": _spans(bubbles, training.zero_ns, "step", "position", "cause", "waits_for"),
+            "arrows": _arrows(training.transfers, training.zero_ns),
+            "lane_states": _spans(bubbles, training.zero_ns, "step", "position", "cause", "waits_for"),
             "ideal": _spans(training.ideal.sort("lane", "start_ns"), training.zero_ns, "job"),
             "steps": _spans(training.steps.sort("lane", "start_ns"), training.zero_ns, "step"),
         },

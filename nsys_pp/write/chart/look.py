@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nsys_pp.training import JOB_KINDS
-from nsys_pp.write.colors import COLORS
+from nsys_pp.frames.training import JOB_KINDS
+from nsys_pp.write.trace.colors import COLORS
 
 Rgb = tuple[int, int, int]
 

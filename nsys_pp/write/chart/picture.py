@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.training import Training
+from nsys_pp.frames.training import Training
 from nsys_pp.write.chart.bars import (
     build_bars,
     build_bubbles,
@@ -22,8 +22,8 @@ from nsys_pp.write.chart.bars import (
     used_kinds,
     what_is_missing,
 )
+from nsys_pp.write.chart.canvas import ARROW_LIMIT, Canvas, place_lanes
 from nsys_pp.write.chart.look import shade_of, to_hex
-from nsys_pp.write.chart.sheet import ARROW_LIMIT, Sheet, place_lanes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -126,32 +126,32 @@ def _write(
 
 def _draw(training: Training, *, title: str, width_px: int, height_px: int | None) -> Any:
     bars, bubbles = build_bars(training), build_bubbles(training)
-    has_talk = training.arrows.height > 0 or bool(bars["is_talk"].any())
-    rows = _legend_rows(bars, training.arrows, bubbles, width_px)
+    has_talk = training.transfers.height > 0 or bool(bars["is_talk"].any())
+    rows = _legend_rows(bars, training.transfers, bubbles, width_px)
     below = _ROW * len(rows) + _MARGIN
     places = place_lanes(training.lanes, has_talk=has_talk, height_px=height_px, below_px=below)
     if width_px < 400 or places.height_px < 120:
         raise ValueError(f"{width_px} x {places.height_px} pixels are too few for a chart")
-    sheet = Sheet(width_px, places, time_span(training, bars), training.zero_ns)
-    sheet.draw_lanes(training.lanes)
-    sheet.draw_bubbles(bubbles)
-    sheet.draw_jobs(bars, has_arrows=training.arrows.height > 0)
-    sheet.draw_messages(training.arrows)
-    sheet.draw_steps(training.steps, build_step_spans(training))
-    _draw_words(sheet, title, describe_run(training), what_is_missing(training))
+    canvas = Canvas(width_px, places, time_span(training, bars), training.zero_ns)
+    canvas.draw_lanes(training.lanes)
+    canvas.draw_bubbles(bubbles)
+    canvas.draw_jobs(bars, has_arrows=training.transfers.height > 0)
+    canvas.draw_messages(training.transfers)
+    canvas.draw_steps(training.steps, build_step_spans(training))
+    _draw_words(canvas, title, describe_run(training), what_is_missing(training))
     for number, row in enumerate(rows):
         y = places.height_px - below + _MARGIN / 2 + _ROW * number
         for x, look, words in row:
-            sheet.write_key(x, y, words, **look)
-    return sheet.figure
+            canvas.write_key(x, y, words, **look)
+    return canvas.figure
 
 
-def _draw_words(sheet: Sheet, title: str, facts: list[str], missing: str) -> None:
-    room = sheet.width_px - 2 * _MARGIN
-    sheet.write(_MARGIN, 20, sheet.shorten(title, 14, room, bold=True), size=14, color=TEXT, bold=True)
-    sheet.write(_MARGIN, 39, sheet.shorten("  ·  ".join(facts), 10, room), size=10, color=MUTED)
+def _draw_words(canvas: Canvas, title: str, facts: list[str], missing: str) -> None:
+    room = canvas.width_px - 2 * _MARGIN
+    canvas.write(_MARGIN, 20, canvas.shorten(title, 14, room, bold=True), size=14, color=TEXT, bold=True)
+    canvas.write(_MARGIN, 39, canvas.shorten("  ·  ".join(facts), 10, room), size=10, color=MUTED)
     if missing:
-        sheet.write(_MARGIN, 84, sheet.shorten(missing, 11, room), size=11, color=TEXT)
+        canvas.write(_MARGIN, 84, canvas.shorten(missing, 11, room), size=11, color=TEXT)
 
 
 def _legend_rows(
@@ -168,7 +168,7 @@ def _legend_rows(
     rows: list[list[tuple[float, dict[str, Any], str]]] = []
     x = float("inf")
     for look, words in entries:
-        size = 40 + Sheet.width_of(words, 10)
+        size = 40 + Canvas.width_of(words, 10)
         if x + size > width_px - _MARGIN:
             rows.append([])
             x = _MARGIN

@@ -1,0 +1,1 @@
+"""Aggregates of one report: durations, counts and unions that can be added up across reports."""

@@ -1,0 +1,36 @@
+"""How long calls of CUDA and of the operating system took on the CPU, by name."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.aggregates.windows import step_on_host
+from nsys_pp.arrays.distributions import spread
+from nsys_pp.frames.aggregates import CALL_AGGREGATES, CALL_API
+from nsys_pp.frames.conform import conform
+
+
+def sum_calls(api_calls: pl.DataFrame, os_calls: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Add up durations of calls by name.
+
+    Args:
+        api_calls: `API_CALLS`.
+        os_calls: `OS_CALLS`.
+        steps: `STEPS`.
+
+    Returns:
+        `CALL_AGGREGATES`, those of CUDA first, each in order of the first call of a row. Calls that wait inside
+        others are counted in both. Empty in, empty out.
+    """
+    return pl.concat([_sum(api_calls, "cuda", steps), _sum(os_calls, "os", steps)])
+
+
+def _sum(calls: pl.DataFrame, api: str, steps: pl.DataFrame) -> pl.DataFrame:
+    timed = calls.select(
+        "process_key",
+        step_on_host(calls, steps),
+        pl.lit(api, dtype=CALL_API).alias("api"),
+        "name",
+        duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+    )
+    return conform(spread(timed, ["process_key", "step", "api", "name"], "duration_ns"), CALL_AGGREGATES)

@@ -1,0 +1,82 @@
+"""How long a device was busy, and with what: unions of its operations, step by step."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.aggregates.unions import Int64s, Union, unite
+from nsys_pp.frames.aggregates import GPU_TIMES
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import KERNEL_KINDS
+
+_DEVICE = ["process_key", "device_id"]
+_SPAN = ["start_ns", "end_ns"]
+_NOTHING = Union(start=np.empty(0, np.int64), end=np.empty(0, np.int64))
+
+
+def measure_gpu(
+    gpu_ops: pl.DataFrame, *, host_communication: pl.DataFrame, windows: pl.DataFrame
+) -> pl.DataFrame:
+    """Measure how long each kind of work ran on each device.
+
+    Args:
+        gpu_ops: `GPU_OPS`.
+        host_communication: process_key, start_ns, end_ns of what is communication on the CPU: see
+            `nsys_pp.aggregates.host_times.find_communication`.
+        windows: `DEVICE_WINDOWS`.
+
+    Returns:
+        `GPU_TIMES`: one row per device and step, and one for what lies outside all steps, by device and
+        step, null last. What lies outside all windows does not count. Without windows, empty.
+    """
+    kernel = pl.col("kind").is_in(KERNEL_KINDS)
+    work = (
+        pl.when(kernel)
+        .then(pl.when("is_communication").then(pl.lit("communication")).otherwise(pl.lit("compute")))
+        .otherwise(pl.col("kind").cast(pl.String))
+    )
+    ops = _unite_parts(gpu_ops.select(*_DEVICE, *_SPAN, work=work), [*_DEVICE, "work"])
+    host = _unite_parts(host_communication, ["process_key"])
+    parts = [GPU_TIMES.to_frame()]
+    for (process, device), own in windows.partition_by(_DEVICE, as_dict=True).items():
+        works = ("compute", "communication", "memcpy", "memset")
+        of_device = [ops.get((process, device, name), _NOTHING) for name in works]
+        times = _measure(*of_device, host=host.get((process,), _NOTHING), windows=own)
+        parts.append(own.with_columns(**times).pipe(conform, GPU_TIMES))
+    return (
+        pl.concat(parts)
+        .group_by(*_DEVICE, "step")
+        .agg(pl.all().sum())
+        .sort(*_DEVICE, "step", nulls_last=True)
+        .pipe(conform, GPU_TIMES)
+    )
+
+
+def _unite_parts(frame: pl.DataFrame, keys: list[str]) -> dict[tuple[object, ...], Union]:
+    """Unite the intervals of each key."""
+    parts = frame.select(*keys, *_SPAN).partition_by(keys, as_dict=True)
+    return {key: unite(*(part[name].to_numpy() for name in _SPAN)) for key, part in parts.items()}
+
+
+def _measure(
+    compute: Union, communication: Union, memcpy: Union, memset: Union, *, host: Union, windows: pl.DataFrame
+) -> dict[str, Int64s]:
+    """Measure the work of one device in each of its windows; columns of `GPU_TIMES`."""
+    first, last = (windows[name].to_numpy() for name in _SPAN)
+    kernel, memory, any_communication = compute | communication, memcpy | memset, communication | host
+    measured = {
+        "busy_ns": kernel | memory,
+        "kernel_ns": kernel,
+        "compute_ns": compute,
+        "communication_ns": communication,
+        "memcpy_ns": memcpy,
+        "memset_ns": memset,
+        "any_communication_ns": any_communication,
+    }
+    return {
+        "span_ns": last - first,
+        "overlap_ns": compute.overlap_within(communication, first, last),
+        "any_overlap_ns": compute.overlap_within(any_communication, first, last),
+        **{name: union.within(first, last) for name, union in measured.items()},
+    }

@@ -1,0 +1,120 @@
+"""What a process did on the CPU, and for how long: step by step, across its threads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from nsys_pp.aggregates.unions import count_within, sum_within, unite
+from nsys_pp.frames.aggregates import ACTIVITY, HOST_TIMES
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.training import WAITING_CALL
+
+_PHASES = ("forward", "backward", "optimizer", "data")
+_SPAN = ["process_key", "start_ns", "end_ns"]
+_HOST_SPAN = {"start_ns": "host_start_ns", "end_ns": "host_end_ns"}
+
+
+def measure_host(
+    *,
+    windows: pl.DataFrame,
+    ranges: pl.DataFrame,
+    operators: pl.DataFrame,
+    jobs: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    os_calls: pl.DataFrame,
+    thread_runs: pl.DataFrame,
+) -> pl.DataFrame:
+    """Measure how long each kind of thing went on in each process.
+
+    Args:
+        windows: `HOST_WINDOWS`.
+        ranges: `RANGES`.
+        operators: `NAMED_OPERATORS` of these.
+        jobs: `JOBS`.
+        api_calls: `API_CALLS`.
+        os_calls: `OS_CALLS`.
+        thread_runs: `THREAD_RUNS`.
+
+    Returns:
+        `HOST_TIMES`, by process, step (null last) and activity. An activity has a row where some of it
+        lies in the step; "span" always has. What crosses a border counts in both steps by its pieces, and
+        its `count` where it begins. What lies outside all windows does not count. Without windows, empty.
+    """
+    named = operators.filter(pl.col("name").is_not_null())["range_id"]
+    of_nccl = operators.filter(pl.col("name").is_null())["range_id"]  # communication, and no operator
+    activities = {
+        "range": ranges.filter(~pl.col("range_id").is_in(of_nccl.implode())),
+        "operator": ranges.filter(pl.col("range_id").is_in(named.implode())),
+        **{kind: _find_phases(jobs, kind) for kind in _PHASES},
+        "communication": find_communication(ranges, operators),
+        "cuda": api_calls,
+        "sync": api_calls.filter(_is_waiting(api_calls)),
+        "os": os_calls,
+        "cpu": thread_runs,
+    }
+    of_process = windows.partition_by("process_key", as_dict=True)
+    parts = [_measure(name, frame.select(_SPAN), of_process) for name, frame in activities.items()]
+    span = pl.col("end_ns") - pl.col("start_ns")
+    parts.append(windows.select("process_key", "step", activity=pl.lit("span"), count=1, union_ns=span))
+    return (
+        pl.concat(part.cast({"activity": ACTIVITY}).pipe(conform, HOST_TIMES) for part in parts)
+        .group_by("process_key", "step", "activity")
+        .agg(pl.all().sum())
+        .sort("process_key", "step", "activity", nulls_last=True)
+    )
+
+
+def find_communication(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
+    """List what is communication on the CPU.
+
+    Args:
+        ranges: `RANGES`.
+        operators: `NAMED_OPERATORS` of these.
+
+    Returns:
+        process_key, start_ns, end_ns.
+    """
+    named = operators.filter("is_communication")["range_id"]
+    return ranges.filter(pl.col("range_id").is_in(named.implode())).select(_SPAN)
+
+
+def _is_waiting(api_calls: pl.DataFrame) -> pl.Expr:
+    """Does a call wait for the GPU? Every name is looked at once."""
+    names = api_calls["name"].unique().drop_nulls()
+    return pl.col("name").is_in(names.filter(names.cast(pl.String).str.contains(WAITING_CALL)).implode())
+
+
+def _find_phases(jobs: pl.DataFrame, kind: str) -> pl.DataFrame:
+    """List the jobs of a kind that no other one of it is around, on the CPU."""
+    own = (
+        jobs.filter(pl.col("kind") == kind)
+        .unique("range_id")
+        .select("process_key", "thread_key", **_HOST_SPAN)
+        .sort("thread_key", "start_ns", "end_ns", descending=[False, False, True])
+    )
+    until = pl.col("end_ns").cum_max().shift().over("thread_key")
+    return own.filter((pl.col("end_ns") > until).fill_null(value=True))
+
+
+def _measure(
+    activity: str, intervals: pl.DataFrame, windows: Mapping[tuple[object, ...], pl.DataFrame]
+) -> pl.DataFrame:
+    """Measure one activity in the windows of each process, but where it did not happen."""
+    parts = [HOST_TIMES.to_frame()]
+    for process, own in intervals.partition_by("process_key", as_dict=True).items():
+        if process in windows:
+            times = _measure_process(own, windows[process], is_summed=activity == "cpu")
+            parts.append(times.with_columns(activity=pl.lit(activity)).pipe(conform, HOST_TIMES))
+    return pl.concat(parts).filter((pl.col("count") > 0) | (pl.col("union_ns") > 0))
+
+
+def _measure_process(intervals: pl.DataFrame, windows: pl.DataFrame, *, is_summed: bool) -> pl.DataFrame:
+    first, last = (windows[name].to_numpy() for name in ("start_ns", "end_ns"))
+    start, end = (intervals[name].to_numpy() for name in ("start_ns", "end_ns"))
+    time = sum_within(start, end, first, last) if is_summed else unite(start, end).within(first, last)
+    return windows.with_columns(
+        count=pl.Series(count_within(start, first, last)),
+        union_ns=pl.Series(time),
+    )

@@ -1,0 +1,44 @@
+"""Rows of `ITEM_AGGREGATES` from one row per instance."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.arrays.distributions import spread
+from nsys_pp.frames.aggregates import DISTRIBUTION, ITEM_AGGREGATES
+from nsys_pp.frames.conform import conform
+
+_COUNTS = ("call_count",)
+
+
+def sum_instances(instances: pl.DataFrame, *, item: str, measure: str) -> pl.DataFrame:
+    """Add up instances of one kind of item by one measure.
+
+    Args:
+        instances: `value_ns`, and any columns of `ITEM_AGGREGATES` but item, measure and `DISTRIBUTION`.
+        item: One of `ITEM`.
+        measure: One of `MEASURE`.
+
+    Returns:
+        `ITEM_AGGREGATES`: a row per set of instances that agree in all columns but the counts, which are added up.
+        Columns that were not given are null. Empty in, empty out.
+    """
+    keys = [column for column in instances.columns if column not in (*_COUNTS, "value_ns")]
+    counts = [column for column in _COUNTS if column in instances.columns]
+    timed = instances.drop_nulls("value_ns")
+    sums = spread(timed, keys, "value_ns")
+    if counts:
+        # of the same rows, so the groups stand in the same order
+        sums = sums.hstack(timed.group_by(keys, maintain_order=True).agg(pl.col(counts).sum()).select(counts))
+    absent = [column for column in ITEM_AGGREGATES if column not in sums.columns]
+    return (
+        sums.with_columns(
+            **{
+                column: pl.lit(None, ITEM_AGGREGATES[column])
+                for column in absent
+                if column not in DISTRIBUTION
+            },
+        )
+        .with_columns(item=pl.lit(item), measure=pl.lit(measure))
+        .pipe(conform, ITEM_AGGREGATES)
+    )

@@ -1,0 +1,128 @@
+"""How long kernels took from the call that launched them to their start, and how many were under way.
+
+    call     [ launch )
+    kernel                        [ kernel   )
+    delay    |--------------------|
+    queued   |-------------------------------|
+
+What one call put on a device counts as one launch, from the start of its first kernel to the end of its last: of a graph
+whose nodes were traced, the thousandth kernel did not wait for its launch, but for the others.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.aggregates.launched import Int64s, find_calls
+from nsys_pp.aggregates.unions import sum_within
+from nsys_pp.aggregates.windows import step_on_device, tile_devices
+from nsys_pp.arrays.distributions import spread
+from nsys_pp.frames.aggregates import DISTRIBUTION, LATE_NS, LAUNCH_AGGREGATES, SLOW_CALL_NS
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import KERNEL_KINDS
+
+_DEVICE = ["process_key", "device_id"]
+_STEP = [*_DEVICE, "step"]
+_NO_DELAYS = {"values": [], "value_counts": [], "count": 0, "total": 0, "squares": 0.0}
+
+
+def sum_launches(
+    gpu_ops: pl.DataFrame, *, api_calls: pl.DataFrame, launches: pl.DataFrame, steps: pl.DataFrame
+) -> pl.DataFrame:
+    """Measure the delays of launches, and the queue of what was called for and has not ended.
+
+    The numbers are HolisticTraceAnalysis', but that its queue lets go of a kernel when it starts.
+
+    Args:
+        gpu_ops: `GPU_OPS`, of which kernels and graphs count whose call is known.
+        api_calls: `API_CALLS`.
+        launches: `LAUNCHES` of both.
+        steps: `STEPS`.
+
+    Returns:
+        `LAUNCH_AGGREGATES` by device and step, null last. A launch is in the step in which its first kernel starts; the queue
+        is cut at the borders of steps, so that a step may have a queue and a `count` of 0.
+    """
+    launched = _list_launches(gpu_ops, api_calls, launches)
+    launched = launched.with_columns(
+        step_on_device(launched, steps), delay_ns=pl.col("start_ns") - pl.col("call_ns")
+    )
+    length, call = pl.col("end_ns") - pl.col("start_ns"), pl.col("call_end_ns") - pl.col("call_ns")
+    counts = launched.group_by(_STEP).agg(
+        short_count=(length < call).sum(),
+        slow_call_count=(call > SLOW_CALL_NS).sum(),
+        late_count=(pl.col("delay_ns") > LATE_NS).sum(),
+    )
+    return (
+        _measure_queues(launched, steps)
+        .join(counts, on=_STEP, how="left", nulls_equal=True)
+        .join(spread(launched, _STEP, "delay_ns"), on=_STEP, how="left", nulls_equal=True)
+        .filter((pl.col("count") > 0) | (pl.col("queue_most") > 0))
+        .with_columns(pl.col(f"{name}_count").fill_null(0) for name in ("short", "slow_call", "late"))
+        .with_columns(
+            pl.col(name).fill_null(pl.lit(nothing, DISTRIBUTION[name]))
+            for name, nothing in _NO_DELAYS.items()
+        )
+        .sort(_STEP, nulls_last=True)
+        .pipe(conform, LAUNCH_AGGREGATES)
+    )
+
+
+def _list_launches(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """List what each call put on each device: process_key, device_id, start_ns, end_ns, call_ns, call_end_ns."""
+    call = find_calls(gpu_ops, api_calls=api_calls, launches=launches)
+    ops = gpu_ops.select(*_DEVICE, "start_ns", "end_ns", "kind", call=call).filter(
+        pl.col("kind").is_in(KERNEL_KINDS), pl.col("call") >= 0
+    )
+    if (np.bincount(ops["call"].to_numpy()) > 1).any():
+        hull = [pl.col("start_ns").min(), pl.col("end_ns").max()]
+        ops = ops.group_by(*_DEVICE, "call", maintain_order=True).agg(hull)
+    calls = {"call_ns": "start_ns", "call_end_ns": "end_ns"}
+    return ops.select(*_DEVICE, "start_ns", "end_ns").with_columns(
+        api_calls[name].gather(ops["call"]).alias(ours) for ours, name in calls.items()
+    )
+
+
+def _measure_queues(launched: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Measure the queue of each device in each step: process_key, device_id, step, queued_ns, queue_most."""
+    begin = pl.min_horizontal("call_ns", "start_ns")  # clocks may say that a kernel started before its call
+    queued = launched.select(*_DEVICE, "end_ns", start_ns=begin, op_ns="start_ns")
+    # what starts and ends at the last moment lies in the last window, too
+    last = pl.max_horizontal("end_ns", pl.col("op_ns") + 1).max()
+    spans = queued.group_by(_DEVICE).agg(first_ns=pl.col("start_ns").min(), last_ns=last)
+    windows = tile_devices(steps, spans)
+    of_device = queued.partition_by(_DEVICE, as_dict=True)
+    parts = []
+    for device, own in windows.partition_by(_DEVICE, as_dict=True).items():
+        first, last_ns = (own[name].to_numpy() for name in ("start_ns", "end_ns"))
+        start, end = (of_device[device][name].to_numpy() for name in ("start_ns", "end_ns"))
+        most = _find_longest(np.sort(start), np.sort(end), first, last_ns)
+        parts.append(
+            own.select(_STEP).with_columns(
+                queued_ns=pl.Series(sum_within(start, end, first, last_ns)), queue_most=pl.Series(most)
+            )
+        )
+    empty = windows.select(_STEP).with_columns(queued_ns=pl.lit(0), queue_most=pl.lit(0)).clear()
+    return (
+        pl.concat([empty.cast({"queued_ns": pl.Int64, "queue_most": pl.Int64}), *parts])
+        .group_by(_STEP)
+        .agg(pl.col("queued_ns").sum(), pl.col("queue_most").max())
+    )
+
+
+def _find_longest(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s:
+    """Most intervals at once within each window: how many there are when it begins, or when one starts in it.
+
+    Args:
+        start: Of the intervals, ascending.
+        end: Of the intervals, ascending.
+        first: Of the windows, which tile.
+        last: Of the windows.
+    """
+    at_start = np.arange(1, len(start) + 1) - np.searchsorted(end, start, side="right")
+    at_first = np.searchsorted(start, first, side="right") - np.searchsorted(end, first, side="right")
+    bounds = np.stack([np.searchsorted(start, first), np.searchsorted(start, last)], axis=1).ravel()
+    # a last one, so that windows may end at the end
+    most = np.maximum.reduceat(np.append(at_start, 0), bounds)[::2]
+    return np.where(bounds[::2] < bounds[1::2], np.maximum(most, at_first), at_first)

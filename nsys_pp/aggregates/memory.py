@@ -1,0 +1,180 @@
+"""Allocations and releases of memory -> MEMORY_SUMS and MEMORY_PEAKS.
+
+A release belongs to the allocation before it at its address: it has its device and its kind, and
+ends it. Memory that was allocated before the capture is not known, so its release counts as one, but
+lowers nothing. An address that is allocated again has been released unseen, at the latest then.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.aggregates.innermost import find_innermost
+from nsys_pp.aggregates.windows import step_on_host
+from nsys_pp.frames.aggregates import MEMORY_AGGREGATES, MEMORY_PEAKS
+from nsys_pp.frames.conform import conform
+
+_SERIES = ["process_key", "device_id", "kind"]
+
+
+def sum_memory(
+    memory_events: pl.DataFrame,
+    *,
+    ranges: pl.DataFrame,
+    jobs: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    steps: pl.DataFrame,
+) -> pl.DataFrame:
+    """Count allocations and releases by kind of memory and by what the program was doing.
+
+    That is the innermost job, or else the innermost range, that was open when it happened on the thread
+    of its call. Where the call was not recorded, nothing is known of it.
+
+    Args:
+        memory_events: `MEMORY_EVENTS`.
+        ranges: `RANGES`.
+        jobs: `JOBS`.
+        api_calls: `API_CALLS`.
+        steps: `STEPS`.
+
+    Returns:
+        `MEMORY_AGGREGATES`, in order of their first events. A release has the bytes that it tells, or those of its
+        allocation. Empty in, empty out.
+    """
+    if memory_events.is_empty():
+        return MEMORY_AGGREGATES.to_frame()
+    events = _match_releases(memory_events)
+    threads = _find_threads(events, api_calls)
+    jobs = jobs.select("thread_key", "name", "kind", start_ns="host_start_ns", end_ns="host_end_ns")
+    job = _rows_around(threads, events["time_ns"], jobs)
+    opened = _rows_around(threads, events["time_ns"], ranges)
+    is_release = pl.col("is_release")
+    return (
+        events.with_columns(
+            step=step_on_host(events, steps, time="time_ns"),
+            name=jobs["name"].gather(job).zip_with(job.is_not_null(), ranges["name"].gather(opened)),
+            job=jobs["kind"].gather(job),
+        )
+        .group_by(*_SERIES, "step", "name", "job", maintain_order=True)
+        .agg(
+            allocation_count=(~is_release).sum(),
+            free_count=is_release.sum(),
+            allocated_bytes=pl.col("size_bytes").filter(~is_release).sum(),
+            freed_bytes=pl.col("size_bytes").filter(is_release).sum(),
+        )
+        .pipe(conform, MEMORY_AGGREGATES)
+    )
+
+
+def find_peaks(memory_events: pl.DataFrame, *, windows: pl.DataFrame) -> pl.DataFrame:
+    """Add up what is allocated at every moment, and find the most in each step.
+
+        allocated       3  8  5 | 5     | 9  0
+        step                  1 |     2 |    3      peaks 8, 5, 9
+
+    Args:
+        memory_events: `MEMORY_EVENTS`.
+        windows: `HOST_WINDOWS`.
+
+    Returns:
+        `MEMORY_PEAKS` of every kind of memory that was allocated on a device, and every step of its process
+        (null: all that is outside of steps); by these. Empty in, empty out.
+    """
+    used = _add_up(_match_releases(memory_events))
+    series = used.select("series", *_SERIES).unique("series", maintain_order=True)
+    during = used.join_asof(
+        windows.select("process_key", "step", "end_ns", time_ns="start_ns").sort("time_ns"),
+        on="time_ns",
+        by="process_key",
+        check_sortedness=False,
+    ).with_columns(step=pl.when(pl.col("time_ns") < pl.col("end_ns")).then("step"))
+    before = (
+        series.join(windows.select("process_key", "step", time_ns="start_ns"), on="process_key")
+        .sort("time_ns")
+        .join_asof(
+            used.select("series", "time_ns", "used_bytes"),
+            on="time_ns",
+            by="series",
+            check_sortedness=False,
+        )
+        .with_columns(pl.col("used_bytes").fill_null(0))
+    )
+    columns = ["series", *_SERIES, "step", "time_ns", "used_bytes"]
+    return (
+        pl.concat([before.select(columns), during.select(columns)])
+        .sort("series", "time_ns")
+        .group_by("series", *_SERIES, "step")
+        .agg(peak_bytes=pl.col("used_bytes").max())
+        .sort(*_SERIES, "step")
+        .pipe(conform, MEMORY_PEAKS)
+    )
+
+
+def _match_releases(memory_events: pl.DataFrame) -> pl.DataFrame:
+    """Give releases the device, the kind and (where they have none) the bytes of their allocations.
+
+    Returns:
+        The events, and of allocations `gone_ns`: when they were released; null where they were not.
+    """
+    events = memory_events.sort("time_ns", maintain_order=True).with_row_index("order")
+    events = events.sort(
+        "process_key", "address", maintain_order=True
+    )  # the events of a place follow each other
+    is_release, place = pl.col("is_release"), pl.struct("process_key", "address")
+    has_place = pl.col("address") != 0
+    is_followed = ~is_release & has_place & (place == place.shift(-1))
+    is_known = is_release & has_place & (place == place.shift(1)) & ~is_release.shift(1)
+    size = pl.when(pl.col("size_bytes") > 0).then("size_bytes")
+    return events.with_columns(
+        pl.when(is_known).then(pl.col("device_id").shift(1)).otherwise("device_id"),
+        pl.when(is_known).then(pl.coalesce(pl.col("kind").shift(1), "kind")).otherwise("kind"),
+        size_bytes=pl.coalesce(size, pl.when(is_known).then(size.shift(1))),
+        gone_ns=pl.when(is_followed).then(pl.col("time_ns").shift(-1)),
+    ).sort("order")
+
+
+def _add_up(events: pl.DataFrame) -> pl.DataFrame:
+    """Add up what is allocated: a row whenever that may change, with `used_bytes` from then on; by time_ns.
+
+    What happens in one nanosecond counts at once, so no order in it makes a peak.
+    """
+    allocated = events.filter(~pl.col("is_release")).with_columns(pl.col("size_bytes").fill_null(0))
+    released = allocated.drop_nulls("gone_ns").with_columns(
+        time_ns="gone_ns", size_bytes=-pl.col("size_bytes")
+    )
+    return (
+        pl.concat([allocated, released])
+        .group_by(*_SERIES, "time_ns")
+        .agg(change=pl.col("size_bytes").sum())
+        .sort("time_ns")
+        .with_columns(
+            series=pl.struct(_SERIES).rank("dense"),
+            used_bytes=pl.col("change").cum_sum().over(_SERIES),
+        )
+    )
+
+
+def _find_threads(events: pl.DataFrame, api_calls: pl.DataFrame) -> pl.Series:
+    """Give the thread of the call of each event; null where it is unknown."""
+    keys = ["process_key", "correlation_id"]
+    calls = api_calls.select(*keys, "thread_key").join(events.select(keys), on=keys, how="semi")
+    calls = calls.unique(keys, keep="first", maintain_order=True)
+    return events.select(keys).join(calls, on=keys, how="left", maintain_order="left")["thread_key"]
+
+
+def _rows_around(threads: pl.Series, times: pl.Series, intervals: pl.DataFrame) -> pl.Series:
+    """Find the row of the innermost interval around each moment on its thread; null where none is."""
+    is_known = threads.is_not_null()
+    rows = pl.int_range(len(intervals), eager=True)
+    whole = intervals.select("thread_key", "start_ns", "end_ns", row=rows).drop_nulls()
+    found = find_innermost(
+        threads.filter(is_known).to_numpy(),
+        times.filter(is_known).to_numpy(),
+        interval_owner=whole["thread_key"].to_numpy(),
+        start=whole["start_ns"].to_numpy(),
+        end=whole["end_ns"].to_numpy(),
+    )
+    row = pl.Series(found, dtype=pl.Int64)
+    around = whole["row"].gather(row.set(row < 0, None))
+    at = is_known.arg_true()
+    return pl.Series("row", [None], dtype=pl.Int64).new_from_index(0, len(times)).scatter(at, around)

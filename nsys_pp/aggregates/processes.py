@@ -1,0 +1,99 @@
+"""Whose sums they are: the GPU processes of all reports, and the processes that used no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, PLACES
+from nsys_pp.frames.conform import conform
+
+_PROCESS = ("report", "process_key")
+_PID_MASK, _PID_SHIFT = 0xFF_FFFF << 24, 1 << 24  # where a key has the process id: `nsys_pp.model.ids`
+
+
+def build_places(
+    roster: pl.DataFrame, lanes: pl.DataFrame, reports: Sequence[Mapping[str, pl.DataFrame]]
+) -> pl.DataFrame:
+    """List the GPU processes in the order of lanes, then the processes that used no GPU.
+
+    Args:
+        roster: `ROSTER`.
+        lanes: `LANES`.
+        reports: `AGGREGATE_FRAMES` of each report.
+
+    Returns:
+        `PLACES`.
+    """
+    processes = pl.concat(
+        frames[name].select("process_key").unique().with_columns(report=pl.lit(number, pl.UInt32))
+        for number, frames in enumerate(reports)
+        for name in ("host_times", "op_aggregates")
+    ).unique()
+    machines = roster.group_by("report", maintain_order=True).agg(pl.col("machine").first())
+    others = (
+        processes.join(lanes.select(_PROCESS), on=_PROCESS, how="anti")
+        .join(machines, on="report", how="left")
+        .with_columns(pid=(pl.col("process_key") & _PID_MASK) // _PID_SHIFT)
+        .sort("report", "pid", "process_key")
+        .with_columns(
+            label=pl.format("{} pid {}", "machine", "pid"),
+            device_id=pl.lit(None),
+            gpu=pl.lit(None),
+            rank=pl.lit(None),
+            stage=pl.lit(None),
+        )
+    )
+    is_again = pl.col("label").cum_count().over("label")
+    others = others.with_columns(
+        label=pl.when(is_again > 1).then(pl.format("{} ({})", "label", is_again)).otherwise("label")
+    )
+    columns = [name for name in PLACES if name != "place"]
+    schema = {name: PLACES[name] for name in columns}
+    both = pl.concat(
+        frame.select(pl.col(name).cast(schema[name]) for name in columns) for frame in (lanes, others)
+    )
+    return conform(both.with_row_index("place"), PLACES)
+
+
+def place_frames(
+    reports: Sequence[Mapping[str, pl.DataFrame]], places: pl.DataFrame, numbers: pl.DataFrame
+) -> dict[str, pl.DataFrame]:
+    """Put the sums of all reports under each other.
+
+    Args:
+        reports: `AGGREGATE_FRAMES` of each report.
+        places: `PLACES`.
+        numbers: lane, step of the report, and run_step; a lane has the number of its place.
+
+    Returns:
+        The frames with `place` instead of process_key and device_id, and with the steps of the run; a step
+        without a number there counts as outside all steps. What a process did on the CPU stands at the first
+        of its places.
+    """
+    at_device = places.select("report", "process_key", "device_id", "place")
+    at_process = places.unique(_PROCESS, keep="first", maintain_order=True).select(*_PROCESS, "place")
+    steps = numbers.select(pl.col("lane").alias("place"), "step", "run_step")
+    placed = {}
+    for name in AGGREGATE_FRAMES:
+        frame = pl.concat(
+            frames[name].with_columns(report=pl.lit(number, pl.UInt32))
+            for number, frames in enumerate(reports)
+        )
+        if "device_id" in frame.columns:
+            on_device = frame.join(at_device, on=at_device.columns[:3], how="left", maintain_order="left")
+            of_process = frame.select(_PROCESS).join(
+                at_process, on=_PROCESS, how="left", maintain_order="left"
+            )
+            place = on_device["place"].fill_null(of_process["place"])
+        else:
+            place = frame.join(at_process, on=_PROCESS, how="left", maintain_order="left")["place"]
+        keyless = frame.drop("report", "process_key", "device_id", strict=False)
+        placed[name] = (
+            keyless.insert_column(0, place)
+            .join(steps, on=["place", "step"], how="left", maintain_order="left")
+            .with_columns(step="run_step")
+            .drop("run_step")
+        )
+    return placed

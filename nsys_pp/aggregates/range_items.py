@@ -1,0 +1,59 @@
+"""NVTX ranges by name."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.aggregates.instances import sum_instances
+from nsys_pp.aggregates.windows import step_on_host
+from nsys_pp.frames.report import NAME
+
+MOST_NAMES = 10_000
+"""Of more different names than this, numbers are folded: "step 12" is "step #"."""
+_NUMBER = r"[0-9]+([^0-9A-Za-z]|$)"  # no digit of a word, as in `conv2d`
+
+
+def sum_ranges(
+    ranges: pl.DataFrame, projections: pl.DataFrame, steps: pl.DataFrame, *, most_names: int = MOST_NAMES
+) -> pl.DataFrame:
+    """Add up ranges by style, domain and name, as `nvtx_sum` and `nvtx_gpu_proj_sum` of `nsys stats` do.
+
+    Args:
+        ranges: `RANGES`, all domains.
+        projections: `PROJECTIONS` of them, one row per range and device; a range that reached several
+            devices counts on each.
+        steps: `STEPS`.
+        most_names: If there are more different names, each number in a name becomes "#".
+
+    Returns:
+        `ITEM_AGGREGATES` of item "range", all measures. Ranges that were still open count until the end of the capture.
+    """
+    known = ranges.select(
+        "process_key",
+        step_on_host(ranges, steps),
+        "domain",
+        style="kind",
+        name=_fold(ranges["name"], most_names),
+        value_ns=pl.col("end_ns") - pl.col("start_ns"),
+    )
+    # Ranges are in order of range_id, and projections are of some of them.
+    of_range = known[ranges["range_id"].search_sorted(projections["range_id"])]
+    reached = projections.select("device_id", "call_count").hstack(of_range.drop("value_ns"))
+    measured = {
+        "host": known,
+        "span": reached.with_columns(value_ns=projections["gpu_end_ns"] - projections["gpu_start_ns"]),
+        "gpu": reached.with_columns(value_ns=projections["total_ns"]),
+    }
+    parts = [sum_instances(rows, item="range", measure=measure) for measure, rows in measured.items()]
+    return pl.concat(parts)
+
+
+def _fold(names: pl.Series, most_names: int) -> pl.Series:
+    """Replace numbers in names by "#" where there are too many names."""
+    distinct = names.unique().drop_nulls()
+    if len(distinct) <= most_names:
+        return names
+    folded = pl.DataFrame(
+        {"name": distinct, "folded": distinct.cast(pl.String).str.replace_all(_NUMBER, "#${1}").cast(NAME)}
+    )
+    return names.to_frame("name").join(folded, on="name", how="left", maintain_order="left")["folded"]

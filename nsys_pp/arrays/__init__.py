@@ -1,0 +1,1 @@
+"""Array algorithms that several stages share: columns, segments, ancestors, distributions, threads."""

@@ -1,0 +1,255 @@
+"""How values are spread, kept so small that parts can carry it and so exactly that nothing is lost by adding up.
+
+A spread is the columns `nsys_pp.frames.aggregates.SPREAD` of a row: moments, and the different values with their counts.
+Moments are always exact. Values are exact while a row has at most `MOST_VALUES` different ones. Beyond, each is
+replaced by the middle of its bin: bins keep nine binary digits after the leading one, 512 per power of two,
+so that a median or quantile is off by less than 0.1 %. Rounding a rounded value changes nothing, which is why it does
+not matter in which order spreads are put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys_pp.frames.aggregates import DISTRIBUTION, MOST_VALUES
+
+_KEPT_BITS = 10  # the leading one and nine more
+_ROW = "_row"
+_HALF_OF_INT64 = 1 << 62
+
+Int64s = npt.NDArray[np.int64]
+Float64s = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Runs:
+    """Different values of rows, one after the other: by row, value; every row has some."""
+
+    row: Int64s
+    value: Int64s
+    count: Int64s
+
+    def join(self) -> _Runs:
+        """Put neighbours together that are the same value of the same row."""
+        is_new = np.ones(len(self.row), dtype=np.bool_)
+        is_new[1:] = (self.row[1:] != self.row[:-1]) | (self.value[1:] != self.value[:-1])
+        first = np.flatnonzero(is_new)
+        if len(first) == len(self.row):
+            return self
+        return _Runs(row=self.row[first], value=self.value[first], count=np.add.reduceat(self.count, first))
+
+    def round_rows(self, is_rounded: npt.NDArray[np.bool_]) -> _Runs:
+        """Round the values of the rows that are marked or have too many."""
+        too_many = is_rounded | (np.bincount(self.row, minlength=len(is_rounded)) > MOST_VALUES)
+        if not too_many.any():
+            return self
+        value = np.where(too_many[self.row], _round_values(self.value), self.value)
+        return _Runs(row=self.row, value=value, count=self.count).join()
+
+    def as_lists(self) -> pl.DataFrame:
+        """One row per row, in order: `values`, `value_counts`."""
+        frame = pl.DataFrame({_ROW: self.row, "values": self.value, "value_counts": self.count})
+        return frame.group_by(pl.col(_ROW).set_sorted(), maintain_order=True).all().drop(_ROW)
+
+
+def spread(frame: pl.DataFrame, keys: Sequence[str], value: str) -> pl.DataFrame:
+    """Say how the values of each group are spread.
+
+    Args:
+        frame: Any frame.
+        keys: Columns that tell groups apart; nulls are a group. None: all rows are one group.
+        value: Column of integers; rows in which it is null are left out.
+
+    Returns:
+        The keys, with their types, and `DISTRIBUTION`: one row per group, in order of their first rows. Empty in,
+        empty out.
+    """
+    known = frame.filter(pl.col(value).is_not_null())
+    column = pl.col(value).cast(pl.Int64)
+    groups = _group(
+        known,
+        keys,
+        count=pl.len().cast(pl.Int64),
+        total=column.sum(),
+        least=column.min(),
+        most=column.max(),
+        values=column.sort(),
+    )
+    values = _flatten(groups["values"])
+    count = groups["count"].to_numpy()
+    row = np.repeat(np.arange(len(groups)), count)
+    runs = _Runs(row=row, value=values, count=np.ones(len(row), dtype=np.int64)).join()
+    least = groups["least"].to_numpy()
+    mean = _mean_above(groups, least)
+    squares = runs.count * (runs.value - least[runs.row] - mean[runs.row]) ** 2
+    groups = groups.with_columns(squares=pl.Series(_sum_rows(squares, runs.row, len(groups))))
+    return _attach(groups, keys, runs.round_rows(np.zeros(len(groups), dtype=np.bool_)))
+
+
+def merge_distributions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Put the spreads of each group together: the result is the spread of all values together.
+
+    Squares are put together as Chan, Golub and LeVeque (1979) have it: those of the rows, and those
+    of their means, as often as each counts.
+
+    Args:
+        frame: The keys and `DISTRIBUTION`; other columns are dropped. Rows whose `count` is null or 0 are left out.
+        keys: As for `spread`.
+
+    Returns:
+        As `spread`: the keys and `DISTRIBUTION`, one row per group, in order of their first rows.
+    """
+    known = frame.filter(pl.col("count") > 0)
+    groups = _group(
+        known.with_row_index(_ROW),
+        keys,
+        rows=pl.col(_ROW).cast(pl.Int64),
+        count=pl.col("count").sum(),
+        total=pl.col("total").sum(),
+        least=pl.col("least").min(),
+        most=pl.col("most").max(),
+        squares=pl.col("squares").sum(),
+    )
+    new_row = np.empty(len(known), dtype=np.int64)
+    new_row[_flatten(groups["rows"])] = np.repeat(np.arange(len(groups)), groups["rows"].list.len())
+    least = groups["least"].to_numpy()
+    distance = _mean_above(known, least[new_row]) - _mean_above(groups, least)[new_row]
+    apart = known["count"].to_numpy() * distance**2
+    between = _sum_rows(apart, new_row, len(groups))
+    groups = groups.with_columns(squares=pl.col("squares") + pl.Series(between))
+
+    old = _runs_of(known)
+    # Of a rounded row the values do not add up; where they do by chance, it does no harm to keep the others.
+    is_rounded = np.zeros(len(groups), dtype=np.bool_)
+    is_rounded[
+        new_row[_sum_rows(old.value * old.count, old.row, len(known)) != known["total"].to_numpy()]
+    ] = True
+    return _attach(groups, keys, _sort(new_row[old.row], old).round_rows(is_rounded))
+
+
+def describe_distributions(frame: pl.DataFrame, *, unit: str = "ns") -> pl.DataFrame:
+    """Turn spreads into the columns that tables show.
+
+    Args:
+        frame: Any frame with `DISTRIBUTION`.
+        unit: Ends the names of the columns.
+
+    Returns:
+        The frame without `DISTRIBUTION`, and `count`, `total_ns`, `mean_ns`, `median_ns`, `min_ns`, `max_ns`,
+        `std_ns`. As `nsys stats` has it, the median of an even number of values is the mean of the two in the
+        middle, and the deviation is that of a sample (n - 1), 0.0 for a single value. Where `count` is
+        null or 0, all but it are null.
+    """
+    known = pl.col("count") > 0
+    numbers: dict[str, pl.Expr | pl.Series] = {
+        "total": pl.col("total"),
+        "mean": pl.col("total") / pl.col("count"),
+        "median": quantile(frame, 0.5),
+        "min": pl.col("least"),
+        "max": pl.col("most"),
+        "std": (pl.col("squares") / (pl.col("count") - 1).clip(lower_bound=1)).sqrt(),
+    }
+    return frame.select(
+        pl.exclude(DISTRIBUTION),
+        "count",
+        **{f"{name}_{unit}": pl.when(known).then(number) for name, number in numbers.items()},
+    )
+
+
+def quantile(frame: pl.DataFrame, fraction: float) -> pl.Series:
+    """Value below which a fraction of each row's values lies, on a straight line between two neighbours.
+
+    Args:
+        frame: Any frame with `DISTRIBUTION`.
+        fraction: 0: the least. 0.5: the median. 1: the most.
+
+    Returns:
+        One number per row of the frame, named `quantile`; null where `count` is null or 0.
+    """
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"a fraction is from 0 to 1, not {fraction}")
+    is_known = frame["count"].fill_null(0).to_numpy() > 0
+    known = frame.filter(pl.Series(is_known))
+    runs = _runs_of(known)
+    count = known["count"].to_numpy()
+    last_of_value = np.cumsum(runs.count)  # places of all values of all rows, one after the other
+    place = (count - 1) * fraction
+    below = np.floor(place).astype(np.int64)
+    first_of_row = np.cumsum(count) - count
+    low, high = (
+        runs.value[np.searchsorted(last_of_value, first_of_row + at, side="right")].astype(np.float64)
+        for at in (below, np.minimum(below + 1, count - 1))
+    )
+    # Middles of bins may lie outside of what there is.
+    found = np.clip(low + (high - low) * (place - below), known["least"].to_numpy(), known["most"].to_numpy())
+    result = np.full(len(frame), np.nan)
+    result[is_known] = found
+    return pl.Series("quantile", result, nan_to_null=True)
+
+
+def _mean_above(spreads: pl.DataFrame, base: Int64s) -> Float64s:
+    """Distance of each row's mean to a value below it: small deviations of large values survive."""
+    count = spreads["count"].to_numpy()
+    return np.asarray((spreads["total"].to_numpy() - base * count) / count)
+
+
+def _group(frame: pl.DataFrame, keys: Sequence[str], **columns: pl.Expr) -> pl.DataFrame:
+    one_group = frame.with_columns(pl.lit(0).alias(_ROW + "s"))
+    return one_group.group_by(*keys, _ROW + "s", maintain_order=True).agg(**columns).drop(_ROW + "s")
+
+
+def _attach(groups: pl.DataFrame, keys: Sequence[str], runs: _Runs) -> pl.DataFrame:
+    whole = groups.select(pl.exclude("values", "rows")).hstack(runs.as_lists())
+    return whole.select(*keys, *(pl.col(column).cast(dtype) for column, dtype in DISTRIBUTION.items()))
+
+
+def _runs_of(frame: pl.DataFrame) -> _Runs:
+    row = np.repeat(np.arange(len(frame)), frame["values"].list.len().to_numpy())
+    return _Runs(row=row, value=_flatten(frame["values"]), count=_flatten(frame["value_counts"]))
+
+
+def _sort(row: Int64s, runs: _Runs) -> _Runs:
+    """The same runs of other rows, in order, equal values put together.
+
+    Row and value are sorted as one number; values that span too much for that are replaced by their ranks.
+    """
+    if not len(row):
+        return runs
+    place, span = runs.value - runs.value.min(), int(runs.value.max()) - int(runs.value.min()) + 1
+    if span * (int(row.max()) + 1) >= _HALF_OF_INT64:
+        by_value, place = np.unique(runs.value, return_inverse=True)
+        span = len(by_value)
+    order = np.argsort(row * span + place)
+    return _Runs(row=row[order], value=runs.value[order], count=runs.count[order]).join()
+
+
+def _round_values(values: Int64s) -> Int64s:
+    """Middles of bins of ten significant binary digits.
+
+    >>> _round_values(np.array([1023, 1024, 1025, 1026, -5000]))
+    array([ 1023,  1025,  1025,  1027, -5004])
+    """
+    size = np.abs(values)
+    _, bits = np.frexp(size.astype(np.float64))
+    dropped = np.maximum(bits.astype(np.int64) - _KEPT_BITS, 0)
+    middle = ((size >> dropped) << dropped) + ((1 << dropped) >> 1)
+    return np.where(values < 0, -middle, middle)
+
+
+def _sum_rows(values: npt.NDArray[np.generic], row: Int64s, row_count: int) -> npt.NDArray[np.generic]:
+    """Sum of the values of each row, of the values' type."""
+    sums = np.zeros(row_count, dtype=values.dtype)
+    np.add.at(sums, row, values)
+    return sums
+
+
+def _flatten(lists: pl.Series) -> Int64s:
+    """All values of lists of which none is null or empty, one after the other."""
+    if lists.is_empty():
+        return np.empty(0, dtype=np.int64)
+    return lists.explode(empty_as_null=False).to_numpy()

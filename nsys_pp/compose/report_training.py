@@ -1,0 +1,147 @@
+"""What one report says of a training: its jobs, steps, messages and bubbles, on its own clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys_pp.arrays.columns import is_among
+from nsys_pp.frames.part import PartOptions
+from nsys_pp.frames.training import KERNEL_AGGREGATES, REPORT_FRAMES
+from nsys_pp.model.report import Report
+from nsys_pp.project.launches import match_launches
+from nsys_pp.project.ranges import project_compute, project_ranges
+from nsys_pp.project.requests import match_requests
+from nsys_pp.training.report.compute_segments import build_compute_segments
+from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
+from nsys_pp.training.report.kernel_aggregates import sum_kernels
+from nsys_pp.training.report.messages import find_messages
+from nsys_pp.training.report.steps import find_steps
+from nsys_pp.training.report.vocabulary import choose_rules, name_jobs, name_steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """What caused a report's operations."""
+
+    launches: pl.DataFrame  # LAUNCHES, of all operations
+    requests: pl.DataFrame  # REQUESTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportTraining:
+    """What is kept of it in a part."""
+
+    preset: str  # name of the rules that fit; "" where none does
+    unmatched: tuple[str, ...]  # options of the user that fit no range
+    frames: Mapping[str, pl.DataFrame]  # by name, of `REPORT_FRAMES`
+
+    @property
+    def has_jobs(self) -> bool:
+        """Some ranges of the report are jobs that ran on a GPU."""
+        return self.frames["jobs"]["start_ns"].count() > 0
+
+
+def find_links(report: Report) -> Links:
+    """Find what caused the operations of a report that was read with ranges, operations and communication."""
+    launches = match_launches(report.api_calls, report.gpu_ops)
+    requests = match_requests(
+        ranges=report.ranges,
+        api_calls=report.api_calls,
+        gpu_ops=report.gpu_ops,
+        launches=launches,
+        nccl_calls=report.nccl_calls,
+    )
+    return Links(launches=launches, requests=requests)
+
+
+def describe_training(
+    report: Report,
+    *,
+    projections: pl.DataFrame,
+    links: Links,
+    options: PartOptions,
+    with_tables: bool = True,
+) -> ReportTraining:
+    """Find the jobs of a report, its steps, and all that happens between them.
+
+    Args:
+        report: Read with ranges, operations and communication.
+        projections: Its `PROJECTIONS`.
+        links: What caused its operations.
+        options: Which rules say what a job is.
+        with_tables: Also what only tables are made of, not traces: kernels by name; else that frame is empty.
+
+    Raises:
+        NsysPPError: The rules cannot be read, or are wrong.
+    """
+    rules = choose_rules(
+        report.ranges,
+        preset=options.preset,
+        job_patterns=options.job_patterns,
+        step_patterns=options.step_patterns,
+    )
+    ops, calls = report.gpu_ops, report.api_calls
+    named, step_ranges = name_jobs(report.ranges, rules), name_steps(report.ranges, rules)
+    known = partial(project_compute, api_calls=calls, gpu_ops=ops, launches=links.launches)
+    picked = _pick(report, np.concatenate([frame["range_id"].to_numpy() for frame in (named, step_ranges)]))
+    compute = known(picked, scope=options.scope)  # type: ignore[arg-type]
+    if options.scope == "auto":
+        wide = partial(project_ranges, api_calls=calls, gpu_ops=ops, ops=options.ops, launches=links.launches)
+        projections = _widen(report, named, projections, wide)
+        compute = _widen(report, named, compute, known)
+    jobs = build_jobs(
+        named, projections=projections, compute=compute, gpu_ops=ops, api_calls=calls, launches=links.launches
+    )
+    messages = find_messages(
+        gpu_ops=ops, requests=links.requests, jobs=jobs, api_calls=calls, launches=links.launches
+    )
+    if jobs.is_empty() and step_ranges.is_empty() and messages.is_empty():
+        empty = {name: schema.to_frame() for name, schema in REPORT_FRAMES.items()}
+        return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=empty)
+    steps = find_steps(
+        step_ranges,
+        compute=compute,
+        jobs=jobs,
+        gpu_ops=ops,
+        api_calls=calls,
+        launches=links.launches,
+    )
+    jobs = assign_steps(jobs, steps)
+    frames = {
+        "jobs": jobs,
+        "steps": steps,
+        "compute_segments": build_compute_segments(
+            gpu_ops=ops, steps=steps, api_calls=calls, launches=links.launches, messages=messages
+        ),
+        "messages": assign_steps(messages, steps),
+        "kernels": sum_kernels(ops, steps) if with_tables else KERNEL_AGGREGATES.to_frame(),
+    }
+    return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)
+
+
+def _pick(report: Report, range_ids: npt.NDArray[np.int64]) -> pl.DataFrame:
+    """Pick some of the ranges (`RANGES`)."""
+    is_picked = np.isin(report.ranges["range_id"].to_numpy(), range_ids)
+    return report.ranges[np.flatnonzero(is_picked)]
+
+
+def _widen(
+    report: Report, named: pl.DataFrame, narrow: pl.DataFrame, project: Callable[..., pl.DataFrame]
+) -> pl.DataFrame:
+    """Project jobs that other threads may take part in onto all that their process launched meanwhile.
+
+    Those of which `narrow` (projections of scope "auto") says that already stay as they are.
+    """
+    range_id = narrow["range_id"].to_numpy()
+    wide_already = range_id[is_among(narrow["scope"], ("process",))]
+    threaded = named["range_id"].to_numpy()[is_among(named["kind"], THREADED_KINDS)]
+    threaded = np.setdiff1d(threaded, wide_already)
+    if not len(threaded):
+        return narrow
+    return widen_projections(narrow, project(_pick(report, threaded), scope="process"))

@@ -1,0 +1,184 @@
+"""Work on a Dask cluster, whose workers have nsys-pp and see the same files.
+
+Docs of what is called: https://distributed.dask.org/en/stable/client.html.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from nsys_pp.errors import NsysPPError
+from nsys_pp.executors.workers import Done, batch
+from nsys_pp.frames.part import FORMAT
+
+_CONNECT_S = 30
+_LOOK_S = 2.0
+_ABANDONED_S = 60  # that long without any worker is an error
+_ONE_AT_A_TIME = threading.Lock()
+_OURS = (version("nsys-pp"), FORMAT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dask:
+    """Works on the cluster of a scheduler."""
+
+    scheduler: str  # its address, or the file that it wrote
+
+    @property
+    def is_here(self) -> bool:
+        """Never."""
+        return False
+
+    def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Done, None, None]:
+        """Work on all items; Dask gives those of a worker that is gone to others.
+
+        Raises:
+            NsysPPError: There is no such cluster, it is another version's, or does not see the items.
+        """
+        with _connect(self.scheduler) as client:
+            if items:
+                _check_workers(client, items[0], self.scheduler)
+            folder = os.getcwd()
+            waiting = {
+                client.submit(_work, work, item, place, folder, pure=False): place
+                for place, item in enumerate(items)
+            }
+            for future in _as_finished(client, waiting, self.scheduler):
+                place = waiting[future]
+                if future.status == "finished":
+                    yield future.result()
+                else:
+                    yield Done(place=place, error=_lost_error(items[place], future))
+                future.release()
+
+
+def _work(work: Callable[[Path], Any], item: Path, place: int, folder: str) -> Done:
+    """Work where the client stands, on one item at a time: memory is for the largest, not for some."""
+    with _ONE_AT_A_TIME:
+        before = os.getcwd()
+        os.chdir(folder)
+        try:
+            return batch(work, item, place)
+        finally:
+            os.chdir(before)
+
+
+@contextmanager
+def _connect(scheduler: str) -> Iterator[Any]:
+    try:
+        import distributed
+    except ImportError:
+        raise NsysPPError(
+            "Dask is not installed, and a scheduler was given", "install it: `pip install 'nsys-pp[dask]'`"
+        ) from None
+    # what it logs - a worker that went away - is told by what comes of the items
+    logger = logging.getLogger("distributed")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    client: Any = None
+    open_client: Any = distributed.Client  # it has no types
+    try:
+        where = {"scheduler_file": scheduler} if Path(scheduler).is_file() else {"address": scheduler}
+        try:
+            client = open_client(**where, timeout=_CONNECT_S, set_as_default=False)
+            client.wait_for_workers(1, timeout=_CONNECT_S)
+        except (OSError, ValueError, ImportError, TypeError) as error:
+            what = "has no workers" if client is not None else "does not answer"
+            raise NsysPPError(
+                f"the Dask scheduler `{scheduler}` {what}: {_first_line(error)}",
+                "name its address, as in `tcp://node0:8786`, or the file of its `--scheduler-file`, and start workers",
+            ) from None
+        yield client
+    finally:
+        if client is not None:
+            client.close(timeout=5)
+        logger.setLevel(level)
+
+
+def _check_workers(client: Any, item: Path, scheduler: str) -> None:
+    """Hold that all workers are of our version and see our files."""
+    told = client.run(_tell, str(item.absolute()), os.getcwd(), on_error="return")
+    for address, answer in sorted(told.items()):
+        if isinstance(answer, ImportError) or "ModuleNotFoundError" in str(answer):  # Dask's wording of it
+            raise NsysPPError(
+                f"the Dask worker `{address}` has no nsys-pp: {_first_line(answer)}",
+                f"install nsys-pp {_OURS[0]} where the workers of `{scheduler}` run",
+            )
+        if isinstance(answer, Exception):
+            raise NsysPPError(
+                f"the Dask worker `{address}` cannot work: {_first_line(answer)}",
+                "install the same versions of Python, Dask and nsys-pp there as here",
+            )
+        theirs, sees_item, sees_folder = answer
+        if theirs != _OURS:
+            raise NsysPPError(
+                f"the Dask worker `{address}` has nsys-pp {theirs[0]} (format {theirs[1]}), and this is"
+                f" {_OURS[0]} (format {_OURS[1]})",
+                "install the same version on all",
+            )
+        if not (sees_item and sees_folder):
+            unseen = item.absolute() if not sees_item else os.getcwd()
+            raise NsysPPError(
+                f"the Dask worker `{address}` does not see `{unseen}`",
+                "reports and outputs must lie in a file system that all workers have under the same path",
+            )
+
+
+def _tell(item: str, folder: str) -> tuple[tuple[str, int], bool, bool]:
+    return _OURS, os.path.exists(item), os.path.isdir(folder)
+
+
+def _as_finished(client: Any, futures: Iterable[Any], scheduler: str) -> Iterator[Any]:
+    """Give futures as they are finished, in whatever way."""
+    finished: SimpleQueue[Any] = SimpleQueue()
+    waiting = list(futures)
+    for future in waiting:
+        future.add_done_callback(finished.put)
+    seen = time.monotonic()
+    for _ in waiting:
+        while True:
+            with suppress(Empty):
+                yield finished.get(timeout=_LOOK_S)
+                break
+            if _has_workers(client):
+                seen = time.monotonic()
+            elif time.monotonic() - seen > _ABANDONED_S:
+                raise NsysPPError(
+                    f"the Dask scheduler `{scheduler}` has no workers any more",
+                    "see in their logs why they ended; they may need more memory",
+                )
+        seen = time.monotonic()
+
+
+def _has_workers(client: Any) -> bool:
+    try:
+        return bool(client.run_on_scheduler(_count_workers))
+    except Exception:  # the scheduler is gone, in one of many ways
+        return False
+
+
+def _count_workers(dask_scheduler: Any) -> int:
+    return len(dask_scheduler.workers)
+
+
+def _lost_error(item: Path, future: Any) -> NsysPPError:
+    """Say why Dask gave an item up; what its work itself raises comes back as a value."""
+    why = "it was cancelled" if future.status == "cancelled" else _first_line(future.exception(timeout=5))
+    return NsysPPError(
+        f"`{item}` could not be worked on with Dask: {why}",
+        "see the workers' logs: a report may need more memory than a worker has",
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,0 +1,24 @@
+"""Work in this process: one item after the other, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+from nsys_pp.executors.workers import Done
+
+
+class SerialExecutor:
+    """Works on an item when it is asked for."""
+
+    is_here = True
+
+    def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Done, None, None]:
+        """Work on one item after the other; nothing needs to be picklable."""
+        for place, item in enumerate(items):
+            try:
+                done = Done(place=place, value=work(item))
+            except Exception as error:
+                done = Done(place=place, error=error)
+            yield done

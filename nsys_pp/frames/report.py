@@ -1,0 +1,261 @@
+"""Frames of one report.
+
+Time is Int64 nanoseconds, half-open `[start_ns, end_ns)`, on the clock of the report that
+recorded it (0 = start of its session). Names are `Categorical`: a string is stored once, and
+its code is at hand for the writers.
+
+Two keys tell threads and processes apart inside one report. `process_key` is the whole
+identifier that nsys gave the process (host, virtual machine and pid, thread bits zero) and
+`thread_key` the whole identifier of the thread; both are signed 64-bit and opaque:
+`nsys_pp.model.ids` takes the pid and tid out of them. Correlation ids are unique only within
+a `process_key`.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.frames.conform import build_schema
+
+NAME = pl.Categorical()
+RANGE_KIND = pl.Enum(["push_pop", "start_end"])
+OP_KIND = pl.Enum(["kernel", "memcpy", "memset", "graph"])
+KERNEL_KINDS = ("kernel", "graph")
+"""Kinds of operation that are kernels: a graph that was traced as a whole stands for its own."""
+SCOPE = pl.Enum(["thread", "process"])
+
+RANGES = build_schema(
+    {  # one row per NVTX range, in order of range_id
+        "range_id": pl.Int64,  # row id in the exported table of NVTX events
+        "kind": RANGE_KIND,
+        "process_key": pl.Int64,
+        "thread_key": pl.Int64,  # the thread that began it
+        "end_thread_key": pl.Int64,  # null unless the range ended on another thread
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "is_open": pl.Boolean,  # still open when the capture ended; end_ns is the end of the capture
+        "domain": NAME,  # null for the default domain
+        "name": NAME,  # null where the range has no message
+        "category": NAME,  # null where none; its number as text where it was never named
+        "color_argb": pl.UInt32,  # null where none
+        "payload": pl.String,  # numbers in decimal, JSON as it was; null where none
+    }
+)
+
+MARKS = build_schema(
+    {  # one row per NVTX mark, in order of mark_id
+        "mark_id": pl.Int64,  # row id in the exported table of NVTX events
+        "process_key": pl.Int64,
+        "thread_key": pl.Int64,
+        "time_ns": pl.Int64,
+        "domain": NAME,
+        "name": NAME,
+        "category": NAME,
+        "color_argb": pl.UInt32,
+        "payload": pl.String,
+    }
+)
+
+API_CALLS = build_schema(
+    {  # one row per CUDA runtime or driver call, any order
+        "process_key": pl.Int64,
+        "thread_key": pl.Int64,
+        "correlation_id": pl.Int64,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "name": NAME,
+    }
+)
+
+OS_CALLS = build_schema(
+    {  # one row per call of the operating system's runtime that was traced, any order
+        "process_key": pl.Int64,
+        "thread_key": pl.Int64,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "name": NAME,
+    }
+)
+
+THREAD_RUNS = build_schema(
+    {  # when a thread was on a processor; by thread_key, start_ns; a thread's runs do not overlap
+        "process_key": pl.Int64,
+        "thread_key": pl.Int64,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+    }
+)
+
+MEMORY_EVENTS = build_schema(
+    {  # one row per allocation or release of memory by CUDA, by time_ns
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "correlation_id": pl.Int64,  # of the call; null where none was recorded
+        "time_ns": pl.Int64,
+        "kind": pl.String,  # "device", "managed", "pinned", ...; null where unknown
+        "is_release": pl.Boolean,
+        "address": pl.UInt64,
+        "size_bytes": pl.Int64,
+    }
+)
+
+GPU_OPS = build_schema(
+    {  # one row per operation on a GPU, kernels first; op_id is the row's index
+        "op_id": pl.UInt32,
+        "kind": OP_KIND,
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,  # CUDA ordinal within the process
+        "context_id": pl.Int32,
+        "stream_id": pl.Int64,
+        "correlation_id": pl.Int64,  # null where none was recorded
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "name": NAME,  # short kernel name, "Memcpy HtoD", "Memset", "CUDA graph 7"
+        "is_communication": pl.Boolean,  # NCCL and its kin
+        "graph_id": pl.Int64,  # CUDA graph (or graph node) that ran it; null outside graphs
+    }
+)
+
+OP_DETAILS = build_schema(
+    {  # what a trace shows of an operation; row i belongs to op_id i
+        "op_id": pl.UInt32,
+        "full_name": NAME,  # demangled with its parameter list; null where equal to name
+        "grid": NAME,  # "x,y,z"; null unless a kernel
+        "block": NAME,  # "x,y,z"; null unless a kernel
+        "registers_per_thread": pl.Int32,
+        "static_shared_bytes": pl.Int64,
+        "dynamic_shared_bytes": pl.Int64,
+        "size_bytes": pl.Int64,  # copies and sets
+    }
+)
+
+PROCESSES = build_schema(
+    {  # processes that have at least one event of CUDA or NVTX, by process_key
+        "process_key": pl.Int64,
+        "pid": pl.Int64,
+        "name": pl.String,
+    }
+)
+
+THREADS = build_schema(
+    {  # threads that have at least one event of CUDA or NVTX, by thread_key
+        "thread_key": pl.Int64,
+        "process_key": pl.Int64,
+        "tid": pl.Int64,
+        "name": pl.String,  # null where unknown
+    }
+)
+
+DEVICES = build_schema(
+    {  # every (process, CUDA ordinal) that ran an operation, by both
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "gpu": pl.String,  # one label per physical GPU in the report: "GPU 0", "GPU 1"; natural order
+        "name": pl.String,  # "NVIDIA H100 ..."; null where unknown
+        "uuid": pl.String,
+        "bus_location": pl.String,
+        "is_recorded": pl.Boolean,  # the report tells which GPU it is; else it has just an ordinal in common
+    }
+)
+
+GPUS = build_schema(
+    {  # every GPU that a report lists, used or not, along the bus
+        "uuid": pl.String,  # small letters, without "GPU-"; null where unknown
+        "bus_location": pl.String,
+        "name": pl.String,
+    }
+)
+
+STREAMS = build_schema(
+    {  # what is known of streams; may lack streams that ran operations
+        "process_key": pl.Int64,
+        "context_id": pl.Int32,
+        "stream_id": pl.Int64,
+        "name": pl.String,  # given through NVTX; null where none
+        "priority": pl.Int64,
+        "is_default": pl.Boolean,
+    }
+)
+
+LAUNCHES = build_schema(
+    {  # one row per pair of API call and GPU operation, by op_id
+        "op_id": pl.UInt32,
+        "call_row": pl.UInt32,  # row of API_CALLS
+    }
+)
+
+PROJECTIONS = build_schema(
+    {  # one row per range and device (and stream), by those keys
+        "process_key": pl.Int64,
+        "thread_key": pl.Int64,
+        "device_id": pl.Int32,
+        "stream_id": pl.Int64,  # null unless projected per stream
+        "range_id": pl.Int64,
+        "parent_id": pl.Int64,  # range_id of the innermost range around it; null at the top
+        "depth": pl.Int32,  # number of ranges around it on its thread
+        "domain": NAME,
+        "name": NAME,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "gpu_start_ns": pl.Int64,
+        "gpu_end_ns": pl.Int64,
+        "busy_ns": pl.Int64,  # union of its operations on that device (and stream)
+        "total_ns": pl.Int64,  # sum of their durations: more than busy_ns where they overlap
+        "call_count": pl.Int64,  # distinct launching calls
+        "op_count": pl.Int64,
+        "first_op": NAME,  # the operation that starts first
+        "last_op": NAME,  # the operation that ends last
+        "scope": SCOPE,  # whose calls were counted
+        "is_open": pl.Boolean,
+    }
+)
+
+
+NCCL_CALLS = build_schema(
+    {  # one row per NVTX range of NCCL whose payload says more than its name, by range_id
+        "range_id": pl.Int64,
+        "communicator": pl.UInt64,  # NCCL's id of it, the same on all of its ranks
+        "rank": pl.Int64,  # within the communicator; only where one was made (ncclCommInitRank)
+        "rank_count": pl.Int64,  # likewise
+        "peer": pl.Int64,  # rank within the communicator that is sent to or received from
+        "size_bytes": pl.Int64,
+    }
+)
+
+REQUESTS = build_schema(
+    {  # what NCCL was asked for by each operation that it launched; by op_id, in the order of asking
+        "op_id": pl.UInt32,  # of GPU_OPS
+        "call": pl.String,  # "Send", "Recv", "AllReduce"
+        "communicator": pl.UInt64,  # null where its payload is not recorded, like all that follows but the time
+        "rank": pl.Int64,  # within the communicator; null unless that was made during the capture
+        "peer": pl.Int64,  # rank within the communicator; null in collectives
+        "size_bytes": pl.Int64,
+        "start_ns": pl.Int64,  # of the range around the request, on the CPU
+    }
+)
+
+MPI_CALLS = build_schema(
+    {  # one row per MPI call that talks to other ranks, by start_ns
+        "process_key": pl.Int64,
+        "thread_key": pl.Int64,
+        "name": NAME,  # "MPI_Allreduce"
+        "is_collective": pl.Boolean,
+        "communicator": pl.Int64,  # a handle, which means nothing on other ranks
+        "member_count": pl.Int64,  # ranks of the communicator; null where unknown
+        "peer": pl.Int64,  # rank that is sent to or received from; null in collectives
+        "tag": pl.Int64,
+        "size_bytes": pl.Int64,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+    }
+)
+
+RANKS = build_schema(
+    {  # what one report says of the ranks of its processes; by process and device
+        "process_key": pl.Int64,  # null: the one process that there is
+        "device_id": pl.Int32,  # null: whatever device the process uses
+        "rank": pl.Int64,
+        "rank_source": pl.String,  # "MPI", "NCCL", "RANK", "XLA", "file name", ...
+        "world_size": pl.Int64,  # null where unknown
+    }
+)

@@ -1,0 +1,367 @@
+"""The frames of a training: what one report says of it, and what all reports together say.
+
+Two levels, as everywhere: frames of one report (`JOBS`, `STEPS`, `COMPUTE_SEGMENTS`, `MESSAGES`, `KERNEL_AGGREGATES`)
+are on that report's clock and depend on no other, so parts keep them. Frames of the whole run (a
+`Training`) are on the trace's clock, and name a GPU process by its `lane`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.report import NAME
+
+JOB_KINDS = (
+    "forward",
+    "backward",  # whole, or the input gradients of a split one
+    "weight_gradient",  # the rest of a split backward
+    "recompute",
+    "forward_backward",  # a forward and a backward at once: `micro_batch` is the forward's
+    "optimizer",
+    "send",
+    "receive",
+    "send_receive",
+    "data",
+    "other",
+)
+JOB_KIND = pl.Enum(JOB_KINDS)
+MESSAGE_KINDS = ("send", "receive", "send_receive")
+DIRECTION = pl.Enum(["forward", "backward"])  # what a message carries: activations or gradients
+NEED = pl.Enum(["message", "collective", "copy"])
+CAUSES = (
+    "compute",  # kernels other than communication
+    "pause",  # between two kernels, at most PAUSE_NS: the GPU is as busy as it gets. Of sums only: see `COVER`
+    "message_wait",  # a message is awaited that its peer has not begun to send (or take)
+    "transfer",  # a message that is needed is on its way
+    "collective_wait",  # a collective is awaited that others have not begun
+    "collective",  # a collective that is needed is under way
+    "copy",  # a copy or set that is needed is under way
+    "data",  # the host loads data
+    "host",  # nothing is in the way: the host came late
+    "idle",  # nothing to do any more in this step
+)
+CAUSE = pl.Enum(CAUSES)
+BUBBLE_CAUSES = tuple(cause for cause in CAUSES if cause not in ("compute", "pause"))
+POSITION = pl.Enum(["warm-up", "steady", "cool-down"])
+PAUSE_NS = 2_000
+"""Gaps between kernels up to this long are no bubble: back-to-back kernels of one stream have them."""
+
+WAITING_CALL = (
+    r"Synchronize"
+    r"|^cu(?:da)?Memcpy(?:2D|3D)?(?:Unaligned|HtoD|DtoH|HtoA|AtoH|(?:To|From)(?:Array|Symbol))?(?:_v\d+)?(?:_ptds)?$"
+)
+"""Names of CUDA calls that wait for the GPU.
+
+Those that synchronise, and copies from or to the CPU that are not asynchronous. `cudaStreamWaitEvent` is none:
+the stream waits, not the CPU. That other calls may wait too (`cudaFree`, asynchronous copies of pageable memory) no name tells.
+"""
+
+JOBS = build_schema(
+    {  # one row per job and device that it ran on; by host_start_ns, range_id, device_id
+        "process_key": pl.Int64,
+        "thread_key": pl.Int64,
+        "device_id": pl.Int32,  # null where it launched nothing
+        "range_id": pl.Int64,
+        "outer_id": pl.Int64,  # range_id of the innermost job around it; null where none
+        "name": NAME,
+        "kind": JOB_KIND,
+        "direction": DIRECTION,  # of sends and receives; null where the name does not say
+        # Of these, what the name says; null where it does not.
+        "micro_batch": pl.Int64,
+        "chunk": pl.Int64,  # which part of the model, among those of its stage
+        "virtual_stage": pl.Int64,  # which part of the model, among all
+        "stage": pl.Int64,
+        "backward_micro_batch": pl.Int64,  # of the backward in a "forward_backward"
+        "backward_chunk": pl.Int64,
+        "backward_virtual_stage": pl.Int64,
+        "role": pl.String,  # which model, where there are several: "actor", "critic"
+        "step": pl.Int64,  # of `STEPS`; null outside all of them
+        "host_start_ns": pl.Int64,  # the range on the CPU
+        "host_end_ns": pl.Int64,
+        "start_ns": pl.Int64,  # hull of all its operations; null where it launched nothing
+        "end_ns": pl.Int64,
+        "busy_ns": pl.Int64,  # union of them
+        "total_ns": pl.Int64,  # sum of their durations
+        "compute_start_ns": pl.Int64,  # hull of its kernels that are not communication; null without any
+        "compute_end_ns": pl.Int64,
+        "compute_ns": pl.Int64,  # union of these
+        "launch_delay_ns": pl.Int64,  # from the call that launched its first operation to that operation
+        "op_count": pl.Int64,
+        "is_open": pl.Boolean,  # still open when the capture ended
+    }
+)
+
+STEPS = build_schema(
+    {  # one row per step and device; by process_key, device_id, start_ns
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "step": pl.Int64,  # the number in its name, else counted from 0; one less for what came before a name
+        "is_numbered": pl.Boolean,  # the number is that in the name
+        "name": NAME,  # of its range; null where it was found by its jobs
+        "source": pl.Enum(["range", "jobs", "capture"]),  # "capture": no steps are known, all is one
+        # From the first thing that its computing streams do for it (a kernel, or a copy or set that was
+        # launched since its range began) to that of the next step; the last one ends with the last
+        # operation launched before its range ended.
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "host_start_ns": pl.Int64,  # its range on the CPU, or its jobs; null where it has none
+        "host_end_ns": pl.Int64,
+        "is_partial": pl.Boolean,  # the capture began or ended inside it
+    }
+)
+
+COMPUTE_SEGMENTS = build_schema(
+    {  # kernels that are not communication, joined where at most PAUSE_NS lies between;
+        # none reaches over the start of a step. One row per stretch; by process_key, device_id, start_ns
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "step": pl.Int64,  # of `STEPS`
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "compute_ns": pl.Int64,  # union of its kernels
+        "op_count": pl.Int64,
+        "launch_ns": pl.Int64,  # when the call began that launched its first kernel; null where unknown
+        # What its first kernel waited for in the gap before; null: nothing but the host
+        "need": NEED,
+        "need_op_id": pl.UInt32,
+        "need_start_ns": pl.Int64,
+        "need_end_ns": pl.Int64,
+    }
+)
+
+MESSAGES = build_schema(
+    {  # one row per send or receive that a kernel on a GPU does (a grouped kernel has several); by start_ns
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "context_id": pl.Int32,
+        "stream_id": pl.Int64,
+        "op_id": pl.UInt32,  # the kernel, among GPU_OPS
+        "start_ns": pl.Int64,  # of the kernel
+        "end_ns": pl.Int64,
+        "verb": pl.Enum(["send", "receive"]),  # null where nothing tells which
+        "source": pl.Enum(["NCCL", "name"]),  # what told it; null where nothing did
+        "communicator": pl.UInt64,
+        "rank": pl.Int64,  # within the communicator
+        "peer": pl.Int64,  # within the communicator
+        "size_bytes": pl.Int64,
+        # What the job range around its launch says; null where it does not.
+        "direction": DIRECTION,
+        "micro_batch": pl.Int64,
+        "chunk": pl.Int64,
+        "virtual_stage": pl.Int64,
+        "step": pl.Int64,  # of `STEPS`
+    }
+)
+
+KERNEL_AGGREGATES = build_schema(
+    {  # kernels by name, step and device; by those
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "step": pl.Int64,  # null outside all steps
+        "name": NAME,
+        "is_communication": pl.Boolean,
+        "count": pl.Int64,
+        "total_ns": pl.Int64,
+        "min_ns": pl.Int64,
+        "max_ns": pl.Int64,
+    }
+)
+
+REPORT_FRAMES: Mapping[str, pl.Schema] = {
+    "jobs": JOBS,
+    "steps": STEPS,
+    "compute_segments": COMPUTE_SEGMENTS,
+    "messages": MESSAGES,
+    "kernels": KERNEL_AGGREGATES,
+}
+
+LANES = build_schema(
+    {  # one row per GPU process, in the order in which they are shown: stage, replica, tensor, rank
+        "lane": pl.UInt32,  # 0, 1, ...
+        "report": pl.UInt32,  # place among the reports
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "machine": pl.String,
+        "gpu": pl.String,
+        "rank": pl.Int64,  # null where unknown
+        "stage": pl.Int64,  # null where unknown
+        "stage_source": pl.String,  # "--layout", "NVTX", "job names", "first forwards"
+        "replica": pl.Int64,
+        "tensor": pl.Int64,
+        "label": pl.String,  # unique: "rank 3"; "node2 GPU 0" where no rank is known
+        "bound_ns": pl.Int64,  # error of its times against those of other lanes; null: unknown
+    }
+)
+
+RUN_STEPS = build_schema(
+    {  # one row per step and lane; by step, lane
+        "lane": pl.UInt32,
+        "step": pl.Int64,  # the same number on all lanes
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "is_partial": pl.Boolean,  # on this lane
+    }
+)
+
+RUN_SPANS = build_schema(
+    {  # one row per step of the run, in order
+        "step": pl.Int64,
+        "start_ns": pl.Int64,  # of the lane that began first
+        "end_ns": pl.Int64,  # of the lane that ended last
+        "is_partial": pl.Boolean,  # on some lane
+        "lane_count": pl.Int64,  # lanes that have it
+    }
+)
+
+RUN_JOBS = build_schema(
+    {  # jobs that ran on a GPU, of all lanes; by lane, start_ns. As JOBS, with ids as far as they can be known.
+        # Jobs that are inferred from messages have no name, range_id, host times, launch delay and operations.
+        "lane": pl.UInt32,
+        "job": pl.UInt32,  # 0, 1, ...: row of this frame
+        "outer": pl.UInt32,  # job of the innermost job around it; null where none
+        "step": pl.Int64,
+        "kind": JOB_KIND,
+        "direction": DIRECTION,
+        "micro_batch": pl.Int64,
+        "chunk": pl.Int64,
+        "virtual_stage": pl.Int64,
+        "backward_micro_batch": pl.Int64,
+        "backward_chunk": pl.Int64,
+        "backward_virtual_stage": pl.Int64,
+        "is_inferred": pl.Boolean,  # micro_batch or chunk is not from its name
+        "confidence": pl.Float64,  # of what is inferred, 0 to 1; null where nothing is
+        "phase": pl.Int64,  # of a DualPipeV schedule, 0 to 6; else null
+        "label": pl.String,  # text for its bar: "3", "3b", "7F+13B"
+        "name": NAME,
+        "role": pl.String,
+        "range_id": pl.Int64,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "busy_ns": pl.Int64,
+        "compute_start_ns": pl.Int64,
+        "compute_end_ns": pl.Int64,
+        "compute_ns": pl.Int64,
+        "host_start_ns": pl.Int64,
+        "host_end_ns": pl.Int64,
+        "launch_delay_ns": pl.Int64,
+        "op_count": pl.Int64,
+    }
+)
+
+TRANSFERS = build_schema(
+    {  # messages of which both sides are known; by send_start_ns
+        "sender": pl.UInt32,  # lane
+        "receiver": pl.UInt32,
+        "step": pl.Int64,  # of the sender; null outside all steps
+        "direction": DIRECTION,  # null where unknown
+        "micro_batch": pl.Int64,
+        "size_bytes": pl.Int64,
+        "send_start_ns": pl.Int64,  # the sender's kernel
+        "send_end_ns": pl.Int64,
+        "receive_start_ns": pl.Int64,  # the receiver's kernel
+        "receive_end_ns": pl.Int64,
+        "send_wait_ns": pl.Int64,  # of the sender's kernel, what lies before the receiver's start
+        "receive_wait_ns": pl.Int64,  # of the receiver's kernel, what lies before the sender's start
+        "transfer_ns": pl.Int64,  # of the receiver's kernel, the rest
+        "is_buffered": pl.Boolean,  # the send ended before the receive began
+        "bound_ns": pl.Int64,  # error of wait and transfer: both lanes' bounds; null: unknown
+        "source": pl.String,  # how the two were paired: "peer and order", "stages and order", "ends"
+    }
+)
+
+LANE_STATES = build_schema(
+    {  # what each lane did or waited for at every moment of every step; by lane, start_ns;
+        # neighbours differ, and the pieces of a step tile [start_ns, end_ns) of RUN_STEPS exactly
+        "lane": pl.UInt32,
+        "step": pl.Int64,
+        # Warm-up: before the lane's first backward of the step; cool-down: after its last forward; null
+        # where the step has none of these.
+        "position": POSITION,
+        "cause": CAUSE,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "waits_for": pl.UInt32,  # lane whose lateness it is, for message_wait and collective_wait; null where unknown
+    }
+)
+
+COVER = build_schema(
+    {  # what `LANE_STATES` calls compute: kernels, and pauses of at most PAUSE_NS between them; by step, lane
+        "lane": pl.UInt32,
+        "step": pl.Int64,
+        "compute_ns": pl.Int64,  # union of the kernels
+        "pause_ns": pl.Int64,
+    }
+)
+
+IDEAL = build_schema(
+    {  # the same jobs in the same order without anything in between; by lane, start_ns
+        "lane": pl.UInt32,
+        "step": pl.Int64,
+        "job": pl.UInt32,  # of RUN_JOBS
+        "start_ns": pl.Int64,  # the step begins where it really began
+        "end_ns": pl.Int64,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Which schedule a run follows.
+
+    Attributes:
+        name: "gpipe", "1f1b", "interleaved", "zb-h1", "dualpipev", or "unknown".
+        source: "given" or "recognised"; "" where unknown.
+        stage_count: Stages of the pipeline; 0 where unknown.
+        micro_batch_count: Of a step; 0 where unknown.
+        chunk_count: Parts of the model that each stage holds.
+        agreement: Share of the jobs that are where the schedule has them.
+        reason: Why nothing was recognised; "" otherwise.
+    """
+
+    name: str
+    source: str
+    stage_count: int
+    micro_batch_count: int
+    chunk_count: int
+    agreement: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """All that is known of a training run, on the trace's clock."""
+
+    lanes: pl.DataFrame  # LANES
+    steps: pl.DataFrame  # RUN_STEPS
+    jobs: pl.DataFrame  # RUN_JOBS
+    transfers: pl.DataFrame  # ARROWS
+    lane_states: pl.DataFrame  # PIECES
+    cover: pl.DataFrame  # COVER
+    ideal: pl.DataFrame  # IDEAL
+    kernels: pl.DataFrame  # KERNEL_SUMS with `lane` instead of process_key and device_id
+    schedule: Schedule
+    preset: str  # name of the rules that named the jobs; "" where none fits
+    zero_ns: int  # start of the earliest session on the trace's clock
+    notes: list[str] = field(default_factory=list)  # what was inferred, refused or doubted, in sentences
+
+
+def span_steps(steps: pl.DataFrame) -> pl.DataFrame:
+    """Say when each step of the run truly began and ended: on the first and on the last of its lanes.
+
+    Args:
+        steps: `RUN_STEPS`.
+
+    Returns:
+        `RUN_SPANS`. Empty in, empty out.
+    """
+    spans = steps.group_by("step").agg(
+        start_ns=pl.col("start_ns").min(),
+        end_ns=pl.col("end_ns").max(),
+        is_partial=pl.col("is_partial").any(),
+        lane_count=pl.col("lane").n_unique(),
+    )
+    return conform(spans.sort("step"), RUN_SPANS)

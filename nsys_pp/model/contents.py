@@ -1,0 +1,226 @@
+"""What one report holds: GPUs, processes, domains of ranges, kinds of data, and what is odd."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from nsys_pp.aggregates.inputs import Frames
+from nsys_pp.frames.conform import conform
+from nsys_pp.model import anomalies as anomalies
+from nsys_pp.model.recorded import list_missing, list_recorded
+
+GPUS = pl.Schema(
+    {  # one row per GPU and process that used it, by GPU
+        "gpu": pl.String,
+        "name": pl.String,
+        "uuid": pl.String,
+        "bus_location": pl.String,
+        "pid": pl.Int64,
+        "device_id": pl.Int32,  # CUDA ordinal within the process
+        "op_count": pl.Int64,
+        "communication_count": pl.Int64,
+    }
+)
+
+PROCESSES = pl.Schema(
+    {  # one row per process with events
+        "process_key": pl.Int64,
+        "pid": pl.Int64,
+        "name": pl.String,
+        "thread_count": pl.Int64,
+        "range_count": pl.Int64,
+        "call_count": pl.Int64,
+        "op_count": pl.Int64,
+    }
+)
+
+THREADS = pl.Schema(
+    {  # one row per thread with events, by process
+        "process_key": pl.Int64,
+        "tid": pl.Int64,
+        "name": pl.String,
+        "range_count": pl.Int64,
+        "call_count": pl.Int64,
+    }
+)
+
+DOMAINS = pl.Schema(
+    {  # one row per name of an NVTX domain, the one with most ranges first
+        "domain": pl.String,  # null for the default domain
+        "range_count": pl.Int64,
+        "push_pop_count": pl.Int64,
+        "start_end_count": pl.Int64,
+        "open_count": pl.Int64,  # still open when the capture ended
+        "cross_thread_count": pl.Int64,  # ended on another thread than they began
+        "mark_count": pl.Int64,
+    }
+)
+
+_OP_TABLES = {"kernel": "kernels", "memcpy": "copies", "memset": "sets", "graph": "graphs"}
+_GRAPH_LAUNCH = r"^(?:cuda|cu)GraphLaunch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What one report holds; counts are of rows, times on the report's clock."""
+
+    start_ns: int | None  # of the capture where it was recorded, else of the first event
+    end_ns: int | None
+    has_capture: bool  # whether the report says when the capture ended
+    gpus: pl.DataFrame  # GPUS
+    processes: pl.DataFrame  # PROCESSES
+    threads: pl.DataFrame  # THREADS
+    domains: pl.DataFrame  # DOMAINS
+    recorded: pl.DataFrame  # RECORDED
+    missing: pl.DataFrame  # MISSING
+    op_count: int
+    matched_count: int  # operations whose launching call is in the report
+    communication_count: int
+    anomalies: list[str]
+
+
+def describe_contents(report: Frames, launches: pl.DataFrame) -> Contents:
+    """Count what a report holds, and tell what is odd about it.
+
+    Args:
+        report: Its frames and facts.
+        launches: `LAUNCHES` of its calls and operations.
+    """
+    session, counts = report.session, count_rows(report)
+    ops, calls = report.gpu_ops, report.api_calls
+    matched_count = launches["op_id"].n_unique()
+    graph_count, lost_count = _count_graph_launches(calls, launches)
+    spans = {"NVTX ranges": report.ranges, "CUDA calls": calls, "GPU operations": ops}
+    # the exporter shifts events and not the session
+    window = (session.time_shift_ns, session.capture_end_ns)
+    has_capture = session.capture_end_ns is not None
+    start_ns, end_ns = window if has_capture else _find_span(spans)
+    return Contents(
+        start_ns=start_ns,
+        end_ns=end_ns,
+        has_capture=has_capture,
+        gpus=_count_by_gpu(report),
+        processes=_count_by_process(report),
+        threads=_count_by_thread(report),
+        domains=count_by_domain(report.ranges, report.marks),
+        recorded=list_recorded(counts),
+        missing=list_missing(counts, nsys_version=session.nsys_version, has_graphs=graph_count > 0),
+        op_count=len(ops),
+        matched_count=matched_count,
+        communication_count=counts["communication"],
+        anomalies=[
+            *anomalies.find_unplaced(session.utc_epoch_ns, session.machine_source),
+            *anomalies.find_unknown_devices(report.devices),
+            *anomalies.find_outside(spans, *window),
+            *anomalies.find_unmatched(len(ops), matched_count, len(calls)),
+            *anomalies.find_lost_graphs(graph_count, lost_count, session.graph_mode),
+            *anomalies.find_untimed(counts, _OP_TABLES),
+        ],
+    )
+
+
+def count_by_domain(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
+    """Count the ranges (`RANGES`) and marks (`MARKS`) of each domain; `DOMAINS`."""
+    of_ranges = ranges.group_by("domain").agg(
+        range_count=pl.len(),
+        push_pop_count=(pl.col("kind") == "push_pop").sum(),
+        start_end_count=(pl.col("kind") == "start_end").sum(),
+        open_count=pl.col("is_open").sum(),
+        cross_thread_count=pl.col("end_thread_key").count(),
+    )
+    of_marks = marks.group_by("domain").agg(mark_count=pl.len())
+    parts = [part.with_columns(pl.col("domain").cast(pl.String)) for part in (of_ranges, of_marks)]
+    return (
+        pl.concat(parts, how="diagonal_relaxed")
+        .group_by("domain")
+        .agg(pl.all().sum())
+        .sort("range_count", "mark_count", "domain", descending=[True, True, False])
+        .pipe(conform, DOMAINS)
+    )
+
+
+def count_rows(report: Frames) -> dict[str, int]:
+    """Rows by table; of what was read, only what counts: no rows that name domains, or without times."""
+    ops = report.gpu_ops
+    kinds = ops.group_by(pl.col("kind").cast(pl.String)).len().rows()
+    in_graph = (pl.col("kind") == "kernel") & pl.col("graph_id").is_not_null()
+    return {
+        **report.recorded,
+        "ranges": len(report.ranges),
+        "marks": len(report.marks),
+        "calls": len(report.api_calls),
+        **dict(kinds),
+        "kernel_in_graph": len(ops.filter(in_graph)),
+        "communication": int(ops["is_communication"].sum()),
+        "nccl_calls": _count_nccl_calls(report.ranges),
+    }
+
+
+def _count_nccl_calls(ranges: pl.DataFrame) -> int:
+    """Count the ranges that NCCL itself makes; their domain has no name where the capture began late."""
+    names = ranges.group_by("domain", "name").len().with_columns(pl.col("domain", "name").cast(pl.String))
+    is_nccl = (pl.col("domain") == "NCCL") | pl.col("name").str.starts_with("nccl")
+    return int(names.filter(is_nccl)["len"].sum())
+
+
+def _count_graph_launches(calls: pl.DataFrame, launches: pl.DataFrame) -> tuple[int, int]:
+    """Count the calls that launch a CUDA graph, and those of them without an operation."""
+    names = calls["name"].unique().drop_nulls()
+    names = names.filter(names.cast(pl.String).str.contains(_GRAPH_LAUNCH))
+    rows = calls.with_row_index("call_row").filter(pl.col("name").is_in(names.implode())).select("call_row")
+    lost = rows.join(launches, on="call_row", how="anti")
+    return len(rows), len(lost)
+
+
+def _find_span(spans: Mapping[str, pl.DataFrame]) -> tuple[int | None, int | None]:
+    """First start and last end of all events; None where there is none."""
+    ends = pl.concat(
+        [
+            frame.select(first=pl.col("start_ns").min(), last=pl.col("end_ns").max())
+            for frame in spans.values()
+        ]
+    )
+    first, last = ends.select(pl.col("first").min(), pl.col("last").max()).row(0)
+    return first, last
+
+
+def _count_by_gpu(report: Frames) -> pl.DataFrame:
+    keys = ["process_key", "device_id"]
+    used = report.gpu_ops.group_by(keys).agg(
+        op_count=pl.len(), communication_count=pl.col("is_communication").sum()
+    )
+    return (
+        report.devices.join(used, on=keys, how="left", maintain_order="left")
+        .join(report.processes.select("process_key", "pid"), on="process_key", how="left")
+        .sort(pl.col("gpu").str.extract(r"(\d+)").cast(pl.Int64), "gpu", "pid", "device_id")
+        .pipe(conform, GPUS)
+    )
+
+
+def _count_by_process(report: Frames) -> pl.DataFrame:
+    counted = report.processes
+    for name, frame in _named_frames(report).items():
+        per_process = frame.group_by("process_key").agg(pl.len().cast(pl.Int64).alias(f"{name}_count"))
+        counted = counted.join(per_process, on="process_key", how="left", maintain_order="left")
+    return counted.with_columns(pl.selectors.ends_with("_count").fill_null(0)).pipe(conform, PROCESSES)
+
+
+def _count_by_thread(report: Frames) -> pl.DataFrame:
+    counted = report.threads
+    for name in ("range", "call"):
+        per_thread = _named_frames(report)[name].group_by("thread_key")
+        per_thread_count = per_thread.agg(pl.len().cast(pl.Int64).alias(f"{name}_count"))
+        counted = counted.join(per_thread_count, on="thread_key", how="left", maintain_order="left")
+    return counted.with_columns(pl.selectors.ends_with("_count").fill_null(0)).pipe(conform, THREADS)
+
+
+def _named_frames(report: Frames) -> dict[str, pl.DataFrame]:
+    return {
+        "thread": report.threads,
+        "range": report.ranges,
+        "call": report.api_calls,
+        "op": report.gpu_ops,
+    }

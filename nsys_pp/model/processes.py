@@ -1,0 +1,110 @@
+"""Who did it: processes, threads and streams that have events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.report import PROCESSES, STREAMS, THREADS
+from nsys_pp.model.ids import join_process_key, pid, process_key, tid
+from nsys_pp.model.names import resolve
+
+_UINT32 = 1 << 32
+
+
+def build_threads(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """List the threads with events; nsys lists all of the machine, and its own.
+
+    Args:
+        raw: The report.
+        events: Frames with a `thread_key`.
+
+    Returns:
+        `THREADS` by `thread_key`.
+    """
+    keys = _list_keys(frame["thread_key"] for frame in events)
+    # a thread may rename itself
+    names = name_threads(raw).unique("thread_key", keep="last", maintain_order=True)
+    return (
+        keys.to_frame()
+        .join(names, on="thread_key", how="left", maintain_order="left")
+        .with_columns(process_key=process_key(pl.col("thread_key")), tid=tid(pl.col("thread_key")))
+        .pipe(conform, THREADS)
+    )
+
+
+def name_threads(raw: RawReport) -> pl.DataFrame:
+    """List the names that threads were given, with their `thread_key`, in the order of the export."""
+    threads = raw["thread_names"]
+    names = resolve(threads["name_id"], raw["strings"], dtype=pl.String())
+    return pl.DataFrame({"thread_key": threads["thread"], "name": names}).drop_nulls("name")
+
+
+def build_processes(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """List the processes with events.
+
+    Args:
+        raw: The report.
+        events: Frames with a `process_key`.
+
+    Returns:
+        `PROCESSES` by `process_key`.
+    """
+    keys = _list_keys(frame["process_key"] for frame in events)
+    names = raw["processes"].rename({"process": "process_key"}).drop("pid")
+    names = names.unique("process_key", keep="last", maintain_order=True)
+    return (
+        keys.to_frame()
+        .join(names, on="process_key", how="left", maintain_order="left")
+        .with_columns(pid=pid(pl.col("process_key")))
+        .pipe(conform, PROCESSES)
+    )
+
+
+def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
+    """Gather what is known of the streams of processes with events.
+
+    Returns:
+        `STREAMS` by process, context and stream.
+    """
+    keys = ["process_key", "context_id", "stream_id"]
+    names = _keyed(raw["stream_names"], "name").unique(keys, keep="last", maintain_order=True)
+    streams = _keyed(raw["streams"], "priority", "kind")
+    contexts = raw["contexts"].rename({"default_stream": "stream"})
+    default = _keyed(contexts, is_null_stream=pl.lit(value=True)).unique(keys)
+    known = pl.concat([frame[keys] for frame in (streams, names, default)]).drop_nulls().unique()
+    return (
+        known.filter(pl.col("process_key").is_in(processes["process_key"].implode()))
+        .join(streams.unique(keys), on=keys, how="left")
+        .join(names, on=keys, how="left")
+        .join(default, on=keys, how="left")
+        .with_columns(
+            # a negative priority comes as 32 bits without a sign
+            priority=pl.when(pl.col("priority") >= _UINT32 // 2)
+            .then(pl.col("priority") - _UINT32)
+            .otherwise(pl.col("priority")),
+            is_default=(pl.col("kind") == "default").fill_null(value=False)
+            | pl.col("is_null_stream").fill_null(value=False),
+        )
+        .sort(keys)
+        .pipe(conform, STREAMS)
+    )
+
+
+def _list_keys(columns: Iterable[pl.Series]) -> pl.Series:
+    """Give the different keys in columns of one name, ascending."""
+    return pl.concat([keys.unique() for keys in columns]).unique().drop_nulls().sort()
+
+
+def _keyed(frame: pl.DataFrame, *columns: str, **more: pl.Expr) -> pl.DataFrame:
+    """Put the parts of a process's key together; without them there is host 0 and machine 1."""
+    return frame.select(
+        *columns,
+        process_key=join_process_key(pl.col("host").fill_null(0), pl.col("vm").fill_null(1), pl.col("pid")),
+        context_id="context",
+        stream_id="stream",
+        **more,
+    )

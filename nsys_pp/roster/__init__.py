@@ -1,0 +1,1 @@
+"""Machines, processes, GPUs, ranks and stages, identified across all reports of a run."""

@@ -1,1 +1,0 @@
-"""Frames -> where the time went, as tables; and what a report holds."""

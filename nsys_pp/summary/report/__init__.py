@@ -1,1 +1,0 @@
-"""What one report adds to the tables of a run."""

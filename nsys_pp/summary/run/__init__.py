@@ -1,1 +1,0 @@
-"""What all reports together add to the tables of a summary."""

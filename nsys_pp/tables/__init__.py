@@ -1,0 +1,1 @@
+"""Tables: the training, the summary, and the comparison of two runs."""

@@ -1,0 +1,183 @@
+"""What runs are compared by: values of a training, one of each complete step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import polars as pl
+
+from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.training import BUBBLE_CAUSES, JOB_KINDS, Training
+from nsys_pp.tables.training.lane_steps import sum_lane_steps
+from nsys_pp.tables.training.own_compute import sum_own_compute
+
+UNIT = pl.Enum(["ns", "fraction"])
+LEAST_CHANGE = 0.01
+"""Share of a time by which two runs must differ to be said to."""
+LEAST_SHARE = 0.005
+"""Share of a step by which parts of the bubble must differ."""
+
+KEYS = ("stage", "subject", "metric", "unit")
+SAMPLE = build_schema(
+    {  # in the order in which a comparison shows what is measured
+        "stage": pl.Int64,
+        "subject": pl.String,
+        "metric": pl.String,
+        "unit": UNIT,
+        "step": pl.Int64,
+        "value": pl.Float64,
+        "least": pl.Float64,  # the smallest difference that matters, in the same unit
+    }
+)
+
+
+def sample_steps(training: Training) -> pl.DataFrame:
+    """Sample the span of a step on all lanes, and the time that kernels take in it on a lane.
+
+    Kernels of communication are left out there: most of their time is waiting.
+
+    Returns:
+        `SAMPLE`.
+    """
+    spans = _complete(training).group_by("step").agg(value=pl.col("end_ns").max() - pl.col("start_ns").min())
+    computing = _complete_kernels(training).filter(~pl.col("is_communication"))
+    totals = computing.group_by("step").agg(value=_per_lane("total_ns"))
+    return pl.concat(
+        [
+            _times(spans, subject="step", metric="span on all lanes"),
+            _times(totals, subject="kernels", metric="total per lane"),
+        ]
+    )
+
+
+def sample_bubbles(training: Training) -> pl.DataFrame:
+    """Sample the bubble of a step and its causes, as shares of the time of all lanes and as times per lane.
+
+    Returns:
+        `SAMPLE`.
+    """
+    return _shares(_complete(training).with_columns(stage=pl.lit(None, pl.Int64)), ("bubble", *BUBBLE_CAUSES))
+
+
+def sample_stages(training: Training) -> pl.DataFrame:
+    """Sample the bubble of each stage, and what its jobs compute in a step on a lane.
+
+    Returns:
+        `SAMPLE`.
+    """
+    lanes = _complete(training).drop_nulls("stage")
+    computed = sum_own_compute(training).join(lanes.select("lane", "step"), on=["lane", "step"], how="semi")
+    own = computed.group_by("stage", "step").agg(value=pl.col("compute_ns").mean())
+    both = [_shares(lanes, ("bubble",)), _times(own, subject="compute", metric="of jobs, per lane")]
+    return pl.concat(both).sort("stage", maintain_order=True)
+
+
+def sample_kinds(training: Training) -> pl.DataFrame:
+    """Sample how long the jobs of a kind compute, in the whole run and on each stage.
+
+    Returns:
+        `SAMPLE`.
+    """
+    complete = _complete(training).select("lane", "stage", "step")
+    jobs = (
+        training.jobs.join(complete, on=["lane", "step"])
+        .drop_nulls("compute_start_ns")
+        .with_columns(subject=pl.col("kind"), value=pl.col("compute_end_ns") - pl.col("compute_start_ns"))
+    )
+    on_stages = jobs.drop_nulls("stage")
+    parts = [
+        _times(
+            one.group_by("stage", "kind", "step").agg(pl.col("value").mean()).sort("stage", "kind"),
+            subject=pl.col("kind").cast(pl.String),
+            metric="compute of one, mean",
+        )
+        for one in (jobs.with_columns(stage=pl.lit(None, pl.Int64)), on_stages)
+    ]
+    return pl.concat(parts)
+
+
+def sample_kernels(training: Training) -> pl.DataFrame:
+    """Sample each kernel by name: its total on a lane, and the mean of one.
+
+    Returns:
+        `SAMPLE`.
+    """
+    by_name = (
+        _complete_kernels(training)
+        .with_columns(pl.col("name").cast(pl.String))
+        .group_by("step", "name")
+        .agg(total=_per_lane("total_ns"), mean=pl.col("total_ns").sum() / pl.col("count").sum())
+        .sort("name")
+    )
+    return pl.concat(
+        _times(by_name.with_columns(value=column), subject=pl.col("name"), metric=metric)
+        for column, metric in (("total", "total per lane"), ("mean", "mean of one"))
+    )
+
+
+SAMPLES: Mapping[str, Callable[[Training], pl.DataFrame]] = {
+    "steps": sample_steps,
+    "bubbles": sample_bubbles,
+    "stages": sample_stages,
+    "kinds": sample_kinds,
+    "kernels": sample_kernels,
+}
+LONGEST_STEP = "longest_step"
+SUBJECTS = tuple(
+    dict.fromkeys(("step", LONGEST_STEP, "kernels", "bubble", "compute", *BUBBLE_CAUSES, *JOB_KINDS))
+)
+
+
+def _complete(training: Training) -> pl.DataFrame:
+    return sum_lane_steps(training).filter("is_complete")
+
+
+def _complete_kernels(training: Training) -> pl.DataFrame:
+    """Return the kernels of complete steps, with the number of lanes of each step."""
+    lanes = _complete(training).with_columns(lane_count=pl.len().over("step"))
+    return training.kernels.join(lanes.select("lane", "step", "lane_count"), on=["lane", "step"])
+
+
+def _per_lane(column: str) -> pl.Expr:
+    return pl.col(column).sum() / pl.col("lane_count").first()
+
+
+def _times(values: pl.DataFrame, *, subject: str | pl.Expr, metric: str) -> pl.DataFrame:
+    """Make samples of the times in `value`."""
+    stage = pl.col("stage") if "stage" in values.columns else pl.lit(None)
+    named = pl.lit(subject) if isinstance(subject, str) else subject
+    return values.with_columns(
+        stage=stage,
+        subject=named,
+        metric=pl.lit(metric),
+        unit=pl.lit("ns"),
+        least=LEAST_CHANGE * pl.col("value"),
+    ).pipe(conform, SAMPLE)
+
+
+def _shares(lanes: pl.DataFrame, subjects: tuple[str, ...]) -> pl.DataFrame:
+    """Make samples of parts of the time of lanes, by stage and step: as shares, then as times."""
+    columns = [f"{subject}_ns" for subject in subjects]
+    sums = (
+        lanes.group_by("stage", "step")
+        .agg(pl.col(*columns, "span_ns").sum(), lane_count=pl.len())
+        .filter(pl.col("span_ns") > 0)
+        .sort("stage")
+    )
+    parts = []
+    for subject, column in zip(subjects, columns, strict=True):
+        for unit, metric, over in (
+            ("fraction", "share of the step", "span_ns"),
+            ("ns", "per lane", "lane_count"),
+        ):
+            value = pl.col(column) / pl.col(over)
+            parts.append(
+                sums.with_columns(
+                    subject=pl.lit(subject),
+                    metric=pl.lit(metric),
+                    unit=pl.lit(unit),
+                    value=value,
+                    least=LEAST_SHARE * pl.col("span_ns") / pl.col(over),
+                ).pipe(conform, SAMPLE)
+            )
+    return pl.concat(parts)

@@ -1,0 +1,63 @@
+"""From the call that launches a kernel to the kernel: delays and queues."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.arrays.distributions import describe_distributions, merge_distributions
+from nsys_pp.frames.aggregates import LATE_NS, SLOW_CALL_NS, Summary
+from nsys_pp.tables.summary.groups import add_groups, finish, groups_of_places, join_by, share, sum_by
+from nsys_pp.tables.summary.table import Columns, SummaryTable, TableOptions, says_of
+from nsys_pp.units import NS_PER_US
+
+_COLUMNS: Columns = {
+    "count": (pl.Int64, "kernels and graphs whose launch is known"),
+    "mean_ns": (pl.Float64, "mean delay from the start of the call to the start of the kernel"),
+    "median_ns": (pl.Float64, "median delay"),
+    "min_ns": (pl.Int64, "shortest delay"),
+    "max_ns": (pl.Int64, "longest delay"),
+    "mean_queue_count": (pl.Float64, "kernels called for and not finished, on average over the span"),
+    "max_queue_count": (pl.Int64, "kernels called for and not finished, at most"),
+    "short_count": (pl.Int64, "kernels shorter than the call that launched them"),
+    "slow_call_count": (pl.Int64, f"kernels whose call took longer than {SLOW_CALL_NS // NS_PER_US} us"),
+    "late_count": (pl.Int64, f"kernels that began later than {LATE_NS // NS_PER_US} us after the call"),
+    "label": (pl.String, "rank, or machine and GPU"),
+}
+_COUNTS = ("short_count", "slow_call_count", "late_count")
+
+
+def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
+    groups = groups_of_places(options)
+    keys = [*dict.fromkeys([*groups, "label"])]
+    labels = summary.places.select("place", "label")
+    frame, times = (
+        add_groups(summary.frames[name], summary, options).join(labels, on="place", maintain_order="left")
+        for name in ("launch_aggregates", "gpu_times")
+    )
+    delays = describe_distributions(merge_distributions(frame, keys))
+    queues = sum_by(
+        frame,
+        keys,
+        queued_ns=pl.col("queued_ns").sum(),
+        max_queue_count=pl.col("queue_most").max(),
+        **{name: pl.col(name).sum() for name in _COUNTS},
+    )
+    spans = sum_by(times, keys, span_ns=pl.col("span_ns").sum())
+    rows = join_by(join_by(delays, queues, keys), spans, keys)
+    rows = rows.with_columns(mean_queue_count=share("queued_ns", "span_ns"))
+    order = summary.places.select("label", pl.col("place").alias("_order"))
+    return finish(join_by(rows, order, ["label"]).sort("_order"), _COLUMNS, groups=groups)
+
+
+LAUNCH_TABLE = SummaryTable(
+    title="Launches",
+    columns=says_of(_COLUMNS),
+    says=(
+        "From the start of the call that launched a kernel (or a graph) to its start. Long delays and a full queue: the CPU is"
+        " ahead, which is well; short ones and an empty queue: the GPU waits for the CPU. The mean queue is over the span."
+    ),
+    needs=("api_calls",),
+    totals=("count", *_COUNTS),
+    sort="",
+    build=_build,
+)

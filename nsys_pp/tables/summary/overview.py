@@ -1,0 +1,98 @@
+"""How long each kind of thing went on, on the CPU and on GPUs."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.frames.aggregates import Summary
+from nsys_pp.frames.report import KERNEL_KINDS
+from nsys_pp.tables.summary.groups import add_groups, add_ranks, finish, join_by, share, sum_by
+from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, Columns, SummaryTable, TableOptions, says_of
+
+_COLUMNS: Columns = {
+    "side": (pl.Enum(["CPU", "GPU"]), "where it went on"),
+    "count": (pl.Int64, "how many there are; empty where nothing is counted"),
+    "time_ns": (pl.Int64, "time in which at least one went on, added up over processes or GPUs"),
+    "fraction": (pl.Float64, "of the span on this side"),
+    "activity": (pl.String, "what went on"),
+}
+_HOST_ACTIVITIES = {  # of HOST_TIMES -> in the table
+    "span": "span",
+    "range": "ranges",
+    "operator": "operators",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "data": "data",
+    "communication": "communication",
+    "cuda": "CUDA calls",
+    "sync": "waiting for the GPU",
+    "os": "OS calls",
+    "cpu": "on a processor",
+}
+_IS_KERNEL = pl.col("kind").is_in(KERNEL_KINDS)
+_GPU_ACTIVITIES = {  # in the table -> time of GPU_TIMES, which of OP_SUMS it counts
+    "span": (pl.col("span_ns"), None),
+    "kernels": (pl.col("kernel_ns"), _IS_KERNEL),
+    "computation": (pl.col("compute_ns"), _IS_KERNEL & ~pl.col("is_communication")),
+    "communication": (pl.col("communication_ns"), _IS_KERNEL & pl.col("is_communication")),
+    "copies": (pl.col("memcpy_ns"), pl.col("kind") == "memcpy"),
+    "sets": (pl.col("memset_ns"), pl.col("kind") == "memset"),
+    "anything": (pl.col("busy_ns"), pl.lit(True)),
+    "nothing": (pl.col("span_ns") - pl.col("busy_ns"), None),
+}
+
+
+def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
+    groups = [*COLUMNS_OF_GROUP[options.by], "side"]
+    frame = add_groups(pl.concat([_host(summary), _gpu(summary)]), summary, options)
+    rows = sum_by(frame, [*groups, "activity"], count=pl.col("count").sum(), time_ns=pl.col("time_ns").sum())
+    spans = rows.filter(activity="span").select(*groups, span_ns="time_ns")
+    # What nobody counted has a sum of 0, too.
+    counted = pl.when(pl.col("activity").is_in(["span", "nothing", "on a processor"]).not_()).then("count")
+    rows = join_by(rows, spans, groups).with_columns(count=counted, fraction=share("time_ns", "span_ns"))
+    rows = add_ranks(rows, frame, summary, groups=groups, keys=["activity"], value="time_ns")
+    return finish(rows, _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="time_ns", before=["side"])
+
+
+def _host(summary: Summary) -> pl.DataFrame:
+    """Return place, step, side, activity, count and time on the CPU; activities that were never seen left out."""
+    activity = pl.col("activity").cast(pl.String).replace(_HOST_ACTIVITIES)
+    side = pl.lit("CPU", _COLUMNS["side"][0])
+    return (
+        summary.frames["host_times"]
+        .filter((pl.col("union_ns") > 0) | (pl.col("count") > 0))
+        .select("place", "step", side.alias("side"), activity, "count", time_ns="union_ns")
+    )
+
+
+def _gpu(summary: Summary) -> pl.DataFrame:
+    """Return the same on GPUs."""
+    times, ops = summary.frames["gpu_times"], summary.frames["op_aggregates"]
+    side = pl.lit("GPU", _COLUMNS["side"][0])
+    lane_states = []
+    for activity, (time_ns, is_counted) in _GPU_ACTIVITIES.items():
+        what = side.alias("side"), pl.lit(activity).alias("activity")
+        lane_states.append(
+            times.select("place", "step", *what, pl.lit(0, pl.Int64).alias("count"), time_ns.alias("time_ns"))
+        )
+        if is_counted is not None:
+            counted = ops.filter(is_counted)
+            no_time = pl.lit(0, pl.Int64).alias("time_ns")
+            lane_states.append(counted.select("place", "step", *what, "count", no_time))
+    return pl.concat(lane_states)
+
+
+OVERVIEW_TABLE = SummaryTable(
+    title="Overview",
+    columns=says_of(_COLUMNS),
+    says=(
+        "Time in which at least one such thing went on, of each process across its threads and of each GPU across its"
+        " streams, added up. Rows overlap. Shares are of the span: from the first event of a process to its last, or of the steps."
+    ),
+    needs=("ranges", "api_calls", "kernels", "copies", "sets", "graphs", "os_calls", "thread_switches"),
+    totals=(),
+    sort="time_ns",
+    build=_build,
+    is_fixed=True,
+)

@@ -1,0 +1,53 @@
+"""NVTX ranges by name."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.frames.aggregates import Summary
+from nsys_pp.tables.summary.groups import add_groups, finish, sum_by
+from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, Columns, SummaryTable, TableOptions, says_of
+from nsys_pp.tables.summary.times import TIME_COLUMNS, TIME_TOTALS, sum_times
+
+_COLUMNS: Columns = {
+    **TIME_COLUMNS,
+    "gpu_total_ns": (pl.Int64, "sum of the durations of their operations on GPUs; empty where there is none"),
+    "gpu_span_ns": (pl.Int64, "sum of the times from the first start to the last end of their operations"),
+    "style": (pl.String, "pushed and popped, or started and ended"),
+    "name": (pl.String, "domain and text"),
+}
+
+
+def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
+    groups = COLUMNS_OF_GROUP[options.by]
+    keys = ["style", "name"]
+    domain, text = pl.col("domain").cast(pl.String), pl.col("name").cast(pl.String).fill_null("(no name)")
+    ranges = (
+        summary.frames["item_aggregates"]
+        .filter(pl.col("item") == "range")
+        .with_columns(
+            pl.col("style").cast(pl.String),
+            name=pl.when(domain.is_null()).then(text).otherwise(domain + ":" + text),
+        )
+    )
+    named = add_groups(ranges, summary, options)
+    rows = sum_times(ranges.filter(pl.col("measure") == "host"), summary, options, keys=keys)
+    for measure, column in (("gpu", "gpu_total_ns"), ("span", "gpu_span_ns")):
+        sums = named.filter(pl.col("measure") == measure)
+        sums = sum_by(sums, [*groups, *keys], **{column: pl.col("total").sum()})
+        rows = rows.join(sums, on=[*groups, *keys], how="full", coalesce=True, nulls_equal=True)
+    return finish(rows, _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns")
+
+
+RANGE_TABLE = SummaryTable(
+    title="NVTX ranges",
+    columns=says_of(_COLUMNS),
+    says=(
+        "Durations of ranges on the CPU added up by name; a range inside another counts in both. On GPUs: durations of what"
+        " was launched inside added up, and the time from its first start to its last end."
+    ),
+    needs=("ranges",),
+    totals=TIME_TOTALS,
+    sort="total_ns",
+    build=_build,
+)

@@ -1,0 +1,51 @@
+"""What waiting for the GPU costs on the CPU."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.frames.aggregates import Summary
+from nsys_pp.frames.training import WAITING_CALL
+from nsys_pp.tables.summary.groups import add_groups, add_ranks, finish, join_by, share, sum_by
+from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, Columns, SummaryTable, TableOptions, says_of
+from nsys_pp.tables.summary.times import TIME_COLUMNS, sum_times
+
+_COLUMNS: Columns = {
+    **TIME_COLUMNS,
+    "fraction": (pl.Float64, "of the span on the CPU"),
+    "name": (pl.String, "of the call"),
+}
+_ANY = "any of them"
+
+
+def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
+    groups = COLUMNS_OF_GROUP[options.by]
+    is_wait = pl.col("name").cast(pl.String).str.contains(WAITING_CALL)
+    calls = summary.frames["call_aggregates"].filter(pl.col("api") == "cuda", is_wait)
+    calls = calls.with_columns(pl.col("name").cast(pl.String))
+    hosts = add_groups(summary.frames["host_times"], summary, options)
+    unions = hosts.filter((pl.col("activity") == "sync") & (pl.col("count") > 0)).with_columns(
+        name=pl.lit(_ANY)
+    )
+    union = sum_by(unions, [*groups, "name"], count=pl.col("count").sum(), total_ns=pl.col("union_ns").sum())
+    union = add_ranks(union, unions, summary, groups=groups, keys=["name"], value="union_ns")
+    rows = pl.concat([sum_times(calls, summary, options, keys=["name"]), union], how="diagonal")
+    spans = hosts.filter(pl.col("activity") == "span")
+    spans = sum_by(spans, groups, span_ns=pl.col("union_ns").sum())
+    rows = join_by(rows, spans, groups).with_columns(fraction=share("total_ns", "span_ns"))
+    return finish(rows, _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns")
+
+
+SYNC_TABLE = SummaryTable(
+    title="Waiting for the GPU",
+    columns=says_of(_COLUMNS),
+    says=(
+        "Calls of CUDA that wait for the GPU, added up over threads: those that synchronise, and copies from or to"
+        " the CPU that are not asynchronous; and the time in which any thread of a process was in one of them."
+        " Fractions are of the span on the CPU, added up over processes."
+    ),
+    needs=("api_calls",),
+    totals=(),
+    sort="total_ns",
+    build=_build,
+)

@@ -1,0 +1,263 @@
+"""What the length of a step hangs on: one unbroken line of work and waiting through all lanes.
+
+Read backwards from the end of a step, on the lane that computes last: what a lane does at a moment is on the
+line; but where it waits for a lane, that one goes on with the line, at the same moment:
+
+    rank 0   [ F0 )[ F1 )
+    rank 1         . wait . . [ F0 )[ B0 )        the line: F0 and F1 of rank 0, the transfer, F0 and B0
+             ----------->       ---------->
+
+Waits of which nobody is known to be the cause, and whatever else keeps a GPU from computing, stay on the line.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.training import CAUSE, JOB_KIND, PAUSE_NS, Training
+from nsys_pp.tables.training.own_compute import WORK_KINDS, outermost
+
+Int64s = npt.NDArray[np.int64]
+
+CRITICAL_PATH = build_schema(
+    {  # segments of the line; by step, start_ns; those of a step tile it from its first start to its last end
+        "step": pl.Int64,
+        "lane": pl.UInt32,
+        "stage": pl.Int64,  # null where unknown
+        "cause": CAUSE,  # "compute", pauses included, or what kept the lane from it
+        "kind": JOB_KIND,  # of the job that computes; null where none does
+        "job": pl.UInt32,  # of RUN_JOBS; a pause after it belongs to it
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+    }
+)
+
+
+_JOB_KINDS = (*WORK_KINDS, "optimizer")
+_STAYS = build_schema(
+    {
+        "step": pl.Int64,
+        "lane": pl.Int64,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "is_late_send": pl.Boolean,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lane:
+    """Waits for other lanes, and jobs, of one lane; in order of time."""
+
+    wait_starts: list[int]
+    wait_ends: list[int]
+    waits_for: list[int]
+    is_message: list[bool]
+    job_starts: list[int]
+    job_ends: list[int]
+    is_whole: list[bool]  # the job is no forward and backward at once, which may send midway
+
+
+class _Stay(NamedTuple):
+    """A time that the line stays on one lane: a row of `_STAYS`."""
+
+    step: int
+    lane: int
+    start_ns: int
+    end_ns: int
+    is_late_send: bool = False
+
+
+def find_critical_path(training: Training) -> pl.DataFrame:
+    """Find what the length of each step hangs on.
+
+    A message that a lane waits for is sent when the sender has computed what it carries: the line goes on
+    with the job of the sender that ended last (or ends nearest, as clocks are not exact), and the time
+    since then is the host's, who sent late.
+
+    Returns:
+        `CRITICAL_PATH`. Compute outside of jobs has neither `kind` nor `job`. Where the step begins earlier on
+        another lane, a segment tells what the lane did in the step before; it is idle before its first step,
+        and where it begins the next step earlier than another lane. Empty without compute.
+    """
+    lane_states = training.lane_states.sort("lane", "start_ns")
+    jobs = outermost(training.jobs, _JOB_KINDS).sort("lane", "compute_start_ns")
+    lanes = _lanes(lane_states, jobs)
+    stays = [
+        stay
+        for step, lane, start_ns, end_ns, computed_ns in _spans(training).iter_rows()
+        for stay in (
+            _Stay(step, lane, computed_ns, end_ns),
+            *_walk(lanes, step=step, lane=lane, start_ns=start_ns, now_ns=computed_ns),
+        )
+        if stay.start_ns < stay.end_ns
+    ]
+    if not stays:
+        return CRITICAL_PATH.to_frame()
+    line = pl.DataFrame(stays, schema=_STAYS, orient="row").sort("step", "start_ns")
+    return (
+        _explain(line, lane_states, jobs)
+        .join(training.lanes.select(pl.col("lane").cast(pl.Int64), "stage"), on="lane", how="left")
+        .sort("step", "start_ns")
+        .pipe(conform, CRITICAL_PATH)
+    )
+
+
+def _spans(training: Training) -> pl.DataFrame:
+    """Return step, the lane that computes last in it, start and end of the step on all lanes, end of compute."""
+    spans = training.steps.group_by("step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    last = (
+        training.lane_states.filter(cause="compute")
+        .sort("end_ns", "lane", descending=[False, True])
+        .group_by("step")
+        .agg(pl.col("lane").last(), computed_ns=pl.col("end_ns").last())
+    )
+    return (
+        spans.join(last, on="step")
+        .select("step", "lane", "start_ns", "end_ns", pl.min_horizontal("computed_ns", "end_ns"))
+        .sort("step")
+    )
+
+
+def _lanes(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> dict[int, _Lane]:
+    numbers = lane_states["lane"].unique(maintain_order=True).to_list()
+    is_message = pl.col("cause") == "message_wait"
+    waits = lane_states.filter(
+        is_message | (pl.col("cause") == "collective_wait"), pl.col("waits_for").is_in(numbers)
+    ).with_columns(is_message=is_message)
+    jobs = jobs.with_columns(is_whole=pl.col("kind") != "forward_backward")
+    waits_of = waits.partition_by("lane", as_dict=True)
+    jobs_of = jobs.partition_by("lane", as_dict=True)
+    return {
+        number: _Lane(
+            wait_starts=of["start_ns"].to_list(),
+            wait_ends=of["end_ns"].to_list(),
+            waits_for=of["waits_for"].to_list(),
+            is_message=of["is_message"].to_list(),
+            job_starts=own["compute_start_ns"].to_list(),
+            job_ends=own["compute_end_ns"].to_list(),
+            is_whole=own["is_whole"].to_list(),
+        )
+        for number in numbers
+        for of, own in [(waits_of.get((number,), waits.clear()), jobs_of.get((number,), jobs.clear()))]
+    }
+
+
+def _walk(lanes: dict[int, _Lane], *, step: int, lane: int, start_ns: int, now_ns: int) -> Iterator[_Stay]:
+    """Follow the line backwards to the start of the step."""
+    came_through: set[int] = set()  # lanes, at this very moment
+    while now_ns > start_ns:
+        own = lanes[lane]
+        at = bisect_left(own.wait_starts, now_ns) - 1
+        wait_end_ns = own.wait_ends[at] if at >= 0 else start_ns
+        if wait_end_ns < now_ns:
+            until_ns = max(wait_end_ns, start_ns)
+            yield _Stay(step, lane, until_ns, now_ns)
+            now_ns, came_through = until_ns, set()
+        elif own.waits_for[at] in came_through or own.waits_for[at] == lane:
+            # They wait for each other, so neither is the cause.
+            until_ns = max(own.wait_starts[at], start_ns)
+            yield _Stay(step, lane, until_ns, now_ns)
+            now_ns, came_through = until_ns, set()
+        else:
+            came_through.add(lane)
+            lane = own.waits_for[at]
+            sent_ns = max(_computed_ns(lanes[lane], now_ns), start_ns) if own.is_message[at] else now_ns
+            if sent_ns < now_ns:
+                yield _Stay(step, lane, sent_ns, now_ns, is_late_send=True)
+                now_ns, came_through = sent_ns, set()
+
+
+def _computed_ns(lane: _Lane, sent_ns: int) -> int:
+    """Return when a lane had computed what it sent: the end of a job, or the same time if one ends soon after."""
+    at = bisect_left(lane.job_starts, sent_ns) - 1
+    if at >= 0 and lane.job_ends[at] > sent_ns:
+        has_just_begun = sent_ns - lane.job_starts[at] < lane.job_ends[at] - sent_ns
+        if not (has_just_begun and lane.is_whole[at]):
+            return sent_ns
+        at -= 1
+    return min(lane.job_ends[at], sent_ns) if at >= 0 else sent_ns
+
+
+def _explain(line: pl.DataFrame, lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
+    """Cut the line where pieces and jobs begin and end, and say what each segment is."""
+    piece_start, piece_end = (_keys(lane_states, column, line) for column in ("start_ns", "end_ns"))
+    job_start, job_end = (_keys(jobs, column, line) for column in ("compute_start_ns", "compute_end_ns"))
+    first, last = (_keys(line, column, line) for column in ("start_ns", "end_ns"))
+    stay, start, end = _cut(first, last, [piece_start, piece_end, job_start, np.sort(job_end)])
+    in_piece, in_job = _row_at(start, piece_start, piece_end), _row_at(start, job_start, job_end)
+    segments = line[stay].with_columns(
+        start_ns=pl.col("start_ns") + (start - first[stay]), end_ns=pl.col("start_ns") + (end - first[stay])
+    )
+    cause = (
+        pl.when("is_late_send")
+        .then(pl.lit("host"))
+        .when(pl.col("piece_step") > pl.col("step"))
+        .then(pl.lit("idle"))
+        .otherwise(pl.col("cause").fill_null("idle"))
+    )
+    is_compute = pl.col("cause") == "compute"
+    return (
+        segments.with_columns(
+            piece_step=lane_states["step"].gather(in_piece),
+            cause=lane_states["cause"].gather(in_piece).cast(pl.String).replace("pause", "compute"),
+            job=jobs["job"].gather(in_job),
+            kind=jobs["kind"].gather(in_job),
+        )
+        .with_columns(cause=cause)
+        .with_columns(pl.when(is_compute).then(pl.col("job", "kind")))
+        .with_columns(
+            pl.when(_is_pause()).then(pl.col("job", "kind").shift()).otherwise(pl.col("job", "kind"))
+        )
+        .group_by(pl.struct("step", "lane", "cause", "job").rle_id().alias("run"), maintain_order=True)
+        .agg(
+            pl.col("step", "lane", "cause", "job", "kind", "start_ns").first(),
+            pl.col("end_ns").last(),
+        )
+    )
+
+
+def _cut(first: Int64s, last: Int64s, edges: Sequence[Int64s]) -> tuple[Int64s, Int64s, Int64s]:
+    """Cut each [first, last) at the edges in it, which ascend; return where each segment is of, starts and ends."""
+    stays, starts = [np.arange(len(first))], [first]
+    for ascending in edges:
+        low = np.searchsorted(ascending, first, side="right")
+        high = np.maximum(low, np.searchsorted(ascending, last))
+        stays.append(np.repeat(np.arange(len(first)), high - low))
+        starts.append(ascending[expand_windows(low, high)])
+    cuts = np.unique(np.stack([np.concatenate(stays), np.concatenate(starts)], axis=1), axis=0)
+    stay, start = cuts[:, 0], cuts[:, 1]
+    is_last = np.append(stay[1:] != stay[:-1], True)[: len(stay)]
+    return stay, start, np.where(is_last, last[stay], np.roll(start, -1))
+
+
+def _is_pause() -> pl.Expr:
+    """Say of each segment whether it is but a pause after a job."""
+    place = pl.struct("step", "lane", "cause")
+    is_short = pl.col("end_ns") - pl.col("start_ns") <= PAUSE_NS
+    return is_short & pl.col("job").is_null() & (pl.col("cause") == "compute") & (place == place.shift())
+
+
+def _keys(frame: pl.DataFrame, column: str, line: pl.DataFrame) -> Int64s:
+    """Put the times of all lanes side by side on one number line, as far as the line may be there."""
+    first_ns, end_ns = line["start_ns"].min(), line["end_ns"].max()
+    span = pl.lit(end_ns, pl.Int64) - pl.lit(first_ns, pl.Int64) + 1
+    time = (pl.col(column) - first_ns).clip(0, span - 1)
+    return frame.select(pl.col("lane").cast(pl.Int64) * span + time).to_series().to_numpy()
+
+
+def _row_at(keys: Int64s, starts: Int64s, ends: Int64s) -> pl.Series:
+    """Return the last row that has begun at each key, null if it has ended by then."""
+    row = np.searchsorted(starts, keys, side="right") - 1
+    is_there = row >= 0
+    is_there[is_there] = ends[row[is_there]] > keys[is_there]
+    return pl.Series(np.where(is_there, row, 0)).set(pl.Series(~is_there), None)

@@ -1,0 +1,35 @@
+"""What of a step would still be bubble if nothing but the jobs themselves took time."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.frames.conform import build_schema, conform
+
+IDEAL_BUBBLES = build_schema(
+    {  # one row per step and lane; by step, lane
+        "lane": pl.UInt32,
+        "step": pl.Int64,
+        "span_ns": pl.Int64,  # of the step: until the last lane is done, the same on all lanes
+        "busy_ns": pl.Int64,
+        "bubble_ns": pl.Int64,
+        "bubble_fraction": pl.Float64,  # of the span
+    }
+)
+
+
+def ideal_bubbles(ideal: pl.DataFrame) -> pl.DataFrame:
+    """Measure the bubble that the ideal run of each step still has, on each lane.
+
+    Args:
+        ideal: `IDEAL`.
+
+    Returns:
+        `IDEAL_BUBBLES`. With equal durations the fraction is (p-1)/(m+p-1) for GPipe and 1F1B of p stages and
+        m micro-batches, and (p-1)/(cm+p-1) for interleaved 1F1B of c chunks.
+    """
+    of_step = ideal.group_by("step").agg(span_ns=pl.col("end_ns").max() - pl.col("start_ns").min())
+    of_lane = ideal.group_by("lane", "step").agg(busy_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    both = of_lane.join(of_step, on="step").with_columns(bubble_ns=pl.col("span_ns") - pl.col("busy_ns"))
+    measured = both.with_columns(bubble_fraction=(pl.col("bubble_ns") / pl.col("span_ns")).fill_nan(0.0))
+    return conform(measured.sort("step", "lane"), IDEAL_BUBBLES)

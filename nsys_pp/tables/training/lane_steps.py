@@ -1,0 +1,91 @@
+"""What each lane did in each step, summed: the numbers that tables and comparisons are made of."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.training import BUBBLE_CAUSES, CAUSES, POSITION, Training
+from nsys_pp.tables.training.ideal_bubbles import ideal_bubbles
+
+CAUSE_COLUMNS = tuple(f"{cause}_ns" for cause in CAUSES)
+POSITION_COLUMNS = tuple(f"{name.replace('-', '_')}_bubble_ns" for name in POSITION.categories)
+
+LANE_STEPS = build_schema(
+    {  # one row per lane and step; by step, lane
+        "lane": pl.UInt32,
+        "stage": pl.Int64,  # null where unknown
+        "step": pl.Int64,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "is_complete": pl.Boolean,  # no lane was cut in this step; true everywhere where all were cut
+        "span_ns": pl.Int64,  # the sum of the causes below
+        **dict.fromkeys(CAUSE_COLUMNS, pl.Int64),
+        # Span without compute and pauses: the sum of the positions below, but where steps have no forwards
+        # and backwards, and so no positions.
+        "bubble_ns": pl.Int64,
+        **dict.fromkeys(POSITION_COLUMNS, pl.Int64),
+        "ideal_span_ns": pl.Int64,  # of the step on all lanes, in `IDEAL`; null where that has none
+        "ideal_bubble_ns": pl.Int64,  # of it, what the lane does not spend in jobs
+    }
+)
+
+
+def sum_lane_steps(training: Training) -> pl.DataFrame:
+    """Sum the pieces of every lane and step by cause and by position.
+
+    Returns:
+        `LANE_STEPS`. A capture in which every step is cut is better than nothing: then all steps count
+        as complete.
+    """
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    sums = (
+        training.lane_states.group_by("lane", "step", "cause", "position")
+        .agg(total_ns=duration.sum())
+        .group_by("lane", "step")
+        .agg(
+            *(_total(cause=cause).alias(f"{cause}_ns") for cause in CAUSES),
+            *(
+                pl.col("total_ns")
+                .filter(pl.col("cause").is_in(BUBBLE_CAUSES), position=position)
+                .sum()
+                .alias(column)
+                for position, column in zip(POSITION.categories, POSITION_COLUMNS, strict=True)
+            ),
+        )
+    )
+    return (
+        training.steps.join(training.lanes.select("lane", "stage"), on="lane", how="left")
+        .join(sums, on=["lane", "step"], how="left")
+        .join(
+            training.cover.select("lane", "step", "pause_ns"),
+            on=["lane", "step"],
+            how="left",
+            suffix="_inside",
+        )
+        .join(_ideal(training.ideal), on=["lane", "step"], how="left")
+        .with_columns(
+            pl.col(*CAUSE_COLUMNS, *POSITION_COLUMNS, "pause_ns_inside").fill_null(0),
+            span_ns=duration,
+            is_cut=pl.col("is_partial").any().over("step"),
+        )
+        .with_columns(
+            compute_ns=pl.col("compute_ns") - pl.col("pause_ns_inside"),
+            pause_ns=pl.col("pause_ns") + pl.col("pause_ns_inside"),
+        )
+        .with_columns(
+            is_complete=pl.when(pl.col("is_cut").all()).then(True).otherwise(~pl.col("is_cut")),
+            bubble_ns=pl.sum_horizontal(f"{cause}_ns" for cause in BUBBLE_CAUSES),
+        )
+        .sort("step", "lane")
+        .pipe(conform, LANE_STEPS)
+    )
+
+
+def _total(*, cause: str) -> pl.Expr:
+    return pl.col("total_ns").filter(cause=cause).sum()
+
+
+def _ideal(ideal: pl.DataFrame) -> pl.DataFrame:
+    """Name the bubbles of the ideal run as this table does."""
+    return ideal_bubbles(ideal).select("lane", "step", ideal_span_ns="span_ns", ideal_bubble_ns="bubble_ns")

@@ -1,0 +1,52 @@
+"""What a lane computes in a step by itself: the work of its jobs, without what it waits for others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import polars as pl
+
+from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.training import Training
+
+WORK_KINDS = ("forward", "backward", "weight_gradient", "recompute", "forward_backward")
+
+OWN_COMPUTE = build_schema(
+    {  # one row per lane of a known stage and step, complete or not; by step, lane
+        "lane": pl.UInt32,
+        "stage": pl.Int64,
+        "step": pl.Int64,
+        "compute_ns": pl.Int64,  # of its jobs: kernels that are not communication
+        "cycle_ns": pl.Int64,  # the same from the first to the last such kernel of each job
+        "micro_batch_count": pl.Int64,  # at least 1
+    }
+)
+
+
+def outermost(jobs: pl.DataFrame, kinds: Collection[str]) -> pl.DataFrame:
+    """Keep the jobs of these kinds that computed, and of nested ones the outer one."""
+    chosen = jobs.filter(pl.col("kind").is_in(kinds), pl.col("compute_start_ns").is_not_null())
+    return chosen.join(chosen.select(outer="job"), on="outer", how="anti")
+
+
+def sum_own_compute(training: Training) -> pl.DataFrame:
+    """Sum what each lane computes in each step.
+
+    Returns:
+        `OWN_COMPUTE`. Micro-batches are those that the schedule knows, else those that jobs name.
+    """
+    known = training.schedule.micro_batch_count
+    named = pl.col("micro_batch").n_unique() if not known else pl.lit(known)
+    return (
+        outermost(training.jobs, WORK_KINDS)
+        .join(training.lanes.select("lane", "stage"), on="lane", how="left")
+        .filter(pl.col("stage").is_not_null(), pl.col("step").is_not_null())
+        .group_by("lane", "stage", "step")
+        .agg(
+            pl.col("compute_ns").sum(),
+            cycle_ns=(pl.col("compute_end_ns") - pl.col("compute_start_ns")).sum(),
+            micro_batch_count=named,
+        )
+        .sort("step", "lane")
+        .pipe(conform, OWN_COMPUTE)
+    )

@@ -1,0 +1,90 @@
+"""One row: which schedule the run follows, and its ideal bubble beside the measured one."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.training import Schedule, Training
+from nsys_pp.tables.training.step_table import build_step_table
+from nsys_pp.tables.training.table import Columns, build_table, schema_of
+
+_COLUMNS: Columns = {
+    "name": (pl.String, "its name, or unknown"),
+    "source": (pl.String, "given or recognised"),
+    "agreement_fraction": (pl.Float64, "share of the jobs that are where the schedule has them"),
+    "stage_count": (pl.Int64, "stages; null where unknown"),
+    "micro_batch_count": (pl.Int64, "of a step; null where unknown"),
+    "chunk_count": (pl.Int64, "parts of the model that each stage holds"),
+    "formula": (pl.String, "of the ideal bubble, if all jobs of a kind take as long and messages no time"),
+    "formula_bubble_fraction": (pl.Float64, "what it gives; null where no formula is exact"),
+    "ideal_bubble_fraction": (
+        pl.Float64,
+        "with the jobs as long as they were; median of the complete steps, null where unknown",
+    ),
+    "bubble_fraction": (
+        pl.Float64,
+        "as it was, with optimizer and collectives; median of the complete steps",
+    ),
+    "sentence": (pl.String, "what the schedule does"),
+    "preset": (pl.String, "the rules that tell jobs by their names; null where none fits"),
+}
+_SENTENCES = {
+    "gpipe": "All forwards of a step, then all backwards.",
+    "1f1b": "After the warm-up, each stage alternates one forward and one backward.",
+    "interleaved": "1F1B in which each stage holds several chunks of the model, which shortens warm-up and cool-down.",
+    "zb-h1": "1F1B with split backwards: weight gradients fill what would be bubble.",
+    "dualpipev": "Each stage holds two chunks, from both ends of the model, and runs forwards and backwards of both at once.",
+}
+_FORMULAS = {"gpipe": "(p - 1) / (m + p - 1)", "1f1b": "(p - 1) / (m + p - 1)"}
+_INTERLEAVED = "(p - 1) / (v * m + p - 1)"
+
+
+def ideal_bubble_fraction(schedule: Schedule) -> tuple[str, float] | None:
+    """Return the closed form of a schedule's ideal bubble, and its value; None where none is exact.
+
+    Share of the span without compute, with p stages, m micro-batches and v chunks, where every stage takes
+    as long. GPipe: Huang et al., "GPipe", 2019, section 2.3; 1F1B and interleaved: Narayanan et al.,
+    "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", 2021, section 2.2,
+    who divide by the ideal time, m, instead of the span, m + p - 1. What splits or overlaps backwards
+    depends on how long their parts take.
+
+    >>> given = dict(source="given", stage_count=4, micro_batch_count=8, chunk_count=2, agreement=1.0)
+    >>> ideal_bubble_fraction(Schedule(name="1f1b", **given))
+    ('(p - 1) / (m + p - 1)', 0.2727272727272727)
+    >>> ideal_bubble_fraction(Schedule(name="zb-h1", **given))
+    """
+    stages, batches = schedule.stage_count, schedule.micro_batch_count
+    if not stages or not batches:
+        return None
+    if schedule.name in _FORMULAS:
+        return _FORMULAS[schedule.name], (stages - 1) / (batches + stages - 1)
+    if schedule.name == "interleaved" and schedule.chunk_count:
+        return _INTERLEAVED, (stages - 1) / (schedule.chunk_count * batches + stages - 1)
+    return None
+
+
+def build_schedule_table(training: Training) -> pl.DataFrame:
+    """Make the table of the schedule, always one row; `SCHEDULE_TABLE` says what its columns mean."""
+    schedule = training.schedule
+    closed = ideal_bubble_fraction(schedule) or (None, None)
+    steps = build_step_table(training)
+    complete = steps.filter(~pl.col("is_partial") | pl.col("is_partial").all())
+    row = {
+        "name": schedule.name,
+        "source": schedule.source or None,
+        "agreement_fraction": schedule.agreement if schedule.source else None,
+        "stage_count": schedule.stage_count or None,
+        "micro_batch_count": schedule.micro_batch_count or None,
+        "chunk_count": schedule.chunk_count or None,
+        "formula": closed[0],
+        "formula_bubble_fraction": closed[1],
+        "ideal_bubble_fraction": complete["ideal_bubble_fraction"].median(),
+        "bubble_fraction": complete["bubble_fraction"].median(),
+        "preset": training.preset or None,
+        "sentence": _SENTENCES.get(schedule.name, schedule.reason or None),
+    }
+    return pl.DataFrame([row], schema=schema_of(_COLUMNS)).pipe(conform, schema_of(_COLUMNS))
+
+
+SCHEDULE_TABLE = build_table("Schedule", _COLUMNS, build_schedule_table)

@@ -1,0 +1,91 @@
+"""Steps of which no range tells, from the jobs that run in them."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.frames.conform import build_schema, conform
+
+_DEVICE = ["process_key", "device_id"]
+_FORWARDS = ("forward", "forward_backward")
+_RECEIVES = ("receive", "send_receive")
+_BETWEEN_STEPS = ("receive", "data", "other")  # what comes before the first forward of a step
+_FOUND = build_schema(
+    {
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "first_ns": pl.Int64,
+        "host_start_ns": pl.Int64,
+        "host_end_ns": pl.Int64,
+        "is_partial": pl.Boolean,
+    }
+)
+
+
+def find_job_steps(ran: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
+    """Find steps from jobs that computed; devices on which all is one step have none.
+
+    Args:
+        ran: `JOBS` that computed, of devices of which no range tells the steps.
+        jobs: All `JOBS`.
+
+    Returns:
+        process_key, device_id, first_ns (the first kernel that is not communication), host_start_ns, host_end_ns,
+        is_partial; in no order.
+    """
+    begins = _first_forwards(ran)
+    if begins.is_empty():
+        return _FOUND.to_frame()
+    before = (
+        jobs.filter(~pl.col("kind").is_in(_BETWEEN_STEPS))
+        .sort("process_key", "host_start_ns")
+        .select("process_key", "host_start_ns", over_ns=pl.col("host_end_ns").cum_max().over("process_key"))
+        .sort("host_start_ns")
+    )
+    events = begins.sort("host_start_ns").join_asof(
+        before, on="host_start_ns", by="process_key", allow_exact_matches=False, check_sortedness=False
+    )
+    later = events.select(
+        *_DEVICE, first_ns="compute_start_ns", host_start_ns=pl.min_horizontal("over_ns", "host_start_ns")
+    )
+    first = ran.join(begins, on=_DEVICE, how="semi").group_by(_DEVICE).agg(pl.col("compute_start_ns").min())
+    host = jobs.group_by("process_key").agg(
+        pl.col("host_start_ns").min(),
+        last_ns=pl.col("host_end_ns").max(),
+        has_receives=pl.col("kind").is_in(_RECEIVES).any(),
+    )
+    earliest = first.join(host, on="process_key").select(
+        *_DEVICE, first_ns="compute_start_ns", host_start_ns="host_start_ns"
+    )
+    following = pl.col("host_start_ns").shift(-1).over(_DEVICE)
+    return (
+        pl.concat([earliest, later])
+        .sort(*_DEVICE, "host_start_ns")
+        .join(host.select("process_key", "last_ns", "has_receives"), on="process_key", maintain_order="left")
+        .with_columns(
+            host_end_ns=following.fill_null(pl.col("last_ns")),
+            is_partial=pl.col("host_start_ns").shift().over(_DEVICE).is_null() & ~pl.col("has_receives"),
+        )
+        .pipe(conform, _FOUND)
+    )
+
+
+def _first_forwards(ran: pl.DataFrame) -> pl.DataFrame:
+    """Pick the jobs with which steps begin, but for the first step."""
+    forwards = ran.filter(pl.col("kind").is_in(_FORWARDS))
+    if forwards.is_empty():
+        return forwards
+    outer = forwards.select("process_key", outer_id="range_id")
+    order = (
+        ran.filter(pl.col("kind").is_in([*_FORWARDS, "optimizer"]))
+        .join(outer, on=["process_key", "outer_id"], how="anti")
+        .sort(*_DEVICE, "host_start_ns")
+        .with_columns(part=pl.coalesce("virtual_stage", "chunk", 0), is_forward=pl.col("kind") != "optimizer")
+    )
+    is_counted = (pl.col("micro_batch").is_not_null() | ~pl.col("is_forward")).all().over(_DEVICE)
+    starts = order.filter(is_counted, "is_forward").filter(
+        pl.col("part") == pl.col("part").min().over(_DEVICE)
+    )
+    again = starts.filter(pl.col("micro_batch") <= pl.col("micro_batch").shift().over(_DEVICE))
+    after = order.filter(~is_counted).filter("is_forward", ~pl.col("is_forward").shift().over(_DEVICE))
+    return pl.concat([again, after])

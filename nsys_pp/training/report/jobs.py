@@ -1,0 +1,189 @@
+"""Ranges that are jobs -> when they ran on which device, and in which step."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys_pp.arrays.columns import NEVER, as_numbers, numbers
+from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.training import JOBS
+from nsys_pp.training.report.columns import find_rows, list_devices, number_devices, take
+from nsys_pp.training.report.nearest import find_last
+
+Int64s = npt.NDArray[np.int64]
+
+THREADED_KINDS = ("backward", "forward_backward", "weight_gradient")
+"""Jobs that other threads may work on as well (PyTorch's autograd does): to be projected with scope "process"."""
+_MEASURED = ("gpu_start_ns", "gpu_end_ns", "busy_ns", "total_ns", "op_count")
+_COMPUTED = {"gpu_start_ns": "compute_start_ns", "gpu_end_ns": "compute_end_ns", "busy_ns": "compute_ns"}
+_LATEST = np.int64(1 << 62)
+
+
+def build_jobs(
+    named: pl.DataFrame,
+    *,
+    projections: pl.DataFrame,
+    compute: pl.DataFrame,
+    gpu_ops: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    launches: pl.DataFrame,
+) -> pl.DataFrame:
+    """Say when jobs ran, on every device that they ran on.
+
+    Args:
+        named: `NAMED_JOBS`.
+        projections: `PROJECTIONS` of at least these ranges, onto all operations that count.
+        compute: `PROJECTIONS` of at least these ranges, onto kernels that are not communication; only when.
+        gpu_ops: `GPU_OPS`.
+        api_calls: `API_CALLS`.
+        launches: `LAUNCHES` of both.
+
+    Returns:
+        `JOBS`, with `step` null until `assign_steps`. A job that launched nothing has one row without a
+        device. Empty in, empty out.
+    """
+    job, device_id, ran, computed = _place(named, projections, compute)
+    placed = pl.concat(
+        [
+            named[job].rename({"start_ns": "host_start_ns", "end_ns": "host_end_ns"}),
+            take(projections, _MEASURED, ran).rename({"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"}),
+            take(compute, tuple(_COMPUTED), computed).rename(_COMPUTED),
+        ],
+        how="horizontal",
+    ).hstack([as_numbers("device_id", device_id), as_numbers("step", np.full(len(job), NEVER))])
+    delays = _find_delays(placed, gpu_ops, api_calls, launches)
+    return conform(placed.hstack([as_numbers("launch_delay_ns", delays)]), JOBS)
+
+
+def _place(
+    named: pl.DataFrame, projections: pl.DataFrame, compute: pl.DataFrame
+) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Find on which devices jobs ran: a row for each, in the order of `JOBS`, or one without a device.
+
+    Returns:
+        Row of `named`; device_id, `NEVER` without one; rows of `projections` and of `compute`, -1 where it is in none.
+    """
+    range_id = numbers(named["range_id"])
+    order = np.lexsort((range_id, numbers(named["start_ns"])))
+    both = (projections, compute)
+    device_ids = np.unique(np.concatenate([numbers(projected["device_id"]) for projected in both]))
+    count = max(len(device_ids), 1)
+    keys = []  # place of the job, and of the device, as one number
+    for projected in both:
+        job = find_rows(range_id[order], numbers(projected["range_id"]))
+        device = np.searchsorted(device_ids, numbers(projected["device_id"]))
+        keys.append(np.where(job < 0, -1, job * count + device))
+    reached = np.unique(np.concatenate(keys))
+    reached = reached[reached >= 0]
+    ran_nowhere = np.ones(len(named), dtype=np.bool_)
+    ran_nowhere[reached // count] = False
+    every = np.sort(np.concatenate([reached, np.flatnonzero(ran_nowhere) * count]))
+    job = every // count
+    device_id = np.where(ran_nowhere[job], NEVER, np.append(device_ids, NEVER)[every % count])
+    ran, computed = (np.where(ran_nowhere[job], -1, find_rows(key, every)) for key in keys)
+    return order[job], device_id, ran, computed
+
+
+def widen_projections(narrow: pl.DataFrame, wide: pl.DataFrame) -> pl.DataFrame:
+    """Replace projections of scope "auto" by those of scope "process", for ranges that several threads work on.
+
+    Args:
+        narrow: `PROJECTIONS` of scope "auto".
+        wide: `PROJECTIONS` of scope "process", of some of their ranges: jobs of `THREADED_KINDS`.
+
+    Returns:
+        `PROJECTIONS`, in no order. Of a range that reached some devices by itself, wide rows of these devices only:
+        what other threads did on others meanwhile is not its work.
+    """
+    reached = narrow.select("range_id", "device_id")
+    return pl.concat(
+        [
+            narrow.join(wide, on="range_id", how="anti"),
+            wide.join(reached, on=["range_id", "device_id"], how="semi"),
+            wide.join(reached, on="range_id", how="anti"),
+        ]
+    )
+
+
+def assign_steps(frame: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Say in which step each row lies: that whose range was open on the CPU of its process when it began.
+
+    A step without a range on the CPU (the first one, where the capture began inside it) has all that
+    comes before the others. Rows of frames without `host_start_ns` are in the step in which they start on
+    their device.
+
+    Args:
+        frame: `JOBS`, or another frame of a report with process_key, device_id, start_ns and step.
+        steps: `STEPS` of the same report.
+
+    Returns:
+        The same rows in the same order with `step`, null outside all steps.
+    """
+    number = np.append(numbers(steps["step"]), NEVER)
+    return frame.with_columns(as_numbers("step", number[find_step_rows(frame, steps)]))
+
+
+def find_step_rows(frame: pl.DataFrame, steps: pl.DataFrame) -> Int64s:
+    """Find the row of `steps` that `assign_steps` takes the step of each row from; -1 outside all steps."""
+    devices = list_devices(steps)
+    of_device, on_device = number_devices(steps, devices), number_devices(frame, devices)
+    if "host_start_ns" not in frame.columns:
+        at, began, until = numbers(frame["start_ns"]), numbers(steps["start_ns"]), numbers(steps["end_ns"])
+        return _find_open(on_device, at, of_device, began, until)
+    at, began = numbers(frame["host_start_ns"]), numbers(steps["host_start_ns"])
+    until = _end_on_host(of_device, began, numbers(steps["host_end_ns"]))
+    found = _find_open(on_device, at, of_device, began, until)
+    elsewhere = np.flatnonzero(frame["device_id"].is_null().to_numpy())
+    process, of_process = (numbers(one["process_key"]) for one in (frame, steps))
+    found[elsewhere] = _find_open(process[elsewhere], at[elsewhere], of_process, began, until)
+    return found
+
+
+def _end_on_host(of_device: Int64s, began: Int64s, ended: Int64s) -> Int64s:
+    """Say until when steps were open on the CPU; one without a range there, until the first one with a range began."""
+    until = ended.copy()
+    for one in np.unique(of_device):
+        own = of_device == one
+        until[own & (ended == NEVER)] = began[own & (began != NEVER)].min(initial=_LATEST)
+    return until
+
+
+def _find_open(group: Int64s, at: Int64s, of_group: Int64s, began: Int64s, until: Int64s) -> Int64s:
+    """Find the last span of the same group that began by each moment; -1 where there is none, or it was over."""
+    order = np.argsort(began, kind="stable")
+    found = np.append(order, -1)[find_last(group, at, of_group[order], began[order])]
+    return np.where(at < np.append(until, NEVER)[found], found, -1)
+
+
+def _find_delays(
+    jobs: pl.DataFrame, gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
+) -> Int64s:
+    """Measure how long after the call that launched it the first operation of each job started; `NEVER`: unknown."""
+    devices = list_devices(gpu_ops)
+    of_op, of_job = number_devices(gpu_ops, devices), number_devices(jobs, devices)
+    op_start, start = numbers(gpu_ops["start_ns"]), numbers(jobs["start_ns"])
+    parts = []
+    for one in range(len(devices)):
+        ops, rows = np.flatnonzero(of_op == one), np.flatnonzero(of_job == one)
+        ops = ops[np.argsort(op_start[ops], kind="stable")]
+        parts.append(_pair(rows, start[rows], ops, op_start[ops]))
+    row, op = (np.concatenate(column) for column in zip(*parts, strict=True)) if parts else (start[:0],) * 2
+    op_id, launched = numbers(gpu_ops["op_id"]), numbers(launches["op_id"])
+    pair, launch = _pair(np.arange(len(op)), op_id[op], np.arange(len(launched)), launched)
+    row, call = row[pair], numbers(launches["call_row"])[launch]
+
+    began, ended = numbers(api_calls["start_ns"])[call], numbers(api_calls["end_ns"])[call]
+    is_inside = began >= numbers(jobs["host_start_ns"])[row]
+    is_inside &= ended <= numbers(jobs["host_end_ns"])[row]
+    delays = np.full(len(jobs), _LATEST)
+    np.minimum.at(delays, row[is_inside], (start[row] - began)[is_inside])
+    return np.where(delays == _LATEST, NEVER, delays)
+
+
+def _pair(rows: Int64s, values: Int64s, others: Int64s, of_others: Int64s) -> tuple[Int64s, Int64s]:
+    """List all pairs of a row and one of the others of the same value; the values of the others ascend."""
+    first, last = (np.searchsorted(of_others, values, side=side) for side in ("left", "right"))
+    return np.repeat(rows, last - first), others[expand_windows(first, last)]

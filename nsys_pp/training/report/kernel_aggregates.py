@@ -1,0 +1,50 @@
+"""Kernels of one report by name, step and device: what a comparison of runs needs of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.arrays.columns import NEVER, as_numbers, numbers
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import KERNEL_KINDS
+from nsys_pp.frames.training import KERNEL_AGGREGATES
+from nsys_pp.training.report.jobs import find_step_rows
+
+_DEVICE = ["process_key", "device_id"]
+
+
+def sum_kernels(gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Sum kernels and CUDA graphs by name; each belongs to the step in which it starts.
+
+    Args:
+        gpu_ops: `GPU_OPS`, any order.
+        steps: `STEPS` of the same report, any order; the steps of a device do not overlap.
+
+    Returns:
+        `KERNEL_AGGREGATES`, by process, device, step (null outside all steps) and name. Times are whole
+        durations, also of kernels that run at once. Empty without kernels.
+    """
+    row = find_step_rows(gpu_ops[[*_DEVICE, "start_ns"]], steps)
+    duration = gpu_ops["end_ns"] - gpu_ops["start_ns"]
+    # a step stands by its row while kernels are grouped: that is one small number
+    sums = (
+        gpu_ops[["kind", *_DEVICE, "name", "is_communication"]]
+        .hstack([pl.Series("row", row), duration.alias("duration")])
+        .lazy()
+        .filter(pl.col("kind").is_in(KERNEL_KINDS))
+        .group_by(*_DEVICE, "row", "name", "is_communication")
+        .agg(
+            count=pl.len(),
+            total_ns=pl.col("duration").sum(),
+            min_ns=pl.col("duration").min(),
+            max_ns=pl.col("duration").max(),
+        )
+        .collect()
+    )
+    step = np.append(numbers(steps["step"]), NEVER)[sums["row"].to_numpy()]
+    return (
+        sums.with_columns(as_numbers("step", step), text=pl.col("name").cast(pl.String))
+        .sort(*_DEVICE, "step", "text", "is_communication", nulls_last=True)
+        .pipe(conform, KERNEL_AGGREGATES)
+    )

@@ -1,0 +1,84 @@
+"""Which ranges are operators of a framework, and which are communication by what they are called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+
+from nsys_pp.frames.aggregates import NAMED_OPERATORS
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import NAME
+from nsys_pp.training.report.presets import to_ascii, whole
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_NUMBERED_PART = r"\.[0-9]+\b"
+_FOLDER = Path(__file__).parent.parent / "presets" / "operators"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rule:
+    pattern: str  # matches a whole name
+    domain: str | None  # the domain; None: any
+
+
+def name_operators(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Tell operators by their names, and name them without the numbers that only tell calls apart.
+
+    The rules of all frameworks hold at once (`presets/operators/`): each fits names of its own alone.
+
+    Args:
+        ranges: `RANGES`.
+
+    Returns:
+        `NAMED_OPERATORS` by range_id: ranges that are operators, or communication. Empty in, empty out.
+    """
+    names = ranges.select("domain", "name").unique().drop_nulls("name")
+    text = names.select(pl.col("domain").cast(pl.String), pl.col("name").cast(pl.String))
+    told = names.with_columns(
+        operator=_name(text, _rules("operator")).cast(NAME),
+        is_communication=_matches(text, _rules("communication")),
+    ).filter(pl.col("operator").is_not_null() | pl.col("is_communication"))
+    found = ranges.select("range_id", "domain", "name").join(
+        told, on=["domain", "name"], nulls_equal=True, maintain_order="left"
+    )
+    return conform(found.drop("name").rename({"operator": "name"}).sort("range_id"), NAMED_OPERATORS)
+
+
+@cache
+def _rules(table: str) -> tuple[_Rule, ...]:
+    """Read the `[[operator]]` or `[[communication]]` rules of all files, in the order of their names."""
+    files = [tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(_FOLDER.glob("*.toml"))]
+    return tuple(
+        _Rule(pattern=whole(to_ascii(entry["pattern"])), domain=entry.get("domain"))
+        for file in files
+        for entry in file.get(table, ())
+    )
+
+
+def _name(text: pl.DataFrame, rules: Sequence[_Rule]) -> pl.Series:
+    """Give the group `name` of the first rule that fits each name; null where none does."""
+    found = [pl.when(_is_in(rule)).then(pl.col("name").str.extract(rule.pattern, 1)) for rule in rules]
+    # parts of a model are numbered in their paths: `FSDP::forward (blocks.18.mlp)`
+    return text.select(pl.coalesce(found).str.replace_all(_NUMBERED_PART, ".#")).to_series()
+
+
+def _matches(text: pl.DataFrame, rules: Sequence[_Rule]) -> pl.Series:
+    """Say of each name whether a rule fits."""
+    return text.select(
+        pl.any_horizontal(_is_in(rule) & pl.col("name").str.contains(rule.pattern) for rule in rules)
+    ).to_series()
+
+
+def _is_in(rule: _Rule) -> pl.Expr:
+    if rule.domain is None:
+        return pl.lit(value=True)
+    return (pl.col("domain") == rule.domain).fill_null(value=False)

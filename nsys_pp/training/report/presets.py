@@ -1,0 +1,271 @@
+"""Files of rules that say which range names are jobs and steps: read, checked, and made one expression each."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from nsys_pp.errors import NsysPPError
+from nsys_pp.frames.training import DIRECTION, JOB_KINDS
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+NUMBERS = (
+    "micro_batch",
+    "chunk",
+    "virtual_stage",
+    "stage",
+    "backward_micro_batch",
+    "backward_chunk",
+    "backward_virtual_stage",
+)
+WORDS = ("role", "kind")
+_COMMON = "common"
+_FOLDER = Path(__file__).parent.parent / "presets"
+_JOB_KEYS = ("kind", "pattern", "direction", "role", "domain", "category")
+_STEP_KEYS = ("pattern", "domain", "category")
+_KEYS = ("title", "signs", "suffix", "job", "step")
+# Unicode's digits and letters make expressions many times as slow.
+_ASCII = {"d": "[0-9]", "w": "[0-9A-Za-z_]"}
+_CLASS = re.compile(r"(?<!\\)((?:\\\\)*)\\([dw])")
+_GROUP = re.compile(r"(?<!\\)\(\?P?<([A-Za-z_]\w*)>")
+_UNNAMED = re.compile(r"(?<!\\)\((?!\?)")
+_LOOKS_LIKE_A_KIND = re.compile(r"\w+=")
+_REASON = re.compile(r"^(?:error: |regex error: (?!regex parse error))(.+)$", re.MULTILINE)
+_HINT = "docs/presets.md says how to write rules"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Which ranges are jobs of one kind, or steps.
+
+    Attributes:
+        pattern: Regular expression that a whole name must match.
+        groups: The named groups in it; those of a step: "step".
+        kind: One of `JOB_KINDS`; None if the group `kind` tells, and for steps.
+        direction: What a message carries, "forward" or "backward"; None: unknown.
+        role: Which model; None: the group `role` tells, if there is one.
+        domain: Regular expression of the whole domain; None: any.
+        category: Likewise of the category.
+    """
+
+    pattern: str
+    groups: tuple[str, ...] = ()
+    kind: str | None = None
+    direction: str | None = None
+    role: str | None = None
+    domain: str | None = None
+    category: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """The rules of one framework; the first one that fits a range counts.
+
+    Attributes:
+        name: Of its file.
+        title: Which programs it is for.
+        signs: What only these programs say: alternatives, each of which is patterns that must all be found.
+            They matter only in the presets that nsys-pp brings.
+        jobs: Rules for jobs.
+        steps: Rules for steps; its own first.
+    """
+
+    name: str
+    title: str
+    signs: tuple[tuple[str, ...], ...]
+    jobs: tuple[Rule, ...]
+    steps: tuple[Rule, ...]
+
+
+def list_presets() -> list[Preset]:
+    """Return all presets, by name."""
+    return [_built_in(name) for name in _names()]
+
+
+def load_preset(preset: str) -> Preset:
+    """Return the preset of that name, or the rules in that file.
+
+    Raises:
+        NsysPPError: There is no such preset and no such file, or the file is wrong.
+    """
+    if preset in _names():
+        return _built_in(preset)
+    path = Path(preset)
+    if not path.is_file():
+        raise NsysPPError(
+            f"`{preset}` is neither a preset nor a file of rules", f"the presets are {', '.join(_names())}"
+        )
+    return _read(path)
+
+
+def make_job_rule(text: str) -> Rule:
+    """Make a rule of `REGEX` or `KIND=REGEX`; without a kind or a group `kind` the job is of kind "other".
+
+    Raises:
+        NsysPPError: The expression is wrong, or a word before `=` is no kind.
+
+    >>> make_job_rule("forward=fwd(?P<micro_batch>[0-9]+)").kind
+    'forward'
+    """
+    kind, equals, pattern = text.partition("=")
+    if not equals or kind not in JOB_KINDS:
+        if _LOOKS_LIKE_A_KIND.match(text):
+            raise NsysPPError(
+                f"`--job {text}`: `{kind}` is no kind of job",
+                f"kinds are {', '.join(JOB_KINDS)}; for names that begin with `{kind}=`, write `other={text}`",
+            )
+        kind, pattern = "", text
+    entry = {"pattern": pattern}
+    if kind or "kind" not in _GROUP.findall(pattern):
+        entry["kind"] = kind or "other"
+    return _rule(entry, f"`--job {text}`", allowed=(*NUMBERS, *WORDS))
+
+
+def make_step_rule(text: str) -> Rule:
+    """Make a rule of a pattern of which the group `step`, or else the first one, is the number.
+
+    Raises:
+        NsysPPError: The expression is wrong.
+
+    >>> make_step_rule("epoch (.*)").pattern
+    'epoch (?P<step>.*)'
+    """
+    if "step" not in _GROUP.findall(text):
+        text = _UNNAMED.sub("(?P<step>", text, count=1)
+    return _rule({"pattern": text}, f"`--step {text}`", allowed=("step",))
+
+
+def join_patterns(patterns: Sequence[str]) -> str:
+    """Make one expression that matches whatever one of `patterns` does, as a whole."""
+    return whole("|".join(f"(?:{_GROUP.sub('(?:', pattern)})" for pattern in patterns))
+
+
+def whole(pattern: str) -> str:
+    """Make an expression that matches only as a whole."""
+    return f"^(?:{pattern})$"
+
+
+def to_ascii(pattern: str) -> str:
+    r"""Let `\d` and `\w` stand for ASCII digits and letters.
+
+    >>> to_ascii(r"F\d+_[\w.]+")
+    'F[0-9]+_[[0-9A-Za-z_].]+'
+    """
+    return _CLASS.sub(lambda found: found[1] + _ASCII[found[2]], pattern)
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml") if path.stem != _COMMON))
+
+
+@cache
+def _built_in(name: str) -> Preset:
+    return _read(_FOLDER / f"{name}.toml")
+
+
+@cache
+def _common_steps() -> tuple[Rule, ...]:
+    path = _FOLDER / f"{_COMMON}.toml"
+    return _rules(_parse(path), "step", path)
+
+
+def _read(path: Path) -> Preset:
+    content = _parse(path)
+    if unknown := [key for key in content if key not in _KEYS]:
+        raise NsysPPError(f"`{path}`: unknown key `{unknown[0]}`", f"known are {', '.join(_KEYS)}")
+    if wrong := [key for key in ("title", "suffix") if not isinstance(content.get(key, ""), str)]:
+        raise NsysPPError(f"`{path}`: `{wrong[0]}` is not text", _HINT)
+    is_ours = path.parent == _FOLDER
+    return Preset(
+        name=path.stem if is_ours else str(path),
+        title=content.get("title", path.stem),
+        signs=tuple(tuple(map(to_ascii, sign)) for sign in content.get("signs", ())) if is_ours else (),
+        jobs=_rules(content, "job", path),
+        steps=_rules(content, "step", path) + _common_steps(),
+    )
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        hint = "write expressions in single quotes: pattern = 'step_(?P<step>\\d+)'"
+        raise NsysPPError(f"`{path}` is not TOML: {error}", hint) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise NsysPPError(f"`{path}` cannot be read: {error}") from error
+
+
+def _rules(content: Mapping[str, Any], table: str, path: Path) -> tuple[Rule, ...]:
+    """Read the `[[job]]` or `[[step]]` tables of a file."""
+    entries = content.get(table, [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise NsysPPError(f"`{path}`: `{table}` is not a list of rules", f"begin each with `[[{table}]]`")
+    is_job = table == "job"
+    rules = []
+    for number, entry in enumerate(entries, 1):
+        where = f"`{path}`, {table} rule {number}"
+        _check_keys(entry, where, _JOB_KEYS if is_job else _STEP_KEYS)
+        pattern = f"(?:{entry['pattern']}){content['suffix']}" if "suffix" in content else entry["pattern"]
+        allowed = (*NUMBERS, *WORDS) if is_job else ("step",)
+        is_checked = path.parent == _FOLDER
+        rule = _rule({**entry, "pattern": pattern}, where, allowed=allowed, is_checked=is_checked)
+        if is_job and rule.kind is None and "kind" not in rule.groups:
+            raise NsysPPError(f"{where} has no `kind`", f"kinds are {', '.join(JOB_KINDS)}")
+        rules.append(rule)
+    return tuple(rules)
+
+
+def _check_keys(entry: Mapping[str, Any], where: str, known: Sequence[str]) -> None:
+    if unknown := [key for key in entry if key not in known]:
+        raise NsysPPError(f"{where} has the unknown key `{unknown[0]}`", f"known are {', '.join(known)}")
+    if "pattern" not in entry:
+        raise NsysPPError(f"{where} has no `pattern`", _HINT)
+    if wrong := [key for key, value in entry.items() if not isinstance(value, str)]:
+        raise NsysPPError(f"{where}: `{wrong[0]}` is not text", _HINT)
+    for key, words in (("kind", JOB_KINDS), ("direction", DIRECTION.categories.to_list())):
+        if entry.get(key, words[0]) not in words:
+            raise NsysPPError(
+                f"{where} has the unknown {key} `{entry[key]}`", f"known are {', '.join(words)}"
+            )
+
+
+def _rule(entry: Mapping[str, str], where: str, *, allowed: Sequence[str], is_checked: bool = False) -> Rule:
+    """Make a rule; expressions that are known to be right need no check, which costs half a millisecond."""
+    if not entry["pattern"]:
+        raise NsysPPError(f"{where} has an empty expression", f"no name matches it; {_HINT}")
+    groups = _GROUP.findall(entry["pattern"])
+    if unknown := [name for name in groups if name not in allowed]:
+        raise NsysPPError(
+            f"{where} has the unknown group `{unknown[0]}`",
+            f"known are {', '.join(allowed)}; groups without a name are ignored",
+        )
+    for key in () if is_checked else ("pattern", "domain", "category"):
+        if key in entry:
+            _check_expression(entry[key], where)
+    return Rule(groups=tuple(groups), **{**entry, "pattern": to_ascii(entry["pattern"])})
+
+
+def _check_expression(pattern: str, where: str) -> None:
+    """Refuse what the engine cannot read: by itself, so that `a)(b` is wrong, and as a whole."""
+    try:
+        for checked in (pattern, whole(pattern)):
+            pl.Series([""]).str.contains(checked)
+    except pl.exceptions.ComputeError as error:
+        found = _REASON.search(str(error))
+        raise NsysPPError(
+            f"{where} has an expression that cannot be used, `{pattern}`"
+            + (f": {found[1]}" if found is not None else ""),
+            "expressions are those of Rust's `regex`: without look-around and back-references",
+        ) from error

@@ -1,0 +1,297 @@
+"""When the steps of a training began and ended on each device.
+
+A step begins with the first thing that its computing streams do for it, and lasts until the next one does:
+
+    CPU        [ step_1                  )     [ step_2                 )
+    stream 7         [ set )[ gemm ) ... [ adam )    [ set )[ gemm ) ...
+    stream 20    [ copy of the next batch )
+    step 1           [                               )
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, numbers, pack
+from nsys_pp.arrays.segments import running_maximum
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import KERNEL_KINDS
+from nsys_pp.frames.training import STEPS
+from nsys_pp.training.report.columns import find_rows, list_devices, number_devices, places
+from nsys_pp.training.report.job_steps import find_job_steps
+from nsys_pp.training.report.jobs import find_step_rows
+from nsys_pp.training.report.launched import find_first_calls, of_calls
+from nsys_pp.training.report.nearest import find_first
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_WORK = ("forward", "backward", "weight_gradient", "recompute", "forward_backward", "optimizer")
+_SOURCES = pl.Series(["range", "jobs", "capture"])
+_RANGE, _JOBS, _CAPTURE = range(3)  # places in it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Computing:
+    """Operations other than communication, of streams that have kernels of that sort."""
+
+    device: Int64s  # place among the devices
+    start: Int64s
+    end: Int64s
+    launch: Int64s  # the start, where no call is known
+    is_kernel: Bools  # or a graph, not a copy or set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """Steps, before it is known where their edges are. `NEVER` stands for null."""
+
+    device: Int64s  # place among the devices
+    source: Int64s  # place in `_SOURCES`
+    row: Int64s  # of `NAMED_STEPS`, -1 without a name
+    number: Int64s  # in the name
+    host_start: Int64s
+    host_end: Int64s
+    first: Int64s  # its first kernel that is not communication
+    is_partial: Bools
+
+
+def find_steps(
+    step_ranges: pl.DataFrame,
+    *,
+    compute: pl.DataFrame,
+    jobs: pl.DataFrame,
+    gpu_ops: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    launches: pl.DataFrame,
+) -> pl.DataFrame:
+    """Find the steps of every device: by ranges, else by jobs, else the whole capture is one.
+
+    By jobs, a step begins where the micro-batches of the first part of the model count from the start again,
+    or, where forwards have no numbers, with the first forward after an optimizer.
+
+    Args:
+        step_ranges: `NAMED_STEPS`.
+        compute: `PROJECTIONS` of these ranges onto kernels that are not communication; only when.
+        jobs: `JOBS`.
+        gpu_ops: `GPU_OPS`.
+        api_calls: `API_CALLS`.
+        launches: `LAUNCHES` of both.
+
+    Returns:
+        `STEPS`. Copies and sets count for the beginning and the end of steps where they are on a stream
+        that computes. Partial is a step whose range, or a job in it, was open when the capture ended,
+        what comes before the first range if there are jobs in it, the first step that jobs tell if none receives
+        (nothing says how long the first one was waited for), and a first or last step with fewer jobs than the median of the
+        steps. Devices that compute nothing have none.
+    """
+    devices = list_devices(gpu_ops)
+    ops = _list_computing(gpu_ops, devices, api_calls, launches)
+    on_device = number_devices(jobs, devices)
+    has_computed = ~jobs["compute_start_ns"].is_null().to_numpy()
+    by_range = _by_ranges(step_ranges, compute, devices)
+    works = has_computed & is_among(jobs["kind"], _WORK)
+    before = _before_ranges(by_range, on_device[works], numbers(jobs["host_start_ns"])[works], ops)
+    is_left = has_computed & ~np.isin(on_device, by_range.device)
+    by_jobs = [_by_jobs(jobs, is_left, devices)] if is_left.any() else []
+    steps = _concat(before, by_range, *by_jobs)
+    steps = _concat(steps, _whole(np.setdiff1d(np.arange(len(devices)), steps.device), ops))
+
+    is_numbered, number, steps = _number(steps)
+    start, end, order = _find_edges(steps, ops)
+    steps = _take(steps, order)
+    columns = [
+        as_numbers("step", number[order]),
+        as_numbers("host_start_ns", steps.host_start),
+        as_numbers("host_end_ns", steps.host_end),
+        step_ranges["name"].gather(places(steps.row)).alias("name"),
+        _SOURCES.gather(steps.source).alias("source"),
+        pl.Series("is_numbered", is_numbered[order]),
+        pl.Series("start_ns", start),
+        pl.Series("end_ns", end),
+    ]
+    frame = devices[steps.device].hstack(columns)
+    is_partial = steps.is_partial | _find_cut(frame, steps.device, jobs)
+    return conform(frame.hstack([pl.Series("is_partial", is_partial)]), STEPS)
+
+
+def _list_computing(
+    gpu_ops: pl.DataFrame, devices: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
+) -> _Computing:
+    device = number_devices(gpu_ops, devices)
+    stream = pack(device, numbers(gpu_ops["context_id"]), numbers(gpu_ops["stream_id"]))
+    is_kernel = is_among(gpu_ops["kind"], KERNEL_KINDS)
+    is_own = ~gpu_ops["is_communication"].to_numpy()
+    rows = np.flatnonzero(is_own & (is_kernel | np.isin(stream, np.unique(stream[is_own & is_kernel]))))
+    start = numbers(gpu_ops["start_ns"])[rows]
+    launch = of_calls(api_calls["start_ns"], find_first_calls(gpu_ops["op_id"], launches=launches))[rows]
+    return _Computing(
+        device=device[rows],
+        start=start,
+        end=numbers(gpu_ops["end_ns"])[rows],
+        launch=np.where(launch == NEVER, start, launch),
+        is_kernel=is_kernel[rows],
+    )
+
+
+def _by_ranges(step_ranges: pl.DataFrame, compute: pl.DataFrame, devices: pl.DataFrame) -> _Found:
+    """Place step ranges on devices; of those that say the same once more, the first stays."""
+    row = find_rows(numbers(step_ranges["range_id"]), numbers(compute["range_id"]))
+    placed = compute[["device_id", "gpu_start_ns"]][np.flatnonzero(row >= 0)]
+    row = row[row >= 0]
+    device = number_devices(placed.with_columns(step_ranges["process_key"][row]), devices)
+    start, end = (numbers(step_ranges[name])[row] for name in ("start_ns", "end_ns"))
+    order = np.lexsort((-end, start, device))
+    row, device, start, end = row[order], device[order], start[order], end[order]
+    number = numbers(step_ranges["step"])[row]
+
+    follows = np.append(False, device[1:] == device[:-1])[: len(row)]
+    until = np.where(follows, np.roll(running_maximum(device, end), 1), NEVER)
+    is_same = (number == np.roll(number, 1)) & (number != NEVER) & (start < until)
+    kept = ~(follows & ((end <= until) | is_same))
+    return _Found(
+        device=device[kept],
+        source=np.full(kept.sum(), _RANGE),
+        row=row[kept],
+        number=number[kept],
+        host_start=start[kept],
+        host_end=end[kept],
+        first=numbers(placed["gpu_start_ns"])[order][kept],
+        is_partial=step_ranges["is_open"].to_numpy()[row[kept]],
+    )
+
+
+def _before_ranges(by_range: _Found, job_device: Int64s, job_start: Int64s, ops: _Computing) -> _Found:
+    """Make a step of what comes before the first range of a device, where jobs that work are there."""
+    device, at = np.unique(by_range.device, return_index=True)
+    begun = [job_start[job_device == one].min(initial=-NEVER) for one in device]
+    is_cut = np.array(begun, dtype=np.int64) < by_range.host_start[at]
+    device, number = device[is_cut], by_range.number[at[is_cut]]
+    never = np.full(len(device), NEVER)
+    return _Found(
+        device=device,
+        source=np.full(len(device), _RANGE),
+        row=np.full(len(device), -1),
+        number=np.where(number == NEVER, NEVER, number - 1),
+        host_start=never,
+        host_end=never,
+        first=_find_first_kernels(device, ops),
+        is_partial=np.ones(len(device), dtype=np.bool_),
+    )
+
+
+def _by_jobs(jobs: pl.DataFrame, is_left: Bools, devices: pl.DataFrame) -> _Found:
+    """Let jobs tell the steps of the devices on which those run that are left."""
+    found = find_job_steps(jobs.filter(pl.Series(is_left)), jobs)
+    return _Found(
+        device=number_devices(found, devices),
+        source=np.full(len(found), _JOBS),
+        row=np.full(len(found), -1),
+        number=np.full(len(found), NEVER),
+        host_start=numbers(found["host_start_ns"]),
+        host_end=numbers(found["host_end_ns"]),
+        first=numbers(found["first_ns"]),
+        is_partial=found["is_partial"].to_numpy(),
+    )
+
+
+def _whole(device: Int64s, ops: _Computing) -> _Found:
+    """Make one step of all that a device computed, for some devices."""
+    device = device[np.isin(device, ops.device[ops.is_kernel])]
+    never = np.full(len(device), NEVER)
+    return _Found(
+        device=device,
+        source=np.full(len(device), _CAPTURE),
+        row=np.full(len(device), -1),
+        number=never,
+        host_start=never,
+        host_end=never,
+        first=_find_first_kernels(device, ops),
+        is_partial=np.zeros(len(device), dtype=np.bool_),
+    )
+
+
+def _find_first_kernels(device: Int64s, ops: _Computing) -> Int64s:
+    """Find when the first kernel of each device started; each has one."""
+    starts = [ops.start[ops.is_kernel & (ops.device == one)].min() for one in device]
+    return np.array(starts, dtype=np.int64)
+
+
+def _concat(*parts: _Found) -> _Found:
+    columns = (field.name for field in fields(_Found))
+    return _Found(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in columns})
+
+
+def _take(steps: _Found, rows: Int64s) -> _Found:
+    return _Found(**{field.name: getattr(steps, field.name)[rows] for field in fields(_Found)})
+
+
+def _number(steps: _Found) -> tuple[Bools, Int64s, _Found]:
+    """Count the steps of devices whose names do not number every one, and each differently.
+
+    Returns:
+        Are the numbers those in the names, the numbers, and the steps by device and first kernel.
+    """
+    steps = _take(steps, np.lexsort((steps.first, steps.device)))
+    is_numbered = np.zeros(len(steps.device), dtype=np.bool_)
+    number = steps.number.copy()
+    for one in np.unique(steps.device):
+        own = steps.device == one
+        is_numbered[own] = (number[own] != NEVER).all() and len(np.unique(number[own])) == own.sum()
+        number[own & ~is_numbered] = np.arange(own.sum())[~is_numbered[own]]
+    return is_numbered, number, steps
+
+
+def _find_edges(steps: _Found, ops: _Computing) -> tuple[Int64s, Int64s, Int64s]:
+    """Find when steps (by device and first kernel) start and end.
+
+    A step starts with the first copy or set that was launched since its range began and ran before its first kernel;
+    the last one ends with the last operation that was launched before its range ended.
+
+    Returns:
+        Start and end, by device and start, and that order.
+    """
+    others = np.flatnonzero(~ops.is_kernel)
+    at = find_first(ops.device[others], ops.start[others], steps.device, steps.first)
+    begun = np.append(steps.host_start, NEVER)[at]
+    prepares = (begun != NEVER) & (ops.launch[others] >= begun)
+    start = steps.first.copy()
+    np.minimum.at(start, at[prepares], ops.start[others[prepares]])
+    order = np.lexsort((start, steps.device))
+    start, device = start[order], steps.device[order]
+
+    end = np.append(start[1:], NEVER)[: len(start)]
+    for last in np.flatnonzero(np.append(device[1:] != device[:-1], True)[: len(device)]).tolist():
+        step = order[last]
+        counts = ops.device == device[last]
+        if steps.source[step] == _CAPTURE:
+            counts &= ops.is_kernel
+        if steps.source[step] == _RANGE and steps.host_end[step] != NEVER:
+            counts &= ops.launch <= steps.host_end[step]
+        end[last] = ops.end[counts].max(initial=start[last])
+    return start, end, order
+
+
+def _find_cut(steps: pl.DataFrame, device: Int64s, jobs: pl.DataFrame) -> Bools:
+    """Find steps in which a job is open, and the edge steps of a device in which jobs are missing.
+
+    Args:
+        steps: As `STEPS`.
+        device: Place of each step's device.
+        jobs: `JOBS`.
+    """
+    row = np.where(is_among(jobs["kind"], ("data", "other")), -1, find_step_rows(jobs, steps))
+    counted = row[(row >= 0) & ~jobs["device_id"].is_null().to_numpy()]
+    count = np.bincount(counted, minlength=len(steps))
+    # a job without a device belongs to the steps of that number on all devices of its process
+    same = pack(numbers(steps["process_key"]), numbers(steps["step"]))
+    is_cut = np.isin(same, same[row[(row >= 0) & jobs["is_open"].to_numpy()]])
+    for one in np.unique(device):
+        own = np.flatnonzero(device == one)
+        edges = own[[0, -1]]
+        is_cut[edges] |= count[edges] < np.median(count[own])
+    return is_cut

@@ -1,0 +1,313 @@
+"""What each lane did, or waited for, at every moment of every step.
+
+    kernels    [ stretch )                                   [ stretch )
+    needed               .  [ receive                    )   .
+    peer                 .              [ send           )   .
+    cause      compute   message_wait   transfer          host
+
+A gap before a stretch is what its first kernel waited for; the gap at the end of a step is idle.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.training import CAUSE, COVER, LANE_STATES, POSITION
+from nsys_pp.training.run.columns import find_latest, order_rows, whole_numbers
+from nsys_pp.training.run.shared_collectives import find_latecomers
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_STEP = ["lane", "step"]
+_WAITS = {"message": "message_wait", "collective": "collective_wait", "copy": "host"}
+_MOVES = {"message": "transfer", "collective": "collective", "copy": "copy"}
+_NEED = ["need", "need_start_ns", "need_end_ns"]
+
+
+def build_lane_states(
+    *,
+    lanes: pl.DataFrame,
+    steps: pl.DataFrame,
+    compute_segments: pl.DataFrame,
+    jobs: pl.DataFrame,
+    data_jobs: pl.DataFrame,
+    transfers: pl.DataFrame,
+    anchors: pl.DataFrame,
+) -> pl.DataFrame:
+    """Tell what each lane did at every moment of every step.
+
+    A gap before a stretch that needs a message is a wait until its peer began, then the host's until its own
+    kernel began, then the transfer; what is left is the host's. The same holds for collectives, of which the
+    last other member counts, and for copies, without a wait. A message of which the other side is unknown is a
+    wait, and a collective of which members are unknown is under way, as long as their kernels run.
+
+    Args:
+        lanes: `LANES`.
+        steps: `RUN_STEPS`.
+        compute_segments: `COMPUTE_SEGMENTS` with `lane` instead of process_key and device_id.
+        jobs: `RUN_JOBS`; their forwards and backwards tell positions.
+        data_jobs: lane, host_start_ns and host_end_ns of what loads data.
+        transfers: `TRANSFERS`.
+        anchors: `ANCHORS` with `lane`.
+
+    Returns:
+        `LANE_STATES` by lane and start; `position` is null in steps without forwards and backwards.
+    """
+    inside = _in_steps(steps, compute_segments)
+    gaps = _gaps(steps, inside)
+    messages = gaps.filter(pl.col("need") == "message").pipe(_of_messages, transfers)
+    collectives = find_latecomers(gaps.filter(pl.col("need") == "collective"), lanes=lanes, anchors=anchors)
+    others = pl.concat([messages, collectives]).unique(["lane", *_NEED[1:]], keep="first")
+    told = gaps.join(others, on=["lane", *_NEED[1:]], how="left", maintain_order="left")
+    computes = inside.select(
+        *_STEP, "start_ns", "end_ns", cause=pl.lit("compute", CAUSE), waits_for=pl.lit(None, pl.UInt32)
+    )
+    lane_states = pl.concat([computes, _split_gaps(told)]).filter(pl.col("start_ns") < pl.col("end_ns"))
+    with_data = _cut_data(lane_states, data_jobs)
+    return _finish(with_data, jobs).pipe(conform, LANE_STATES)
+
+
+def measure_cover(*, steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataFrame:
+    """Split what `LANE_STATES` calls compute into kernels and the pauses between them.
+
+    Args:
+        steps: `RUN_STEPS`.
+        compute_segments: `COMPUTE_SEGMENTS` with `lane`.
+
+    Returns:
+        `COVER`: one row per lane and step of `steps`; by step, lane.
+    """
+    inside = _in_steps(steps, compute_segments)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    sums = inside.group_by(_STEP).agg(pl.col("compute_ns").sum(), length_ns=length.sum())
+    return (
+        steps.select(*_STEP)
+        .join(sums, on=_STEP, how="left", maintain_order="left")
+        .with_columns(
+            pl.col("compute_ns").fill_null(0),
+            pause_ns=(pl.col("length_ns") - pl.col("compute_ns")).fill_null(0),
+        )
+        .pipe(conform, COVER)
+    )
+
+
+def _in_steps(steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataFrame:
+    """Leave stretches that lie in a step, with the step's number for the run; by lane and start."""
+    lane, start = whole_numbers(compute_segments["lane"]), compute_segments["start_ns"].to_numpy()
+    step = find_latest(whole_numbers(steps["lane"]), steps["start_ns"].to_numpy(), lane, start)
+    until = steps["end_ns"].to_numpy()
+    rows = order_rows(lane, start)
+    rows = rows[step[rows] >= 0]
+    rows = rows[start[rows] < until[step[rows]]]
+    end_ns = np.minimum(compute_segments["end_ns"].to_numpy()[rows], until[step[rows]])
+    spans = steps.select("step", step_start_ns="start_ns")[step[rows]]
+    kept = compute_segments[["lane", "start_ns", "compute_ns", *_NEED]][rows]
+    return kept.hstack([pl.Series("end_ns", end_ns), *spans])
+
+
+def _gaps(steps: pl.DataFrame, inside: pl.DataFrame) -> pl.DataFrame:
+    """List the time of every step that no stretch covers: before each one, and after the last (`is_tail`)."""
+    before = inside.select(
+        *_STEP,
+        *_NEED,
+        start_ns=pl.col("end_ns").shift(1).over(_STEP).fill_null(pl.col("step_start_ns")),
+        end_ns="start_ns",
+        is_tail=pl.lit(False),
+    )
+    last = inside.group_by(_STEP).agg(last_ns=pl.col("end_ns").max())
+    tails = steps.join(last, on=_STEP, how="left").select(
+        *_STEP,
+        *(pl.lit(None, inside.schema[name]).alias(name) for name in _NEED),
+        start_ns=pl.coalesce("last_ns", "start_ns"),
+        end_ns="end_ns",
+        is_tail=pl.lit(True),
+    )
+    return pl.concat([before, tails]).filter(pl.col("start_ns") < pl.col("end_ns"))
+
+
+def _of_messages(gaps: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
+    """Say when the other side of each needed message began, and which lane that is.
+
+    Of a kernel with several messages, the one counts whose other side began last; a send that was buffered
+    waits for nobody.
+    """
+    received = transfers.select(
+        lane="receiver", need_start_ns="receive_start_ns", need_end_ns="receive_end_ns",
+        others_ns="send_start_ns", waits_for="sender",
+    )  # fmt: skip
+    sent = transfers.filter(~pl.col("is_buffered")).select(
+        lane="sender", need_start_ns="send_start_ns", need_end_ns="send_end_ns",
+        others_ns="receive_start_ns", waits_for="receiver",
+    )  # fmt: skip
+    sides = gaps.select("lane", *_NEED[1:]).join(pl.concat([received, sent]), on=["lane", *_NEED[1:]])
+    return sides.sort("others_ns").unique(["lane", *_NEED[1:]], keep="last")
+
+
+def _split_gaps(gaps: pl.DataFrame) -> pl.DataFrame:
+    """Split gaps at the moments when others began, when the own operation began, and when it ended."""
+    start, end = pl.col("start_ns"), pl.col("end_ns")
+    need = pl.col("need").cast(pl.String)
+    is_blind = (pl.col("need") == "message") & pl.col("others_ns").is_null()
+    move = (
+        pl.when(is_blind)
+        .then(pl.lit("message_wait", CAUSE))
+        .otherwise(need.replace_strict(_MOVES, default="host", return_dtype=CAUSE))
+    )
+    edges = gaps.with_columns(
+        wait=need.replace_strict(_WAITS, default="host", return_dtype=CAUSE), move=move,
+        rest=pl.when("is_tail").then(pl.lit("idle", CAUSE)).otherwise(pl.lit("host", CAUSE)),
+        met_ns=pl.col("others_ns").fill_null(start).clip(start, end),
+    ).with_columns(own_ns=pl.col("need_start_ns").fill_null(start).clip(pl.col("met_ns"), end))  # fmt: skip
+    edges = edges.with_columns(done_ns=pl.col("need_end_ns").fill_null(start).clip(pl.col("own_ns"), end))
+    nobody = pl.lit(None, pl.UInt32)
+    parts = (
+        ("wait", "start_ns", "met_ns", "waits_for"),
+        ("rest", "met_ns", "own_ns", None),
+        ("move", "own_ns", "done_ns", None),
+        ("rest", "done_ns", "end_ns", None),
+    )
+    return pl.concat(
+        edges.select(
+            *_STEP,
+            start_ns=begin,
+            end_ns=until,
+            cause=cause,
+            waits_for=nobody if lane is None else pl.col(lane),
+        )
+        for cause, begin, until, lane in parts
+    )
+
+
+def _cut_data(lane_states: pl.DataFrame, data_jobs: pl.DataFrame) -> pl.DataFrame:
+    """Cut what the host loads data for out of pieces in which nothing else is in the way."""
+    is_free = pl.col("cause").is_in(["host", "idle"])
+    loads = _union(data_jobs.select("lane", begin_ns="host_start_ns", until_ns="host_end_ns"))
+    if loads.is_empty():
+        return lane_states
+    free = lane_states.filter(is_free).with_row_index("piece")
+    data = (
+        _overlaps(free, loads)
+        .with_columns(
+            start_ns=pl.max_horizontal("start_ns", "begin_ns"),
+            end_ns=pl.min_horizontal("end_ns", "until_ns"),
+            cause=pl.lit("data", CAUSE),
+        )
+        .sort("piece", "start_ns")
+    )
+    columns = lane_states.columns
+    left = pl.concat(
+        [
+            data.select("piece", *_STEP, start_ns="end_ns"),
+            free.join(data, on="piece", how="semi").select("piece", *_STEP, "start_ns"),
+        ]
+    ).sort("piece", "start_ns")
+    stops = pl.concat(
+        [
+            data.select("piece", stop_ns="start_ns"),
+            free.join(data, on="piece", how="semi").select("piece", stop_ns="end_ns"),
+        ]
+    ).sort("piece", "stop_ns")
+    rest = pl.concat([left, stops.select("stop_ns")], how="horizontal").join(
+        free.select("piece", "cause", "waits_for"), on="piece", maintain_order="left"
+    )
+    return pl.concat(
+        [
+            lane_states.filter(~is_free),
+            free.join(data, on="piece", how="anti").select(columns),
+            data.select(columns),
+            rest.rename({"stop_ns": "end_ns"}).select(columns),
+        ]
+    ).filter(pl.col("start_ns") < pl.col("end_ns"))
+
+
+def _overlaps(lane_states: pl.DataFrame, loads: pl.DataFrame) -> pl.DataFrame:
+    """Put every piece beside every load of its lane that it overlaps; loads are apart, by lane and time."""
+    pairs = [pl.concat([lane_states.clear(), loads.drop("lane").clear()], how="horizontal")]
+    of_lane = loads.partition_by("lane", as_dict=True)
+    for key, own in lane_states.partition_by("lane", as_dict=True).items():
+        if (some := of_lane.get(key)) is not None:
+            first = np.searchsorted(some["until_ns"], own["start_ns"], side="right")
+            last = np.maximum(first, np.searchsorted(some["begin_ns"], own["end_ns"], side="left"))
+            beside = some.drop("lane")[expand_windows(first, last)]
+            pairs.append(
+                pl.concat([own[np.repeat(np.arange(len(own)), last - first)], beside], how="horizontal")
+            )
+    return pl.concat(pairs)
+
+
+def _union(intervals: pl.DataFrame) -> pl.DataFrame:
+    """Join intervals of a lane (begin_ns, until_ns) that touch or overlap."""
+    reach = pl.col("until_ns").cum_max().shift(1).over("lane")
+    return (
+        intervals.sort("lane", "begin_ns")
+        .with_columns(group=((pl.col("begin_ns") > reach).fill_null(value=True)).cum_sum())
+        .group_by("lane", "group")
+        .agg(pl.col("begin_ns").min(), pl.col("until_ns").max())
+        .sort("lane", "begin_ns")
+        .drop("group")
+    )
+
+
+def _finish(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
+    """Put pieces in order, cut them where the position changes, and join neighbours that differ in nothing."""
+    lane, start = whole_numbers(lane_states["lane"]), lane_states["start_ns"].to_numpy()
+    lane_states = lane_states[order_rows(lane, start)]
+    warm, cool, is_known = _turns(lane_states, jobs)
+    edges = np.stack(
+        [lane_states["start_ns"].to_numpy(), warm, cool, lane_states["end_ns"].to_numpy()], axis=1
+    )
+    piece, position = np.nonzero(edges[:, :-1] < edges[:, 1:])
+    start, end = edges[piece, position], edges[piece, position + 1]
+    places = pl.Series([*POSITION.categories, None], dtype=POSITION)
+    position = np.where(is_known[piece], position, len(places) - 1)
+    is_new = np.append(-1, end)[:-1] != start
+    for values in (
+        position,
+        *(whole_numbers(lane_states[name])[piece] for name in (*_STEP, "cause", "waits_for")),
+    ):
+        is_new[1:] |= values[1:] != values[:-1]
+    first = np.flatnonzero(is_new)
+    last = np.append(first[1:], len(start))[: len(first)] - 1
+    return lane_states[[*_STEP, "cause", "waits_for"]][piece[first]].hstack(
+        [
+            pl.Series("start_ns", start[first]),
+            pl.Series("end_ns", end[last]),
+            places[position[first]].alias("position"),
+        ]
+    )
+
+
+def _turns(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> tuple[Int64s, Int64s, Bools]:
+    """Find when positions change: at the first backward and after the last forward of a step, within each piece.
+
+    Returns:
+        Of each piece when it begins to be steady, when it begins to be cool-down, and whether its step has any of these.
+    """
+    is_backward = pl.col("kind").is_in(["backward", "forward_backward"])
+    is_forward = pl.col("kind").is_in(["forward", "forward_backward"])
+    turns = (
+        jobs.select(*_STEP, "kind", "compute_start_ns", "start_ns", "compute_end_ns", "end_ns")
+        .filter((is_backward | is_forward) & pl.col("step").is_not_null())
+        .group_by(_STEP)
+        .agg(
+            first_ns=pl.coalesce("compute_start_ns", "start_ns").filter(is_backward).min(),
+            last_ns=pl.coalesce("compute_end_ns", "end_ns").filter(is_forward).max(),
+        )
+    )
+    start, end = pl.col("start_ns"), pl.col("end_ns")
+    warm = pl.col("first_ns").fill_null(start).clip(start, end)
+    located = (
+        lane_states[[*_STEP, "start_ns", "end_ns"]]
+        .join(turns, on=_STEP, how="left", maintain_order="left")
+        .select(
+            warm=warm,
+            cool=pl.max_horizontal(warm, pl.col("last_ns").fill_null(end).clip(start, end)),
+            is_known=pl.col("first_ns").is_not_null() | pl.col("last_ns").is_not_null(),
+        )
+    )
+    return located["warm"].to_numpy(), located["cool"].to_numpy(), located["is_known"].to_numpy()

@@ -1,0 +1,219 @@
+"""Jobs of a run without job ranges, from the cadence of its messages.
+
+A message is sent when the job that made it has ended, so what a stage computes between two sends is a job:
+
+    compute    [ F0 )[ F1 )      [ B0 )[ F2 )      [ B1 )
+    sends           ^     ^            ^     ^           ^
+
+The first stage sends nothing after a backward, and the last one nothing after a forward: there a forward and a
+backward are told apart only where nothing lies between, and are one job of both otherwise.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.training import RUN_JOBS
+from nsys_pp.training.run.peers import count_stages
+
+_STEP = ["lane", "step"]
+_EARLY_NS, _SOMETIMES = 100_000, 0.2  # computation before a job's message, and how often it may be seen
+_SURE, _BOTH, _REST = 0.9, 0.5, 0.3  # confidence in a job, in one that is two, in what is left of a step
+
+
+def reconstruct_jobs(
+    *, lanes: pl.DataFrame, steps: pl.DataFrame, compute_segments: pl.DataFrame, transfers: pl.DataFrame
+) -> tuple[pl.DataFrame, str]:
+    """Make jobs of what stages compute between their messages.
+
+    Right for 1F1B with one part of the model per stage and whole backwards; anything else is refused. Jobs have
+    micro-batches, counted in the order of the messages. What a stage computes after the last message of a step
+    is "other"; on the first stage it is part of its last backward, and the backwards before that last until the
+    next one is received, be it early.
+
+    Args:
+        lanes: `LANES`.
+        steps: `RUN_STEPS`.
+        compute_segments: `COMPUTE_SEGMENTS` with `lane`.
+        transfers: `TRANSFERS`.
+
+    Returns:
+        `RUN_JOBS`, all of them inferred, with a `confidence`; and why there are none, "" if there are.
+    """
+    ends = _job_ends(lanes, steps, transfers)
+    reason = _refuse(lanes, steps, transfers, ends)
+    if reason:
+        return RUN_JOBS.to_frame(), reason
+    spans = _spans(steps, ends, count_stages(lanes))
+    if _computes_too_early(spans, ends, compute_segments):
+        return RUN_JOBS.to_frame(), "stages compute between a job and the message that the next one waits for"
+    return _measure(spans, compute_segments), ""
+
+
+def _job_ends(lanes: pl.DataFrame, steps: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
+    """List the moments at which jobs end: lane, stage, step, at_ns, direction, micro_batch, is_sent.
+
+    Those are sends, and, on the first stage after its last send, the next receive of a backward.
+    """
+    stages = lanes.select("lane", "stage")
+    sent = transfers.select("direction", lane="sender", at_ns="send_start_ns", is_sent=pl.lit(True))
+    taken = transfers.select("direction", lane="receiver", at_ns="receive_end_ns", is_sent=pl.lit(False))
+    marks = pl.concat([sent, taken]).join(stages, on="lane").sort("at_ns")
+    inside = marks.join_asof(
+        steps.select(*_STEP, start_ns="start_ns", until_ns="end_ns").sort("start_ns"),
+        left_on="at_ns",
+        right_on="start_ns",
+        by="lane",
+        check_sortedness=False,
+    ).filter(pl.col("at_ns") <= pl.col("until_ns"))
+    number = pl.int_range(pl.len()).over(*_STEP, "direction", "is_sent")
+    return inside.sort("lane", "at_ns").with_columns(micro_batch=number)
+
+
+def _refuse(lanes: pl.DataFrame, steps: pl.DataFrame, transfers: pl.DataFrame, ends: pl.DataFrame) -> str:
+    """Say why jobs cannot be told from messages; "" if they can."""
+    count = count_stages(lanes)
+    if count < 2:
+        return "the stages of the ranks are not known"
+    if steps.is_empty():
+        return "no steps are known"
+    if transfers.is_empty() or transfers["direction"].has_nulls():
+        return "not all messages tell which way along the pipeline they go"
+    sides = ends.group_by("stage", *_STEP, "direction", "is_sent").len("messages")
+    if sides["messages"].n_unique() > 1:
+        return "stages do not exchange equally many messages in every step"
+    sending = pl.col("is_sent")
+    stage = pl.col("stage")
+    for direction, is_due in (("forward", stage < count - 1), ("backward", stage > 0)):
+        own = sides.filter(sending, pl.col("direction") == direction)
+        due = lanes.filter(is_due).height * steps["step"].n_unique()
+        if len(own) != due or not own.select(is_due.all()).item():
+            return "messages are not those of one part of the model per stage"
+    if not _is_one_by_one(ends, count):
+        return "the first stage does not follow 1F1B"
+    return ""
+
+
+def _first_stage(ends: pl.DataFrame) -> pl.DataFrame:
+    """Put forward sends and backward receives of the first stage side by side, by micro-batch."""
+    first = ends.filter(pl.col("stage") == 0)
+    key = [*_STEP, "micro_batch"]
+    sent = first.filter("is_sent").select(*key, sent_ns="at_ns")
+    taken = first.filter(~pl.col("is_sent")).select(*key, taken_ns="at_ns")
+    return sent.join(taken, on=key).sort(key)
+
+
+def _is_one_by_one(ends: pl.DataFrame, count: int) -> bool:
+    """Did the first stage receive a backward before it sent each forward but the first ones?"""
+    later = pl.col("sent_ns").shift(-count).over(_STEP)
+    fits = _first_stage(ends).select(fits=pl.col("taken_ns") <= later)["fits"].drop_nulls()
+    return len(fits) > 0 and bool(fits.all())
+
+
+def _spans(steps: pl.DataFrame, ends: pl.DataFrame, count: int) -> pl.DataFrame:
+    """Cut every step at the ends of jobs: lane, step, start_ns, end_ns, and what the job is."""
+    last_sent = pl.col("at_ns").filter(pl.col("is_sent")).max().over(_STEP)
+    is_tail = (pl.col("stage") == 0) & ~pl.col("is_sent") & (pl.col("at_ns") > last_sent)
+    # on the first stage a backward lasts until the next one is received, the last one until the step ends
+    cuts = ends.filter(pl.col("is_sent") | is_tail).sort("lane", "at_ns")
+    edges = pl.concat(
+        [
+            cuts.select(*_STEP, "stage", "at_ns", "direction", "micro_batch", "is_sent"),
+            steps.join(ends.select("lane", "stage").unique(), on="lane").select(
+                *_STEP, "stage", at_ns="end_ns", direction=pl.lit(None, ends.schema["direction"]),
+                micro_batch=pl.lit(None, pl.Int64), is_sent=pl.lit(True),
+            ),
+        ]
+    ).sort("lane", "at_ns")  # fmt: skip
+    before = {name: pl.col(name).shift(1).over(_STEP) for name in ("at_ns", "is_sent", "micro_batch")}
+    spans = edges.join(steps.select(*_STEP, begin_ns="start_ns"), on=_STEP).sort("lane", "at_ns").with_columns(
+        start_ns=before["at_ns"].fill_null(pl.col("begin_ns")), end_ns="at_ns",
+        after_receive=~before["is_sent"].fill_null(value=True), received=before["micro_batch"],
+    )  # fmt: skip
+    is_last, is_first = pl.col("stage") == count - 1, pl.col("stage") == 0
+    number, lag = pl.col("micro_batch"), pl.col("micro_batch") - count
+    is_mixed = is_first & pl.col("is_sent") & (pl.col("direction") == "forward") & (lag >= 0)
+    both = pl.lit("forward_backward")
+    return spans.select(
+        *_STEP,
+        "start_ns",
+        "end_ns",
+        is_tail="after_receive",
+        kind=pl.when("after_receive")
+        .then(pl.lit("backward"))
+        .when(pl.col("direction").is_null() | (is_first & ~pl.col("is_sent")))
+        .then(pl.lit("other"))
+        .when(is_mixed | (is_last & (pl.col("direction") == "backward")))
+        .then(both)
+        .otherwise(pl.col("direction").cast(pl.String)),
+        micro_batch=pl.when("after_receive").then("received").otherwise(number),
+        backward_micro_batch=pl.when(is_mixed).then(lag).when(is_last).then(number),
+    )
+
+
+def _computes_too_early(spans: pl.DataFrame, ends: pl.DataFrame, compute_segments: pl.DataFrame) -> bool:
+    """Do stages often compute before a job has received its message? Then backwards are split, or chunks hidden."""
+    taken = ends.filter(~pl.col("is_sent")).select(
+        *_STEP, "micro_batch", kind=pl.col("direction").cast(pl.String), taken_ns="at_ns"
+    )
+    waits = spans.join(taken, on=[*_STEP, "kind", "micro_batch"]).filter(
+        pl.col("taken_ns") > pl.col("start_ns")
+    )
+    waits = waits.filter(pl.col("taken_ns") <= pl.col("end_ns"))
+    begin, end = (_covered(waits, compute_segments, column)["covered"] for column in ("start_ns", "taken_ns"))
+    return ((end - begin) > _EARLY_NS).sum() > _SOMETIMES * len(waits)
+
+
+def _covered(spans: pl.DataFrame, compute_segments: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Say of a moment of each span what its lane computed until then, in order.
+
+    Returns:
+        covered: the sum; last_ns: the end of the last stretch that began by then; order: its place, or -1.
+    """
+    length = pl.col("end_ns") - pl.col("start_ns")
+    parts = compute_segments.sort("lane", "start_ns").select(
+        "lane",
+        before_ns=(length.cum_sum() - length).over("lane"),
+        order=pl.int_range(pl.len()).over("lane"),
+        first_ns="start_ns",
+        last_ns="end_ns",
+    )
+    edges = spans.select("lane", edge_ns=column).with_row_index("row").sort("edge_ns")
+    found = edges.join_asof(
+        parts.sort("first_ns"), left_on="edge_ns", right_on="first_ns", by="lane", check_sortedness=False,
+        coalesce=False,
+    ).sort("row")  # fmt: skip
+    covered = pl.col("before_ns") + pl.min_horizontal("edge_ns", "last_ns") - pl.col("first_ns")
+    return found.select(covered.fill_null(0).alias("covered"), "last_ns", pl.col("order").fill_null(-1))
+
+
+def _measure(spans: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataFrame:
+    """Give each span the hull and the sum of what is computed in it; those without any are no jobs."""
+    sides = []
+    for column in ("start_ns", "end_ns"):
+        covered = _covered(spans, compute_segments, column)
+        sides.append(covered.select(pl.all().name.prefix(f"{column}_")))
+    following = compute_segments.sort("lane", "start_ns").select(
+        "lane", start_ns_order=pl.int_range(pl.len()).over("lane") - 1, next_ns="start_ns"
+    )
+    placed = pl.concat([spans, *sides], how="horizontal")
+    hull = placed.join(following, on=["lane", "start_ns_order"], how="left").with_columns(
+        compute_ns=pl.col("end_ns_covered") - pl.col("start_ns_covered"),
+        compute_start_ns=pl.when(pl.col("start_ns_last_ns") > pl.col("start_ns"))
+        .then("start_ns")
+        .otherwise("next_ns"),
+        compute_end_ns=pl.min_horizontal("end_ns_last_ns", "end_ns"),
+    )
+    sure = pl.when("is_tail").then(_BOTH).otherwise(_SURE)
+    confidence = pl.col("kind").replace_strict({"forward_backward": _BOTH, "other": _REST}, default=sure)
+    jobs = hull.filter(pl.col("compute_ns") > 0).sort("lane", "compute_start_ns").with_columns(
+        confidence=confidence, is_inferred=pl.lit(True), job=pl.int_range(pl.len()), busy_ns="compute_ns",
+        start_ns="compute_start_ns", end_ns="compute_end_ns",
+        micro_batch=pl.when(pl.col("kind") != "other").then("micro_batch"),
+        backward_micro_batch=pl.when(pl.col("kind") == "forward_backward").then("backward_micro_batch"),
+    )  # fmt: skip
+    missing = [
+        pl.lit(None, dtype).alias(name) for name, dtype in RUN_JOBS.items() if name not in jobs.columns
+    ]
+    return jobs.with_columns(missing).pipe(conform, RUN_JOBS)

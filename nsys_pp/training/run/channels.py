@@ -1,0 +1,229 @@
+"""Which receive belongs to which send, by the channels in which messages keep their order.
+
+The n-th send of a channel belongs to the n-th receive, shifted by what either side lacks. Some pairs are
+recognised first; each tells the shift where it stands, and the sends between two that agree have it, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys_pp.arrays.columns import numbers
+from nsys_pp.frames.training import DIRECTION
+from nsys_pp.training.run.columns import order_rows, whole_numbers
+from nsys_pp.training.run.peers import SKEW_NS
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_ENOUGH = 0.3  # of a channel's messages must be recognised by their ends, or ends mean nothing there
+_MOSTLY_NAMED = 0.5  # of a channel's messages must have a micro-batch, or names mean nothing there
+_NONE = -(1 << 62)  # no shift, and less than any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matches:
+    """Sends and their receives, as rows of the frame of messages, in order of the sends.
+
+    Attributes:
+        send: The send.
+        receive: The receive.
+        channel: The number of their channel.
+    """
+
+    send: Int64s
+    receive: Int64s
+    channel: Int64s
+
+
+def match_messages(messages: pl.DataFrame) -> Matches:
+    """Match sends with receives.
+
+    Channels whose messages have names are matched by those; others by ends, and where messages leave before
+    they arrive, by what arrives first after a send began.
+
+    Args:
+        messages: As `find_peers` gives them.
+    """
+    sends, receives = _channels(messages)
+    is_named, is_linked = _names(messages, sends, receives)
+    shift = _recognise(messages, sends, receives, is_named, is_linked=is_linked)
+    if not is_named.all():
+        by_end = _recognise(messages, sends, receives, ~is_named)
+        votes = np.bincount(sends.channel[by_end != _NONE], minlength=len(is_named))
+        is_seen = ~is_named & (votes / np.maximum(sends.count, 1) >= _ENOUGH)
+        arrived = _arrivals(messages, sends, receives, ~is_named & ~is_seen)
+        shift = np.where(is_seen[sends.channel], by_end, np.maximum(shift, arrived))
+    to = sends.place + _fill(sends, shift)
+    is_there = (to >= 0) & (to < receives.count[sends.channel])
+    send, receive = sends.row[is_there], receives.row[(receives.first[sends.channel] + to)[is_there]]
+    order = np.argsort(send)
+    return Matches(send=send[order], receive=receive[order], channel=sends.channel[is_there][order])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """The sends, or the receives, of all channels: by channel, end and start (in which those of a lane come).
+
+    Attributes:
+        row: Of the frame of messages.
+        channel: Numbers that sends and receives share.
+        place: In the channel, from 0.
+        first: Of each channel, its first message here.
+        count: Of each channel, how many are here.
+    """
+
+    row: Int64s
+    channel: Int64s
+    place: Int64s
+    first: Int64s
+    count: Int64s
+
+
+def _channels(messages: pl.DataFrame) -> tuple[_Side, _Side]:
+    """Split messages that know their peer into sends and receives, and number their channels.
+
+    What one lane sends to another is a channel; each direction is one, if all messages between the two tell it.
+    """
+    peer = whole_numbers(messages["peer_lane"])
+    rows = np.flatnonzero((peer >= 0) & messages["verb"].is_not_null().to_numpy())
+    lane, peer = whole_numbers(messages["lane"])[rows], peer[rows]
+    is_send = (messages["verb"] == "send").fill_null(value=False).to_numpy()[rows]
+    ends = np.where(is_send, lane << 32 | peer, peer << 32 | lane)
+    distinct, pair = np.unique(ends, return_inverse=True)
+    direction = whole_numbers(messages["direction"])[rows]
+    is_told = np.bincount(pair[direction < 0], minlength=len(distinct)) == 0
+    ways = 1 + len(DIRECTION.categories)
+    channel = pair * ways + np.where(is_told[pair], direction + 1, 0)
+    end_ns = messages["end_ns"].to_numpy()[rows]
+
+    def side(chosen: Int64s) -> _Side:
+        order = chosen[order_rows(channel[chosen], end_ns[chosen])]
+        count = np.bincount(channel[order], minlength=ways * len(distinct))
+        first = np.cumsum(count) - count
+        place = np.arange(len(order)) - np.repeat(first, count)
+        return _Side(row=rows[order], channel=channel[order], place=place, first=first, count=count)
+
+    return side(np.flatnonzero(is_send)), side(np.flatnonzero(~is_send))
+
+
+def _names(messages: pl.DataFrame, sends: _Side, receives: _Side) -> tuple[Bools, Bools]:
+    """Say of each channel whether names tell its micro-batches, and whether they tell the part of the model."""
+    row, channel = np.append(sends.row, receives.row), np.append(sends.channel, receives.channel)
+    has_number = messages["micro_batch"].is_not_null().to_numpy()[row]
+    lacks_link = has_number & messages["link"].is_null().to_numpy()[row]
+    named, unlinked = (
+        np.bincount(channel[some], minlength=len(sends.count)) for some in (has_number, lacks_link)
+    )
+    return named >= _MOSTLY_NAMED * (sends.count + receives.count), unlinked == 0
+
+
+def _recognise(
+    messages: pl.DataFrame, sends: _Side, receives: _Side, is_meant: Bools, *, is_linked: Bools | None = None
+) -> Int64s:
+    """Find pairs that are surely one: of one micro-batch and part of the model, or whose ends agree.
+
+    Args:
+        messages: Of both sides.
+        sends: All of them.
+        receives: Likewise.
+        is_meant: Which channels to look at.
+        is_linked: In which channels names tell the part of the model; None: go by ends, not by names.
+
+    Returns:
+        Of each send the shift from its place to the receive's; `_NONE` where unknown.
+    """
+    number, link = whole_numbers(messages["micro_batch"]), numbers(messages["link"], null=0)
+    link = link - link.min(initial=0)
+    number_count, link_count = int(number.max(initial=0)) + 1, int(link.max(initial=0)) + 1
+
+    def keyed(side: _Side) -> pl.DataFrame:
+        rows = np.flatnonzero(is_meant[side.channel])
+        key = side.channel[rows]
+        if is_linked is not None:
+            rows = rows[number[side.row[rows]] >= 0]
+            row, channel = side.row[rows], side.channel[rows]
+            key = (channel * number_count + number[row]) * link_count + np.where(
+                is_linked[channel], link[row], 0
+            )
+        chosen = messages[["end_ns", "bound_ns"]][side.row[rows]]
+        return chosen.hstack([pl.Series("key", key), pl.Series("at", rows)]).sort("end_ns")
+
+    others = keyed(receives).rename({"at": "to", "bound_ns": "to_bound_ns"}).with_columns(to_ns="end_ns")
+    near = keyed(sends).join_asof(others, on="end_ns", by="key", strategy="nearest", check_sortedness=False)
+    close = near.with_columns(apart_ns=(pl.col("end_ns") - pl.col("to_ns")).abs()).drop_nulls("to")
+    if is_linked is None:
+        close = close.filter(pl.col("apart_ns") <= SKEW_NS + pl.sum_horizontal("bound_ns", "to_bound_ns"))
+    return _agree(sends, receives, close)
+
+
+def _arrivals(messages: pl.DataFrame, sends: _Side, receives: _Side, is_meant: Bools) -> Int64s:
+    """Take for a pair a send and the first receive that ends after it began, if that is about as soon as can be.
+
+    A receive that waited ends as soon as its message can arrive; one that came late ends later. Arguments and
+    result are as in `_recognise`.
+    """
+    some, others = (np.flatnonzero(is_meant[side.channel]) for side in (sends, receives))
+    ends = messages[["end_ns"]][receives.row[others]].hstack(
+        [pl.Series("channel", receives.channel[others]), pl.Series("to", others)]
+    )
+    begin = pl.col("start_ns") - pl.col("bound_ns").fill_null(0)
+    first = (
+        messages[["start_ns", "bound_ns"]][sends.row[some]]
+        .select(pl.Series("channel", sends.channel[some]), pl.Series("at", some), begin_ns=begin)
+        .sort("begin_ns")
+        .join_asof(
+            ends.sort("end_ns"), left_on="begin_ns", right_on="end_ns", by="channel", strategy="forward",
+            check_sortedness=False, coalesce=False,
+        )
+    )  # fmt: skip
+    apart = pl.col("end_ns") - pl.col("begin_ns")
+    soon = 2 * apart.quantile(0.1).over("channel") + SKEW_NS
+    found = first.drop_nulls("to").filter(apart <= soon).with_columns(apart_ns=apart)
+    return _agree(sends, receives, found)
+
+
+def _agree(sends: _Side, receives: _Side, found: pl.DataFrame) -> Int64s:
+    """Leave each receive the nearest send, and each channel the shifts that neighbours agree on.
+
+    A shift counts where the next or the previous recognised message of the channel has it, too.
+
+    Args:
+        sends: All of them.
+        receives: Likewise.
+        found: `at` and `to`, among the sends and the receives, and `apart_ns`.
+
+    Returns:
+        As `_recognise`.
+    """
+    agreed = np.full(len(sends.row), _NONE)
+    if found.is_empty():
+        return agreed
+    nearest = found.sort("apart_ns", maintain_order=True).reverse()
+    taker = np.full(len(receives.row), -1)
+    taker[nearest["to"].to_numpy()] = nearest["at"].to_numpy()  # the last one stays
+    receive = np.flatnonzero(taker >= 0)
+    order = np.argsort(taker[receive])
+    send, receive = taker[receive][order], receive[order]
+    shift, channel = receives.place[receive] - sends.place[send], sends.channel[send]
+    is_like_next = (shift[1:] == shift[:-1]) & (channel[1:] == channel[:-1])
+    is_agreed = np.append(is_like_next, False) | np.append(False, is_like_next)
+    is_agreed |= np.bincount(channel)[channel] == 1
+    agreed[send[is_agreed]] = shift[is_agreed]
+    return agreed
+
+
+def _fill(sends: _Side, shift: Int64s) -> Int64s:
+    """Give every send the shift before and after it in its channel, if these are one; `_NONE` where they are not."""
+    place, known = np.arange(len(shift)), shift != _NONE
+    first = sends.first[sends.channel]
+    last = first + sends.count[sends.channel] - 1
+    before = np.maximum.accumulate(np.where(known, place, -1))
+    after = np.minimum.accumulate(np.where(known, place, len(shift))[::-1])[::-1]
+    above = np.where(before >= first, shift[before], _NONE)
+    below = np.where(after <= last, shift[np.minimum(after, len(shift) - 1)], _NONE)
+    return np.where((above == _NONE) | (above == below), below, np.where(below == _NONE, above, _NONE))

@@ -1,0 +1,90 @@
+"""Columns of a run's frames as arrays.
+
+A run has a row for every job of every lane; what is sorted, joined or counted by small numbers, as lanes and
+steps are, is looked up in arrays in a fraction of the time that a query takes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys_pp.arrays.columns import as_numbers, numbers
+
+Int64s = npt.NDArray[np.int64]
+
+_HALF_OF_INT64 = 1 << 62
+
+
+def whole_numbers(series: pl.Series) -> Int64s:
+    """Return the values of a column of numbers from 0 on, or the codes of an `Enum`; -1 stands for null."""
+    return numbers(series, null=-1)
+
+
+def as_whole_numbers(values: Int64s, dtype: type[pl.DataType] = pl.Int64) -> pl.Series:
+    """Make a column of values; the opposite of `whole_numbers`."""
+    return as_numbers("", values, dtype=dtype, null=-1)
+
+
+def line_up(group: Int64s, values: Int64s) -> Int64s:
+    """Put groups side by side on the number line: numbers in order of group and value, equal where both are.
+
+    Values that span too much for that are replaced by their ranks.
+
+    Args:
+        group: Not negative.
+        values: Any integers.
+
+    >>> line_up(np.array([1, 0, 1]), np.array([5, 9, 3]))
+    array([9, 6, 7])
+    """
+    if not len(group):
+        return np.zeros(0, np.int64)
+    least = int(values.min())
+    span = int(values.max()) - least + 1
+    if span * (int(group.max()) + 1) >= _HALF_OF_INT64:
+        distinct, rank = np.unique(values, return_inverse=True)
+        return group * len(distinct) + rank
+    return group * span + (values - least)
+
+
+def order_rows(group: Int64s, values: Int64s) -> Int64s:
+    """List rows by group, then value, equal ones as they come: `np.lexsort((values, group))`.
+
+    One sort of numbers, most of which are in order as a rule, takes a tenth of the time of that.
+
+    >>> order_rows(np.array([1, 0, 1]), np.array([5, 9, 3]))
+    array([1, 2, 0])
+    """
+    return np.argsort(line_up(group, values), kind="stable")
+
+
+def find_pairs(group: Int64s, ids: Int64s, wanted_group: Int64s, wanted_id: Int64s) -> Int64s:
+    """Find the row of each wanted (group, id), the first of several; -1 where there is none.
+
+    >>> find_pairs(np.array([0, 0, 1]), np.array([7, 5, 7]), np.array([1, 1]), np.array([7, 5]))
+    array([ 2, -1])
+    """
+    if not len(ids):
+        return np.full(len(wanted_id), -1)
+    every = line_up(np.append(group, wanted_group), np.append(ids, wanted_id))
+    known, wanted = every[: len(ids)], every[len(ids) :]
+    order = np.argsort(known, kind="stable")
+    at = order[np.searchsorted(known, wanted, sorter=order).clip(max=len(ids) - 1)]
+    return np.where(known[at] == wanted, at, -1)
+
+
+def find_latest(group: Int64s, times: Int64s, wanted_group: Int64s, wanted_ns: Int64s) -> Int64s:
+    """Find the row of the latest time of a group at or before each wanted one, the last of several; -1: none.
+
+    >>> find_latest(np.array([0, 0, 1]), np.array([5, 9, 7]), np.array([0, 0, 1]), np.array([4, 9, 8]))
+    array([-1,  1,  2])
+    """
+    if not len(times):
+        return np.full(len(wanted_ns), -1)
+    every = line_up(np.append(group, wanted_group), np.append(times, wanted_ns))
+    known, wanted = every[: len(times)], every[len(times) :]
+    order = np.argsort(known, kind="stable")
+    at = np.searchsorted(known, wanted, side="right", sorter=order) - 1
+    return np.where((at >= 0) & (group[order[at]] == wanted_group), order[at], -1)

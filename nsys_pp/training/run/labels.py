@@ -1,0 +1,112 @@
+"""The few characters that stand on the bar of a job."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.arrays.columns import find_distinct, is_among, pack
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.training import MESSAGE_KINDS, RUN_JOBS, RUN_STEPS, Schedule
+from nsys_pp.training.run.columns import as_whole_numbers, whole_numbers
+from nsys_pp.training.run.orders import WEIGHT_GRADIENT, order_jobs, running_count
+from nsys_pp.training.run.sequences import build_sequences
+
+_WORDS = {  # what is shown of jobs that are about no micro-batch, or not only about that
+    "forward": "F",
+    "backward": "B",
+    "weight_gradient": "W",
+    "recompute": "R",
+    "forward_backward": "F+B",
+    "optimizer": "opt",
+    "send": "send",
+    "receive": "recv",
+    "send_receive": "send+recv",
+    "data": "data",
+    "other": "",
+}
+_IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
+
+
+def label_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> pl.DataFrame:
+    """Give every job its label, and jobs of a DualPipeV schedule their phase.
+
+    A forward or backward is labelled with its micro-batch; where a backward is split, its halves are `3b` and
+    `3w`; a recomputation is `3r`, a forward and a backward at once `7F+13B`. Under DualPipeV labels are those
+    that msprof-analyze gives (`dualpipev.label_places`): micro-batch k of the second chunk is number
+    m + k of m micro-batches, and backwards are `3B`. Other jobs have a word, messages a micro-batch with it.
+
+    Args:
+        jobs: All `RUN_JOBS`.
+        lanes: `LANES`.
+        schedule: What the run follows.
+
+    Returns:
+        `RUN_JOBS` with `label`, and `phase` where a lane has as many jobs in a step as DualPipeV says.
+    """
+    is_v = schedule.name == "dualpipev"
+    phase = _phases(jobs, lanes, schedule) if is_v else as_whole_numbers(np.full(len(jobs), -1))
+    jobs = jobs.with_columns(phase=phase)
+    is_split = _is_split(jobs)
+    # few jobs have a text that no other has
+    told = jobs[["kind", "phase", *_IDS]].hstack([is_split.alias("is_split")])
+    ids = (whole_numbers(jobs[name]) for name in ("kind", "phase", *_IDS))
+    code = pack(*ids, is_split.to_numpy().astype(np.int64))
+    first, which = find_distinct(code)
+    text = _label(base=schedule.micro_batch_count if is_v else 0, is_v=is_v)
+    label = told[first].select(text).to_series()
+    return conform(jobs.with_columns(label=label[which]), RUN_JOBS)
+
+
+def _label(*, base: int, is_v: bool) -> pl.Expr:
+    """Say what stands on the bar of a job; micro-batches of the second chunk count from `base`."""
+    number = pl.col("micro_batch") + base * pl.col("chunk").fill_null(0)
+    partner = pl.col("backward_micro_batch") + base * pl.col("backward_chunk").fill_null(0)
+    kind = pl.col("kind").cast(pl.String)
+    word = kind.replace_strict(_WORDS, return_dtype=pl.String)
+    half = pl.when("is_split").then(pl.concat_str(number, pl.lit("b")))
+    forms = {
+        "forward": pl.when(pl.col("phase") == 3).then(pl.concat_str(number, pl.lit("F"))),
+        "backward": pl.coalesce(half, pl.concat_str(number, pl.lit("B"))) if is_v else half,
+        "weight_gradient": pl.concat_str(number, pl.lit("w")),
+        "recompute": pl.concat_str(number, pl.lit("r")),
+        "forward_backward": pl.concat_str(number, pl.lit("F+"), partner, pl.lit("B")),
+        **{message: pl.concat_str(word, number, separator=" ") for message in MESSAGE_KINDS},
+    }
+    form = pl.coalesce(pl.when(kind == name).then(form) for name, form in forms.items())
+    return pl.coalesce(form, pl.when(kind.is_in(["forward", "backward"])).then(number.cast(pl.String)), word)
+
+
+def _is_split(jobs: pl.DataFrame) -> pl.Series:
+    """Say which jobs are about a micro-batch and chunk whose weight gradients are a job of their own."""
+    keys = ["lane", "step", "micro_batch", "chunk"]
+    is_weight = is_among(jobs["kind"], ("weight_gradient",))
+    if not is_weight.any():
+        return pl.Series(is_weight)
+    weights = jobs.filter(pl.Series(is_weight)).select(keys).unique().with_columns(is_split=pl.lit(True))
+    joined = jobs.select(keys).join(weights, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    return joined["is_split"].fill_null(False)
+
+
+def _phases(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> pl.Series:
+    """Say in which phase of DualPipeV each job is: by its place, where all places are taken."""
+    sequences = build_sequences(lanes, RUN_STEPS.to_frame(), jobs)
+    stages, micro_batches = schedule.stage_count, schedule.micro_batch_count
+    if not 0 < 2 * stages <= micro_batches:
+        return as_whole_numbers(np.full(len(jobs), -1))
+    orders = [
+        order_jobs("dualpipev", stage=stage, stages=stages, micro_batches=micro_batches, chunks=2)
+        for stage in range(stages)
+    ]
+    kept = [order.phase[order.kind != WEIGHT_GRADIENT] for order in orders]
+    lengths = np.array([len(phases) for phases in kept])
+    stage = sequences.stage[sequences.group]
+    count = np.bincount(sequences.group) - sequences.weights
+    is_there = (stage >= 0) & (count[sequences.group] == lengths[stage])
+    # a weight gradient is in the phase of the job before it
+    before = running_count(sequences.group) - sequences.weight_rank - 1
+    position = np.where(sequences.is_weight, before.clip(0), sequences.position)
+    offsets = np.cumsum(lengths) - lengths
+    phase = np.full(len(jobs), -1)
+    phase[sequences.row[is_there]] = np.concatenate(kept)[(offsets[stage] + position)[is_there]]
+    return as_whole_numbers(phase)

@@ -1,0 +1,196 @@
+"""Which GPU processes there are, and which stage of the pipeline each one is."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys_pp.arrays.natural_sort import natural_key
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.training import LANES
+
+_KEYS = ("report", "process_key", "device_id")
+_PLACED = ("forward", "backward", "weight_gradient", "forward_backward")  # kinds of jobs that stages have
+_ASKED = [  # columns of jobs
+    *(*_KEYS, "kind", "step", "stage", "virtual_stage", "backward_virtual_stage"),
+    *("start_ns", "compute_start_ns", "compute_end_ns"),
+]
+_SAME_STAGE, _NEXT_STAGE = 0.5, 0.8
+"""Lanes whose first forwards start within the first share of a forward are of one stage, and those that start
+later by more than the second one are of the next stage, which needs what a whole forward computed. What lies
+between is neither, as where replicas begin at different times."""
+
+
+def build_lanes(
+    roster: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame | None = None
+) -> tuple[pl.DataFrame, list[str]]:
+    """List the GPU processes of all reports, and find the stage of each.
+
+    Stages are those of the roster (`--layout`, or names that programs wrote); else those that names of jobs
+    tell; else, if nothing tells any, lanes are put in the order in which they begin their first forward of a
+    step, by the median over steps, unless ranks are missing: then some stages may be.
+
+    Args:
+        roster: `ROSTER` with `bound_ns`, the error of the times of a report.
+        jobs: `JOBS` of all reports with `report`, on the trace's clock.
+        steps: `STEPS` of all reports with `report`: tells which steps are cut, whose first forward may not
+            have been the first one. Without it all count.
+
+    Returns:
+        `LANES`, and sentences on stages that are guessed or cannot be told. Without operations on a GPU there
+        are no lanes.
+    """
+    found = roster.drop_nulls(["process_key", "device_id"]).unique(_KEYS, keep="first", maintain_order=True)
+    jobs = jobs[_ASKED].filter(pl.col("kind").is_in(_PLACED) & pl.col("start_ns").is_not_null())
+    named = _join(found, _stages_of_names(jobs)).with_columns(
+        stage=pl.coalesce("stage", "named_stage"),
+        stage_source=pl.when(pl.col("stage").is_not_null())
+        .then("stage_source")
+        .when(pl.col("named_stage").is_not_null())
+        .then(pl.lit("job names")),
+    )
+    notes: list[str] = []
+    working = named.join(jobs.select(_KEYS).unique(), on=_KEYS, how="semi", nulls_equal=True)
+    if named["stage"].count() == 0:
+        by_time, notes = _stages_of_first_forwards(working, jobs, steps, missing=_missing_ranks(named))
+        named = _join(named.drop("stage"), by_time).with_columns(
+            stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit("first forwards"))
+        )
+    elif count := working["stage"].null_count():
+        notes = [f"the stages of {count:,} GPU processes that ran jobs are unknown: `--layout` would tell"]
+    return conform(_label(_order(named)), LANES), notes
+
+
+def _missing_ranks(lanes: pl.DataFrame) -> list[int]:
+    """List the ranks below the last one that no lane has; none if lanes of unknown rank may be those."""
+    ranks = set(lanes["rank"].drop_nulls())
+    missing = sorted(set(range(max(ranks, default=-1) + 1)) - ranks)
+    return missing if len(missing) > lanes["rank"].null_count() else []
+
+
+def _join(lanes: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+    return lanes.join(found, on=_KEYS, how="left", maintain_order="left")
+
+
+def _stages_of_names(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Find the stages that names of jobs tell: themselves, or by the virtual stages that a lane holds.
+
+    Whether chunks form loops or a V, the first chunk of a stage is the virtual stage of the same number.
+    """
+    virtual = pl.concat(
+        jobs.select(*_KEYS, virtual=name).drop_nulls("virtual")
+        for name in ("virtual_stage", "backward_virtual_stage")
+    )
+    held = virtual.group_by(_KEYS).agg(least=pl.col("virtual").min(), chunks=pl.col("virtual").n_unique())
+    stages = (virtual.select(pl.col("virtual").max() + 1) // held.select(pl.col("chunks").max())).to_series()
+    told = jobs.group_by(_KEYS).agg(stage=pl.col("stage").drop_nulls().mode().min())
+    of_virtual = pl.when(pl.col("least") < pl.lit(stages).max()).then("least")
+    return _join(told, held).select(*_KEYS, named_stage=pl.coalesce("stage", of_virtual))
+
+
+def _stages_of_first_forwards(
+    lanes: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame | None, *, missing: list[int]
+) -> tuple[pl.DataFrame, list[str]]:
+    """Group lanes by when they begin their first forward; nothing where the groups are in doubt."""
+    nothing = lanes.select(*_KEYS, "stage").clear()
+    forwards = jobs.filter(pl.col("kind").is_in(["forward", "forward_backward"]))
+    started = lanes.join(_delays(_first_forwards(forwards, steps)), on=_KEYS, how="inner").sort("delay_ns")
+    if len(started) < 2:
+        return nothing, []
+    duration = (pl.col("compute_end_ns") - pl.col("compute_start_ns")).median()
+    cost = forwards.filter(kind="forward").group_by(_KEYS).agg(forward_ns=duration)
+    is_other_clock = pl.col("report") != pl.col("report").shift(1)
+    gaps = _join(started, cost).with_columns(
+        gap=(pl.col("delay_ns").diff() / pl.col("forward_ns").shift(1)).fill_null(0.0),
+        doubt=pl.when(is_other_clock)
+        .then((pl.col("bound_ns") + pl.col("bound_ns").shift(1)) / pl.col("forward_ns").shift(1))
+        .otherwise(0.0),
+    )
+    staged = gaps.with_columns(stage=(pl.col("gap") > _SAME_STAGE).cast(pl.Int64).cum_sum())
+    spread = (pl.col("delay_ns") - pl.col("delay_ns").min().over("stage")) / pl.col("forward_ns")
+    is_unclear = pl.col("gap").is_between(_SAME_STAGE, _NEXT_STAGE) | (spread > _SAME_STAGE)
+    sizes = np.bincount(staged["stage"].to_numpy())
+    if staged.select((pl.col("doubt").fill_null(1.0) > _SAME_STAGE).any()).item():
+        why = "clocks are not known well enough to tell who began its first forward first"
+    elif staged.select(is_unclear.any()).item() or sizes.min() < sizes.max():
+        why = "GPUs do not begin their first forwards in groups of one size, one after the other"
+    elif missing:
+        why = f"rank {missing[0]} is missing" + (
+            f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        )
+    else:
+        by_rank = staged.sort("rank", nulls_last=True)["stage"]
+        is_expected = staged["rank"].null_count() == 0 and by_rank.is_sorted()
+        note = f"that there are {len(sizes)} stages is inferred from when GPUs begin their first forwards"
+        return staged.select(*_KEYS, "stage"), [] if is_expected or len(sizes) == 1 else [note]
+    return nothing, [f"stages are unknown: {why}; `--layout` would tell"]
+
+
+def _first_forwards(forwards: pl.DataFrame, steps: pl.DataFrame | None) -> pl.DataFrame:
+    """Find when each lane began the first forward of each step; of whole steps, where it has any."""
+    first = (
+        forwards.drop_nulls("step")
+        .group_by(*_KEYS, "step")
+        .agg(start_ns=pl.coalesce("compute_start_ns", "start_ns").min(), is_partial=pl.lit(False))
+    )
+    if steps is not None:
+        cut = steps.select(*_KEYS, "step", "is_partial")
+        first = first.drop("is_partial").join(cut, on=[*_KEYS, "step"], how="left")
+    is_partial = pl.col("is_partial").fill_null(False)
+    return first.filter(~is_partial | is_partial.all().over(_KEYS)).sort(*_KEYS, "start_ns")
+
+
+def _delays(first: pl.DataFrame) -> pl.DataFrame:
+    """Say how much later than one lane each lane begins its steps, by the median."""
+    times = first.group_by(_KEYS, maintain_order=True).agg("start_ns")
+    if times.is_empty():
+        return times.select(*_KEYS, delay_ns=pl.lit(None, pl.Float64))
+    every = [each.to_numpy() for each in times["start_ns"]]
+    reference = max(every, key=len)
+    return times.select(_KEYS).with_columns(
+        delay_ns=pl.Series([float(np.median(_after_nearest(each, reference))) for each in every])
+    )
+
+
+def _after_nearest(times: npt.NDArray[np.int64], reference: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Measure from the nearest time of the reference to each time; both ascend.
+
+    >>> _after_nearest(np.array([12, 29]), np.array([10, 20, 30]))
+    array([ 2, -1])
+    """
+    right = np.searchsorted(reference, times).clip(0, len(reference) - 1)
+    left = (right - 1).clip(0)
+    nearest = np.where(abs(times - reference[left]) < abs(times - reference[right]), left, right)
+    after: npt.NDArray[np.int64] = times - reference[nearest]
+    return after
+
+
+def _order(lanes: pl.DataFrame) -> pl.DataFrame:
+    """Put lanes into the order in which they are shown, and number them."""
+    gpus = sorted(lanes["gpu"].drop_nulls().unique(), key=natural_key)
+    place = pl.col("gpu").replace_strict(gpus, range(len(gpus)), default=None, return_dtype=pl.Int64)
+    keys = ("stage", "replica", "tensor", "rank", "machine_order")
+    return lanes.sort(*keys, place, "report", "process_key", "device_id", nulls_last=True).with_row_index(
+        "lane"
+    )
+
+
+def _label(lanes: pl.DataFrame) -> pl.DataFrame:
+    """Give each lane a name that no other has: the shortest that does."""
+    place = pl.concat_str("machine", "gpu", separator=" ", ignore_nulls=True)
+    rank = pl.concat_str(pl.lit("rank "), "rank")
+    process = pl.concat_str(pl.lit("process "), "pid")
+    longer = (
+        pl.concat_str(rank, "gpu", separator=", ", ignore_nulls=True),
+        pl.concat_str(rank, place, process, separator=", ", ignore_nulls=True),
+        pl.concat_str(
+            rank, place, process, pl.concat_str(pl.lit("lane "), "lane"), separator=", ", ignore_nulls=True
+        ),
+    )
+    labelled = lanes.with_columns(label=pl.coalesce(rank, place))
+    for label in longer:
+        labelled = labelled.with_columns(
+            label=pl.when(pl.len().over("label") == 1).then("label").otherwise(label)
+        )
+    return labelled

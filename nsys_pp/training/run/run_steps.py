@@ -1,0 +1,122 @@
+"""Steps of the whole run: the same step has the same number on all lanes."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.training import RUN_STEPS
+
+Int64s = npt.NDArray[np.int64]
+
+STEP_NUMBERS = build_schema(
+    {  # one row per step and lane; by lane, then time
+        "lane": pl.UInt32,
+        "step": pl.Int64,  # of `STEPS`
+        "run_step": pl.Int64,  # of `RUN_STEPS`
+    }
+)
+
+
+def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
+    """Find the number that each lane's steps have in the whole run.
+
+    Numbers in names are kept. Others are counted, and captures may begin in different steps: the steps of
+    a lane, one after the other, take consecutive places among those of a reference, so that they overlap with
+    these for as long as can be. The reference are the numbered steps of all lanes, or, where no step is
+    numbered, the steps of the lane that has the most; counting begins with 0 in the first step of any lane.
+
+    Args:
+        steps: `STEPS` by lane, on the trace's clock.
+
+    Returns:
+        `STEP_NUMBERS`. A step that would take a number which its lane has in a name has none.
+    """
+    ordered = steps.select("lane", "step", "is_numbered", "start_ns", "end_ns").sort("lane", "start_ns")
+    counted = ordered.filter(~pl.col("is_numbered"))
+    numbered = ordered.filter("is_numbered")
+    if counted.is_empty():
+        return conform(ordered.with_columns(run_step="step"), STEP_NUMBERS)
+    if numbered.is_empty():
+        longest = counted.group_by("lane").len().sort("len", "lane", descending=[True, False])["lane"][0]
+        reference = counted.filter(lane=longest).with_columns(step=pl.int_range(pl.len()))
+    else:
+        reference = (
+            numbered.group_by("step")
+            .agg(pl.col("start_ns", "end_ns").median().cast(pl.Int64))
+            .sort("start_ns")
+        )
+    mixed = ordered.filter((~pl.col("is_numbered")).any().over("lane"))
+    found = mixed.with_columns(run_step=pl.Series(_match(mixed, reference))).filter(~pl.col("is_numbered"))
+    if numbered.is_empty():
+        found = found.with_columns(pl.col("run_step") - pl.col("run_step").min())
+    named = numbered.with_columns(run_step="step")
+    found = pl.concat([named, found.join(named, on=["lane", "run_step"], how="anti")])
+    return conform(found.sort("lane", "start_ns"), STEP_NUMBERS)
+
+
+def renumber_steps(frame: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
+    """Replace each report's own numbers of steps by those of the run.
+
+    Args:
+        frame: Any frame with `lane` and `step` of `STEPS`; null is outside of all steps.
+        numbers: `STEP_NUMBERS`.
+
+    Returns:
+        The same rows in the same order; null where a step has no number.
+    """
+    joined = frame.join(numbers, on=["lane", "step"], how="left", maintain_order="left")
+    return joined.with_columns(step="run_step").drop("run_step")
+
+
+def join_steps(steps: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
+    """List the steps of all lanes under the numbers of the run.
+
+    Args:
+        steps: `STEPS` by lane.
+        numbers: `STEP_NUMBERS` of them.
+
+    Returns:
+        `RUN_STEPS`; steps without a number are left out.
+    """
+    found = renumber_steps(steps, numbers).drop_nulls("step")
+    return conform(found.sort("step", "lane"), RUN_STEPS)
+
+
+def _match(steps: pl.DataFrame, reference: pl.DataFrame) -> Int64s:
+    """Find the numbers under which the steps of each lane overlap the most with the reference."""
+    lane, start, end = (steps[name].to_numpy() for name in ("lane", "start_ns", "end_ns"))
+    since, until = reference["start_ns"].to_numpy(), reference["end_ns"].to_numpy()
+    _, begin, group = np.unique(lane, return_index=True, return_inverse=True)
+    position = np.arange(len(lane)) - begin[group]
+    first = np.searchsorted(np.maximum.accumulate(until), start, side="right")
+    last = np.maximum(np.searchsorted(since, end), first)
+    mine, other = np.repeat(np.arange(len(lane)), last - first), expand_windows(first, last)
+    overlap = np.minimum(end[mine], until[other]) - np.maximum(start[mine], since[other])
+    shift = np.searchsorted(
+        since, start[begin]
+    )  # of lanes that overlap with nothing: what stands where they begin
+    best = (
+        pl.DataFrame({"group": group[mine], "shift": other - position[mine], "overlap": overlap.clip(0)})
+        .group_by("group", "shift")
+        .agg(pl.col("overlap").sum())
+        .filter(pl.col("overlap") > 0)
+        .sort("overlap", "shift", descending=[True, False])
+        .unique("group", keep="first", maintain_order=True)
+    )
+    shift[best["group"].to_numpy()] = best["shift"].to_numpy()
+    return _extend(reference["step"].to_numpy(), shift[group] + position)
+
+
+def _extend(numbers: Int64s, places: Int64s) -> Int64s:
+    """Return the numbers at places; beyond the ends, count on.
+
+    >>> _extend(np.array([10, 11, 13]), np.array([-1, 0, 2, 4]))
+    array([ 9, 10, 13, 15])
+    """
+    inside = places.clip(0, len(numbers) - 1)
+    found: Int64s = numbers[inside] + places - inside
+    return found

@@ -1,0 +1,329 @@
+"""Which schedule a run follows: the one that has its jobs where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys_pp.frames.training import Schedule
+from nsys_pp.training.run.orders import BACKWARD, BOTH, FORWARD, SCHEDULES, WEIGHT_GRADIENT, Order, order_jobs
+from nsys_pp.training.run.sequences import Sequences, build_sequences
+
+Int64s = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+LEAST_AGREEMENT = 0.95
+"""Share of the jobs that must be where a schedule has them, and of the steps that must begin with as many
+forwards as it says. One job in twenty may be out of its turn, as where a capture lost some; schedules that
+differ agree in less, or else they differ in their warm-up (1F1B and interleaved 1F1B of many micro-batches
+are alike but for that)."""
+_MOST_CHUNKS = 16  # that are tried where names say nothing of chunks
+_MOST_GROUPS = 16  # sizes of groups of micro-batches that are tried
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A schedule to hold against the jobs."""
+
+    name: str
+    chunks: int
+    group: int | None = None  # micro-batches of a group; see `order_jobs`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """How well a schedule fits.
+
+    Attributes:
+        agreement: Share of the jobs of complete steps that are where the schedule has them.
+        warm_up: Share of these steps that begin with as many forwards as it says.
+        by_group: Agreement of each group of `Sequences`.
+        micro_batches: Of each group.
+        orders: Every order that was asked for.
+        order: Of each group, its place among `orders`; -1 where none.
+    """
+
+    candidate: Candidate
+    agreement: float
+    warm_up: float
+    by_group: Floats
+    micro_batches: Int64s
+    orders: list[Order]
+    order: Int64s
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the jobs may be said to follow it."""
+        return min(self.agreement, self.warm_up) >= LEAST_AGREEMENT
+
+
+def recognise_schedule(
+    lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame, *, given: str | None = None
+) -> Schedule:
+    """Say which schedule the jobs follow.
+
+    Every lane's jobs in every complete step are compared, place by place, with what each schedule has its
+    stage do: kind, and micro-batch and chunk where they are known. Weight gradients may come at any time
+    after a backward that still lacks its own: zero-bubble schedules put them where there is time.
+    Recomputation counts as part of its backward.
+
+    Args:
+        lanes: `LANES`.
+        steps: `RUN_STEPS`: which are complete.
+        jobs: All `RUN_JOBS`.
+        given: Name of the schedule, if it is known; only its agreement is found then.
+
+    Returns:
+        The schedule; "unknown" with a reason where none or several fit.
+
+    Raises:
+        ValueError: No schedule is called as given.
+    """
+    if given is not None and given not in SCHEDULES:
+        raise ValueError(f"no schedule is called {given!r}; there are {', '.join(SCHEDULES)}")
+    sequences = build_sequences(lanes, steps, jobs)
+    fits = find_fits(sequences, given=given) if sequences.is_complete.any() else []
+    reason = "" if given else _why_unknown(sequences, fits)
+    best = fits[0] if fits and not reason else None
+    chunks = best.candidate.chunks if best else max(int(sequences.chunk.max(initial=-1)) + 1, 1)
+    return Schedule(
+        name=given or (best.candidate.name if best else "unknown"),
+        source="given" if given else "recognised" if best else "",
+        stage_count=sequences.stages,
+        micro_batch_count=(
+            _most_common(best.micro_batches[sequences.is_complete])
+            if best
+            else _count_micro_batches(sequences, chunks)
+        ),
+        chunk_count=chunks,
+        agreement=fits[0].agreement if fits else 0.0,
+        reason=reason,
+    )
+
+
+def _count_micro_batches(sequences: Sequences, chunks: int) -> int:
+    """Count the micro-batches of a complete step without a schedule: by their numbers, else by the forwards.
+
+    0 where neither tells.
+    """
+    is_forward = (sequences.kind == FORWARD) | (sequences.kind == BOTH)
+    is_forward &= sequences.is_complete[sequences.group]
+    numbers, group = sequences.micro_batch[is_forward], sequences.group[is_forward]
+    if len(numbers) and (numbers >= 0).all():
+        most = int(numbers.max()) + 1
+        distinct = np.unique(group * most + numbers)
+        return _most_common(np.unique(distinct // most, return_counts=True)[1])
+    forwards = _most_common(sequences.forwards[sequences.is_complete])
+    return forwards // chunks if forwards % chunks == 0 else 0
+
+
+def _why_unknown(sequences: Sequences, fits: list[Fit]) -> str:
+    """Say why no schedule can be named; nothing where one can."""
+    missing = [
+        kind
+        for kind, counts in (("forwards", sequences.forwards), ("backwards", sequences.backwards))
+        if not counts.any()
+    ]
+    if missing:
+        return f"there are no {' and '.join(missing)} within steps"
+    if not sequences.stages:
+        return "the stages of the GPUs are unknown"
+    if sequences.stages == 1:
+        return "there is one stage: no pipeline"
+    if not sequences.is_complete.any():
+        return "no step is complete"
+    if not fits:
+        return "the number of jobs fits no schedule"
+    best = fits[0]
+    if not best.is_good:
+        return f"the order of jobs is most like {best.candidate.name}, but {tell_mismatch(best)}"
+    names = sorted({fit.candidate.name for fit in fits if is_as_good(fit, best)})
+    return "" if len(names) == 1 else f"the jobs would be in this order under {' and '.join(names)} alike"
+
+
+def tell_mismatch(fit: Fit) -> str:
+    """Say what keeps a fit from being a good one."""
+    if fit.agreement < LEAST_AGREEMENT:
+        return f"only {fit.agreement:.0%} agree"
+    return f"{1 - fit.warm_up:.0%} of steps begin otherwise"
+
+
+def is_as_good(fit: Fit, best: Fit) -> bool:
+    """Whether nothing tells which of two fits is the better one."""
+    return fit.agreement >= best.agreement and fit.warm_up >= best.warm_up
+
+
+def find_fits(sequences: Sequences, *, given: str | None = None) -> list[Fit]:
+    """Hold every schedule that can be against the jobs; the best first.
+
+    Groups of other sizes than usual are only tried where nothing usual fits. Steps that are not complete are
+    only counted where none is complete.
+    """
+    is_counted = sequences.is_complete
+    if not is_counted.any():
+        is_counted = sequences.backwards > 0
+    forwards = _forwards_of_steps(sequences, is_counted)
+    candidates = list(_candidates(sequences, forwards[is_counted], given))
+    fits: list[Fit] = []
+    for is_usual in (True, False):
+        chosen = [one for one in candidates if (one.group is None) == is_usual]
+        found = [_fit(candidate, sequences, forwards, is_counted) for candidate in chosen]
+        fits += [fit for fit in found if fit is not None]
+        fits.sort(key=lambda fit: (-fit.agreement, -fit.warm_up))
+        if fits and fits[0].is_good:
+            break
+    return fits
+
+
+def _forwards_of_steps(sequences: Sequences, is_counted: npt.NDArray[np.bool_]) -> Int64s:
+    """Say how many forwards each group should have: as most groups of its step, or of all steps."""
+    found = pl.DataFrame({"step": sequences.step, "forwards": sequences.forwards})
+    common = (
+        found.filter(pl.Series(is_counted))
+        .group_by("step", "forwards")
+        .len()
+        .sort("step", "len", "forwards", descending=[False, True, True])
+        .unique("step", keep="first", maintain_order=True)
+    )
+    of_all = _most_common(sequences.forwards[is_counted])
+    of_step = found.select("step").join(common, on="step", how="left", maintain_order="left")["forwards"]
+    return of_step.fill_null(of_all).to_numpy()
+
+
+def _candidates(sequences: Sequences, forwards: Int64s, given: str | None) -> Iterator[Candidate]:
+    """List the schedules that could be, going by the numbers of chunks and micro-batches."""
+    has_weights = bool((sequences.kind == WEIGHT_GRADIENT).any())
+    count = _most_common(forwards)
+    stages = max(sequences.stages, 1)
+    names = [given] if given else ["zb-h1" if has_weights else "1f1b", "interleaved", "dualpipev"]
+    if given is None and sequences.stages > 1:
+        names.append("gpipe")  # of one stage alone, the first one of an interleaved schedule may look like it
+    for chunks in _chunk_counts(sequences, count):
+        if chunks == 1:
+            yield from (
+                Candidate(name=name, chunks=1) for name in names if name in ("1f1b", "zb-h1", "gpipe")
+            )
+            continue
+        if "interleaved" in names:
+            yield Candidate(name="interleaved", chunks=chunks)
+            yield from (
+                Candidate(name="interleaved", chunks=chunks, group=group)
+                for group in _groups(stages, count // chunks)
+            )
+        if "dualpipev" in names and chunks == 2 and count // 2 >= 2 * stages:
+            yield Candidate(name="dualpipev", chunks=2)
+
+
+def _chunk_counts(sequences: Sequences, forwards: int) -> list[int]:
+    """List how many chunks a stage may hold: as names say, as often as a micro-batch comes, or any number."""
+    known = max(sequences.chunk.max(initial=-1), sequences.backward_chunk.max(initial=-1))
+    if known >= 0:
+        return [int(known) + 1]
+    is_forward = (sequences.kind == FORWARD) | (sequences.kind == BOTH)
+    numbers, group = sequences.micro_batch[is_forward], sequences.group[is_forward]
+    if len(numbers) and (numbers >= 0).all():
+        keys = group * (int(numbers.max()) + 1) + numbers
+        return [_most_common(np.unique(keys, return_counts=True)[1])]
+    least = max(sequences.stages, 1)  # fewer micro-batches than stages cannot be interleaved
+    return [1] + [
+        chunks
+        for chunks in range(2, _MOST_CHUNKS + 1)
+        if sequences.stages > 1 and forwards % chunks == 0 and forwards // chunks >= least
+    ]
+
+
+def _groups(stages: int, micro_batches: int) -> list[int]:
+    """List the sizes of groups that Megatron-LM takes, but for the usual one: as many as there are stages.
+
+    >>> _groups(4, 12)
+    [6, 7, 8, 12]
+    """
+    sizes = range(stages + (micro_batches % stages == 0), micro_batches + 1)
+    whole = [size for size in sizes if micro_batches % size == 0 or micro_batches % size >= stages]
+    return whole[:_MOST_GROUPS]
+
+
+def _fit(
+    candidate: Candidate, sequences: Sequences, forwards: Int64s, is_counted: npt.NDArray[np.bool_]
+) -> Fit | None:
+    """Compare every job with the one that the schedule has in its place; None where there can be none."""
+    micro_batches = forwards // candidate.chunks
+    is_known = (sequences.stage >= 0) & (forwards > 0) & (forwards % candidate.chunks == 0)
+    if candidate.name == "dualpipev":
+        is_known &= micro_batches >= 2 * max(sequences.stages, 1)
+    if not (is_known & is_counted).any():
+        return None
+    keys = np.where(is_known, sequences.stage * (int(micro_batches.max()) + 1) + micro_batches, -1)
+    distinct, first, place = np.unique(keys, return_index=True, return_inverse=True)
+    orders = [
+        order_jobs(
+            candidate.name,
+            stage=int(sequences.stage[group]),
+            stages=max(sequences.stages, 1),
+            micro_batches=int(micro_batches[group]),
+            chunks=candidate.chunks,
+            group=candidate.group,
+        )
+        for key, group in zip(distinct.tolist(), first.tolist(), strict=True)
+        if key >= 0
+    ]
+    order = place - int(distinct[0] < 0)
+    agrees, expected, starts_right = _compare(sequences, orders, order)
+    there = np.bincount(sequences.group, minlength=len(order))
+    size = np.maximum(there, expected + sequences.weights)
+    hits = np.bincount(sequences.group, agrees, len(order))
+    counted = is_counted & (sequences.stage >= 0)
+    return Fit(
+        candidate=candidate,
+        agreement=float(hits[counted].sum() / size[counted].sum()),
+        warm_up=float(starts_right[counted].mean()),
+        by_group=hits / size,
+        micro_batches=micro_batches,
+        orders=orders,
+        order=order,
+    )
+
+
+def _compare(
+    sequences: Sequences, orders: list[Order], order: Int64s
+) -> tuple[npt.NDArray[np.bool_], Int64s, npt.NDArray[np.bool_]]:
+    """Say which jobs agree, how many there should be but for weight gradients, and which groups start right."""
+    kept = [one.kind != WEIGHT_GRADIENT for one in orders]
+    lengths = np.array([int(keep.sum()) for keep in kept])
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    warm_ups = np.array([_warm_up(one.kind[keep]) for one, keep in zip(orders, kept, strict=True)])
+    mine = order[sequences.group]
+    is_inside = (mine >= 0) & (sequences.position >= 0) & (sequences.position < lengths[mine])
+    place = np.where(is_inside, offsets[mine] + sequences.position, 0)
+    agrees = is_inside.copy()
+    for name in ("kind", "micro_batch", "chunk", "backward_micro_batch", "backward_chunk"):
+        wanted = np.concatenate([getattr(one, name)[keep] for one, keep in zip(orders, kept, strict=True)])
+        actual = getattr(sequences, name)
+        agrees &= (actual == wanted[place]) | (actual < 0)
+    agrees |= sequences.is_weight & (mine >= 0) & (sequences.weight_rank < sequences.backwards_before)
+    is_backward = ((sequences.kind == BACKWARD) | (sequences.kind == BOTH)) & (
+        sequences.backwards_before == 0
+    )
+    actual_warm_up = np.full(len(order), -1)
+    actual_warm_up[sequences.group[is_backward]] = sequences.position[is_backward]
+    return agrees, np.where(order >= 0, lengths[order], 0), (order >= 0) & (actual_warm_up == warm_ups[order])
+
+
+def _warm_up(kind: Int64s) -> int:
+    """Count the jobs before the first backward."""
+    is_backward = kind != FORWARD
+    return int(is_backward.argmax()) if is_backward.any() else len(kind)
+
+
+def _most_common(values: Int64s) -> int:
+    """Return the most frequent value, the greater of two; 0 of none.
+
+    >>> _most_common(np.array([3, 8, 8, 3, 1]))
+    8
+    """
+    distinct, count = np.unique(values, return_counts=True)
+    return int(distinct[::-1][count[::-1].argmax()]) if len(values) else 0

@@ -1,0 +1,184 @@
+"""What each lane did in each step, as sequences of jobs that a schedule would put in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys_pp.arrays.ancestors import has_marked_line
+from nsys_pp.arrays.columns import is_among, numbers
+from nsys_pp.frames.training import JOB_KINDS
+from nsys_pp.training.run.columns import order_rows, whole_numbers
+from nsys_pp.training.run.orders import BACKWARD, BOTH, FORWARD, KINDS, WEIGHT_GRADIENT, running_count
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequences:
+    """Jobs in order of group and time; a group is one step (of one role) on one lane. -1 where unknown.
+
+    Attributes:
+        row: Of the frame of jobs.
+        kind: Place in `orders.KINDS`.
+        group: Number of the group, from 0.
+        base: The least micro-batch of the step, from which `micro_batch` and `backward_micro_batch` count.
+        position: Among the jobs of the group other than weight gradients.
+        weight_rank: Among the weight gradients of the group.
+        backwards_before: Backwards of the group that come before.
+        lane: Of each group, like all that follows.
+        step: Number of the step and role, in no order.
+        stage: 0 where no lane knows its stage.
+        forwards: How many it has.
+        backwards: Likewise.
+        weights: Likewise.
+        is_complete: The capture holds all of its step, and it trains: there are backwards.
+        stages: Of the pipeline; 0 where no lane knows its stage.
+    """
+
+    row: Int64s
+    kind: Int64s
+    group: Int64s
+    base: Int64s
+    micro_batch: Int64s
+    chunk: Int64s
+    backward_micro_batch: Int64s
+    backward_chunk: Int64s
+    position: Int64s
+    weight_rank: Int64s
+    backwards_before: Int64s
+    lane: Int64s
+    step: Int64s
+    stage: Int64s
+    forwards: Int64s
+    backwards: Int64s
+    weights: Int64s
+    is_complete: Bools
+    stages: int
+
+    @property
+    def is_weight(self) -> Bools:
+        """Which jobs are weight gradients, which a schedule may do whenever there is time."""
+        is_weight: Bools = self.kind == WEIGHT_GRADIENT
+        return is_weight
+
+
+def mark_top_level(jobs: pl.DataFrame, kinds: Sequence[str] = KINDS) -> Bools:
+    """Say which jobs of some kinds are within no other, nor within recomputation.
+
+    Args:
+        jobs: All `RUN_JOBS`: `outer` is a row of the frame.
+        kinds: By default those that a schedule puts in order.
+    """
+    outer = whole_numbers(jobs["outer"])
+    top_level = is_among(jobs["kind"], kinds)
+    nested = np.flatnonzero(outer >= 0)
+    if len(nested):
+        is_work = is_among(jobs["kind"], (*kinds, "recompute"))
+        top_level[nested] &= ~has_marked_line(outer, is_work)[outer[nested]]
+    return top_level
+
+
+def build_sequences(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame) -> Sequences:
+    """Put the jobs of all lanes in order.
+
+    Jobs stand in the order in which they compute. Jobs outside of all steps, and those within others, are
+    left out.
+
+    Args:
+        lanes: `LANES`.
+        steps: `RUN_STEPS`.
+        jobs: All `RUN_JOBS`.
+    """
+    rows = np.flatnonzero(mark_top_level(jobs) & jobs["step"].is_not_null().to_numpy())
+    lane = whole_numbers(jobs["lane"])[rows]
+    step, number = _number_steps(jobs, rows)
+    computes = jobs["compute_start_ns"].is_not_null()
+    at_ns = whole_numbers(jobs["compute_start_ns"].zip_with(computes, jobs["start_ns"]))[rows]
+    order = order_rows(lane * (int(step.max(initial=0)) + 1) + step, at_ns)
+    rows, lane, step, number = rows[order], lane[order], step[order], number[order]
+    ids = {name: whole_numbers(jobs[name])[rows] for name in _IDS}
+    code = {name: place for place, name in enumerate(KINDS)}
+    kind = np.array([code.get(name, -1) for name in JOB_KINDS])[whole_numbers(jobs["kind"])[rows]]
+    is_first = np.ones(len(lane), np.bool_)
+    is_first[1:] = (lane[1:] != lane[:-1]) | (step[1:] != step[:-1])
+    group = np.cumsum(is_first) - 1
+    base = _bases([ids["micro_batch"], ids["backward_micro_batch"]], step)
+    is_weight, is_backward = kind == WEIGHT_GRADIENT, (kind == BACKWARD) | (kind == BOTH)
+    rank = running_count(2 * group + is_weight)
+    groups = pl.DataFrame({"lane": lane[is_first], "step": step[is_first], "number": number[is_first]})
+    count = len(groups)
+    backwards = np.bincount(group, is_backward, count).astype(np.int64)
+    stages = int(lanes["stage"].fill_null(-1).to_numpy().max(initial=-1)) + 1
+    stage, is_partial = _look_up(lanes, steps, groups)
+    return Sequences(
+        row=rows,
+        kind=kind,
+        group=group,
+        base=base,
+        micro_batch=_less(ids["micro_batch"], base),
+        chunk=ids["chunk"],
+        backward_micro_batch=_less(ids["backward_micro_batch"], base),
+        backward_chunk=ids["backward_chunk"],
+        position=np.where(is_weight, -1, rank),
+        weight_rank=np.where(is_weight, rank, -1),
+        backwards_before=_count_before(is_backward, group, is_first),
+        lane=groups["lane"].to_numpy(),
+        step=groups["step"].to_numpy(),
+        stage=stage if stages else np.zeros_like(stage),
+        forwards=np.bincount(group, (kind == FORWARD) | (kind == BOTH), count).astype(np.int64),
+        backwards=backwards,
+        weights=np.bincount(group, is_weight, count).astype(np.int64),
+        is_complete=~is_partial & (backwards > 0),
+        stages=stages,
+    )
+
+
+def _number_steps(jobs: pl.DataFrame, rows: Int64s) -> tuple[Int64s, Int64s]:
+    """Number the steps and roles of some jobs, in order of both; returns these numbers, and those of the steps."""
+    number, role = whole_numbers(jobs["step"])[rows], jobs["role"]
+    step = np.unique(number, return_inverse=True)[1]
+    if role.null_count() < len(role):
+        rank = numbers(role.rank("dense"), null=0)[rows]
+        step = np.unique(step * (int(rank.max(initial=0)) + 1) + rank, return_inverse=True)[1]
+    return step, number
+
+
+def _bases(numbers: list[Int64s], step: Int64s) -> Int64s:
+    """Find the least micro-batch of each step: some programs count on from step to step."""
+    unknown = np.iinfo(np.int64).max
+    least = np.full(int(step.max(initial=-1)) + 1, unknown)
+    for number in numbers:
+        np.minimum.at(least, step[number >= 0], number[number >= 0])
+    bases: Int64s = np.where(least == unknown, 0, least)[step]
+    return bases
+
+
+def _less(number: Int64s, base: Int64s) -> Int64s:
+    return np.where(number >= 0, number - base, -1)
+
+
+def _count_before(marked: Bools, group: Int64s, is_first: Bools) -> Int64s:
+    """Count the marked jobs of the group before each job."""
+    before: Int64s = np.cumsum(marked) - marked
+    counted: Int64s = before - before[is_first][group]
+    return counted
+
+
+def _look_up(lanes: pl.DataFrame, steps: pl.DataFrame, groups: pl.DataFrame) -> tuple[Int64s, Bools]:
+    """Find the stage of each group, -1 where unknown, and whether its step is cut."""
+    lane = pl.col("lane").cast(pl.Int64)
+    joined = groups.join(lanes.select(lane, "stage"), on="lane", how="left", maintain_order="left").join(
+        steps.select(lane, "is_partial", number="step"),
+        on=["lane", "number"],
+        how="left",
+        maintain_order="left",
+    )
+    return joined["stage"].fill_null(-1).to_numpy(), joined["is_partial"].fill_null(True).to_numpy()

@@ -1,0 +1,379 @@
+"""A sheet that lanes are drawn on: pixels from the top left, time from left to right.
+
+matplotlib is imported where it is used: only charts need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.frames.training import BUBBLE_CAUSES, JOB_KINDS
+from nsys_pp.write.chart.bars import name_lanes
+from nsys_pp.write.chart.look import SHADES, WHITE, color_of, mix, shade_of, text_on, to_hex
+
+LEFT = 190  # where lanes begin
+RIGHT = 14
+TOP = 96  # of the first lane, below title, time axis and steps
+_STEP_TOP, _STEP_HEIGHT = 72, 18
+_STAGE_GAP = 8
+_CHUNK = 4000  # boxes that are one path: rasterisers refuse longer ones
+ARROW_LIMIT = 2500  # more than these are no longer told apart
+_LEAST_GAP = 3  # pixels of a bar from which on a line divides it from the next
+_BUBBLE_TINT = 0.42
+_EDGE, _EDGE_TINT = 0.1, 0.6  # what shows waits inside bars: of a bar's height; of a cause's colour
+_PALE = 0.35
+_TEXT, _MUTED, _LINE, _BAND = "#1c2430", "#5d6877", "#dde2e8", "#f6f7f9"
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where lanes stand; all in pixels."""
+
+    height_px: int  # of the sheet
+    tops: Array  # of each lane
+    size: float
+    pad: float
+    bar: float  # height of jobs
+    talk: float  # height of sends, and of receives; 0 where there are none
+
+
+def place_lanes(lanes: pl.DataFrame, *, has_talk: bool, height_px: int | None, below_px: int) -> Places:
+    """Divide a sheet among lanes; its height follows from their number where it is not given."""
+    stage = lanes["stage"].fill_null(-1).to_numpy()
+    is_new = np.diff(stage, prepend=stage[:1]) != 0
+    gaps = _STAGE_GAP * np.cumsum(is_new)
+    most = float(gaps[-1]) if gaps.size else 0.0
+    count = max(1, lanes.height)
+    if height_px is None:
+        size = float(np.clip(900 / count, 30 if count <= 64 else 22, 76))
+        height_px = int(np.ceil(TOP + count * size + most + below_px))
+    else:
+        size = max(1.0, (height_px - TOP - below_px - most) / count)
+    pad = 4.0 if size >= 40 else 0.08 * size
+    talk = (size - 2 * pad) * 0.16 if has_talk else 0.0
+    return Places(
+        height_px=height_px,
+        tops=TOP + np.arange(lanes.height) * size + gaps,
+        size=size,
+        pad=pad,
+        bar=size - 2 * pad - (2 * talk + 3 if talk else 0),
+        talk=talk,
+    )
+
+
+class Canvas:
+    """A figure whose coordinates are pixels, 96 to the inch, y downwards."""
+
+    def __init__(self, width_px: int, places: Places, span: tuple[int, int], zero_ns: int) -> None:
+        from matplotlib.figure import Figure
+
+        self.width_px, self.places, self.zero_ns = width_px, places, zero_ns
+        margin = max(1, (span[1] - span[0]) // 200)
+        self.start, self.end = span[0] - margin, span[1] + margin
+        self.figure = Figure(figsize=(width_px / 96, places.height_px / 96), dpi=96, facecolor="white")
+        self.axes = self.figure.add_axes((0, 0, 1, 1))
+        self.axes.set(xlim=(0, width_px), ylim=(places.height_px, 0))
+        self.axes.axis("off")
+
+    def x(self, time_ns: pl.Series) -> Array:
+        """Return where moments lie; whole numbers are subtracted before anything is rounded."""
+        share = (time_ns - self.start).to_numpy() / (self.end - self.start)
+        return np.asarray(LEFT + share * (self.width_px - LEFT - RIGHT), np.float64)
+
+    def draw_lanes(self, lanes: pl.DataFrame) -> None:
+        """Draw the names of lanes, and light bands."""
+        places = self.places
+        self._draw_axis(bool(lanes.height))
+        stages = lanes["stage"].to_list()
+        for lane, (label, place) in enumerate(name_lanes(lanes).iter_rows()):
+            top = float(places.tops[lane])
+            self._fill(LEFT, top + places.pad, self.width_px - RIGHT, places.bar, _BAND, z=0)
+            is_first = lane == 0 or stages[lane] != stages[lane - 1]
+            middle = top + places.size / 2
+            if is_first and stages[lane] is not None:
+                self.write(12, middle, f"stage {stages[lane]}", size=9.5, color=_TEXT, bold=True)
+            if is_first and lane:
+                self._fill(12, top - _STAGE_GAP / 2, self.width_px - RIGHT, 0.8, _LINE, z=0)
+            room = LEFT - 84
+            size = min(10.0, places.size * 0.6)
+            if both := bool(place) and places.size >= 32:
+                self.write(76, middle + 8, self.shorten(place, 8.5, room), size=8.5, color=_MUTED)
+            self.write(76, middle - 6 * both, self.shorten(label, size, room), size=size, color=_TEXT)
+
+    def draw_bubbles(self, bubbles: pl.DataFrame) -> None:
+        """Shade what was waited for, by cause."""
+        for cause in BUBBLE_CAUSES:
+            own = bubbles.filter(pl.col("cause") == cause)
+            top = self.places.tops[own["lane"].to_numpy()] + self.places.pad
+            left, right = self.x(own["start_ns"]), self.x(own["end_ns"])
+            self._boxes(left, right, top, self.places.bar, fill=_tint(cause), gid=f"bubbles-{cause}", z=1)
+            # a bar may have waits inside, which it hides: they show at its lower edge
+            edge = self.places.bar * _EDGE
+            bottom = top + self.places.bar - edge
+            color = to_hex(mix(WHITE, color_of(cause), _EDGE_TINT))
+            self._boxes(left, right, bottom, edge, fill=color, gid=f"edges-{cause}", z=4.5)
+
+    def draw_jobs(self, bars: pl.DataFrame, *, has_arrows: bool) -> None:
+        """Draw jobs, and their labels where they fit."""
+        places = self.places
+        for kind in JOB_KINDS:
+            own = bars.filter(pl.col("kind") == kind)
+            is_talk = bool(own.height) and bool(own["is_talk"][0])
+            lane_top = places.tops[own["lane"].to_numpy()] + places.pad
+            inset = np.minimum(own["depth"].to_numpy(), 3) * round(places.bar * 0.22)
+            height = places.bar - inset
+            top = lane_top + inset
+            if is_talk:
+                is_low = kind == "receive"
+                top = lane_top + places.bar + 2 + is_low * (places.talk + 1)
+                height = np.full(own.height, 2 * places.talk + 1 if kind == "send_receive" else places.talk)
+            left, right = self.x(own["bar_start_ns"]), self.x(own["bar_end_ns"])
+            fills = [_hex(kind, shade, is_talk) for shade in range(SHADES)]
+            colors = np.array(fills)[own["shade"].to_numpy()]
+            z = 3 + float(is_talk)
+            self._boxes(left, right, top, height, fill=colors, gid=f"jobs-{kind}", z=z)
+            if not (is_talk and has_arrows):
+                ink = [to_hex(text_on(shade_of(kind, shade))) for shade in range(SHADES)]
+                inks = [_TEXT if is_talk else ink[shade] for shade in own["shade"].to_list()]
+                self._label(own["label"].to_list(), left, right, top, height, inks)
+
+    def draw_messages(self, arrows: pl.DataFrame) -> None:
+        """Draw kernels of messages, what they wait hatched, and arrows between them."""
+        if not arrows.height:
+            return
+        from matplotlib.collections import PathCollection
+        from matplotlib.path import Path
+
+        places = self.places
+        ends = {}
+        for kind, lane, shift in [("send", "sender", 0.0), ("receive", "receiver", places.talk + 1)]:
+            top = places.tops[arrows[lane].to_numpy()] + places.pad + places.bar + 2 + shift
+            start, end = arrows[f"{kind}_start_ns"], arrows[f"{kind}_end_ns"]
+            left, turn, right = self.x(start), self.x(start + arrows[f"{kind}_wait_ns"]), self.x(end)
+            turn = np.minimum(turn, right)
+            pale, full = _hex(kind, 0, True), _hex(kind, 0, False)
+            for waits, lines in [((turn > left) & (turn - left <= 3), None), (turn - left > 3, full)]:
+                gid = f"waits-{kind}"
+                self._boxes(
+                    left[waits], turn[waits], top[waits], places.talk, fill=pale, gid=gid, z=5, hatch=lines
+                )
+            self._boxes(turn, right, top, places.talk, fill=full, gid=f"messages-{kind}", z=6)
+            ends[kind] = (left if kind == "send" else right, top + places.talk / 2)
+        if arrows.height > ARROW_LIMIT:
+            return
+        (x1, y1), (x2, y2) = ends["send"], ends["receive"]
+        bend = np.clip(np.abs(x2 - x1) / 2, 6, 60)
+        points = np.stack([np.stack([x1, x1 + bend, x2 - bend, x2], 1), np.stack([y1, y1, y2, y2], 1)], 2)
+        codes = np.array([Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4], Path.code_type)
+        by_direction = {"forward": color_of("forward"), "backward": color_of("backward")}
+        directions = [
+            to_hex(by_direction.get(name, (93, 104, 119))) for name in arrows["direction"].to_list()
+        ]
+        curves = PathCollection(
+            [Path(curve, codes) for curve in points],
+            facecolors="none",
+            edgecolors=directions,
+            linewidths=0.7,
+            alpha=0.7,
+            zorder=8,
+            gid="arrows",
+        )
+        self.axes.add_collection(curves, autolim=False)
+        heads = np.stack([np.stack([x2, x2 - 4, x2 - 4], 1), np.stack([y2, y2 - 2.2, y2 + 2.2], 1)], 2)
+        self._polygons(heads, fill=np.array(directions), gid="arrow-heads", z=8)
+
+    def draw_steps(self, steps: pl.DataFrame, spans: pl.DataFrame) -> None:
+        """Draw a row of steps, and a line where each begins on each lane."""
+        places = self.places
+        top = places.tops[steps["lane"].to_numpy()]
+        left = self.x(steps["start_ns"])
+        self._boxes(left - 0.4, left + 0.4, top, places.size, fill="#b4bdc9", gid="step-lines", z=7)
+        next_start = spans["start_ns"].shift(-1).fill_null(np.iinfo(np.int64).max)
+        end = pl.select(pl.min_horizontal(spans["end_ns"], next_start)).to_series()
+        left, right = self.x(spans["start_ns"]), self.x(end)
+        fill = np.array(["#dce4ed", "#e9eef4"])[np.arange(spans.height) % 2]
+        tops = np.full(spans.height, float(_STEP_TOP))
+        heights = np.full(spans.height, float(_STEP_HEIGHT))
+        self._boxes(left, right, tops, heights, fill=fill, gid="steps", z=2)
+        words = [
+            f"step {step}{' (cut)' if cut else ''}"
+            for step, cut in spans.select("step", "is_partial").iter_rows()
+        ]
+        self._label(words, left, right, tops, heights, [_TEXT] * spans.height)
+
+    def write_key(
+        self, x: float, y: float, words: str, *, color: str = "", cause: str = "", is_hatched: bool = False
+    ) -> None:
+        """Write an entry of the legend."""
+        box = (np.array([x]), np.array([x + 11]), np.array([y + 3]))
+        fill = (
+            _tint(cause) if cause else to_hex(mix(WHITE, color_of("receive"), _PALE)) if is_hatched else color
+        )
+        self._boxes(*box, 11.0, fill=fill, gid=None, z=5, hatch=color if is_hatched else None)
+        self.write(x + 17, y + 9, words, size=10, color=_TEXT)
+
+    def write(self, x: float, y: float, words: str, *, size: float, color: str, bold: bool = False) -> None:
+        """Write words in one line, from x on, with y in their middle; the size is in pixels."""
+        self.axes.text(
+            x,
+            y,
+            words,
+            size=size * 0.75,
+            color=color,
+            va="center_baseline",
+            weight="bold" if bold else "normal",
+            zorder=9,
+        )
+
+    @staticmethod
+    @cache
+    def width_of(words: str, size: float, bold: bool = False) -> float:
+        """Return how wide words are, in pixels."""
+        from matplotlib.font_manager import FontProperties
+        from matplotlib.textpath import text_to_path
+
+        font = FontProperties(family="DejaVu Sans", size=size, weight="bold" if bold else "normal")
+        return float(text_to_path.get_text_width_height_descent(words, font, ismath=False)[0])
+
+    def shorten(self, words: str, size: float, room: float, *, bold: bool = False) -> str:
+        """Return as much of the beginning as there is room for, in one line."""
+        line = " ".join(words.split())
+        if self.width_of(line, size, bold) <= room:
+            return line
+        low, high = 0, len(line)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.width_of(line[:middle] + "…", size, bold) <= room:
+                low = middle
+            else:
+                high = middle - 1
+        return line[:low] + "…"
+
+    def _draw_axis(self, has_lanes: bool) -> None:
+        from matplotlib.ticker import MaxNLocator
+
+        if not has_lanes:
+            return
+        first, last = self.start - self.zero_ns, self.end - self.zero_ns
+        bottom = float(self.places.tops[-1]) + self.places.size
+        ticks = [
+            int(tick) for tick in MaxNLocator(9, steps=[1, 2, 5, 10], integer=True).tick_values(first, last)
+        ]
+        shown = [tick for tick in ticks if first <= tick <= last]
+        step = ticks[1] - ticks[0]
+        for tick, x in zip(shown, self.x(pl.Series(shown, dtype=pl.Int64) + self.zero_ns), strict=True):
+            self._fill(x - 0.4, _STEP_TOP - 6, x + 0.4, bottom - _STEP_TOP + 6, _LINE, z=-1)
+            words = format_time(tick, step)
+            self.write(x - self.width_of(words, 9.5) / 2, _STEP_TOP - 13, words, size=9.5, color=_MUTED)
+
+    def _fill(self, left: float, top: float, right: float, height: float, color: str, *, z: float) -> None:
+        edges = (np.array([left]), np.array([right]), np.array([top]))
+        self._boxes(*edges, height, fill=color, gid=None, z=z)
+
+    def _boxes(
+        self,
+        left: Array,
+        right: Array,
+        top: Array,
+        height: Array | float,
+        *,
+        fill: str | Array,
+        gid: str | None,
+        z: float,
+        hatch: str | None = None,
+    ) -> None:
+        bottom = top + height
+        corners = np.stack(
+            [np.stack([left, left, right, right], 1), np.stack([top, bottom, bottom, top], 1)], 2
+        )
+        is_wide = (right - left > _LEAST_GAP) if z >= 3 and not hatch else np.zeros(len(left), bool)
+        for part, line in [(~is_wide, 0.0), (is_wide, 0.6)]:
+            own = fill[part] if isinstance(fill, np.ndarray) else fill
+            self._polygons(corners[part], fill=own, gid=gid, z=z, line=line, hatch=hatch)
+
+    def _polygons(
+        self,
+        corners: Array,
+        *,
+        fill: str | Array,
+        gid: str | None,
+        z: float,
+        line: float = 0.0,
+        hatch: str | None = None,
+    ) -> None:
+        """Draw shapes of one colour as one path: a file of many paths is large and slow."""
+        from matplotlib.patches import PathPatch
+        from matplotlib.path import Path
+
+        count = corners.shape[1]
+        closed = np.concatenate([corners, corners[:, :1]], 1)
+        codes = np.array([Path.MOVETO, *[Path.LINETO] * (count - 1), Path.CLOSEPOLY], Path.code_type)
+        for color in np.unique(fill):
+            own = closed[fill == color] if isinstance(fill, np.ndarray) else closed
+            for first in range(0, len(own), _CHUNK):
+                some = own[first : first + _CHUNK]
+                shape = PathPatch(
+                    Path(some.reshape(-1, 2), np.tile(codes, len(some))),
+                    facecolor=str(color),
+                    edgecolor=hatch or "white",
+                    linewidth=line,
+                    hatch="//////" if hatch else None,
+                    zorder=z,
+                    gid=gid,
+                )
+                self.axes.add_artist(shape)
+
+    def _label(
+        self,
+        words: Sequence[str | None],
+        left: Array,
+        right: Array,
+        top: Array,
+        height: Array,
+        inks: list[str],
+    ) -> None:
+        words = [" ".join(text.split()) if text else None for text in words]
+        room = right - left - 4
+        widths = {text: self.width_of(text, 1.0) for text in set(words) if text}
+        unit = np.array([widths.get(text, np.inf) if text else np.inf for text in words])
+        size = np.minimum(11.0, height * 0.72)
+        for place in np.flatnonzero((unit * size <= room) & (size >= 7)):
+            text = words[int(place)]
+            self.axes.text(
+                (left[place] + right[place]) / 2,
+                top[place] + height[place] / 2,
+                str(text),
+                size=size[place] * 0.75,
+                color=inks[place],
+                ha="center",
+                va="center_baseline",
+                zorder=9,
+            )
+
+
+def format_time(ns: int, step: int) -> str:
+    """Return a time in the unit that suits it, with the digits that ticks `step` apart need."""
+    if ns == 0:
+        return "0"
+    unit, scale = next(
+        ((unit, scale) for unit, scale in [("s", 10**9), ("ms", 10**6), ("µs", 10**3)] if abs(ns) >= scale),
+        ("ns", 1),
+    )
+    digits = max(0, int(np.ceil(-np.log10(step / scale) - 1e-9)))
+    return f"{ns / scale:.{digits}f} {unit}".replace("-", "−")
+
+
+def _hex(kind: str, shade: int, is_pale: bool) -> str:
+    color = shade_of(kind, shade)
+    return to_hex(mix(WHITE, color, _PALE) if is_pale else color)
+
+
+def _tint(cause: str) -> str:
+    return to_hex(mix(WHITE, color_of(cause), _BUBBLE_TINT))

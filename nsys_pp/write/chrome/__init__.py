@@ -1,0 +1,1 @@
+"""Chrome JSON traces."""

@@ -1,0 +1,153 @@
+"""Events of Chrome JSON as text, a column at a time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from nsys_pp.write.trace.colors import chrome_names
+from nsys_pp.write.trace.drawing import MARK_POINTS, SLICES
+from nsys_pp.write.trace.strings import intern
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where events of a lane go, and what is added to their times."""
+
+    process: int
+    thread: int
+    name: str
+    unit: str | None
+    shift_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrowEnds:
+    """Which arrows (by number) enter and leave the slices of a lane, by row."""
+
+    numbers: NDArray[np.uint32]
+    enters: NDArray[np.bool_]
+    leaves: NDArray[np.bool_]
+
+    def part(self, first: int, rows: int) -> ArrowEnds:
+        """Return the ends of some rows."""
+        some = slice(first, first + rows)
+        return ArrowEnds(numbers=self.numbers[some], enters=self.enters[some], leaves=self.leaves[some])
+
+
+def encode_slices(slices: pl.DataFrame, place: Place, ends: ArrowEnds | None) -> pl.Series:
+    """Encode slices as complete events (X), one JSON object per row."""
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    return _collect(
+        slices,
+        pl.lit(f'{{"ph":"X","pid":{place.process},"tid":{place.thread},"ts":'),
+        _microseconds(pl.col("start_ns") + place.shift_ns),
+        pl.lit(',"dur":'),
+        _microseconds(duration),
+        *_shown(slices, SLICES),
+        *(_arrows(ends) if ends else ()),
+        pl.lit("}"),
+    )
+
+
+def encode_marks(marks: pl.DataFrame, place: Place) -> pl.Series:
+    """Encode marks as instant events (i) of their thread, one JSON object per row."""
+    return _collect(
+        marks,
+        pl.lit(f'{{"ph":"i","s":"t","pid":{place.process},"tid":{place.thread},"ts":'),
+        _microseconds(pl.col("time_ns") + place.shift_ns),
+        *_shown(marks, MARK_POINTS),
+        pl.lit("}"),
+    )
+
+
+def encode_counters(samples: pl.DataFrame, place: Place) -> pl.Series:
+    """Encode samples as counter events (C), one JSON object per row; what is not finite becomes 0."""
+    value = pl.when(pl.col("value").is_finite()).then("value").otherwise(0.0)
+    series = json.dumps(place.unit or "value", ensure_ascii=False)
+    return _collect(
+        samples,
+        pl.lit(f'{{"ph":"C","pid":{place.process},"ts":'),
+        _microseconds(pl.col("time_ns") + place.shift_ns),
+        pl.lit(f',"name":{json.dumps(place.name, ensure_ascii=False)},"args":{{{series}:'),
+        value.cast(pl.String),
+        pl.lit("}}"),
+    )
+
+
+def encode_texts(texts: pl.Series) -> pl.Series:
+    r"""Encode strings as JSON strings, quotes included; polars escapes what must be.
+
+    >>> encode_texts(pl.Series(['a "b"', "\n"])).to_list()
+    ['"a \\"b\\""', '"\\n"']
+    """
+    wrapped = pl.struct(x=pl.lit(texts)).struct.json_encode()
+    encoded = wrapped.str.strip_prefix('{"x":').str.strip_suffix("}")
+    # Perfetto v52 takes the quote that follows an escaped backslash for an escaped one.
+    return pl.select(encoded.str.replace(r'\\\\"$', r"\u005c" + '"')).to_series()
+
+
+def _collect(rows: pl.DataFrame, *parts: pl.Expr) -> pl.Series:
+    return rows.select(pl.concat_str(parts)).to_series()
+
+
+def _microseconds(ns: pl.Expr) -> pl.Expr:
+    """Write nanoseconds as microseconds in decimal, without rounding; not for negative times."""
+    return pl.concat_str((ns // 1000).cast(pl.String), pl.lit("."), (ns % 1000).cast(pl.String).str.zfill(3))
+
+
+def _shown(rows: pl.DataFrame, schema: pl.Schema) -> list[pl.Expr]:
+    """Write name, colour and arguments; every part is empty where the row has none."""
+    names = _optional(',"name":', pl.lit(_texts(rows["name"])))
+    color_keys, numbers = intern(rows["color"])
+    colors = _look_up(encode_texts(chrome_names(color_keys)), numbers, rows["color"])
+    arguments = [column for column in rows.columns if column not in schema]
+    parts = [names, _optional(',"cname":', pl.lit(colors))]
+    if arguments:
+        written = [_optional(f",{json.dumps(column)}:", _value(rows[column])) for column in arguments]
+        parts += [pl.lit(',"args":{'), pl.concat_str(written).str.strip_prefix(","), pl.lit("}")]
+    return parts
+
+
+def _arrows(ends: ArrowEnds) -> list[pl.Expr]:
+    number = pl.lit(pl.Series(ends.numbers))
+    leaves, enters = pl.lit(pl.Series(ends.leaves)), pl.lit(pl.Series(ends.enters))
+    bind = pl.concat_str(pl.lit(',"bind_id":"0x'), number.cast(pl.String), pl.lit('"'))
+    return [
+        pl.when(leaves | enters).then(bind).otherwise(pl.lit("")),
+        pl.when(leaves).then(pl.lit(',"flow_out":true')).otherwise(pl.lit("")),
+        pl.when(enters).then(pl.lit(',"flow_in":true')).otherwise(pl.lit("")),
+    ]
+
+
+def _optional(key: str, value: pl.Expr) -> pl.Expr:
+    return pl.concat_str(pl.lit(key), value).fill_null("")
+
+
+def _value(column: pl.Series) -> pl.Expr:
+    """Write an argument's values as JSON; null where there is none or where JSON has no word for it."""
+    if column.dtype.is_float():
+        values = pl.lit(column.cast(pl.Float64))
+        return pl.when(values.is_finite()).then(values.cast(pl.String))
+    if column.dtype.is_integer() or column.dtype == pl.Boolean:
+        return pl.lit(column).cast(pl.String)
+    return pl.lit(_texts(column))
+
+
+def _texts(column: pl.Series) -> pl.Series:
+    """Write a categorical column as JSON strings, each of its strings once."""
+    texts, numbers = intern(column)
+    return _look_up(encode_texts(texts), numbers, column)
+
+
+def _look_up(texts: pl.Series, numbers: NDArray[np.uint32], column: pl.Series) -> pl.Series:
+    if texts.is_empty():
+        return pl.Series([None], dtype=pl.String).new_from_index(0, len(column))
+    rows = texts.gather(np.maximum(numbers, 1) - 1)
+    if not column.null_count():
+        return rows
+    return pl.select(pl.when(pl.lit(column.is_not_null())).then(pl.lit(rows))).to_series()

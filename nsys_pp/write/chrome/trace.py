@@ -1,0 +1,233 @@
+"""Drawings as Chrome JSON, for tools that read nothing else.
+
+Format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+(events X, i, C, M; `bind_id` with `flow_out` and `flow_in`; `cname`; `displayTimeUnit`).
+
+What the format cannot hold:
+
+* Its tree has two levels. The first two levels of a track's path, its machine and a row of its report, make the
+  process (the machine alone where nothing would be left), the rest makes the thread.
+* Times are microseconds in floating point, so they count from the trace's first event, with
+  nanoseconds as three decimals; `otherData.base_ns` gives the way back.
+* Readers nest slices of equal start by length, so a zero-length slice that touches the next one
+  is drawn inside it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from zlib_ng import zlib_ng
+
+from nsys_pp.frames.part import Track
+from nsys_pp.write.chrome.events import ArrowEnds, Place, encode_counters, encode_marks, encode_slices
+from nsys_pp.write.trace.drawing import Clock, CounterLane, Drawing, Lane, MarkLane, SliceLane
+from nsys_pp.write.trace.placement import Placement, place_path, place_tracks
+from nsys_pp.write.trace.tree import Path, arrange, index_tracks, lane_rows, lanes_by_track, start_ns
+
+CHUNK_ROWS = 1 << 15
+GZIP = 31  # window bits of a gzip stream; zlib writes no time of day into it
+COMPRESSION_LEVEL = 2
+
+
+Placed = Sequence[tuple[Drawing, Placement]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedLane:
+    """A lane, its clock, and the row of the viewer that it is drawn on."""
+
+    lane: Lane
+    clock: Clock
+    process_name: str
+    thread_name: str
+    counter_unit: str | None
+    process: int
+    thread: int
+
+
+def write_chrome(drawings: Placed, *, compress: bool = False) -> Iterator[bytes]:
+    """Encode drawings as one JSON object, piece by piece; all of them are held in memory.
+
+    Args:
+        drawings: What the trace shows, one or more, each with its place; all have one root.
+        compress: Whether to make a gzip stream of it (`.json.gz`).
+
+    Yields:
+        The file in order.
+
+    Raises:
+        ValueError: The drawing breaks its own rules (see `nsys_pp.write.trace.drawing`).
+    """
+    if not compress:
+        yield from _encode(drawings)
+        return
+    stream = zlib_ng.compressobj(COMPRESSION_LEVEL, zlib_ng.DEFLATED, GZIP)
+    for piece in _encode(drawings):
+        if packed := stream.compress(piece):
+            yield packed
+    yield stream.flush()
+
+
+def place_lanes(drawings: Placed) -> list[PlacedLane]:
+    """Give every lane that has rows a process and a thread.
+
+    Processes and threads are numbered in the order in which they are drawn, because readers
+    that know no sort index sort by number. Every slice lane is a thread of its own; marks share
+    the thread of the first lane that their track has in their drawing.
+    """
+    tracks, lanes = _gather(drawings)
+    nodes = arrange(tracks, lanes)
+    names = {node.track.path: node.track.name for node in nodes}
+    groups = list(dict.fromkeys(_group(node.track.path) for node in nodes if node.track.path in lanes))
+    thread = len(groups)
+    placed = []
+    for track in (node.track for node in nodes):
+        group = _group(track.path)
+        for of_drawing, clock in lanes.get(track.path, []):
+            first = thread + 1
+            for lane in of_drawing:
+                thread += isinstance(lane, SliceLane) or thread < first
+                placed.append(
+                    PlacedLane(
+                        lane=lane,
+                        clock=clock,
+                        process_name=_join(group, 0, names),
+                        thread_name=_join(track.path, len(group), names),
+                        counter_unit=track.counter_unit,
+                        process=groups.index(group) + 1,
+                        thread=thread if isinstance(lane, SliceLane) else first,
+                    )
+                )
+    return placed
+
+
+def _gather(
+    drawings: Placed,
+) -> tuple[dict[Path, Track], dict[Path, list[tuple[list[Lane], Clock]]]]:
+    """Put the tracks and lanes of all drawings at their places; of tracks at one place the first counts."""
+    tracks: dict[Path, Track] = {}
+    lanes: dict[Path, list[tuple[list[Lane], Clock]]] = {}
+    for drawing, placement in drawings:
+        index_tracks(drawing)
+        tracks = {**place_tracks(drawing.tracks, placement), **tracks}
+        for path, of_track in lanes_by_track(drawing).items():
+            if path[0] in placement.rows:
+                lanes.setdefault(place_path(path, placement), []).append((of_track, placement.clock))
+    return tracks, lanes
+
+
+def find_arrows(placed: list[PlacedLane]) -> list[ArrowEnds | None]:
+    """Find which slices an arrow leaves or enters.
+
+    The slices that share a flow id are joined in order of their starts; a flow id that only one
+    slice has joins nothing.
+
+    Returns:
+        For each lane the ends in order of its rows, or None where it has none.
+    """
+    ends = [
+        _on_trace(known.lane.slices, known.clock)
+        .lazy()
+        .select("flow_id", "start_ns", lane=pl.lit(i))
+        .with_row_index("row")
+        .filter(pl.col("flow_id").is_not_null())
+        for i, known in enumerate(placed)
+        if isinstance(known.lane, SliceLane)
+    ]
+    found: list[ArrowEnds | None] = [None] * len(placed)
+    if not ends:
+        return found
+    same_as_previous = pl.col("flow_id") == pl.col("flow_id").shift(1)
+    same_as_next = pl.col("flow_id") == pl.col("flow_id").shift(-1)
+    joined = (
+        pl.concat(ends)
+        .sort("flow_id", "start_ns", "lane", "row")
+        .select(
+            "lane",
+            "row",
+            number=pl.col("flow_id").rle_id() + 1,
+            enters=same_as_previous.fill_null(False),
+            leaves=same_as_next.fill_null(False),
+        )
+        .collect()
+    )
+    for (i,), of_lane in joined.partition_by("lane", as_dict=True, include_key=False).items():
+        found[i] = _spread(of_lane, lane_rows(placed[i].lane).height)
+    return found
+
+
+def _spread(ends: pl.DataFrame, rows: int) -> ArrowEnds:
+    """Put ends at the rows they belong to."""
+    numbers, enters, leaves = np.zeros(rows, np.uint32), np.zeros(rows, bool), np.zeros(rows, bool)
+    at = ends["row"].to_numpy()
+    for target, column in ((numbers, "number"), (enters, "enters"), (leaves, "leaves")):
+        target[at] = ends[column].to_numpy()
+    return ArrowEnds(numbers=numbers, enters=enters, leaves=leaves)
+
+
+def _encode(drawings: Placed) -> Iterator[bytes]:
+    placed = place_lanes(drawings)
+    starts = [known.clock.to_trace(np.array([start_ns(known.lane)]))[0] for known in placed]
+    base_ns = int(min(starts, default=0)) // 1000 * 1000
+    is_utc = all(placement.is_utc for _, placement in drawings)
+    facts = {key: value for _, placement in drawings for key, value in placement.attributes.items()}
+    other = {**facts, "base_ns": str(base_ns), "clock": "UTC" if is_utc else "report"}
+    head = json.dumps({"displayTimeUnit": "ns", "otherData": other}, ensure_ascii=False)
+    yield f'{head[:-1]}, "traceEvents": [\n'.encode()
+    yield ",\n".join(json.dumps(event, ensure_ascii=False) for event in _names(placed)).encode()
+    for known, ends in zip(placed, find_arrows(placed), strict=True):
+        place = Place(
+            process=known.process,
+            thread=known.thread,
+            name=known.thread_name,
+            unit=known.counter_unit,
+            shift_ns=-base_ns,
+        )
+        for events in _chunks(known, place, ends):
+            yield b",\n"
+            yield events.str.join(",\n").item().encode()
+    yield b"\n]}\n"
+
+
+def _chunks(placed: PlacedLane, place: Place, ends: ArrowEnds | None) -> Iterator[pl.Series]:
+    """Encode a lane, a bounded number of rows at a time."""
+    for first in range(0, lane_rows(placed.lane).height, CHUNK_ROWS):
+        rows = _on_trace(lane_rows(placed.lane).slice(first, CHUNK_ROWS), placed.clock)
+        if isinstance(placed.lane, CounterLane):
+            yield encode_counters(rows, place)
+        elif isinstance(placed.lane, MarkLane):
+            yield encode_marks(rows, place)
+        else:
+            yield encode_slices(rows, place, ends.part(first, CHUNK_ROWS) if ends else None)
+
+
+def _on_trace(rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:
+    """Map the times of a lane's rows onto the trace's clock."""
+    times = [column for column in ("start_ns", "end_ns", "time_ns") if column in rows.columns]
+    return rows.with_columns(pl.Series(column, clock.to_trace(rows[column].to_numpy())) for column in times)
+
+
+def _names(placed: list[PlacedLane]) -> Iterator[dict[str, object]]:
+    """Name processes and threads, and say how to sort them."""
+    processes = {known.process: known.process_name for known in placed}
+    threads = {known.thread: known for known in reversed(placed) if not isinstance(known.lane, CounterLane)}
+    for process, name in processes.items():
+        yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}
+        yield {"ph": "M", "pid": process, "name": "process_sort_index", "args": {"sort_index": process}}
+    for thread, known in sorted(threads.items()):
+        row = {"ph": "M", "pid": known.process, "tid": thread}
+        yield {**row, "name": "thread_name", "args": {"name": known.thread_name}}
+        yield {**row, "name": "thread_sort_index", "args": {"sort_index": thread}}
+
+
+def _group(path: Path) -> Path:
+    return path[:-1][:2]
+
+
+def _join(path: Path, start: int, names: dict[Path, str]) -> str:
+    return " / ".join(names[path[: end + 1]] for end in range(start, len(path)))

@@ -1,0 +1,264 @@
+"""The two files of Paddle's pipeline timeline tool (`profiler_helper_static.py`), made of a training.
+
+`pipeline_profile.json` is for Chrome's viewer, `pipeline_profile_perfetto.json` the same with numbers for
+threads, which that tool wrote for Perfetto. Both are `{"traceEvents": [...]}` of pairs B and E:
+
+    name   <type>_<micro-batch>; step<n>      pid  0
+    cat    <type>; step                       tid  GPU<device>, GPU<device>(machine:<i>), Step
+    ts     microseconds                            2334 + machine * devices + place of the device; 2333
+    cname  a colour of Chrome's palette
+
+A job's interval is that of its kernels which are not communication, as that tool has it; jobs without
+such kernels (sends and receives) are left out. Types are Paddle's words: `forward`, `backward`, with the
+chunk behind them where a stage has several; `backward_b` and `backward_w` where a backward is split.
+
+What that tool gets wrong is right here: devices are named by their own number, also where only some are
+wanted; machines are numbered as they are called, `machine10` 10, else in natural order; both files have
+the same rows; each type has a colour; steps of which only a part was captured say so; processes that
+share a GPU, and jobs that overlap, have rows of their own; what is missing is told. `ts` counts from the
+first job (`otherData.base_ns`): a double holds absolute microseconds to some hundred nanoseconds only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys_pp.errors import NsysPPError
+from nsys_pp.frames.training import Training
+from nsys_pp.units import NS_PER_US
+from nsys_pp.write.chrome.events import encode_texts
+from nsys_pp.write.files import check_output, open_output, replace_file, translate_errors
+from nsys_pp.write.other.paddle_jobs import STEP_COLOR, describe_jobs
+from nsys_pp.write.other.paddle_rows import (
+    STEP_THREAD,
+    PaddleRow,
+    add_overlaps,
+    find_missing,
+    find_rows,
+    number_machines,
+)
+from nsys_pp.write.trace.lanes import nest_order, pack_nested
+
+CHROME_NAME = "pipeline_profile.json"
+PERFETTO_NAME = "pipeline_profile_perfetto.json"
+
+_CHUNK_ROWS = 1 << 15
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaddleFiles:
+    """What was written.
+
+    Attributes:
+        chrome: The file with names for threads.
+        perfetto: The file with numbers for threads.
+        jobs: How many jobs each shows.
+        notes: What is missing or was made up, in sentences; both files have it in `otherData`, too.
+        skipped: Reports that the caller left out, and why.
+    """
+
+    chrome: Path
+    perfetto: Path
+    jobs: int
+    notes: list[str]
+    skipped: Sequence[tuple[Path, NsysPPError]] = ()
+
+
+def write_paddle(
+    training: Training, folder: Path, *, devices: Sequence[int] | None, force: bool
+) -> PaddleFiles:
+    """Write both files into a folder, which is made if it is not there.
+
+    Args:
+        training: The run.
+        folder: Where to.
+        devices: GPUs to show, by their number on their machine, in this order; None shows all.
+        force: Replace files that are there.
+
+    Raises:
+        OutputError: They cannot be written.
+    """
+    with translate_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    chrome, perfetto = folder / CHROME_NAME, folder / PERFETTO_NAME
+    for path in (chrome, perfetto):
+        check_output(path, force=force)
+
+    rows = find_rows(training.lanes, devices)
+    jobs, doubts = describe_jobs(training, [row.lane for row in rows])
+    notes = [*find_missing(training.lanes, rows, devices, jobs), *doubts]
+    steps = _find_steps(training.steps, jobs)
+    first_ns = training.zero_ns if jobs.is_empty() else int(jobs["start_ns"].to_numpy().min())
+    base_ns = first_ns // NS_PER_US * NS_PER_US
+    events, shown = _pair_events(jobs, steps, rows)
+    machines = number_machines([*training.lanes["machine"].fill_null("")])
+    other = {
+        "base_ns": str(base_ns),
+        "machines": {str(number): name for name, number in machines.items()},
+        "partial_steps": steps.filter("is_partial")["step"].to_list(),
+        "notes": notes,
+    }
+    names = {0: "Step", **{at: row.text for at, row in shown.items()}}
+    _write(chrome, [], events, names, base_ns, other, force)
+    threads = {0: STEP_THREAD, **{at: row.thread for at, row in shown.items()}}
+    titles = {STEP_THREAD: "STEP", **{row.thread: row.title for row in shown.values()}}
+    _write(perfetto, _name_threads(titles), events, threads, base_ns, other, force)
+    return PaddleFiles(chrome=chrome, perfetto=perfetto, jobs=len(jobs), notes=notes)
+
+
+def _find_steps(steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
+    """Find when steps ran on all GPUs: from the first start to the last end of their jobs.
+
+    As in the tool, none begins before the one before it ended.
+
+    Args:
+        steps: `RUN_STEPS`.
+        jobs: Those that are shown.
+
+    Returns:
+        step, start_ns, end_ns, is_partial, by step.
+    """
+    known = steps.filter(pl.col("lane").is_in(jobs["lane"].unique().implode()))
+    lane_count = known["lane"].n_unique()
+    partial = known.group_by("step").agg(
+        is_partial=pl.col("is_partial").any() | (pl.col("lane").n_unique() < lane_count)
+    )
+    reach_ns = pl.col("end_ns").cum_max().shift(1)
+    return (
+        jobs.filter(pl.col("step").is_not_null())
+        .group_by("step")
+        .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+        .sort("step")
+        .with_columns(start_ns=pl.max_horizontal("start_ns", reach_ns))
+        .with_columns(end_ns=pl.max_horizontal("start_ns", "end_ns"))
+        .join(partial, on="step", how="left", maintain_order="left")
+        .with_columns(pl.col("is_partial").fill_null(True))
+    )
+
+
+def _pair_events(
+    jobs: pl.DataFrame, steps: pl.DataFrame, rows: Sequence[PaddleRow]
+) -> tuple[pl.DataFrame, Mapping[int, PaddleRow]]:
+    """Make a begin and an end of each step and job, in the order in which they are written.
+
+    Returns:
+        row (0 is that of the steps), name, cat, cname, ph, time_ns; and the other rows by their number.
+    """
+    start, end = jobs["start_ns"].to_numpy(), jobs["end_ns"].to_numpy()
+    lanes = jobs["lane"].to_numpy()
+    number, depth = _pack(lanes, start, end, jobs["parent"].to_numpy())
+    placed = sorted(add_overlaps(rows, lanes, number).items(), key=lambda item: item[1].thread)
+    places = pl.DataFrame(
+        [(*place, at) for at, (place, _) in enumerate(placed, 1)],
+        schema={"lane": pl.UInt32, "number": pl.Int64, "row": pl.Int64},
+        orient="row",
+    )
+    of_jobs = (
+        jobs.with_columns(number=pl.Series(number), depth=pl.Series(depth))
+        .join(places, on=["lane", "number"], how="left", maintain_order="left")
+        .select("row", "name", "cname", "start_ns", "end_ns", "depth", cat="type")
+    )
+    partial = pl.when("is_partial").then(pl.lit(" (partial)")).otherwise(pl.lit(""))
+    of_steps = steps.select(
+        pl.lit(0, pl.Int64).alias("row"),
+        pl.format("step{}{}", "step", partial).alias("name"),
+        pl.lit(STEP_COLOR).alias("cname"),
+        "start_ns",
+        "end_ns",
+        pl.lit(0, pl.Int64).alias("depth"),
+        cat=pl.lit("step"),
+    )
+    shown = {at: row for at, (_, row) in enumerate(placed, 1)}
+    return _order_events(pl.concat([of_steps, of_jobs])), shown
+
+
+def _pack(lanes: npt.NDArray[np.uint32], start: Int64s, end: Int64s, parent: Int64s) -> tuple[Int64s, Int64s]:
+    """Say on which row of its lane each job is, and how deep it is nested there."""
+    number, depth = np.zeros(len(lanes), np.int64), np.zeros(len(lanes), np.int64)
+    for lane in np.unique(lanes):
+        at = np.flatnonzero(lanes == lane)
+        # parents are of the same lane
+        local = np.where(parent[at] >= 0, np.searchsorted(at, parent[at]), -1)
+        number[at], above = pack_nested(start[at], end[at], local)
+        _, depth[at] = nest_order(start[at], end[at], number[at], above)
+    return number, depth
+
+
+def _order_events(slices: pl.DataFrame) -> pl.DataFrame:
+    """Order begins and ends by row and time; where they touch, what ends stands before what begins."""
+    index = np.arange(len(slices))
+    row, depth = slices["row"].to_numpy(), slices["depth"].to_numpy()
+    start, end = slices["start_ns"].to_numpy(), slices["end_ns"].to_numpy()
+    is_instant = end <= start
+    # at one time: ends, the inner ones first; begins and ends of what has no length; begins
+    rank = np.concatenate([np.where(is_instant, 1, 2), np.where(is_instant, 1, 0)])
+    turn = np.concatenate([np.where(is_instant, index, depth), np.where(is_instant, index, -depth)])
+    time, is_end = np.concatenate([start, end]), np.repeat([False, True], len(slices))
+    order = np.lexsort((is_end, turn, rank, time, np.tile(row, 2)))
+    return slices[np.tile(index, 2)[order]].select(
+        "row",
+        "name",
+        "cat",
+        "cname",
+        ph=pl.Series(np.where(is_end, "E", "B")[order], dtype=pl.String),
+        time_ns=pl.Series(time[order], dtype=pl.Int64),
+    )
+
+
+def _name_threads(titles: Mapping[int, str]) -> list[str]:
+    row = {"name": "thread_name", "ph": "M", "pid": 0}
+    return [
+        json.dumps({**row, "tid": thread, "args": {"name": title}}, ensure_ascii=False)
+        for thread, title in titles.items()
+    ]
+
+
+def _write(
+    path: Path,
+    head: Sequence[str],
+    events: pl.DataFrame,
+    threads: Mapping[int, str | int],
+    base_ns: int,
+    other: Mapping[str, Any],
+    force: bool,
+) -> None:
+    """Write one file; threads are the texts or numbers of the rows."""
+    with replace_file(path, force=force) as target, open_output(target) as stream:
+        stream.write(b'{"traceEvents": [\n')
+        separator = b""
+        for piece in chain(head, _encode(events, threads, base_ns)):
+            stream.write(separator + piece.encode())
+            separator = b",\n"
+        stream.write(b'\n],\n"otherData": ' + json.dumps(other, ensure_ascii=False).encode() + b"}\n")
+
+
+def _encode(events: pl.DataFrame, threads: Mapping[int, str | int], base_ns: int) -> Iterator[str]:
+    """Write events as JSON, some thousand at a time, microseconds in decimal."""
+    encoded = {row: json.dumps(thread, ensure_ascii=False) for row, thread in threads.items()}
+    time_ns = pl.col("time_ns") - base_ns
+    for some in events.iter_slices(_CHUNK_ROWS):
+        names, categories = encode_texts(some["name"]), encode_texts(some["cat"])
+        yield some.select(
+            pl.concat_str(
+                pl.lit('{"name": '),
+                names,
+                pl.lit(', "cat": '),
+                categories,
+                pl.format(', "ph": "{}", "ts": {}.', "ph", time_ns // NS_PER_US),
+                (time_ns % NS_PER_US).cast(pl.String).str.zfill(3),
+                pl.lit(', "pid": 0, "tid": '),
+                pl.col("row").replace_strict(encoded, return_dtype=pl.String),
+                pl.format(', "cname": "{}"}}', "cname"),
+            ).str.join(",\n")
+        ).item()

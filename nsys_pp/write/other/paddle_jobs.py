@@ -1,0 +1,123 @@
+"""What Paddle's timeline tool calls jobs, and the colours that it gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from zlib import crc32
+
+import polars as pl
+
+from nsys_pp.frames.training import MESSAGE_KINDS, Training
+from nsys_pp.write.trace.colors import COLORS
+
+STEP_COLOR = "thread_state_unknown"
+
+_NUMBERED = ("forward", "backward", "weight_gradient", "recompute", "forward_backward")
+_COLORS = {  # of types that the tool knows, and their kin; a stage's second chunk is a shade darker
+    "forward": ("thread_state_running", "good"),
+    "backward": ("rail_idle", "rail_animation"),
+    "weight_gradient": ("bad", "bad"),
+    "forward_backward": ("thread_state_uninterruptible", "thread_state_uninterruptible"),
+    "optimizer": ("rail_response", "rail_response"),
+    "recompute": (COLORS["recompute"].cname, COLORS["recompute"].cname),
+    "data": (COLORS["data"].cname, COLORS["data"].cname),
+}
+_OTHERS = ("grey", "yellow", "thread_state_runnable", "thread_state_sleeping", "generic_work", "startup")
+
+
+def describe_jobs(training: Training, lanes: Sequence[int]) -> tuple[pl.DataFrame, list[str]]:
+    """Describe the jobs of some lanes in Paddle's words.
+
+    Args:
+        training: The run.
+        lanes: Whose jobs.
+
+    Returns:
+        One row per job that computes, in order of `RUN_JOBS`: lane, step, start_ns, end_ns, parent (row
+        of the job around it, -1 where none), type, name, cname. And what was made up, in sentences.
+    """
+    jobs = training.jobs.filter(
+        pl.col("lane").is_in(lanes),
+        pl.col("compute_start_ns").is_not_null(),
+        ~pl.col("kind").is_in(MESSAGE_KINDS),
+    ).with_row_index("row")
+    around = jobs.select(parent=pl.col("row").cast(pl.Int64), outer="job")
+    described = (
+        _name_types(jobs)
+        .join(around, on="outer", how="left", maintain_order="left")
+        .with_columns(
+            start_ns="compute_start_ns",
+            end_ns="compute_end_ns",
+            parent=pl.col("parent").fill_null(-1),
+            number=_number(),
+        )
+        .with_columns(name=pl.format("{}_{}", "type", "number"), cname=_color())
+        .select("lane", "step", "start_ns", "end_ns", "parent", "type", "name", "cname")
+    )
+    unknown = jobs.filter(pl.col("kind").is_in(_NUMBERED), pl.col("micro_batch").is_null()).height
+    notes = [f"no micro-batch is known of {unknown:,} jobs: they are counted in each step"] if unknown else []
+    return described, notes
+
+
+def _name_types(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Add `type`; a backward is split where weight gradients of the same micro-batch follow."""
+    keys = ["lane", "step", "micro_batch", "chunk"]
+    gradients = jobs.filter(pl.col("kind") == "weight_gradient").select(keys).unique()
+    jobs = jobs.join(
+        gradients.with_columns(is_split=True), on=keys, how="left", nulls_equal=True, maintain_order="left"
+    )
+    has_chunks = pl.lit(jobs["chunk"].drop_nulls().n_unique() > 1)
+    chunk, backward_chunk = (
+        pl.when(has_chunks).then(pl.col(column).cast(pl.String)).otherwise(None).fill_null("")
+        for column in ("chunk", "backward_chunk")
+    )
+    kind = pl.col("kind").cast(pl.String)
+    of_backward = pl.when("is_split").then(pl.lit("backward_b")).otherwise(pl.lit("backward"))
+    named = pl.col("name").cast(pl.String).str.replace(r"[\s_.:#/-]*\d*$", "")
+    return jobs.with_columns(
+        type=pl.when(kind == "backward")
+        .then(of_backward + chunk)
+        .when(kind == "weight_gradient")
+        .then(pl.lit("backward_w") + chunk)
+        .when(kind == "forward_backward")
+        .then(pl.lit("forward") + chunk + pl.lit("_backward") + backward_chunk)
+        .when(kind.is_in(["forward", "recompute"]))
+        .then(kind + chunk)
+        .when(kind == "other")
+        .then(pl.when(named != "").then(named).otherwise(kind))
+        .otherwise(kind)
+    )
+
+
+def _number() -> pl.Expr:
+    """Number a job: its micro-batch, or which one of its type it is in its step."""
+    counted = pl.int_range(pl.len()).over("lane", "step", "type")
+    number = pl.coalesce("micro_batch", counted).cast(pl.String)
+    both = pl.format("{}+{}", "micro_batch", "backward_micro_batch")
+    return pl.when(pl.col("kind") == "forward_backward").then(pl.coalesce(both, number)).otherwise(number)
+
+
+def _color() -> pl.Expr:
+    """Give a job the colour of its kind and chunk; kinds without one get a colour by their name."""
+    kind = pl.col("kind").cast(pl.String)
+    first, second = (
+        kind.replace_strict(
+            {key: names[shade] for key, names in _COLORS.items()}, default=None, return_dtype=pl.String
+        )
+        for shade in (0, 1)
+    )
+    is_second = (pl.col("chunk") % 2 == 1).fill_null(False)
+    return pl.coalesce(
+        pl.when(is_second).then(second).otherwise(first),
+        pl.col("type").map_batches(_color_names, return_dtype=pl.String),
+    )
+
+
+def _color_names(types: pl.Series) -> pl.Series:
+    """Colour types by their names, the same on every run.
+
+    >>> _color_names(pl.Series(["default", "lr", "default"])).to_list()
+    ['thread_state_unknown', 'thread_state_runnable', 'thread_state_unknown']
+    """
+    colors = {name: _OTHERS[crc32(name.encode()) % len(_OTHERS)] for name in types.unique()}
+    return types.replace_strict({**colors, "default": STEP_COLOR}, return_dtype=pl.String)

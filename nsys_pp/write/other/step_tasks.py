@@ -1,0 +1,194 @@
+"""`StepTaskInfo`: the table that readers of msprof-analyze's pipeline charts take bars from.
+
+Four columns are theirs (`name`, `startNs`, `endNs`, `type`), the rest is ours and stands behind them.
+What `name` and `type` say:
+
+* Jobs of a DualPipeV schedule: their label ("3b", "7F+13B") and phase (0 to 6).
+* Else as in the traditional pipeline: `FP` is 0 and `BP` is 1, whatever the micro-batch, which has a
+  column of its own.
+* What msprof-analyze takes for one of these two though it is neither has a name and a number of its
+  own (`TYPES`), above those of the phases.
+
+Sends and receives have no rows, since these readers draw one flat row of bars and messages elsewhere;
+nor have jobs inside a job that computes (the parts of an overlapped forward and backward).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.training import Training
+from nsys_pp.write.files import check_output, replace_file, translate_errors
+from nsys_pp.write.other.report_table import Rows, add_table, check_target, copy_report
+
+TABLE = "StepTaskInfo"
+ENDING = ".steptask.db"  # not `.sqlite`: a folder's copies are no further reports of it
+
+TYPES = {  # kind -> what stands in the bar, and its colour group; 2 to 6 are phases of DualPipeV
+    "forward": ("FP", 0),
+    "backward": ("BP", 1),
+    "weight_gradient": ("W", 7),
+    "recompute": ("R", 8),
+    "forward_backward": ("F+B", 9),
+    "optimizer": ("Optimizer", 10),
+    "data": ("Data", 11),
+    "other": ("Other", 12),
+}
+_COMPUTING = ("forward", "backward", "weight_gradient", "recompute", "forward_backward", "optimizer")
+
+STEP_TASKS = build_schema(
+    {  # one row per job, by startNs; times are of the report, so that they fit its other tables
+        "name": pl.String,
+        "startNs": pl.Int64,
+        "endNs": pl.Int64,
+        "type": pl.Int64,
+        "kind": pl.String,
+        "micro_batch": pl.Int64,
+        "chunk": pl.Int64,
+        "stage": pl.Int64,
+        "rank": pl.Int64,
+        "host": pl.String,
+        "device": pl.Int64,  # CUDA ordinal within its process, as in the report's other tables
+        "step": pl.Int64,
+        "kernels": pl.Int64,
+        "hostStartNs": pl.Int64,
+        "hostEndNs": pl.Int64,
+        "source": pl.String,  # rules that named it; "inferred" where its ids are not from its name
+    }
+)
+
+
+def describe_step_tasks(training: Training, jobs: pl.DataFrame) -> pl.DataFrame:
+    """Describe the jobs of one report as `StepTaskInfo` has them.
+
+    Args:
+        training: The run, of which the lanes, the schedule and the preset are taken.
+        jobs: `RUN_JOBS` of one report, with `report_start_ns`, `report_end_ns`, `report_host_start_ns`
+            and `report_host_end_ns`: the same times on the report's own clock.
+
+    Returns:
+        `STEP_TASKS`. Empty in, empty out.
+    """
+    around = jobs.select(outer="job", outer_kind="kind")
+    shown = (
+        jobs.join(around, on="outer", how="left")
+        .filter(
+            pl.col("kind").is_in([*TYPES]),
+            ~pl.col("outer_kind").is_in(_COMPUTING).fill_null(False),
+            pl.col("report_start_ns").is_not_null(),
+        )
+        .join(training.lanes.select("lane", "stage", "rank", "machine", "device_id"), on="lane", how="left")
+    )
+    is_phased = pl.col("phase").is_not_null() & (training.schedule.name == "dualpipev")
+    is_overlapped = pl.col("kind") == "forward_backward"
+    kind = pl.col("kind").cast(pl.String)
+    words = kind.replace_strict({key: word for key, (word, _) in TYPES.items()}, return_dtype=pl.String)
+    numbers = kind.replace_strict({key: number for key, (_, number) in TYPES.items()}, return_dtype=pl.Int64)
+    return (
+        shown.with_columns(
+            name=pl.when(is_phased | is_overlapped).then(pl.coalesce("label", words)).otherwise(words),
+            type=pl.when(is_phased).then("phase").otherwise(numbers),
+            startNs="report_start_ns",
+            endNs="report_end_ns",
+            host="machine",
+            device="device_id",
+            kernels="op_count",
+            hostStartNs="report_host_start_ns",
+            hostEndNs="report_host_end_ns",
+            source=pl.when("is_inferred").then(pl.lit("inferred")).otherwise(pl.lit(training.preset)),
+        )
+        .pipe(conform, STEP_TASKS)
+        .sort("startNs", "endNs", "rank", "device", maintain_order=True)
+    )
+
+
+def write_step_tasks(
+    training: Training,
+    reports: Sequence[tuple[Path, int, pl.DataFrame]],
+    folder: Path | None,
+    *,
+    force: bool,
+) -> list[tuple[Path, Path, int]]:
+    """Write `StepTaskInfo` of every report, into copies of them or into themselves.
+
+    A copy is there whole or not at all. In place, a report has the whole new table when this is done
+    with it, or what it had before; an earlier table is replaced. No report is touched before all are
+    known to be SQLite exports that may be written.
+
+    Args:
+        training: The run.
+        reports: Each with its path, its place in `LANES.report`, and its jobs as `describe_step_tasks`
+            takes them. What a report with several ranks holds is told apart by `rank` and `device`.
+        folder: Where copies named `<report>.steptask.db` are made, below folders like the reports' own
+            where names would be the same; None writes into the reports.
+        force: Replace copies that are there.
+
+    Returns:
+        Of each report: its path, the file with the table, and how many rows that has.
+
+    Raises:
+        ReportError: A report is no SQLite export, is read-only, damaged, or written by another program.
+        OutputError: A copy cannot be written.
+    """
+    targets = plan_step_tasks([source for source, _, _ in reports], folder, force=force)
+    done = []
+    for (source, _, jobs), target in zip(reports, targets, strict=True):
+        tasks = describe_step_tasks(training, jobs)
+        rows = Rows(TABLE, {name: _python_type(dtype) for name, dtype in STEP_TASKS.items()}, tasks.rows())
+        if folder is None:
+            with translate_errors(source):
+                add_table(source, rows)
+        else:
+            with replace_file(target, force=force) as beside:
+                copy_report(source, beside)
+                add_table(beside, rows, copied_from=source)
+        done.append((source, target, len(tasks)))
+    return done
+
+
+def plan_step_tasks(sources: Sequence[Path], folder: Path | None, *, force: bool) -> list[Path]:
+    """Say which files get tables, and refuse what cannot, before any work is done.
+
+    Args:
+        sources: Reports.
+        folder: Where copies are made, which is made itself; None writes into the reports.
+        force: Replace copies that are there.
+
+    Raises:
+        ReportError: A report is no SQLite export, or is read-only and to be written.
+        OutputError: A copy is there, or its folder cannot be made.
+    """
+    for source in sources:
+        check_target(source, in_place=folder is None)
+    return [*sources] if folder is None else _name_copies(sources, folder, force=force)
+
+
+def _name_copies(sources: Sequence[Path], folder: Path, *, force: bool) -> list[Path]:
+    """Name the copies, make their folders, and refuse what is there."""
+    flat = [folder / _copy_name(source) for source in sources]
+    if len({*flat}) < len(flat):
+        parents = [source.absolute().parent for source in sources]
+        common = os.path.commonpath(parents)
+        flat = [
+            folder / parent.relative_to(common) / _copy_name(source)
+            for parent, source in zip(parents, sources, strict=True)
+        ]
+    for target in flat:
+        with translate_errors(target.parent):
+            target.parent.mkdir(parents=True, exist_ok=True)
+        check_output(target, force=force, inputs=sources)
+    return flat
+
+
+def _copy_name(source: Path) -> str:
+    return re.sub(r"\.(sqlite|db)$", "", source.name) + ENDING
+
+
+def _python_type(dtype: pl.DataType) -> type:
+    return str if dtype == pl.String else int

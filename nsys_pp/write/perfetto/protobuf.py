@@ -1,0 +1,174 @@
+"""Perfetto's field numbers and enumerations; they stand only here.
+
+One class per message, in the order of the fields' numbers. Source:
+https://github.com/google/perfetto/blob/v52.0/protos/perfetto/trace (`trace_packet.proto`,
+`track_event/track_event.proto`, `track_event/track_descriptor.proto`,
+`track_event/debug_annotation.proto`, `interned_data/interned_data.proto`, `clock_snapshot.proto`,
+`trace_packet_defaults.proto`); `TraceAttributes` is of v55. `nsys_pp.write.perfetto.wire` encodes them.
+"""
+
+from __future__ import annotations
+
+
+class Trace:
+    """The file: packets one behind the other."""
+
+    PACKET = 1
+
+
+class TracePacket:
+    """One packet; what kind it is follows from which field it has."""
+
+    CLOCK_SNAPSHOT = 6
+    TIMESTAMP = 8
+    SEQUENCE_ID = 10  # trusted_packet_sequence_id
+    TRACK_EVENT = 11
+    INTERNED_DATA = 12
+    SEQUENCE_FLAGS = 13
+    COMPRESSED_PACKETS = 50
+    TIMESTAMP_CLOCK_ID = 58
+    DEFAULTS = 59  # trace_packet_defaults
+    TRACK_DESCRIPTOR = 60
+    FIRST_PACKET_ON_SEQUENCE = 87
+    TRACE_ATTRIBUTES = 126  # since v55
+
+
+class SequenceFlags:
+    """What a packet does to, or needs of, the interned data before it."""
+
+    INCREMENTAL_STATE_CLEARED = 1
+    NEEDS_INCREMENTAL_STATE = 2
+
+
+class ClockSnapshot:
+    """Readings of several clocks at one moment."""
+
+    CLOCKS = 1
+    PRIMARY_TRACE_CLOCK = 2
+
+
+class Reading:
+    """What one clock says (`ClockSnapshot.Clock`)."""
+
+    CLOCK_ID = 1
+    TIMESTAMP = 2
+    IS_INCREMENTAL = 3
+
+
+class BuiltinClock:
+    """Clock ids."""
+
+    REALTIME = 1
+    BOOTTIME = 6  # the trace's own clock
+    OF_REPORT = 64  # 64-127 mean something only within their sequence
+    OF_LANE = 65
+
+
+class TrackDescriptor:
+    """A track and its place in the tree."""
+
+    UUID = 1
+    NAME = 2
+    PARENT_UUID = 5
+    COUNTER = 8
+    CHILD_ORDERING = 11
+    SIBLING_ORDER_RANK = 12
+    DESCRIPTION = 14
+    SIBLING_MERGE_BEHAVIOR = 15
+    SIBLING_MERGE_KEY = 16
+
+
+class ChildOrdering:
+    """How a track orders its children."""
+
+    EXPLICIT = 3
+
+
+class SiblingMerge:
+    """Which tracks of one parent are drawn as one row."""
+
+    NONE = 2
+    BY_SIBLING_MERGE_KEY = 3
+
+
+class CounterDescriptor:
+    """What makes a track a counter."""
+
+    UNIT = 3
+    UNIT_NAME = 6
+
+
+class CounterUnit:
+    """Units that the UI knows."""
+
+    TIME_NS = 1
+    COUNT = 2
+    SIZE_BYTES = 3
+
+
+class TrackEvent:
+    """A begin, an end, a mark or a sample."""
+
+    DEBUG_ANNOTATIONS = 4
+    TYPE = 9
+    NAME_IID = 10
+    TRACK_UUID = 11
+    COUNTER_DOUBLE = 44
+    FLOW_IDS = 47  # fixed64
+    CORRELATION_STRING_IID = 54
+
+
+class EventType:
+    """Types of track events."""
+
+    SLICE_BEGIN = 1
+    SLICE_END = 2
+    INSTANT = 3
+    COUNTER = 4
+
+
+class Annotation:
+    """An argument of an event (`DebugAnnotation`)."""
+
+    NAME_IID = 1
+    BOOL = 2
+    UINT = 3
+    INT = 4
+    DOUBLE = 5
+    STRING_IID = 17
+
+
+class InternedData:
+    """Tables of strings, each with its own numbers."""
+
+    EVENT_NAMES = 2
+    ANNOTATION_NAMES = 3
+    ANNOTATION_STRINGS = 29
+    CORRELATION_STRINGS = 43
+
+
+class Interned:
+    """A row of such a table (`EventName`, `DebugAnnotationName`, `InternedString`)."""
+
+    IID = 1
+    TEXT = 2
+
+
+class Defaults:
+    """What packets of a sequence need not repeat (`TracePacketDefaults`)."""
+
+    TRACK_EVENT = 11
+    TIMESTAMP_CLOCK_ID = 58
+
+
+class TraceAttributes:
+    """Facts about the whole trace."""
+
+    ATTRIBUTE = 1
+
+
+class Attribute:
+    """One fact (`TraceAttributes.Attribute`)."""
+
+    KEY = 1
+    STRING = 3

@@ -1,0 +1,207 @@
+"""Reports as one Perfetto trace.
+
+The trace is a concatenation of independent packets. First what holds for all: clocks, attributes,
+the tree of tracks. Then report by report a head, which puts its clock onto the trace's, and
+compressed blocks, which depend on that report alone. So reports are encoded one by one, in any
+place and order, and merging them copies bytes. Formats and traps:
+https://github.com/google/perfetto/blob/v52.0/docs/reference/synthetic-track-event.md and
+`protos/perfetto/trace` there; everything is held by the importer's own answers in
+`tests/write/test_perfetto.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from nsys_pp.arrays.threads import open_executor
+from nsys_pp.frames.part import Encoded, EncodedLane, LaneKind
+from nsys_pp.write.perfetto.clocks import encode_head, sequence_id
+from nsys_pp.write.perfetto.header import encode_frame
+from nsys_pp.write.perfetto.lanes import PacketLane, block_tasks, prepare_lane
+from nsys_pp.write.trace.drawing import CounterLane, Drawing, Lane, MarkLane, SliceLane
+from nsys_pp.write.trace.lane_columns import ask_columns
+from nsys_pp.write.trace.placement import Placement, place_path, place_tracks
+from nsys_pp.write.trace.tree import Path, arrange, index_tracks, lane_rows, lanes_by_track, start_ns
+
+MOST_THREADS = 4  # the parts of a block that hold the interpreter lock leave no more to gain
+_PIECE_BYTES = 1 << 20
+
+
+class Sink(Protocol):
+    """Where blocks go."""
+
+    def write(self, data: bytes, /) -> object:
+        """Take them all."""
+
+
+class Source(Protocol):
+    """Where blocks come from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Give the next bytes, fewer only at the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedReport:
+    """An encoded report, where it stands in the trace, and its blocks from the first one on."""
+
+    encoded: Encoded
+    placement: Placement
+    open_blocks: Callable[[], AbstractContextManager[Source]]
+
+    def drawn_lanes(self) -> list[EncodedLane]:
+        """Return the lanes of rows that have a place."""
+        return [lane for lane in self.encoded.lanes if lane.track[0] in self.placement.rows]
+
+
+def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) -> Encoded:
+    """Encode what a report shows, block by block.
+
+    Args:
+        drawing: The report's.
+        sink: Where blocks are written, in order.
+        threads: How many blocks are encoded and compressed at a time; where None, as many as there are
+            processors, four at most, and one where there are few rows. The bytes do not depend on it.
+
+    Returns:
+        What was written, lane by lane; lanes without rows are left out.
+
+    Raises:
+        ValueError: The drawing breaks its own rules (see `nsys_pp.write.trace.drawing`).
+    """
+    tracks, lanes = index_tracks(drawing), lanes_by_track(drawing)
+    drawn = [node.track.path for node in arrange(tracks, lanes)]
+    ordered = [(ordinal, lane) for path in drawn for ordinal, lane in enumerate(lanes.get(path, []))]
+    base_ns = min((start_ns(lane) for _, lane in ordered), default=0)
+    asked = ask_columns(lane_rows(lane) for _, lane in ordered)
+    encoded: list[EncodedLane] = []
+    sizes = [0] * len(ordered)
+    row_count = sum(lane_rows(lane).height for _, lane in ordered)
+    count = threads or min(MOST_THREADS, os.cpu_count() or 1)
+
+    def take(number: int, block: Future[bytes]) -> None:
+        sink.write(block.result())
+        sizes[number] += len(block.result())
+
+    with ThreadPoolExecutor(count) if threads else open_executor(row_count, threads=count) as pool:
+        waiting: deque[tuple[int, Future[bytes]]] = deque()
+        for number, ((ordinal, lane), columns) in enumerate(zip(ordered, asked, strict=True)):
+            packets = prepare_lane(
+                lane,
+                columns,
+                sequence=sequence_id(drawing.report_id),
+                track_uuid=leaf_uuid(drawing.report_id, lane.track, ordinal),
+                base_ns=base_ns,
+            )
+            encoded.append(_describe(lane, ordinal, packets))
+            for task in block_tasks(packets):
+                waiting.append((number, pool.submit(task)))
+                if len(waiting) > 2 * count:
+                    take(*waiting.popleft())
+        while waiting:
+            take(*waiting.popleft())
+    return Encoded(
+        report_id=drawing.report_id,
+        base_ns=base_ns,
+        tracks=[tracks[path] for path in drawn if path in tracks],
+        lanes=[replace(lane, size_bytes=size) for lane, size in zip(encoded, sizes, strict=True)],
+    )
+
+
+def write_perfetto(reports: Sequence[PlacedReport]) -> Iterator[bytes]:
+    """Put encoded reports together, piece by piece.
+
+    Args:
+        reports: What the trace shows; times must be 0 or more on the trace's clock. Where several
+            have a track at one place, it is one track, as the first describes it. All have one root.
+
+    Yields:
+        The trace in order.
+
+    Raises:
+        ValueError: Two reports have one packet sequence, or one begins before 0.
+    """
+    if len({sequence_id(report.encoded.report_id) for report in reports}) < len(reports):
+        raise ValueError("two reports of the trace have the same packet sequence")
+    starts = [start for report in reports if (start := _start_ns(report)) is not None]
+    if min(starts, default=0) < 0:
+        raise ValueError("a report begins before 0 of the trace's clock; Perfetto would drop its events")
+    placements = [report.placement for report in reports]
+    yield encode_frame(
+        root=placements[0].root if placements else "",
+        tracks={
+            path: track
+            for report in reversed(reports)
+            for path, track in place_tracks(report.encoded.tracks, report.placement).items()
+        },
+        leaves=_leaves(reports),
+        first_ns=min(starts, default=0),
+        is_utc=all(placement.is_utc for placement in placements),
+        attributes={key: value for one in placements for key, value in one.attributes.items()},
+    )
+    for report in reports:
+        yield from _write_report(report)
+
+
+def leaf_uuid(report_id: int, path: Path, ordinal: int) -> int:
+    """Hash a lane of a report to 64 bits, the same in every process and run."""
+    text = "\0".join([f"{report_id:016x}", *path]) + f"\0\0{ordinal}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def _describe(lane: Lane, ordinal: int, packets: PacketLane) -> EncodedLane:
+    kinds: dict[type[Lane], LaneKind] = {SliceLane: "slices", MarkLane: "marks", CounterLane: "counter"}
+    times_ns = packets.events.times_ns  # in order
+    return EncodedLane(
+        track=lane.track,
+        ordinal=ordinal,
+        kind=kinds[type(lane)],
+        rows=lane_rows(lane).height,
+        first_ns=int(times_ns[0]),
+        last_ns=int(times_ns[-1]),
+        size_bytes=0,
+    )
+
+
+def _start_ns(report: PlacedReport) -> int | None:
+    """First event on the trace's clock; None where nothing of the report is drawn."""
+    starts = [lane.first_ns for lane in report.drawn_lanes()]
+    return int(report.placement.clock.to_trace(np.array([min(starts)]))[0]) if starts else None
+
+
+def _leaves(reports: Sequence[PlacedReport]) -> dict[Path, list[int]]:
+    """List the tracks that hold events, by their place in the trace."""
+    leaves: dict[Path, list[int]] = {}
+    for report in reports:
+        for lane in report.drawn_lanes():
+            leaf = leaf_uuid(report.encoded.report_id, lane.track, lane.ordinal)
+            leaves.setdefault(place_path(lane.track, report.placement), []).append(leaf)
+    return leaves
+
+
+def _write_report(report: PlacedReport) -> Iterator[bytes]:
+    encoded, drawn = report.encoded, report.drawn_lanes()
+    if not drawn:
+        return
+    last_ns = max(lane.last_ns for lane in drawn)
+    yield encode_head(sequence_id(encoded.report_id), encoded.base_ns, last_ns, report.placement.clock)
+    with report.open_blocks() as source:
+        for lane in encoded.lanes:
+            is_drawn = lane.track[0] in report.placement.rows
+            left = lane.size_bytes
+            while left:
+                piece = source.read(min(left, _PIECE_BYTES))
+                if not piece:
+                    raise EOFError("the blocks of a report end early")
+                left -= len(piece)
+                if is_drawn:
+                    yield piece

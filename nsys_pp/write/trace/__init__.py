@@ -1,0 +1,1 @@
+"""Trace contents, independent of the file format: tracks, lanes, slices, counters."""

@@ -1,0 +1,56 @@
+"""Frames -> counters."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.write.trace.drawing import SAMPLES
+
+_MOST_SAMPLES = 2000
+
+
+def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:
+    """Sample how much of the time at least one of the intervals was running.
+
+    The time from first start to last end is cut into windows of equal length (1, 2 or 5 times a
+    power of ten nanoseconds, at most 2,000 of them); a sample stands at the beginning of its
+    window and gives the share of the window that is covered.
+
+    Args:
+        start_ns: Any order.
+        end_ns: Any order.
+
+    Returns:
+        `SAMPLES` in percent, a sample only where the value changes, a 0 at the end; empty for
+        intervals without any length.
+    """
+    start, end = start_ns.to_numpy(), end_ns.to_numpy()
+    if not len(start) or int(end.max()) <= int(start.min()):
+        return pl.DataFrame(schema=SAMPLES)
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
+    begins = np.ones(len(start), dtype=bool)
+    begins[1:] = start[1:] > reach[:-1]
+    first, last = start[begins], reach[np.append(np.flatnonzero(begins)[1:], len(start)) - 1]
+
+    window = _round_up(-(-(int(last[-1]) - int(first[0])) // _MOST_SAMPLES))
+    edges = np.arange(int(first[0]) // window * window, int(last[-1]) + window, window)
+    covered = np.concatenate([[0], np.cumsum(last - first)])
+    at = np.searchsorted(first, edges, side="right")
+    total = covered[at] - np.maximum(last[np.maximum(at - 1, 0)] - edges, 0) * (at > 0)
+    percent = np.append(np.round(100 * np.diff(total) / window, 1), 0.0)
+    changes = np.ones(len(edges), dtype=bool)
+    changes[1:] = percent[1:] != percent[:-1]
+    return pl.DataFrame({"time_ns": edges[changes], "value": percent[changes]}, schema=SAMPLES)
+
+
+def _round_up(length_ns: int) -> int:
+    """Round up to 1, 2 or 5 times a power of ten."""
+    power = 1
+    while True:
+        for factor in (1, 2, 5):
+            if factor * power >= length_ns:
+                return factor * power
+        power *= 10

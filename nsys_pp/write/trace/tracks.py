@@ -1,0 +1,233 @@
+"""What one report shows in a trace: the tree of its rows, and what stands on each.
+
+GPU 0                   one GPU of the report
+  GPU busy              counter
+  ranges                NVTX ranges where their kernels ran, nested
+  communication         NCCL kernels
+  stream 7 (default)    kernels, copies, sets
+CPU: python 4242        with detail "cpu"
+  NVTX thread 4242      NVTX ranges as they were pushed
+  marks thread 4242
+  CUDA API thread 4242
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from nsys_pp.arrays.threads import open_executor
+from nsys_pp.frames.part import Track
+from nsys_pp.write.trace.counters import busy_percent
+from nsys_pp.write.trace.drawing import CounterLane, Drawing, Lane, MarkLane, SliceLane
+from nsys_pp.write.trace.slices import (
+    api_call_slices,
+    cpu_range_slices,
+    flat_lanes,
+    nested_lanes,
+    operation_slices,
+    range_slices,
+)
+
+Detail = Literal["jobs", "ranges", "kernels", "cpu"]
+DETAILS: tuple[Detail, ...] = ("jobs", "ranges", "kernels", "cpu")
+
+_JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" where no range is known to be a job
+_CPU_RANK = 1 << 40  # CPUs stand below all GPUs of their machine
+
+Path = tuple[str, ...]
+Lanes = Callable[[pl.DataFrame], Iterator[tuple[int, pl.DataFrame]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What of a report is drawn. Frames as in `nsys_pp.frames.report`; those not wanted are empty."""
+
+    report_id: int  # 64 bits that tell the report from all others
+    has_jobs: bool  # `nsys_pp.write.trace.training_rows` draws jobs, whatever else is drawn
+    places: pl.DataFrame  # PLACES of all that is in the frames below
+    processes: pl.DataFrame  # PROCESSES
+    threads: pl.DataFrame  # THREADS
+    streams: pl.DataFrame  # STREAMS
+    projections: pl.DataFrame  # PROJECTIONS
+    crossing: pl.Series  # range_id of ranges that ended on another thread
+    gpu_ops: pl.DataFrame  # GPU_OPS with flow_id
+    op_details: pl.DataFrame  # OP_DETAILS of all operations, by op_id
+    cpu_ranges: pl.DataFrame  # RANGES with parent_id
+    marks: pl.DataFrame  # MARKS
+    api_calls: pl.DataFrame  # API_CALLS with flow_id
+
+
+PLACES = pl.Schema(
+    {  # which row of the trace shows a process's device
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "gpu": pl.String,  # name of the row: "GPU 0"
+    }
+)
+
+
+def draw_report(view: View, *, detail: Detail) -> Drawing:
+    """Draw one report; what is drawn depends on no other.
+
+    Args:
+        view: The frames to draw.
+        detail: "jobs" draws nothing but jobs (without any: the three outermost levels of projected
+            ranges), "ranges" all projected ranges and communication kernels, "kernels" also streams,
+            "cpu" also what the CPU did.
+    """
+    tracks: dict[Path, Track] = {}
+    lanes: list[Lane] = []
+    by_gpu = view.places.partition_by("gpu", maintain_order=True)
+    for rank, place in enumerate(by_gpu):
+        path = _add_track(tracks, (place["gpu"][0],), rank)
+        _draw_gpu(view, place, path, detail, tracks, lanes)
+    if detail == "cpu":
+        _draw_cpu(view, tracks, lanes)
+    return Drawing(report_id=view.report_id, tracks=list(tracks.values()), lanes=lanes)
+
+
+def _draw_gpu(
+    view: View, place: pl.DataFrame, path: Path, detail: Detail, tracks: dict[Path, Track], lanes: list[Lane]
+) -> None:
+    projections, ops = view.projections, view.gpu_ops
+    if len(place) < len(view.places):
+        keys = ["process_key", "device_id"]
+        projections = projections.join(place, on=keys, how="semi", maintain_order="left")
+        ops = ops.join(place, on=keys, how="semi", maintain_order="left")
+    if detail == "jobs":
+        if not view.has_jobs:
+            outermost = projections.filter(pl.col("depth") < _JOB_DEPTH)
+            _draw_ranges(view, outermost, path, tracks, lanes)
+        return
+    samples = busy_percent(ops["start_ns"], ops["end_ns"])
+    counter = _add_track(tracks, (*path, "GPU busy"), 0, unit="%")
+    lanes.append(CounterLane(track=counter, samples=samples))
+    # Packing ranges and streams takes about equally long, and leaves the interpreter to each other.
+    range_tracks: dict[Path, Track] = {}
+    range_lanes: list[Lane] = []
+    with open_executor(len(projections) + len(ops), threads=1) as beside:
+        ranges = beside.submit(_draw_ranges, view, projections, path, range_tracks, range_lanes)
+        communication = _add_track(tracks, (*path, "communication"), 20)
+        slices = operation_slices(ops.filter("is_communication").with_columns(_no_flow()), view.op_details)
+        lanes += _lanes(communication, slices, flat_lanes)
+        if detail != "ranges":
+            _draw_streams(view, ops, path, tracks, lanes)
+        ranges.result()
+    tracks |= range_tracks
+    lanes += range_lanes
+
+
+def _draw_ranges(
+    view: View, projections: pl.DataFrame, path: Path, tracks: dict[Path, Track], lanes: list[Lane]
+) -> None:
+    """One row per thread that launched work here, the thread with most ranges first.
+
+    Ranges that ended on another thread than they began are nobody's parent: their row is the last.
+    """
+    crosses = projections["range_id"].is_in(view.crossing.implode())
+    groups = projections.filter(~crosses).partition_by("thread_key", maintain_order=True)
+    names = _thread_names(view)
+    for rank, group in enumerate(sorted(groups, key=len, reverse=True)):
+        label = "ranges" if len(groups) == 1 else f"ranges of {names[group['thread_key'][0]]}"
+        track = _add_track(tracks, (*path, label), 10, order=rank)
+        lanes += _lanes(track, range_slices(group), nested_lanes)
+    across = _add_track(tracks, (*path, "ranges across threads"), 10, order=len(groups))
+    lanes += _lanes(across, range_slices(projections.filter(crosses)), nested_lanes)
+
+
+def _draw_streams(
+    view: View, ops: pl.DataFrame, path: Path, tracks: dict[Path, Track], lanes: list[Lane]
+) -> None:
+    keys = ["process_key", "context_id", "stream_id"]
+    named = ops.select(keys).unique().join(view.streams, on=keys, how="left").sort(keys)
+    is_only_process = named["process_key"].n_unique() <= 1
+    is_only_context = (
+        named.group_by("process_key").agg(pl.col("context_id").n_unique())["context_id"].max() == 1
+    )
+    pids = dict(view.processes.select("process_key", "pid").iter_rows())
+    groups = ops.partition_by(keys, as_dict=True)
+    for order, row in enumerate(named.iter_rows(named=True)):
+        label = f"stream {row['stream_id']}"
+        if row["name"]:
+            label += f" {row['name']}"
+        if row["is_default"]:
+            label += " (default)"
+        if not is_only_context:
+            label += f", context {row['context_id']}"
+        if not is_only_process:
+            label += f", pid {pids.get(row['process_key'], '?')}"
+        track = _add_track(tracks, (*path, label), 30, order=order)
+        group = groups[row["process_key"], row["context_id"], row["stream_id"]]
+        lanes += _lanes(track, operation_slices(group, view.op_details), flat_lanes)
+
+
+def _draw_cpu(view: View, tracks: dict[Path, Track], lanes: list[Lane]) -> None:
+    names = _thread_names(view)
+    ranges = view.cpu_ranges.partition_by("thread_key", as_dict=True)
+    calls = view.api_calls.partition_by("thread_key", as_dict=True)
+    marks = view.marks.sort("time_ns").partition_by("thread_key", as_dict=True)
+    for order, process in enumerate(view.processes.iter_rows(named=True)):
+        path = (f"CPU: {process['name'] or 'process'} {process['pid']}",)
+        _add_track(tracks, path, _CPU_RANK, order=order)
+        threads = view.threads.filter(pl.col("process_key") == process["process_key"])
+        for rank, key in enumerate(threads["thread_key"].to_list()):
+            name = names[key]
+            if (key,) in ranges:
+                track = _add_track(tracks, (*path, f"NVTX {name}"), 10, order=3 * rank)
+                lanes += _lanes(track, cpu_range_slices(ranges[key,]), nested_lanes)
+            if (key,) in marks:
+                track = _add_track(tracks, (*path, f"marks {name}"), 10, order=3 * rank + 1)
+                lanes.append(MarkLane(track=track, marks=_mark_points(marks[key,])))
+            if (key,) in calls:
+                track = _add_track(tracks, (*path, f"CUDA API {name}"), 10, order=3 * rank + 2)
+                lanes += _lanes(track, api_call_slices(calls[key,]), flat_lanes)
+
+
+def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:
+    return marks.select(
+        "time_ns",
+        name=pl.col("name").fill_null("(no name)"),
+        color=pl.lit(None, dtype=pl.Categorical()),
+        domain="domain",
+        category="category",
+        payload=pl.col("payload").cast(pl.Categorical()),
+    )
+
+
+def _lanes(track: Path, slices: pl.DataFrame, split: Lanes) -> Iterator[SliceLane]:
+    if slices.is_empty():
+        return
+    for number, part in split(slices):
+        yield SliceLane(track=track, lane=number, slices=part)
+
+
+def _add_track(
+    tracks: dict[Path, Track],
+    path: Path,
+    rank: int,
+    description: str = "",
+    *,
+    order: int = 0,
+    unit: str | None = None,
+) -> Path:
+    """Note a track; `rank` is the kind's place under its parent, `order` its own among its kind."""
+    tracks[path] = Track(
+        path=path, name=path[-1], rank=rank * 1000 + order, description=description, counter_unit=unit
+    )
+    return path
+
+
+def _thread_names(view: View) -> dict[int, str]:
+    """Every thread as a person would call it: its name and number, or its number alone."""
+    return {
+        key: f"{name} {tid}" if name else f"thread {tid}"
+        for key, name, tid in view.threads.select("thread_key", "name", "tid").iter_rows()
+    }
+
+
+def _no_flow() -> pl.Expr:
+    return pl.lit(None, dtype=pl.UInt64).alias("flow_id")

@@ -1,0 +1,376 @@
+"""What a run's training shows in a trace, besides what each report shows by itself.
+
+pipeline                the whole run
+  steps                 from the first lane that begins to the last one that ends
+  bubble of stage 0     counter: share of the stage's GPUs that compute nothing
+node2
+  GPU 0
+    steps
+    jobs                where their kernels ran that are not communication
+    messages            sends and receives; arrows go to the moment from which a message was on its way
+
+These rows need all reports, so they are drawn when reports are put together; times are the trace's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys_pp.arrays.columns import find_distinct, is_among, numbers, pack
+from nsys_pp.frames.part import Track
+from nsys_pp.frames.training import MESSAGE_KINDS, Training, span_steps
+from nsys_pp.write.perfetto.clocks import sequence_id
+from nsys_pp.write.trace.drawing import SAMPLES, CounterLane, Drawing, SliceLane
+from nsys_pp.write.trace.lanes import nest_order, pack_nested
+from nsys_pp.write.trace.slices import flat_lanes
+
+Int64s = npt.NDArray[np.int64]
+
+RUN = "pipeline"
+"""The row of what belongs to no machine; it stands where machines stand."""
+
+_RANKS = {"steps": -3000, "jobs": -2000, "messages": -1000}  # above all that a report shows on its GPU
+_LETTERS = {"forward": "F", "backward": "B", "weight_gradient": "W", "recompute": "R"}
+_SEND, _RECEIVE, _WAY = range(3)
+_MESSAGE_COLUMNS = [
+    *("start_ns", "end_ns", "name", "color", "flow_id", "step", "micro_batch", "size_bytes", "wait_ns"),
+    *("transfer_ns", "bound_ns", "is_buffered", "paired_by"),
+]
+_BUSY = ("compute", "pause")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRow:
+    """Where a lane is drawn."""
+
+    machine: str
+    row: str  # the GPU's row under its machine
+
+
+def draw_training(
+    training: Training,
+    places: Mapping[int, GpuRow],
+    *,
+    start_ns: int | None = None,
+    end_ns: int | None = None,
+) -> dict[str, Drawing]:
+    """Draw what a training is, machine by machine.
+
+    Args:
+        training: The run.
+        places: Of each lane that is drawn.
+        start_ns: Leave out what ended before.
+        end_ns: Leave out what began after.
+
+    Returns:
+        By machine; the whole run's stands under `RUN`. Empty without jobs and messages, or places.
+    """
+    if not places or (training.jobs.is_empty() and training.transfers.is_empty()):
+        return {}
+    is_drawn = _reaches(start_ns, end_ns)
+    rows = {
+        "steps": _arrange(_lane_steps(training).filter(is_drawn)),
+        "jobs": _arrange(_jobs(training, is_drawn)),
+        "messages": _messages(training, is_drawn),
+    }
+    labels = dict(training.lanes.select("lane", "label").iter_rows())
+    taken: dict[GpuRow, int] = {}
+    for place in places.values():
+        taken[place] = taken.get(place, 0) + 1
+    drawings = {machine: _empty(machine) for machine in [RUN, *sorted({p.machine for p in places.values()})]}
+    for lane, place in places.items():
+        drawing = drawings[place.machine]
+        for kind, rank in _RANKS.items():
+            if lane not in rows[kind]:
+                continue
+            name = kind if taken[place] == 1 else f"{kind} of {labels[lane]}"
+            track = Track(path=(place.row, name), name=name, rank=rank + lane)
+            drawing.tracks.append(track)
+            drawing.lanes.extend(
+                SliceLane(track=track.path, lane=number, slices=slices)
+                for number, slices in enumerate(rows[kind][lane])
+            )
+    _draw_run(training, drawings[RUN], is_drawn)
+    return {machine: drawing for machine, drawing in drawings.items() if drawing.lanes}
+
+
+def _empty(machine: str) -> Drawing:
+    digest = hashlib.blake2b(f"nsys-pp training\0{machine}".encode(), digest_size=8).digest()
+    return Drawing(report_id=int.from_bytes(digest, "little"), tracks=[], lanes=[])
+
+
+def _arrange(slices: pl.DataFrame) -> dict[int, list[pl.DataFrame]]:
+    """Split slices with `lane` and `parent` into rows in which they nest, by lane."""
+    nest = _nest(*(slices[name].to_numpy() for name in ("lane", "start_ns", "end_ns", "parent")))
+    kept = slices[[name for name in slices.columns if name not in ("lane", "parent")]]
+    return nest.split(kept[nest.order])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Nest:
+    """Slices of all GPUs, put into rows in which they nest.
+
+    Attributes:
+        order: In which they are written.
+        depth: Of each, in that order.
+        rows: For each row its lane, its first slice, and where it ends.
+    """
+
+    order: Int64s
+    depth: Int64s
+    rows: list[tuple[int, int, int]]
+
+    def split(self, ordered: pl.DataFrame) -> dict[int, list[pl.DataFrame]]:
+        """Split slices that are in order into the rows of each lane."""
+        nested = ordered.hstack([pl.Series("depth", self.depth, dtype=pl.Int32)])
+        found: dict[int, list[pl.DataFrame]] = {}
+        for lane, first, last in self.rows:
+            found.setdefault(lane, []).append(nested[first:last])
+        return found
+
+
+def _nest(lane: Int64s, start: Int64s, end: Int64s, parent: Int64s) -> _Nest:
+    """Nest the slices of all GPUs at once: side by side on the number line those of two cannot overlap.
+
+    Going through GPU by GPU takes three times as long, most of it for queries of a few rows each.
+    """
+    if not len(lane):
+        return _Nest(order=parent, depth=parent, rows=[])
+    lane = lane.astype(np.int64)
+    if (int(end.max()) - int(start.min()) + 2) * (int(lane.max()) + 1) >= 1 << 62:  # then their ranks
+        start, end = np.split(np.unique(np.concatenate([start, end]), return_inverse=True)[1], 2)
+    shift = lane * (int(end.max()) - int(start.min()) + 2) - int(start.min())
+    line, above = pack_nested(start + shift, end + shift, parent)
+    row = lane * (int(line.max()) + 1) + line
+    order, depth = nest_order(start, end, row, above)
+    bounds = np.flatnonzero(np.diff(row[order], prepend=-1, append=-1)).tolist()
+    rows = [(int(lane[order[first]]), first, last) for first, last in pairwise(bounds)]
+    return _Nest(order=order, depth=depth[order], rows=rows)
+
+
+def _lane_steps(training: Training) -> pl.DataFrame:
+    return training.steps.select(
+        "lane",
+        *("start_ns", "end_ns"),
+        name=pl.concat_str(pl.lit("step "), "step").cast(pl.Categorical()),
+        color=_color("step"),
+        flow_id=_no_flow(),
+        is_partial=pl.when("is_partial").then(pl.lit(True)),
+        parent=pl.lit(-1, pl.Int64),
+    )
+
+
+def _reaches(start_ns: int | None, end_ns: int | None) -> pl.Expr:
+    """Say which rows reach into a window."""
+    reaches = pl.lit(True)
+    if start_ns is not None:
+        reaches &= pl.col("end_ns") >= start_ns
+    if end_ns is not None:
+        reaches &= pl.col("start_ns") < end_ns
+    return reaches
+
+
+def _jobs(training: Training, is_drawn: pl.Expr) -> pl.DataFrame:
+    """Draw jobs where they computed; `parent` is the row of the job around each on its lane."""
+    jobs = (
+        training.jobs.filter(~pl.col("kind").is_in(MESSAGE_KINDS))
+        .with_columns(all_start_ns="start_ns", all_end_ns="end_ns")
+        .with_columns(
+            start_ns=pl.coalesce("compute_start_ns", "start_ns"),
+            end_ns=pl.coalesce("compute_end_ns", "end_ns"),
+        )
+        .filter(is_drawn)
+    )
+    row_of = np.full(int(training.jobs["job"].to_numpy().max(initial=0)) + 2, -1)  # the last: within none
+    row_of[jobs["job"].to_numpy()] = np.arange(len(jobs))
+    outer = numbers(jobs["outer"], null=-1)
+    told = jobs.select("kind", "chunk", "name", pl.col("label").cast(pl.Categorical()))
+    return jobs.select(
+        "lane",
+        "start_ns",
+        "end_ns",
+        parent=pl.Series(row_of[outer]),
+        name=_say(told, _job_name(training)),
+        color=pl.col("kind").cast(pl.String).cast(pl.Categorical()),
+        flow_id=_no_flow(),
+        range=pl.col("name"),
+        step="step",
+        micro_batch="micro_batch",
+        chunk="chunk",
+        backward_micro_batch="backward_micro_batch",
+        is_inferred=pl.when("is_inferred").then(pl.lit(True)),
+        confidence=pl.col("confidence").round(3),
+        compute_ns="compute_ns",
+        busy_ns="busy_ns",
+        all_kernels_start_ns=pl.col("all_start_ns") - training.zero_ns,
+        all_kernels_duration_ns=pl.col("all_end_ns") - pl.col("all_start_ns"),
+        host_duration_ns=pl.col("host_end_ns") - pl.col("host_start_ns"),
+        launch_delay_ns="launch_delay_ns",
+        operations="op_count",
+        role=pl.col("role").cast(pl.Categorical()),
+    )
+
+
+def _say(told: pl.DataFrame, text: pl.Expr) -> pl.Series:
+    """Make a text of each row (numbers, words of an `Enum` or names), the same one but once: most are alike."""
+    code = pack(*(numbers(column, null=-1) for column in told.iter_columns()))
+    first, which = find_distinct(code)
+    return told[first].select(text.cast(pl.Categorical())).to_series()[which]
+
+
+def _job_name(training: Training) -> pl.Expr:
+    """Name a job as its bar has it: `F3`, with several chunks `F3 chunk 1`; others by their kind."""
+    kind = pl.col("kind").cast(pl.String)
+    letter = kind.replace_strict(_LETTERS, default=None, return_dtype=pl.String)
+    several = training.jobs["chunk"].drop_nulls().n_unique() > 1 and training.schedule.name != "dualpipev"
+    label = pl.col("label").cast(pl.String)
+    number = label.str.extract(r"^(\d+)").fill_null("")  # a label may have its own letter: "3b"
+    chunk = (
+        pl.when(pl.col("chunk").is_not_null() & pl.lit(several))
+        .then(pl.concat_str(pl.lit(" chunk "), "chunk"))
+        .otherwise(pl.lit(""))
+    )
+    return (
+        pl.when(kind == "forward_backward")
+        .then(label)
+        .when(letter.is_not_null())
+        .then(pl.concat_str(letter, number, chunk))
+        .when(kind == "other")
+        .then(pl.col("name").cast(pl.String).fill_null("(no name)"))
+        .otherwise(kind)
+    )
+
+
+def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[pl.DataFrame]]:
+    """Draw both kernels of each message, and inside the receive the time in which it was on its way; by lane.
+
+    An arrow joins the send to that inner slice: the receive itself usually begins before its send,
+    and a viewer directs arrows by time.
+    """
+    transfers, count = training.transfers, len(training.transfers)
+    sent, left, received, arrived = (
+        transfers[f"{verb}_{edge}_ns"].to_numpy() for verb in ("send", "receive") for edge in ("start", "end")
+    )
+    left_ns = sent + 1  # later than the send: equal times do not tell a direction
+    arrives = left_ns < arrived
+    # every slice is of an arrow, and of a kind: first sends and receives in turn, then ways. Columns are gathered
+    # but once, in the order in which slices are written
+    arrow = np.concatenate([np.repeat(np.arange(count), 2), np.flatnonzero(arrives)])
+    kind = np.repeat([_SEND, _RECEIVE, _WAY], [count, count, len(arrow) - 2 * count])
+    kind[: 2 * count] = np.tile([_SEND, _RECEIVE], count)
+    place = kind * count + arrow  # in three columns, one below the other
+    start = np.concatenate([sent, received, np.maximum(left_ns, received)])[place]
+    end = np.concatenate([left, arrived, arrived])[place]
+    drawn = (
+        pl.DataFrame({"start_ns": start, "end_ns": end})
+        .with_row_index("at")
+        .filter(is_drawn)["at"]
+        .to_numpy()
+    )
+    at = np.full(len(arrow), -1)
+    at[drawn] = np.arange(len(drawn))
+    parent = np.where(kind == _WAY, at[2 * arrow + 1], -1)
+    lane = pl.concat([transfers["sender"], transfers["receiver"], transfers["receiver"]]).to_numpy()[place]
+    nest = _nest(lane[drawn], start[drawn], end[drawn], parent[drawn])
+    order = drawn[nest.order]
+    start, end, arrow, kind, place = (column[order] for column in (start, end, arrow, kind, place))
+    shared = transfers.select(
+        *("step", "micro_batch", "size_bytes", "transfer_ns", "bound_ns"),
+        is_buffered=pl.when("is_buffered").then(pl.lit(True)),
+        paired_by=pl.col("source").cast(pl.Categorical()),
+    )[arrow]
+    flow = pl.Series((sequence_id(_empty(RUN).report_id) << 32) + arrow).cast(pl.UInt64)
+    way = pl.Series([None], dtype=pl.Int64)
+    waits = pl.concat([transfers["send_wait_ns"], transfers["receive_wait_ns"], way])
+    slices = pl.DataFrame(
+        {
+            "start_ns": start,
+            "end_ns": end,
+            "name": _message_names(training)[np.minimum(place, 2 * count)],
+            "color": pl.Series(["send", "receive", "communication"], dtype=pl.Categorical())[kind],
+            "flow_id": flow.set(pl.Series((kind == _RECEIVE) | ~arrives[arrow]), None),
+            "wait_ns": waits[np.minimum(place, 2 * count)],
+        }
+    ).hstack(shared)
+    return nest.split(slices[_MESSAGE_COLUMNS])
+
+
+def _message_names(training: Training) -> pl.Series:
+    """Name all sends, then all receives, then whatever is on its way."""
+    labels = dict(training.lanes.select("lane", "label").iter_rows())
+    names = []
+    for verb, word, other in (("send", " to ", "receiver"), ("receive", " from ", "sender")):
+        label = pl.col(other).replace_strict(labels, return_dtype=pl.String)
+        text = pl.concat_str(pl.lit(verb), _carried(), pl.lit(word), label)
+        names.append(_say(training.transfers.select("direction", "micro_batch", other), text))
+    return pl.concat([*names, pl.Series(["transfer"], dtype=pl.Categorical())])
+
+
+def _carried() -> pl.Expr:
+    """Say what a message carries: ` F3`; nothing where that is unknown."""
+    letter = pl.col("direction").cast(pl.String).replace_strict(_LETTERS, default="", return_dtype=pl.String)
+    what = pl.concat_str(letter.fill_null(""), pl.col("micro_batch").cast(pl.String).fill_null(""))
+    return pl.when(what == "").then(what).otherwise(pl.lit(" ") + what)
+
+
+def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
+    """Draw what belongs to no machine: steps from first to last lane, and the bubble of each stage."""
+    steps = (
+        span_steps(training.steps)
+        .filter(is_drawn)
+        .select(
+            *("start_ns", "end_ns"),
+            name=pl.concat_str(pl.lit("step "), "step").cast(pl.Categorical()),
+            color=_color("step"),
+            flow_id=_no_flow(),
+            lanes="lane_count",
+            is_partial=pl.when("is_partial").then(pl.lit(True)),
+        )
+    )
+    if len(steps):
+        track = Track(path=("steps",), name="steps", rank=0, description="from the first GPU to the last")
+        drawing.tracks.append(track)
+        drawing.lanes.extend(
+            SliceLane(track=track.path, lane=number, slices=part) for number, part in flat_lanes(steps)
+        )
+    lane_states = training.lane_states[["lane", "cause", "start_ns", "end_ns"]].filter(is_drawn)
+    lane = lane_states["lane"].to_numpy()
+    start, end = lane_states["start_ns"].to_numpy(), lane_states["end_ns"].to_numpy()
+    waits = ~is_among(lane_states["cause"], _BUSY)
+    stages = training.lanes.drop_nulls("stage").select("stage", "lane")
+    for (stage,), lanes in sorted(stages.partition_by("stage", as_dict=True, include_key=False).items()):
+        is_here = np.isin(lane, lanes["lane"].to_numpy())
+        if not is_here.any():
+            continue
+        name = f"bubble of stage {stage}"
+        track = Track(path=(name,), name=name, rank=1 + int(str(stage)), counter_unit="%")
+        drawing.tracks.append(track)
+        rows = np.flatnonzero(is_here & waits)
+        samples = _bubble_samples(start[rows], end[rows], count=len(np.unique(lane[is_here])))
+        drawing.lanes.append(CounterLane(track=track.path, samples=samples))
+
+
+def _bubble_samples(start: Int64s, end: Int64s, *, count: int) -> pl.DataFrame:
+    """Sample the share of so many lanes that wait, of which each from start to end, wherever it changes (`SAMPLES`)."""
+    times, place = np.unique(np.concatenate([start, end]), return_inverse=True)
+    change = np.bincount(place[: len(start)], minlength=len(times)) - np.bincount(
+        place[len(start) :], minlength=len(times)
+    )
+    share = np.round(100 * np.cumsum(change) / count, 1)
+    changes = np.flatnonzero(change)
+    return pl.DataFrame({"time_ns": times[changes], "value": share[changes]}, schema=SAMPLES)
+
+
+def _color(key: str) -> pl.Expr:
+    return pl.lit(key, dtype=pl.Categorical())
+
+
+def _no_flow() -> pl.Expr:
+    return pl.lit(None, dtype=pl.UInt64)

@@ -1,0 +1,56 @@
+"""Real reports with all that sums are made of."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from nsys_pp.aggregates.windows import Windows, find_windows
+from nsys_pp.compose.report_training import describe_training, find_links
+from nsys_pp.compose.report_view import project_report
+from nsys_pp.frames.part import PartOptions
+from nsys_pp.frames.raw import ALL_GROUPS
+from nsys_pp.model import build_report
+from nsys_pp.model.report import Report
+from nsys_pp.read import read_report
+
+NAMES = ["GindaChen__mfu_2gpu_before", "Athrun0109", "zx3xyy__result_2_7B_nvtx"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Real:
+    """A report, and what was found in it."""
+
+    report: Report
+    launches: pl.DataFrame
+    jobs: pl.DataFrame
+    steps: pl.DataFrame
+
+    @property
+    def windows(self) -> Windows:
+        """Of its steps."""
+        return self.find_windows(self.steps)
+
+    def find_windows(self, steps: pl.DataFrame) -> Windows:
+        """Of other steps."""
+        report = self.report
+        events = {"api_calls": report.api_calls, "os_calls": report.os_calls, "ranges": report.ranges}
+        return find_windows(steps, gpu_ops=report.gpu_ops, **events)
+
+
+def read_real(reports: list[Path], name: str) -> Real:
+    """Read the report whose name begins so."""
+    [path] = [path for path in reports if path.name.startswith(name)]
+    return _read(path)
+
+
+@functools.cache
+def _read(path: Path) -> Real:
+    report = build_report(read_report(path, need=ALL_GROUPS, nsys=None))
+    links = find_links(report)
+    projections = project_report(report, ops=("kernel",), scope="auto")
+    frames = describe_training(report, projections=projections, links=links, options=PartOptions()).frames
+    return Real(report=report, launches=links.launches, jobs=frames["jobs"], steps=frames["steps"])

@@ -1,0 +1,171 @@
+"""Gaps of devices and streams are those of their definitions, and their causes add up to all idle time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+
+from nsys_pp.aggregates.gpu_times import measure_gpu
+from nsys_pp.aggregates.idle_times import find_idle
+from nsys_pp.frames.aggregates import IDLE_TIMES, KERNEL_WAIT_NS
+from tests.aggregates.made import REPORTS, Made, Row, call, make, op, step
+from tests.aggregates.real import NAMES, Real, read_real
+
+_DEVICE = ["process_key", "device_id"]
+_STEP = [*_DEVICE, "step"]
+_NO_RANGES = pl.DataFrame(schema={"process_key": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64})
+_Gap = tuple[int, int, str]
+
+
+def _find(report: Made) -> pl.DataFrame:
+    return find_idle(
+        report.gpu_ops,
+        api_calls=report.api_calls,
+        launches=report.launches,
+        windows=report.windows.device,
+    )
+
+
+def _list_gaps(ops: list[Row], calls: dict[int, int]) -> list[_Gap]:
+    """List the gaps between operations by their definition; `calls`: when the call of an operation began."""
+    gaps = []
+    ops = sorted(ops, key=lambda row: row["start_ns"])
+    for place, row in enumerate(ops[1:], 1):
+        begin, end = max(before["end_ns"] for before in ops[:place]), row["start_ns"]
+        launch = calls.get(row["op_id"])
+        if launch is None:
+            cause = "unknown"
+        elif launch > begin:
+            cause = "host_late"
+        else:
+            cause = "kernel_wait" if end - begin < KERNEL_WAIT_NS else "other"
+        if begin < end:
+            gaps.append((begin, end, cause))
+    return gaps
+
+
+def _add_up(
+    sums: dict[tuple[object, ...], list[Any]], key: tuple[object, ...], gap: _Gap, windows: list[Row]
+) -> None:
+    begin, end, cause = gap
+    for window in windows:
+        length = min(end, window["end_ns"]) - max(begin, window["start_ns"])
+        if length > 0:
+            own = sums.setdefault((*key, window["step"], cause), [0, 0, None])
+            begins = begin >= window["start_ns"]
+            most = max(own[2] or 0, end - begin) if begins else own[2]
+            own[:] = [own[0] + begins, own[1] + length, most]
+
+
+@settings(deadline=None, max_examples=60)
+@given(report=REPORTS)
+def test_gaps_are_those_of_their_definition(report: Made) -> None:
+    calls: dict[int, int] = {}
+    started = report.api_calls["start_ns"].to_list()
+    for op_id, row in report.launches.rows():
+        calls[op_id] = min(calls.get(op_id, started[row]), started[row])
+    expected: dict[tuple[object, ...], list[Any]] = {}
+    for windows in report.windows.device.partition_by(_DEVICE):
+        device = windows.select(_DEVICE).row(0)
+        ops = report.gpu_ops.filter(**dict(zip(_DEVICE, device, strict=True)))
+        first, last = windows["start_ns"][0], windows["end_ns"][-1]
+        edges = [(first, last)]
+        if len(ops):
+            edges = [(first, min(ops["start_ns"])), (max(ops["end_ns"]), last)]
+        of_device = [(*edge, "edges") for edge in edges] + _list_gaps(ops.to_dicts(), calls)
+        for gap in of_device:
+            _add_up(expected, (*device, None), gap, windows.to_dicts())
+        for stream in ops.partition_by("context_id", "stream_id"):
+            for gap in _list_gaps(stream.to_dicts(), calls):
+                _add_up(expected, (*device, stream["stream_id"][0]), gap, windows.to_dicts())
+    found = _find(report).select(*_DEVICE, "stream_id", "step", "cause", "count", "total_ns", "most_ns")
+    assert {row[:5]: list(row[5:]) for row in found.rows()} == expected
+    assert len(found) == len(expected)
+
+
+@settings(deadline=None, max_examples=60)
+@given(report=REPORTS)
+def test_causes_of_a_device_add_up_to_its_idle_time(report: Made) -> None:
+    _check_sums(report, _find(report))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_causes_of_real_devices_add_up_to_their_idle_time(shared_reports: list[Path], name: str) -> None:
+    real = read_real(shared_reports, name)
+    report = real.report
+    found = find_idle(
+        report.gpu_ops,
+        api_calls=report.api_calls,
+        launches=real.launches,
+        windows=real.windows.device,
+    )
+    _check_sums(real, found)
+    streams = found.filter(pl.col("stream_id").is_not_null()).group_by("process_key", "stream_id")
+    for process, stream, total in streams.agg(pl.col("total_ns").sum()).rows():
+        until, idle = None, 0
+        ops = report.gpu_ops.filter(process_key=process, stream_id=stream).sort("start_ns")
+        for start, end in ops.select("start_ns", "end_ns").iter_rows():
+            idle += max(start - until, 0) if until is not None else 0
+            until = end if until is None else max(until, end)
+        assert total == idle
+
+
+def _check_sums(report: Made | Real, found: pl.DataFrame) -> None:
+    ops = report.gpu_ops if isinstance(report, Made) else report.report.gpu_ops
+    times = measure_gpu(ops, host_communication=_NO_RANGES, windows=report.windows.device)
+    idle = times.select(*_STEP, total_ns=pl.col("span_ns") - pl.col("busy_ns")).filter(pl.col("total_ns") > 0)
+    summed = found.filter(pl.col("stream_id").is_null()).group_by(_STEP).agg(pl.col("total_ns").sum())
+    assert summed.sort(_STEP, nulls_last=True).equals(idle)
+
+
+def _report(launch: int | None, *, begin: int = 100) -> Made:
+    """Two operations, the second one launched then."""
+    calls = [call(1, 1, (0, 5))] + ([call(1, 2, (launch, launch + 3))] if launch is not None else [])
+    ops = [op((1, 0), (10, 50), correlation=1), op((1, 0), (begin, 120), correlation=2)]
+    return make(ops, calls, [step((1, 0), 4, (10, 60))])
+
+
+@pytest.mark.parametrize(
+    ("launch", "begin", "cause"),
+    [
+        *((50, 100, "other"), (51, 100, "host_late"), (None, 100, "unknown"), (None, 70, "unknown")),
+        *((50, 79, "kernel_wait"), (50, 80, "other"), (51, 79, "host_late")),
+    ],
+)
+def test_the_operation_that_ends_a_gap_tells_its_cause(launch: int | None, begin: int, cause: str) -> None:
+    found = _find(_report(launch, begin=begin)).select(
+        "stream_id", "step", "cause", "count", "total_ns", "most_ns"
+    )
+    rest = begin - 60
+    assert found.rows() == [
+        (None, 4, cause, 1, 10, begin - 50),
+        *sorted(
+            [(None, None, "edges", 1, 10, 10), (None, None, cause, 0, rest, None)],
+            key=lambda row: row[2] != "edges",
+        ),
+        (7, 4, cause, 1, 10, begin - 50),
+        (7, None, cause, 0, rest, None),
+    ]
+
+
+def test_streams_have_gaps_where_the_device_has_none() -> None:
+    report = make([op((1, 0), (0, 10)), op((1, 0), (5, 30), stream=(1, 8)), op((1, 0), (25, 40))])
+    assert _find(report).select("stream_id", "cause", "count", "total_ns").rows() == [(7, "unknown", 1, 15)]
+
+
+def test_streams_of_two_contexts_are_two_though_they_share_a_number() -> None:
+    ops = [
+        op((1, 0), (start, start + 5), stream=(context, 7)) for start, context in ((0, 1), (10, 2), (20, 1))
+    ]
+    found = _find(make(ops)).filter(pl.col("stream_id").is_not_null())
+    assert found.select("count", "total_ns").rows() == [(1, 15)]
+
+
+def test_nothing_is_never_idle_and_a_device_without_operations_always_is() -> None:
+    assert _find(make()).equals(IDLE_TIMES.to_frame())
+    found = _find(make(steps=[step((1, 0), 4, (10, 60))]))
+    assert found.drop("process_key", "device_id").rows() == [(4, None, "edges", 1, 50, 50)]

@@ -1,0 +1,401 @@
+"""Sums of ranges, operators and phases, held to their definitions in plain loops."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_pp.aggregates.items import sum_items
+from nsys_pp.aggregates.windows import step_on_device, step_on_host
+from nsys_pp.frames.aggregates import DISTRIBUTION, ITEM_AGGREGATES, NAMED_OPERATORS
+from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, PROJECTIONS, RANGES
+from nsys_pp.frames.training import JOB_KINDS, JOBS, STEPS
+from nsys_pp.project.launches import match_launches
+from nsys_pp.project.ranges import project_ranges
+from tests.aggregates.made import fill, op, step
+from tests.project.random_reports import Frames, frames
+
+Row = dict[str, Any]
+Instance = tuple[Row, int, int | None]  # what it is, value, calls
+KEYS = [column for column in ITEM_AGGREGATES if column not in (*DISTRIBUTION, "call_count")]
+STEP_ROWS = [
+    step((0, 0), 3, (-100, 0), (-100, -10)),
+    step((0, 0), 4, (0, 60), (-10, 50)),
+    step((0, 1), 3, (-90, 10), (-100, -10)),
+    step((1, 0), 8, (5, 30), (0, 20)),
+]
+checked = settings(deadline=None, max_examples=40)
+
+
+def sums_of(
+    report: Frames,
+    *,
+    operators: pl.DataFrame | None = None,
+    jobs: pl.DataFrame | None = None,
+    steps: pl.DataFrame | None = None,
+    **options: Any,
+) -> pl.DataFrame:
+    ranges, api_calls, gpu_ops = report
+    launches = match_launches(api_calls, gpu_ops)
+    return sum_items(
+        ranges=ranges,
+        projections=project_ranges(ranges, api_calls, gpu_ops, launches=launches),
+        operators=NAMED_OPERATORS.to_frame() if operators is None else operators,
+        jobs=JOBS.to_frame() if jobs is None else jobs,
+        gpu_ops=gpu_ops,
+        api_calls=api_calls,
+        launches=launches,
+        steps=fill(STEPS, STEP_ROWS) if steps is None else steps,
+        **options,
+    )
+
+
+def tell(sums: pl.DataFrame) -> dict[tuple[object, ...], tuple[list[int], int | None]]:
+    """Keys -> all values, and the counts."""
+    found = {}
+    for row in sums.iter_rows(named=True):
+        values = np.repeat(row["values"], row["value_counts"]).tolist()
+        key = tuple(row[column] for column in KEYS)
+        assert key not in found
+        assert (row["count"], row["total"]) == (len(values), sum(values))
+        found[key] = (values, row["call_count"])
+    return found
+
+
+def gather(
+    instances: list[Instance],
+) -> dict[tuple[object, ...], tuple[list[int], int | None]]:
+    """The same of instances."""
+    groups: dict[tuple[object, ...], list[Instance]] = defaultdict(list)
+    for one in instances:
+        groups[tuple(one[0].get(column) for column in KEYS)].append(one)
+    return {
+        key: (
+            sorted(value for _, value, _ in rows),
+            add(calls for *_, calls in rows),
+        )
+        for key, rows in groups.items()
+    }
+
+
+def add(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def with_steps(frame: pl.DataFrame, *, on_device: bool) -> list[Row]:
+    look_up = step_on_device if on_device else step_on_host
+    return list(frame.with_columns(look_up(frame, fill(STEPS, STEP_ROWS))).iter_rows(named=True))
+
+
+@checked
+@given(frames())
+def test_ranges_count_by_style_domain_and_name(report: Frames) -> None:
+    ranges, api_calls, gpu_ops = report = (report[0].sort("range_id"), *report[1:])
+    instances: list[Instance] = []
+    by_id = {}
+    for row in with_steps(ranges, on_device=False):
+        what = {key: row[key] for key in ("process_key", "step", "domain", "name")}
+        by_id[row["range_id"]] = what | {"item": "range", "style": row["kind"]}
+        host = by_id[row["range_id"]] | {"measure": "host"}
+        instances.append((host, row["end_ns"] - row["start_ns"], None))
+    for row in project_ranges(ranges, api_calls, gpu_ops).iter_rows(named=True):
+        what = by_id[row["range_id"]] | {"device_id": row["device_id"]}
+        instances.append(
+            (what | {"measure": "span"}, row["gpu_end_ns"] - row["gpu_start_ns"], row["call_count"])
+        )
+        instances.append((what | {"measure": "gpu"}, row["total_ns"], row["call_count"]))
+
+    assert tell(sums_of(report).filter(item="range")) == gather(instances)
+
+
+def contains(outer: Row, inner: Row) -> bool:
+    """As the projection has it: of equal ranges the earlier is the outer one."""
+    spans = [(row["start_ns"], row["end_ns"]) for row in (outer, inner)]
+    return bool(
+        outer is not inner
+        and outer["thread_key"] == inner["thread_key"]
+        and outer["start_ns"] <= inner["start_ns"]
+        and outer["end_ns"] >= inner["end_ns"]
+        and (spans[0] != spans[1] or outer.get("range_id", -1) < inner.get("range_id", 0))
+    )
+
+
+def around(row: Row, ranges: list[Row]) -> Row | None:
+    found = [one for one in ranges if contains(one, row)]
+    return max(found, key=lambda one: one["start_ns"], default=None)
+
+
+def expect_operators(report: Frames, names: dict[int, str | None]) -> list[Instance]:
+    ranges, api_calls, gpu_ops = report
+    known = [
+        row | {"operator": names[row["range_id"]]}
+        for row in with_steps(ranges, on_device=False)
+        if names.get(row["range_id"]) is not None and row["end_thread_key"] is None
+    ]
+    outer = [row for row in known if not any(contains(other, row) for other in known)]
+    ids = {row["range_id"] for row in outer}
+    inner = [
+        row
+        for row in known
+        if row["range_id"] not in ids
+        and all(other["range_id"] in ids for other in known if contains(other, row))
+    ]
+    for row in outer:
+        row["what"] = {"name": row["operator"], "inner": None}
+    for row in inner:
+        parent = around(row, outer)
+        assert parent is not None
+        row["what"] = {"name": parent["operator"], "inner": row["operator"]}
+    calls, ops = list(api_calls.iter_rows(named=True)), with_steps(gpu_ops, on_device=True)
+    instances: list[Instance] = []
+    launched: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    first_call: dict[int, int] = {}
+    for op_id, call_row in match_launches(api_calls, gpu_ops).rows():
+        first_call[op_id] = min(
+            first_call.get(op_id, call_row), call_row, key=lambda at: (calls[at]["start_ns"], at)
+        )
+    for op_id, call_row in first_call.items():
+        one, duration = ops[op_id], ops[op_id]["end_ns"] - ops[op_id]["start_ns"]
+        call = {key: calls[call_row][key] for key in ("thread_key", "start_ns", "end_ns")} | {
+            "range_id": 10**9
+        }
+        levels = [around(call, level) for level in (outer, inner)]
+        if levels[0] is None:
+            continue
+        for level in filter(None, levels):
+            launched[level["range_id"], one["device_id"]].append((duration, call_row))
+        kernel = {key: one[key] for key in ("process_key", "device_id", "step")} | {
+            "name": levels[0]["operator"],
+            "inner": levels[1] and levels[1]["operator"],
+            "kernel": one["name"],
+        }
+        instances.append((kernel | {"item": "operator", "measure": "gpu"}, duration, None))
+    for row in (*outer, *inner):
+        what = row["what"] | {"item": "operator", "process_key": row["process_key"], "step": row["step"]}
+        instances.append((what | {"measure": "host"}, row["end_ns"] - row["start_ns"], None))
+        for (range_id, device_id), rows in launched.items():
+            if range_id == row["range_id"]:
+                on_device = what | {"measure": "gpu", "device_id": device_id}
+                total, call_rows = sum(row[0] for row in rows), {row[1] for row in rows}
+                instances.append((on_device, total, len(call_rows)))
+    return instances
+
+
+@checked
+@given(
+    frames(),
+    st.booleans(),
+    st.lists(st.sampled_from(["matmul", "add", "linear", None]), min_size=25, max_size=25),
+)
+def test_operators_count_with_what_is_right_inside_and_what_they_launched(
+    report: Frames, has_twins: bool, names: list[str | None]
+) -> None:
+    """With twins, two calls of different threads and times launch one operation."""
+    calls = report[1].with_columns(pl.col("correlation_id") // 2) if has_twins else report[1]
+    report = (report[0].sort("range_id"), calls, report[2])
+    ids = report[0]["range_id"].to_list()
+    rows = [{"range_id": at, "name": name} for at, name in zip(ids, names, strict=False)]
+
+    found = sums_of(report, operators=fill(NAMED_OPERATORS, rows)).filter(item="operator")
+
+    expected = expect_operators(report, dict(zip(ids, names, strict=False)))
+    assert tell(found) == gather(expected)
+
+
+def test_an_operation_is_a_row_of_the_nearest_of_two_levels() -> None:
+    names = ["linear", "matmul", "compute", "relu"]
+    spans = [(0, 100), (10, 40), (15, 30), (200, 210)]
+    ranges = fill(
+        RANGES,
+        (
+            {
+                "range_id": at,
+                "kind": "push_pop",
+                "process_key": 0,
+                "thread_key": 5,
+                "start_ns": a,
+                "end_ns": b,
+            }
+            for at, (a, b) in enumerate(spans)
+        ),
+    )
+    calls = fill(
+        API_CALLS,
+        (
+            {"process_key": 0, "thread_key": 5, "correlation_id": at, "start_ns": at, "end_ns": at + 1}
+            for at in (20, 50, 300)
+        ),
+    )
+    ops = fill(
+        GPU_OPS,
+        (
+            op((0, 0), (at, at + 7), correlation=at) | {"op_id": row, "name": f"k{at}"}
+            for row, at in enumerate((20, 50, 300))
+        ),
+    )
+    operators = fill(NAMED_OPERATORS, ({"range_id": at, "name": name} for at, name in enumerate(names)))
+
+    found = sums_of((ranges, calls, ops), operators=operators).filter(item="operator")
+
+    columns = ("measure", "name", "inner", "kernel", "count", "total", "call_count")
+    assert set(found.select(columns).rows()) == {
+        ("host", "linear", None, None, 1, 100, None),
+        ("host", "linear", "matmul", None, 1, 30, None),
+        ("host", "relu", None, None, 1, 10, None),
+        ("gpu", "linear", None, None, 1, 14, 2),
+        ("gpu", "linear", "matmul", None, 1, 7, 1),
+        ("gpu", "linear", "matmul", "k20", 1, 7, None),
+        ("gpu", "linear", None, "k50", 1, 7, None),
+    }
+
+
+@st.composite
+def job_rows(draw: st.DrawFn) -> list[Row]:
+    """Jobs of which each lies in an earlier one or in none, on up to two devices."""
+    rows: list[Row] = []
+    for at in range(draw(st.integers(0, 8))):
+        start = draw(st.integers(0, 50))
+        job = {
+            "process_key": 0,
+            "range_id": 10 * at,
+            "outer_id": draw(st.none() | st.sampled_from([10 * one for one in range(at)])) if at else None,
+            "kind": draw(st.sampled_from(JOB_KINDS[:3])),
+            "host_start_ns": start,
+            "host_end_ns": start + draw(st.integers(0, 9)),
+        }
+        devices: list[int | None] = draw(st.sampled_from([[None], [0], [0, 1]]))
+        for device in devices:
+            ran = {"start_ns": start + 5, "end_ns": start + 25, "total_ns": start + at}
+            told = draw(st.sampled_from([None, 3, 4]))
+            rows.append(job | {"device_id": device, "step": told} | (ran if device is not None else {}))
+    return rows
+
+
+@checked
+@given(job_rows())
+def test_phases_are_jobs_without_one_of_their_kind_around_them(rows: list[Row]) -> None:
+    by_id = {row["range_id"]: row for row in rows}
+    instances: list[Instance] = []
+    counted = set()
+    for row in rows:
+        above = by_id.get(row["outer_id"])
+        names = ["jobs"] if row["outer_id"] is None else []
+        while above is not None and above["kind"] != row["kind"]:
+            above = by_id.get(above["outer_id"])
+        names += [row["kind"]] if above is None else []
+        for name in names:
+            what = {"item": "phase", "process_key": 0, "step": row["step"], "name": name}
+            if (row["range_id"], name) not in counted:
+                counted.add((row["range_id"], name))
+                host = what | {"measure": "host"}
+                instances.append((host, row["host_end_ns"] - row["host_start_ns"], None))
+            if row["device_id"] is not None:
+                what["device_id"] = row["device_id"]
+                instances.append((what | {"measure": "gpu"}, row["total_ns"], None))
+    nothing = (RANGES.to_frame(), API_CALLS.to_frame(), GPU_OPS.to_frame())
+
+    found = sums_of(nothing, jobs=fill(JOBS, rows), steps=STEPS.to_frame())
+
+    assert tell(found) == gather(instances)
+
+
+def test_a_job_is_part_of_one_of_its_kind_however_far_around_it() -> None:
+    kinds = ["forward", "recompute", "forward", "backward", "forward"]
+    outer = [None, 0, 1, None, 3]
+    jobs = fill(
+        JOBS,
+        (
+            {
+                "process_key": 0,
+                "range_id": at,
+                "outer_id": around,
+                "kind": kind,
+                "host_start_ns": 0,
+                "host_end_ns": 10**at,
+            }
+            for at, (kind, around) in enumerate(zip(kinds, outer, strict=True))
+        ),
+    )
+    nothing = (RANGES.to_frame(), API_CALLS.to_frame(), GPU_OPS.to_frame())
+    found = sums_of(nothing, jobs=jobs, steps=STEPS.to_frame())
+    assert found.select("name", "total").rows() == [
+        ("forward", 10_001),
+        ("recompute", 10),
+        ("backward", 1_000),
+        ("jobs", 1_001),
+    ]
+
+
+def test_steps_are_phases_with_the_operations_that_began_in_them() -> None:
+    spans = [(1, 4), (9, 12), (10, 15), (25, 30)]
+    ops = fill(GPU_OPS, (op((1, 0), span) | {"op_id": row, "name": "k"} for row, span in enumerate(spans)))
+    steps = fill(
+        STEPS,
+        [
+            step((1, 0), 7, (0, 10), (-5, 6)),
+            step((1, 0), 8, (10, 20), (6, 11)),
+            step((1, 1), 8, (12, 21), (6, 11)),
+            step((2, 0), 9, (0, 5)),
+        ],
+    )
+
+    found = sums_of((RANGES.to_frame(), API_CALLS.to_frame(), ops), steps=steps)
+
+    columns = ("measure", "process_key", "device_id", "step", "count", "total")
+    assert set(found["name"]) == {"step"}
+    assert set(found.select(columns).rows()) == {
+        *(("host", 1, None, 7, 1, 11), ("host", 1, None, 8, 1, 5)),
+        *(("gpu", 1, 0, 7, 1, 6), ("gpu", 1, 0, 8, 1, 5), ("gpu", 1, 1, 8, 1, 0)),
+        ("gpu", 2, 0, 9, 1, 0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("most_names", "names"), [(3, ["conv2d", "step 11", "step 12"]), (2, ["conv2d", "step #"])]
+)
+def test_digits_are_folded_where_there_are_too_many_names(most_names: int, names: list[str]) -> None:
+    told = ["step 11", "step 12", None, "conv2d", "step 12"]
+    ranges = fill(
+        RANGES,
+        (
+            {
+                "range_id": at,
+                "kind": "push_pop",
+                "process_key": 0,
+                "thread_key": 1,
+                "start_ns": 0,
+                "end_ns": 9,
+                "name": name,
+            }
+            for at, name in enumerate(told)
+        ),
+    )
+
+    found = sums_of(
+        (ranges, API_CALLS.to_frame(), GPU_OPS.to_frame()), steps=STEPS.to_frame(), most_names=most_names
+    )
+
+    assert found["name"].cast(pl.String).sort().to_list() == [None, *names]
+    assert found["count"].sum() == len(told)
+
+
+def test_nothing_gives_nothing() -> None:
+    empty = sum_items(
+        ranges=RANGES.to_frame(),
+        projections=PROJECTIONS.to_frame(),
+        operators=NAMED_OPERATORS.to_frame(),
+        jobs=JOBS.to_frame(),
+        gpu_ops=GPU_OPS.to_frame(),
+        api_calls=API_CALLS.to_frame(),
+        launches=LAUNCHES.to_frame(),
+        steps=STEPS.to_frame(),
+    )
+    assert empty.equals(ITEM_AGGREGATES.to_frame())

@@ -1,0 +1,421 @@
+"""Parts stand for their reports: the same trace to the byte, whatever happens between."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from fixtures.recording.export import Session, write_report
+from nsys_pp import commands as api
+from nsys_pp.commands.extract import IDENTITY_FRAMES, identity_of, open_report
+from nsys_pp.compose import trace_layout as plan
+from nsys_pp.compose.clocks import ClockOptions, Clocks, place_clocks
+from nsys_pp.compose.inputs import Input
+from nsys_pp.errors import MissingDataError, NsysPPError, OutputError, ReportError
+from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, Encoded, Part, PartOptions
+from nsys_pp.frames.report import PROJECTIONS
+from nsys_pp.project.ranges import project_ranges
+from nsys_pp.read import read_part
+from nsys_pp.roster.identity import identify
+from nsys_pp.write.perfetto.trace import encode_drawing
+from nsys_pp.write.trace import spool
+from nsys_pp.write.trace.drawing import Clock, Drawing
+from tests.importer import Importer, assert_no_errors, slices_by_track
+
+PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+REPORTS = [PIPELINE / f"node2/rank{rank}.sqlite" for rank in (0, 1)]
+REPORTS += [PIPELINE / f"node10/rank{rank}.sqlite" for rank in (2, 3)]
+EXTRACTING, MERGING = (sys.modules[f"nsys_pp.commands.{name}"] for name in ("extract", "merge"))
+ASKED: list[dict[str, Any]] = [
+    {},
+    {"detail": "jobs"},
+    {"detail": "ranges", "ops": ("memcpy", "memset"), "scope": "process"},
+    {"detail": "cpu", "flows": True},
+]
+
+
+def extract_into(folder: Path, reports: Iterable[Path] = REPORTS, **asked: Any) -> list[Path]:
+    folder.mkdir(exist_ok=True)
+    return [one.output for one in api.extract_all(list(reports), folder, **asked)[0]]
+
+
+def merged(inputs: Iterable[Path], trace: Path, **asked: Any) -> bytes:
+    api.merge(list(inputs), trace, **asked)
+    return trace.read_bytes()
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.get("detail", "default"))
+@pytest.mark.parametrize("devices", [None, frozenset({1})], ids=["all", "device 1"])
+def test_parts_merge_to_the_trace_of_their_reports(
+    asked: dict[str, Any], devices: frozenset[int] | None, tmp_path: Path
+) -> None:
+    parts = extract_into(tmp_path / "parts", **asked)
+    (tmp_path / "a").mkdir()
+    expected = merged(REPORTS, tmp_path / "run.pftrace", devices=devices, **asked)
+    assert merged(parts, tmp_path / "a" / "run.pftrace", devices=devices) == expected
+    assert merged(parts, tmp_path / "a" / "run.again", devices=devices, **asked) == expected
+    mixed = [parts[0], REPORTS[1], parts[2], REPORTS[3]]
+    assert merged(mixed, tmp_path / "a" / "run.mixed", devices=devices) == expected
+
+
+def test_parts_of_real_reports_do_too(shared_reports: list[Path], tmp_path: Path) -> None:
+    same = 0
+    for number, report in enumerate(shared_reports):
+        part = tmp_path / f"{number}.nspart"
+        try:
+            api.extract(report, part, detail="cpu", flows=True)
+        except MissingDataError:
+            assert not part.exists()
+            continue
+        expected = merged([report], tmp_path / f"{number}.pftrace", detail="cpu", flows=True)
+        assert merged([part], tmp_path / f"{number}.b") == expected
+        same += 1
+    assert same > 3
+
+
+def test_a_part_is_the_same_whenever_it_is_made(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.nspart", tmp_path / "second.nspart"
+    for part in (first, second):
+        api.extract(REPORTS[0], part)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_part_holds_the_projections(tmp_path: Path) -> None:
+    part = tmp_path / "x.nspart"
+    api.extract(REPORTS[0], part, ops=("kernel", "memcpy"), scope="process")
+    report = open_report(REPORTS[0], PartOptions(), None)
+    expected = project_ranges(
+        report.ranges, report.api_calls, report.gpu_ops, ops=("kernel", "memcpy"), scope="process"
+    )
+    read = read_part(part, ["projections"], version="1")
+    assert read.frames["projections"].schema == PROJECTIONS
+    text = pl.selectors.categorical().cast(pl.String)
+    assert read.frames["projections"].with_columns(text).equals(expected.with_columns(text))
+    assert list(read.frames) == ["projections"]
+    assert read.options == PartOptions(ops=("kernel", "memcpy"), scope="process")
+    assert {"anchors", "devices", "projections"} <= read_part(part, version="1").frames.keys()
+
+
+def test_who_recorded_a_part_is_known(tmp_path: Path) -> None:
+    (tmp_path / "machine3").mkdir()
+    report = Path(shutil.copy(REPORTS[0], tmp_path / "machine3"))
+    part = tmp_path / "x.nspart"
+    api.extract(report, part)
+    found = identity_of(read_part(part, version="1"))
+    expected = identify(open_report(report, PartOptions(), None))
+    assert (found.session, found.fingerprint) == (expected.session, expected.fingerprint)
+    assert found.path == report
+    for name in IDENTITY_FRAMES:
+        assert getattr(found, name).equals(getattr(expected, name))
+
+
+def test_the_folder_that_tells_the_machine_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "machine3" / "a").mkdir(parents=True)
+    shutil.copy(REPORTS[0], tmp_path / "machine3" / "a" / "x.sqlite")
+    monkeypatch.chdir(tmp_path / "machine3" / "a")
+    api.extract("x.sqlite", Path("x.nspart"))
+    assert read_part(Path("x.nspart"), [], version="1").source == Path("machine3/a/x.sqlite")
+
+
+def test_aligning_anew_copies_the_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, importer: Importer
+) -> None:
+    """What reports show is not encoded again: what maps clocks differs, and what all of them together show."""
+    parts = extract_into(tmp_path / "parts")
+    before = merged(parts, tmp_path / "run.pftrace")
+    encoded: list[int] = []
+
+    def encode(drawing: Drawing, *args: Any) -> Encoded:
+        encoded.append(drawing.report_id)
+        return encode_drawing(drawing, *args)
+
+    for module in (MERGING, EXTRACTING):
+        monkeypatch.setattr(module, "encode_drawing", encode)
+
+    def moved(given: list[Input], roster: pl.DataFrame, options: ClockOptions) -> Clocks:
+        clocks = place_clocks(given, roster, options)
+        later = [
+            Clock(from_ns=one.from_ns, offset_ns=one.offset_ns + 1000 * place)
+            for place, one in enumerate(clocks.clocks)
+        ]
+        return replace(clocks, clocks=later, attributes={"clock.node2.offset_ns": "1"})
+
+    monkeypatch.setattr(plan, "place_clocks", moved)
+    after = merged(parts, tmp_path / "run.moved")
+    assert before != after
+    assert not set(encoded) & {read_part(part, (), version="").encoded.report_id for part in parts}
+    for part in parts:
+        with zipfile.ZipFile(part) as archive:
+            blocks = archive.read(BLOCKS_MEMBER)
+        assert before.count(blocks) == after.count(blocks) == 1
+        before, after = before.replace(blocks, b""), after.replace(blocks, b"")
+    shown = [slices_by_track(importer, tmp_path / name) for name in ("run.pftrace", "run.moved")]
+    assert_no_errors(importer)
+    by_itself = pl.col("path").str.contains("rank 3 ") & ~pl.col("path").str.ends_with("/messages")
+    late = [one.filter(by_itself).select("path", "ts").sort(pl.all()) for one in shown]
+    assert (late[1]["ts"] - late[0]["ts"]).unique().to_list() == [3000]
+
+
+def test_blocks_are_not_read_before_they_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = tmp_path / "x.nspart"
+    api.extract(REPORTS[0], part)
+    opened: list[str] = []
+    open_member = zipfile.ZipFile.open
+
+    def watch(archive: zipfile.ZipFile, name: Any, *args: Any, **more: Any) -> Any:
+        opened.append(getattr(name, "filename", name))
+        return open_member(archive, name, *args, **more)
+
+    monkeypatch.setattr(zipfile.ZipFile, "open", watch)
+    read_part(part, version="1")
+    assert FACTS_MEMBER in opened
+    assert BLOCKS_MEMBER not in opened
+
+
+@pytest.mark.parametrize("most", [0, 1000, 100_000])
+def test_many_blocks_lie_on_disk_until_they_are_written(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = merged(REPORTS, tmp_path / "run.pftrace")
+    monkeypatch.setattr(spool, "_MOST_IN_MEMORY", most)
+    assert merged(REPORTS, tmp_path / "run.b") == expected
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.b", "run.pftrace"]
+
+
+def test_what_was_half_encoded_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.warns(UserWarning, match="rank 1 has no report"):
+        expected = merged([REPORTS[0], *REPORTS[2:]], tmp_path / "run.pftrace")
+    extract_report = MERGING.extract_report
+
+    def fail_late(path: Path, *args: Any, **more: Any) -> Part:
+        part: Part = extract_report(path, *args, **more)
+        if path == REPORTS[1]:
+            raise ReportError("broken")
+        return part
+
+    monkeypatch.setattr(MERGING, "extract_report", fail_late)
+    with pytest.warns(UserWarning, match="rank 1 has no report"):
+        done = api.merge(REPORTS, tmp_path / "run.b", keep_going=True)
+    assert [path for path, _ in done.skipped] == [REPORTS[1]]
+    assert (tmp_path / "run.b").read_bytes() == expected
+
+
+def test_a_full_disk_is_no_reason_to_skip_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: spool.Spool, data: bytes) -> None:
+        raise OutputError("cannot write: the disk is full")
+
+    monkeypatch.setattr(spool.Spool, "write", refuse)
+    with pytest.raises(OutputError, match="disk is full"):
+        api.merge(REPORTS, tmp_path / "run.pftrace", keep_going=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("part") / "rank0.nspart"
+    api.extract(REPORTS[0], made)
+    return made
+
+
+def rewritten(part: Path, copy: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A copy of a part with other facts."""
+    with zipfile.ZipFile(part) as old, zipfile.ZipFile(copy, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == FACTS_MEMBER:
+                facts = json.loads(data)
+                change(facts)
+                data = json.dumps(facts).encode()
+            new.writestr(name, data)
+    return copy
+
+
+def test_another_format_is_refused(part: Path, tmp_path: Path) -> None:
+    old = rewritten(
+        part, tmp_path / "x.nspart", lambda facts: facts.update(format=7, made_by="9.1", encoded={"new": 1})
+    )
+    with pytest.raises(ReportError) as refused:
+        api.merge([old], tmp_path / "run.pftrace")
+    assert refused.value.message == (
+        f"`{old}` was made by nsys-pp 9.1 (format 7); this is nsys-pp {version('nsys-pp')}, which reads format {FORMAT}"
+    )
+    assert refused.value.hint == "extract it again from its report"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda facts: facts.clear(), id="no facts"),
+        pytest.param(lambda facts: facts["encoded"]["lanes"].pop(), id="fewer lanes than blocks"),
+        pytest.param(lambda facts: facts["encoded"]["lanes"][0].pop("track"), id="a lane without track"),
+        pytest.param(lambda facts: facts["options"].update(new=1), id="an option of the future"),
+        pytest.param(lambda facts: facts["facts"].pop("identity"), id="nobody"),
+        pytest.param(
+            lambda facts: facts["facts"]["identity"]["session"].pop("hostname"), id="half a session"
+        ),
+    ],
+)
+def test_facts_that_lack_something(
+    change: Callable[[dict[str, Any]], None], part: Path, tmp_path: Path
+) -> None:
+    assert_damaged(rewritten(part, tmp_path / "x.nspart", change), tmp_path)
+
+
+def test_a_part_that_is_cut_or_none(part: Path, tmp_path: Path) -> None:
+    whole, broken = part.read_bytes(), tmp_path / "x.nspart"
+    for data in (
+        b"",
+        b"PK",
+        b"\xa5" * 5000,
+        *(whole[: len(whole) * n // 7] for n in range(1, 7)),
+        whole[:-1],
+    ):
+        broken.write_bytes(data)
+        assert_damaged(broken, tmp_path)
+    report = Path(shutil.copy(REPORTS[0], broken))
+    assert_damaged(report, tmp_path)
+
+
+def test_damage_anywhere_is_noticed(part: Path, tmp_path: Path) -> None:
+    """A byte is changed at a hundred places: nothing but an error, or the very trace, may come of it."""
+    whole, broken, trace = part.read_bytes(), tmp_path / "x.nspart", tmp_path / "run.pftrace"
+    expected = merged([part], tmp_path / "run.expected")
+    errors = []
+    for at in range(0, len(whole), len(whole) // 100):
+        broken.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        try:
+            api.merge([broken], trace, force=True)
+        except ReportError as error:
+            errors.append(error.message)
+            assert not trace.exists()
+        else:
+            assert trace.read_bytes() == expected
+            trace.unlink()
+    assert len(errors) > 40  # what only summaries read is no matter here
+    assert set(errors) == {f"`{broken}` is damaged, or no part of nsys-pp"}
+
+
+def assert_damaged(part: Path, folder: Path) -> None:
+    with pytest.raises(ReportError) as refused:
+        api.merge([part], folder / "run.pftrace")
+    assert refused.value.message == f"`{part}` is damaged, or no part of nsys-pp"
+    assert not (folder / "run.pftrace").exists()
+
+
+def test_what_parts_show_is_not_asked_for_again(tmp_path: Path) -> None:
+    first = extract_into(tmp_path / "a", REPORTS[:1], detail="jobs")
+    second = extract_into(tmp_path / "b", REPORTS[1:2])
+    with pytest.raises(ReportError) as refused:
+        api.merge(first, tmp_path / "run.pftrace", detail="kernels")
+    assert refused.value.message == (
+        f"`{first[0]}` was made with `--detail jobs --ops kernel --scope auto`,"
+        " and `--detail kernels --ops kernel --scope auto` is asked for"
+    )
+    with pytest.raises(ReportError) as refused:
+        api.merge([*first, *second], tmp_path / "run.pftrace")
+    assert refused.value.message == (
+        f"`{second[0]}` was made with `--detail kernels --ops kernel --scope auto`,"
+        f" and `{first[0]}` with `--detail jobs --ops kernel --scope auto`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "words"),
+    [
+        ("run.json", {}, "Chrome's format"),
+        ("run.pftrace", {"start_ns": 0}, "`--start` and `--end`"),
+        ("run.pftrace", {"end_ns": 0}, "`--start` and `--end`"),
+    ],
+)
+def test_what_needs_events_is_refused(
+    name: str, asked: dict[str, Any], words: str, part: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ReportError) as refused:
+        api.merge([REPORTS[1], part], tmp_path / name, **asked)
+    assert refused.value.message == (
+        f"`{part}` is a part: its trace is made already, and {words} cannot be had from it"
+    )
+
+
+def test_beside_its_report_a_part_is_taken_unless_it_is_older(part: Path, tmp_path: Path) -> None:
+    report = tmp_path / "run" / "rank0.sqlite"
+    report.parent.mkdir()
+    shutil.copy(REPORTS[0], report)
+    beside = Path(shutil.copy(part, report.parent))
+    for age_s, taken in ((-10, report), (10, beside)):
+        made = report.stat().st_mtime + age_s
+        os.utime(beside, (made, made))
+        told: list[str] = []
+        trace = tmp_path / f"{age_s}.pftrace"
+        api.merge([report.parent], trace, progress=lambda what, _: told.append(what))  # noqa: B023
+        assert {one.name for one in (report, beside) if any(one.name in what for what in told)} == {
+            taken.name
+        }
+    assert api.find_reports([report.parent]) == [report]
+
+
+@pytest.mark.parametrize("command", [api.project, api.info, api.extract_all])
+def test_what_needs_a_report_says_so(
+    command: Callable[[list[Path]], Any], part: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ReportError, match="is a part, made for `nsys-pp merge`"):
+        command([part])
+
+
+def test_a_part_and_its_report_are_one_recording(part: Path, tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match="are the same recording") as refused:
+        api.merge([REPORTS[0], part], tmp_path / "run.pftrace")
+    assert str(part) in refused.value.message
+    assert str(REPORTS[0]) in refused.value.message
+
+
+def test_two_reports_that_cannot_be_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once in some thousand millions."""
+    parts = extract_into(tmp_path / "parts", REPORTS[:2])
+
+    def near(facts: dict[str, Any]) -> None:
+        facts["facts"]["identity"]["fingerprint"] = 1 << 50 | 77
+        facts["encoded"]["report_id"] = 1 << 50 | 77
+
+    def far(facts: dict[str, Any]) -> None:
+        facts["facts"]["identity"]["fingerprint"] = 1 << 51 | 77
+        facts["encoded"]["report_id"] = 1 << 51 | 77
+
+    alike = [
+        rewritten(one, tmp_path / one.name, change) for one, change in zip(parts, (near, far), strict=True)
+    ]
+    with pytest.raises(ReportError, match="cannot stand in one trace"):
+        api.merge(alike, tmp_path / "run.pftrace")
+
+
+def test_a_broken_part_is_skipped_where_that_is_wanted(part: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "x.nspart"
+    broken.write_bytes(part.read_bytes()[:999])
+    with pytest.warns(UserWarning, match="rank 0 has no report"):
+        done = api.merge([broken, *REPORTS[1:]], tmp_path / "run.pftrace", keep_going=True)
+    assert [path for path, _ in done.skipped] == [broken]
+    assert (done.reports, done.gpus) == (3, 3)
+    with pytest.raises(NsysPPError, match="is damaged"):
+        api.merge([broken, *REPORTS[1:]], tmp_path / "other.pftrace")
+
+
+def test_what_has_nothing_to_draw_makes_no_part(tmp_path: Path) -> None:
+    report = write_report(
+        tmp_path / "x.sqlite", session=Session(), ranges=[{"start": 0, "end": 9, "name": "a"}]
+    )
+    with pytest.raises(MissingDataError, match="has nothing to draw: no GPU operations"):
+        api.extract(report, tmp_path / "x.nspart")
+    assert list(tmp_path.iterdir()) == [report]
+    assert api.extract(report, tmp_path / "x.nspart", detail="cpu").slices == 1

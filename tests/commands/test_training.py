@@ -1,0 +1,220 @@
+"""From reports to the training in them: what is found equals what the simulator knows.
+
+Reports are read, aligned and analysed as any command does it. Where clocks are exact, so must the
+result be; where they are not, it may be wrong by what the alignment's bounds allow.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from nsys_pp import commands as api
+from nsys_pp.errors import MissingDataError, NsysPPError
+from tests.commands.whole import WORK, causes_of, jobs_of, run, wrong_by
+from tests.training.known import PIPELINE
+
+SMALL = "--steps 3 --layers 1"
+SCHEDULES = {
+    "gpipe": "--schedule gpipe",
+    "1f1b": "--schedule 1f1b",
+    "interleaved": "--schedule interleaved --chunks 2",
+    "zb-h1": "--schedule zb-h1",
+    "dualpipev": "--schedule dualpipev --micro-batches 8",
+}
+NAMES = ("plain", "paddle", "megatron", "megatron-ids", "torch", "zero-bubble", "msprof")
+TRAPS = {
+    "a stall": "--stall 11=30",
+    "a slow rank": "--slow-rank 2=1.3",
+    "a slow link": "--slow-link 0,1=5",
+    "a host that is late": "--host-bound 11=4",
+    "buffered messages": "--buffered-bytes 100000000",
+    "grouped messages": "--grouped-messages",
+    "recomputation": "--recompute",
+    "payload": "--nccl-payload --init-communicators --schema 3.25.0",
+    "a report per machine": "--per machine --nccl-payload --init-communicators --schema 3.25.0",
+    "graphs": "--graphs node",
+    "graphs as wholes": "--graphs graph --schema 3.25.0",
+    "a backward that is launched by two threads": "--autograd part",
+}
+
+
+@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_framework_and_schedule_is_understood(schedule: str, names: str, tmp_path: Path) -> None:
+    whole = run(tmp_path / "run", f"{SMALL} {SCHEDULES[schedule]} --names {names}")
+    found, true = whole.found, whole.true
+    assert found.preset == names.removesuffix("-ids")
+    assert (found.schedule.name, found.schedule.stage_count) == (schedule, 4)
+    stages = found.lanes.select("rank", "stage").sort("rank")
+    assert stages.equals(true.lanes.select("rank", "stage").sort("rank"))
+    assert jobs_of(found).equals(jobs_of(true))
+    assert wrong_by(whole)["error_ns"].max() == 0
+    times = [
+        "send_start_ns",
+        "send_end_ns",
+        "receive_start_ns",
+        "receive_end_ns",
+        "receive_wait_ns",
+        "transfer_ns",
+    ]
+    assert found.transfers.select(times).sort(times).equals(true.transfers.select(times).sort(times))
+
+
+@pytest.mark.parametrize("options", TRAPS.values(), ids=TRAPS)
+def test_what_goes_wrong_in_a_run_is_told_as_it_was(options: str, tmp_path: Path) -> None:
+    whole = run(tmp_path / "run", f"{SMALL} {options}")
+    assert jobs_of(whole.found).equals(jobs_of(whole.true))
+    wrong = wrong_by(whole)
+    assert wrong["error_ns"].max() == 0, wrong.filter(pl.col("error_ns") > 0)
+
+
+def test_replicas_and_tensor_slices_are_lanes_of_their_stage(tmp_path: Path) -> None:
+    """Eight ranks of one machine; their clocks are aligned, which here moves some by a nanosecond."""
+    whole = run(tmp_path / "run", f"{SMALL} --pp 2 --dp 2 --tp 2")
+    found, true = jobs_of(whole.found), jobs_of(whole.true)
+    assert found.drop("start_ns", "end_ns").equals(true.drop("start_ns", "end_ns"))
+    for name in ("start_ns", "end_ns"):
+        assert (found[name] - true[name]).abs().max() <= 10  # type: ignore[operator]
+    assert wrong_by(whole)["error_ns"].max() <= 100  # type: ignore[operator]
+
+
+def test_steps_without_numbers_are_counted(tmp_path: Path) -> None:
+    """DeepSpeed does not number its steps: they are counted from 0, alike on all ranks."""
+    whole = run(tmp_path / "run", f"{SMALL} --names deepspeed")
+    later = jobs_of(whole.found).with_columns(pl.col("step") + 10)
+    assert later.equals(jobs_of(whole.true))
+    found = causes_of(whole.found).with_columns(pl.col("step") + 10)
+    assert sorted(found.rows()) == sorted(causes_of(whole.true).rows())
+
+
+def test_clocks_that_drift_move_causes_within_their_bounds(tmp_path: Path) -> None:
+    wild = "--pp 4 --dp 2 --machines 4 --steps 5 --offsets-ms 1000 --drift-ppm random:100 --utc-error-us 100 --skew-us 3"
+    whole = run(tmp_path / "run", f"--layers 1 {wild}")
+    found = whole.found
+    assert found.lanes["bound_ns"].null_count() == 0
+    bound = int(found.lanes["bound_ns"].max())  # type: ignore[arg-type]
+    key = ["rank", "step", "kind", "micro_batch", "chunk"]
+    assert jobs_of(found).select(key).sort(key).equals(jobs_of(whole.true).select(key).sort(key))
+    waits = wrong_by(whole).filter(pl.col("cause").is_in(["message_wait", "transfer"]))
+    messages = found.transfers.group_by("receiver", "step").len()["len"].max()
+    assert waits["error_ns"].max() <= 2 * bound * messages  # type: ignore[operator]
+    assert (found.transfers["receive_end_ns"] > found.transfers["send_start_ns"]).all()
+    span = whole.true.lane_states.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()
+    assert wrong_by(whole)["error_ns"].sum() / 2 < 0.01 * span
+
+
+def test_pieces_tile_every_step() -> None:
+    training = api.pipeline([PIPELINE]).training
+    lane_states = training.lane_states.sort("lane", "start_ns")
+    following = lane_states.with_columns(next_ns=pl.col("start_ns").shift(-1).over("lane", "step"))
+    inner = following.drop_nulls("next_ns")
+    assert inner["end_ns"].equals(inner["next_ns"].alias("end_ns"))
+    sums = lane_states.group_by("lane", "step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    spans = training.steps.select(sums.columns)
+    assert sums.sort("lane", "step").equals(spans.sort("lane", "step"))
+    cover = training.cover.select(total=pl.col("compute_ns") + pl.col("pause_ns")).sum().item()
+    assert (
+        cover
+        == lane_states.filter(cause="compute").select(pl.col("end_ns") - pl.col("start_ns")).sum().item()
+    )
+
+
+def test_steps_can_be_chosen() -> None:
+    training = api.pipeline([PIPELINE], training=api.TrainingOptions(steps=(11, 12))).training
+    assert training.steps["step"].unique().to_list() == [11]
+    assert training.jobs["step"].unique().to_list() == [11]
+    with pytest.raises(NsysPPError, match="no step is in `--steps 20:`") as caught:
+        api.pipeline([PIPELINE], training=api.TrainingOptions(steps=(20, None)))
+    assert caught.value.hint == "the steps of these reports are 10 to 12"
+
+
+def test_reports_without_jobs_are_told(tmp_path: Path) -> None:
+    rules = tmp_path / "nothing.toml"
+    rules.write_text('title = "nothing"\n[[job]]\nkind = "other"\npattern = "never"\n')
+    unknown = api.TrainingOptions(preset=str(rules))
+    with pytest.raises(MissingDataError, match="none of the 4 reports has an NVTX range") as caught:
+        api.pipeline([PIPELINE], training=unknown)
+    assert "--infer-jobs" in str(caught.value.hint)
+
+
+def test_jobs_are_inferred_from_messages_on_request(tmp_path: Path) -> None:
+    rules = tmp_path / "nothing.toml"
+    rules.write_text('title = "nothing"\n[[job]]\nkind = "other"\npattern = "never"\n')
+    options = api.TrainingOptions(preset=str(rules), infer_jobs=True)
+    told = api.Overrides(layout=api.parse_layout("pp=4"))
+    training = api.pipeline([PIPELINE], training=options, told=told).training
+    assert training.jobs["is_inferred"].all()
+    assert training.jobs["confidence"].null_count() == 0
+    assert any("inferred from the cadence of messages" in note for note in training.notes)
+    true = api.pipeline([PIPELINE]).training.jobs.filter(kind="forward", lane=1)
+    inferred = training.jobs.filter(kind="forward", lane=1)
+    assert inferred["micro_batch"].to_list() == true["micro_batch"].to_list()
+    apart = (inferred["end_ns"] - true["compute_end_ns"]).abs()
+    assert apart.max() < 5_000  # type: ignore[operator]
+
+
+VECTORS = {  # labels and phases that msprof-analyze gives, by stages, micro-batches and stage; without `logits`
+    (2, 4, 0): "0/0 1/0 2/1 4/1 4b/2 4w/2 5/2 3F+5B/3 6F+0B/3 6B/4 7F+1B/4 7B/5 2B/6 3B/6",
+    (2, 4, 1): "0/1 4/1 1/1 5/1 2F/3 4B/3 6F+0B/3 3F+5B/3 7F+1B/3 6B/5 2B/5 7B/6 3B/6",
+    (4, 10, 0): "0/0 1/0 2/0 3/0 4/0 5/0 6/1 10/1 10b/2 10w/2 11/2 11b/2 11w/2 12/2 12b/2 12w/2 13/2 7F+13B/3"
+    " 14F+0B/3 8F+14B/3 15F+1B/3 9F+15B/3 16F+2B/3 16B/4 17F+3B/4 17B/4 18F+4B/4 18B/4 19F+5B/4 19B/5 6B/6"
+    " 7B/6 8B/6 9B/6",
+    (4, 10, 3): "0/1 10/1 1/1 11/1 2/1 12/1 3/1 13/1 4F/3 10B/3 14F+0B/3 5F+11B/3 15F+1B/3 6F+12B/3 16F+2B/3"
+    " 7F+13B/3 17F+3B/3 8F+14B/3 18F+4B/3 9F+15B/3 19F+5B/3 16B/5 6B/5 17B/5 7B/5 18B/6 8B/6 19B/6 9B/6",
+}
+
+
+@pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (4, 10)])
+def test_jobs_of_dualpipev_are_labelled_as_msprof_does(
+    stages: int, micro_batches: int, tmp_path: Path
+) -> None:
+    options = f"--pp {stages} --micro-batches {micro_batches} --schedule dualpipev --names msprof --steps 1 --layers 1"
+    training = run(tmp_path / "run", options).found
+    jobs = training.jobs.filter(pl.col("kind").is_in(WORK)).join(training.lanes, on="lane")
+    for (pp, mb, stage), labels in VECTORS.items():
+        if (pp, mb) == (stages, micro_batches):
+            own = jobs.filter(stage=stage).sort("compute_start_ns")
+            assert [
+                f"{label}/{phase}" for label, phase in own.select("label", "phase").rows()
+            ] == labels.split()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--missing-ranks 1",
+        "--missing-ranks 2 --nccl-payload --init-communicators --schema 3.25.0",
+        "--missing-ranks 2 --schedule interleaved --chunks 2",
+        "--missing-ranks 1 --schedule dualpipev --micro-batches 8",
+    ],
+)
+def test_a_missing_rank_leaves_messages_alone_and_no_stage_is_made_up(options: str, tmp_path: Path) -> None:
+    whole = run(tmp_path / "run", f"{SMALL} {options}")
+    found, true = whole.found, whole.true
+    assert found.lanes["stage"].null_count() == 3
+    assert any("is missing; `--layout` would tell" in note for note in found.notes)
+    times = ["send_start_ns", "send_end_ns", "receive_start_ns", "receive_end_ns"]
+    assert len(true.transfers) >= 48
+    assert found.transfers.select(times).sort(times).equals(true.transfers.select(times).sort(times))
+    # what came from the missing rank is told as a wait, as long as its kernel ran
+    wrong = wrong_by(whole).filter(pl.col("error_ns") > 0)
+    assert set(wrong["cause"]) <= {"message_wait", "transfer", "host"}
+    transfers = wrong.filter(cause="transfer")
+    assert (transfers["found_ns"] < transfers["true_ns"]).all()
+
+
+@pytest.mark.parametrize(
+    "options", ["--window-ms 20", "--window-ms 20 --names paddle", "--window-ms 15 --schedule zb-h1"]
+)
+def test_whole_steps_of_captures_that_differ_have_their_causes(options: str, tmp_path: Path) -> None:
+    """But for collectives that not all captures hold: their last member is unknown."""
+    whole = run(tmp_path / "run", f"{SMALL} {options}")
+    lanes = whole.found.lanes.select("lane", "rank")
+    is_partial = whole.found.steps.group_by("step").agg(pl.col("is_partial").any())
+    assert len(lanes) == 4
+    complete = is_partial.filter(~pl.col("is_partial"))["step"].to_list()
+    assert complete
+    assert wrong_by(whole).filter(pl.col("step").is_in(complete))["error_ns"].max() == 0

@@ -1,0 +1,171 @@
+"""Reports that come late, and in pieces."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nsys_pp import commands as api
+from nsys_pp.compose import waiting
+from nsys_pp.compose.progress import Share
+from nsys_pp.compose.waiting import Wait, wait_for_reports
+from nsys_pp.errors import ReportError
+from nsys_pp.read.whole import find_lack
+from tests.commands.test_parts import REPORTS
+
+AT_ONCE = 0.0
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "_LOOK_S", 0.05)
+    monkeypatch.setattr(waiting, "_SETTLED_S", 0.3)
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("part") / "x.nspart"
+    api.extract(REPORTS[0], made)
+    return made
+
+
+def after(seconds: float, work: Callable[[], object]) -> None:
+    timer = threading.Timer(seconds, work)
+    timer.daemon = True
+    timer.start()
+
+
+def test_what_is_there_is_not_waited_for(tmp_path: Path) -> None:
+    began = time.monotonic()
+    waited = wait_for_reports(REPORTS, Wait(count=4))
+    assert (waited.paths, waited.skipped) == (REPORTS, [])
+    assert wait_for_reports(REPORTS, Wait(count=1)).paths == REPORTS
+    assert time.monotonic() - began < 2
+
+
+def test_late_reports_are_found_by_folders_and_patterns(tmp_path: Path, part: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+
+    def tell(what: str, share: float) -> None:
+        assert isinstance(share, Share)
+        told.append((share.doing, share.done, share.total))
+
+    inputs: list[str | Path] = [tmp_path / "a", str(tmp_path / "b*" / "*.nspart"), tmp_path / "%h.%q{RANK}"]
+
+    def come() -> None:
+        (tmp_path / "b1").mkdir()
+        shutil.copy(part, tmp_path / "b1")
+        shutil.copy(REPORTS[1], tmp_path / "node.7.sqlite")
+        (tmp_path / "a").mkdir()
+        shutil.copy(REPORTS[2], tmp_path / "a")
+
+    after(0.3, come)
+    waited = wait_for_reports(inputs, Wait(count=3, timeout_s=30), progress=tell)
+    assert [path.name for path in waited.paths] == ["rank2.sqlite", "x.nspart", "node.7.sqlite"]
+    assert told[0] == ("waiting", 0, 3)
+
+
+@pytest.mark.parametrize("kind", ["report", "part"])
+def test_what_is_half_copied_is_waited_for(kind: str, tmp_path: Path, part: Path) -> None:
+    source = part if kind == "part" else REPORTS[0]
+    target = tmp_path / source.name
+    whole = source.read_bytes()
+    target.write_bytes(whole[: len(whole) // 2])
+    assert find_lack(target)
+    with pytest.raises(ReportError) as missing:
+        wait_for_reports([tmp_path], Wait(count=1, timeout_s=AT_ONCE))
+    assert "0 of 1 reports are there and whole" in missing.value.message
+    assert f"`{target}` is {'damaged' if kind == 'part' else 'truncated'}" in missing.value.message
+    after(0.3, lambda: target.write_bytes(whole))
+    assert wait_for_reports([tmp_path], Wait(count=1, timeout_s=30)).paths == [target]
+
+
+def test_a_database_that_is_written_is_waited_for(tmp_path: Path) -> None:
+    target = Path(shutil.copy(REPORTS[0], tmp_path))
+    writer = sqlite3.connect(target)
+    writer.execute("CREATE TABLE more (x)")
+    writer.execute("BEGIN")
+    writer.execute("PRAGMA cache_spill = 1")
+    writer.execute("INSERT INTO more VALUES (1)")
+    journal = target.with_name(target.name + "-journal")
+    journal.write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(504))
+    with pytest.raises(ReportError, match="is being written by another program"):
+        wait_for_reports([target], Wait(count=1, timeout_s=AT_ONCE))
+    writer.rollback()
+    writer.close()
+    journal.unlink(missing_ok=True)
+    assert wait_for_reports([target], Wait(count=1, timeout_s=30)).paths == [target]
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_what_does_not_tell_its_end_must_not_grow(is_folder: bool, tmp_path: Path) -> None:
+    target = tmp_path / ("x_pqtdir" if is_folder else "x.nsys-rep")
+    growing = target
+    if is_folder:
+        target.mkdir()
+        growing = target / "StringIds.parquet"
+    growing.write_bytes(b"x")
+    over = threading.Event()
+
+    def grow() -> None:
+        for _ in range(8):
+            time.sleep(0.1)
+            with growing.open("ab") as file:
+                file.write(b"x")
+        over.set()
+
+    thread = threading.Thread(target=grow)
+    thread.start()
+    with pytest.raises(ReportError, match="is still growing"):
+        wait_for_reports([target], Wait(count=1, timeout_s=0.4))
+    assert wait_for_reports([target], Wait(count=1, timeout_s=30)).paths == [target]
+    assert over.is_set()
+    thread.join()
+
+
+def test_an_empty_recording_is_not_whole(tmp_path: Path) -> None:
+    (tmp_path / "x.nsys-rep").touch()
+    with pytest.raises(ReportError, match=r"x\.nsys-rep` is empty"):
+        wait_for_reports([tmp_path], Wait(count=1, timeout_s=AT_ONCE))
+
+
+def test_when_time_is_over_what_is_missing_is_named(tmp_path: Path, part: Path) -> None:
+    whole = Path(shutil.copy(part, tmp_path / "a.nspart"))
+    cut = tmp_path / "b.nspart"
+    cut.write_bytes(part.read_bytes()[:1000])
+    inputs = [whole, cut, tmp_path / "c.nspart"]
+    with pytest.raises(ReportError) as missing:
+        wait_for_reports(inputs, Wait(count=4, timeout_s=0.1))
+    assert missing.value.message == (
+        f"after 0.1s, 1 of 4 reports are there and whole: `{cut}` is damaged, or no part of nsys-pp;"
+        f" `{inputs[2]}` does not exist"
+    )
+    with pytest.warns(UserWarning, match=r"1 of 4 reports .*c\.nspart` does not exist"):
+        waited = wait_for_reports(inputs, Wait(count=4, timeout_s=0.1), keep_going=True)
+    assert waited.paths == [whole]
+    assert [path for path, _ in waited.skipped] == [cut]
+    whole.unlink()
+    with pytest.raises(ReportError, match="0 of 4"):
+        wait_for_reports(inputs, Wait(count=4, timeout_s=AT_ONCE), keep_going=True)
+
+
+def test_names_of_nsys_are_patterns(tmp_path: Path) -> None:
+    names = ["n10.0", "n2.11", "n2.9"]
+    for name in names:
+        shutil.copy(REPORTS[0], tmp_path / f"{name}.sqlite")
+    (tmp_path / "n2.txt").touch()
+    expected = [tmp_path / f"{name}.sqlite" for name in ("n2.9", "n2.11", "n10.0")]
+    for pattern in ("%h.%q{SLURM_PROCID}.sqlite", "%h.%p", "%h.%q{RANK}", "n%n.%p", "%h*.sqlite"):
+        assert api.find_reports([tmp_path / pattern]) == expected, pattern
+    with pytest.raises(ReportError, match=r"`.*%h\.none` matches no report"):
+        api.find_reports([tmp_path / "%h.none"])
+    odd = tmp_path / "%h.sqlite"
+    os.rename(expected[0], odd)
+    assert api.find_reports([odd]) == [odd]

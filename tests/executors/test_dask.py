@@ -1,0 +1,213 @@
+"""A real Dask cluster: a scheduler and workers, processes on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsys_pp import commands as api
+from nsys_pp.compose.progress import Share
+from nsys_pp.compose.work import WorkOptions
+from nsys_pp.errors import NsysPPError, ReportError
+from nsys_pp.executors import dask as dask_run
+from nsys_pp.executors.dask import Dask
+from tests.cli.calls import environment, run
+from tests.executors import jobs
+
+distributed: Any = pytest.importorskip("distributed")
+PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+WORKERS = 3
+
+
+def start(*words: str | Path, log: Path, **changes: str) -> subprocess.Popen[bytes]:
+    line = [sys.executable, "-m", "dask", *map(str, words)]
+    env = environment(PYTHONWARNINGS="ignore", **changes)
+    with log.open("wb") as file:
+        return subprocess.Popen(line, env=env, stdout=file, stderr=file)
+
+
+class Cluster:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "scheduler.json"
+        common = ("--scheduler-file", self.file, "--no-dashboard")
+        self.processes = [
+            start("scheduler", *common, "--host", "127.0.0.1", "--port", "0", log=folder / "scheduler.log")
+        ]
+        for _ in range(WORKERS):
+            self.start_worker()
+        self.client = distributed.Client(scheduler_file=str(self.file), timeout=60, set_as_default=False)
+        self.client.wait_for_workers(WORKERS, timeout=60)
+        self.address: str = self.client.scheduler.address
+
+    def start_worker(self, **changes: str) -> str:
+        name = f"worker{len(self.processes)}"
+        common = ("--scheduler-file", self.file, "--no-dashboard", "--no-nanny", "--nthreads", "1")
+        where = ("--name", name, "--local-directory", self.folder, "--death-timeout", "60")
+        self.processes.append(start("worker", *common, *where, log=self.folder / f"{name}.log", **changes))
+        return name
+
+    def add_worker(self, **changes: str) -> str:
+        name = self.start_worker(**changes)
+        self.wait_until(lambda: name in self.workers())
+        return name
+
+    def workers(self) -> set[str]:
+        told = self.client.scheduler_info(n_workers=-1)["workers"]
+        return {worker["name"] for worker in told.values()}
+
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        until = time.monotonic() + 60
+        while not holds():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+    def kill_a_busy_worker(self) -> bool:
+        """Kill a worker that has something to do, if there is any."""
+        pids = self.client.run(os.getpid)
+        for worker, tasks in self.client.processing().items():
+            if tasks and worker in pids:
+                os.kill(pids[worker], signal.SIGKILL)
+                return True
+        return False
+
+    def close(self) -> None:
+        self.client.close()
+        for process in reversed(self.processes):
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its own
+        made = Cluster(tmp_path_factory.mktemp("cluster"))
+    with ExitStack() as stack:
+        stack.callback(made.close)
+        yield made
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / f"{number}.txt" for number in range(6)]
+    for path in paths:
+        path.write_text(f"text of {path.stem}")
+    return paths
+
+
+def test_all_items_come_to_what_they_come_to_here(
+    cluster: Cluster, items: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for scheduler in (str(cluster.file), cluster.address):
+        found = {done.place: done.value for done in Dask(scheduler=scheduler).map(jobs.read, items)}
+        assert found == {number: f"text of {number}" for number in range(6)}
+    monkeypatch.chdir(items[0].parent)
+    short = [Path(path.name) for path in items]
+    assert {done.value for done in Dask(scheduler=cluster.address).map(jobs.read, short)} == set(
+        found.values()
+    )
+
+
+def test_errors_are_values(cluster: Cluster, items: list[Path]) -> None:
+    found = list(Dask(scheduler=cluster.address).map(jobs.fail, items))
+    assert sorted(str(done.error) for done in found) == [f"`{number}.txt` is broken" for number in range(6)]
+    assert {done.error.hint for done in found if isinstance(done.error, ReportError)} == {
+        f"mend {number}" for number in range(6)
+    }
+
+
+def test_a_worker_is_killed_in_the_middle_of_a_merge(cluster: Cluster, tmp_path: Path) -> None:
+    expected = tmp_path / "expected" / "run.pftrace"
+    expected.parent.mkdir()
+    api.merge([PIPELINE], expected)
+    (tmp_path / "found").mkdir()
+    killed = False
+
+    def kill(what: str, share: float) -> None:
+        nonlocal killed
+        if isinstance(share, Share) and share.doing == "drawing" and share.done == 1 and not killed:
+            killed = cluster.kill_a_busy_worker()
+
+    output = tmp_path / "found" / "run.pftrace"
+    api.merge([PIPELINE], output, work=WorkOptions(scheduler=str(cluster.file)), progress=kill)
+    assert killed
+    assert output.read_bytes() == expected.read_bytes()
+    assert list(output.parent.iterdir()) == [output]
+    cluster.add_worker()
+
+
+def test_parts_are_the_same(cluster: Cluster, tmp_path: Path) -> None:
+    work = WorkOptions(scheduler=cluster.address)
+    for name, where in (("here", None), ("there", work)):
+        (tmp_path / name).mkdir()
+        api.extract_all([PIPELINE], tmp_path / name, work=where)
+    for path in (tmp_path / "here").iterdir():
+        assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
+    assert len(list((tmp_path / "there").iterdir())) == 4
+
+
+def test_an_item_that_kills_its_workers_is_an_error(cluster: Cluster, items: list[Path]) -> None:
+    """Dask gives it to four workers, and then gives it up."""
+    cluster.add_worker()
+    cluster.add_worker()
+    found = {done.place: done for done in Dask(scheduler=cluster.address).map(jobs.be_killed, items)}
+    assert len(found) == 6
+    error = found[2].error
+    assert isinstance(error, NsysPPError)
+    assert error.message.startswith(f"`{items[2]}` could not be worked on with Dask: ")
+    cluster.add_worker()
+
+
+def test_a_worker_of_another_version_is_refused(
+    cluster: Cluster, items: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_run, "_OURS", ("77.0", 99))
+    with pytest.raises(NsysPPError, match=r"has nsys-pp .* and this is 77\.0 \(format 99\)"):
+        list(Dask(scheduler=cluster.address).map(jobs.read, items))
+
+
+def test_a_worker_without_nsys_pp_is_refused(cluster: Cluster, items: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['nsys_pp'] = None\n")
+    worker = cluster.add_worker(PYTHONPATH=str(tmp_path))
+    with pytest.raises(NsysPPError, match=r"the Dask worker `.*` has no nsys-pp") as raised:
+        list(Dask(scheduler=cluster.address).map(jobs.read, items))
+    assert "install nsys-pp" in (raised.value.hint or "")
+    cluster.processes[-1].terminate()
+    cluster.wait_until(lambda: worker not in cluster.workers())
+
+
+def test_files_that_workers_do_not_see_are_refused(cluster: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(NsysPPError, match=r"does not see `.*none\.txt`") as raised:
+        list(Dask(scheduler=cluster.address).map(jobs.read, [tmp_path / "none.txt"]))
+    assert "file system" in (raised.value.hint or "")
+
+
+def test_no_scheduler_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_run, "_CONNECT_S", 1)
+    with pytest.raises(NsysPPError, match=r"`tcp://127\.0\.0\.1:9` does not answer"):
+        list(Dask(scheduler="tcp://127.0.0.1:9").map(jobs.read, [tmp_path]))
+    with pytest.raises(NsysPPError, match="`nonsense://x` does not answer"):
+        list(Dask(scheduler="nonsense://x").map(jobs.read, [tmp_path]))
+
+
+def test_the_command_line_takes_a_scheduler(cluster: Cluster, tmp_path: Path) -> None:
+    output = tmp_path / "run.pftrace"
+    done = run("merge", PIPELINE, "-o", output, "--dask-scheduler", cluster.file)
+    assert (done.code, done.stderr.count("\n")) == (0, 1), done.stderr
+    assert done.stderr.startswith(f"Wrote {output}")

@@ -1,0 +1,157 @@
+"""A pool of real processes: whatever happens to them, every item comes to something."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsys_pp.compose.batch import Batch
+from nsys_pp.errors import NsysPPError, ReportError
+from nsys_pp.executors import memory
+from nsys_pp.executors import resources as machine
+from nsys_pp.executors.pool import Pool
+from nsys_pp.executors.serial import SerialExecutor
+from tests.executors import jobs
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / f"{number}.txt" for number in range(6)]
+    for path in paths:
+        path.write_text(f"text of {path.stem}")
+    return paths
+
+
+def test_all_items_come_to_what_they_come_to_here(items: list[Path]) -> None:
+    expected = {done.place: done.value for done in SerialExecutor().map(jobs.read, items)}
+    found = {done.place: done.value for done in Pool(jobs=3).map(jobs.read, items)}
+    assert found == expected == {number: f"text of {number}" for number in range(6)}
+    assert list(Pool(jobs=2).map(jobs.read, [])) == []
+
+
+def test_results_are_in_order_of_the_inputs_and_so_are_errors(items: list[Path]) -> None:
+    done = Batch(items, keep_going=True, progress=None, workers=Pool(jobs=2))
+    assert list(done.spread("reading", items, jobs.read_slowly)) == items
+    with pytest.raises(ReportError, match=r"`1\.txt` is broken") as raised:  # 2 is the first to fail
+        Batch(items[1:], keep_going=False, progress=None, workers=Pool(jobs=2)).spread(
+            "reading", items[1:], jobs.fail
+        )
+    assert raised.value.hint == "mend 1"
+    with pytest.raises(ReportError, match=r"`0\.txt` is broken"):
+        done.spread("reading", items, jobs.fail)
+    assert [path for path, _ in done.skipped] == items
+
+
+def test_warnings_of_other_processes_come_in_order(items: list[Path]) -> None:
+    with pytest.warns(UserWarning, match="beware") as caught:
+        Batch(items, keep_going=False, progress=None, workers=Pool(jobs=2)).spread("", items, jobs.warn)
+    assert [str(one.message) for one in caught] == [f"beware of {number}" for number in range(6)]
+
+
+def test_errors_that_nobody_expects_say_where_they_came_from(items: list[Path]) -> None:
+    with pytest.raises(ZeroDivisionError) as raised:
+        Batch(items, keep_going=True, progress=None, workers=Pool(jobs=2)).spread("", items, jobs.crash)
+    assert "in crash" in str(raised.value.__cause__)
+    done = list(Pool(jobs=1).map(jobs.give_what_cannot_be_sent, items[:1]))
+    assert isinstance(done[0].error, TypeError)
+
+
+def test_processes_share_the_cores(items: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("POLARS_MAX_THREADS", raising=False)
+    monkeypatch.setattr("nsys_pp.executors.pool.count_cores", lambda: 6)
+    found = {done.value for done in Pool(jobs=2).map(jobs.tell_threads, items)}
+    assert found == {(3, "3")}
+    assert "POLARS_MAX_THREADS" not in os.environ
+
+
+def test_an_item_whose_process_is_killed_is_tried_once_more(items: list[Path]) -> None:
+    found = {done.place: (done.value, done.error) for done in Pool(jobs=3).map(jobs.be_killed_once, items)}
+    assert found == {number: (f"text of {number}", None) for number in range(6)}
+    assert items[2].with_suffix(".killed").exists()
+
+
+def test_an_item_that_kills_its_process_twice_is_an_error_and_the_others_are_done(items: list[Path]) -> None:
+    found = {done.place: done for done in Pool(jobs=2).map(jobs.be_killed, items)}
+    assert {place: done.value for place, done in found.items() if place != 2} == {
+        number: f"text of {number}" for number in range(6) if number != 2
+    }
+    error = found[2].error
+    assert isinstance(error, NsysPPError)
+    assert f"`{items[2]}` was killed by signal 9" in error.message
+    assert "--jobs 1" in (error.hint or "")
+    assert "--memory" in (error.hint or "")
+    tries = [len(path.with_suffix(".tries").read_text()) for path in items]
+    assert tries == [1, 1, 2, 1, 1, 1]
+
+
+def wait_until(holds: Callable[[], Any]) -> None:
+    until = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_whoever_stops_listening_stops_the_work(items: list[Path]) -> None:
+    results = Pool(jobs=2).map(jobs.wait_for_ever_after_the_first, items)
+    assert next(results).place == 0
+    marks = [path.with_suffix(".pid") for path in items[1:3]]
+    wait_until(lambda: any(mark.exists() and mark.read_text() for mark in marks))
+    processes = [int(mark.read_text()) for mark in marks if mark.exists()]
+    began = time.monotonic()
+    results.close()
+    assert time.monotonic() - began < 8
+    assert not any(map(is_alive, processes))
+
+
+def test_memory_chooses_how_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "count_cores", lambda: 8)
+    monkeypatch.setattr(memory, "find_memory", lambda: 3_000_000_000)
+    small, large = tmp_path / "a.sqlite", tmp_path / "b.sqlite"
+    for path, size in ((small, 1), (large, 125_000_000)):
+        with path.open("wb") as file:
+            file.truncate(size)
+    paths = [large, *[small] * 9]
+    assert memory.estimate_peak(large) == 1_000_000_000
+    assert memory.choose_jobs(paths) == 3  # free memory
+    assert memory.choose_jobs(paths, jobs=5) == 5  # as it is asked for
+    assert memory.choose_jobs(paths, memory_bytes=4_500_000_000) == 4
+    assert memory.choose_jobs(paths, jobs=2, memory_bytes=4_500_000_000) == 2
+    assert memory.choose_jobs([small] * 99) == 8
+    assert memory.choose_jobs([small] * 3, jobs=4) == 3
+    with pytest.warns(
+        UserWarning, match=r"b\.sqlite` may need 1\.0 GB of memory, which is more than `--memory`"
+    ):
+        assert memory.choose_jobs(paths, memory_bytes=900_000_000) == 1
+
+
+def test_a_container_bounds_cores_and_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    monkeypatch.setattr(machine, "_GROUPS", tmp_path)
+    monkeypatch.setattr(machine, "_MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(machine, "_OWN_GROUP", tmp_path / "own")
+    assert (machine.count_cores(), machine.find_memory()) == (64, None)
+    job = tmp_path / "slurm" / "job1"
+    job.mkdir(parents=True)
+    (tmp_path / "own").write_text("0::/slurm/job1\n")
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:  8000 kB\n")
+    (job / "cpu.max").write_text("max 100000\n")
+    (job.parent / "cpu.max").write_text("250000 100000\n")
+    (job / "memory.max").write_text("max\n")
+    assert (machine.count_cores(), machine.find_memory()) == (3, 8_192_000)
+    (job / "memory.max").write_text("5000000\n")
+    (job / "memory.current").write_text("3000000\n")
+    (job / "memory.stat").write_text("anon 7\ninactive_file 1000000\n")
+    assert machine.find_memory() == 3_000_000

@@ -1,0 +1,122 @@
+"""What `summary.recorded` and `summary.oddities` say."""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+
+import polars as pl
+import pytest
+
+from nsys_pp.frames.report import DEVICES
+from nsys_pp.model import anomalies as anomalies
+from nsys_pp.model.recorded import list_missing, list_recorded
+
+
+def _spans(*rows: tuple[int, int]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema={"start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
+
+
+def _missing(
+    counts: dict[str, int], nsys_version: str | None = None, *, has_graphs: bool = False
+) -> dict[str, str]:
+    missing = list_missing(counts, nsys_version=nsys_version, has_graphs=has_graphs)
+    return dict(missing.select("what", "option").rows())
+
+
+def test_what_is_recorded_is_not_missing() -> None:
+    counts = {"ranges": 5, "os_calls": 2, "mpi_messages": 3, "mpi_other": 4, "kernel": 0}
+    assert list_recorded(counts).select("what", "row_count").rows() == [
+        *(("ranges", 5), ("mpi_calls", 7), ("os_calls", 2))
+    ]
+    assert not {"ranges", "mpi_calls", "os_calls"} & _missing(counts).keys()
+    assert _missing(counts)["kernels"] == "--trace=cuda"
+
+
+@pytest.mark.parametrize(
+    ("version", "option"),
+    [
+        ("2022.4.2.1", "--gpu-metrics-device=all"),
+        ("2023.4.4.54", "--gpu-metrics-device=all"),
+        ("2024.5.1.1", "--gpu-metrics-devices=all"),
+        ("2026.2.1.210", "--gpu-metrics-devices=all"),
+        (None, "--gpu-metrics-devices=all"),
+    ],
+)
+def test_options_are_those_of_the_reports_nsys(version: str | None, option: str) -> None:
+    assert _missing({}, version)["gpu_metrics"] == option
+
+
+def test_nodes_are_missed_only_where_graphs_ran_as_wholes() -> None:
+    assert "graph_nodes" not in _missing({"kernel": 3})
+    assert _missing({"graph": 3})["graph_nodes"] == "--cuda-graph-trace=node"
+    assert _missing({}, has_graphs=True)["graph_nodes"] == "--cuda-graph-trace=node"
+    assert "graph_nodes" not in _missing({"kernel": 3, "kernel_in_graph": 3}, has_graphs=True)
+
+
+def test_calls_of_nccl_are_missed_only_beside_its_kernels() -> None:
+    assert "nccl_calls" not in _missing({}, "2026.1.1")
+    assert _missing({"communication": 2}, "2026.1.1")["nccl_calls"] == "--trace=nccl"
+    assert "nccl_calls" not in _missing({"communication": 2}, "2023.4.4.54")  # it had no such trace
+    assert "nccl_calls" not in _missing({"communication": 2, "nccl_calls": 1}, "2026.1.1")
+
+
+def test_events_outside_the_capture_are_told() -> None:
+    events = {"NVTX ranges": _spans((0, 10), (5, 20)), "CUDA calls": _spans((-7, 3), (9, 11))}
+    assert anomalies.find_outside(events, 0, 20) == [
+        "1 CUDA call outside the capture window, up to 7 ns before it"
+    ]
+    assert anomalies.find_outside(events, 0, 9) == [
+        "2 NVTX ranges outside the capture window, up to 11 ns after it",
+        "2 CUDA calls outside the capture window, up to 7 ns before it and up to 2 ns after it",
+    ]
+    assert anomalies.find_outside(events, 0, None) == []
+    assert anomalies.find_outside({"CUDA calls": _spans()}, 0, 5) == []
+
+
+def test_operations_without_their_call_are_told() -> None:
+    assert anomalies.find_unmatched(5, 5, 9) == []
+    assert anomalies.find_unmatched(0, 0, 0) == []
+    assert "no CUDA calls were recorded" in anomalies.find_unmatched(5, 0, 0)[0]
+    assert anomalies.find_unmatched(5, 3, 9)[0].startswith("2 GPU operations without the CUDA call")
+
+
+def test_graphs_that_left_nothing_are_told() -> None:
+    assert anomalies.find_lost_graphs(4, 0, "Graph") == []
+    [sentence] = anomalies.find_lost_graphs(4, 3, "Graph")
+    assert sentence.startswith(
+        "3 of 4 CUDA graph launches left no GPU operation in the report (its CUDA graph"
+    )
+
+
+def test_operations_without_times_are_told() -> None:
+    tables = {"kernel": "kernels", "memset": "sets"}
+    assert anomalies.find_untimed({"kernels": 4, "kernel": 1}, tables) == []
+    assert anomalies.find_untimed({"kernels": 4}, tables) == [
+        "kernels were recorded without their times (4 rows): CUPTI did not measure them"
+    ]
+
+
+def test_gpus_that_are_not_described_are_told() -> None:
+    rows = [
+        (1, 0, "GPU 0", None, None, None, False),
+        (2, 0, "GPU 0", None, None, None, False),
+        (1, 1, "GPU 1", "H100", None, None, False),
+    ]
+    devices = pl.DataFrame(rows, schema=DEVICES, orient="row")
+    [sentence] = anomalies.find_unknown_devices(devices)
+    assert sentence.startswith("GPU 0: told apart")
+    assert anomalies.find_unknown_devices(devices[2:]) == []
+
+
+def test_options_are_real(nsys: str) -> None:
+    run = functools.partial(subprocess.run, capture_output=True, text=True, check=True, timeout=60)
+    version = re.search(r"\d{4}\.\d+[.\d]*", run([nsys, "--version"]).stdout)
+    assert version is not None
+    words = run([nsys, "profile", "--help"]).stdout
+    for option in _missing({"communication": 1, "graph": 1}, version[0]).values():
+        name, value = option.split("=")
+        assert re.search(rf"{name}\b", words), option
+        if name == "--trace" or value == "process-tree":
+            assert f"'{value}'" in words, option

@@ -1,0 +1,170 @@
+"""The sample that Paddle's Profiler documentation prints, computed again from its own sums (seeds.md, 3.12)."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsys_pp.frames.aggregates import Summary
+from tests.tables.summary.made import build, make_summary
+
+T = 1_859_104
+
+
+def percent(fraction: float) -> float:
+    return round(100 * fraction, 2)
+
+
+def test_overview_has_the_ratios_of_the_sample() -> None:
+    host = {"span": T, "cuda": 855_511, "operator": 188_311}
+    gpu = {"kernel_ns": 492_490, "memcpy_ns": 361_726, "communication_ns": 236_313}
+    summary = make_summary(
+        host_times=[
+            {"activity": name, "count": 1, "union_ns": time_ns, "total_ns": time_ns}
+            for name, time_ns in host.items()
+        ],
+        gpu_times=[_gpu_times(**gpu)],
+    )
+    table = build("overview", summary)
+    shown = {
+        (side, activity): percent(share)
+        for side, share, activity in table.select("side", "fraction", "activity").rows()
+    }
+    assert shown["CPU", "span"] == 100
+    assert shown["CPU", "CUDA calls"] == 46.02
+    assert shown["CPU", "operators"] == 10.13
+    assert shown["GPU", "kernels"] == 26.49
+    assert shown["GPU", "copies"] == 19.46
+    assert shown["GPU", "communication"] == 12.71
+
+
+def test_others_of_the_model_are_what_the_phases_leave() -> None:
+    phases = {  # name -> on the CPU, on the GPU
+        "step": (T, 492_490),
+        "data": (1_000, None),
+        "forward": (60_000, 71_483),
+        "backward": (101_056, 170_153),
+        "optimizer": (10_000, 10_827),
+    }
+    # none lies inside another
+    phases["jobs"] = (172_056, 71_483 + 170_153 + 10_827)
+    assert T - phases["jobs"][0] == 1_687_048
+    summary = make_summary(
+        item_aggregates=[
+            {"step": 1, "item": "phase", "measure": measure, "name": name, "values": _four(total)}
+            for name, sides in phases.items()
+            for measure, total in zip(("host", "gpu"), sides, strict=True)
+            if total is not None
+        ]
+    )
+    table = build("model", summary)
+    assert table["phase"].to_list() == [
+        "step",
+        "  data",
+        "  forward",
+        "  backward",
+        "  optimizer",
+        "  outside phases",
+    ]
+    others = table.row(-1, named=True)
+    assert others["host_total_ns"] == 1_687_048
+    assert others["gpu_total_ns"] == 240_027
+    assert percent(others["gpu_fraction"]) == 48.74
+    assert [others[name] for name in ("count", "host_mean_ns", "gpu_max_ns")] == [None, None, None]
+    step = table.row(0, named=True)
+    assert (step["count"], step["gpu_total_ns"], step["gpu_fraction"]) == (4, 492_490, 1)
+
+
+def test_kernels_have_the_ratios_of_the_sample() -> None:
+    totals = {"first": 236_057, "second": 26_396, "all others": 492_490 - 236_057 - 26_396}
+    summary = make_summary(
+        op_aggregates=[
+            {"kind": "kernel", "name": name, "base_name": name, "is_communication": False, "values": [total]}
+            for name, total in totals.items()
+        ]
+    )
+    shown = dict(build("kernels", summary).select("name", "fraction").rows())
+    assert percent(shown["first"]) == 47.93
+    assert percent(shown["second"]) == 5.36
+
+
+def test_operators_have_the_ratios_of_the_sample() -> None:
+    table = build("operators", _operators())
+    assert table["name"].to_list() == ["matmul", "  inner", "    kernel", "add", "mul"]
+    matmul, inner, kernel, *_ = table.iter_rows(named=True)
+    assert percent(inner["host_fraction"]) == 39.60
+    # The sample prints 40.57 % for 661.18 of 1629.87.
+    assert percent(inner["gpu_fraction"]) == 40.57
+    assert (kernel["host_total_ns"], kernel["host_fraction"]) == (None, None)
+    assert percent(matmul["host_fraction"]) == percent(66_337 / 188_311)
+
+
+def test_kernels_in_an_inner_operator_have_the_ratio_of_the_sample() -> None:
+    table = build("operators", _operators(inner_gpu=64_402))
+    assert percent(table.row(2, named=True)["gpu_fraction"]) == 30.95
+
+
+@pytest.mark.parametrize("has_steps", [True, False])
+def test_distribution_as_paddle_counts_is_of_the_steps_on_the_cpu(has_steps: bool) -> None:
+    times = _gpu_times(
+        span_ns=T + 5,
+        compute_ns=256_177,
+        any_communication_ns=300_000,
+        any_overlap_ns=40_000,
+        communication_ns=236_313,
+    )
+    spans = [{"step": 1 if has_steps else None, "activity": "span", "count": 1, "union_ns": T, "total_ns": T}]
+    if has_steps:
+        spans.append({"step": None, "activity": "span", "count": 1, "union_ns": 7, "total_ns": 7})
+    table = build("distribution", make_summary(gpu_times=[times], host_times=spans), paddle_compat=True)
+    assert table.select("part", "time_ns").rows() == [
+        ("ProfileStep", T),
+        ("Communication", 300_000),
+        ("Computation", 256_177),
+        ("Overlap", 40_000),
+    ]
+    assert table["fraction"].to_list() == [1, 300_000 / T, 256_177 / T, 40_000 / T]
+
+
+def _four(total: int) -> list[int]:
+    """Four calls that take so long together."""
+    return [total // 4, total // 4, total // 4, total - 3 * (total // 4)]
+
+
+def _gpu_times(**times: int) -> dict[str, int]:
+    names = (
+        "busy_ns",
+        "kernel_ns",
+        "compute_ns",
+        "communication_ns",
+        "overlap_ns",
+        "memcpy_ns",
+        "memset_ns",
+        "memory_ns",
+    )
+    more = ("any_communication_ns", "any_overlap_ns")
+    return {"span_ns": T, **dict.fromkeys((*names, *more), 0), **times}
+
+
+def _operators(inner_gpu: int = 66_118) -> Summary:
+    rows = [  # name, inner, kernel, on the CPU, on the GPU
+        ("matmul", None, None, 66_337, 162_987),
+        ("matmul", "inner", None, 26_268, inner_gpu),
+        ("matmul", "inner", "kernel", None, 19_935),
+        ("add", None, None, 60_987, None),
+        ("mul", None, None, 60_987, None),
+    ]
+    return make_summary(
+        item_aggregates=[
+            {
+                "item": "operator",
+                "measure": measure,
+                "name": name,
+                "inner": inner,
+                "kernel": kernel,
+                "values": [value],
+            }
+            for name, inner, kernel, *sides in rows
+            for measure, value in zip(("host", "gpu"), sides, strict=True)
+            if value is not None
+        ]
+    )

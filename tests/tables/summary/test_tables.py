@@ -1,0 +1,407 @@
+"""Each table of a summary of which the answers are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.tables.summary.made import build, make_places, make_summary, rows_of
+
+
+def _gpu_times(place: int = 0, step: int | None = None, **times: int) -> dict[str, Any]:
+    names = (
+        "busy kernel compute communication overlap memcpy memset memory any_communication any_overlap span"
+    )
+    return {"place": place, "step": step, **{f"{name}_ns": times.get(name, 0) for name in names.split()}}
+
+
+def _host(
+    place: int, activity: str, time_ns: int, *, count: int = 1, step: int | None = None
+) -> dict[str, Any]:
+    times = {"union_ns": time_ns, "total_ns": time_ns}
+    return {"place": place, "step": step, "activity": activity, "count": count, **times}
+
+
+def _op(
+    name: str, values: list[int], *, kind: str = "kernel", place: int = 0, **more: object
+) -> dict[str, Any]:
+    return {
+        "place": place,
+        "kind": kind,
+        "name": name,
+        "base_name": name,
+        "is_communication": False,
+        "values": values,
+        **more,
+    }
+
+
+def _item(
+    item: str, name: str | None, measure: str, values: list[int], *, place: int = 0, **more: object
+) -> dict[str, Any]:
+    return {"place": place, "item": item, "name": name, "measure": measure, "values": values, **more}
+
+
+def test_overview_adds_up_unions_of_places_and_counts_what_can_be_counted() -> None:
+    summary = make_summary(
+        make_places(2),
+        host_times=[_host(place, "span", 100) for place in (0, 1)]
+        + [_host(0, "cuda", 30, count=5), _host(1, "os", 0, count=0)],
+        gpu_times=[
+            _gpu_times(span=80, busy=50, kernel=40, compute=35, communication=10, overlap=5, memcpy=12)
+        ],
+        op_aggregates=[
+            _op("a", [1, 2]),
+            _op("nccl", [3], is_communication=True),
+            _op("graph", [3], kind="graph"),
+            _op("copy", [1, 1], kind="memcpy"),
+        ],
+    )
+    table = build("overview", summary)
+    assert rows_of(table, "side", "count", "time_ns", "fraction", "activity") == [
+        ("CPU", None, 200, 1.0, "span"),
+        ("CPU", 5, 30, 0.15, "CUDA calls"),
+        ("GPU", None, 80, 1.0, "span"),
+        ("GPU", 6, 50, 0.625, "anything"),
+        ("GPU", 4, 40, 0.5, "kernels"),
+        ("GPU", 3, 35, 0.4375, "computation"),
+        ("GPU", None, 30, 0.375, "nothing"),
+        ("GPU", 2, 12, 0.15, "copies"),
+        ("GPU", 1, 10, 0.125, "communication"),
+        ("GPU", 0, 0, 0.0, "sets"),
+    ]
+    assert rows_of(table, "rank_min_ns", "rank_max_ns", "slowest_rank")[1] == (0, 30, "rank 0")
+
+
+def test_devices_are_a_row_each_with_the_cpu_time_of_their_process() -> None:
+    summary = make_summary(
+        make_places(2, gpus_per_process=2),
+        host_times=[_host(0, "span", 200), _host(0, "cpu", 300)],
+        gpu_times=[
+            _gpu_times(0, span=100, busy=60, kernel=50, compute=40),
+            _gpu_times(1, 5, span=50, busy=50, kernel=25, compute=0),
+            _gpu_times(1, span=50, busy=0, kernel=0, compute=0),
+        ],
+    )
+    assert build("device", summary).rows() == [
+        (100, 1.5, 0.5, 0.4, 0.6, "rank 0"),
+        (100, 1.5, 0.25, 0.0, 0.5, "rank 1"),
+    ]
+    assert build("device", summary, by="rank").equals(build("device", summary))
+    assert rows_of(build("device", summary, by="step"), "step", "span_ns", "cpu_fraction", "label") == [
+        (5, 50, None, "rank 1"),
+        (None, 100, 1.5, "rank 0"),
+        (None, 50, 1.5, "rank 1"),
+    ]
+
+
+def test_a_process_without_a_gpu_has_its_span_on_the_cpu() -> None:
+    places = make_places(1).with_columns(device_id=pl.lit(None, pl.Int32), gpu=pl.lit(None, pl.String))
+    summary = make_summary(places, host_times=[_host(0, "span", 200)])
+    assert build("device", summary).rows() == [(200, None, None, None, None, "rank 0")]
+
+
+def test_the_parts_of_the_distribution_add_up_to_the_span() -> None:
+    times = {"span": 100, "busy": 70, "kernel": 60, "compute": 50, "communication": 25, "overlap": 15}
+    table = build(
+        "distribution",
+        make_summary(make_places(2), gpu_times=[_gpu_times(0, **times), _gpu_times(1, **times)]),
+    )
+    time_ns = dict(rows_of(table, "part", "time_ns"))
+    assert time_ns == {
+        "span": 200,
+        "computation": 100,
+        "communication": 50,
+        "overlap": 30,
+        "exposed communication": 20,
+        "exposed copies": 20,
+        "idle": 60,
+    }
+    parts = ("computation", "exposed communication", "exposed copies", "idle")
+    assert sum(time_ns[part] for part in parts) == time_ns["span"]
+    assert table["part"].to_list() == [*time_ns]
+    assert table["rank_max_ns"].to_list() == [value // 2 for value in time_ns.values()]
+
+
+def test_the_model_leaves_out_what_is_outside_of_steps() -> None:
+    summary = make_summary(
+        item_aggregates=[
+            _item("phase", "step", "host", [100, 100], step=1),
+            _item("phase", "forward", "host", [30], step=1),
+            _item("phase", "recompute", "host", [10], step=1),
+            _item("phase", "backward", "host", [50], step=1),
+            _item("phase", "jobs", "host", [30, 50], step=1),
+            _item("phase", "forward", "host", [1000]),
+        ]
+    )
+    assert rows_of(build("model", summary), "phase", "host_total_ns", "host_fraction", "gpu_total_ns") == [
+        ("step", 200, 1.0, None),
+        ("  forward", 30, 0.15, None),
+        ("  backward", 50, 0.25, None),
+        ("  recompute", 10, 0.05, None),
+        ("  outside phases", 120, 0.6, None),
+    ]
+
+
+def test_the_model_without_steps_has_no_others() -> None:
+    table = build("model", make_summary(item_aggregates=[_item("phase", "forward", "host", [30, 10])]))
+    assert rows_of(table, "phase", "count", "host_mean_ns", "host_fraction") == [("  forward", 2, 20.0, None)]
+
+
+def test_the_model_of_steps_without_phases_is_their_time_on_the_cpu_alone() -> None:
+    steps = _item("phase", "step", "host", [30, 10], step=1)
+    assert build("model", make_summary(item_aggregates=[steps]))["phase"].to_list() == ["step"]
+    capture = _item("phase", "step", "gpu", [30], step=0)
+    assert build("model", make_summary(item_aggregates=[capture])).is_empty()
+
+
+def test_operators_stand_above_their_kernels_and_these_above_inner_operators() -> None:
+    def operator(name: str, host: int | None, gpu: int, **levels: str) -> list[dict[str, Any]]:
+        sides = {"host": host, "gpu": gpu}
+        return [
+            _item("operator", name, side, [value], inner=levels.get("inner"), kernel=levels.get("kernel"))
+            for side, value in sides.items()
+            if value is not None
+        ]
+
+    summary = make_summary(
+        item_aggregates=[
+            *operator("small", 1, 5),
+            *operator("big", 20, 35),
+            *operator("big", None, 4, kernel="k2"),
+            *operator("big", None, 6, kernel="k1"),
+            *operator("big", 3, 5, inner="less"),
+            *operator("big", 7, 20, inner="more"),
+            *operator("big", None, 20, inner="more", kernel="k1"),
+        ]
+    )
+    table = build("operators", summary)
+    assert rows_of(table, "name", "host_fraction", "gpu_fraction") == [
+        ("big", 20 / 21, 35 / 40),
+        ("    k1", None, 6 / 35),
+        ("    k2", None, 4 / 35),
+        ("  more", 7 / 20, 20 / 35),
+        ("    k1", None, 1.0),
+        ("  less", 3 / 20, 5 / 35),
+        ("small", 1 / 21, 5 / 40),
+    ]
+    assert table["count"].to_list() == [1] * 7
+
+
+def test_ranges_have_their_domain_and_what_they_launched() -> None:
+    style = "push_pop"
+    summary = make_summary(
+        item_aggregates=[
+            _item("range", "a", "host", [10, 30], style=style),
+            _item("range", "a", "host", [60], domain="lib", style=style),
+            _item("range", None, "host", [1], style=style),
+            _item("range", "a", "gpu", [5], style=style),
+            _item("range", "a", "span", [9], style=style),
+            _item("phase", "a", "host", [1000], style=style),
+        ]
+    )
+    table = build("ranges", summary)
+    assert rows_of(table, "name", "count", "total_ns", "median_ns", "gpu_total_ns", "gpu_span_ns") == [
+        ("lib:a", 1, 60, 60.0, None, None),
+        ("a", 2, 40, 20.0, 5, 9),
+        ("(no name)", 1, 1, 1.0, None, None),
+    ]
+    assert table["fraction"].sum() == pytest.approx(1)
+
+
+def test_kernels_of_one_base_name_are_one_row_and_copies_are_none() -> None:
+    summary = make_summary(
+        op_aggregates=[
+            _op("k<1>", [3], base_name="k"),
+            _op("k<2>", [1], base_name="k"),
+            _op("copy", [9], kind="memcpy"),
+        ]
+    )
+    assert rows_of(build("kernels", summary), "name", "total_ns", "fraction") == [
+        ("k<1>", 3, 0.75),
+        ("k<2>", 1, 0.25),
+    ]
+    assert rows_of(build("base_kernels", summary), "name", "count", "total_ns") == [("k", 2, 4)]
+
+
+def test_copies_have_bytes_and_bandwidth_where_sizes_are_recorded() -> None:
+    summary = make_summary(
+        op_aggregates=[
+            _op("Memcpy HtoD", [100, 300], kind="memcpy"),
+            _op("Memset", [100], kind="memset"),
+            _op("k", [7]),
+        ],
+        copy_sizes=[{"kind": "memcpy", "name": "Memcpy HtoD", "values": [1000, 3000]}],
+    )
+    table = build("copies", summary)
+    columns = [
+        "name",
+        "count",
+        "fraction",
+        "total_bytes",
+        "mean_bytes",
+        "median_bytes",
+        "max_bytes",
+        "bytes_per_s",
+    ]
+    assert rows_of(table, *columns) == [
+        ("Memcpy HtoD", 2, 0.8, 4000, 2000.0, 2000.0, 3000, 1e10),
+        ("Memset", 1, 0.2, None, None, None, None, None),
+    ]
+
+
+def test_memory_has_a_row_for_each_kind_and_its_peak_is_that_of_one_gpu() -> None:
+    def memory(place: int, name: str | None, job: str | None, allocated: int, freed: int) -> dict[str, Any]:
+        counts = {"allocation_count": 1, "free_count": int(freed > 0)}
+        sizes = {"allocated_bytes": allocated, "freed_bytes": freed}
+        return {"place": place, "kind": "device", "name": name, "job": job, **counts, **sizes}
+
+    summary = make_summary(
+        make_places(2),
+        memory_aggregates=[
+            memory(0, "F0", "forward", 100, 0),
+            memory(1, "F1", "forward", 50, 10),
+            memory(0, "setup", None, 30, 30),
+            memory(0, None, None, 300, 0),
+        ],
+        memory_peaks=[
+            {"place": place, "kind": "device", "step": step, "peak_bytes": peak, "end_bytes": 0}
+            for place, step, peak in [(0, 1, 400), (0, 2, 430), (1, 1, 50)]
+        ],
+    )
+    assert rows_of(
+        build("memory", summary),
+        "kind",
+        "allocation_count",
+        "free_count",
+        "increased_bytes",
+        "peak_bytes",
+        "name",
+    ) == [
+        ("device", 4, 2, 440, 430, "all"),
+        ("device", 1, 0, 300, None, "  outside all ranges"),
+        ("device", 2, 1, 140, None, "  forward"),
+        ("device", 1, 1, 0, None, "  setup"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "algorithm", "bus"),
+    [
+        ("AllReduce", 1.0, 1.5),
+        ("AllGather", 4.0, 3.0),
+        ("ReduceScatter", 4.0, 3.0),
+        ("AlltoAll", 4.0, 3.0),
+        ("Broadcast", 1.0, 1.0),
+        ("Send", 1.0, 1.0),
+        ("SendRecv", None, None),
+        (None, None, None),
+    ],
+)
+def test_bandwidths_are_those_of_nccl_tests(
+    call: str | None, algorithm: float | None, bus: float | None
+) -> None:
+    row = {"call": call, "size_bytes": 1000, "rank_count": 4, "values": [500, 1000, 2000]}
+    found = build("communication", make_summary(collective_aggregates=[row])).row(0, named=True)
+    per_s = 1e9  # 1000 bytes in 1000 ns
+    names = ("algorithm_bytes_per_s", "bus_bytes_per_s")
+    speeds = [value if value is None else value * per_s for value in (algorithm, bus)]
+    assert [found[name] for name in names] == speeds
+    assert [found[f"best_{name}"] for name in names] == [
+        value if value is None else 2 * value for value in speeds
+    ]
+    assert found["call"] == (call or "unknown")
+
+
+def test_without_ranks_or_size_there_is_no_bandwidth_of_collectives() -> None:
+    rows = [
+        {"call": "AllReduce", "size_bytes": 1000, "values": [1000]},
+        {"call": "AllReduce", "rank_count": 4, "values": [900]},
+        {"call": "Send", "size_bytes": 1000, "values": [100]},
+    ]
+    table = build("communication", make_summary(collective_aggregates=rows))
+    assert rows_of(table, "call", "algorithm_bytes_per_s", "bus_bytes_per_s") == [
+        ("AllReduce", 1e9, None),
+        ("AllReduce", None, None),
+        ("Send", 1e10, 1e10),
+    ]
+
+
+def test_idle_time_is_of_the_gpus_that_have_the_stream() -> None:
+    def idle(place: int, stream: int | None, cause: str, total: int, *, count: int = 1) -> dict[str, Any]:
+        times = {"count": count, "total_ns": total, "most_ns": total}
+        return {"place": place, "stream_id": stream, "cause": cause, **times}
+
+    summary = make_summary(
+        make_places(2),
+        gpu_times=[_gpu_times(0, span=100), _gpu_times(1, span=100), _gpu_times(1, 3, span=200)],
+        idle_times=[
+            idle(0, 17, "other", 50),
+            idle(0, 7, "edges", 40, count=0),
+            idle(0, None, "host_late", 10, count=2),
+            idle(1, None, "host_late", 30, count=2),
+            idle(1, None, "edges", 60),
+        ],
+    )
+    columns = ["where", "cause", "count", "total_ns", "fraction", "mean_ns", "max_ns"]
+    assert rows_of(build("idle", summary), *columns) == [
+        ("device", "nothing before, or nothing after", 1, 60, 0.15, 60.0, 60),
+        ("device", "launched too late", 4, 40, 0.1, 10.0, 30),
+        ("stream 7", "nothing before, or nothing after", 0, 40, 0.4, None, 40),
+        ("stream 17", "launched in time, but waited", 1, 50, 0.5, 50.0, 50),
+    ]
+    by_step = build("idle", summary, by="step")
+    assert rows_of(by_step, "step", "where", "total_ns", "fraction")[0] == (None, "device", 60, 0.3)
+
+
+def test_launches_have_delays_and_queues_per_gpu() -> None:
+    def launches(place: int, step: int, values: list[int], queued: int, most: int) -> dict[str, Any]:
+        counts = {
+            "short_count": 1,
+            "slow_call_count": 0,
+            "late_count": 2,
+            "queued_ns": queued,
+            "queue_most": most,
+        }
+        return {"place": place, "step": step, "values": values, **counts}
+
+    summary = make_summary(
+        make_places(2),
+        gpu_times=[_gpu_times(0, 1, span=100), _gpu_times(0, 2, span=100)],
+        launch_aggregates=[launches(0, 1, [10, 20], 150, 3), launches(0, 2, [60], 250, 7)],
+    )
+    assert build("launches", summary).rows() == [(3, 30.0, 20.0, 10, 60, 2.0, 7, 2, 0, 4, "rank 0")]
+    assert rows_of(build("launches", summary, by="step"), "step", "mean_queue_count", "label") == [
+        (1, 1.5, "rank 0"),
+        (2, 2.5, "rank 0"),
+    ]
+
+
+def test_calls_are_split_by_who_answers_them() -> None:
+    calls = [
+        {"api": "cuda", "name": "cudaLaunchKernel", "values": [1, 2]},
+        {"api": "os", "name": "poll", "values": [5]},
+    ]
+    summary = make_summary(call_aggregates=calls)
+    assert rows_of(build("cuda", summary), "name", "count", "fraction") == [("cudaLaunchKernel", 2, 1.0)]
+    assert rows_of(build("os", summary), "name", "total_ns") == [("poll", 5)]
+
+
+def test_waiting_for_the_gpu_is_told_by_call_and_across_threads() -> None:
+    names = {
+        "cudaStreamSynchronize": [30, 30],
+        "cudaMemcpy": [5],
+        "cudaMemcpyAsync": [9],
+        "cudaLaunchKernel": [9],
+    }
+    summary = make_summary(
+        call_aggregates=[{"api": "cuda", "name": name, "values": values} for name, values in names.items()],
+        host_times=[_host(0, "span", 100), _host(0, "sync", 40, count=3)],
+    )
+    assert rows_of(build("sync", summary), "name", "count", "total_ns", "fraction") == [
+        ("cudaStreamSynchronize", 2, 60, 0.6),
+        ("any of them", 3, 40, 0.4),
+        ("cudaMemcpy", 1, 5, 0.05),
+    ]

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_pp.frames.training import CAUSES, PAUSE_NS, Training
+from nsys_pp.tables.training.critical_path import CRITICAL_PATH, find_critical_path
+from nsys_pp.tables.training.critical_table import build_critical_table, build_path_table
+from tests.training.made import Row, training_of
+from tests.training.simulated import simulate_training
+
+SCHEDULES = ["", "--schedule gpipe", "--schedule interleaved", "--schedule zb-h1"]
+DUALPIPEV = "--schedule dualpipev --micro-batches 8"
+
+
+def path_of(training: Training) -> list[tuple[object, ...]]:
+    return find_critical_path(training).select("lane", "cause", "kind", "start_ns", "end_ns").rows()
+
+
+def test_the_path_goes_on_with_the_lane_that_was_late() -> None:
+    training = training_of(
+        [
+            (0, "compute", 0, 20, None),
+            (0, "idle", 20, 50, None),
+            (1, "message_wait", 0, 22, 0),
+            (1, "transfer", 22, 25, None),
+            (1, "compute", 25, 50, None),
+        ],
+        [(0, "forward", 0, 10), (0, "forward", 10, 20), (1, "forward", 25, 35), (1, "backward", 35, 50)],
+    )
+    assert path_of(training) == [
+        (0, "compute", "forward", 0, 10),
+        (0, "compute", "forward", 10, 20),
+        (0, "host", None, 20, 22),  # the message was sent late
+        (1, "transfer", None, 22, 25),
+        (1, "compute", "forward", 25, 35),
+        (1, "compute", "backward", 35, 50),
+    ]
+
+
+def test_what_the_sender_computes_meanwhile_has_no_part_in_it() -> None:
+    training = training_of(
+        [
+            (0, "compute", 0, 10, None),
+            (0, "message_wait", 10, 12, 1),
+            (0, "compute", 12, 30, None),
+            (1, "message_wait", 0, 15, 0),
+            (1, "compute", 15, 40, None),
+        ],
+        [(0, "forward", 0, 10), (0, "backward", 12, 30), (1, "forward", 15, 40)],
+    )
+    assert path_of(training) == [
+        (0, "compute", "forward", 0, 10),
+        (0, "host", None, 10, 15),
+        (1, "compute", "forward", 15, 40),
+    ]
+
+
+def test_a_send_that_seems_to_begin_before_its_job_ended_is_of_that_job() -> None:
+    training = training_of(
+        [
+            (0, "compute", 0, 20, None),
+            (1, "message_wait", 0, 19, 0),
+            (1, "compute", 19, 40, None),
+        ],
+        [(0, "forward", 0, 20), (1, "forward", 19, 40)],
+    )
+    assert path_of(training) == [(0, "compute", "forward", 0, 19), (1, "compute", "forward", 19, 40)]
+
+
+def test_a_late_member_of_a_collective_takes_the_path() -> None:
+    training = training_of(
+        [
+            (0, "compute", 0, 30, None),
+            (0, "collective", 30, 35, None),
+            (0, "compute", 35, 39, None),
+            (1, "compute", 0, 10, None),
+            (1, "collective_wait", 10, 30, 0),
+            (1, "collective", 30, 35, None),
+            (1, "compute", 35, 40, None),
+        ]
+    )
+    assert path_of(training) == [
+        (0, "compute", None, 0, 30),
+        (1, "collective", None, 30, 35),
+        (1, "compute", None, 35, 40),
+    ]
+
+
+def test_lanes_that_wait_for_each_other_do_not_loop() -> None:
+    training = training_of(
+        [
+            (0, "compute", 0, 5, None),
+            (0, "message_wait", 5, 20, 1),
+            (0, "compute", 20, 30, None),
+            (1, "compute", 0, 4, None),
+            (1, "message_wait", 4, 20, 0),
+            (1, "compute", 20, 25, None),
+        ]
+    )
+    segments = path_of(training)
+    assert segments[0][3] == 0
+    assert segments[-1][4] == 30
+    assert [one[1] for one in segments] == ["compute", "message_wait", "compute"]
+
+
+def test_an_unknown_cause_of_a_wait_stays_on_the_path() -> None:
+    rows: list[Row] = [(0, "message_wait", 0, 9, None), (0, "compute", 9, 10, None)]
+    assert path_of(training_of(rows)) == [(0, "message_wait", None, 0, 9), (0, "compute", None, 9, 10)]
+
+
+def test_pauses_belong_to_the_compute_around_them() -> None:
+    rows: list[Row] = [(0, "compute", 0, 4, None), (0, "pause", 4, 5, None), (0, "compute", 5, 10, None)]
+    assert path_of(training_of(rows, [(0, "forward", 0, 10)])) == [(0, "compute", "forward", 0, 10)]
+
+
+def test_a_pause_after_a_job_belongs_to_it() -> None:
+    rows: list[Row] = [(0, "compute", 0, 9_000, None)]
+    jobs = [(0, "forward", 0, 1_000), (0, "forward", 2_000, 4_000), (0, "forward", 7_000, 8_000)]
+    assert path_of(training_of(rows, jobs)) == [
+        (0, "compute", "forward", 0, 2_000),
+        (0, "compute", "forward", 2_000, 4_000),
+        (0, "compute", None, 4_000, 7_000),
+        (0, "compute", "forward", 7_000, 9_000),
+    ]
+
+
+def test_before_its_first_step_a_lane_is_idle() -> None:
+    rows: list[Row] = [(0, "compute", 0, 4, None), (0, "idle", 4, 30, None), (1, "compute", 10, 30, None)]
+    assert path_of(training_of(rows)) == [(1, "idle", None, 0, 10), (1, "compute", None, 10, 30)]
+
+
+@pytest.mark.parametrize("options", [*SCHEDULES, DUALPIPEV, "--slow-rank 5=1.2"])
+def test_the_path_tiles_every_simulated_step(options: str) -> None:
+    training = simulate_training(options)
+    assert_tiles(training)
+    path = find_critical_path(training)
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    assert path.filter(cause="message_wait").is_empty()  # somebody else was late in each
+    compute = path.filter(cause="compute").select(duration.sum()).item()
+    span = path.select(duration.sum()).item()
+    assert compute > 0.9 * span
+    work = path.drop_nulls("job")
+    jobs = training.jobs.select("job", "kind", "lane", job_start_ns="start_ns", job_end_ns="end_ns")
+    within = work.join(jobs, on=["job", "kind", "lane"]).filter(
+        pl.col("job_start_ns") <= pl.col("start_ns"), pl.col("end_ns") <= pl.col("job_end_ns") + PAUSE_NS
+    )
+    assert within.height == work.height
+
+
+def test_the_path_of_gpipe_is_what_its_schedule_says() -> None:
+    """The first micro-batch to the slowest stage, all that one has to do, and the last one back."""
+    training = simulate_training("--schedule gpipe --stage-costs 1,1,1,1.3 --steps 1")
+    jobs = find_critical_path(training).group_by("stage", "kind").agg(pl.col("job").n_unique())
+    for kind in ("forward", "backward"):
+        assert jobs.filter(kind=kind).sort("stage")["job"].to_list() == [1, 1, 1, 4]
+
+
+def test_a_slow_stage_takes_the_path() -> None:
+    table = build_critical_table(simulate_training("--stage-costs 1,1.5,1,1 --micro-batches 8"))
+    share = table.filter(cause="compute").group_by("stage").agg(pl.col("fraction").sum()).sort("fraction")
+    assert share["stage"].to_list()[-1] == 1
+    assert share["fraction"].to_list()[-1] > 0.5
+    assert table["fraction"].sum() == pytest.approx(1)
+    assert table["most_gain_ns"].to_list() == pytest.approx((table["time_ns"] / 10).to_list())
+
+
+def test_the_table_of_the_path_counts_from_the_first_session() -> None:
+    training = simulate_training()
+    path = build_path_table(training)
+    labels = path.select("lane", "label").unique().sort("lane")
+    assert labels.equals(training.lanes.select("lane", "label").join(labels, on="lane", how="semi"))
+    assert path["start_ns"].min() == training.steps["start_ns"].min() - training.zero_ns  # type: ignore[operator]
+
+
+def test_of_nothing_comes_nothing() -> None:
+    training = simulate_training()
+    nothing = replace(training, lane_states=training.lane_states.clear(), steps=training.steps.clear())
+    assert find_critical_path(nothing).equals(CRITICAL_PATH.to_frame())
+    assert build_critical_table(nothing).is_empty()
+
+
+def assert_tiles(training: Training) -> None:
+    """Check that the segments of every step follow each other from its first start to its last end."""
+    spans = training.steps.group_by("step").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("step")
+    path = find_critical_path(training)
+    found = path.group_by("step", maintain_order=True).agg(
+        pl.col("start_ns").first(),
+        pl.col("end_ns").last(),
+        is_joined=(pl.col("start_ns").slice(1) == pl.col("end_ns").slice(0, pl.len() - 1)).all(),
+        total_ns=(pl.col("end_ns") - pl.col("start_ns")).sum(),
+    )
+    assert found.select("step", "start_ns", "end_ns").equals(spans)
+    assert found["is_joined"].all()
+    assert found["total_ns"].to_list() == (spans["end_ns"] - spans["start_ns"]).to_list()
+    assert (path["end_ns"] > path["start_ns"]).all()
+
+
+lanes_of_states = st.lists(
+    st.tuples(
+        st.integers(0, 5),  # when the lane begins
+        st.lists(
+            st.tuples(st.sampled_from(CAUSES), st.integers(1, 9), st.none() | st.integers(0, 2)),
+            min_size=1,
+            max_size=12,
+        ),
+    ),
+    min_size=1,
+    max_size=3,
+)
+some_jobs = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.sampled_from(["forward", "backward", "forward_backward", "send"]),
+        st.integers(0, 60),
+        st.integers(0, 20),
+    ),
+    max_size=12,
+)
+
+
+@given(lanes_of_states, some_jobs)
+@settings(deadline=None, max_examples=100)
+def test_whatever_the_pieces_the_path_tiles_the_step(
+    lanes: list[tuple[int, list[tuple[str, int, int | None]]]], jobs: list[tuple[int, str, int, int]]
+) -> None:
+    rows: list[Row] = []
+    for lane, (now, lane_states) in enumerate(lanes):
+        for cause, length, late in lane_states:
+            rows.append((lane, cause, now, now + length, late))
+            now += length
+    training = training_of(rows, [(lane, kind, start, start + length) for lane, kind, start, length in jobs])
+    if any(row[1] == "compute" for row in rows):
+        assert_tiles(training)
+    else:
+        assert find_critical_path(training).is_empty()

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from nsys_pp.frames.training import Training
+from nsys_pp.tables.training.link_table import build_link_table
+from nsys_pp.tables.training.stragglers import find_stragglers
+from tests.training.simulated import simulate_training
+
+
+def slow_ones(training: Training) -> list[str]:
+    return find_stragglers(training).filter("is_slow")["label"].to_list()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "--seed 2",
+        "--schedule gpipe --seed 3",
+        "--schedule interleaved --seed 4",
+        "--schedule zb-h1 --seed 5",
+        "--schedule dualpipev --micro-batches 8 --seed 6",
+        "--skew-us 5 --seed 7",
+        "--dp 1 --grouped-messages --seed 8",
+        "--dp 1 --tp 2 --seed 9",
+        "--steps 1 --seed 10",
+        "--stall 11=30 --host-bound 12=3",
+        "--buffered-bytes 100000000",
+    ],
+)
+def test_in_a_sound_run_nobody_is_slow(options: str) -> None:
+    assert slow_ones(simulate_training(options)) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "slow"),
+    [
+        pytest.param("--slow-rank 5=1.2", "rank 5", id="rank"),
+        pytest.param("--slow-rank 5=1.08 --schedule gpipe", "rank 5", id="slightly slow rank"),
+        pytest.param("--slow-rank 3=1.2 --dp 1 --tp 2", "rank 3", id="rank among tensor peers"),
+        pytest.param(
+            "--slow-rank 0=1.3 --schedule dualpipev --micro-batches 8", "rank 0", id="rank of a DualPipeV"
+        ),
+        pytest.param("--slow-rank 2=1.2 --dp 1", "stage 2", id="the only rank of a stage"),
+        pytest.param("--stage-costs 1,1.3,1,1", "stage 1", id="stage"),
+        pytest.param("--slow-link 2,4=5", "rank 2 -> rank 4", id="link between machines"),
+        pytest.param("--slow-link 2,0=4 --skew-us 5", "rank 2 -> rank 0", id="link within a machine"),
+        pytest.param("--slow-link 1,2=3 --dp 1", "rank 1 -> rank 2", id="link with one other of its kind"),
+        pytest.param(
+            "--slow-link 2,4=5 --grouped-messages", "rank 2 -> rank 4", id="link of grouped messages"
+        ),
+        pytest.param("--slow-rank 5=1.3 --steps 1", "rank 5", id="in a single step"),
+    ],
+)
+def test_only_the_planted_one_is_slow(options: str, slow: str) -> None:
+    assert slow_ones(simulate_training(options)) == [slow]
+
+
+def test_the_excess_of_a_slow_rank_is_what_was_planted() -> None:
+    worst = find_stragglers(simulate_training("--slow-rank 5=1.2")).row(0, named=True)
+    assert worst["excess_fraction"] == pytest.approx(0.2, abs=0.01)
+    assert worst["noise_fraction"] < 0.02
+    assert (worst["what"], worst["lane"], worst["stage"], worst["bound_ns"]) == ("rank", 5, 2, 0)
+
+
+def test_a_link_within_its_bound_is_not_slow() -> None:
+    training = simulate_training("--slow-link 2,4=5")
+    excess = 4 * 390_000
+
+    def links(bound_ns: int | None) -> list[bool]:
+        bound = pl.lit(bound_ns, pl.Int64)
+        bounded = replace(training, transfers=training.transfers.with_columns(bound_ns=bound))
+        return build_link_table(bounded).filter(sender=2, receiver=4)["is_slow"].to_list()
+
+    assert links(excess // 2 - 1) == [True]
+    assert links(excess // 2 + 1) == [False]
+    assert links(None) == [False]
+
+
+def test_messages_of_different_sizes_are_not_compared() -> None:
+    training = simulate_training()
+    is_large = pl.col("sender") == 2
+    transfers = training.transfers.with_columns(
+        size_bytes=pl.when(is_large).then(4_000).otherwise(1_000),
+        transfer_ns=pl.col("transfer_ns") * pl.when(is_large).then(4).otherwise(1),
+    )
+    links = build_link_table(replace(training, transfers=transfers))
+    assert not links["is_slow"].any()
+    large = links.filter(sender=2, receiver=4).row(0, named=True)
+    assert large["size_bytes"] == 4_000 * large["message_count"]
+    assert large["bytes_per_s"] == pytest.approx(4_000 / (4 * 390e-6))
+
+
+def test_buffered_messages_do_not_time_a_link() -> None:
+    links = build_link_table(simulate_training("--buffered-bytes 100000000"))
+    assert (links["timed_count"] < links["message_count"]).any()
+
+
+def test_nothing_is_found_in_nothing() -> None:
+    training = simulate_training()
+    empty = replace(training, jobs=training.jobs.clear(), transfers=training.transfers.clear())
+    found = find_stragglers(empty)
+    assert found.is_empty()
+    assert found.schema == find_stragglers(training).schema

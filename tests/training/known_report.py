@@ -1,0 +1,188 @@
+"""What one simulated report truly holds, and all of them on true time: frames that others are tested with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from nsys_pp.align.anchors import find_anchors
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.training import JOBS, STEPS
+from nsys_pp.model import build_report
+from nsys_pp.model.ids import pid
+from nsys_pp.model.report import Report
+from nsys_pp.project.launches import match_launches
+from nsys_pp.project.requests import match_requests
+from nsys_pp.read import read_report
+from nsys_pp.training.report.compute_segments import build_compute_segments
+from nsys_pp.training.report.messages import find_messages
+from tests.training.known import _jobs as jobs_of
+from tests.training.known import _lanes as lanes_of
+from tests.training.known import _pieces as true_lane_states
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A report, what caused its operations, and its true steps."""
+
+    report: Report
+    launches: pl.DataFrame
+    requests: pl.DataFrame
+    steps: pl.DataFrame  # STEPS
+    jobs: pl.DataFrame  # JOBS: those whose name says that they send or receive
+
+
+def truth_of(folder: Path) -> dict[str, pl.DataFrame]:
+    """Read all tables of a run's truth."""
+    return {path.stem: pl.read_parquet(path) for path in sorted((folder / "truth").glob("*.parquet"))}
+
+
+def known_report(folder: Path, name: str, truth: dict[str, pl.DataFrame]) -> Known:
+    """Read one report of a simulated run with exact clocks."""
+    report = build_report(read_report(folder / name, need=frozenset({"ranges", "ops", "communication"})))
+    launches = match_launches(report.api_calls, report.gpu_ops)
+    requests = match_requests(
+        ranges=report.ranges,
+        api_calls=report.api_calls,
+        gpu_ops=report.gpu_ops,
+        launches=launches,
+        nccl_calls=report.nccl_calls,
+    )
+    return Known(
+        report=report,
+        launches=launches,
+        requests=requests,
+        steps=_steps(report, name, truth),
+        jobs=message_jobs(report.ranges),
+    )
+
+
+def _steps(report: Report, name: str, truth: dict[str, pl.DataFrame]) -> pl.DataFrame:
+    zero_ns = truth["clocks"].filter(report=name)["capture_utc_ns"].item()
+    devices = report.devices.select("process_key", "device_id").with_columns(pid=pid(pl.col("process_key")))
+    spans = truth["bubbles"].group_by("rank", "step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    return (
+        truth["processes"]
+        .filter(report=name)
+        .select("pid", "rank")
+        .join(devices, on="pid")
+        .join(spans, on="rank")
+        .with_columns(
+            pl.col("start_ns", "end_ns") - zero_ns,
+            is_numbered=pl.lit(True),
+            name=pl.format("step_{}", "step"),
+            source=pl.lit("range"),
+            host_start_ns=pl.lit(None),
+            host_end_ns=pl.lit(None),
+            is_partial=pl.lit(False),
+        )
+        .sort("process_key", "device_id", "start_ns")
+        .pipe(conform, STEPS)
+    )
+
+
+def message_jobs(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Make jobs of the ranges that send and receive, by the names of the simulator's vocabularies."""
+    name = pl.col("name").cast(pl.String)
+    plain = r"(?i)^(send|recv)_(forward|backward)_(\d+)(?:_chunk_(\d+))?$"
+    torch = r"^PP:(\d+)(SEND|RECV)_([FB])(\d+)$"
+    dotted = r"(?i)(send|recv)_(forward|backward)(?:\.(\d+)\.(\d+)\.0)?$"
+    both = r"(?i)(send|recv)_(forward|backward).*(send|recv)_(forward|backward)"
+    verb = pl.coalesce(
+        name.str.extract(plain, 1), name.str.extract(torch, 2), name.str.extract(dotted, 1)
+    ).str.to_lowercase()
+    direction = pl.coalesce(
+        name.str.extract(plain, 2), name.str.extract(torch, 3), name.str.extract(dotted, 2)
+    ).str.to_lowercase()
+    is_both = name.str.contains(both) | (name.str.count_matches("SEND|RECV") > 1)
+    kind = (
+        pl.when(is_both)
+        .then(pl.lit("send_receive"))
+        .otherwise(verb.replace_strict({"send": "send", "recv": "receive"}, default=None))
+    )
+    empty = JOBS.to_frame()
+    return (
+        ranges.with_columns(
+            kind=kind,
+            direction=pl.when(~is_both).then(
+                direction.replace_strict(
+                    {"forward": "forward", "backward": "backward", "f": "forward", "b": "backward"},
+                    default=None,
+                )
+            ),
+            micro_batch=pl.coalesce(
+                name.str.extract(plain, 3), name.str.extract(torch, 4), name.str.extract(dotted, 3)
+            ).cast(pl.Int64),
+            chunk=pl.coalesce(name.str.extract(plain, 4), name.str.extract(dotted, 4)).cast(pl.Int64),
+            virtual_stage=name.str.extract(torch, 1).cast(pl.Int64),
+            host_start_ns="start_ns",
+            host_end_ns="end_ns",
+        )
+        .filter(pl.col("kind").is_not_null())
+        .pipe(lambda frame: pl.concat([empty, frame.drop("start_ns", "end_ns")], how="diagonal_relaxed"))
+        .pipe(conform, JOBS)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownRun:
+    """All reports of a run with exact clocks: frames by lane, on true time."""
+
+    folder: Path
+    truth: dict[str, pl.DataFrame]
+    lanes: pl.DataFrame  # LANES
+    steps: pl.DataFrame  # RUN_STEPS
+    messages: pl.DataFrame  # MESSAGES with `lane`
+    compute_segments: pl.DataFrame  # STRETCHES with `lane`
+    anchors: pl.DataFrame  # ANCHORS with `lane`
+    data_jobs: pl.DataFrame  # lane, start_ns, end_ns of what loads data
+    jobs: pl.DataFrame  # RUN_JOBS, as they truly are
+    lane_states: pl.DataFrame  # PIECES, as they truly are
+
+
+_TIMES = {
+    "messages": ("start_ns", "end_ns"),
+    "compute_segments": ("start_ns", "end_ns", "launch_ns", "need_start_ns", "need_end_ns"),
+    "anchors": ("start_ns", "end_ns"),
+    "steps": ("start_ns", "end_ns"),
+    "data_jobs": ("start_ns", "end_ns"),
+}
+
+
+def known_run(folder: Path) -> KnownRun:
+    """Read a simulated run, find its messages and stretches, and put them onto true time."""
+    truth = truth_of(folder)
+    lanes = lanes_of(truth["processes"])
+    parts: dict[str, list[pl.DataFrame]] = {name: [] for name in _TIMES}
+    for name, zero_ns in truth["clocks"].select("report", "capture_utc_ns").iter_rows():
+        known = known_report(folder, name, truth)
+        for what, frame in _frames(known).items():
+            placed = lane_of(name, truth["processes"], lanes)
+            moved = frame.with_columns(pl.col(_TIMES[what]) + zero_ns, pid=pid(pl.col("process_key")))
+            parts[what].append(moved.join(placed, on="pid", maintain_order="left").drop("pid"))
+    frames = {what: pl.concat(found) for what, found in parts.items()}
+    of_rank = dict(lanes.select("rank", "lane").iter_rows())
+    jobs = jobs_of(truth["jobs"], of_rank)
+    lane_states = true_lane_states(truth["bubbles"], jobs, of_rank)
+    return KnownRun(folder=folder, truth=truth, lanes=lanes, jobs=jobs, lane_states=lane_states, **frames)
+
+
+def lane_of(name: str, processes: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
+    """Give the pid and the lane of each process of a report."""
+    return processes.filter(report=name).join(lanes, on="rank").select("pid", "lane")
+
+
+def _frames(known: Known) -> dict[str, pl.DataFrame]:
+    report = known.report
+    caused = {"api_calls": report.api_calls, "launches": known.launches, "gpu_ops": report.gpu_ops}
+    data = report.ranges.filter(pl.col("name").cast(pl.String) == "next_batch")
+    messages = find_messages(**caused, requests=known.requests, jobs=known.jobs)
+    return {
+        "messages": messages,
+        "compute_segments": build_compute_segments(**caused, steps=known.steps, messages=messages),
+        "anchors": find_anchors(gpu_ops=report.gpu_ops, requests=known.requests, mpi_calls=report.mpi_calls),
+        "steps": known.steps,
+        "data_jobs": data,
+    }

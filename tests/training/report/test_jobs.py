@@ -1,0 +1,314 @@
+"""Jobs of simulated reports against their truth, and the joints of that on small frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, PROJECTIONS
+from nsys_pp.frames.training import JOBS, STEPS
+from nsys_pp.training.report.jobs import assign_steps, build_jobs, widen_projections
+from nsys_pp.training.report.vocabulary import NAMED_JOBS
+from tests.training.found import APART, find_all, simulate
+from tests.training.known import known_training
+
+WORK = ["forward", "backward", "weight_gradient", "forward_backward"]
+IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
+SAID = {  # vocabulary -> preset, what its names say of micro-batches and chunks
+    "plain": ("plain", IDS),
+    "paddle": ("paddle", ("chunk", "backward_chunk")),
+    "megatron": ("megatron", ()),
+    "megatron-ids": ("megatron", IDS),
+    "torch": ("torch", ("micro_batch", "backward_micro_batch")),
+    "zero-bubble": ("zero-bubble", IDS),
+    "deepspeed": ("deepspeed", ()),
+    "msprof": ("msprof", ("micro_batch",)),
+}
+
+
+def true_jobs(folder: Path) -> pl.DataFrame:
+    training = known_training(folder)
+    return training.jobs.join(training.lanes.select("lane", "rank", "stage"), on="lane").sort(
+        "rank", "start_ns"
+    )
+
+
+def check_jobs(folder: Path, preset: str, said: tuple[str, ...]) -> pl.DataFrame:
+    """Compare the jobs of all reports with their truth; return those found."""
+    parts = []
+    for found in find_all(folder):
+        assert found.rules.name == preset, found.name
+        assert found.rules.share == 1
+        parts.append(found.jobs)
+    jobs = pl.concat(parts)
+    work = jobs.filter(pl.col("kind").is_in(WORK)).sort("rank", "compute_start_ns")
+    truth = true_jobs(folder)
+    if work["step"].max() != truth["step"].max():
+        work = work.with_columns(pl.col("step") + 10)
+    work, truth = (
+        work.with_columns(pl.col("kind").cast(pl.String)),
+        truth.with_columns(pl.col("kind").cast(pl.String)),
+    )
+    same = ["rank", "kind", "step", *said]
+    assert work.select(*same, start_ns="compute_start_ns", end_ns="compute_end_ns").equals(
+        truth.select(*same, "start_ns", "end_ns")
+    )
+    assert all(work[column].is_null().all() for column in IDS if column not in said)
+    assert work["outer_id"].is_null().all()
+    assert (work["op_count"] > 0).all()
+    assert (work["launch_delay_ns"] > 0).all()
+    return jobs
+
+
+@pytest.mark.parametrize("names", SAID)
+def test_overlapped_jobs_recomputations_and_messages_are_those_of_the_truth(
+    names: str, tmp_path: Path
+) -> None:
+    preset, said = SAID[names]
+    simulate(tmp_path, f"--schedule dualpipev --recompute --names {names}")
+    jobs = check_jobs(tmp_path, preset, said)
+    messages = pl.read_parquet(tmp_path / "truth" / "messages.parquet")
+    for kind, side in (("send", "sender"), ("receive", "receiver")):
+        true = messages.group_by(pl.col(side).alias("rank"), pl.col("kind").alias("direction")).len()
+        mine = jobs.filter(kind=kind).group_by("rank", pl.col("direction").cast(pl.String)).len()
+        assert set(mine.rows()) == set(true.rows())
+    again = jobs.filter(kind="recompute")
+    around = jobs.select(
+        "rank", outer_id="range_id", outer_kind="kind", begun="compute_start_ns", over="compute_end_ns"
+    )
+    placed = again.join(around, on=["rank", "outer_id"])
+    assert len(placed) == len(again) > 0
+    assert set(placed["outer_kind"]) == {"backward", "forward_backward"}
+    assert (placed["begun"] <= placed["compute_start_ns"]).all()
+    assert (placed["over"] >= placed["compute_end_ns"]).all()
+    assert (jobs.filter(kind="optimizer").group_by("rank").len()["len"] == 2).all()
+
+
+@pytest.mark.parametrize("names", SAID)
+def test_split_backwards_are_those_of_the_truth(names: str, tmp_path: Path) -> None:
+    preset, said = SAID[names]
+    simulate(tmp_path, f"--schedule zb-h1 --micro-batches 3 --steps 1 --names {names}")
+    has_chunks = names == "zero-bubble"
+    check_jobs(
+        tmp_path,
+        preset,
+        tuple(column for column in said if column == "micro_batch" or (has_chunks and column == "chunk")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "options"),
+    [
+        ("plain", "--schedule interleaved --tp 2 --autograd part --layers 3"),
+        ("zero-bubble", "--schedule interleaved --graphs node --free-running"),
+        ("megatron-ids", "--schedule interleaved --autograd none --schema 3.25.0 --graphs graph"),
+        ("paddle", f"--schedule interleaved --sharded-optimizer --dp 2 {APART}"),
+    ],
+)
+def test_chunks_are_those_of_the_truth(names: str, options: str, tmp_path: Path) -> None:
+    preset, said = SAID[names]
+    simulate(tmp_path, f"{options} --names {names}")
+    jobs = check_jobs(tmp_path, preset, tuple(column for column in said if "backward" not in column))
+    assert jobs.filter(kind="forward")["chunk"].n_unique() == 2
+
+
+def test_virtual_stages_are_those_of_the_truth(tmp_path: Path) -> None:
+    simulate(tmp_path, "--schedule dualpipev --names torch")
+    jobs = (
+        check_jobs(tmp_path, *SAID["torch"])
+        .filter(pl.col("kind").is_in(WORK))
+        .sort("rank", "compute_start_ns")
+    )
+    truth = true_jobs(tmp_path)
+
+    def virtual(chunk: str) -> pl.Expr:
+        return pl.when(pl.col(chunk) == 0).then("stage").otherwise(3 - pl.col("stage"))
+
+    assert jobs["virtual_stage"].equals(truth.select(virtual_stage=virtual("chunk"))["virtual_stage"])
+    expected = truth.filter(kind="forward_backward").select(
+        virtual("backward_chunk").alias("backward_virtual_stage")
+    )
+    both = jobs.filter(kind="forward_backward")["backward_virtual_stage"]
+    assert both.equals(expected["backward_virtual_stage"])
+
+
+@pytest.mark.parametrize("names", SAID)
+def test_exchanges_are_those_of_the_truth(names: str, tmp_path: Path) -> None:
+    simulate(tmp_path, f"--schedule 1f1b --micro-batches 3 --grouped-messages --steps 1 --names {names}")
+    messages = pl.read_parquet(tmp_path / "truth" / "messages.parquet")
+    (found,) = find_all(tmp_path)
+    for rank in range(2):
+        jobs = found.jobs.filter(rank=rank)
+        sent = messages.filter(sender=rank)["send_start_ns"]
+        received = messages.filter(receiver=rank)["receive_start_ns"]
+        exchanges = set(sent) & set(received)
+        counts = dict(jobs.group_by("kind").len().rows())
+        assert exchanges
+        assert counts["send_receive"] == len(exchanges)
+        assert counts.get("send", 0) == len(sent) - len(exchanges)
+        assert counts.get("receive", 0) == len(received) - len(exchanges)
+        both = jobs.filter(kind="send_receive")
+        assert set(both["start_ns"]) == exchanges
+        assert both["direction"].is_null().all()
+        assert both["compute_start_ns"].is_null().all()
+
+
+def test_the_hull_of_a_job_has_its_communication(tmp_path: Path) -> None:
+    simulate(tmp_path, "--schedule 1f1b --tp 2 --steps 1")
+    jobs = pl.concat([found.jobs for found in find_all(tmp_path)]).filter(kind="forward")
+    first_stage = jobs.filter(pl.col("rank") < 2)
+    assert len(first_stage) == 8
+    assert (first_stage["end_ns"] > first_stage["compute_end_ns"]).all()  # layers end with an all-reduce
+    assert (jobs["compute_ns"] < jobs["busy_ns"]).all()
+    assert (jobs["busy_ns"] <= jobs["end_ns"] - jobs["start_ns"]).all()
+
+
+def test_no_jobs_make_no_jobs() -> None:
+    caused = {
+        "gpu_ops": GPU_OPS.to_frame(),
+        "api_calls": API_CALLS.to_frame(),
+        "launches": LAUNCHES.to_frame(),
+    }
+    empty = PROJECTIONS.to_frame()
+    jobs = build_jobs(NAMED_JOBS.to_frame(), projections=empty, compute=empty, **caused)
+    assert jobs.schema == JOBS
+    assert jobs.is_empty()
+    assert assign_steps(jobs, STEPS.to_frame()).schema == JOBS
+
+
+def test_a_job_that_launches_nothing_has_one_row_without_a_device() -> None:
+    named = complete(
+        {
+            "range_id": [7],
+            "process_key": [1],
+            "thread_key": [1],
+            "kind": ["forward"],
+            "start_ns": [5],
+            "end_ns": [9],
+        },
+        NAMED_JOBS,
+    )
+    empty = PROJECTIONS.to_frame()
+    jobs = build_jobs(
+        named,
+        projections=empty,
+        compute=empty,
+        gpu_ops=GPU_OPS.to_frame(),
+        api_calls=API_CALLS.to_frame(),
+        launches=LAUNCHES.to_frame(),
+    )
+    assert jobs.select(
+        "range_id", "device_id", "host_start_ns", "start_ns", "compute_ns", "launch_delay_ns"
+    ).rows() == [(7, None, 5, None, None, None)]
+
+
+def test_a_job_has_a_row_for_each_device() -> None:
+    named = complete(
+        {
+            "range_id": [7],
+            "process_key": [1],
+            "thread_key": [1],
+            "kind": ["forward"],
+            "start_ns": [0],
+            "end_ns": [50],
+        },
+        NAMED_JOBS,
+    )
+    ran = complete(
+        {
+            "range_id": [7, 7],
+            "device_id": [0, 1],
+            "gpu_start_ns": [20, 30],
+            "gpu_end_ns": [40, 60],
+            "busy_ns": [15, 25],
+            "op_count": [2, 1],
+        },
+        PROJECTIONS,
+    )
+    ops = complete(
+        {
+            "op_id": [0, 1, 2, 3],
+            "process_key": [1] * 4,
+            "device_id": [0, 0, 1, 1],
+            "start_ns": [20, 30, 30, 30],
+        },
+        GPU_OPS,
+    )
+    calls = complete(
+        {
+            "process_key": [1] * 4,
+            "thread_key": [1] * 4,
+            "start_ns": [10, 12, 90, 21],
+            "end_ns": [11, 13, 91, 22],
+        },
+        API_CALLS,
+    )
+    launches = conform(pl.DataFrame({"op_id": [0, 1, 2, 3], "call_row": [0, 1, 2, 3]}), LAUNCHES)
+    jobs = build_jobs(
+        named,
+        projections=ran,
+        compute=ran.filter(device_id=1),
+        gpu_ops=ops,
+        api_calls=calls,
+        launches=launches,
+    )
+    columns = [
+        "device_id",
+        "start_ns",
+        "end_ns",
+        "busy_ns",
+        "op_count",
+        "compute_start_ns",
+        "launch_delay_ns",
+    ]
+    assert jobs.select(columns).rows() == [(0, 20, 40, 15, 2, None, 10), (1, 30, 60, 25, 1, 30, 9)]
+
+
+def test_wide_projections_stay_on_the_devices_that_a_range_reached() -> None:
+    def projected(*rows: tuple[int, int, int]) -> pl.DataFrame:
+        columns = ("range_id", "device_id", "gpu_end_ns")
+        return complete({name: [row[at] for row in rows] for at, name in enumerate(columns)}, PROJECTIONS)
+
+    narrow = projected((1, 0, 10), (2, 0, 20), (4, 0, 40))
+    wide = projected((1, 0, 15), (1, 1, 99), (3, 0, 30), (3, 1, 31))
+    widened = widen_projections(narrow, wide).select("range_id", "device_id", "gpu_end_ns")
+    assert sorted(widened.rows()) == [(1, 0, 15), (2, 0, 20), (3, 0, 30), (3, 1, 31), (4, 0, 40)]
+
+
+def test_steps_are_told_by_ranges_on_the_cpu() -> None:
+    steps = complete(
+        {
+            "process_key": [1, 1, 1],
+            "device_id": [0, 0, 0],
+            "step": [4, 5, 6],
+            "start_ns": [0, 150, 250],
+            "end_ns": [150, 250, 400],
+            "host_start_ns": [None, 100, 200],
+            "host_end_ns": [None, 190, 290],
+        },
+        STEPS,
+    )
+    jobs = complete(
+        {
+            "process_key": [1] * 6 + [2],
+            "device_id": [0, 0, 0, None, 0, 0, 0],
+            "host_start_ns": [0, 99, 100, 189, 190, 300, 100],
+            "start_ns": [400] * 7,
+        },
+        JOBS,
+    )
+    assert assign_steps(jobs, steps)["step"].to_list() == [4, 4, 5, 5, None, None, None]
+    assert assign_steps(jobs.drop("host_start_ns"), steps)["step"].to_list() == [None] * 7
+    moved = jobs.drop("host_start_ns").with_columns(start_ns=pl.Series([0, 149, 150, 150, 249, 250, 0]))
+    assert assign_steps(moved, steps)["step"].to_list() == [4, 4, 5, None, 5, 6, None]
+
+
+def complete(columns: Mapping[str, Sequence[object]], schema: pl.Schema) -> pl.DataFrame:
+    """Make a frame of `schema` that is null where `columns` say nothing."""
+    frame = pl.DataFrame(columns)
+    absent = [pl.lit(None).alias(name) for name in schema if name not in columns]
+    return conform(frame.with_columns(absent), schema)

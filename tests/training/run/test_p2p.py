@@ -1,0 +1,192 @@
+"""Arrows between lanes, against the messages that the simulator sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fixtures import simulate
+from nsys_pp.frames.conform import build_schema
+from nsys_pp.frames.training import MESSAGES, RUN_JOBS, TRANSFERS
+from nsys_pp.training.run.transfers import pair_messages
+from tests.training.known import _lanes as lanes_of
+from tests.training.known_report import KnownRun, known_run
+
+SMALL = "--steps 2 --layers 1 --pp 4 --micro-batches 8 --brief-truth"
+MEGATRON = "--names megatron"
+PAYLOAD = "--schema 3.25.0 --nccl-payload"
+BUFFERED = "--buffered-bytes 100000000"
+WINDOWS = "--window-ms 40 --steps 3"
+
+
+def transfers_of(run: KnownRun) -> tuple[pl.DataFrame, list[str]]:
+    return pair_messages(lanes=run.lanes, messages=run.messages, jobs=RUN_JOBS.to_frame())
+
+
+def true_transfers(run: KnownRun) -> pl.DataFrame:
+    lane = dict(run.lanes.select("rank", "lane").iter_rows())
+    return (
+        run.truth["messages"]
+        .drop_nulls(["send_correlation_id", "receive_correlation_id"])
+        .select(
+            sender=pl.col("sender").replace_strict(lane, return_dtype=pl.UInt32),
+            receiver=pl.col("receiver").replace_strict(lane, return_dtype=pl.UInt32),
+            direction="kind",
+            send_start_ns="send_start_ns",
+            send_end_ns="send_end_ns",
+            receive_start_ns="receive_start_ns",
+            receive_end_ns="receive_end_ns",
+        )
+    )
+
+
+RUNS = {
+    "peers told, ranks not": f"{MEGATRON} {PAYLOAD}",
+    "peers and ranks told": f"{PAYLOAD} --init-communicators --tp 2 {MEGATRON}",
+    "buffered": f"{MEGATRON} {BUFFERED}",
+    "grouped": f"{MEGATRON} --grouped-messages",
+    "captures differ": WINDOWS,
+    "captures differ, buffered, no micro-batches": f"{MEGATRON} {WINDOWS} {BUFFERED}",
+    "interleaved, free running": f"--schedule interleaved --free-running {MEGATRON}",
+    "interleaved, buffered, windows": f"--schedule interleaved {BUFFERED} {WINDOWS}",
+    "folded": "--schedule dualpipev",
+    "folded, chunks not told": f"--schedule dualpipev {MEGATRON}",
+    "gpipe, grouped": "--schedule gpipe --grouped-messages",
+}
+
+
+@pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
+def test_arrows_are_the_messages_of_which_both_sides_are_recorded(tmp_path: Path, options: str) -> None:
+    simulate.main([str(tmp_path), *SMALL.split(), *options.split()])
+    run = known_run(tmp_path)
+    found, _ = transfers_of(run)
+    assert found.schema == TRANSFERS
+    assert found["send_start_ns"].is_sorted()
+    expected = true_transfers(run)
+    assert len(expected) > 40
+    columns = expected.columns
+    text = found.with_columns(pl.col("direction").cast(pl.String)).select(columns)
+    assert text.sort(columns).equals(expected.sort(columns))
+
+
+def test_no_side_is_paired_across_a_missing_rank(tmp_path: Path) -> None:
+    simulate.main([str(tmp_path), *SMALL.split(), "--missing-ranks", "1"])
+    run = known_run(tmp_path)
+    found, notes = transfers_of(run)
+    expected = true_transfers(run)
+    assert len(found) == len(expected) == 32
+    assert notes == ["64 sends and receives do not tell their peer, and are in no pair"]
+
+
+def test_where_the_layout_of_the_model_is_not_known_nothing_is_paired_at_random(tmp_path: Path) -> None:
+    """Names tell no parts of the model, and messages leave before they arrive: nothing tells whose they are."""
+    simulate.main([str(tmp_path), *SMALL.split(), *f"--schedule dualpipev {MEGATRON} {BUFFERED}".split()])
+    found, notes = transfers_of(known_run(tmp_path))
+    assert found.is_empty()
+    assert notes == ["384 sends and receives do not tell their peer, and are in no pair"]
+
+
+def message(lane: int, verb: str | None, start: int, end: int) -> dict[str, object]:
+    return {
+        "lane": lane, "verb": verb, "start_ns": start, "end_ns": end, "direction": "forward", "op_id": start,
+        "context_id": 1, "stream_id": 7,
+    }  # fmt: skip
+
+
+def pair(*messages: dict[str, object]) -> tuple[pl.DataFrame, list[str]]:
+    places = {"rank": [0, 1], "stage": [0, 1], "replica": [0, 0], "tensor": [0, 0], "report": ["a", "b"]}
+    lanes = lanes_of(
+        pl.DataFrame({**places, "pid": [1, 2], "device_id": [0, 0], "machine": ["m", "m"], "gpu": [0, 1]})
+    )
+    lanes = lanes.with_columns(bound_ns=pl.Series([300, 400]))
+    own = {n: t for n, t in MESSAGES.items() if n not in ("process_key", "device_id")}
+    schema = build_schema({"lane": pl.UInt32, **own})
+    frame = pl.DataFrame(list(messages), schema=schema)
+    return pair_messages(lanes=lanes, messages=frame, jobs=RUN_JOBS.to_frame())
+
+
+WAITS = {
+    "the receiver waits": ((50, 100), (0, 101), (0, 50, 51, False)),
+    "the sender waits": ((0, 100), (60, 101), (60, 0, 41, False)),
+    "both begin together": ((5, 100), (5, 101), (0, 0, 96, False)),
+    "the send was buffered": ((0, 20), (50, 101), (0, 0, 51, True)),
+    "the send ends as the receive begins": ((0, 50), (50, 60), (50, 0, 10, False)),
+}
+
+
+@pytest.mark.parametrize(("send", "receive", "expected"), WAITS.values(), ids=WAITS)
+def test_wait_is_what_lies_before_the_other_side(
+    send: tuple[int, int], receive: tuple[int, int], expected: tuple[int, int, int, bool]
+) -> None:
+    found, notes = pair(message(0, "send", *send), message(1, "receive", *receive))
+    row = found.select("send_wait_ns", "receive_wait_ns", "transfer_ns", "is_buffered", "bound_ns").row(0)
+    assert (*row, notes) == (*expected, 700, [])
+
+
+def test_kernels_that_do_not_tell_what_they_do_are_counted() -> None:
+    found, notes = pair(message(0, None, 0, 10), message(1, None, 0, 10))
+    assert found.is_empty()
+    assert notes == ["2 point-to-point kernels do not tell whether they send or receive, and are in no pair"]
+
+
+def test_no_messages_no_arrows() -> None:
+    found, notes = pair()
+    assert found.equals(TRANSFERS.to_frame())
+    assert notes == []
+
+
+def test_wrong_neighbours_are_recognised_by_the_ends_of_their_messages(tmp_path: Path) -> None:
+    """Three stages are said to follow each other, of which one is missing between the first two."""
+    simulate.main([str(tmp_path), *SMALL.split(), "--missing-ranks", "1"])
+    run = known_run(tmp_path)
+    dense = run.lanes.with_columns(stage=pl.col("lane").cast(pl.Int64))
+    found, notes = pair_messages(lanes=dense, messages=run.messages, jobs=RUN_JOBS.to_frame())
+    assert len(found) == 32
+    assert set(found.select("sender", "receiver").rows()) == {(1, 2), (2, 1)}
+    assert notes == [
+        "64 sends and receives do not end with those of the lane that seemed to be their peer, and are in no "
+        "pair; `--layout` would tell"
+    ]
+
+
+def test_a_peer_that_is_told_but_has_no_lane_leaves_its_messages_alone(tmp_path: Path) -> None:
+    options = f"{SMALL} --missing-ranks 2 {PAYLOAD} --init-communicators"
+    simulate.main([str(tmp_path), *options.split()])
+    run = known_run(tmp_path)
+    dense = run.lanes.with_columns(stage=pl.col("lane").cast(pl.Int64))
+    found, notes = pair_messages(lanes=dense, messages=run.messages, jobs=RUN_JOBS.to_frame())
+    assert set(found.select("sender", "receiver").rows()) == {(0, 1), (1, 0)}
+    assert len(found) == len(true_transfers(run)) == 32
+    assert notes == ["64 sends and receives lack their other side, and are in no pair"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--pp 2 --tp 2 --sequence-parallel", "--pp 2 --tp 2 --dp 2", f"--dp 2 {BUFFERED}", f"--tp 2 {MEGATRON}"],
+)
+def test_members_of_stages_are_matched_though_their_places_are_unknown(tmp_path: Path, options: str) -> None:
+    simulate.main([str(tmp_path), *f"{SMALL} {options}".split()])
+    run = known_run(tmp_path)
+    unknown = [pl.lit(None, pl.Int64).alias(name) for name in ("replica", "tensor")]
+    found, notes = pair_messages(
+        lanes=run.lanes.with_columns(unknown), messages=run.messages, jobs=RUN_JOBS.to_frame()
+    )
+    columns = true_transfers(run).columns
+    text = found.with_columns(pl.col("direction").cast(pl.String)).select(columns)
+    assert text.sort(columns).equals(true_transfers(run).sort(columns))
+    assert notes == []
+
+
+def test_members_that_nothing_tells_apart_are_not_paired(tmp_path: Path) -> None:
+    simulate.main([str(tmp_path), *f"{SMALL} --dp 2 {BUFFERED}".split()])
+    run = known_run(tmp_path)
+    unknown = [pl.lit(None, pl.Int64).alias(name) for name in ("rank", "replica", "tensor")]
+    found, notes = pair_messages(
+        lanes=run.lanes.with_columns(unknown), messages=run.messages, jobs=RUN_JOBS.to_frame()
+    )
+    assert found.is_empty()
+    assert notes == [
+        "384 sends and receives do not tell their peer, and are in no pair; `--layout` would tell"
+    ]

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_pp.frames.training import RUN_SPANS, RUN_STEPS, span_steps
+from nsys_pp.training.run.run_steps import STEP_NUMBERS, join_steps, number_steps, renumber_steps
+from tests.training.runs import STEPS_BY_LANE, complete
+
+
+def steps(*rows: tuple[int, int, int, int, bool]) -> pl.DataFrame:
+    """(lane, step, start, end, is numbered)"""
+    frame = pl.DataFrame(rows, schema=["lane", "step", "start_ns", "end_ns", "is_numbered"], orient="row")
+    return complete(frame.with_columns(is_partial=False), STEPS_BY_LANE)
+
+
+def numbers(frame: pl.DataFrame) -> list[tuple[int, int, int]]:
+    return number_steps(frame).rows()
+
+
+def test_numbers_in_names_are_kept() -> None:
+    found = steps((0, 10, 0, 9, True), (0, 12, 20, 29, True), (1, 12, 22, 31, True))
+    assert numbers(found) == [(0, 10, 10), (0, 12, 12), (1, 12, 12)]
+
+
+def test_captures_that_begin_in_different_steps_are_matched_by_time() -> None:
+    found = steps(
+        (0, 0, 100, 200, False),
+        (0, 1, 200, 300, False),
+        (1, 0, 10, 110, False),
+        (1, 1, 110, 210, False),
+        (1, 2, 210, 310, False),
+        (2, 0, 230, 330, False),
+        (2, 1, 330, 430, False),
+    )
+    assert numbers(found) == [
+        (0, 0, 1), (0, 1, 2), (1, 0, 0), (1, 1, 1), (1, 2, 2), (2, 0, 2), (2, 1, 3)
+    ]  # fmt: skip
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(-40, 40)), min_size=1, max_size=5),
+    st.booleans(),
+)
+def test_counted_steps_get_the_number_of_the_step_that_they_are(
+    captures: list[tuple[int, int, int]], is_first_numbered: bool
+) -> None:
+    """Lanes begin in any step and lag by up to two fifths of a step; the first one sees all."""
+    rows = [(0, step, 100 * step, 100 * step + 100, is_first_numbered) for step in range(16)]
+    for lane, (first, count, lag) in enumerate(captures, 1):
+        rows += [
+            (lane, at, 100 * (first + at) + lag, 100 * (first + at) + 100 + lag, False) for at in range(count)
+        ]
+    expected = [(lane, step, step + (captures[lane - 1][0] if lane else 0)) for lane, step, *_ in rows]
+    assert numbers(steps(*rows)) == expected
+
+
+def test_counted_steps_take_the_numbers_of_those_that_are_named() -> None:
+    found = steps(
+        (0, 10, 100, 200, True),
+        (0, 20, 200, 300, True),
+        (1, 0, 10, 105, False),
+        (1, 1, 105, 205, False),
+        (1, 2, 205, 305, False),
+        (1, 3, 305, 405, False),
+    )
+    assert numbers(found)[2:] == [(1, 0, 9), (1, 1, 10), (1, 2, 20), (1, 3, 21)]
+
+
+def test_steps_without_a_name_on_a_lane_that_names_others_lie_before_and_after() -> None:
+    found = steps(
+        (0, 0, 50, 100, False), (0, 10, 100, 200, True), (0, 11, 200, 300, True), (0, 1, 300, 340, False)
+    )
+    assert numbers(found) == [(0, 0, 9), (0, 10, 10), (0, 11, 11), (0, 1, 12)]
+
+
+def test_a_number_that_the_lane_has_already_is_given_to_no_other_step() -> None:
+    found = steps(
+        (0, 10, 100, 200, True), (1, 10, 100, 140, True), (1, 0, 60, 90, False), (1, 11, 210, 220, True)
+    )
+    assert (1, 0, 10) not in numbers(found)
+    assert [step for lane, step, _ in numbers(found) if lane == 1 and step != 0] == [10, 11]
+
+
+def test_lanes_that_share_no_time_stand_one_after_the_other() -> None:
+    found = steps((0, 0, 0, 10, False), (0, 1, 10, 20, False), (1, 0, 500, 510, False))
+    assert numbers(found) == [(0, 0, 0), (0, 1, 1), (1, 0, 2)]
+
+
+def test_every_frame_is_renumbered_alike_and_what_is_outside_stays_outside() -> None:
+    found = number_steps(steps((0, 0, 100, 200, False), (1, 0, 0, 100, False), (1, 1, 100, 200, False)))
+    frame = pl.DataFrame(
+        {"lane": [1, 0, 1, 0], "step": [1, 0, None, 7], "x": [1, 2, 3, 4]},
+        schema_overrides={"lane": pl.UInt32},
+    )
+    assert renumber_steps(frame, found).rows() == [(1, 1, 1), (0, 1, 2), (1, None, 3), (0, None, 4)]
+
+
+def test_steps_of_the_run_by_step_and_lane_and_as_one() -> None:
+    every = steps((1, 5, 3, 13, True), (0, 5, 0, 10, True), (0, 6, 10, 20, True))
+    joined = join_steps(every.with_columns(is_partial=pl.col("start_ns") == 3), number_steps(every))
+    assert joined.schema == RUN_STEPS
+    assert joined.rows() == [(0, 5, 0, 10, False), (1, 5, 3, 13, True), (0, 6, 10, 20, False)]
+    assert span_steps(joined).rows() == [(5, 0, 13, True, 2), (6, 10, 20, False, 1)]
+
+
+def test_no_steps_no_numbers() -> None:
+    nothing = STEPS_BY_LANE.to_frame()
+    assert number_steps(nothing).equals(STEP_NUMBERS.to_frame())
+    joined = join_steps(nothing, number_steps(nothing))
+    assert joined.equals(RUN_STEPS.to_frame())
+    assert span_steps(joined).equals(RUN_SPANS.to_frame())

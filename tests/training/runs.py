@@ -1,0 +1,122 @@
+"""Simulated runs, and what their reports would say of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import polars as pl
+
+from fixtures import options
+from fixtures.simulate import train
+from fixtures.truth import truth
+from fixtures.world import machines
+from nsys_pp.frames.conform import build_schema
+from nsys_pp.frames.training import (
+    COVER,
+    JOBS,
+    LANE_STATES,
+    LANES,
+    RUN_JOBS,
+    RUN_STEPS,
+    STEPS,
+    TRANSFERS,
+    Schedule,
+    Training,
+)
+from nsys_pp.training.run.orders import KINDS, order_jobs
+from tests.training.known import known_training
+
+IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
+_NO_LANE = ("process_key", "device_id")
+JOBS_BY_LANE = build_schema(
+    {"lane": pl.UInt32, **{name: dtype for name, dtype in JOBS.items() if name not in _NO_LANE}}
+)
+STEPS_BY_LANE = build_schema(
+    {"lane": pl.UInt32, **{name: dtype for name, dtype in STEPS.items() if name not in _NO_LANE}}
+)
+RUNS = {  # schedule and chunks -> options
+    "gpipe": "--schedule gpipe",
+    "1f1b": "--schedule 1f1b --dp 2",
+    "interleaved": "--schedule interleaved --chunks 2",
+    "interleaved in 3": "--schedule interleaved --chunks 3",
+    "zb-h1": "--schedule zb-h1 --tp 2",
+    "dualpipev": "--schedule dualpipev --micro-batches 10",
+}
+
+
+@cache
+def simulate(arguments: str) -> Training:
+    """Return the truth of a simulated run of two steps; no report is written."""
+    with TemporaryDirectory() as folder:
+        out = Path(folder)
+        chosen = options.parser().parse_args([folder, "--layers", "1", "--steps", "2", *arguments.split()])
+        workers = train(options.training(chosen), seed=chosen.seed)
+        recordings = machines.record(
+            workers, out, site=options.site(chosen), errors=options.clock_errors(chosen), seed=chosen.seed
+        )
+        truth.write(recordings, out / "truth", is_brief=True)
+        return known_training(out, schedule=chosen.schedule)
+
+
+def raw_jobs(training: Training, *, unsaid: Sequence[str] = ()) -> pl.DataFrame:
+    """Return the jobs as `JOBS` by lane, of which names leave some ids out."""
+    jobs = training.jobs.with_columns(pl.lit(None).alias(name) for name in unsaid)
+    return complete(jobs.with_columns(outer_id="outer"), JOBS_BY_LANE)
+
+
+def complete(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+    """Return `frame` with the columns of `schema`, null where it lacks them."""
+    absent = [pl.lit(None).alias(name) for name in schema if name not in frame.columns]
+    return frame.with_columns(absent).select(pl.col(name).cast(dtype) for name, dtype in schema.items())
+
+
+def made_run(
+    schedule: str, *, stages: int, micro_batches: int, chunks: int = 1, replicas: int = 1, steps: int = 2
+) -> Training:
+    """Return a run without a simulation: every lane does its jobs of 900 ns, one every microsecond."""
+    made: list[pl.DataFrame] = []
+    lanes: list[dict[str, int]] = []
+    for stage in range(stages):
+        order = order_jobs(schedule, stage=stage, stages=stages, micro_batches=micro_batches, chunks=chunks)
+        columns = {name: getattr(order, name) for name in IDS}
+        one = pl.DataFrame({"kind": [KINDS[kind] for kind in order.kind], **columns}).with_columns(
+            pl.when(pl.col(name) >= 0).then(name).alias(name) for name in IDS
+        )
+        for replica in range(replicas):
+            lane = len(lanes)
+            lanes.append({"lane": lane, "stage": stage, "replica": replica, "tensor": 0, "rank": lane})
+            made += [
+                one.with_columns(lane=lane, step=step, start_ns=1000 * pl.int_range(pl.len()) + step * 10**6)
+                for step in range(steps)
+            ]
+    jobs = pl.concat(made).with_columns(
+        job=pl.int_range(pl.len()),
+        range_id=pl.int_range(pl.len()),
+        end_ns=pl.col("start_ns") + 900,
+        compute_start_ns="start_ns",
+        compute_end_ns=pl.col("start_ns") + 900,
+        compute_ns=900,
+        is_inferred=False,
+    )
+    spans = jobs.group_by("lane", "step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    return replace(
+        known_training(),
+        lanes=complete(pl.DataFrame(lanes), LANES),
+        steps=complete(spans.with_columns(is_partial=False).sort("step", "lane"), RUN_STEPS),
+        jobs=complete(jobs, RUN_JOBS),
+        transfers=TRANSFERS.to_frame(),
+        lane_states=LANE_STATES.to_frame(),
+        cover=COVER.to_frame(),
+        schedule=Schedule(
+            name=schedule,
+            source="given",
+            stage_count=stages,
+            micro_batch_count=micro_batches,
+            chunk_count=chunks,
+            agreement=1.0,
+        ),
+    )
