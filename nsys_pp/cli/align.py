@@ -38,10 +38,10 @@ def align(ctx: click.Context, /, reports: tuple[str, ...], as_json: bool, **opti
     Example:
       nsys-pp align node*/report*.sqlite
     """
-    told, work = take_told(options), take_work(options)
+    overrides, work = take_told(options), take_work(options)
     with show_progress() as progress:
         inputs, incomplete = wait_for_inputs(reports, options, progress)
-        aligned = api.align(inputs, told=told, work=work, progress=progress, **options)
+        aligned = api.align(inputs, overrides=overrides, work=work, progress=progress, **options)
     if as_json:
         click.echo(json.dumps(_describe(aligned), indent=2, ensure_ascii=False))
     else:
@@ -52,7 +52,7 @@ def align(ctx: click.Context, /, reports: tuple[str, ...], as_json: bool, **opti
     end_with_skipped(ctx, [*incomplete, *aligned.skipped])
 
 
-def _describe(aligned: api.Aligned) -> list[dict[str, Any]]:
+def _describe(aligned: api.AlignResult) -> list[dict[str, Any]]:
     """Put clocks into plain types; the keys are stable."""
     return [
         {**row, "reports": [str(aligned.paths[at]) for at in row["reports"]]}

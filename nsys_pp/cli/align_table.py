@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nsys_pp.commands import Aligned
+from nsys_pp.commands import AlignResult
 from nsys_pp.units import NS_PER_US
 
 _COUNTS = {"collective_count": "coll", "mpi_count": "mpi", "message_count": "msg"}
 _LEAST_NAME = 8
 
 
-def print_clocks(aligned: Aligned, console: Console) -> None:
+def print_clocks(aligned: AlignResult, console: Console) -> None:
     """Print a row per clock, and what cannot be said of some."""
     clocks = aligned.clocks
     has_reports = clocks["machine"].is_duplicated().any()

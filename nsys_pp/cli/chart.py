@@ -64,7 +64,7 @@ def chart(
         raise click.UsageError("a chart is not printed; name a file with `-o`")
     if format is None and output.suffix.removeprefix(".") not in _FORMATS:
         raise click.UsageError(f"`{output}` has none of the endings .html, .svg, .png; or name a `--format`")
-    training, told, work = take_training(options), take_told(options), take_work(options)
+    training, overrides, work = take_training(options), take_told(options), take_work(options)
     with show_progress() as progress:
         inputs, incomplete = wait_for_inputs(reports, options, progress, output=output)
         charted = api.chart(
@@ -72,7 +72,7 @@ def chart(
             output,
             format=format,
             training=training,
-            told=told,
+            overrides=overrides,
             work=work,
             progress=progress,
             **options,

@@ -75,10 +75,10 @@ def compare(
     Example:
       nsys-pp compare before/ after/ --fail-on 'bubble>5%' --fail-on 'step>3%'
     """
-    training, told, work = take_training(options), take_told(options), take_work(options)
+    training, overrides, work = take_training(options), take_told(options), take_work(options)
     with show_progress() as progress:
         compared = api.compare(
-            a, b, training=training, told=told, gates=gates, work=work, progress=progress, **options
+            a, b, training=training, overrides=overrides, gates=gates, work=work, progress=progress, **options
         )
     if format == "table":
         print_comparison(compared.tables, limit=limit)

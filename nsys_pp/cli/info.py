@@ -66,7 +66,7 @@ def info(
     end_with_skipped(ctx, skipped)
 
 
-def _describe(one: api.Info) -> dict[str, Any]:
+def _describe(one: api.ReportInfo) -> dict[str, Any]:
     """Put a report into plain types; the keys are stable."""
     session, contents = one.session, one.contents
     return {

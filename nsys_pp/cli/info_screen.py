@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nsys_pp.commands import Info
+from nsys_pp.commands import ReportInfo
 from nsys_pp.units import NS_PER_MS, NS_PER_S, format_duration
 
 _LABEL_WIDTH = 14
@@ -21,7 +21,7 @@ _WORDS = {"GPU", "bus or uuid", "process", *_LONG_WORDS}
 _GRAPH_MODES = {"Graph": "each traced as one operation", "Node": "traced node by node"}
 
 
-def print_info(info: Info, console: Console) -> None:
+def print_info(info: ReportInfo, console: Console) -> None:
     """Print what is known of one report, no wider than the console."""
     # in a file or a pipe a path stays whole, to be found
     console.print(Text(str(info.path), style="bold", overflow="fold"), soft_wrap=not console.is_terminal)
@@ -50,7 +50,7 @@ def format_utc(utc_ns: int) -> str:
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
 
 
-def _list_facts(info: Info) -> Iterable[tuple[str, str]]:
+def _list_facts(info: ReportInfo) -> Iterable[tuple[str, str]]:
     session, contents = info.session, info.contents
     nsys = session.nsys_version or "unknown version (exports of 2019 and 2020 do not tell)"
     yield "nsys", f"{nsys}, export schema {session.schema_version}" if session.schema_version else nsys
@@ -90,7 +90,7 @@ def _percent(part: int, whole: int) -> str:
     return "100 %" if part == whole else f"{part * 1000 // whole / 10:.1f} %"
 
 
-def _print_gpus(info: Info, console: Console) -> None:
+def _print_gpus(info: ReportInfo, console: Console) -> None:
     rows = [
         (
             row["gpu"],
@@ -105,7 +105,7 @@ def _print_gpus(info: Info, console: Console) -> None:
     _print_rows(table, rows, info.contents.gpus, console)
 
 
-def _print_processes(info: Info, console: Console) -> None:
+def _print_processes(info: ReportInfo, console: Console) -> None:
     processes = info.contents.processes.sort("op_count", "call_count", "range_count", descending=True)
     counts = ("thread_count", "range_count", "call_count", "op_count")
     rows = [
@@ -116,7 +116,7 @@ def _print_processes(info: Info, console: Console) -> None:
     _print_rows(table, rows, processes, console)
 
 
-def _print_domains(info: Info, console: Console) -> None:
+def _print_domains(info: ReportInfo, console: Console) -> None:
     counts = ("push_pop_count", "start_end_count", "open_count", "cross_thread_count", "mark_count")
     rows = [
         (row["domain"] or "(default)", *(f"{row[count]:,}" for count in counts))
@@ -150,7 +150,7 @@ def _print_rows(table: Table, rows: Sequence[tuple[str, ...]], whole: pl.DataFra
         console.print(f"... {len(whole) - len(rows):,} more, by `--json`", style="dim")
 
 
-def _list_kinds(info: Info, width: int) -> Table:
+def _list_kinds(info: ReportInfo, width: int) -> Table:
     """Line up what was recorded, and the options that record the rest."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=_LABEL_WIDTH, no_wrap=True, style="cyan")

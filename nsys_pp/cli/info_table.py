@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.text import Text
 
 from nsys_pp.cli.info_screen import start_table
-from nsys_pp.commands import Info
+from nsys_pp.commands import ReportInfo
 
 _SOURCES = {"machine": "machine_source", "rank": "rank_source", "stage": "stage_source"}
 
 
-def print_roster(infos: Sequence[Info], console: Console) -> None:
+def print_roster(infos: Sequence[ReportInfo], console: Console) -> None:
     """Print a row per report, process and device: by machine, rank and GPU."""
     rows = pl.concat(one.roster.with_columns(label=pl.lit(one.label)) for one in infos)
     rows = rows.sort("machine_order", "rank", "gpu_number", "report", "device_id", nulls_last=True)

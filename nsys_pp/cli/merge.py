@@ -95,13 +95,13 @@ def merge(
         raise click.UsageError("`--end` must be later than `--start`")
     if options["format"] is None and output.suffix in api.FORMATS.keys() - {".json"}:
         raise click.UsageError(f"`{output}` is a table's name; a trace is `.pftrace`, `.json` or `.json.gz`")
-    told, training, work = take_told(options), take_training(options), take_work(options)
+    overrides, training, work = take_told(options), take_training(options), take_work(options)
     with show_progress() as progress:
         inputs, incomplete = wait_for_inputs(reports, options, progress, output=output)
         merged = api.merge(
             inputs,
             output,
-            told=told,
+            overrides=overrides,
             training=training,
             work=work,
             progress=progress,

@@ -96,7 +96,7 @@ def pipeline(
       nsys-pp pipeline node*/report*.sqlite
       nsys-pp pipeline node*/report*.sqlite --table stages -o stages.csv
     """
-    options |= {"training": take_training(options), "told": take_told(options)}
+    options |= {"training": take_training(options), "overrides": take_told(options)}
     options["work"] = take_work(options)
     if steptask is not None or in_place:
         option = "--steptask" if steptask is not None else "--in-place"

@@ -120,13 +120,20 @@ def summary(
         if ctx.get_parameter_source(option) is ParameterSource.DEFAULT:
             options[option] = None
     training = take_training(options)
-    told = api.Overrides(layout=options.pop("layout"), rank_from=options.pop("rank_from"))
+    overrides = api.Overrides(layout=options.pop("layout"), rank_from=options.pop("rank_from"))
     with show_progress() as progress:
         inputs, incomplete = wait_for_inputs(reports, options, progress)
         for path in list_outputs(output, format, names):
             api.check_output(path, force=force, inputs=api.find_reports(inputs, with_parts=True))
         found = api.summarise(
-            inputs, tables=names, by=by, training=training, told=told, work=work, progress=progress, **options
+            inputs,
+            tables=names,
+            by=by,
+            training=training,
+            overrides=overrides,
+            work=work,
+            progress=progress,
+            **options,
         )
     if top is None:
         top = _MOST_ROWS if format in ("table", "markdown") else 0

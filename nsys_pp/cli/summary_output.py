@@ -50,7 +50,7 @@ def check_sort(sort: str | None, names: Sequence[str]) -> None:
 
 
 def write_summary(
-    found: api.Summarised, how: SummaryOutput, *, output: Path | None, format: str, force: bool
+    found: api.SummaryResult, how: SummaryOutput, *, output: Path | None, format: str, force: bool
 ) -> None:
     """Print tables, or write them and tell where.
 
@@ -100,7 +100,7 @@ def _tell(paths: list[Path]) -> None:
         say_wrote(f"Wrote {path}", path)
 
 
-def _arrange(name: str, found: api.Summarised, how: SummaryOutput) -> api.TextTable:
+def _arrange(name: str, found: api.SummaryResult, how: SummaryOutput) -> api.TextTable:
     table = api.SUMMARY_TABLES[name]
     if name not in found.tables:
         return api.TextTable(title=table.title, absent=found.absent[name])

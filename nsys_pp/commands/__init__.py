@@ -1,15 +1,15 @@
 """Commands: one public function per command."""
 
-from nsys_pp.commands.align import Aligned, align
-from nsys_pp.commands.chart import Charted, chart
-from nsys_pp.commands.compare import Compared, compare
+from nsys_pp.commands.align import AlignResult, align
+from nsys_pp.commands.chart import ChartResult, chart
+from nsys_pp.commands.compare import CompareResult, compare
 from nsys_pp.commands.extract import Extracted, extract, extract_all
-from nsys_pp.commands.info import Info, info
-from nsys_pp.commands.merge import Merged, TraceFormat, merge
-from nsys_pp.commands.pipeline import PIPELINE_TABLES, Pipeline, pipeline
+from nsys_pp.commands.info import ReportInfo, info
+from nsys_pp.commands.merge import MergeResult, TraceFormat, merge
+from nsys_pp.commands.pipeline import PIPELINE_TABLES, PipelineResult, pipeline
 from nsys_pp.commands.project import project
-from nsys_pp.commands.recipe import Installed, install_recipes, recipe_folder
-from nsys_pp.commands.summarise import SUMMARY_TABLES, Summarised, summarise
+from nsys_pp.commands.recipe import InstalledRecipes, install_recipes, recipe_folder
+from nsys_pp.commands.summarise import SUMMARY_TABLES, SummaryResult, summarise
 from nsys_pp.commands.training_files import write_paddle_of, write_step_tasks_of
 from nsys_pp.compose.clocks import ClockOptions
 from nsys_pp.compose.progress import Progress
@@ -47,22 +47,22 @@ __all__ = [
     "SCHEDULES",
     "SUMMARY_GROUPS",
     "SUMMARY_TABLES",
-    "Aligned",
-    "Charted",
+    "AlignResult",
+    "ChartResult",
     "ClockOptions",
-    "Compared",
+    "CompareResult",
     "Detail",
     "Extracted",
-    "Info",
-    "Installed",
+    "InstalledRecipes",
     "Layout",
-    "Merged",
+    "MergeResult",
     "Overrides",
-    "Pipeline",
+    "PipelineResult",
     "Progress",
+    "ReportInfo",
     "Scope",
     "Shape",
-    "Summarised",
+    "SummaryResult",
     "TextTable",
     "TraceFormat",
     "TrainingOptions",

@@ -10,18 +10,18 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.compose.batch import Batch, Skipped
-from nsys_pp.compose.clocks import place_clocks
-from nsys_pp.compose.inputs import Input, keep_different, read_given, survey_given
+from nsys_pp.compose.clocks import align_inputs
+from nsys_pp.compose.inputs import Input, drop_repeated, read_part_input, survey_input
 from nsys_pp.compose.progress import Progress
 from nsys_pp.compose.report_view import label_reports
-from nsys_pp.compose.trace_layout import Overrides, who_is_who
-from nsys_pp.compose.work import WorkOptions, find_workers
+from nsys_pp.compose.trace_layout import Overrides, build_run_roster
+from nsys_pp.compose.work import WorkOptions, choose_executor
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.read import find_reports, is_part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aligned:
+class AlignResult:
     """Where clocks stand."""
 
     clocks: pl.DataFrame  # `CLOCKS` of `nsys_pp.align.clocks`
@@ -33,17 +33,17 @@ class Aligned:
 def align(
     inputs: Sequence[str | Path],
     *,
-    told: Overrides | None = None,
+    overrides: Overrides | None = None,
     keep_going: bool = False,
     nsys: str | None = None,
     work: WorkOptions | None = None,
     progress: Progress | None = None,
-) -> Aligned:
+) -> AlignResult:
     """Put all reports on one clock, as `merge` does, and tell how good that is.
 
     Args:
         inputs: Reports, parts, directories of them, or glob patterns.
-        told: What is said of clocks and ranks.
+        overrides: What is said of clocks and ranks.
         keep_going: Skip reports that cannot be read.
         nsys: The nsys that exports `.nsys-rep` files.
         work: Where reports are worked on; one by one in this process if None.
@@ -54,12 +54,12 @@ def align(
         ClockError: An offset was given for a machine that is not there.
     """
     paths = find_reports(inputs, with_parts=True)
-    batch = Batch(paths, keep_going=keep_going, progress=progress, workers=find_workers(work, paths))
+    batch = Batch(paths, keep_going=keep_going, progress=progress, workers=choose_executor(work, paths))
     given = list(batch.spread("reading", paths, partial(_survey, nsys=nsys)).values())
-    given = keep_different(given, batch)
-    told = told or Overrides()
-    placed = place_clocks(given, who_is_who(given, told), told.clocks)
-    return Aligned(
+    given = drop_repeated(given, batch)
+    overrides = overrides or Overrides()
+    placed = align_inputs(given, build_run_roster(given, overrides), overrides.clocks)
+    return AlignResult(
         clocks=placed.table,
         labels=label_reports([one.path for one in given]),
         paths=[one.path for one in given],
@@ -68,4 +68,4 @@ def align(
 
 
 def _survey(path: Path, nsys: str | None) -> Input:
-    return read_given(path) if is_part(path) else survey_given(path, PartOptions(), nsys=nsys)
+    return read_part_input(path) if is_part(path) else survey_input(path, PartOptions(), nsys=nsys)

@@ -18,7 +18,7 @@ from nsys_pp.write.files import check_output, open_output, replace_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Charted:
+class ChartResult:
     """What a chart shows."""
 
     jobs: int
@@ -35,13 +35,13 @@ def chart(
     format: str | None = None,
     title: str | None = None,
     training: TrainingOptions | None = None,
-    told: Overrides | None = None,
+    overrides: Overrides | None = None,
     keep_going: bool = False,
     force: bool = False,
     nsys: str | None = None,
     work: WorkOptions | None = None,
     progress: Progress | None = None,
-) -> Charted:
+) -> ChartResult:
     """Draw how a pipeline ran.
 
     Args:
@@ -50,7 +50,7 @@ def chart(
         format: "html", "svg" or "png"; by the ending of `output` if None.
         title: What stands above it; the output's name if None.
         training: What is said of jobs and steps.
-        told: What is said of clocks and ranks.
+        overrides: What is said of clocks and ranks.
         keep_going: Skip reports that cannot be read, and say so in the result.
         force: Replace an output that exists.
         nsys: The nsys that exports `.nsys-rep` files.
@@ -67,12 +67,18 @@ def chart(
     write = CHARTS[format or output.suffix.removeprefix(".")]
     check_output(output, force=force, inputs=find_reports(inputs, with_parts=True))
     found = pipeline(
-        inputs, training=training, told=told, keep_going=keep_going, nsys=nsys, work=work, progress=progress
+        inputs,
+        training=training,
+        overrides=overrides,
+        keep_going=keep_going,
+        nsys=nsys,
+        work=work,
+        progress=progress,
     )
     drawn = found.training
     with replace_file(output, force=force) as target, open_output(target) as stream:
         write(drawn, stream, title=title or output.stem)
-    return Charted(
+    return ChartResult(
         jobs=len(drawn.jobs),
         lanes=len(drawn.lanes),
         steps=drawn.steps["step"].n_unique(),

@@ -18,7 +18,7 @@ from nsys_pp.tables.compare.gates import check_gates, parse_gate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class CompareResult:
     """What changed from run A to run B."""
 
     tables: dict[str, pl.DataFrame]  # `COMPARISON` of `nsys_pp.tables.compare.compare`, by name
@@ -31,19 +31,19 @@ def compare(
     b: str | Path,
     *,
     training: TrainingOptions | None = None,
-    told: Overrides | None = None,
+    overrides: Overrides | None = None,
     gates: Sequence[str] = (),
     nsys: str | None = None,
     work: WorkOptions | None = None,
     progress: Progress | None = None,
-) -> Compared:
+) -> CompareResult:
     """Compare two runs: steps, bubbles, stages, kinds of job, kernels.
 
     Args:
         a: The run to compare with: a report, a part, a directory of them, or a glob pattern.
         b: The run to judge.
         training: What is said of jobs and steps of both.
-        told: What is said of clocks and ranks of both.
+        overrides: What is said of clocks and ranks of both.
         gates: Limits that B must keep, as `nsys_pp.tables.compare.gates` reads them.
         nsys: The nsys that exports `.nsys-rep` files.
         work: Where reports are worked on; one by one in this process if None.
@@ -57,10 +57,15 @@ def compare(
     parsed = [parse_gate(gate) for gate in gates]
     runs = [
         pipeline(
-            [run], training=training, told=told, nsys=nsys, work=work, progress=share_of(progress, half, 2)
+            [run],
+            training=training,
+            overrides=overrides,
+            nsys=nsys,
+            work=work,
+            progress=share_of(progress, half, 2),
         )
         for half, run in enumerate((a, b))
     ]
     tables = compare_trainings(*(run.training for run in runs))
     notes = [f"{name}: {note}" for name, run in zip("AB", runs, strict=True) for note in run.training.notes]
-    return Compared(tables=tables, failures=check_gates(tables, parsed), notes=notes)
+    return CompareResult(tables=tables, failures=check_gates(tables, parsed), notes=notes)

@@ -22,7 +22,7 @@ from nsys_pp.compose.progress import Progress
 from nsys_pp.compose.report_aggregates import aggregate_report
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, project_report, view_report
-from nsys_pp.compose.work import WorkOptions, find_workers
+from nsys_pp.compose.work import WorkOptions, choose_executor
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.part import Encoded, Part, PartOptions
 from nsys_pp.frames.raw import Group
@@ -147,9 +147,9 @@ def extract_all(
     outputs = dict(zip(paths, name_outputs(paths, output), strict=True))
     for path, target in outputs.items():
         check_target(path, target, force=force)
-    batch = Batch(paths, keep_going=keep_going, progress=progress, workers=find_workers(work, paths))
+    batch = Batch(paths, keep_going=keep_going, progress=progress, workers=choose_executor(work, paths))
     with ExitStack() as stack:
-        scratch = None if batch.is_here else stack.enter_context(make_scratch(outputs[paths[0]]))
+        scratch = None if batch.is_local else stack.enter_context(make_scratch(outputs[paths[0]]))
         extract_one = partial(
             _extract,
             outputs=outputs,
@@ -349,7 +349,7 @@ def _make_part(
     frames: Mapping[str, pl.DataFrame],
 ) -> Part:
     identity = identify(report)
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         field.name: getattr(identity, field.name)
         for field in fields(identity)
         if field.name not in ("path", "session", *IDENTITY_FRAMES)
@@ -359,7 +359,7 @@ def _make_part(
         made_by=version("nsys-pp"),
         options=options,
         facts={
-            "identity": {**told, "session": asdict(identity.session)},
+            "identity": {**facts, "session": asdict(identity.session)},
             "preset": training.preset if training else "",
             "unmatched": list(training.unmatched) if training else [],
             **(_tell_sums(report) if "item_aggregates" in frames else {}),

@@ -27,7 +27,7 @@ _GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "cpu", "communication"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Info:
+class ReportInfo:
     """What one report is, and what it holds."""
 
     path: Path
@@ -45,7 +45,7 @@ def info(
     keep_going: bool = False,
     nsys: str | None = None,
     progress: Progress | None = None,
-) -> tuple[list[Info], list[tuple[Path, NsysPPError]]]:
+) -> tuple[list[ReportInfo], list[tuple[Path, NsysPPError]]]:
     """Tell what the reports hold; they need neither NVTX ranges nor GPU operations.
 
     Warns of what makes one doubt that they are of one run.
@@ -110,12 +110,12 @@ def _leave_out_repeated(
     return [one for place, one in enumerate(read) if place not in repeated], skipped
 
 
-def _describe(identity: Identity, contents: Contents, label: str, roster: pl.DataFrame) -> Info:
+def _describe(identity: Identity, contents: Contents, label: str, roster: pl.DataFrame) -> ReportInfo:
     """Name the report's GPUs as the machine's other reports do."""
     names = roster.select("pid", "device_id", label="gpu").drop_nulls().unique(["pid", "device_id"])
     gpus = contents.gpus.join(names, on=["pid", "device_id"], how="left", maintain_order="left")
     gpus = gpus.with_columns(gpu=pl.coalesce("label", "gpu")).select(contents.gpus.columns)
-    return Info(
+    return ReportInfo(
         path=identity.path,
         label=label,
         session=identity.session,

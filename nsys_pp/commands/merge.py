@@ -13,18 +13,18 @@ from nsys_pp.commands.extract import draw, extract_report, identity_of, nothing_
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.inputs import (
     Input,
-    keep_different,
-    read_given,
+    drop_repeated,
+    read_part_input,
     refuse_parts,
-    settle_options,
-    survey_given,
+    settle_part_options,
+    survey_input,
 )
 from nsys_pp.compose.progress import Progress, tell
 from nsys_pp.compose.report_view import Window
 from nsys_pp.compose.run_training import TrainingOptions, find_training
 from nsys_pp.compose.trace_layout import Overrides, PlacedDrawing, Plan, Shown, count_shown, make_plan
 from nsys_pp.compose.training_rows import place_training
-from nsys_pp.compose.work import WorkOptions, find_workers
+from nsys_pp.compose.work import WorkOptions, choose_executor
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.part import Encoded, PartOptions
 from nsys_pp.frames.training import Training
@@ -41,7 +41,7 @@ TraceFormat = Literal["perfetto", "chrome"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
+class MergeResult:
     """What a merge wrote."""
 
     reports: int
@@ -64,14 +64,14 @@ def merge(
     start_ns: int | None = None,
     end_ns: int | None = None,
     flows: bool | None = None,
-    told: Overrides | None = None,
+    overrides: Overrides | None = None,
     training: TrainingOptions | None = None,
     keep_going: bool = False,
     force: bool = False,
     nsys: str | None = None,
     work: WorkOptions | None = None,
     progress: Progress | None = None,
-) -> Merged:
+) -> MergeResult:
     """Write one trace of all reports, all on one clock.
 
     Reports are encoded one by one, each as its part would be; parts are taken as they are.
@@ -88,7 +88,7 @@ def merge(
         start_ns: Leave out what ended before, counted from the start of the earliest session.
         end_ns: Leave out what began after, counted likewise.
         flows: Join API calls to their first operation by arrows; needs detail "cpu".
-        told: What is said of clocks and ranks.
+        overrides: What is said of clocks and ranks.
         training: What is said of jobs and steps; a choice of steps leaves out all other time.
         keep_going: Skip reports that cannot be read, and say so in the result.
         force: Replace an output that exists.
@@ -109,18 +109,18 @@ def merge(
     needs = ["Chrome's format"] * is_chrome
     needs += ["`--start` and `--end`"] * (start_ns is not None or end_ns is not None)
     needs += ["`--steps`"] * (training.steps is not None)
-    batch = Batch(paths, keep_going=keep_going, progress=progress, workers=find_workers(work, paths))
-    parts = batch.each("reading", [path for path in paths if is_part(path)], read_given)
+    batch = Batch(paths, keep_going=keep_going, progress=progress, workers=choose_executor(work, paths))
+    parts = batch.each("reading", [path for path in paths if is_part(path)], read_part_input)
     refuse_parts(parts, needs)
     asked = {"detail": detail, "ops": ops, "scope": scope, "flows": flows, **training.of_parts()}
-    options = settle_options(list(parts.values()), asked)
+    options = settle_part_options(list(parts.values()), asked)
     recipe = _Recipe(options=options, is_chrome=is_chrome, nsys=nsys)
     reports = [path for path in paths if path not in parts and not is_part(path)]
     with ExitStack() as stack:
         spool = stack.enter_context(Spool(output))
-        store = spool if batch.is_here else Shelf(stack.enter_context(make_scratch(output)))
+        store = spool if batch.is_local else Shelf(stack.enter_context(make_scratch(output)))
         if needs:  # what is drawn depends on the clocks: nothing is encoded before
-            survey = partial(survey_given, options=options, nsys=nsys, with_training=True)
+            survey = partial(survey_input, options=options, nsys=nsys, with_training=True)
             read = batch.spread("reading", reports, survey)
         else:
             if len(paths) > 1:  # bad ones fail before work begins
@@ -128,10 +128,10 @@ def merge(
             read = batch.spread("drawing", reports, partial(_encode, recipe=recipe, store=store))
         given = {path: one for path in paths if (one := parts.get(path) or read.get(path))}
         tell(progress, "aligning reports", 1)
-        different = keep_different(list(given.values()), batch)
+        different = drop_repeated(list(given.values()), batch)
         given = {one.path: one for one in different}
         root = output.name.split(".")[0] or "run"
-        plan = make_plan(list(given.values()), root=root, devices=devices, told=told or Overrides())
+        plan = make_plan(list(given.values()), root=root, devices=devices, overrides=overrides or Overrides())
         found = find_training(plan, training)
         plan = plan.with_stages(found.lanes)
         window = _find_window(found, start_ns, end_ns, only_steps=training.steps is not None)
@@ -150,7 +150,7 @@ def merge(
         with replace_file(output, force=force) as target, target.open("wb") as stream:
             for block in _write(shown, output):
                 stream.write(block)
-    return Merged(
+    return MergeResult(
         reports=len(given),
         machines=plan.roster["machine"].n_unique(),
         gpus=gpus,

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.compose.batch import Skipped
-from nsys_pp.compose.inputs import Input, keep_different, read_all
+from nsys_pp.compose.inputs import Input, drop_repeated, read_all
 from nsys_pp.compose.progress import Progress, tell
 from nsys_pp.compose.run_training import NOT_INFERRED, TrainingOptions, find_training
 from nsys_pp.compose.trace_layout import Overrides, Plan, make_plan
@@ -29,7 +29,7 @@ PIPELINE_TABLES: Mapping[str, str] = {name: table.title for name, table in TABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline:
+class PipelineResult:
     """A training run, and what it was read from."""
 
     training: Training
@@ -45,18 +45,18 @@ def pipeline(
     inputs: Sequence[str | Path],
     *,
     training: TrainingOptions | None = None,
-    told: Overrides | None = None,
+    overrides: Overrides | None = None,
     keep_going: bool = False,
     nsys: str | None = None,
     work: WorkOptions | None = None,
     progress: Progress | None = None,
-) -> Pipeline:
+) -> PipelineResult:
     """Find out how a pipeline ran: its steps, jobs, messages, bubbles and schedule.
 
     Args:
         inputs: Reports, parts, directories of them, or glob patterns.
         training: What is said of jobs and steps.
-        told: What is said of clocks and ranks.
+        overrides: What is said of clocks and ranks.
         keep_going: Skip reports that cannot be read, and say so in the result.
         nsys: The nsys that exports `.nsys-rep` files.
         work: Where reports are worked on; one by one in this process if None.
@@ -78,12 +78,12 @@ def pipeline(
         progress=progress,
     )
     tell(progress, "aligning reports", 1)
-    different = keep_different(given, batch)
-    plan = make_plan(different, root="", devices=None, told=told or Overrides())
+    different = drop_repeated(given, batch)
+    plan = make_plan(different, root="", devices=None, overrides=overrides or Overrides())
     found = find_training(plan, training)
     if found.jobs.is_empty():
         raise _nothing_known(different, found, training, nsys)
-    return Pipeline(training=found, plan=plan, skipped=batch.skipped)
+    return PipelineResult(training=found, plan=plan, skipped=batch.skipped)
 
 
 def _nothing_known(

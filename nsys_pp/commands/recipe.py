@@ -22,7 +22,7 @@ _PLACES = (_INSIDE, f"*/{_INSIDE}", f"nsight-systems*/*/{_INSIDE}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Installed:
+class InstalledRecipes:
     """Recipes that nsys can run."""
 
     folder: Path  # that they lie in
@@ -43,7 +43,9 @@ def recipe_folder() -> Path:
     raise NsysPPError(f"there are no recipes in `{_PACKAGE}`", "install nsys-pp again")
 
 
-def install_recipes(*, nsys: str | None = None, to: Path | None = None, force: bool = False) -> Installed:
+def install_recipes(
+    *, nsys: str | None = None, to: Path | None = None, force: bool = False
+) -> InstalledRecipes:
     """Copy the recipes to where nsys finds them, with a note of the Python that has nsys-pp.
 
     Args:
@@ -68,7 +70,7 @@ def install_recipes(*, nsys: str | None = None, to: Path | None = None, force: b
     except OutputError as error:
         hint = "as its owner it can be; or `--to` a folder of yours, which `$NSYS_RECIPE_PATH` then names"
         raise OutputError(error.message, hint) from None
-    return Installed(folder=folder, names=names, nsys=None if to is not None else _program_of(folder))
+    return InstalledRecipes(folder=folder, names=names, nsys=None if to is not None else _program_of(folder))
 
 
 def _copy(source: Path, folder: Path, names: tuple[str, ...]) -> None:

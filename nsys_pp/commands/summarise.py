@@ -11,7 +11,7 @@ import polars as pl
 from nsys_pp.aggregates.processes import build_places, place_frames
 from nsys_pp.aggregates.range_items import MOST_NAMES
 from nsys_pp.compose.batch import Skipped
-from nsys_pp.compose.inputs import Input, keep_different, read_all
+from nsys_pp.compose.inputs import Input, drop_repeated, read_all
 from nsys_pp.compose.progress import Progress
 from nsys_pp.compose.run_training import TrainingOptions, choose_steps, number_run
 from nsys_pp.compose.trace_layout import Overrides, make_plan
@@ -28,7 +28,7 @@ SUMMARY_TABLES: Mapping[str, SummaryTable] = TABLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summarised:
+class SummaryResult:
     """Tables of a summary."""
 
     tables: dict[str, pl.DataFrame]  # by name; not those that are absent
@@ -46,12 +46,12 @@ def summarise(
     ops: tuple[str, ...] | None = None,
     scope: str | None = None,
     training: TrainingOptions | None = None,
-    told: Overrides | None = None,
+    overrides: Overrides | None = None,
     keep_going: bool = False,
     nsys: str | None = None,
     work: WorkOptions | None = None,
     progress: Progress | None = None,
-) -> Summarised:
+) -> SummaryResult:
     """Say where the time went.
 
     Args:
@@ -62,7 +62,7 @@ def summarise(
         ops: Which operations count for GPU times of ranges; None: as parts have it, else kernels.
         scope: Whose calls count for them; None: as parts have it, else "auto".
         training: What is said of jobs and steps; its steps are all that counts, where they are given.
-        told: What is said of clocks and ranks.
+        overrides: What is said of clocks and ranks.
         keep_going: Skip reports that cannot be read, and say so in the result.
         nsys: The nsys that exports `.nsys-rep` files.
         work: Where reports are worked on; one by one in this process if None.
@@ -83,8 +83,8 @@ def summarise(
         work=work,
         progress=progress,
     )
-    different = keep_different(given, batch)
-    summary, notes = _put_together(different, training, told or Overrides())
+    different = drop_repeated(given, batch)
+    summary, notes = _put_together(different, training, overrides or Overrides())
     chosen = tuple(TABLES) if tables is None else tuple(tables)
     recorded = frozenset[str]().union(*summary.recorded)
     needs = {name: TABLES[name].needs for name in chosen}
@@ -93,14 +93,14 @@ def summarise(
     }
     how = TableOptions(by=by, paddle_compat=paddle_compat)
     made = {name: TABLES[name].build(summary, how) for name in chosen if name not in absent}
-    return Summarised(tables=made, absent=absent, notes=notes, skipped=batch.skipped)
+    return SummaryResult(tables=made, absent=absent, notes=notes, skipped=batch.skipped)
 
 
 def _put_together(
-    given: Sequence[Input], training: TrainingOptions, told: Overrides
+    given: Sequence[Input], training: TrainingOptions, overrides: Overrides
 ) -> tuple[Summary, list[str]]:
     """Put the sums of all reports together, with the numbers of steps of the whole run."""
-    plan = make_plan(list(given), root="", devices=None, told=told)
+    plan = make_plan(list(given), root="", devices=None, overrides=overrides)
     numbered = number_run(plan)
     reports = [{name: one.part.frames[name] for name in AGGREGATE_FRAMES} for one in given]
     places = build_places(plan.roster, numbered.lanes, reports)

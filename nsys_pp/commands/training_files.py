@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys_pp.commands.pipeline import Pipeline, pipeline
+from nsys_pp.commands.pipeline import PipelineResult, pipeline
 from nsys_pp.compose.progress import Progress
 from nsys_pp.compose.run_training import TrainingOptions
 from nsys_pp.compose.trace_layout import Overrides
@@ -26,7 +26,7 @@ def write_step_tasks_of(
     output: Path | None,
     *,
     training: TrainingOptions | None = None,
-    told: Overrides | None = None,
+    overrides: Overrides | None = None,
     force: bool = False,
     nsys: str | None = None,
     work: WorkOptions | None = None,
@@ -38,7 +38,7 @@ def write_step_tasks_of(
         inputs: SQLite exports, directories of them, or glob patterns.
         output: The folder of copies with the table; None writes into the reports themselves.
         training: What is said of jobs and steps.
-        told: What is said of clocks and ranks.
+        overrides: What is said of clocks and ranks.
         force: Replace copies that exist.
         nsys: The nsys that exports `.nsys-rep` files.
         work: Where reports are worked on; one by one in this process if None.
@@ -53,7 +53,7 @@ def write_step_tasks_of(
         OutputError: A copy exists, or cannot be written.
     """
     plan_step_tasks(find_reports(inputs), output, force=force)
-    found = pipeline(inputs, training=training, told=told, nsys=nsys, work=work, progress=progress)
+    found = pipeline(inputs, training=training, overrides=overrides, nsys=nsys, work=work, progress=progress)
     reports = [(one.path, place, _jobs_of(found, place)) for place, one in enumerate(found.plan.given)]
     return write_step_tasks(found.training, reports, output, force=force)
 
@@ -64,7 +64,7 @@ def write_paddle_of(
     *,
     devices: frozenset[int] | None = None,
     training: TrainingOptions | None = None,
-    told: Overrides | None = None,
+    overrides: Overrides | None = None,
     keep_going: bool = False,
     force: bool = False,
     nsys: str | None = None,
@@ -78,7 +78,7 @@ def write_paddle_of(
         folder: Where they are written.
         devices: Only these GPUs, by their number on their machine.
         training: What is said of jobs and steps.
-        told: What is said of clocks and ranks.
+        overrides: What is said of clocks and ranks.
         keep_going: Skip reports that cannot be read.
         force: Replace files that exist.
         nsys: The nsys that exports `.nsys-rep` files.
@@ -91,7 +91,13 @@ def write_paddle_of(
         OutputError: A file exists, or cannot be written.
     """
     found = pipeline(
-        inputs, training=training, told=told, keep_going=keep_going, nsys=nsys, work=work, progress=progress
+        inputs,
+        training=training,
+        overrides=overrides,
+        keep_going=keep_going,
+        nsys=nsys,
+        work=work,
+        progress=progress,
     )
     numbers = set(found.plan.roster["gpu_number"].drop_nulls())
     if devices is not None and not devices & numbers:
@@ -104,7 +110,7 @@ def write_paddle_of(
     return replace(written, skipped=found.skipped)
 
 
-def _jobs_of(found: Pipeline, report: int) -> pl.DataFrame:
+def _jobs_of(found: PipelineResult, report: int) -> pl.DataFrame:
     """Give the jobs of one report with their times on its own clock as well."""
     lanes = found.training.lanes.filter(pl.col("report") == report)
     jobs = found.training.jobs.join(lanes.select("lane"), on="lane", how="semi", maintain_order="left")

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from nsys_pp.compose.progress import Progress, Share, tell
 from nsys_pp.errors import NsysPPError, OutputError
+from nsys_pp.executors.executor import Executor, Outcome, RemoteTraceback
 from nsys_pp.executors.serial import SerialExecutor
-from nsys_pp.executors.workers import Done, TracebackElsewhere, Workers
 
 T = TypeVar("T")
 Skipped = list[tuple[Path, NsysPPError]]
@@ -32,7 +32,7 @@ class Batch:
         *,
         keep_going: bool,
         progress: Progress | None,
-        workers: Workers | None = None,
+        workers: Executor | None = None,
     ) -> None:
         self._paths = list(paths)
         self._keeps_going = keep_going and len(paths) > 1
@@ -41,16 +41,16 @@ class Batch:
         self._failed: dict[Path, NsysPPError] = {}
 
     @property
-    def is_here(self) -> bool:
+    def is_local(self) -> bool:
         """Whether heavy work runs in this process, so that it may share what is here."""
-        return self._workers.is_here
+        return self._workers.is_local
 
     @property
     def skipped(self) -> Skipped:
         """What was left out, with what is wrong with it."""
         return [(path, self._failed[path]) for path in self._paths if path in self._failed]
 
-    def leave_out(self, path: Path, error: NsysPPError) -> None:
+    def skip(self, path: Path, error: NsysPPError) -> None:
         """Leave out an input, where that is wanted.
 
         Raises:
@@ -80,10 +80,10 @@ class Batch:
         return self._go_through(doing, paths, work, self._workers)
 
     def _go_through(
-        self, doing: str, paths: Sequence[Path], work: Callable[[Path], T], workers: Workers
+        self, doing: str, paths: Sequence[Path], work: Callable[[Path], T], workers: Executor
     ) -> dict[Path, T]:
         todo = [path for path in paths if path not in self._failed]
-        come: dict[int, Done] = {}
+        come: dict[int, Outcome] = {}
         first = 0  # of what has not come
         results = workers.map(work, todo)
         try:
@@ -101,15 +101,15 @@ class Batch:
             raise self.skipped[0][1]
         return {path: come[place].value for place, path in enumerate(todo) if path not in self._failed}
 
-    def _settle(self, path: Path, done: Done) -> None:
+    def _settle(self, path: Path, done: Outcome) -> None:
         """Say what was said of a path; raise what was raised, unless it may be left out."""
         for warned in done.warned:
             warnings.warn(warned, stacklevel=5)
         if done.error is None:
             return
         if isinstance(done.error, NsysPPError) and not isinstance(done.error, OutputError):
-            self.leave_out(path, done.error)
+            self.skip(path, done.error)
             return
         if done.traceback:
-            raise done.error from TracebackElsewhere(done.traceback)
+            raise done.error from RemoteTraceback(done.traceback)
         raise done.error

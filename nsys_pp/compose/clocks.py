@@ -39,7 +39,7 @@ class Clocks:
     attributes: dict[str, str]  # facts for the trace's metadata
 
 
-def place_clocks(given: Sequence[Input], roster: pl.DataFrame, options: ClockOptions | None = None) -> Clocks:
+def align_inputs(given: Sequence[Input], roster: pl.DataFrame, options: ClockOptions | None = None) -> Clocks:
     """Put all reports on one clock; warns of those that cannot be compared with others.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Any
 from nsys_pp.commands.extract import IDENTITY_FRAMES, identity_of, survey_report
 from nsys_pp.compose.batch import Batch
 from nsys_pp.compose.progress import Progress
-from nsys_pp.compose.work import WorkOptions, find_workers
+from nsys_pp.compose.work import WorkOptions, choose_executor
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.part import Part, PartOptions
@@ -42,7 +42,7 @@ class Input:
     open_blocks: OpenBlocks
 
 
-def read_given(path: Path, *, with_aggregates: bool = False) -> Input:
+def read_part_input(path: Path, *, with_aggregates: bool = False) -> Input:
     """Read what of a part a merge needs besides its blocks, and maybe what a summary needs.
 
     Raises:
@@ -57,7 +57,7 @@ def read_given(path: Path, *, with_aggregates: bool = False) -> Input:
     return Input(path=path, part=part, identity=identity, open_blocks=partial(open_part_blocks, path))
 
 
-def survey_given(
+def survey_input(
     path: Path,
     options: PartOptions,
     *,
@@ -76,7 +76,7 @@ def survey_given(
     return Input(path=path, part=part, identity=identity_of(part), open_blocks=BytesIO)
 
 
-def settle_options(
+def settle_part_options(
     parts: list[Input], asked: Mapping[str, Any], *, matter: Collection[str] = OPTION_NAMES
 ) -> PartOptions:
     """Settle what the trace shows: what was asked for, else what the parts were made with.
@@ -139,18 +139,18 @@ def read_all(
         ReportError: One cannot be read; or a part was made with other options.
     """
     paths = find_reports(inputs, with_parts=True)
-    batch = Batch(paths, keep_going=keep_going, progress=progress, workers=find_workers(work, paths))
-    read_one = partial(read_given, with_aggregates=with_aggregates)
+    batch = Batch(paths, keep_going=keep_going, progress=progress, workers=choose_executor(work, paths))
+    read_one = partial(read_part_input, with_aggregates=with_aggregates)
     parts = batch.each("reading", [path for path in paths if is_part(path)], read_one)
-    options = settle_options(list(parts.values()), asked, matter=_MATTER_TO_TABLES)
+    options = settle_part_options(list(parts.values()), asked, matter=_MATTER_TO_TABLES)
     survey = partial(
-        survey_given, options=options, nsys=nsys, with_training=True, with_aggregates=with_aggregates
+        survey_input, options=options, nsys=nsys, with_training=True, with_aggregates=with_aggregates
     )
     read = batch.spread(doing, [path for path in paths if not is_part(path)], survey)
     return [one for path in paths if (one := parts.get(path) or read.get(path))], batch
 
 
-def keep_different(given: list[Input], batch: Batch) -> list[Input]:
+def drop_repeated(given: list[Input], batch: Batch) -> list[Input]:
     """Keep the first of each recording.
 
     Args:
@@ -163,7 +163,7 @@ def keep_different(given: list[Input], batch: Batch) -> list[Input]:
     """
     repeated = dict(find_repeated([one.identity for one in given]))
     for again, first in repeated.items():
-        batch.leave_out(given[again].path, repeated_error(given[first].path, given[again].path))
+        batch.skip(given[again].path, repeated_error(given[first].path, given[again].path))
     given = [one for place, one in enumerate(given) if place not in repeated]
     by_sequence: dict[int, Input] = {}
     for one in given:

@@ -82,8 +82,8 @@ def _gpu_row(gpu: Mapping[str, Any], report: str) -> Row:
     """Say what a GPU's row is called: `GPU 0 · rank 3 · stage 1`."""
     ranks, stages = gpu["rank"], gpu["stage"]
     name = " · ".join([str(gpu["gpu"]), *_name("rank", ranks), *_name("stage", stages)])
-    told = [f"{what} from {source}" for what in ("rank", "stage") for source in gpu[f"{what}_source"]]
-    described = [gpu["gpu_name"], gpu["uuid"], gpu["bus_location"], report, *told]
+    overrides = [f"{what} from {source}" for what in ("rank", "stage") for source in gpu[f"{what}_source"]]
+    described = [gpu["gpu_name"], gpu["uuid"], gpu["bus_location"], report, *overrides]
     return Row(
         name=name,
         order=((stages or [0])[0] * _MOST_GPUS + gpu["gpu_number"]) * _MOST_RANKS + (ranks or [0])[0],

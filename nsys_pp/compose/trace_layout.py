@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys_pp.compose.clocks import ClockOptions, Clocks, place_clocks
+from nsys_pp.compose.clocks import ClockOptions, Clocks, align_inputs
 from nsys_pp.compose.inputs import Input
 from nsys_pp.compose.placing import is_gpu, place_report
 from nsys_pp.frames.part import Track
@@ -91,30 +91,30 @@ class Overrides:
     rank_from: str | None = None
 
 
-def make_plan(given: list[Input], *, root: str, devices: frozenset[int] | None, told: Overrides) -> Plan:
+def make_plan(given: list[Input], *, root: str, devices: frozenset[int] | None, overrides: Overrides) -> Plan:
     """Find out who is who, and put all clocks onto one; warns of what is doubtful.
 
     Args:
         given: One or more.
         root: Name of the row above all.
         devices: Draw only these GPUs, by their number on their machine; all if None.
-        told: What the user says.
+        overrides: What the user says.
     """
-    roster = who_is_who(given, told)
+    roster = build_run_roster(given, overrides)
     return Plan(
         given=given,
-        clocks=place_clocks(given, roster, told.clocks),
+        clocks=align_inputs(given, roster, overrides.clocks),
         roster=roster,
         root=root,
         devices=devices,
     )
 
 
-def who_is_who(given: Sequence[Input], told: Overrides) -> pl.DataFrame:
+def build_run_roster(given: Sequence[Input], overrides: Overrides) -> pl.DataFrame:
     """Tell machines, GPUs and ranks of all reports apart (`ROSTER`); warns of what is doubtful."""
     identities = [one.identity for one in given]
-    roster = build_roster(identities, layout=told.layout, rank_from=told.rank_from)
-    for doubt in find_inconsistencies(identities, roster, layout=told.layout):
+    roster = build_roster(identities, layout=overrides.layout, rank_from=overrides.rank_from)
+    for doubt in find_inconsistencies(identities, roster, layout=overrides.layout):
         warnings.warn(doubt, stacklevel=4)
     return roster
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsys_pp.executors.dask import Dask
+from nsys_pp.executors.dask import DaskExecutor
+from nsys_pp.executors.executor import Executor
 from nsys_pp.executors.memory import BASE_BYTES, BYTES_PER_BYTE, choose_jobs
-from nsys_pp.executors.pool import Pool
+from nsys_pp.executors.pool import ProcessExecutor
 from nsys_pp.executors.serial import SerialExecutor
-from nsys_pp.executors.workers import Workers
 
-__all__ = ["BASE_BYTES", "BYTES_PER_BYTE", "WorkOptions", "find_workers"]
+__all__ = ["BASE_BYTES", "BYTES_PER_BYTE", "WorkOptions", "choose_executor"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +27,12 @@ class WorkOptions:
     scheduler: str | None = None  # of a Dask cluster: its address, or its file
 
 
-def find_workers(options: WorkOptions | None, paths: Sequence[Path]) -> Workers:
+def choose_executor(options: WorkOptions | None, paths: Sequence[Path]) -> Executor:
     """Choose who works on these reports; warns where memory may not be enough for one of them."""
     options = options or WorkOptions()
     if options.scheduler is not None:
-        return Dask(scheduler=options.scheduler)
+        return DaskExecutor(scheduler=options.scheduler)
     if options.jobs is None and options.memory_bytes is None:
         return SerialExecutor()
     jobs = choose_jobs(paths, jobs=options.jobs or None, memory_bytes=options.memory_bytes)
-    return Pool(jobs=jobs) if jobs > 1 else SerialExecutor()
+    return ProcessExecutor(jobs=jobs) if jobs > 1 else SerialExecutor()

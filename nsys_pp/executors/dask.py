@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.executors.workers import Done, batch
+from nsys_pp.executors.executor import Outcome, batch
 from nsys_pp.frames.part import FORMAT
 
 _CONNECT_S = 30
@@ -29,17 +29,17 @@ _OURS = (version("nsys-pp"), FORMAT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dask:
+class DaskExecutor:
     """Works on the cluster of a scheduler."""
 
     scheduler: str  # its address, or the file that it wrote
 
     @property
-    def is_here(self) -> bool:
+    def is_local(self) -> bool:
         """Never."""
         return False
 
-    def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Done, None, None]:
+    def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Outcome, None, None]:
         """Work on all items; Dask gives those of a worker that is gone to others.
 
         Raises:
@@ -58,11 +58,11 @@ class Dask:
                 if future.status == "finished":
                     yield future.result()
                 else:
-                    yield Done(place=place, error=_lost_error(items[place], future))
+                    yield Outcome(place=place, error=_lost_error(items[place], future))
                 future.release()
 
 
-def _work(work: Callable[[Path], Any], item: Path, place: int, folder: str) -> Done:
+def _work(work: Callable[[Path], Any], item: Path, place: int, folder: str) -> Outcome:
     """Work where the client stands, on one item at a time: memory is for the largest, not for some."""
     with _ONE_AT_A_TIME:
         before = os.getcwd()
@@ -107,8 +107,8 @@ def _connect(scheduler: str) -> Iterator[Any]:
 
 def _check_workers(client: Any, item: Path, scheduler: str) -> None:
     """Hold that all workers are of our version and see our files."""
-    told = client.run(_tell, str(item.absolute()), os.getcwd(), on_error="return")
-    for address, answer in sorted(told.items()):
+    answers = client.run(_tell, str(item.absolute()), os.getcwd(), on_error="return")
+    for address, answer in sorted(answers.items()):
         if isinstance(answer, ImportError) or "ModuleNotFoundError" in str(answer):  # Dask's wording of it
             raise NsysPPError(
                 f"the Dask worker `{address}` has no nsys-pp: {_first_line(answer)}",

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from nsys_pp.errors import NsysPPError
+from nsys_pp.executors.executor import Outcome, batch
 from nsys_pp.executors.resources import count_cores
-from nsys_pp.executors.workers import Done, batch
 
 _SPAWN = get_context("spawn")  # a fork of a process with threads, as polars has, may wait for ever
 _PATIENCE_S = 3.0
@@ -32,17 +32,17 @@ _THREADS_VARIABLE = "POLARS_MAX_THREADS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class ProcessExecutor:
     """Works in up to `jobs` processes."""
 
     jobs: int
 
     @property
-    def is_here(self) -> bool:
+    def is_local(self) -> bool:
         """Never."""
         return False
 
-    def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Done, None, None]:
+    def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Outcome, None, None]:
         """Work on all items; one whose process is killed is tried once more, alone.
 
         So that what the others need does not add up, there is half as many processes from then on.
@@ -72,7 +72,7 @@ class _Crew:
     def __post_init__(self) -> None:
         self.waiting = deque(range(len(self.items)))
 
-    def work(self) -> Iterator[Done]:
+    def work(self) -> Iterator[Outcome]:
         while self.waiting or self.busy or self.again:
             while self.waiting and len(self.busy) < self.most:
                 self._give(self.waiting.popleft())
@@ -102,18 +102,18 @@ class _Crew:
         theirs.close()
         return ours, process
 
-    def _take(self, connection: Connection) -> Done | None:
+    def _take(self, connection: Connection) -> Outcome | None:
         """Take what a process sends; None where the process is gone and its item is tried once more."""
         process, place = self.busy.pop(connection)
         try:
-            done: Done = pickle.loads(connection.recv_bytes())
+            done: Outcome = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError):
             _end(connection, process)
             if place not in self.again:
                 self.again.append(place)
                 self.most = max(1, self.most // 2)
                 return None
-            done = Done(place=place, error=_killed_error(self.items[place], process))
+            done = Outcome(place=place, error=_killed_error(self.items[place], process))
         else:
             self.idle[connection] = process
         with suppress(ValueError):
@@ -173,7 +173,7 @@ def _serve(connection: Connection, task: bytes) -> None:
             try:
                 data = pickle.dumps(done)
             except Exception as error:
-                data = pickle.dumps(Done(place=place, error=TypeError(f"cannot be sent: {error}")))
+                data = pickle.dumps(Outcome(place=place, error=TypeError(f"cannot be sent: {error}")))
             connection.send_bytes(data)
 
 

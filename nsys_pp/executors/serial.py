@@ -6,19 +6,19 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
-from nsys_pp.executors.workers import Done
+from nsys_pp.executors.executor import Outcome
 
 
 class SerialExecutor:
     """Works on an item when it is asked for."""
 
-    is_here = True
+    is_local = True
 
-    def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Done, None, None]:
+    def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Outcome, None, None]:
         """Work on one item after the other; nothing needs to be picklable."""
         for place, item in enumerate(items):
             try:
-                done = Done(place=place, value=work(item))
+                done = Outcome(place=place, value=work(item))
             except Exception as error:
-                done = Done(place=place, error=error)
+                done = Outcome(place=place, error=error)
             yield done

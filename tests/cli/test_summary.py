@@ -262,7 +262,7 @@ def test_no_report_is_replaced(tmp_path: Path, one: Path) -> None:
 def test_names_that_begin_with_blanks_count_in_totals(capsys: pytest.CaptureFixture[str]) -> None:
     schema = {"count": pl.Int64, "total_ns": pl.Int64, "name": pl.String}
     kernels = pl.DataFrame([[2, 3], [20, 30], ["  a", " b"]], schema=schema)
-    found = api.Summarised(tables={"kernels": kernels}, absent={}, notes=[], skipped=[])
+    found = api.SummaryResult(tables={"kernels": kernels}, absent={}, notes=[], skipped=[])
     how = SummaryOutput(names=["kernels"], by="run", sort=None, top=1, unit="ns")
     write_summary(found, how, output=None, format="table", force=False)
     assert capsys.readouterr().out.splitlines()[1:5] == [
@@ -274,7 +274,7 @@ def test_names_that_begin_with_blanks_count_in_totals(capsys: pytest.CaptureFixt
 
 
 def test_nothing_at_all_is_not_written(tmp_path: Path) -> None:
-    found = api.Summarised(tables={}, absent={"memory": "not recorded: x"}, notes=[], skipped=[])
+    found = api.SummaryResult(tables={}, absent={"memory": "not recorded: x"}, notes=[], skipped=[])
     how = SummaryOutput(names=["memory"], by="run", sort=None, top=0, unit=None)
     with pytest.raises(MissingDataError, match="memory: not recorded"):
         write_summary(found, how, output=tmp_path / "x.json", format="json", force=False)

@@ -20,7 +20,7 @@ from fixtures.recording.export import Session, write_report
 from nsys_pp import commands as api
 from nsys_pp.commands.extract import IDENTITY_FRAMES, identity_of, open_report
 from nsys_pp.compose import trace_layout as plan
-from nsys_pp.compose.clocks import ClockOptions, Clocks, place_clocks
+from nsys_pp.compose.clocks import ClockOptions, Clocks, align_inputs
 from nsys_pp.compose.inputs import Input
 from nsys_pp.errors import MissingDataError, NsysPPError, OutputError, ReportError
 from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, Encoded, Part, PartOptions
@@ -144,14 +144,14 @@ def test_aligning_anew_copies_the_blocks(
         monkeypatch.setattr(module, "encode_drawing", encode)
 
     def moved(given: list[Input], roster: pl.DataFrame, options: ClockOptions) -> Clocks:
-        clocks = place_clocks(given, roster, options)
+        clocks = align_inputs(given, roster, options)
         later = [
             Clock(from_ns=one.from_ns, offset_ns=one.offset_ns + 1000 * place)
             for place, one in enumerate(clocks.clocks)
         ]
         return replace(clocks, clocks=later, attributes={"clock.node2.offset_ns": "1"})
 
-    monkeypatch.setattr(plan, "place_clocks", moved)
+    monkeypatch.setattr(plan, "align_inputs", moved)
     after = merged(parts, tmp_path / "run.moved")
     assert before != after
     assert not set(encoded) & {read_part(part, (), version="").encoded.report_id for part in parts}
@@ -356,10 +356,10 @@ def test_beside_its_report_a_part_is_taken_unless_it_is_older(part: Path, tmp_pa
     for age_s, taken in ((-10, report), (10, beside)):
         made = report.stat().st_mtime + age_s
         os.utime(beside, (made, made))
-        told: list[str] = []
+        phases: list[str] = []
         trace = tmp_path / f"{age_s}.pftrace"
-        api.merge([report.parent], trace, progress=lambda what, _: told.append(what))  # noqa: B023
-        assert {one.name for one in (report, beside) if any(one.name in what for what in told)} == {
+        api.merge([report.parent], trace, progress=lambda what, _: phases.append(what))  # noqa: B023
+        assert {one.name for one in (report, beside) if any(one.name in what for what in phases)} == {
             taken.name
         }
     assert api.find_reports([report.parent]) == [report]

@@ -74,8 +74,8 @@ def test_of_parts_nothing_but_sums_and_jobs_is_read(
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("a report was read")
 
-    monkeypatch.setattr(reading, "survey_given", fail)
-    given = reading.read_given(parts[0], with_aggregates=True)
+    monkeypatch.setattr(reading, "survey_input", fail)
+    given = reading.read_part_input(parts[0], with_aggregates=True)
     assert "projections" not in given.part.frames
     assert tables_of(parts, tables=["kernels"])["kernels"]["count"].sum() > 0
 

@@ -144,8 +144,8 @@ def test_jobs_are_inferred_from_messages_on_request(tmp_path: Path) -> None:
     rules = tmp_path / "nothing.toml"
     rules.write_text('title = "nothing"\n[[job]]\nkind = "other"\npattern = "never"\n')
     options = api.TrainingOptions(preset=str(rules), infer_jobs=True)
-    told = api.Overrides(layout=api.parse_layout("pp=4"))
-    training = api.pipeline([PIPELINE], training=options, told=told).training
+    overrides = api.Overrides(layout=api.parse_layout("pp=4"))
+    training = api.pipeline([PIPELINE], training=options, overrides=overrides).training
     assert training.jobs["is_inferred"].all()
     assert training.jobs["confidence"].null_count() == 0
     assert any("inferred from the cadence of messages" in note for note in training.notes)

@@ -109,9 +109,9 @@ def test_reports_of_different_days_are_doubted(tmp_path: Path) -> None:
     for day in (1, 4):
         session = Session(hostname=f"node{day}", utc_epoch_ns=day * 86_400_000_000_000)
         write_report(tmp_path / f"{day}.sqlite", **KERNELS, session=session)
-    with pytest.warns(UserWarning, match="2 days before|no operation is shared") as told:
+    with pytest.warns(UserWarning, match="2 days before|no operation is shared") as caught:
         api.merge([tmp_path], tmp_path / "run.pftrace")
-    doubt, unrelated = (str(one.message) for one in told)
+    doubt, unrelated = (str(one.message) for one in caught)
     assert "2 days before" in doubt
     assert "are they of one run" in doubt
     assert "`node1`, `node4`: no operation is shared" in unrelated

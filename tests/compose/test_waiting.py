@@ -51,11 +51,11 @@ def test_what_is_there_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_late_reports_are_found_by_folders_and_patterns(tmp_path: Path, part: Path) -> None:
-    told: list[tuple[str, int, int]] = []
+    shares: list[tuple[str, int, int]] = []
 
     def tell(what: str, share: float) -> None:
         assert isinstance(share, Share)
-        told.append((share.doing, share.done, share.total))
+        shares.append((share.doing, share.done, share.total))
 
     inputs: list[str | Path] = [tmp_path / "a", str(tmp_path / "b*" / "*.nspart"), tmp_path / "%h.%q{RANK}"]
 
@@ -69,7 +69,7 @@ def test_late_reports_are_found_by_folders_and_patterns(tmp_path: Path, part: Pa
     after(0.3, come)
     waited = wait_for_reports(inputs, Wait(count=3, timeout_s=30), progress=tell)
     assert [path.name for path in waited.paths] == ["rank2.sqlite", "x.nspart", "node.7.sqlite"]
-    assert told[0] == ("waiting", 0, 3)
+    assert shares[0] == ("waiting", 0, 3)
 
 
 @pytest.mark.parametrize("kind", ["report", "part"])

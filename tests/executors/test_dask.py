@@ -20,7 +20,7 @@ from nsys_pp.compose.progress import Share
 from nsys_pp.compose.work import WorkOptions
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.executors import dask as dask_run
-from nsys_pp.executors.dask import Dask
+from nsys_pp.executors.dask import DaskExecutor
 from tests.cli.calls import environment, run
 from tests.executors import jobs
 
@@ -63,8 +63,8 @@ class Cluster:
         return name
 
     def workers(self) -> set[str]:
-        told = self.client.scheduler_info(n_workers=-1)["workers"]
-        return {worker["name"] for worker in told.values()}
+        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        return {worker["name"] for worker in workers.values()}
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
         until = time.monotonic() + 60
@@ -115,17 +115,17 @@ def test_all_items_come_to_what_they_come_to_here(
     cluster: Cluster, items: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for scheduler in (str(cluster.file), cluster.address):
-        found = {done.place: done.value for done in Dask(scheduler=scheduler).map(jobs.read, items)}
+        found = {done.place: done.value for done in DaskExecutor(scheduler=scheduler).map(jobs.read, items)}
         assert found == {number: f"text of {number}" for number in range(6)}
     monkeypatch.chdir(items[0].parent)
     short = [Path(path.name) for path in items]
-    assert {done.value for done in Dask(scheduler=cluster.address).map(jobs.read, short)} == set(
+    assert {done.value for done in DaskExecutor(scheduler=cluster.address).map(jobs.read, short)} == set(
         found.values()
     )
 
 
 def test_errors_are_values(cluster: Cluster, items: list[Path]) -> None:
-    found = list(Dask(scheduler=cluster.address).map(jobs.fail, items))
+    found = list(DaskExecutor(scheduler=cluster.address).map(jobs.fail, items))
     assert sorted(str(done.error) for done in found) == [f"`{number}.txt` is broken" for number in range(6)]
     assert {done.error.hint for done in found if isinstance(done.error, ReportError)} == {
         f"mend {number}" for number in range(6)
@@ -166,7 +166,7 @@ def test_an_item_that_kills_its_workers_is_an_error(cluster: Cluster, items: lis
     """Dask gives it to four workers, and then gives it up."""
     cluster.add_worker()
     cluster.add_worker()
-    found = {done.place: done for done in Dask(scheduler=cluster.address).map(jobs.be_killed, items)}
+    found = {done.place: done for done in DaskExecutor(scheduler=cluster.address).map(jobs.be_killed, items)}
     assert len(found) == 6
     error = found[2].error
     assert isinstance(error, NsysPPError)
@@ -179,14 +179,14 @@ def test_a_worker_of_another_version_is_refused(
 ) -> None:
     monkeypatch.setattr(dask_run, "_OURS", ("77.0", 99))
     with pytest.raises(NsysPPError, match=r"has nsys-pp .* and this is 77\.0 \(format 99\)"):
-        list(Dask(scheduler=cluster.address).map(jobs.read, items))
+        list(DaskExecutor(scheduler=cluster.address).map(jobs.read, items))
 
 
 def test_a_worker_without_nsys_pp_is_refused(cluster: Cluster, items: list[Path], tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['nsys_pp'] = None\n")
     worker = cluster.add_worker(PYTHONPATH=str(tmp_path))
     with pytest.raises(NsysPPError, match=r"the Dask worker `.*` has no nsys-pp") as raised:
-        list(Dask(scheduler=cluster.address).map(jobs.read, items))
+        list(DaskExecutor(scheduler=cluster.address).map(jobs.read, items))
     assert "install nsys-pp" in (raised.value.hint or "")
     cluster.processes[-1].terminate()
     cluster.wait_until(lambda: worker not in cluster.workers())
@@ -194,16 +194,16 @@ def test_a_worker_without_nsys_pp_is_refused(cluster: Cluster, items: list[Path]
 
 def test_files_that_workers_do_not_see_are_refused(cluster: Cluster, tmp_path: Path) -> None:
     with pytest.raises(NsysPPError, match=r"does not see `.*none\.txt`") as raised:
-        list(Dask(scheduler=cluster.address).map(jobs.read, [tmp_path / "none.txt"]))
+        list(DaskExecutor(scheduler=cluster.address).map(jobs.read, [tmp_path / "none.txt"]))
     assert "file system" in (raised.value.hint or "")
 
 
 def test_no_scheduler_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask_run, "_CONNECT_S", 1)
     with pytest.raises(NsysPPError, match=r"`tcp://127\.0\.0\.1:9` does not answer"):
-        list(Dask(scheduler="tcp://127.0.0.1:9").map(jobs.read, [tmp_path]))
+        list(DaskExecutor(scheduler="tcp://127.0.0.1:9").map(jobs.read, [tmp_path]))
     with pytest.raises(NsysPPError, match="`nonsense://x` does not answer"):
-        list(Dask(scheduler="nonsense://x").map(jobs.read, [tmp_path]))
+        list(DaskExecutor(scheduler="nonsense://x").map(jobs.read, [tmp_path]))
 
 
 def test_the_command_line_takes_a_scheduler(cluster: Cluster, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from nsys_pp.compose.batch import Batch
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.executors import memory
 from nsys_pp.executors import resources as machine
-from nsys_pp.executors.pool import Pool
+from nsys_pp.executors.pool import ProcessExecutor
 from nsys_pp.executors.serial import SerialExecutor
 from tests.executors import jobs
 
@@ -29,16 +29,16 @@ def items(tmp_path: Path) -> list[Path]:
 
 def test_all_items_come_to_what_they_come_to_here(items: list[Path]) -> None:
     expected = {done.place: done.value for done in SerialExecutor().map(jobs.read, items)}
-    found = {done.place: done.value for done in Pool(jobs=3).map(jobs.read, items)}
+    found = {done.place: done.value for done in ProcessExecutor(jobs=3).map(jobs.read, items)}
     assert found == expected == {number: f"text of {number}" for number in range(6)}
-    assert list(Pool(jobs=2).map(jobs.read, [])) == []
+    assert list(ProcessExecutor(jobs=2).map(jobs.read, [])) == []
 
 
 def test_results_are_in_order_of_the_inputs_and_so_are_errors(items: list[Path]) -> None:
-    done = Batch(items, keep_going=True, progress=None, workers=Pool(jobs=2))
+    done = Batch(items, keep_going=True, progress=None, workers=ProcessExecutor(jobs=2))
     assert list(done.spread("reading", items, jobs.read_slowly)) == items
     with pytest.raises(ReportError, match=r"`1\.txt` is broken") as raised:  # 2 is the first to fail
-        Batch(items[1:], keep_going=False, progress=None, workers=Pool(jobs=2)).spread(
+        Batch(items[1:], keep_going=False, progress=None, workers=ProcessExecutor(jobs=2)).spread(
             "reading", items[1:], jobs.fail
         )
     assert raised.value.hint == "mend 1"
@@ -49,34 +49,41 @@ def test_results_are_in_order_of_the_inputs_and_so_are_errors(items: list[Path])
 
 def test_warnings_of_other_processes_come_in_order(items: list[Path]) -> None:
     with pytest.warns(UserWarning, match="beware") as caught:
-        Batch(items, keep_going=False, progress=None, workers=Pool(jobs=2)).spread("", items, jobs.warn)
+        Batch(items, keep_going=False, progress=None, workers=ProcessExecutor(jobs=2)).spread(
+            "", items, jobs.warn
+        )
     assert [str(one.message) for one in caught] == [f"beware of {number}" for number in range(6)]
 
 
 def test_errors_that_nobody_expects_say_where_they_came_from(items: list[Path]) -> None:
     with pytest.raises(ZeroDivisionError) as raised:
-        Batch(items, keep_going=True, progress=None, workers=Pool(jobs=2)).spread("", items, jobs.crash)
+        Batch(items, keep_going=True, progress=None, workers=ProcessExecutor(jobs=2)).spread(
+            "", items, jobs.crash
+        )
     assert "in crash" in str(raised.value.__cause__)
-    done = list(Pool(jobs=1).map(jobs.give_what_cannot_be_sent, items[:1]))
+    done = list(ProcessExecutor(jobs=1).map(jobs.give_what_cannot_be_sent, items[:1]))
     assert isinstance(done[0].error, TypeError)
 
 
 def test_processes_share_the_cores(items: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("POLARS_MAX_THREADS", raising=False)
     monkeypatch.setattr("nsys_pp.executors.pool.count_cores", lambda: 6)
-    found = {done.value for done in Pool(jobs=2).map(jobs.tell_threads, items)}
+    found = {done.value for done in ProcessExecutor(jobs=2).map(jobs.tell_threads, items)}
     assert found == {(3, "3")}
     assert "POLARS_MAX_THREADS" not in os.environ
 
 
 def test_an_item_whose_process_is_killed_is_tried_once_more(items: list[Path]) -> None:
-    found = {done.place: (done.value, done.error) for done in Pool(jobs=3).map(jobs.be_killed_once, items)}
+    found = {
+        done.place: (done.value, done.error)
+        for done in ProcessExecutor(jobs=3).map(jobs.be_killed_once, items)
+    }
     assert found == {number: (f"text of {number}", None) for number in range(6)}
     assert items[2].with_suffix(".killed").exists()
 
 
 def test_an_item_that_kills_its_process_twice_is_an_error_and_the_others_are_done(items: list[Path]) -> None:
-    found = {done.place: done for done in Pool(jobs=2).map(jobs.be_killed, items)}
+    found = {done.place: done for done in ProcessExecutor(jobs=2).map(jobs.be_killed, items)}
     assert {place: done.value for place, done in found.items() if place != 2} == {
         number: f"text of {number}" for number in range(6) if number != 2
     }
@@ -105,7 +112,7 @@ def is_alive(process: int) -> bool:
 
 
 def test_whoever_stops_listening_stops_the_work(items: list[Path]) -> None:
-    results = Pool(jobs=2).map(jobs.wait_for_ever_after_the_first, items)
+    results = ProcessExecutor(jobs=2).map(jobs.wait_for_ever_after_the_first, items)
     assert next(results).place == 0
     marks = [path.with_suffix(".pid") for path in items[1:3]]
     wait_until(lambda: any(mark.exists() and mark.read_text() for mark in marks))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Outcome:
     """What came of one item: a value, or the error that its work ended with."""
 
     place: int  # of the item among all
@@ -22,14 +22,14 @@ class Done:
     warned: tuple[Warning, ...] = ()  # in other processes, in that order; what warned in this one is told
 
 
-class Workers(Protocol):
+class Executor(Protocol):
     """Goes through items."""
 
     @property
-    def is_here(self) -> bool:
+    def is_local(self) -> bool:
         """Whether work runs in this process, one item after the other."""
 
-    def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Done, None, None]:
+    def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Outcome, None, None]:
         """Work on all items, and give what came of each as soon as it is there.
 
         Where work does not run here, `work` and what comes of it must be picklable: functions of
@@ -40,14 +40,14 @@ class Workers(Protocol):
         """
 
 
-class TracebackElsewhere(Exception):  # noqa: N818  (what shows as the cause of an error)
+class RemoteTraceback(Exception):  # noqa: N818  (shown as the cause of an error)
     """Where in another process an error came from."""
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
 
 
-def batch(work: Callable[[Path], Any], item: Path, place: int) -> Done:
+def batch(work: Callable[[Path], Any], item: Path, place: int) -> Outcome:
     """Work on one item in a process that is not that of the caller."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -57,7 +57,7 @@ def batch(work: Callable[[Path], Any], item: Path, place: int) -> Done:
         except Exception as raised:
             error, text = _portable(raised), traceback.format_exc()
     warned = tuple(one.message for one in caught if isinstance(one.message, UserWarning))
-    return Done(place=place, value=value, error=error, traceback=text, warned=warned)
+    return Outcome(place=place, value=value, error=error, traceback=text, warned=warned)
 
 
 def _portable(error: Exception) -> Exception:
