@@ -317,7 +317,7 @@ class Schedule:
         source: "given" or "recognised"; "" where unknown.
         stage_count: Stages of the pipeline; 0 where unknown.
         micro_batch_count: Of a step; 0 where unknown.
-        chunk_count: Parts of the model that each stage holds.
+        chunk_count: Parts of the model that each stage holds; 0 where unknown.
         agreement: Share of the jobs that are where the schedule has them.
         reason: Why nothing was recognised; "" otherwise.
     """

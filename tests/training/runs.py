@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import polars as pl
 
 from fixtures import options
+from fixtures.program.schedule import chunks_of
 from fixtures.simulate import train
 from fixtures.truth import truth
 from fixtures.world import machines
@@ -27,7 +28,7 @@ from nsys_pp.frames.training import (
     Schedule,
     Training,
 )
-from nsys_pp.training.run.orders import KINDS, order_jobs
+from nsys_pp.training.run.orders import KINDS, SCHEDULES, order_jobs
 from tests.training.known import known_training
 
 IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
@@ -120,3 +121,33 @@ def made_run(
             agreement=1.0,
         ),
     )
+
+
+def list_alternatives(
+    schedule: str, *, stages: int, micro_batches: int, chunks: int
+) -> list[tuple[str, int, int]]:
+    """List the other schedules, with micro-batches and chunks, that have the kinds of all jobs in the same order."""
+
+    def list_kinds(name: str, number: int, parts: int) -> list[list[int]]:
+        orders = [
+            order_jobs(name, stage=stage, stages=stages, micro_batches=number, chunks=parts)
+            for stage in range(stages)
+        ]
+        return [order.kind.tolist() for order in orders]
+
+    kinds = list_kinds(schedule, micro_batches, chunks)
+    total = micro_batches * chunks
+    others = [
+        (name, total // parts, parts)
+        for name in SCHEDULES
+        for parts in range(1, total + 1)
+        if total % parts == 0 and chunks_of(name, parts) == parts and total // parts >= stages
+    ]
+    return [
+        other
+        for other in others
+        if other != (schedule, micro_batches, chunks)
+        and (other[0] != "dualpipev" or other[1] >= 2 * stages)
+        and (other[0] != "interleaved" or other[2] > 1)
+        and list_kinds(*other) == kinds
+    ]

@@ -78,7 +78,9 @@ def recognise_schedule(
         given: Name of the schedule, if it is known; only its agreement is found then.
 
     Returns:
-        The schedule; "unknown" with a reason where none or several fit.
+        The schedule; "unknown" with a reason where none or several fit. Chunks and micro-batches are 0 where one
+        schedule has the jobs in this order with several numbers of chunks: 15 micro-batches in 4 chunks of 6
+        stages, interleaved, begin and alternate as 12 in 5 do.
 
     Raises:
         ValueError: No schedule is called as given.
@@ -89,16 +91,22 @@ def recognise_schedule(
     fits = find_fits(sequences, given=given) if sequences.is_complete.any() else []
     reason = "" if given else _why_unknown(sequences, fits)
     best = fits[0] if fits and not reason else None
-    chunks = best.candidate.chunks if best else max(int(sequences.chunk.max(initial=-1)) + 1, 1)
+    alike = [fit for fit in fits if best is not None and is_as_good(fit, best)]
+    chunk_counts = {fit.candidate.chunks for fit in alike} or {
+        max(int(sequences.chunk.max(initial=-1)) + 1, 1)
+    }
+    chunks = chunk_counts.pop() if len(chunk_counts) == 1 else 0
+    if not chunks:
+        micro_batches = 0
+    elif best is not None:
+        micro_batches = _most_common(best.micro_batches[sequences.is_complete])
+    else:
+        micro_batches = _count_micro_batches(sequences, chunks)
     return Schedule(
         name=given or (best.candidate.name if best else "unknown"),
         source="given" if given else "recognised" if best else "",
         stage_count=sequences.stages,
-        micro_batch_count=(
-            _most_common(best.micro_batches[sequences.is_complete])
-            if best
-            else _count_micro_batches(sequences, chunks)
-        ),
+        micro_batch_count=micro_batches,
         chunk_count=chunks,
         agreement=fits[0].agreement if fits else 0.0,
         reason=reason,

@@ -4,14 +4,23 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from fixtures.program.schedule import chunks_of, virtual_stage
 from nsys_pp.frames.training import LANES, RUN_JOBS, RUN_STEPS, Training
 from nsys_pp.training.run.ids import _inherit_from_next, resolve_jobs
 from nsys_pp.training.run.orders import SCHEDULES
-from tests.training.runs import IDS, JOBS_BY_LANE, RUNS, complete, made_run, raw_jobs, simulate
+from tests.training.runs import (
+    IDS,
+    JOBS_BY_LANE,
+    RUNS,
+    complete,
+    list_alternatives,
+    made_run,
+    raw_jobs,
+    simulate,
+)
 
 CHUNKS = ("chunk", "backward_chunk")
 NUMBERS = ("micro_batch", "backward_micro_batch")
@@ -62,6 +71,8 @@ def test_ids_are_those_of_the_simulator(run: str, unsaid: tuple[str, ...]) -> No
     st.integers(2, 4),
     st.sampled_from([IDS, CHUNKS, MSPROF]),
 )
+@example("interleaved", 6, 15, 4, IDS)  # in the order of 12 micro-batches in 5 chunks
+@example("interleaved", 6, 12, 5, IDS)
 def test_ids_are_right_or_refused(
     schedule: str, stages: int, micro_batches: int, chunks: int, unsaid: tuple[str, ...]
 ) -> None:
@@ -70,7 +81,10 @@ def test_ids_are_right_or_refused(
     assume(chunks == 1 or (micro_batches >= stages and stages > 1))
     training = made_run(schedule, stages=stages, micro_batches=micro_batches, chunks=chunks, steps=1)
     jobs, notes = resolve(training, unsaid=unsaid)
-    may_refuse = micro_batches < 3 or stages == 1
+    is_ambiguous = "micro_batch" in unsaid and bool(
+        list_alternatives(schedule, stages=stages, micro_batches=micro_batches, chunks=chunks)
+    )
+    may_refuse = micro_batches < 3 or stages == 1 or is_ambiguous
     assert may_refuse or not any("unknown" in note for note in notes)
     right = training.jobs
     if any("unknown" in note for note in notes):

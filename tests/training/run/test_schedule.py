@@ -15,7 +15,7 @@ from nsys_pp.training.run.labels import label_jobs
 from nsys_pp.training.run.orders import KINDS, SCHEDULES, order_jobs
 from nsys_pp.training.run.schedule import recognise_schedule
 from tests.training.known import known_training
-from tests.training.runs import IDS, RUNS, made_run, raw_jobs, simulate
+from tests.training.runs import IDS, RUNS, list_alternatives, made_run, raw_jobs, simulate
 
 
 def recognise(training: Training, *, unsaid: tuple[str, ...] = (), given: str | None = None) -> Schedule:
@@ -133,6 +133,20 @@ def test_no_schedule_is_taken_for_another(shape: tuple[str, int, int, int], are_
     allowed = {schedule} if chunks > 1 or micro_batches > 1 else {schedule, "unknown"}
     assert found.name in allowed
     assert bool(found.reason) == (found.name == "unknown")
+    if found.name == schedule:
+        assert (found.micro_batch_count, found.chunk_count) in [(micro_batches, chunks), (0, 0)]
+
+
+@pytest.mark.parametrize(("micro_batches", "chunks"), [(15, 4), (12, 5)])
+def test_counts_are_unknown_where_two_numbers_of_chunks_have_the_same_order(
+    micro_batches: int, chunks: int
+) -> None:
+    training = made_run("interleaved", stages=6, micro_batches=micro_batches, chunks=chunks, steps=1)
+    assert list_alternatives("interleaved", stages=6, micro_batches=micro_batches, chunks=chunks)
+    unnamed = recognise(training, unsaid=IDS)
+    assert (unnamed.name, unnamed.micro_batch_count, unnamed.chunk_count) == ("interleaved", 0, 0)
+    named = recognise(training)
+    assert (named.name, named.micro_batch_count, named.chunk_count) == ("interleaved", micro_batches, chunks)
 
 
 def test_an_order_that_is_no_schedule_is_unknown() -> None:
