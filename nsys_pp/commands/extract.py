@@ -257,7 +257,7 @@ def survey_report(
     need = _AGGREGATE_GROUPS if with_aggregates else SURVEY_GROUPS
     report = build_report(read_report(path, need=need, nsys=nsys))
     links = find_links(report)
-    empty = Encoded(report_id=report.fingerprint, base_ns=0, tracks=[], lanes=[])
+    empty = Encoded(report_id=report.fingerprint, base_ns=0, tracks=[], subtracks=[])
     training, sums = None, {}
     if with_training or with_aggregates:
         projections = project(report, options, links.launches)

@@ -17,7 +17,7 @@ from nsys_pp.roster.consistency import find_inconsistencies
 from nsys_pp.roster.layout import Layout
 from nsys_pp.roster.roster import build_roster
 from nsys_pp.write.perfetto.trace import PlacedReport
-from nsys_pp.write.trace.drawing import Drawing, SliceLane
+from nsys_pp.write.trace.drawing import Drawing, SliceSubtrack
 from nsys_pp.write.trace.placement import Placement
 
 
@@ -78,8 +78,8 @@ class Plan:
     def place_drawing(self, one: Input, drawing: Drawing) -> PlacedDrawing:
         """Place a report that is drawn; rows that are not wanted are left out."""
         placement = self.place(one, drawing.tracks)
-        lanes = [lane for lane in drawing.lanes if lane.track[0] in placement.rows]
-        return PlacedDrawing(drawing=replace(drawing, lanes=lanes), placement=placement)
+        subtracks = [subtrack for subtrack in drawing.subtracks if subtrack.track[0] in placement.rows]
+        return PlacedDrawing(drawing=replace(drawing, subtracks=subtracks), placement=placement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,18 +120,21 @@ def build_run_roster(given: Sequence[Input], overrides: Overrides) -> pl.DataFra
 
 
 def count_shown(shown: Sequence[Shown]) -> tuple[int, int]:
-    """Count GPUs that have a lane, as rows of the trace, and slices."""
+    """Count GPUs that have a subtrack, as rows of the trace, and slices."""
     gpus: set[tuple[str, str]] = set()
     slices = 0
     for one in shown:
         if isinstance(one, PlacedReport):
-            lanes = [(lane.track, lane.rows * (lane.kind == "slices")) for lane in one.drawn_lanes()]
-        else:
-            lanes = [
-                (lane.track, len(lane.slices) if isinstance(lane, SliceLane) else 0)
-                for lane in one.drawing.lanes
+            subtracks = [
+                (subtrack.track, subtrack.rows * (subtrack.kind == "slices"))
+                for subtrack in one.drawn_subtracks()
             ]
-        slices += sum(count for _, count in lanes)
-        rows = {one.placement.rows[track[0]] for track, _ in lanes}
+        else:
+            subtracks = [
+                (subtrack.track, len(subtrack.slices) if isinstance(subtrack, SliceSubtrack) else 0)
+                for subtrack in one.drawing.subtracks
+            ]
+        slices += sum(count for _, count in subtracks)
+        rows = {one.placement.rows[track[0]] for track, _ in subtracks}
         gpus |= {(one.placement.machine, row.name) for row in rows if is_gpu(row)}
     return len(gpus), slices

@@ -14,19 +14,19 @@ from typing import Any, Literal
 
 import polars as pl
 
-FORMAT = 3  # of the file, and of the encoded blocks in it; counts up with every change to either
+FORMAT = 4  # of the file, and of the encoded blocks in it; counts up with every change to either
 SUFFIX = ".nspart"
 # Members of the file, which is a zip; frames are `<name>.parquet`.
 FACTS_MEMBER, BLOCKS_MEMBER, FRAME_ENDING = "part.json", "trace.blocks", ".parquet"
 
-LaneKind = Literal["slices", "marks", "counter"]
+SubtrackKind = Literal["slices", "marks", "counter"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
     """A row of a trace; its place in the tree is its `path`.
 
-    Tracks that hold no lane and no child are not drawn. The order among siblings is `rank`.
+    Tracks that hold no subtrack and no child are not drawn. The order among siblings is `rank`.
     """
 
     path: tuple[str, ...]  # unique; in a drawing that of the report alone: ("GPU 0", "stream 7")
@@ -37,12 +37,12 @@ class Track:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EncodedLane:
-    """A lane whose events are encoded; lanes that have no rows are not."""
+class EncodedSubtrack:
+    """A subtrack whose events are encoded; subtracks without rows are left out."""
 
     track: tuple[str, ...]  # path of its track in the report
-    ordinal: int  # 0, 1, ... among the lanes of its track
-    kind: LaneKind
+    ordinal: int  # 0, 1, ... among the subtracks of its track
+    kind: SubtrackKind
     rows: int
     first_ns: int  # earliest and latest time of its events, on the report's clock
     last_ns: int
@@ -53,23 +53,23 @@ class EncodedLane:
 class Encoded:
     """What one report shows, encoded: all that stands before its blocks in a trace follows from this.
 
-    The blocks themselves lie elsewhere, those of the first lane first.
+    The blocks themselves lie elsewhere, those of the first subtrack first.
     """
 
     report_id: int  # 64 bits that tell the report from all others
     base_ns: int  # times in the blocks count from here, on the report's clock
     tracks: list[Track]
-    lanes: list[EncodedLane]
+    subtracks: list[EncodedSubtrack]
 
     @property
     def size_bytes(self) -> int:
         """Of all blocks."""
-        return sum(lane.size_bytes for lane in self.lanes)
+        return sum(subtrack.size_bytes for subtrack in self.subtracks)
 
     @property
     def slice_count(self) -> int:
-        """Of all lanes."""
-        return sum(lane.rows for lane in self.lanes if lane.kind == "slices")
+        """Of all subtracks."""
+        return sum(subtrack.rows for subtrack in self.subtracks if subtrack.kind == "slices")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

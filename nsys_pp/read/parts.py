@@ -25,7 +25,7 @@ from nsys_pp.frames.part import (
     FRAME_ENDING,
     SUFFIX,
     Encoded,
-    EncodedLane,
+    EncodedSubtrack,
     Part,
     PartOptions,
     Track,
@@ -139,5 +139,8 @@ def _build_encoded(told: dict[str, Any]) -> Encoded:
         report_id=told["report_id"],
         base_ns=told["base_ns"],
         tracks=[Track(**{**track, "path": tuple(track["path"])}) for track in told["tracks"]],
-        lanes=[EncodedLane(**{**lane, "track": tuple(lane["track"])}) for lane in told["lanes"]],
+        subtracks=[
+            EncodedSubtrack(**{**subtrack, "track": tuple(subtrack["track"])})
+            for subtrack in told["subtracks"]
+        ],
     )

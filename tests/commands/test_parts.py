@@ -257,8 +257,10 @@ def test_another_format_is_refused(part: Path, tmp_path: Path) -> None:
     "change",
     [
         pytest.param(lambda facts: facts.clear(), id="no facts"),
-        pytest.param(lambda facts: facts["encoded"]["lanes"].pop(), id="fewer lanes than blocks"),
-        pytest.param(lambda facts: facts["encoded"]["lanes"][0].pop("track"), id="a lane without track"),
+        pytest.param(lambda facts: facts["encoded"]["subtracks"].pop(), id="fewer subtracks than blocks"),
+        pytest.param(
+            lambda facts: facts["encoded"]["subtracks"][0].pop("track"), id="a subtrack without track"
+        ),
         pytest.param(lambda facts: facts["options"].update(new=1), id="an option of the future"),
         pytest.param(lambda facts: facts["facts"].pop("identity"), id="nobody"),
         pytest.param(

@@ -34,15 +34,15 @@ FROM args WHERE key GLOB 'debug.*' ORDER BY id
 
 FLOWS = "SELECT slice_out, slice_in FROM flow ORDER BY slice_out, slice_in"
 
-COLUMNS = ("path", "lane", "ts", "dur", "depth", "name", "correlation", "args", "slice_id")
+COLUMNS = ("path", "subtrack", "ts", "dur", "depth", "name", "correlation", "args", "slice_id")
 
 Value = int | float | str | bool | None
 
 
 def read_tracks(importer: Importer, trace: Trace | None = None) -> pl.DataFrame:
-    """Return every track in order of the UI: track_id, path (list of names from the root), description, lane.
+    """Return every track in order of the UI: track_id, path (list of names from the root), description, subtrack.
 
-    `lane` numbers tracks that are drawn as one row (same path) from 0, in the importer's order.
+    `subtrack` numbers tracks that are drawn as one row (same path) from 0, in the importer's order.
     """
     tracks = importer.query(trace, TRACKS)
     if tracks.is_empty():
@@ -51,7 +51,9 @@ def read_tracks(importer: Importer, trace: Trace | None = None) -> pl.DataFrame:
     return (
         tracks.with_columns(paths)
         .sort("places", "track_id")
-        .with_columns(lane=pl.int_range(pl.len()).over(pl.col("path").list.join("\0", ignore_nulls=False)))
+        .with_columns(
+            subtrack=pl.int_range(pl.len()).over(pl.col("path").list.join("\0", ignore_nulls=False))
+        )
         .drop("places")
     )
 
@@ -66,7 +68,7 @@ def read_args(importer: Importer, trace: Trace | None = None) -> dict[int, dict[
 
 
 def slices_by_track(importer: Importer, trace: Trace | None = None) -> pl.DataFrame:
-    """Return every slice and instant: path, lane, ts, dur, depth, name, correlation, args, slice_id.
+    """Return every slice and instant: path, subtrack, ts, dur, depth, name, correlation, args, slice_id.
 
     Args:
         importer: The fixture `importer`.
@@ -85,7 +87,7 @@ def slices_by_track(importer: Importer, trace: Trace | None = None) -> pl.DataFr
     return (
         slices.with_columns(args)
         .join(
-            tracks.select("track_id", "lane", path=pl.col("path").list.join("/", ignore_nulls=False)),
+            tracks.select("track_id", "subtrack", path=pl.col("path").list.join("/", ignore_nulls=False)),
             on="track_id",
             how="left",
             maintain_order="left",

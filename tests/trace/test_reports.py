@@ -100,8 +100,8 @@ def assert_ranges_are_drawn(slices: pl.DataFrame, reports: list[Report]) -> None
     assert drawn == expected
 
     stack: dict[tuple[str, int], list[dict[str, object]]] = {}
-    for row in rows.sort("path", "lane", "ts", "depth").iter_rows(named=True):
-        open_slices = stack.setdefault((row["path"], row["lane"]), [])
+    for row in rows.sort("path", "subtrack", "ts", "depth").iter_rows(named=True):
+        open_slices = stack.setdefault((row["path"], row["subtrack"]), [])
         del open_slices[row["depth"] :]
         if row["depth"]:
             parent = parents[row["path"].split("/")[1], row["args"]["range_id"], row["ts"]]

@@ -258,9 +258,9 @@ def test_the_page_prints(tmp_path: Path) -> None:
 def test_an_empty_training_says_what_is_missing(tmp_path: Path, with_lanes: bool) -> None:
     known = known_training()
     frames = (
-        ("jobs", "arrows", "pieces", "steps", "ideal")
+        ("jobs", "transfers", "lane_states", "steps", "ideal")
         if with_lanes
-        else ("lanes", "jobs", "arrows", "pieces", "steps", "ideal")
+        else ("lanes", "jobs", "transfers", "lane_states", "steps", "ideal")
     )
     bare = replace(known, **{name: getattr(known, name).clear() for name in frames})
     found = open_page(

@@ -9,7 +9,7 @@ import pytest
 from nsys_pp.write.perfetto.trace import write_perfetto
 from tests.importer.parts import PartMissingError
 from tests.ui.screenshot import Shot, perfetto_screenshot
-from tests.write.drawings import drawing, encode, mark_lane, slice_lane, slices
+from tests.write.drawings import drawing, encode, mark_subtrack, slice_subtrack, slices
 
 NAMES = "app.trace.workspace.flatTracksOrdered.map((track) => track.name)"
 
@@ -17,11 +17,11 @@ NAMES = "app.trace.workspace.flatTracksOrdered.map((track) => track.name)"
 def test_the_ui_shows_tracks_in_order(tmp_path: Path) -> None:
     rows = slices([(0, 5_000, 0, "x", "forward"), (1_000, 2_000, 1, "y")])
     drawn = drawing(
-        slice_lane("node10/GPU 0/stream 7", rows),
-        slice_lane("node2/GPU 0/stream 20", rows),
-        slice_lane("node2/GPU 0/stream 7", rows),
-        slice_lane("node2/GPU 0/stream 7", rows, lane=1),
-        mark_lane("node2/GPU 0/stream 7", [(9_000, "m", None)]),
+        slice_subtrack("node10/GPU 0/stream 7", rows),
+        slice_subtrack("node2/GPU 0/stream 20", rows),
+        slice_subtrack("node2/GPU 0/stream 7", rows),
+        slice_subtrack("node2/GPU 0/stream 7", rows, number=1),
+        mark_subtrack("node2/GPU 0/stream 7", [(9_000, "m", None)]),
     )
     trace, picture = tmp_path / "t.pftrace", tmp_path / "t.png"
     trace.write_bytes(b"".join(write_perfetto(encode(drawn))))

@@ -19,11 +19,11 @@ from nsys_pp.write.trace.drawing import (
     SAMPLES,
     SLICES,
     Clock,
-    CounterLane,
+    CounterSubtrack,
     Drawing,
-    Lane,
-    MarkLane,
-    SliceLane,
+    MarkSubtrack,
+    SliceSubtrack,
+    Subtrack,
 )
 from nsys_pp.write.trace.placement import Placement, Row
 
@@ -58,11 +58,11 @@ def slices(rows: Sequence[tuple[Any, ...]], **arguments: pl.Series) -> pl.DataFr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Put:
-    """A lane, and the machine and the clock of its report."""
+    """A subtrack, and the machine and the clock of its report."""
 
     machine: str
     clock: Clock
-    lane: Lane
+    subtrack: Subtrack
 
 
 Drawn = list[tuple[Drawing, Placement]]
@@ -75,28 +75,30 @@ def drawing(
     unit: str = "count",
     facts: dict[str, str] | None = None,
 ) -> Drawn:
-    """Draw lanes on tracks named by the last part of their paths, in order of the lanes.
+    """Draw subtracks on tracks named by the last part of their paths, in order of the subtracks.
 
-    The lanes of one machine and clock are a report.
+    The subtracks of one machine and clock are a report.
     """
-    order = list(dict.fromkeys((put.machine, put.lane.track) for put in puts))
+    order = list(dict.fromkeys((put.machine, put.subtrack.track) for put in puts))
     reports: dict[tuple[Any, ...], list[Put]] = {}
     for put in puts:
         key = (put.machine, *put.clock.from_ns.tolist(), *put.clock.offset_ns.tolist())
         reports.setdefault(key, []).append(put)
     drawn = []
     for number, of_report in enumerate(reports.values()):
-        machine, lanes = of_report[0].machine, [put.lane for put in of_report]
+        machine, subtracks = of_report[0].machine, [put.subtrack for put in of_report]
         tracks = [
             Track(
                 path=path,
                 name=path[-1],
                 rank=order.index((machine, path)),
                 counter_unit=unit
-                if any(isinstance(lane, CounterLane) and lane.track == path for lane in lanes)
+                if any(
+                    isinstance(subtrack, CounterSubtrack) and subtrack.track == path for subtrack in subtracks
+                )
                 else None,
             )
-            for path in dict.fromkeys(lane.track for lane in lanes)
+            for path in dict.fromkeys(subtrack.track for subtrack in subtracks)
         ]
         tops = {
             path[0]: order.index((machine, path)) if len(path) == 1 else 0
@@ -111,14 +113,14 @@ def drawing(
             is_utc=is_utc,
             attributes=facts or {},
         )
-        drawn.append((one_drawing(tracks, lanes, number), placement))
+        drawn.append((one_drawing(tracks, subtracks, number), placement))
     return drawn
 
 
-def one_drawing(tracks: list[Track], lanes: Sequence[Lane], number: int = 0) -> Drawing:
+def one_drawing(tracks: list[Track], subtracks: Sequence[Subtrack], number: int = 0) -> Drawing:
     """Draw what one report shows; its id follows from its number."""
     report_id = (number + 1) * 0x9E37_79B9_7F4A_7C15 % 2**64
-    return Drawing(report_id=report_id, tracks=tracks, lanes=list(lanes))
+    return Drawing(report_id=report_id, tracks=tracks, subtracks=list(subtracks))
 
 
 def encode(drawn: Drawn, threads: int | None = None) -> list[PlacedReport]:
@@ -138,37 +140,37 @@ def encode(drawn: Drawn, threads: int | None = None) -> list[PlacedReport]:
     return placed
 
 
-def slice_lane(path: str, rows: pl.DataFrame, *, lane: int = 0, clock: Clock = UTC) -> Put:
-    """Put a lane on the track at `path`, written with slashes, the machine first."""
-    return _put(path, clock, lambda track: SliceLane(track=track, lane=lane, slices=rows))
+def slice_subtrack(path: str, rows: pl.DataFrame, *, number: int = 0, clock: Clock = UTC) -> Put:
+    """Put a subtrack on the track at `path`, written with slashes, the machine first."""
+    return _put(path, clock, lambda track: SliceSubtrack(track=track, number=number, slices=rows))
 
 
-def mark_lane(path: str, rows: Sequence[tuple[Any, ...]], *, clock: Clock = UTC) -> Put:
-    """Put a lane of marks (time, name, color)."""
+def mark_subtrack(path: str, rows: Sequence[tuple[Any, ...]], *, clock: Clock = UTC) -> Put:
+    """Put a subtrack of marks (time, name, color)."""
     marks = pl.DataFrame(rows, schema=MARK_POINTS, orient="row")
-    return _put(path, clock, lambda track: MarkLane(track=track, marks=marks))
+    return _put(path, clock, lambda track: MarkSubtrack(track=track, marks=marks))
 
 
-def counter_lane(path: str, rows: Sequence[tuple[int, float]], *, clock: Clock = UTC) -> Put:
-    """Put a lane of samples (time, value)."""
+def counter_subtrack(path: str, rows: Sequence[tuple[int, float]], *, clock: Clock = UTC) -> Put:
+    """Put a subtrack of samples (time, value)."""
     samples = pl.DataFrame(rows, schema=SAMPLES, orient="row")
-    return _put(path, clock, lambda track: CounterLane(track=track, samples=samples))
+    return _put(path, clock, lambda track: CounterSubtrack(track=track, samples=samples))
 
 
-def _put(path: str, clock: Clock, make: Callable[[tuple[str, ...]], Lane]) -> Put:
+def _put(path: str, clock: Clock, make: Callable[[tuple[str, ...]], Subtrack]) -> Put:
     machine, *track = path.split("/")
-    return Put(machine=machine, clock=clock, lane=make(tuple(track)))
+    return Put(machine=machine, clock=clock, subtrack=make(tuple(track)))
 
 
-def random_drawing(seed: int, *, lanes: int = 24) -> Drawn:
-    """Make nested lanes with arguments, some of them several to a track, on several clocks before and after 0."""
+def random_drawing(seed: int, *, subtracks: int = 24) -> Drawn:
+    """Make nested subtracks with arguments, some of them several to a track, on several clocks before and after 0."""
     chance = random.Random(seed)
     made: list[Put] = []
-    for i in range(lanes):
+    for i in range(subtracks):
         path = f"node{chance.randint(1, 11)}/GPU {chance.randint(0, 3)}/row {i}"
         clock = random_clock(chance)
-        for lane in range(chance.choice([1, 1, 3])):
-            made.append(slice_lane(path, random_slices(chance), lane=lane, clock=clock))
+        for subtrack in range(chance.choice([1, 1, 3])):
+            made.append(slice_subtrack(path, random_slices(chance), number=subtrack, clock=clock))
     return drawing(*made)
 
 
@@ -222,12 +224,17 @@ def expected_slices(drawn: Drawn) -> list[tuple[Any, ...]]:
     found = []
     for one, placement in drawn:
         names = {track.path: track.name for track in one.tracks}
-        for lane in one.lanes:
-            if not isinstance(lane, SliceLane):
+        for subtrack in one.subtracks:
+            if not isinstance(subtrack, SliceSubtrack):
                 continue
-            below = [names.get(lane.track[: end + 1], lane.track[end]) for end in range(1, len(lane.track))]
-            path = "/".join([placement.root, placement.machine, placement.rows[lane.track[0]].name, *below])
-            for row in lane.slices.to_dicts():
+            below = [
+                names.get(subtrack.track[: end + 1], subtrack.track[end])
+                for end in range(1, len(subtrack.track))
+            ]
+            path = "/".join(
+                [placement.root, placement.machine, placement.rows[subtrack.track[0]].name, *below]
+            )
+            for row in subtrack.slices.to_dicts():
                 known = {key: row.pop(key) for key in SLICES}
                 args = {key: value for key, value in row.items() if value is not None}
                 ts, end = (trace_ns(placement.clock, known[key]) for key in ("start_ns", "end_ns"))
@@ -237,8 +244,8 @@ def expected_slices(drawn: Drawn) -> list[tuple[Any, ...]]:
 
 def trace_ns(clock: Clock, time_ns: int) -> int:
     """Map a time by the definition of a clock."""
-    lane_states = zip(clock.from_ns.tolist(), clock.offset_ns.tolist(), strict=True)
-    begun = [offset for begin, offset in lane_states if begin <= time_ns]
+    pieces = zip(clock.from_ns.tolist(), clock.offset_ns.tolist(), strict=True)
+    begun = [offset for begin, offset in pieces if begin <= time_ns]
     return int(time_ns + (begun[-1] if begun else clock.offset_ns[0]))
 
 

@@ -53,8 +53,8 @@ def many_jobs(*, lanes: int = 64, steps: int = 10, micro_batches: int = 64, per_
         lanes=_lanes(lanes, per_stage),
         steps=_steps(jobs),
         jobs=jobs,
-        transfers=_arrows(jobs, lanes - per_stage, per_stage),
-        lane_states=_pieces(jobs),
+        transfers=_transfers(jobs, lanes - per_stage, per_stage),
+        lane_states=_lane_states(jobs),
         cover=COVER.to_frame(),
         schedule=Schedule(
             name="1f1b",
@@ -90,7 +90,7 @@ def _jobs(frame: pl.DataFrame) -> pl.DataFrame:
     return conform(known, RUN_JOBS)
 
 
-def _arrows(jobs: pl.DataFrame, last: int, per_stage: int) -> pl.DataFrame:
+def _transfers(jobs: pl.DataFrame, last: int, per_stage: int) -> pl.DataFrame:
     sends = jobs.filter(pl.col("kind") == "forward", pl.col("lane") < last)
     known = sends.select(
         "step",
@@ -118,7 +118,7 @@ def _steps(jobs: pl.DataFrame) -> pl.DataFrame:
     return conform(hulls.with_columns(is_partial=pl.lit(False)).sort("step", "lane"), RUN_STEPS)
 
 
-def _pieces(jobs: pl.DataFrame) -> pl.DataFrame:
+def _lane_states(jobs: pl.DataFrame) -> pl.DataFrame:
     gaps = jobs.select(
         "lane",
         "step",

@@ -91,10 +91,10 @@ def name_lanes(lanes: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def used_kinds(bars: pl.DataFrame, arrows: pl.DataFrame) -> list[str]:
+def used_kinds(bars: pl.DataFrame, transfers: pl.DataFrame) -> list[str]:
     """Return the kinds that are drawn, in the order of `JOB_KINDS`."""
     found = set(bars["kind"].unique().drop_nulls().to_list())
-    if arrows.height:
+    if transfers.height:
         found |= {"send", "receive"}
     return [kind for kind in JOB_KIND.categories if kind in found]
 

@@ -144,9 +144,9 @@ class Canvas:
                 inks = [_TEXT if is_talk else ink[shade] for shade in own["shade"].to_list()]
                 self._label(own["label"].to_list(), left, right, top, height, inks)
 
-    def draw_messages(self, arrows: pl.DataFrame) -> None:
+    def draw_messages(self, transfers: pl.DataFrame) -> None:
         """Draw kernels of messages, what they wait hatched, and arrows between them."""
-        if not arrows.height:
+        if not transfers.height:
             return
         from matplotlib.collections import PathCollection
         from matplotlib.path import Path
@@ -154,9 +154,9 @@ class Canvas:
         places = self.places
         ends = {}
         for kind, lane, shift in [("send", "sender", 0.0), ("receive", "receiver", places.talk + 1)]:
-            top = places.tops[arrows[lane].to_numpy()] + places.pad + places.bar + 2 + shift
-            start, end = arrows[f"{kind}_start_ns"], arrows[f"{kind}_end_ns"]
-            left, turn, right = self.x(start), self.x(start + arrows[f"{kind}_wait_ns"]), self.x(end)
+            top = places.tops[transfers[lane].to_numpy()] + places.pad + places.bar + 2 + shift
+            start, end = transfers[f"{kind}_start_ns"], transfers[f"{kind}_end_ns"]
+            left, turn, right = self.x(start), self.x(start + transfers[f"{kind}_wait_ns"]), self.x(end)
             turn = np.minimum(turn, right)
             pale, full = _hex(kind, 0, True), _hex(kind, 0, False)
             for waits, lines in [((turn > left) & (turn - left <= 3), None), (turn - left > 3, full)]:
@@ -166,7 +166,7 @@ class Canvas:
                 )
             self._boxes(turn, right, top, places.talk, fill=full, gid=f"messages-{kind}", z=6)
             ends[kind] = (left if kind == "send" else right, top + places.talk / 2)
-        if arrows.height > ARROW_LIMIT:
+        if transfers.height > ARROW_LIMIT:
             return
         (x1, y1), (x2, y2) = ends["send"], ends["receive"]
         bend = np.clip(np.abs(x2 - x1) / 2, 6, 60)
@@ -174,7 +174,7 @@ class Canvas:
         codes = np.array([Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4], Path.code_type)
         by_direction = {"forward": color_of("forward"), "backward": color_of("backward")}
         directions = [
-            to_hex(by_direction.get(name, (93, 104, 119))) for name in arrows["direction"].to_list()
+            to_hex(by_direction.get(name, (93, 104, 119))) for name in transfers["direction"].to_list()
         ]
         curves = PathCollection(
             [Path(curve, codes) for curve in points],

@@ -69,9 +69,9 @@ def write_html(training: Training, output: Path | BinaryIO, *, title: str) -> No
         + "})();",
     }
     # what is put in is never searched for places again: it may hold anything
-    lane_states = [text for piece in _page_file("page.html").split("{{") for text in piece.split("}}", 1)]
-    page = lane_states[0] + "".join(
-        parts[name] + text for name, text in zip(lane_states[1::2], lane_states[2::2], strict=True)
+    pieces = [text for piece in _page_file("page.html").split("{{") for text in piece.split("}}", 1)]
+    page = pieces[0] + "".join(
+        parts[name] + text for name, text in zip(pieces[1::2], pieces[2::2], strict=True)
     )
     content = page.encode("utf-8", "replace")
     if isinstance(output, Path):
@@ -110,8 +110,8 @@ def describe_page(training: Training, *, title: str) -> dict[str, Any]:
         "labels": labels,
         "tables": {
             "jobs": _jobs(bars, name_codes, label_codes, training.zero_ns),
-            "arrows": _arrows(training.transfers, training.zero_ns),
-            "lane_states": _spans(bubbles, training.zero_ns, "step", "position", "cause", "waits_for"),
+            "transfers": _transfers(training.transfers, training.zero_ns),
+            "bubbles": _spans(bubbles, training.zero_ns, "step", "position", "cause", "waits_for"),
             "ideal": _spans(training.ideal.sort("lane", "start_ns"), training.zero_ns, "job"),
             "steps": _spans(training.steps.sort("lane", "start_ns"), training.zero_ns, "step"),
         },
@@ -161,8 +161,8 @@ def _jobs(bars: pl.DataFrame, names: pl.Series, labels: pl.Series, zero_ns: int)
     return pack_table(columns.to_dict())
 
 
-def _arrows(arrows: pl.DataFrame, zero_ns: int) -> dict[str, Any]:
-    columns = arrows.sort("send_start_ns", maintain_order=True).select(
+def _transfers(transfers: pl.DataFrame, zero_ns: int) -> dict[str, Any]:
+    columns = transfers.sort("send_start_ns", maintain_order=True).select(
         "sender",
         "receiver",
         "step",

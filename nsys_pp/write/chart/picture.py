@@ -155,14 +155,14 @@ def _draw_words(canvas: Canvas, title: str, facts: list[str], missing: str) -> N
 
 
 def _legend_rows(
-    bars: pl.DataFrame, arrows: pl.DataFrame, bubbles: pl.DataFrame, width_px: int
+    bars: pl.DataFrame, transfers: pl.DataFrame, bubbles: pl.DataFrame, width_px: int
 ) -> list[list[tuple[float, dict[str, Any], str]]]:
     """Return swatches and words of the legend by row, with where each begins."""
     entries: list[tuple[dict[str, Any], str]] = [
-        ({"color": to_hex(shade_of(kind, 0))}, kind.replace("_", " ")) for kind in used_kinds(bars, arrows)
+        ({"color": to_hex(shade_of(kind, 0))}, kind.replace("_", " ")) for kind in used_kinds(bars, transfers)
     ]
-    if arrows.height:
-        words = "waits" if arrows.height <= ARROW_LIMIT else "waits (too many messages for arrows)"
+    if transfers.height:
+        words = "waits" if transfers.height <= ARROW_LIMIT else "waits (too many messages for arrows)"
         entries.append(({"color": to_hex(shade_of("receive", 0)), "is_hatched": True}, words))
     entries += [({"cause": cause}, f"bubble: {cause.replace('_', ' ')}") for cause in used_causes(bubbles)]
     rows: list[list[tuple[float, dict[str, Any], str]]] = []

@@ -16,7 +16,7 @@ from nsys_pp.write.trace.strings import intern
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where events of a lane go, and what is added to their times."""
+    """Where events of a subtrack go, and what is added to their times."""
 
     process: int
     thread: int
@@ -27,7 +27,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrowEnds:
-    """Which arrows (by number) enter and leave the slices of a lane, by row."""
+    """Which arrows (by number) enter and leave the slices of a subtrack, by row."""
 
     numbers: NDArray[np.uint32]
     enters: NDArray[np.bool_]

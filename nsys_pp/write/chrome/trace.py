@@ -25,9 +25,9 @@ from zlib_ng import zlib_ng
 
 from nsys_pp.frames.part import Track
 from nsys_pp.write.chrome.events import ArrowEnds, Place, encode_counters, encode_marks, encode_slices
-from nsys_pp.write.trace.drawing import Clock, CounterLane, Drawing, Lane, MarkLane, SliceLane
+from nsys_pp.write.trace.drawing import Clock, CounterSubtrack, Drawing, MarkSubtrack, SliceSubtrack, Subtrack
 from nsys_pp.write.trace.placement import Placement, place_path, place_tracks
-from nsys_pp.write.trace.tree import Path, arrange, index_tracks, lane_rows, lanes_by_track, start_ns
+from nsys_pp.write.trace.tree import Path, arrange, index_tracks, start_ns, subtrack_rows, subtracks_by_track
 
 CHUNK_ROWS = 1 << 15
 GZIP = 31  # window bits of a gzip stream; zlib writes no time of day into it
@@ -38,10 +38,10 @@ Placed = Sequence[tuple[Drawing, Placement]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedLane:
-    """A lane, its clock, and the row of the viewer that it is drawn on."""
+class PlacedSubtrack:
+    """A subtrack, its clock, and the row of the viewer that it is drawn on."""
 
-    lane: Lane
+    subtrack: Subtrack
     clock: Clock
     process_name: str
     thread_name: str
@@ -73,34 +73,34 @@ def write_chrome(drawings: Placed, *, compress: bool = False) -> Iterator[bytes]
     yield stream.flush()
 
 
-def place_lanes(drawings: Placed) -> list[PlacedLane]:
-    """Give every lane that has rows a process and a thread.
+def place_subtracks(drawings: Placed) -> list[PlacedSubtrack]:
+    """Give every subtrack that has rows a process and a thread.
 
     Processes and threads are numbered in the order in which they are drawn, because readers
-    that know no sort index sort by number. Every slice lane is a thread of its own; marks share
-    the thread of the first lane that their track has in their drawing.
+    that know no sort index sort by number. Every slice subtrack is a thread of its own; marks share
+    the thread of the first subtrack that their track has in their drawing.
     """
-    tracks, lanes = _gather(drawings)
-    nodes = arrange(tracks, lanes)
+    tracks, subtracks = _gather(drawings)
+    nodes = arrange(tracks, subtracks)
     names = {node.track.path: node.track.name for node in nodes}
-    groups = list(dict.fromkeys(_group(node.track.path) for node in nodes if node.track.path in lanes))
+    groups = list(dict.fromkeys(_group(node.track.path) for node in nodes if node.track.path in subtracks))
     thread = len(groups)
     placed = []
     for track in (node.track for node in nodes):
         group = _group(track.path)
-        for of_drawing, clock in lanes.get(track.path, []):
+        for of_drawing, clock in subtracks.get(track.path, []):
             first = thread + 1
-            for lane in of_drawing:
-                thread += isinstance(lane, SliceLane) or thread < first
+            for subtrack in of_drawing:
+                thread += isinstance(subtrack, SliceSubtrack) or thread < first
                 placed.append(
-                    PlacedLane(
-                        lane=lane,
+                    PlacedSubtrack(
+                        subtrack=subtrack,
                         clock=clock,
                         process_name=_join(group, 0, names),
                         thread_name=_join(track.path, len(group), names),
                         counter_unit=track.counter_unit,
                         process=groups.index(group) + 1,
-                        thread=thread if isinstance(lane, SliceLane) else first,
+                        thread=thread if isinstance(subtrack, SliceSubtrack) else first,
                     )
                 )
     return placed
@@ -108,36 +108,36 @@ def place_lanes(drawings: Placed) -> list[PlacedLane]:
 
 def _gather(
     drawings: Placed,
-) -> tuple[dict[Path, Track], dict[Path, list[tuple[list[Lane], Clock]]]]:
-    """Put the tracks and lanes of all drawings at their places; of tracks at one place the first counts."""
+) -> tuple[dict[Path, Track], dict[Path, list[tuple[list[Subtrack], Clock]]]]:
+    """Put the tracks and subtracks of all drawings at their places; of tracks at one place the first counts."""
     tracks: dict[Path, Track] = {}
-    lanes: dict[Path, list[tuple[list[Lane], Clock]]] = {}
+    subtracks: dict[Path, list[tuple[list[Subtrack], Clock]]] = {}
     for drawing, placement in drawings:
         index_tracks(drawing)
         tracks = {**place_tracks(drawing.tracks, placement), **tracks}
-        for path, of_track in lanes_by_track(drawing).items():
+        for path, of_track in subtracks_by_track(drawing).items():
             if path[0] in placement.rows:
-                lanes.setdefault(place_path(path, placement), []).append((of_track, placement.clock))
-    return tracks, lanes
+                subtracks.setdefault(place_path(path, placement), []).append((of_track, placement.clock))
+    return tracks, subtracks
 
 
-def find_arrows(placed: list[PlacedLane]) -> list[ArrowEnds | None]:
+def find_arrows(placed: list[PlacedSubtrack]) -> list[ArrowEnds | None]:
     """Find which slices an arrow leaves or enters.
 
     The slices that share a flow id are joined in order of their starts; a flow id that only one
     slice has joins nothing.
 
     Returns:
-        For each lane the ends in order of its rows, or None where it has none.
+        For each subtrack the ends in order of its rows, or None where it has none.
     """
     ends = [
-        _on_trace(known.lane.slices, known.clock)
+        _on_trace(known.subtrack.slices, known.clock)
         .lazy()
-        .select("flow_id", "start_ns", lane=pl.lit(i))
+        .select("flow_id", "start_ns", subtrack=pl.lit(i))
         .with_row_index("row")
         .filter(pl.col("flow_id").is_not_null())
         for i, known in enumerate(placed)
-        if isinstance(known.lane, SliceLane)
+        if isinstance(known.subtrack, SliceSubtrack)
     ]
     found: list[ArrowEnds | None] = [None] * len(placed)
     if not ends:
@@ -146,9 +146,9 @@ def find_arrows(placed: list[PlacedLane]) -> list[ArrowEnds | None]:
     same_as_next = pl.col("flow_id") == pl.col("flow_id").shift(-1)
     joined = (
         pl.concat(ends)
-        .sort("flow_id", "start_ns", "lane", "row")
+        .sort("flow_id", "start_ns", "subtrack", "row")
         .select(
-            "lane",
+            "subtrack",
             "row",
             number=pl.col("flow_id").rle_id() + 1,
             enters=same_as_previous.fill_null(False),
@@ -156,8 +156,8 @@ def find_arrows(placed: list[PlacedLane]) -> list[ArrowEnds | None]:
         )
         .collect()
     )
-    for (i,), of_lane in joined.partition_by("lane", as_dict=True, include_key=False).items():
-        found[i] = _spread(of_lane, lane_rows(placed[i].lane).height)
+    for (i,), of_subtrack in joined.partition_by("subtrack", as_dict=True, include_key=False).items():
+        found[i] = _spread(of_subtrack, subtrack_rows(placed[i].subtrack).height)
     return found
 
 
@@ -171,8 +171,8 @@ def _spread(ends: pl.DataFrame, rows: int) -> ArrowEnds:
 
 
 def _encode(drawings: Placed) -> Iterator[bytes]:
-    placed = place_lanes(drawings)
-    starts = [known.clock.to_trace(np.array([start_ns(known.lane)]))[0] for known in placed]
+    placed = place_subtracks(drawings)
+    starts = [known.clock.to_trace(np.array([start_ns(known.subtrack)]))[0] for known in placed]
     base_ns = int(min(starts, default=0)) // 1000 * 1000
     is_utc = all(placement.is_utc for _, placement in drawings)
     facts = {key: value for _, placement in drawings for key, value in placement.attributes.items()}
@@ -194,28 +194,30 @@ def _encode(drawings: Placed) -> Iterator[bytes]:
     yield b"\n]}\n"
 
 
-def _chunks(placed: PlacedLane, place: Place, ends: ArrowEnds | None) -> Iterator[pl.Series]:
-    """Encode a lane, a bounded number of rows at a time."""
-    for first in range(0, lane_rows(placed.lane).height, CHUNK_ROWS):
-        rows = _on_trace(lane_rows(placed.lane).slice(first, CHUNK_ROWS), placed.clock)
-        if isinstance(placed.lane, CounterLane):
+def _chunks(placed: PlacedSubtrack, place: Place, ends: ArrowEnds | None) -> Iterator[pl.Series]:
+    """Encode a subtrack, a bounded number of rows at a time."""
+    for first in range(0, subtrack_rows(placed.subtrack).height, CHUNK_ROWS):
+        rows = _on_trace(subtrack_rows(placed.subtrack).slice(first, CHUNK_ROWS), placed.clock)
+        if isinstance(placed.subtrack, CounterSubtrack):
             yield encode_counters(rows, place)
-        elif isinstance(placed.lane, MarkLane):
+        elif isinstance(placed.subtrack, MarkSubtrack):
             yield encode_marks(rows, place)
         else:
             yield encode_slices(rows, place, ends.part(first, CHUNK_ROWS) if ends else None)
 
 
 def _on_trace(rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:
-    """Map the times of a lane's rows onto the trace's clock."""
+    """Map the times of a subtrack's rows onto the trace's clock."""
     times = [column for column in ("start_ns", "end_ns", "time_ns") if column in rows.columns]
     return rows.with_columns(pl.Series(column, clock.to_trace(rows[column].to_numpy())) for column in times)
 
 
-def _names(placed: list[PlacedLane]) -> Iterator[dict[str, object]]:
+def _names(placed: list[PlacedSubtrack]) -> Iterator[dict[str, object]]:
     """Name processes and threads, and say how to sort them."""
     processes = {known.process: known.process_name for known in placed}
-    threads = {known.thread: known for known in reversed(placed) if not isinstance(known.lane, CounterLane)}
+    threads = {
+        known.thread: known for known in reversed(placed) if not isinstance(known.subtrack, CounterSubtrack)
+    }
     for process, name in processes.items():
         yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}
         yield {"ph": "M", "pid": process, "name": "process_sort_index", "args": {"sort_index": process}}

@@ -46,7 +46,7 @@ from nsys_pp.write.other.paddle_rows import (
     find_rows,
     number_machines,
 )
-from nsys_pp.write.trace.lanes import nest_order, pack_nested
+from nsys_pp.write.trace.packing import nest_order, pack_nested
 
 CHROME_NAME = "pipeline_profile.json"
 PERFETTO_NAME = "pipeline_profile_perfetto.json"

@@ -1,12 +1,12 @@
-"""The clocks of a Perfetto trace: each report's, and that of the lane that is being read.
+"""The clocks of a Perfetto trace: each report's, and that of the subtrack that is being read.
 
 A report's sequence begins with a small head that maps the report's clock onto the trace's, one
-snapshot of both for each piece: to move a report in time, only its head is written again. A lane's
+snapshot of both for each piece: to move a report in time, only its head is written again. A subtrack's
 timestamps count from the event before, on a clock that its first packet sets back to the report's
-base. An event's time goes from the lane's clock to the report's and on to the trace's.
+base. An event's time goes from the subtrack's clock to the report's and on to the trace's.
 
 The importer compares a snapshot only with those of the same clocks, which must not go back: that of
-a lane is always the same one, those of a report are in order, and reports have sequences of their
+a subtrack is always the same one, those of a report are in order, and reports have sequences of their
 own. It maps a time by the last snapshot at or before it, or else by the first, with slope 1.
 
 Sources: `protos/perfetto/trace/clock_snapshot.proto` (incremental clocks, clock ids 64-127) and
@@ -83,11 +83,11 @@ def reading(clock_id: int, timestamp: int | Array) -> Parts:
     )
 
 
-def restart_lane_clock() -> Parts:
-    """Make the snapshot that sets the lane's clock, which counts from event to event, to the report's base."""
+def restart_subtrack_clock() -> Parts:
+    """Make the snapshot that sets the subtrack's clock, which counts from event to event, to the report's base."""
     own = message(
         ClockSnapshot.CLOCKS,
-        field(Reading.CLOCK_ID, BuiltinClock.OF_LANE),
+        field(Reading.CLOCK_ID, BuiltinClock.OF_SUBTRACK),
         field(Reading.TIMESTAMP, 0),
         field(Reading.IS_INCREMENTAL, True),
     )

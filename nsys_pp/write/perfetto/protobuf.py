@@ -61,7 +61,7 @@ class BuiltinClock:
     REALTIME = 1
     BOOTTIME = 6  # the trace's own clock
     OF_REPORT = 64  # 64-127 mean something only within their sequence
-    OF_LANE = 65
+    OF_SUBTRACK = 65
 
 
 class TrackDescriptor:

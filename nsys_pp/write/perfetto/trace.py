@@ -23,14 +23,14 @@ from typing import Protocol
 import numpy as np
 
 from nsys_pp.arrays.threads import open_executor
-from nsys_pp.frames.part import Encoded, EncodedLane, LaneKind
+from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind
 from nsys_pp.write.perfetto.clocks import encode_head, sequence_id
 from nsys_pp.write.perfetto.header import encode_frame
-from nsys_pp.write.perfetto.lanes import PacketLane, block_tasks, prepare_lane
-from nsys_pp.write.trace.drawing import CounterLane, Drawing, Lane, MarkLane, SliceLane
-from nsys_pp.write.trace.lane_columns import ask_columns
+from nsys_pp.write.perfetto.subtracks import PacketSubtrack, block_tasks, prepare_subtrack
+from nsys_pp.write.trace.drawing import CounterSubtrack, Drawing, MarkSubtrack, SliceSubtrack, Subtrack
 from nsys_pp.write.trace.placement import Placement, place_path, place_tracks
-from nsys_pp.write.trace.tree import Path, arrange, index_tracks, lane_rows, lanes_by_track, start_ns
+from nsys_pp.write.trace.subtrack_columns import ask_columns
+from nsys_pp.write.trace.tree import Path, arrange, index_tracks, start_ns, subtrack_rows, subtracks_by_track
 
 MOST_THREADS = 4  # the parts of a block that hold the interpreter lock leave no more to gain
 _PIECE_BYTES = 1 << 20
@@ -58,9 +58,9 @@ class PlacedReport:
     placement: Placement
     open_blocks: Callable[[], AbstractContextManager[Source]]
 
-    def drawn_lanes(self) -> list[EncodedLane]:
-        """Return the lanes of rows that have a place."""
-        return [lane for lane in self.encoded.lanes if lane.track[0] in self.placement.rows]
+    def drawn_subtracks(self) -> list[EncodedSubtrack]:
+        """Return the subtracks of rows that have a place."""
+        return [subtrack for subtrack in self.encoded.subtracks if subtrack.track[0] in self.placement.rows]
 
 
 def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) -> Encoded:
@@ -73,19 +73,21 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
             processors, four at most, and one where there are few rows. The bytes do not depend on it.
 
     Returns:
-        What was written, lane by lane; lanes without rows are left out.
+        What was written, subtrack by subtrack; subtracks without rows are left out.
 
     Raises:
         ValueError: The drawing breaks its own rules (see `nsys_pp.write.trace.drawing`).
     """
-    tracks, lanes = index_tracks(drawing), lanes_by_track(drawing)
-    drawn = [node.track.path for node in arrange(tracks, lanes)]
-    ordered = [(ordinal, lane) for path in drawn for ordinal, lane in enumerate(lanes.get(path, []))]
-    base_ns = min((start_ns(lane) for _, lane in ordered), default=0)
-    asked = ask_columns(lane_rows(lane) for _, lane in ordered)
-    encoded: list[EncodedLane] = []
+    tracks, subtracks = index_tracks(drawing), subtracks_by_track(drawing)
+    drawn = [node.track.path for node in arrange(tracks, subtracks)]
+    ordered = [
+        (ordinal, subtrack) for path in drawn for ordinal, subtrack in enumerate(subtracks.get(path, []))
+    ]
+    base_ns = min((start_ns(subtrack) for _, subtrack in ordered), default=0)
+    asked = ask_columns(subtrack_rows(subtrack) for _, subtrack in ordered)
+    encoded: list[EncodedSubtrack] = []
     sizes = [0] * len(ordered)
-    row_count = sum(lane_rows(lane).height for _, lane in ordered)
+    row_count = sum(subtrack_rows(subtrack).height for _, subtrack in ordered)
     count = threads or min(MOST_THREADS, os.cpu_count() or 1)
 
     def take(number: int, block: Future[bytes]) -> None:
@@ -94,15 +96,15 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
 
     with ThreadPoolExecutor(count) if threads else open_executor(row_count, threads=count) as pool:
         waiting: deque[tuple[int, Future[bytes]]] = deque()
-        for number, ((ordinal, lane), columns) in enumerate(zip(ordered, asked, strict=True)):
-            packets = prepare_lane(
-                lane,
+        for number, ((ordinal, subtrack), columns) in enumerate(zip(ordered, asked, strict=True)):
+            packets = prepare_subtrack(
+                subtrack,
                 columns,
                 sequence=sequence_id(drawing.report_id),
-                track_uuid=leaf_uuid(drawing.report_id, lane.track, ordinal),
+                track_uuid=leaf_uuid(drawing.report_id, subtrack.track, ordinal),
                 base_ns=base_ns,
             )
-            encoded.append(_describe(lane, ordinal, packets))
+            encoded.append(_describe(subtrack, ordinal, packets))
             for task in block_tasks(packets):
                 waiting.append((number, pool.submit(task)))
                 if len(waiting) > 2 * count:
@@ -113,7 +115,7 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
         report_id=drawing.report_id,
         base_ns=base_ns,
         tracks=[tracks[path] for path in drawn if path in tracks],
-        lanes=[replace(lane, size_bytes=size) for lane, size in zip(encoded, sizes, strict=True)],
+        subtracks=[replace(subtrack, size_bytes=size) for subtrack, size in zip(encoded, sizes, strict=True)],
     )
 
 
@@ -153,19 +155,23 @@ def write_perfetto(reports: Sequence[PlacedReport]) -> Iterator[bytes]:
 
 
 def leaf_uuid(report_id: int, path: Path, ordinal: int) -> int:
-    """Hash a lane of a report to 64 bits, the same in every process and run."""
+    """Hash a subtrack of a report to 64 bits, the same in every process and run."""
     text = "\0".join([f"{report_id:016x}", *path]) + f"\0\0{ordinal}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def _describe(lane: Lane, ordinal: int, packets: PacketLane) -> EncodedLane:
-    kinds: dict[type[Lane], LaneKind] = {SliceLane: "slices", MarkLane: "marks", CounterLane: "counter"}
+def _describe(subtrack: Subtrack, ordinal: int, packets: PacketSubtrack) -> EncodedSubtrack:
+    kinds: dict[type[Subtrack], SubtrackKind] = {
+        SliceSubtrack: "slices",
+        MarkSubtrack: "marks",
+        CounterSubtrack: "counter",
+    }
     times_ns = packets.events.times_ns  # in order
-    return EncodedLane(
-        track=lane.track,
+    return EncodedSubtrack(
+        track=subtrack.track,
         ordinal=ordinal,
-        kind=kinds[type(lane)],
-        rows=lane_rows(lane).height,
+        kind=kinds[type(subtrack)],
+        rows=subtrack_rows(subtrack).height,
         first_ns=int(times_ns[0]),
         last_ns=int(times_ns[-1]),
         size_bytes=0,
@@ -174,7 +180,7 @@ def _describe(lane: Lane, ordinal: int, packets: PacketLane) -> EncodedLane:
 
 def _start_ns(report: PlacedReport) -> int | None:
     """First event on the trace's clock; None where nothing of the report is drawn."""
-    starts = [lane.first_ns for lane in report.drawn_lanes()]
+    starts = [subtrack.first_ns for subtrack in report.drawn_subtracks()]
     return int(report.placement.clock.to_trace(np.array([min(starts)]))[0]) if starts else None
 
 
@@ -182,22 +188,22 @@ def _leaves(reports: Sequence[PlacedReport]) -> dict[Path, list[int]]:
     """List the tracks that hold events, by their place in the trace."""
     leaves: dict[Path, list[int]] = {}
     for report in reports:
-        for lane in report.drawn_lanes():
-            leaf = leaf_uuid(report.encoded.report_id, lane.track, lane.ordinal)
-            leaves.setdefault(place_path(lane.track, report.placement), []).append(leaf)
+        for subtrack in report.drawn_subtracks():
+            leaf = leaf_uuid(report.encoded.report_id, subtrack.track, subtrack.ordinal)
+            leaves.setdefault(place_path(subtrack.track, report.placement), []).append(leaf)
     return leaves
 
 
 def _write_report(report: PlacedReport) -> Iterator[bytes]:
-    encoded, drawn = report.encoded, report.drawn_lanes()
+    encoded, drawn = report.encoded, report.drawn_subtracks()
     if not drawn:
         return
-    last_ns = max(lane.last_ns for lane in drawn)
+    last_ns = max(subtrack.last_ns for subtrack in drawn)
     yield encode_head(sequence_id(encoded.report_id), encoded.base_ns, last_ns, report.placement.clock)
     with report.open_blocks() as source:
-        for lane in encoded.lanes:
-            is_drawn = lane.track[0] in report.placement.rows
-            left = lane.size_bytes
+        for subtrack in encoded.subtracks:
+            is_drawn = subtrack.track[0] in report.placement.rows
+            left = subtrack.size_bytes
             while left:
                 piece = source.read(min(left, _PIECE_BYTES))
                 if not piece:

@@ -1,8 +1,8 @@
-"""What a trace shows, apart from any file format: tracks, and lanes of slices, marks and counters on them.
+"""What a trace shows, apart from any file format: tracks, and subtracks of slices, marks and counters on them.
 
 `nsys_pp.write.trace.tracks` makes a `Drawing` of each report; `nsys_pp.write.perfetto.trace` and
-`nsys_pp.write.chrome.trace` only encode it. One lane holds slices that nest properly (or do not
-overlap), so overlapping work needs several lanes on one track.
+`nsys_pp.write.chrome.trace` only encode it. One subtrack holds slices that nest properly (or do not
+overlap), so overlapping work needs several subtracks on one track.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SLICES = pl.Schema(
     {  # one row per slice, in order of position; further columns are arguments
         "start_ns": pl.Int64(),  # report clock
         "end_ns": pl.Int64(),
-        "depth": pl.Int32(),  # slices of this lane around it
+        "depth": pl.Int32(),  # slices of this subtrack around it
         "name": pl.Categorical(),
         "color": pl.Categorical(),  # a key of `nsys_pp.write.trace.colors`; null leaves it to the viewer
         "flow_id": pl.UInt64(),  # slices that share one are joined by an arrow; null where none
@@ -104,7 +104,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SliceLane:
+class SliceSubtrack:
     """Slices that nest properly on one track.
 
     `slices` has the columns of SLICES in pre-order: each slice directly before the slices
@@ -114,38 +114,38 @@ class SliceLane:
     """
 
     track: tuple[str, ...]
-    lane: int  # 0, 1, ...: lanes of one track are drawn as one row
+    number: int  # 0, 1, ... among the slice subtracks of the track, which are drawn as one row
     slices: pl.DataFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarkLane:
-    """Instants on one track; further columns are arguments, as in SliceLane."""
+class MarkSubtrack:
+    """Instants on one track; further columns are arguments, as in SliceSubtrack."""
 
     track: tuple[str, ...]
     marks: pl.DataFrame  # MARK_POINTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CounterLane:
+class CounterSubtrack:
     """Samples of one counter track; a value holds until the next sample."""
 
     track: tuple[str, ...]
     samples: pl.DataFrame  # SAMPLES
 
 
-Lane = SliceLane | MarkLane | CounterLane
+Subtrack = SliceSubtrack | MarkSubtrack | CounterSubtrack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
     """What one report shows: tracks and what stands on them, whatever other reports there are.
 
-    Parents of tracks may be left out: their name is the last part of their path. `lanes` in any
+    Parents of tracks may be left out: their name is the last part of their path. `subtracks` in any
     order. How the outermost tracks are called and where all of it stands in a trace says a
     `nsys_pp.write.trace.placement.Placement`.
     """
 
     report_id: int  # 64 bits that tell the report from all others
     tracks: list[Track]
-    lanes: list[Lane]
+    subtracks: list[Subtrack]

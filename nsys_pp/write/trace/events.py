@@ -14,7 +14,7 @@ MAX_DEPTH = 512  # Perfetto's importer drops deeper slices: slice_tracker.cc, kM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Events:
-    """Events of one lane in file order.
+    """Events of one subtrack in file order.
 
     Event `begin_places[i]` begins row i; all other events end a slice. Marks and samples are
     events of which each begins a row and none ends one.
@@ -59,7 +59,7 @@ def order_events(start_ns: Array, end_ns: Array, depth: Array) -> Events:
     is_end[begin_places] = False
     times[is_end] = _in_order_of_ends(end_ns, depth, ends_after)
     if rows and np.diff(times).min() < 0:
-        raise ValueError("slices of a lane overlap without nesting")
+        raise ValueError("slices of a subtrack overlap without nesting")
     return Events(times_ns=times, begin_places=begin_places)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.write.trace.lanes import nest_order, pack_flat, pack_nested
+from nsys_pp.write.trace.packing import nest_order, pack_flat, pack_nested
 
 Int64s = npt.NDArray[np.int64]
 
@@ -90,27 +90,27 @@ def api_call_slices(api_calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def flat_lanes(slices: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Split slices that may overlap into lanes of slices that do not (`SLICES` and arguments)."""
+def flat_subtracks(slices: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Split slices that may overlap into subtracks of slices that do not (`SLICES` and arguments)."""
     start, end = slices["start_ns"].to_numpy(), slices["end_ns"].to_numpy()
-    lane = pack_flat(start, end)
-    order = np.lexsort((end, start, lane))
-    yield from _split(slices, order, lane, np.zeros(len(lane), dtype=np.int64))
+    subtrack = pack_flat(start, end)
+    order = np.lexsort((end, start, subtrack))
+    yield from _split(slices, order, subtrack, np.zeros(len(subtrack), dtype=np.int64))
 
 
-def nested_lanes(slices: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Split slices with `parent` into lanes of slices that nest (`SLICES` and arguments)."""
+def nested_subtracks(slices: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Split slices with `parent` into subtracks of slices that nest (`SLICES` and arguments)."""
     start, end = slices["start_ns"].to_numpy(), slices["end_ns"].to_numpy()
-    lane, above = pack_nested(start, end, slices["parent"].to_numpy())
-    order, depth = nest_order(start, end, lane, above)
-    yield from _split(slices.drop("parent"), order, lane, depth)
+    subtrack, above = pack_nested(start, end, slices["parent"].to_numpy())
+    order, depth = nest_order(start, end, subtrack, above)
+    yield from _split(slices.drop("parent"), order, subtrack, depth)
 
 
 def _split(
-    slices: pl.DataFrame, order: Int64s, lane: Int64s, depth: Int64s
+    slices: pl.DataFrame, order: Int64s, subtrack: Int64s, depth: Int64s
 ) -> Iterator[tuple[int, pl.DataFrame]]:
     arranged = slices[order].with_columns(depth=pl.Series(depth[order], dtype=pl.Int32))
-    bounds = np.searchsorted(lane[order], np.arange(int(lane.max()) + 2 if len(lane) else 1))
+    bounds = np.searchsorted(subtrack[order], np.arange(int(subtrack.max()) + 2 if len(subtrack) else 1))
     for number, (first, last) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
         yield number, arranged[first:last]
 

@@ -22,12 +22,12 @@ import polars as pl
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.part import Track
 from nsys_pp.write.trace.counters import busy_percent
-from nsys_pp.write.trace.drawing import CounterLane, Drawing, Lane, MarkLane, SliceLane
+from nsys_pp.write.trace.drawing import CounterSubtrack, Drawing, MarkSubtrack, SliceSubtrack, Subtrack
 from nsys_pp.write.trace.slices import (
     api_call_slices,
     cpu_range_slices,
-    flat_lanes,
-    nested_lanes,
+    flat_subtracks,
+    nested_subtracks,
     operation_slices,
     range_slices,
 )
@@ -39,7 +39,7 @@ _JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" where no range is kn
 _CPU_RANK = 1 << 40  # CPUs stand below all GPUs of their machine
 
 Path = tuple[str, ...]
-Lanes = Callable[[pl.DataFrame], Iterator[tuple[int, pl.DataFrame]]]
+Subtracks = Callable[[pl.DataFrame], Iterator[tuple[int, pl.DataFrame]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,18 +80,23 @@ def draw_report(view: View, *, detail: Detail) -> Drawing:
             "cpu" also what the CPU did.
     """
     tracks: dict[Path, Track] = {}
-    lanes: list[Lane] = []
+    subtracks: list[Subtrack] = []
     by_gpu = view.places.partition_by("gpu", maintain_order=True)
     for rank, place in enumerate(by_gpu):
         path = _add_track(tracks, (place["gpu"][0],), rank)
-        _draw_gpu(view, place, path, detail, tracks, lanes)
+        _draw_gpu(view, place, path, detail, tracks, subtracks)
     if detail == "cpu":
-        _draw_cpu(view, tracks, lanes)
-    return Drawing(report_id=view.report_id, tracks=list(tracks.values()), lanes=lanes)
+        _draw_cpu(view, tracks, subtracks)
+    return Drawing(report_id=view.report_id, tracks=list(tracks.values()), subtracks=subtracks)
 
 
 def _draw_gpu(
-    view: View, place: pl.DataFrame, path: Path, detail: Detail, tracks: dict[Path, Track], lanes: list[Lane]
+    view: View,
+    place: pl.DataFrame,
+    path: Path,
+    detail: Detail,
+    tracks: dict[Path, Track],
+    subtracks: list[Subtrack],
 ) -> None:
     projections, ops = view.projections, view.gpu_ops
     if len(place) < len(view.places):
@@ -101,28 +106,28 @@ def _draw_gpu(
     if detail == "jobs":
         if not view.has_jobs:
             outermost = projections.filter(pl.col("depth") < _JOB_DEPTH)
-            _draw_ranges(view, outermost, path, tracks, lanes)
+            _draw_ranges(view, outermost, path, tracks, subtracks)
         return
     samples = busy_percent(ops["start_ns"], ops["end_ns"])
     counter = _add_track(tracks, (*path, "GPU busy"), 0, unit="%")
-    lanes.append(CounterLane(track=counter, samples=samples))
+    subtracks.append(CounterSubtrack(track=counter, samples=samples))
     # Packing ranges and streams takes about equally long, and leaves the interpreter to each other.
     range_tracks: dict[Path, Track] = {}
-    range_lanes: list[Lane] = []
+    range_subtracks: list[Subtrack] = []
     with open_executor(len(projections) + len(ops), threads=1) as beside:
-        ranges = beside.submit(_draw_ranges, view, projections, path, range_tracks, range_lanes)
+        ranges = beside.submit(_draw_ranges, view, projections, path, range_tracks, range_subtracks)
         communication = _add_track(tracks, (*path, "communication"), 20)
         slices = operation_slices(ops.filter("is_communication").with_columns(_no_flow()), view.op_details)
-        lanes += _lanes(communication, slices, flat_lanes)
+        subtracks += _subtracks(communication, slices, flat_subtracks)
         if detail != "ranges":
-            _draw_streams(view, ops, path, tracks, lanes)
+            _draw_streams(view, ops, path, tracks, subtracks)
         ranges.result()
     tracks |= range_tracks
-    lanes += range_lanes
+    subtracks += range_subtracks
 
 
 def _draw_ranges(
-    view: View, projections: pl.DataFrame, path: Path, tracks: dict[Path, Track], lanes: list[Lane]
+    view: View, projections: pl.DataFrame, path: Path, tracks: dict[Path, Track], subtracks: list[Subtrack]
 ) -> None:
     """One row per thread that launched work here, the thread with most ranges first.
 
@@ -134,13 +139,13 @@ def _draw_ranges(
     for rank, group in enumerate(sorted(groups, key=len, reverse=True)):
         label = "ranges" if len(groups) == 1 else f"ranges of {names[group['thread_key'][0]]}"
         track = _add_track(tracks, (*path, label), 10, order=rank)
-        lanes += _lanes(track, range_slices(group), nested_lanes)
+        subtracks += _subtracks(track, range_slices(group), nested_subtracks)
     across = _add_track(tracks, (*path, "ranges across threads"), 10, order=len(groups))
-    lanes += _lanes(across, range_slices(projections.filter(crosses)), nested_lanes)
+    subtracks += _subtracks(across, range_slices(projections.filter(crosses)), nested_subtracks)
 
 
 def _draw_streams(
-    view: View, ops: pl.DataFrame, path: Path, tracks: dict[Path, Track], lanes: list[Lane]
+    view: View, ops: pl.DataFrame, path: Path, tracks: dict[Path, Track], subtracks: list[Subtrack]
 ) -> None:
     keys = ["process_key", "context_id", "stream_id"]
     named = ops.select(keys).unique().join(view.streams, on=keys, how="left").sort(keys)
@@ -162,10 +167,10 @@ def _draw_streams(
             label += f", pid {pids.get(row['process_key'], '?')}"
         track = _add_track(tracks, (*path, label), 30, order=order)
         group = groups[row["process_key"], row["context_id"], row["stream_id"]]
-        lanes += _lanes(track, operation_slices(group, view.op_details), flat_lanes)
+        subtracks += _subtracks(track, operation_slices(group, view.op_details), flat_subtracks)
 
 
-def _draw_cpu(view: View, tracks: dict[Path, Track], lanes: list[Lane]) -> None:
+def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) -> None:
     names = _thread_names(view)
     ranges = view.cpu_ranges.partition_by("thread_key", as_dict=True)
     calls = view.api_calls.partition_by("thread_key", as_dict=True)
@@ -178,13 +183,13 @@ def _draw_cpu(view: View, tracks: dict[Path, Track], lanes: list[Lane]) -> None:
             name = names[key]
             if (key,) in ranges:
                 track = _add_track(tracks, (*path, f"NVTX {name}"), 10, order=3 * rank)
-                lanes += _lanes(track, cpu_range_slices(ranges[key,]), nested_lanes)
+                subtracks += _subtracks(track, cpu_range_slices(ranges[key,]), nested_subtracks)
             if (key,) in marks:
                 track = _add_track(tracks, (*path, f"marks {name}"), 10, order=3 * rank + 1)
-                lanes.append(MarkLane(track=track, marks=_mark_points(marks[key,])))
+                subtracks.append(MarkSubtrack(track=track, marks=_mark_points(marks[key,])))
             if (key,) in calls:
                 track = _add_track(tracks, (*path, f"CUDA API {name}"), 10, order=3 * rank + 2)
-                lanes += _lanes(track, api_call_slices(calls[key,]), flat_lanes)
+                subtracks += _subtracks(track, api_call_slices(calls[key,]), flat_subtracks)
 
 
 def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:
@@ -198,11 +203,11 @@ def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _lanes(track: Path, slices: pl.DataFrame, split: Lanes) -> Iterator[SliceLane]:
+def _subtracks(track: Path, slices: pl.DataFrame, split: Subtracks) -> Iterator[SliceSubtrack]:
     if slices.is_empty():
         return
     for number, part in split(slices):
-        yield SliceLane(track=track, lane=number, slices=part)
+        yield SliceSubtrack(track=track, number=number, slices=part)
 
 
 def _add_track(

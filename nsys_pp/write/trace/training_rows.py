@@ -27,9 +27,9 @@ from nsys_pp.arrays.columns import find_distinct, is_among, numbers, pack
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.training import MESSAGE_KINDS, Training, span_steps
 from nsys_pp.write.perfetto.clocks import sequence_id
-from nsys_pp.write.trace.drawing import SAMPLES, CounterLane, Drawing, SliceLane
-from nsys_pp.write.trace.lanes import nest_order, pack_nested
-from nsys_pp.write.trace.slices import flat_lanes
+from nsys_pp.write.trace.drawing import SAMPLES, CounterSubtrack, Drawing, SliceSubtrack
+from nsys_pp.write.trace.packing import nest_order, pack_nested
+from nsys_pp.write.trace.slices import flat_subtracks
 
 Int64s = npt.NDArray[np.int64]
 
@@ -93,17 +93,17 @@ def draw_training(
             name = kind if taken[place] == 1 else f"{kind} of {labels[lane]}"
             track = Track(path=(place.row, name), name=name, rank=rank + lane)
             drawing.tracks.append(track)
-            drawing.lanes.extend(
-                SliceLane(track=track.path, lane=number, slices=slices)
+            drawing.subtracks.extend(
+                SliceSubtrack(track=track.path, number=number, slices=slices)
                 for number, slices in enumerate(rows[kind][lane])
             )
     _draw_run(training, drawings[RUN], is_drawn)
-    return {machine: drawing for machine, drawing in drawings.items() if drawing.lanes}
+    return {machine: drawing for machine, drawing in drawings.items() if drawing.subtracks}
 
 
 def _empty(machine: str) -> Drawing:
     digest = hashlib.blake2b(f"nsys-pp training\0{machine}".encode(), digest_size=8).digest()
-    return Drawing(report_id=int.from_bytes(digest, "little"), tracks=[], lanes=[])
+    return Drawing(report_id=int.from_bytes(digest, "little"), tracks=[], subtracks=[])
 
 
 def _arrange(slices: pl.DataFrame) -> dict[int, list[pl.DataFrame]]:
@@ -337,8 +337,9 @@ def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
     if len(steps):
         track = Track(path=("steps",), name="steps", rank=0, description="from the first GPU to the last")
         drawing.tracks.append(track)
-        drawing.lanes.extend(
-            SliceLane(track=track.path, lane=number, slices=part) for number, part in flat_lanes(steps)
+        drawing.subtracks.extend(
+            SliceSubtrack(track=track.path, number=number, slices=part)
+            for number, part in flat_subtracks(steps)
         )
     lane_states = training.lane_states[["lane", "cause", "start_ns", "end_ns"]].filter(is_drawn)
     lane = lane_states["lane"].to_numpy()
@@ -354,7 +355,7 @@ def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
         drawing.tracks.append(track)
         rows = np.flatnonzero(is_here & waits)
         samples = _bubble_samples(start[rows], end[rows], count=len(np.unique(lane[is_here])))
-        drawing.lanes.append(CounterLane(track=track.path, samples=samples))
+        drawing.subtracks.append(CounterSubtrack(track=track.path, samples=samples))
 
 
 def _bubble_samples(start: Int64s, end: Int64s, *, count: int) -> pl.DataFrame:

@@ -9,55 +9,55 @@ import polars as pl
 
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.frames.part import Track
-from nsys_pp.write.trace.drawing import Drawing, Lane, MarkLane, SliceLane
+from nsys_pp.write.trace.drawing import Drawing, MarkSubtrack, SliceSubtrack, Subtrack
 
 Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A track that is drawn: it has a lane, or a track below it has."""
+    """A track that is drawn: it has a subtrack, or a track below it has."""
 
     track: Track
     place: int  # 0, 1, ... among its siblings
 
 
-def lane_rows(lane: Lane) -> pl.DataFrame:
-    """Return the rows of a lane of any kind."""
-    if isinstance(lane, SliceLane):
-        return lane.slices
-    return lane.marks if isinstance(lane, MarkLane) else lane.samples
+def subtrack_rows(subtrack: Subtrack) -> pl.DataFrame:
+    """Return the rows of a subtrack of any kind."""
+    if isinstance(subtrack, SliceSubtrack):
+        return subtrack.slices
+    return subtrack.marks if isinstance(subtrack, MarkSubtrack) else subtrack.samples
 
 
-def drawn_lanes(drawing: Drawing) -> list[Lane]:
-    """Return the lanes that have rows."""
-    return [lane for lane in drawing.lanes if lane_rows(lane).height]
+def drawn_subtracks(drawing: Drawing) -> list[Subtrack]:
+    """Return the subtracks that have rows."""
+    return [subtrack for subtrack in drawing.subtracks if subtrack_rows(subtrack).height]
 
 
-def start_ns(lane: Lane) -> int:
-    """Return the time of a lane's first event; the lane must have rows."""
-    return int(lane_rows(lane)["start_ns" if isinstance(lane, SliceLane) else "time_ns"][0])
+def start_ns(subtrack: Subtrack) -> int:
+    """Return the time of a subtrack's first event; the subtrack must have rows."""
+    return int(subtrack_rows(subtrack)["start_ns" if isinstance(subtrack, SliceSubtrack) else "time_ns"][0])
 
 
-def lanes_by_track(drawing: Drawing) -> dict[Path, list[Lane]]:
-    """Group the lanes that have rows by track: slices by number of lane, then marks, then samples."""
-    lanes: dict[Path, list[Lane]] = {}
-    for lane in sorted(drawn_lanes(drawing), key=_lane_order):
-        lanes.setdefault(lane.track, []).append(lane)
-    return lanes
+def subtracks_by_track(drawing: Drawing) -> dict[Path, list[Subtrack]]:
+    """Group the subtracks that have rows by track: slices by number of subtrack, then marks, then samples."""
+    subtracks: dict[Path, list[Subtrack]] = {}
+    for subtrack in sorted(drawn_subtracks(drawing), key=_subtrack_order):
+        subtracks.setdefault(subtrack.track, []).append(subtrack)
+    return subtracks
 
 
 def index_tracks(drawing: Drawing) -> dict[Path, Track]:
     """Return the tracks of a drawing by path.
 
     Raises:
-        ValueError: Two tracks have one path, or a lane's track is missing from the drawing.
+        ValueError: Two tracks have one path, or a subtrack's track is missing from the drawing.
     """
     given = {track.path: track for track in drawing.tracks}
     if len(given) < len(drawing.tracks):
         raise ValueError("two tracks of the drawing have the same path")
-    if missing := {lane.track for lane in drawn_lanes(drawing)} - given.keys():
-        raise ValueError(f"the drawing has lanes on tracks that it lacks: {sorted(missing)}")
+    if missing := {subtrack.track for subtrack in drawn_subtracks(drawing)} - given.keys():
+        raise ValueError(f"the drawing has subtracks on tracks that it lacks: {sorted(missing)}")
     return given
 
 
@@ -69,7 +69,7 @@ def arrange(tracks: Mapping[Path, Track], used: Collection[Path]) -> list[Node]:
 
     Args:
         tracks: All that are known.
-        used: Paths of those that hold a lane.
+        used: Paths of those that hold a subtrack.
 
     Returns:
         Nodes in depth-first order; every parent stands before its children.
@@ -100,7 +100,7 @@ def _order(path: Path, given: Mapping[Path, Track]) -> tuple[bool, int, list[tup
     )
 
 
-def _lane_order(lane: Lane) -> tuple[int, int]:
-    if isinstance(lane, SliceLane):
-        return 0, lane.lane
-    return (1, 0) if isinstance(lane, MarkLane) else (2, 0)
+def _subtrack_order(subtrack: Subtrack) -> tuple[int, int]:
+    if isinstance(subtrack, SliceSubtrack):
+        return 0, subtrack.number
+    return (1, 0) if isinstance(subtrack, MarkSubtrack) else (2, 0)

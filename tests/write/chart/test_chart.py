@@ -40,7 +40,7 @@ def known() -> Training:
 
 
 def empty(training: Training, *, with_lanes: bool) -> Training:
-    frames = ("jobs", "arrows", "lane_states", "steps", "ideal", "kernels")
+    frames = ("jobs", "transfers", "lane_states", "steps", "ideal", "kernels")
     bare = replace(training, **{name: getattr(training, name).clear() for name in frames})
     return bare if with_lanes else replace(bare, lanes=LANES.to_frame())
 
@@ -114,8 +114,8 @@ def test_the_page_holds_every_job_exactly(known: Training) -> None:
         assert (table["micro_batch"][row], table["lane"][row]) == (micro_batch, lane)
         assert data["labels"][table["label"][row]] == label
     bubbles = known.lane_states.filter(~pl.col("cause").cast(pl.String).is_in(["compute", "pause"]))
-    assert data["tables"]["lane_states"]["length"] == bubbles.height
-    assert data["tables"]["arrows"]["length"] == known.transfers.height
+    assert data["tables"]["bubbles"]["length"] == bubbles.height
+    assert data["tables"]["transfers"]["length"] == known.transfers.height
     assert [lane["label"] for lane in data["lanes"]] == known.lanes["label"].to_list()
 
 

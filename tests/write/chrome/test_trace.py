@@ -18,7 +18,7 @@ from nsys_pp.write.chrome import trace as chrome
 from nsys_pp.write.chrome.events import encode_texts
 from nsys_pp.write.chrome.trace import write_chrome
 from nsys_pp.write.trace.colors import COLORS
-from nsys_pp.write.trace.drawing import Clock, SliceLane
+from nsys_pp.write.trace.drawing import Clock, SliceSubtrack
 from tests.importer import Importer, assert_no_errors
 from tests.importer.parts import PartMissingError
 from tests.ui.screenshot import Shot, catapult_screenshot
@@ -28,12 +28,12 @@ from tests.write.drawings import (
     UTC_NS,
     Drawn,
     Put,
-    counter_lane,
+    counter_subtrack,
     drawing,
     expected_slices,
-    mark_lane,
+    mark_subtrack,
     random_drawing,
-    slice_lane,
+    slice_subtrack,
     slices,
 )
 
@@ -121,7 +121,7 @@ def test_perfetto_reads_every_slice(importer: Importer, seed: int) -> None:
 
 def test_names_of_any_text_come_back(importer: Importer) -> None:
     texts = [*TEXTS, *(chr(i) for i in range(1, 300))]
-    drawn = drawing(slice_lane("a/b/c", slices([(i, i + 1, 0, text) for i, text in enumerate(texts)])))
+    drawn = drawing(slice_subtrack("a/b/c", slices([(i, i + 1, 0, text) for i, text in enumerate(texts)])))
     assert [event["name"] for event in parse(drawn)["traceEvents"] if event["ph"] == "X"] == texts
     found = importer.query(b"".join(write_chrome(drawn)), "SELECT name FROM slice ORDER BY ts")
     back = shown_by_perfetto(texts)
@@ -130,7 +130,7 @@ def test_names_of_any_text_come_back(importer: Importer) -> None:
 
 def test_times_are_exact() -> None:
     times = [0, 1, 999, 1000, 1001, 123_456_789, 10**15 + 456]
-    drawn = drawing(slice_lane("m/a", slices([(at, at, 0, "x") for at in times])))
+    drawn = drawing(slice_subtrack("m/a", slices([(at, at, 0, "x") for at in times])))
     found = parse(drawn)
     events = [event for event in found["traceEvents"] if event["ph"] == "X"]
     assert [
@@ -142,12 +142,12 @@ def test_times_are_exact() -> None:
 def test_rows_are_named_and_sorted() -> None:
     rows = slices([(0, 1, 0, "x")])
     drawn = drawing(
-        slice_lane("node10/GPU 0/s", rows),
-        slice_lane("node2/GPU 0/s", rows),
-        slice_lane("node2/GPU 0/s", rows, lane=1),
-        slice_lane("node2/CPU/python/main", rows),
-        mark_lane("node2/CPU/python/main", [(0, "m", None)]),
-        slice_lane("m/alone", rows),
+        slice_subtrack("node10/GPU 0/s", rows),
+        slice_subtrack("node2/GPU 0/s", rows),
+        slice_subtrack("node2/GPU 0/s", rows, number=1),
+        slice_subtrack("node2/CPU/python/main", rows),
+        mark_subtrack("node2/CPU/python/main", [(0, "m", None)]),
+        slice_subtrack("m/alone", rows),
     )
     found = [event for event in parse(drawn)["traceEvents"] if event["ph"] == "M"]
     named = [(e["pid"], e.get("tid"), e["args"]["name"]) for e in found if e["name"].endswith("_name")]
@@ -167,9 +167,9 @@ def test_rows_are_named_and_sorted() -> None:
 
 def test_marks_counters_and_colours() -> None:
     drawn = drawing(
-        slice_lane("m/g/s", slices([(0, 1, 0, "x", "forward"), (1, 2, 0, "y", "mine"), (2, 3, 0)])),
-        mark_lane("m/g/s", [(1, "mark", "backward")]),
-        counter_lane("m/g/busy", [(1, 0.5), (2, float("nan"))]),
+        slice_subtrack("m/g/s", slices([(0, 1, 0, "x", "forward"), (1, 2, 0, "y", "mine"), (2, 3, 0)])),
+        mark_subtrack("m/g/s", [(1, "mark", "backward")]),
+        counter_subtrack("m/g/busy", [(1, 0.5), (2, float("nan"))]),
         unit="%",
     )
     events = [event for event in parse(drawn)["traceEvents"] if event["ph"] != "M"]
@@ -187,11 +187,11 @@ def test_marks_counters_and_colours() -> None:
 def test_arrows(importer: Importer) -> None:
     big = 2**64 - 1
     drawn = drawing(
-        slice_lane(
+        slice_subtrack(
             "m/a", slices([(0, 9, 0, "out", None, big), (0, 4, 1, "child"), (9, 9, 0, "one", None, 5)])
         ),
-        slice_lane("m/b", slices([(12, 20, 0, "in", None, big), (20, 20, 0, "zero", None, 6)])),
-        slice_lane("m/c", slices([(30, 40, 0, "last", None, big), (40, 41, 0, "end", None, 6)])),
+        slice_subtrack("m/b", slices([(12, 20, 0, "in", None, big), (20, 20, 0, "zero", None, 6)])),
+        slice_subtrack("m/c", slices([(30, 40, 0, "last", None, big), (40, 41, 0, "end", None, 6)])),
     )
     found = importer.query(
         b"".join(write_chrome(drawn)),
@@ -209,8 +209,8 @@ def test_gzip_is_the_same_and_knows_no_time_of_day() -> None:
 
 
 def test_facts_stand_beside_the_events() -> None:
-    lane = slice_lane("m/a", slices([(1_234_567, 2_000_000, 0, "x")]), clock=Clock.fixed(5))
-    drawn = drawing(lane, is_utc=False, facts={"é": '"'})
+    subtrack = slice_subtrack("m/a", slices([(1_234_567, 2_000_000, 0, "x")]), clock=Clock.fixed(5))
+    drawn = drawing(subtrack, is_utc=False, facts={"é": '"'})
     found = parse(drawn)
     assert found["otherData"] == {"é": '"', "base_ns": "1234000", "clock": "report"}
     assert found["displayTimeUnit"] == "ns"
@@ -222,8 +222,10 @@ def test_an_empty_drawing() -> None:
 
 def test_catapult_reads_it(tmp_path: Path) -> None:
     drawn = drawing(
-        slice_lane("m/g/s", slices([(0, 9_000, 0, "out", "forward", 1), (2_000, 3_000, 1, 'quote "', None)])),
-        slice_lane("m/g/t", slices([(20_000, 30_001, 0, "in", None, 1)])),
+        slice_subtrack(
+            "m/g/s", slices([(0, 9_000, 0, "out", "forward", 1), (2_000, 3_000, 1, 'quote "', None)])
+        ),
+        slice_subtrack("m/g/t", slices([(20_000, 30_001, 0, "in", None, 1)])),
     )
     trace = tmp_path / "t.json"
     trace.write_bytes(b"".join(write_chrome(drawn)))
@@ -250,7 +252,7 @@ def test_many_rows_in_bounded_pieces() -> None:
         color=pl.lit(None, pl.Categorical()),
         flow_id=pl.lit(None, pl.UInt64),
     )
-    put = Put(machine="m", clock=UTC, lane=SliceLane(track=("a",), lane=0, slices=rows))
-    lane_states = list(write_chrome(drawing(put)))
-    assert max(map(len, lane_states)) < 4_000_000
-    assert sum(piece.count(b'"ph":"X"') for piece in lane_states) == 100_000
+    put = Put(machine="m", clock=UTC, subtrack=SliceSubtrack(track=("a",), number=0, slices=rows))
+    pieces = list(write_chrome(drawing(put)))
+    assert max(map(len, pieces)) < 4_000_000
+    assert sum(piece.count(b'"ph":"X"') for piece in pieces) == 100_000

@@ -16,14 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.part import Track
-from nsys_pp.write.perfetto import lanes as perfetto_lanes
+from nsys_pp.write.perfetto import subtracks as perfetto_subtracks
 from nsys_pp.write.perfetto.clocks import sequence_id
 from nsys_pp.write.perfetto.header import place_uuid
 from nsys_pp.write.perfetto.trace import encode_drawing, leaf_uuid, write_perfetto
 from nsys_pp.write.trace.colors import COLORS
 from nsys_pp.write.trace.drawing import Clock, Drawing
 from nsys_pp.write.trace.placement import Placement, Row
-from nsys_pp.write.trace.tree import lane_rows
+from nsys_pp.write.trace.tree import subtrack_rows
 from tests.importer import Importer, assert_no_errors, read_flows, read_tracks, slices_by_track
 from tests.write.drawings import (
     HEADINGS,
@@ -31,15 +31,15 @@ from tests.write.drawings import (
     UTC,
     UTC_NS,
     Drawn,
-    counter_lane,
+    counter_subtrack,
     drawing,
     encode,
     expected_slices,
-    mark_lane,
+    mark_subtrack,
     one_drawing,
     random_drawing,
     random_slices,
-    slice_lane,
+    slice_subtrack,
     slices,
     trace_ns,
 )
@@ -69,7 +69,7 @@ def test_every_slice_comes_back(importer: Importer, seed: int) -> None:
 def test_blocks_may_be_cut_anywhere(
     importer: Importer, monkeypatch: pytest.MonkeyPatch, block_rows: int
 ) -> None:
-    monkeypatch.setattr(perfetto_lanes, "BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(perfetto_subtracks, "BLOCK_ROWS", block_rows)
     drawn = random_drawing(100 + block_rows)
     assert read_back(importer, drawn) == expected_slices(drawn)
 
@@ -88,19 +88,19 @@ def test_blocks_may_be_cut_anywhere(
     ],
 )
 def test_shapes(importer: Importer, rows: Sequence[tuple[int, int, int]]) -> None:
-    drawn = drawing(slice_lane("m/a", slices([(*row, f"n{i}") for i, row in enumerate(rows)])))
+    drawn = drawing(slice_subtrack("m/a", slices([(*row, f"n{i}") for i, row in enumerate(rows)])))
     assert read_back(importer, drawn) == expected_slices(drawn)
 
 
 def test_an_empty_drawing_is_a_trace(importer: Importer) -> None:
-    drawn = drawing(slice_lane("a/b", slices([])), mark_lane("c/m", []), counter_lane("d/c", []))
+    drawn = drawing(slice_subtrack("a/b", slices([])), mark_subtrack("c/m", []), counter_subtrack("d/c", []))
     assert read_back(importer, drawn) == []
 
 
-def test_long_lanes_of_many_shapes(importer: Importer) -> None:
+def test_long_subtracks_of_many_shapes(importer: Importer) -> None:
     count = 70_000
     drawn = drawing(
-        slice_lane(
+        slice_subtrack(
             "m/a",
             slices(
                 [(i * 10, i * 10 + i % 10, 0, TEXTS[i % len(TEXTS)]) for i in range(count)],
@@ -133,14 +133,14 @@ def test_long_lanes_of_many_shapes(importer: Importer) -> None:
 
 
 def test_a_slice_may_have_no_name(importer: Importer) -> None:
-    drawn = drawing(slice_lane("m/a", slices([(0, 1, 0)])))
+    drawn = drawing(slice_subtrack("m/a", slices([(0, 1, 0)])))
     assert read_back(importer, drawn)[0][4] is None
 
 
 def test_tracks_stand_in_order(importer: Importer) -> None:
     rows = slices([(0, 1, 0, "x")])
     paths = ["node10/GPU 0/stream 7", "node2/GPU 1/b", "node2/GPU 0/z", "node2/GPU 0/a"]
-    drawn = drawing(*(slice_lane(path, rows) for path in paths))
+    drawn = drawing(*(slice_subtrack(path, rows) for path in paths))
     tracks = read_tracks(importer, written(drawn))
     assert ["/".join(path) for path in tracks["path"]] == [
         "run",
@@ -165,9 +165,9 @@ def test_rows_have_the_names_and_places_that_they_are_given(importer: Importer) 
         Track(path=("GPU 0", "empty"), name="nothing on it", rank=0),
     ]
     puts = [
-        slice_lane("m/GPU 0/a", rows),
-        slice_lane("m/GPU 0/x", rows),
-        slice_lane("m/GPU 0/left out/y", rows),
+        slice_subtrack("m/GPU 0/a", rows),
+        slice_subtrack("m/GPU 0/x", rows),
+        slice_subtrack("m/GPU 0/left out/y", rows),
     ]
     tracks.append(Track(path=("GPU 0", "left out", "y"), name="y", rank=0))
     placement = Placement(
@@ -177,7 +177,7 @@ def test_rows_have_the_names_and_places_that_they_are_given(importer: Importer) 
         rows={"GPU 0": Row(name="GPU 0 · rank 3", order=0, description="a GPU")},
         clock=UTC,
     )
-    drawn = [(one_drawing(tracks, [put.lane for put in puts]), placement)]
+    drawn = [(one_drawing(tracks, [put.subtrack for put in puts]), placement)]
     found = read_tracks(importer, written(drawn))
     gpu = ["r", "m", "GPU 0 · rank 3"]
     assert found["path"].to_list() == [
@@ -195,28 +195,28 @@ def test_rows_have_the_names_and_places_that_they_are_given(importer: Importer) 
 
 def test_rows_without_a_place_are_not_drawn(importer: Importer) -> None:
     chance = random.Random(3)
-    puts = [slice_lane(f"m/GPU {i}/s", random_slices(chance)) for i in range(4)]
+    puts = [slice_subtrack(f"m/GPU {i}/s", random_slices(chance)) for i in range(4)]
     ((one, placement),) = drawing(*puts)
     for kept in (["GPU 1", "GPU 3"], ["GPU 0"], []):
         rows = {name: row for name, row in placement.rows.items() if name in kept}
-        all_lanes = encode([(one, placement)])[0]
-        some = replace(all_lanes, placement=replace(placement, rows=rows))
+        all_subtracks = encode([(one, placement)])[0]
+        some = replace(all_subtracks, placement=replace(placement, rows=rows))
         found = slices_by_track(importer, b"".join(write_perfetto([some])))
         assert_no_errors(importer)
         expected = [row for row in expected_slices([(one, placement)]) if row[0].split("/")[2] in kept]
         assert sorted(found.select(HEADINGS).rows(), key=repr) == expected
 
 
-def test_lanes_of_a_track_are_one_row_and_no_other(importer: Importer) -> None:
+def test_subtracks_of_a_track_are_one_row_and_no_other(importer: Importer) -> None:
     rows = slices([(0, 10, 0, "x")])
     same_name = [Track(path=("g", "a"), name="same", rank=0), Track(path=("g", "b"), name="same", rank=1)]
-    lanes = [
-        slice_lane("m/g/a", rows),
-        slice_lane("m/g/a", rows, lane=1),
-        slice_lane("m/g/b", rows),
-        slice_lane("m/g/b", rows, lane=1),
+    subtracks = [
+        slice_subtrack("m/g/a", rows),
+        slice_subtrack("m/g/a", rows, number=1),
+        slice_subtrack("m/g/b", rows),
+        slice_subtrack("m/g/b", rows, number=1),
     ]
-    ((one, placement),) = drawing(*lanes)
+    ((one, placement),) = drawing(*subtracks)
     tracks = read_tracks(importer, written([(replace(one, tracks=same_name), placement)]))
     groups = tracks.filter(pl.col("path").list.len() == 4)["track_group_id"].to_list()
     assert groups[0] == groups[1]
@@ -227,8 +227,8 @@ def test_lanes_of_a_track_are_one_row_and_no_other(importer: Importer) -> None:
 def test_rows_of_two_reports_meet_under_one_name(importer: Importer) -> None:
     """Their slices may overlap, and each has its own clock."""
     rows = slices([(0, 10, 0, "x"), (10, 30, 0, "y")])
-    puts = [slice_lane("m/GPU 0/s", rows, clock=Clock.fixed(UTC_NS + late)) for late in (0, 5)]
-    puts += [counter_lane("m/GPU 0/busy", [(0, 1.0)], clock=put.clock) for put in puts]
+    puts = [slice_subtrack("m/GPU 0/s", rows, clock=Clock.fixed(UTC_NS + late)) for late in (0, 5)]
+    puts += [counter_subtrack("m/GPU 0/busy", [(0, 1.0)], clock=put.clock) for put in puts]
     drawn = drawing(*puts)
     assert len(drawn) == 2
     assert read_back(importer, drawn) == expected_slices(drawn)
@@ -237,17 +237,19 @@ def test_rows_of_two_reports_meet_under_one_name(importer: Importer) -> None:
     assert tracks["track_group_id"][:2].n_unique() == 1
 
 
-def test_a_track_may_hold_lanes_and_children(importer: Importer) -> None:
+def test_a_track_may_hold_subtracks_and_children(importer: Importer) -> None:
     rows = slices([(0, 10, 0, "x")])
-    drawn = drawing(slice_lane("m/a", rows), slice_lane("m/a", rows, lane=1), slice_lane("m/a/b", rows))
+    drawn = drawing(
+        slice_subtrack("m/a", rows), slice_subtrack("m/a", rows, number=1), slice_subtrack("m/a/b", rows)
+    )
     assert read_back(importer, drawn) == expected_slices(drawn)
 
 
 def test_marks_and_counters(importer: Importer) -> None:
     drawn = drawing(
-        mark_lane("a/marks", [(5, "one", None), (5, 'two "', "forward"), (9, None, None)]),
-        counter_lane("a/busy", [(0, 0.5), (0, -1.0), (7, 1e300)]),
-        counter_lane("b/busy", [(3, 2.0)]),
+        mark_subtrack("a/marks", [(5, "one", None), (5, 'two "', "forward"), (9, None, None)]),
+        counter_subtrack("a/busy", [(0, 0.5), (0, -1.0), (7, 1e300)]),
+        counter_subtrack("b/busy", [(3, 2.0)]),
     )
     found = slices_by_track(importer, written(drawn))
     assert found.select("path", "ts", "dur", "name").rows() == [
@@ -272,12 +274,12 @@ def test_marks_and_counters(importer: Importer) -> None:
     ("unit", "shown"), [("%", "%"), ("bytes", "bytes"), ("ns", "ns"), ("TFLOP/s", "TFLOP/s")]
 )
 def test_units_of_counters(importer: Importer, unit: str, shown: str) -> None:
-    drawn = drawing(counter_lane("m/a", [(0, 1.0)]), unit=unit)
+    drawn = drawing(counter_subtrack("m/a", [(0, 1.0)]), unit=unit)
     assert importer.query(written(drawn), "SELECT unit FROM counter_track").item() == shown
 
 
 def test_marks_share_the_row_of_their_track(importer: Importer) -> None:
-    drawn = drawing(slice_lane("m/a", slices([(0, 9, 0, "x")])), mark_lane("m/a", [(3, "m", None)]))
+    drawn = drawing(slice_subtrack("m/a", slices([(0, 9, 0, "x")])), mark_subtrack("m/a", [(3, "m", None)]))
     tracks = read_tracks(importer, written(drawn))
     assert tracks.filter(pl.col("path").list.len() == 3)["track_group_id"].n_unique() == 1
 
@@ -287,8 +289,8 @@ def test_arrows_join_the_slices_that_share_an_id(importer: Importer) -> None:
     ids = [*range(1, 40), 2**64 - 1]
     ends = [(flow, side) for flow in ids for side in range(chance.choice([2, 2, 2, 3, 1]))]
     chance.shuffle(ends)
-    lanes = [
-        slice_lane(
+    subtracks = [
+        slice_subtrack(
             f"m/t{k}",
             slices(
                 [(i * 10 + k, i * 10 + k + 5, 0, f"{k} {i}", None, flow) for i, (flow, _) in enumerate(part)]
@@ -297,13 +299,13 @@ def test_arrows_join_the_slices_that_share_an_id(importer: Importer) -> None:
         )
         for k, part in enumerate([ends[::2], ends[1::2]])
     ]
-    found = slices_by_track(importer, written(drawing(*lanes)))
+    found = slices_by_track(importer, written(drawing(*subtracks)))
     names = dict(zip(found["slice_id"], found["name"], strict=True))
     arrows = sorted((names[out], names[into]) for out, into in read_flows(importer))
     starts = sorted(
         (trace_ns(put.clock, start), k, flow, name)
-        for k, put in enumerate(lanes)
-        for start, flow, name in lane_rows(put.lane).select("start_ns", "flow_id", "name").iter_rows()
+        for k, put in enumerate(subtracks)
+        for start, flow, name in subtrack_rows(put.subtrack).select("start_ns", "flow_id", "name").iter_rows()
     )
     chains = {flow: [name for _, _, other, name in starts if other == flow] for flow in ids}
     assert arrows == sorted(pair for chain in chains.values() for pair in pairwise(chain))
@@ -312,19 +314,19 @@ def test_arrows_join_the_slices_that_share_an_id(importer: Importer) -> None:
 
 def test_colours_are_set_by_their_seeds(importer: Importer) -> None:
     kinds = [*COLORS, "a kind of its own", None]
-    drawn = drawing(slice_lane("m/a", slices([(i, i + 1, 0, "n", kind) for i, kind in enumerate(kinds)])))
+    drawn = drawing(slice_subtrack("m/a", slices([(i, i + 1, 0, "n", kind) for i, kind in enumerate(kinds)])))
     found = slices_by_track(importer, written(drawn))["correlation"].to_list()
     assert found == [*(color.seed for color in COLORS.values()), "a kind of its own", None]
 
 
 def test_wall_clock_time(importer: Importer) -> None:
-    drawn = drawing(slice_lane("m/a", slices([(1_234, 2_000, 0, "x")])))
+    drawn = drawing(slice_subtrack("m/a", slices([(1_234, 2_000, 0, "x")])))
     sql = "SELECT abs_time_str(ts) AS text, to_realtime(ts) AS real FROM slice"
     assert importer.query(written(drawn), sql).rows() == [("2023-11-14T22:13:20.000001234", UTC_NS + 1_234)]
 
 
 def test_no_wall_clock_time_where_it_is_unknown(importer: Importer) -> None:
-    drawn = drawing(slice_lane("m/a", slices([(0, 1, 0, "x")]), clock=Clock.fixed(0)), is_utc=False)
+    drawn = drawing(slice_subtrack("m/a", slices([(0, 1, 0, "x")]), clock=Clock.fixed(0)), is_utc=False)
     clocks = importer.query(
         written(drawn), "SELECT count(*) FROM clock_snapshot WHERE clock_name = 'REALTIME'"
     )
@@ -332,17 +334,19 @@ def test_no_wall_clock_time_where_it_is_unknown(importer: Importer) -> None:
 
 
 def test_attributes_do_no_harm(importer: Importer) -> None:
-    lane = slice_lane("m/a", slices([(0, 1, 0, "x")]))
-    drawn = drawing(lane, facts={"made by": "é", "b": ""})
+    subtrack = slice_subtrack("m/a", slices([(0, 1, 0, "x")]))
+    drawn = drawing(subtrack, facts={"made by": "é", "b": ""})
     assert b"made by" in written(drawn)
-    assert read_back(importer, drawn) == expected_slices(drawing(lane))
+    assert read_back(importer, drawn) == expected_slices(drawing(subtrack))
 
 
 def test_a_report_moves_by_its_head_alone() -> None:
     rows = slices([(i, i + 1, 0, "x") for i in range(1000)])
-    here = list(write_perfetto(encode(drawing(slice_lane("m/a", rows)))))
+    here = list(write_perfetto(encode(drawing(slice_subtrack("m/a", rows)))))
     there = list(
-        write_perfetto(encode(drawing(slice_lane("n/a", rows, clock=Clock.fixed(UTC_NS + 5)), root="other")))
+        write_perfetto(
+            encode(drawing(slice_subtrack("n/a", rows, clock=Clock.fixed(UTC_NS + 5)), root="other"))
+        )
     )
     assert len(here) == 3
     assert here[0] != there[0]
@@ -365,16 +369,16 @@ def frame(one: tuple[Drawing, Placement]) -> bytes:
 
 
 def test_a_clock_of_many_pieces(importer: Importer) -> None:
-    """Slices begin, end and lie on both sides of every step; lanes follow each other against time."""
+    """Slices begin, end and lie on both sides of every step; subtracks follow each other against time."""
     chance = random.Random(5)
     begins = sorted(chance.sample(range(-1000, 1_000_000), 3000))
     offsets = UTC_NS + np.cumsum(chance.choices([0, 0, 1, 2, 700], k=len(begins)), dtype=np.int64)
     clock = Clock(from_ns=np.array(begins), offset_ns=offsets)
     puts = []
-    for lane in range(30):
+    for subtrack in range(30):
         edges = sorted({chance.choice(begins) + chance.choice([-1, 0, 1]) for _ in range(200)})
         rows = [(a, b, 0, f"{a}") for a, b in pairwise(edges)]
-        puts.append(slice_lane(f"m/row {30 - lane}", slices(rows), clock=clock))
+        puts.append(slice_subtrack(f"m/row {30 - subtrack}", slices(rows), clock=clock))
     drawn = drawing(*puts)
     found = read_back(importer, drawn)
     assert found == expected_slices(drawn)
@@ -395,14 +399,14 @@ def test_track_uuids_differ_by_every_part() -> None:
 @pytest.mark.parametrize(("report_id", "sequence"), [(0, 2), (1, 2), (7 << 32, 2), (2**64 - 1, 2**31 - 1)])
 def test_every_id_has_a_sequence(importer: Importer, report_id: int, sequence: int) -> None:
     assert sequence_id(report_id) == sequence
-    ((one, placement),) = drawing(slice_lane("m/a", slices([(0, 1, 0, "x")])))
+    ((one, placement),) = drawing(slice_subtrack("m/a", slices([(0, 1, 0, "x")])))
     drawn = [(replace(one, report_id=report_id), placement)]
     assert read_back(importer, drawn) == expected_slices(drawn)
 
 
 def test_two_reports_never_share_a_sequence() -> None:
-    lane = slice_lane("m/a", slices([(0, 1, 0, "x")]))
-    ((one, placement),) = drawing(lane)
+    subtrack = slice_subtrack("m/a", slices([(0, 1, 0, "x")]))
+    ((one, placement),) = drawing(subtrack)
     with pytest.raises(ValueError, match="same packet sequence"):
         written([(one, placement), (replace(one, report_id=one.report_id ^ 1 << 40), placement)])
 
@@ -422,15 +426,21 @@ def test_two_reports_never_share_a_sequence() -> None:
 )
 def test_what_cannot_be_drawn_is_refused(rows: Sequence[tuple[int, int, int]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        written(drawing(slice_lane("m/a", slices(rows))))
+        written(drawing(slice_subtrack("m/a", slices(rows))))
 
 
 @pytest.mark.parametrize(
     "drawn",
     [
-        pytest.param(one_drawing([A], [mark_lane("m/a", [(5, "x", None), (4, "y", None)]).lane]), id="marks"),
-        pytest.param(one_drawing([A], [counter_lane("m/a", [(5, 1.0), (4, 1.0)]).lane]), id="samples"),
-        pytest.param(one_drawing([], [slice_lane("m/a", slices([(0, 1, 0)])).lane]), id="no such track"),
+        pytest.param(
+            one_drawing([A], [mark_subtrack("m/a", [(5, "x", None), (4, "y", None)]).subtrack]), id="marks"
+        ),
+        pytest.param(
+            one_drawing([A], [counter_subtrack("m/a", [(5, 1.0), (4, 1.0)]).subtrack]), id="samples"
+        ),
+        pytest.param(
+            one_drawing([], [slice_subtrack("m/a", slices([(0, 1, 0)])).subtrack]), id="no such track"
+        ),
         pytest.param(one_drawing([A, A], []), id="same track twice"),
     ],
 )

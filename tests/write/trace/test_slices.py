@@ -14,8 +14,8 @@ from nsys_pp.write.trace.drawing import SLICES
 from nsys_pp.write.trace.slices import (
     api_call_slices,
     cpu_range_slices,
-    flat_lanes,
-    nested_lanes,
+    flat_subtracks,
+    nested_subtracks,
     operation_slices,
     range_slices,
 )
@@ -158,13 +158,13 @@ def frame_of(slices: list[tuple[int, int, int]]) -> pl.DataFrame:
 
 @settings(max_examples=200, deadline=None)
 @given(boxes)
-def test_nested_lanes_hold_every_slice_once_and_in_order_of_drawing(
+def test_nested_subtracks_hold_every_slice_once_and_in_order_of_drawing(
     slices: list[tuple[int, int, int]],
 ) -> None:
     frame = frame_of(slices)
     rows = []
-    for number, (lane, part) in enumerate(nested_lanes(frame)):
-        assert lane == number
+    for number, (subtrack, part) in enumerate(nested_subtracks(frame)):
+        assert subtrack == number
         assert part.columns == ["start_ns", "end_ns", "row", "depth"]
         assert part.schema["depth"] == SLICES["depth"]
         open_slices: list[tuple[int, int, int, int]] = []
@@ -183,16 +183,16 @@ def test_nested_lanes_hold_every_slice_once_and_in_order_of_drawing(
 
 @settings(max_examples=200, deadline=None)
 @given(boxes)
-def test_flat_lanes_are_as_few_as_slices_overlap(slices: list[tuple[int, int, int]]) -> None:
+def test_flat_subtracks_are_as_few_as_slices_overlap(slices: list[tuple[int, int, int]]) -> None:
     frame = frame_of(slices).drop("parent")
-    lanes = list(flat_lanes(frame))
-    assert [lane for lane, _ in lanes] == list(range(len(lanes)))
-    assert pl.concat(part for _, part in lanes)["row"].sort().to_list() == list(range(len(slices)))
-    for _, part in lanes:
+    subtracks = list(flat_subtracks(frame))
+    assert [subtrack for subtrack, _ in subtracks] == list(range(len(subtracks)))
+    assert pl.concat(part for _, part in subtracks)["row"].sort().to_list() == list(range(len(slices)))
+    for _, part in subtracks:
         assert (part["depth"] == 0).all()
         assert (part["start_ns"].shift(-1) >= part["end_ns"]).all()
     most = max(
         sum(one["start_ns"] <= at < one["end_ns"] for one in frame.iter_rows(named=True))
         for at in range(-10, 20)
     )
-    assert len(lanes) <= max(most, 1) + any(length == 0 for _, length, _ in slices)
+    assert len(subtracks) <= max(most, 1) + any(length == 0 for _, length, _ in slices)

@@ -15,9 +15,9 @@ from nsys_pp.frames.part import PartOptions
 from nsys_pp.model import build_report
 from nsys_pp.model.report import Report
 from nsys_pp.read import read_report
-from nsys_pp.write.trace.drawing import Drawing, MarkLane, SliceLane
+from nsys_pp.write.trace.drawing import Drawing, MarkSubtrack, SliceSubtrack
 from nsys_pp.write.trace.tracks import DETAILS, Detail
-from nsys_pp.write.trace.tree import arrange, index_tracks, lanes_by_track
+from nsys_pp.write.trace.tree import arrange, index_tracks, subtracks_by_track
 
 
 def read(path: Path) -> Report:
@@ -34,7 +34,7 @@ def draw(report: Report, *, detail: Detail = "cpu", **asked: Any) -> Drawing:
 
 def rows(drawing: Drawing, below: str = "") -> list[str]:
     """Paths of the rows that are drawn, in order; or their names below one of them."""
-    nodes = arrange(index_tracks(drawing), lanes_by_track(drawing))
+    nodes = arrange(index_tracks(drawing), subtracks_by_track(drawing))
     paths = ["/".join(node.track.path) for node in nodes]
     if below:
         return [path[len(below) + 1 :] for path in paths if path.startswith(below + "/")]
@@ -42,16 +42,16 @@ def rows(drawing: Drawing, below: str = "") -> list[str]:
 
 
 def names(drawing: Drawing, path: str) -> list[str]:
-    """What stands on a row, lane by lane."""
-    lanes = lanes_by_track(drawing)[tuple(path.split("/"))]
+    """What stands on a row, subtrack by subtrack."""
+    subtracks = subtracks_by_track(drawing)[tuple(path.split("/"))]
     return [
         name
-        for lane in lanes
+        for subtrack in subtracks
         for name in (
-            lane.slices
-            if isinstance(lane, SliceLane)
-            else lane.marks
-            if isinstance(lane, MarkLane)
+            subtrack.slices
+            if isinstance(subtrack, SliceSubtrack)
+            else subtrack.marks
+            if isinstance(subtrack, MarkSubtrack)
             else pl.DataFrame({"name": []})
         )["name"]
     ]
@@ -170,11 +170,11 @@ def test_a_window_is_on_the_clock_of_the_report(tmp_path: Path) -> None:
 
     def drawn(start: int | None, end: int | None) -> tuple[int, ...]:
         drawing = draw(report, start_ns=start, end_ns=end)
-        parts = {lane.track[-1]: lane for lane in drawing.lanes}
+        parts = {subtrack.track[-1]: subtrack for subtrack in drawing.subtracks}
         slices = [
             parts.get(name) for name in ("stream 7 (default)", "ranges", "NVTX thread 1", "CUDA API thread 1")
         ]
-        return tuple(len(part.slices) if isinstance(part, SliceLane) else 0 for part in slices)
+        return tuple(len(part.slices) if isinstance(part, SliceSubtrack) else 0 for part in slices)
 
     assert drawn(None, None) == (3, 3, 3, 3)
     assert drawn(1300, 1301) == (1, 1, 0, 0)

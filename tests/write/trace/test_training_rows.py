@@ -14,7 +14,7 @@ from nsys_pp.frames.training import LANE_STATES, TRANSFERS, Training
 from nsys_pp.write.perfetto.trace import write_perfetto
 from nsys_pp.write.trace.colors import COLORS
 from nsys_pp.write.trace.drawing import Clock
-from nsys_pp.write.trace.lanes import nest_order, pack_nested
+from nsys_pp.write.trace.packing import nest_order, pack_nested
 from nsys_pp.write.trace.placement import Placement, Row
 from nsys_pp.write.trace.training_rows import RUN, GpuRow, _nest, draw_training
 from tests.importer import Importer, assert_no_errors, read_flows, read_tracks, slices_by_track
@@ -150,7 +150,7 @@ def test_rows_of_the_training_stand_above_what_a_gpu_shows(importer: Importer) -
     assert list(dict.fromkeys(below)) == ["steps", "jobs", "messages"]
 
 
-@pytest.mark.parametrize("cut", ["jobs", "arrows", "lane_states", "steps"])
+@pytest.mark.parametrize("cut", ["jobs", "transfers", "lane_states", "steps"])
 def test_any_frame_may_be_empty(importer: Importer, cut: str) -> None:
     read(importer, replace(TRAINING, **{cut: getattr(TRAINING, cut).clear()}))
 

@@ -1,22 +1,22 @@
-// Arrows from where a send begins to where its receive ends.
+// Arrows of transfers: from the start of the send to the end of its receive.
 
 function arrowEnds(brush, chart, row) {
-  const { arrows, places } = chart;
+  const { transfers, places } = chart;
   return {
-    x1: brush.x(arrows.send_start[row]), y1: brush.y(places.sends[arrows.sender[row]] + places.talkHeight / 2),
-    x2: brush.x(arrows.receive_end[row]), y2: brush.y(places.receives[arrows.receiver[row]] + places.talkHeight / 2),
+    x1: brush.x(transfers.send_start[row]), y1: brush.y(places.sends[transfers.sender[row]] + places.talkHeight / 2),
+    x2: brush.x(transfers.receive_end[row]), y2: brush.y(places.receives[transfers.receiver[row]] + places.talkHeight / 2),
   };
 }
 
-// Those in sight, by row; null where there are too many to tell apart.
+// Returns the rows of the transfers in sight; null above ARROW_LIMIT.
 function arrowsInSight(brush, chart) {
-  const { arrows, arrowReach } = chart;
+  const { transfers, transferReach } = chart;
   const { view, frame } = brush;
   const found = [];
   const low = brush.frame.top + STEP_ROW;
-  for (let row = firstAbove(arrowReach, view.start, 0, arrows.length); row < arrows.length; row++) {
-    if (arrows.send_start[row] > view.end) break;
-    if (arrows.receive_end[row] < view.start) continue;
+  for (let row = firstAbove(transferReach, view.start, 0, transfers.length); row < transfers.length; row++) {
+    if (transfers.send_start[row] > view.end) break;
+    if (transfers.receive_end[row] < view.start) continue;
     const { y1, y2 } = arrowEnds(brush, chart, row);
     if (Math.max(y1, y2) < low || Math.min(y1, y2) > frame.top + frame.height) continue;
     if (found.length === ARROW_LIMIT) return null;
@@ -33,20 +33,20 @@ function curve({ x1, y1, x2, y2 }) {
 function paintArrows(brush, chart) {
   const rows = arrowsInSight(brush, chart);
   chart.arrowsInSight = rows ?? [];
-  const pointed = chart.pointed?.type === 'arrow' ? chart.pointed.row : -1;
-  const alpha = 0.6 * Math.min(1, Math.max(0.3, 500 / chart.arrowsInSight.length));  // many are faint, or hide the bars
+  const pointed = chart.pointed?.type === 'transfer' ? chart.pointed.row : -1;
+  const alpha = 0.6 * Math.min(1, Math.max(0.3, 500 / chart.arrowsInSight.length));  // many arrows are faint, so that the bars stay visible
   for (const row of chart.arrowsInSight) if (row !== pointed) paintArrow(brush, chart, row, alpha);
   brush.arrows = chart.arrowsInSight.length;
   if (pointed >= 0) paintArrow(brush, chart, pointed);
 }
 
-// Without `alpha`, as the one under the mouse.
+// Without `alpha`, draws the arrow as the one under the mouse.
 function paintArrow(brush, chart, row, alpha) {
   const isPointed = alpha === undefined;
   const { ctx, theme } = brush;
-  const direction = valueOf(chart.arrows, 'direction', row);
+  const direction = valueOf(chart.transfers, 'direction', row);
   const line = curve(arrowEnds(brush, chart, row));
-  const dim = chart.matches && !chart.matches.arrows[row];
+  const dim = chart.matches && !chart.matches.transfers[row];
   ctx.globalAlpha = isPointed ? 1 : dim ? 0.1 : alpha;
   ctx.strokeStyle = ctx.fillStyle = isPointed ? theme.accent : chart.arrowColors[direction ?? 2];
   ctx.lineWidth = isPointed ? 2.5 : 1.1;
@@ -63,7 +63,7 @@ function paintArrow(brush, chart, row, alpha) {
   ctx.globalAlpha = 1;
 }
 
-// The row of the arrow within 5 pixels of a place, or -1.
+// Returns the row of the transfer whose arrow is within 5 pixels of a point, or -1.
 function arrowAt(brush, chart, x, y) {
   let best = -1;
   let least = 25;

@@ -14,11 +14,11 @@ function thingAt(brush, chart, x, y) {
       ? jobAt(chart, lane, from, to, offset) : talkAt(chart, lane, from, to, offset);
     if (found) return found;
   }
-  const arrow = chart.shown.arrows ? arrowAt(brush, chart, x, y) : -1;
-  if (arrow >= 0) return { type: 'arrow', row: arrow };
+  const transfer = chart.shown.arrows ? arrowAt(brush, chart, x, y) : -1;
+  if (transfer >= 0) return { type: 'transfer', row: transfer };
   if (lane < 0 || offset >= chart.places.sends[lane]) return null;
-  const bubble = rowsAt(chart.strips.pieces, lane, from, to)
-    .find((row) => !chart.hidden.has(`cause:${chart.causes[chart.pieces.cause[row]]}`));
+  const bubble = rowsAt(chart.strips.bubbles, lane, from, to)
+    .find((row) => !chart.hidden.has(`cause:${chart.causes[chart.bubbles.cause[row]]}`));
   return bubble === undefined ? null : { type: 'bubble', row: bubble };
 }
 
@@ -44,8 +44,8 @@ function jobAt(chart, lane, from, to, offset) {
 function talkAt(chart, lane, from, to, offset) {
   const kind = offset < chart.places.receives[lane] ? 'send' : 'receive';
   const isShown = !chart.hidden.has(`kind:${kind}`);
-  const arrow = isShown ? rowsAt(chart.strips[kind], lane, from, to).pop() : undefined;
-  if (arrow !== undefined) return { type: 'arrow', row: arrow };
+  const transfer = isShown ? rowsAt(chart.strips[kind], lane, from, to).pop() : undefined;
+  if (transfer !== undefined) return { type: 'transfer', row: transfer };
   const job = rowsAt(chart.strips.talks, lane, from, to).find((row) => {
     const own = chart.kinds[chart.jobs.kind[row]];
     return !isHidden(chart, row) && (own === kind || own === 'send_receive');
@@ -56,13 +56,13 @@ function talkAt(chart, lane, from, to, offset) {
 const isHidden = (chart, row) => chart.hidden.has(`kind:${chart.kinds[chart.jobs.kind[row]]}`);
 
 function boxOf(brush, chart, { type, row }) {
-  const { jobs, places, pieces } = chart;
+  const { jobs, places, bubbles } = chart;
   const span = (start, end) => {
     const from = Math.round(brush.x(start));
     return { from, to: Math.max(from + 1, Math.round(brush.x(end))) };
   };
   if (type === 'bubble')
-    return { ...span(pieces.start[row], pieces.start[row] + pieces.duration[row]), y: brush.y(places.bars[pieces.lane[row]]), height: places.barHeight };
+    return { ...span(bubbles.start[row], bubbles.start[row] + bubbles.duration[row]), y: brush.y(places.bars[bubbles.lane[row]]), height: places.barHeight };
   if (type !== 'job') return null;
   const kind = chart.kinds[jobs.kind[row]];
   const lane = jobs.lane[row];
@@ -77,7 +77,7 @@ function boxOf(brush, chart, { type, row }) {
 
 // Title and rows of a tooltip, as texts.
 function describe(chart, { type, row }) {
-  return { job: describeJob, arrow: describeArrow, bubble: describeBubble, step: describeStep, lane: describeLane }[type](chart, row);
+  return { job: describeJob, transfer: describeTransfer, bubble: describeBubble, step: describeStep, lane: describeLane }[type](chart, row);
 }
 
 function describeLane(chart, row) {
@@ -110,30 +110,30 @@ function describeJob(chart, row) {
   ]];
 }
 
-function describeArrow(chart, row) {
-  const { arrows } = chart;
-  const get = (name) => valueOf(arrows, name, row);
+function describeTransfer(chart, row) {
+  const { transfers } = chart;
+  const get = (name) => valueOf(transfers, name, row);
   const time = (name) => (get(name) === null ? null : formatTime(get(name)));
   const direction = chart.directions[get('direction')];
   return [`${direction ? `${direction} ` : ''}message${get('micro_batch') === null ? '' : ` ${get('micro_batch')}`}`, [
-    ['sender', laneName(chart, arrows.sender[row])], ['receiver', laneName(chart, arrows.receiver[row])],
+    ['sender', laneName(chart, transfers.sender[row])], ['receiver', laneName(chart, transfers.receiver[row])],
     ['step', get('step')], ['bytes', get('size')?.toLocaleString('en')],
-    ['send', `${formatTime(get('send_start'), 1000)}, for ${formatTime(arrows.send_end[row] - arrows.send_start[row])}`],
-    ['receive', `${formatTime(get('receive_start'), 1000)}, for ${formatTime(arrows.receive_end[row] - arrows.receive_start[row])}`],
+    ['send', `${formatTime(get('send_start'), 1000)}, for ${formatTime(transfers.send_end[row] - transfers.send_start[row])}`],
+    ['receive', `${formatTime(get('receive_start'), 1000)}, for ${formatTime(transfers.receive_end[row] - transfers.receive_start[row])}`],
     ['sender waits', time('send_wait')], ['receiver waits', time('receive_wait')], ['transfer', time('transfer')],
     ['uncertain by', get('bound') === null ? 'unknown' : `± ${time('bound')}`],
-    ['', arrows.is_buffered[row] ? 'the send ended before the receive began' : null],
+    ['', transfers.is_buffered[row] ? 'the send ended before the receive began' : null],
   ]];
 }
 
 function describeBubble(chart, row) {
-  const { pieces } = chart;
-  const late = valueOf(pieces, 'waits_for', row);
-  return [chart.causes[pieces.cause[row]].replaceAll('_', ' '), [
-    ['start', formatTime(pieces.start[row], 1000)], ['duration', formatTime(pieces.duration[row])],
+  const { bubbles } = chart;
+  const late = valueOf(bubbles, 'waits_for', row);
+  return [chart.causes[bubbles.cause[row]].replaceAll('_', ' '), [
+    ['start', formatTime(bubbles.start[row], 1000)], ['duration', formatTime(bubbles.duration[row])],
     ['waits for', late === null ? null : laneName(chart, late)],
-    ['position', chart.positions[valueOf(pieces, 'position', row)]], ['step', valueOf(pieces, 'step', row)],
-    ...laneRows(chart, pieces.lane[row]),
+    ['position', chart.positions[valueOf(bubbles, 'position', row)]], ['step', valueOf(bubbles, 'step', row)],
+    ...laneRows(chart, bubbles.lane[row]),
   ]];
 }
 

@@ -4,14 +4,14 @@ const packed = JSON.parse($('data').textContent);
 
 function readChart() {
   const tables = Object.fromEntries(Object.entries(packed.tables).map(([name, table]) => [name, readTable(table)]));
-  const { jobs, arrows, pieces, ideal, steps } = tables;
+  const { jobs, transfers, bubbles, ideal, steps } = tables;
   const count = packed.lanes.length;
   // pages hold what lies close together as distances, which are smaller numbers
   const sum = (one, other, sign = 1) => Float64Array.from(one, (value, row) => value + sign * other[row]);
   jobs.hull_start = sum(jobs.start, jobs.hull_lead, -1);
-  arrows.send_end = sum(arrows.send_start, arrows.send_duration);
-  arrows.receive_start = sum(arrows.send_start, arrows.receive_lag);
-  arrows.receive_end = sum(arrows.receive_start, arrows.receive_duration);
+  transfers.send_end = sum(transfers.send_start, transfers.send_duration);
+  transfers.receive_start = sum(transfers.send_start, transfers.receive_lag);
+  transfers.receive_end = sum(transfers.receive_start, transfers.receive_duration);
   const isTalk = Uint8Array.from(jobs.kind, (kind) => ['send', 'receive', 'send_receive'].includes(packed.kinds[kind]) ? 1 : 0);
   const strip = (table, lanes, start = 'start', duration = 'duration') =>
     makeStrip(count, table[lanes], (row) => table[start][row], (row) => table[start][row] + table[duration][row], table.length);
@@ -26,11 +26,11 @@ function readChart() {
   return {
     ...packed, ...tables, isTalk,
     strips: {
-      jobs: jobStrip(0), talks: jobStrip(1), pieces: strip(pieces, 'lane'), ideal: strip(ideal, 'lane'), steps: strip(steps, 'lane'),
-      send: makeStrip(count, arrows.sender, (row) => arrows.send_start[row], (row) => arrows.send_end[row], arrows.length),
-      receive: makeStrip(count, arrows.receiver, (row) => arrows.receive_start[row], (row) => arrows.receive_end[row], arrows.length),
+      jobs: jobStrip(0), talks: jobStrip(1), bubbles: strip(bubbles, 'lane'), ideal: strip(ideal, 'lane'), steps: strip(steps, 'lane'),
+      send: makeStrip(count, transfers.sender, (row) => transfers.send_start[row], (row) => transfers.send_end[row], transfers.length),
+      receive: makeStrip(count, transfers.receiver, (row) => transfers.receive_start[row], (row) => transfers.receive_end[row], transfers.length),
     },
-    arrowReach: Float64Array.from({ length: arrows.length }, (_, row) => (reach = Math.max(reach, arrows.receive_end[row]))),
+    transferReach: Float64Array.from({ length: transfers.length }, (_, row) => (reach = Math.max(reach, transfers.receive_end[row]))),
     rowOfJob: new Map(Array.from(jobs.job, (job, row) => [job, row])),
     hidden: new Set(), shown: { arrows: true, ideal: false }, matches: null, pointed: null, arrowsInSight: [],
   };

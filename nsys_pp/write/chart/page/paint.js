@@ -63,11 +63,11 @@ function writeLabels(brush) {
 const EDGE = 0.1;  // of a bar's height
 
 function paintBubbles(brush, chart, lane, y, height, colors) {
-  const { pieces } = chart;
+  const { bubbles } = chart;
   let count = 0;
-  beginLine(brush, chart.strips.pieces, lane, y, height);
-  eachInSight(brush, chart.strips.pieces, lane, (row, from, to) => {
-    const cause = chart.causes[pieces.cause[row]];
+  beginLine(brush, chart.strips.bubbles, lane, y, height);
+  eachInSight(brush, chart.strips.bubbles, lane, (row, from, to) => {
+    const cause = chart.causes[bubbles.cause[row]];
     if (chart.hidden.has(`cause:${cause}`)) return;
     fillBox(brush, from, to, y, height, colors[cause]);
     count++;
@@ -104,7 +104,7 @@ function paintJobs(brush, chart, lane) {
 }
 
 function paintTalks(brush, chart, lane) {
-  const { jobs, places, arrows, matches } = chart;
+  const { jobs, places, transfers, matches } = chart;
   const { theme } = brush;
   const whole = 2 * places.talkHeight + 1;
   if (!places.talkHeight) return;
@@ -117,7 +117,7 @@ function paintTalks(brush, chart, lane) {
     brush.alpha = matches && !matches.flags[row] ? 0.2 : 1;
     paintBar(brush, from, to, y, height, chart.pale[kind]);
     brush.bars++;
-    if (!arrows.length && size >= 9)
+    if (!transfers.length && size >= 9)
       paintLabel(brush, chart.labels[jobs.label[row]], from, to, y, height, theme.text, size);
   });
   brush.alpha = 1;
@@ -126,7 +126,7 @@ function paintTalks(brush, chart, lane) {
 }
 
 function paintKernels(brush, chart, lane, kind, wait, top, size) {
-  const { arrows, places, matches } = chart;
+  const { transfers, places, matches } = chart;
   if (chart.hidden.has(`kind:${kind}`)) return;
   const strip = chart.strips[kind];
   const look = chart.looks[chart.kinds.indexOf(kind)][0];
@@ -134,14 +134,14 @@ function paintKernels(brush, chart, lane, kind, wait, top, size) {
   const height = places.talkHeight;
   beginLine(brush, strip, lane, y, height);
   eachInSight(brush, strip, lane, (row, from, to) => {
-    brush.alpha = matches && !matches.arrows[row] ? 0.2 : 1;
-    const waited = arrows[wait][row] * brush.scale;
-    const turn = Math.min(to, Math.max(from, Math.round(brush.x(arrows[`${kind}_start`][row]) + waited)));
+    brush.alpha = matches && !matches.transfers[row] ? 0.2 : 1;
+    const waited = transfers[wait][row] * brush.scale;
+    const turn = Math.min(to, Math.max(from, Math.round(brush.x(transfers[`${kind}_start`][row]) + waited)));
     const isHatched = turn - from > 2 && !brush.line;
     if (turn > from)
       fillBox(brush, from, turn, y, height, isHatched ? hatch(brush.ctx, chart.faded[kind], chart.pale[kind]) : chart.pale[kind]);
     if (to > turn) paintBar(brush, turn, to, y, height, look.fill);
-    const number = valueOf(arrows, 'micro_batch', row);
+    const number = valueOf(transfers, 'micro_batch', row);
     if (size >= 9 && number !== null) paintLabel(brush, String(number), turn, to, y, height, look.text, size);
   });
   endLine(brush);

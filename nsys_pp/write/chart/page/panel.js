@@ -48,7 +48,7 @@ function fillLegend(chart, update) {
   }
   const group = addElement(legend, 'div', 'group');
   const show = (name) => (isOn) => { chart.shown[name] = isOn; update(); };
-  if (chart.arrows.length) makeSwitch(group, 'arrows', true, show('arrows')).classList.add('arrow');
+  if (chart.transfers.length) makeSwitch(group, 'arrows', true, show('arrows')).classList.add('arrow');
   if (chart.ideal.length) makeSwitch(group, 'ideal schedule', false, show('ideal')).classList.add('ideal');
 }
 
@@ -85,7 +85,7 @@ function showTooltip(chart, thing, at) {
 function findMatches(chart, words) {
   const text = words.trim().toLowerCase();
   if (!text) return null;
-  const { jobs, arrows } = chart;
+  const { jobs, transfers } = chart;
   const number = /^\d+$/.test(text) ? Number(text) : null;
   const lanes = chart.lanes.map(({ label, stage, place }) =>
     number === null && (label.toLowerCase() === text || `stage ${stage}` === text || place?.toLowerCase() === text));
@@ -94,10 +94,10 @@ function findMatches(chart, words) {
   const hits = lanes.some(Boolean) ? (row) => lanes[jobs.lane[row]]
     : number === null ? (row) => names[jobs.name[row]] || kinds[jobs.kind[row]]
       : (row) => jobs.micro_batch[row] === number || jobs.backward_micro_batch[row] === number;
-  const found = { flags: new Uint8Array(jobs.length), arrows: new Uint8Array(arrows.length), rows: [], at: -1, current: null };
+  const found = { flags: new Uint8Array(jobs.length), transfers: new Uint8Array(transfers.length), rows: [], at: -1, current: null };
   for (let row = 0; row < jobs.length; row++) if (hits(row)) { found.flags[row] = 1; found.rows.push(row); }
-  for (let row = 0; row < arrows.length; row++)
-    found.arrows[row] = lanes[arrows.sender[row]] || lanes[arrows.receiver[row]] || arrows.micro_batch[row] === number;
+  for (let row = 0; row < transfers.length; row++)
+    found.transfers[row] = lanes[transfers.sender[row]] || lanes[transfers.receiver[row]] || transfers.micro_batch[row] === number;
   found.rows.sort((a, b) => jobs.start[a] - jobs.start[b] || a - b);
   return found;
 }

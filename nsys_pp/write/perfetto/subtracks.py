@@ -1,8 +1,8 @@
-"""Lanes of a drawing as Perfetto packets, all lanes of a report on one sequence of packets.
+"""Subtracks of a drawing as Perfetto packets, all subtracks of a report on one sequence of packets.
 
-Behind the head of the sequence (`nsys_pp.write.perfetto.clocks`) the lanes follow each other in
-compressed blocks that depend on the report alone. A lane's first packet clears what the sequence
-knew (names, defaults, the time of the last event) and tells its own; so any lane may be left out.
+Behind the head of the sequence (`nsys_pp.write.perfetto.clocks`) the subtracks follow each other in
+compressed blocks that depend on the report alone. A subtrack's first packet clears what the sequence
+knew (names, defaults, the time of the last event) and tells its own; so any subtrack may be left out.
 
 Source: `docs/reference/synthetic-track-event.md` (sequences, interning, incremental state) of
 https://github.com/google/perfetto/blob/v52.0.
@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.write.perfetto.clocks import compress, restart_lane_clock
+from nsys_pp.write.perfetto.clocks import compress, restart_subtrack_clock
 from nsys_pp.write.perfetto.protobuf import (
     Annotation,
     BuiltinClock,
@@ -43,19 +43,26 @@ from nsys_pp.write.perfetto.wire import (
     message,
 )
 from nsys_pp.write.trace.colors import perfetto_seeds
-from nsys_pp.write.trace.drawing import MARK_POINTS, SLICES, CounterLane, Lane, MarkLane, SliceLane
+from nsys_pp.write.trace.drawing import (
+    MARK_POINTS,
+    SLICES,
+    CounterSubtrack,
+    MarkSubtrack,
+    SliceSubtrack,
+    Subtrack,
+)
 from nsys_pp.write.trace.events import Events, order_events
-from nsys_pp.write.trace.lane_columns import LaneColumns
 from nsys_pp.write.trace.strings import intern
-from nsys_pp.write.trace.tree import lane_rows
+from nsys_pp.write.trace.subtrack_columns import SubtrackColumns
+from nsys_pp.write.trace.tree import subtrack_rows
 
 BLOCK_ROWS = 1 << 15  # 1-3 MB before compression
-MOST_NULLABLE = 63  # columns with nulls in one lane: bits of the key that tells rows apart
+MOST_NULLABLE = 63  # columns with nulls in one subtrack: bits of the key that tells rows apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowField:
-    """A field of the events of a lane: its values, and the rows that have it."""
+    """A field of the events of a subtrack: its values, and the rows that have it."""
 
     make: Callable[[Array], Parts]
     values: Array
@@ -63,8 +70,8 @@ class RowField:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PacketLane:
-    """A lane ready to be encoded block by block."""
+class PacketSubtrack:
+    """A subtrack ready to be encoded block by block."""
 
     sequence: int
     track_uuid: int
@@ -72,36 +79,36 @@ class PacketLane:
     events: Events
     deltas_ns: NDArray[np.int64]  # from each event to the next; of the first, from the report's base
     fields: list[RowField]
-    interned: list[tuple[int, pl.Series]]  # field of InternedData and the strings that the lane uses
+    interned: list[tuple[int, pl.Series]]  # field of InternedData and the strings that the subtrack uses
 
 
-def prepare_lane(
-    lane: Lane, columns: LaneColumns, *, sequence: int, track_uuid: int, base_ns: int
-) -> PacketLane:
-    """Order a lane's events and collect its names.
+def prepare_subtrack(
+    subtrack: Subtrack, columns: SubtrackColumns, *, sequence: int, track_uuid: int, base_ns: int
+) -> PacketSubtrack:
+    """Order a subtrack's events and collect its names.
 
     Args:
-        lane: A lane with at least one row.
+        subtrack: A subtrack with at least one row.
         columns: What was asked about its columns.
         sequence: The packet sequence of its report.
-        track_uuid: The track of its events; no other lane has it.
-        base_ns: What times count from; not after the lane's first.
+        track_uuid: The track of its events; no other subtrack has it.
+        base_ns: What times count from; not after the subtrack's first.
 
     Returns:
-        The lane; its strings are numbered in the order in which they appear.
+        The subtrack; its strings are numbered in the order in which they appear.
 
     Raises:
         ValueError: Rows are not in order, do not nest, or nest too deep.
     """
-    event_type, events = _events(lane)
+    event_type, events = _events(subtrack)
     interned: list[tuple[int, pl.Series]] = []
     fields: list[RowField] = []
-    if isinstance(lane, CounterLane):
+    if isinstance(subtrack, CounterSubtrack):
         values = columns.rows["value"].to_numpy()
         fields.append(RowField(make=partial(fixed64, TrackEvent.COUNTER_DOUBLE), values=values, present=None))
     else:
-        fields, interned = _shown(columns, SLICES if isinstance(lane, SliceLane) else MARK_POINTS)
-    return PacketLane(
+        fields, interned = _shown(columns, SLICES if isinstance(subtrack, SliceSubtrack) else MARK_POINTS)
+    return PacketSubtrack(
         sequence=sequence,
         track_uuid=track_uuid,
         event_type=event_type,
@@ -112,25 +119,25 @@ def prepare_lane(
     )
 
 
-def block_tasks(lane: PacketLane) -> Iterator[Callable[[], bytes]]:
-    """Cut a lane into blocks, each made by a call of its own, in any order or thread."""
-    rows = len(lane.events.begin_places)
+def block_tasks(subtrack: PacketSubtrack) -> Iterator[Callable[[], bytes]]:
+    """Cut a subtrack into blocks, each made by a call of its own, in any order or thread."""
+    rows = len(subtrack.events.begin_places)
     for first in range(0, rows, BLOCK_ROWS):
-        yield partial(_encode_block, lane, first, min(first + BLOCK_ROWS, rows))
+        yield partial(_encode_block, subtrack, first, min(first + BLOCK_ROWS, rows))
 
 
-def _events(lane: Lane) -> tuple[int, Events]:
-    if isinstance(lane, SliceLane):
-        start, end, depth = (lane.slices[column].to_numpy() for column in ("start_ns", "end_ns", "depth"))
+def _events(subtrack: Subtrack) -> tuple[int, Events]:
+    if isinstance(subtrack, SliceSubtrack):
+        start, end, depth = (subtrack.slices[column].to_numpy() for column in ("start_ns", "end_ns", "depth"))
         return EventType.SLICE_BEGIN, order_events(start, end, depth)
-    times = lane_rows(lane)["time_ns"].to_numpy()
+    times = subtrack_rows(subtrack)["time_ns"].to_numpy()
     if np.diff(times).min(initial=0) < 0:
-        raise ValueError("marks or samples of a lane are not in order of time")
-    kind = EventType.INSTANT if isinstance(lane, MarkLane) else EventType.COUNTER
+        raise ValueError("marks or samples of a subtrack are not in order of time")
+    kind = EventType.INSTANT if isinstance(subtrack, MarkSubtrack) else EventType.COUNTER
     return kind, Events(times_ns=times, begin_places=np.arange(len(times)))
 
 
-def _shown(columns: LaneColumns, schema: pl.Schema) -> tuple[list[RowField], list[tuple[int, pl.Series]]]:
+def _shown(columns: SubtrackColumns, schema: pl.Schema) -> tuple[list[RowField], list[tuple[int, pl.Series]]]:
     """Collect what slices and marks show: name, colour, flow, arguments."""
     arguments = [column for column in columns.rows.columns if column not in schema]
     nothing = pl.Series([], dtype=pl.String)
@@ -162,7 +169,7 @@ def _shown(columns: LaneColumns, schema: pl.Schema) -> tuple[list[RowField], lis
     ]
 
 
-def _argument(columns: LaneColumns, column: str, strings: list[pl.Series]) -> tuple[int, Array]:
+def _argument(columns: SubtrackColumns, column: str, strings: list[pl.Series]) -> tuple[int, Array]:
     """Return the field and the values of an argument; words are numbered on behind `strings`."""
     values, dtype = columns.values(column), columns.rows[column].dtype
     if dtype.is_integer():
@@ -181,33 +188,33 @@ def _annotation(name_id: int, number: int, values: Array) -> Parts:
     return message(TrackEvent.DEBUG_ANNOTATIONS, field(Annotation.NAME_IID, name_id), field(number, values))
 
 
-def _encode_block(lane: PacketLane, first: int, stop: int) -> bytes:
+def _encode_block(subtrack: PacketSubtrack, first: int, stop: int) -> bytes:
     """Encode and compress rows `first` to `stop` with all ends before row `stop` begins."""
-    begin = lane.events.begin_places
+    begin = subtrack.events.begin_places
     low = int(begin[first])
-    high = int(begin[stop]) if stop < len(begin) else len(lane.deltas_ns)
-    deltas = lane.deltas_ns[low:high].view(np.uint64)
+    high = int(begin[stop]) if stop < len(begin) else len(subtrack.deltas_ns)
+    deltas = subtrack.deltas_ns[low:high].view(np.uint64)
     places = begin[first:stop] - low
     groups = [
-        (places[rows], _encode_begins(lane, deltas[places[rows]], first, rows, fields))
-        for rows, fields in _shapes(lane.fields, first, stop)
+        (places[rows], _encode_begins(subtrack, deltas[places[rows]], first, rows, fields))
+        for rows, fields in _shapes(subtrack.fields, first, stop)
     ]
     if len(deltas) > len(places):
         is_end = np.ones(len(deltas), dtype=bool)
         is_end[places] = False
         ends = np.flatnonzero(is_end)
         groups.append(
-            (ends, _encode_packets(lane, deltas[ends], field(TrackEvent.TYPE, EventType.SLICE_END)))
+            (ends, _encode_packets(subtrack, deltas[ends], field(TrackEvent.TYPE, EventType.SLICE_END)))
         )
     packets = join_records(groups).tobytes()
-    return compress((_encode_names(lane) if first == 0 else b"") + packets)
+    return compress((_encode_names(subtrack) if first == 0 else b"") + packets)
 
 
 def _shapes(fields: list[RowField], first: int, stop: int) -> Iterator[tuple[Array | slice, list[RowField]]]:
     """Split rows by which fields they have; yield the rows of each shape and its fields."""
     nullable = [(row_field, row_field.present) for row_field in fields if row_field.present is not None]
     if len(nullable) > MOST_NULLABLE:
-        raise ValueError(f"more than {MOST_NULLABLE} arguments of a lane have nulls")
+        raise ValueError(f"more than {MOST_NULLABLE} arguments of a subtrack have nulls")
     if not nullable:
         yield slice(None), fields
         return
@@ -220,40 +227,40 @@ def _shapes(fields: list[RowField], first: int, stop: int) -> Iterator[tuple[Arr
 
 
 def _encode_begins(
-    lane: PacketLane, deltas: Array, first: int, rows: Array | slice, fields: list[RowField]
+    subtrack: PacketSubtrack, deltas: Array, first: int, rows: Array | slice, fields: list[RowField]
 ) -> NDArray[np.uint8]:
     shown = [row_field.make(row_field.values[first : first + BLOCK_ROWS][rows]) for row_field in fields]
-    return _encode_packets(lane, deltas, field(TrackEvent.TYPE, lane.event_type), *shown)
+    return _encode_packets(subtrack, deltas, field(TrackEvent.TYPE, subtrack.event_type), *shown)
 
 
-def _encode_packets(lane: PacketLane, deltas: Array, *event: Parts) -> NDArray[np.uint8]:
+def _encode_packets(subtrack: PacketSubtrack, deltas: Array, *event: Parts) -> NDArray[np.uint8]:
     packet = message(
         Trace.PACKET,
         field(TracePacket.TIMESTAMP, deltas),
-        field(TracePacket.SEQUENCE_ID, lane.sequence),
+        field(TracePacket.SEQUENCE_ID, subtrack.sequence),
         field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.NEEDS_INCREMENTAL_STATE),
         message(TracePacket.TRACK_EVENT, *event),
     )
     return encode_rows(packet, len(deltas))
 
 
-def _encode_names(lane: PacketLane) -> bytes:
-    """Encode the packet that opens a lane: it clears what was known, and tells defaults and strings."""
+def _encode_names(subtrack: PacketSubtrack) -> bytes:
+    """Encode the packet that opens a subtrack: it clears what was known, and tells defaults and strings."""
     tables = b"".join(
-        encode_strings(number, Interned.IID, Interned.TEXT, strings) for number, strings in lane.interned
+        encode_strings(number, Interned.IID, Interned.TEXT, strings) for number, strings in subtrack.interned
     )
     defaults = message(
         TracePacket.DEFAULTS,
-        field(Defaults.TIMESTAMP_CLOCK_ID, BuiltinClock.OF_LANE),
-        message(Defaults.TRACK_EVENT, field(TrackEvent.TRACK_UUID, lane.track_uuid)),
+        field(Defaults.TIMESTAMP_CLOCK_ID, BuiltinClock.OF_SUBTRACK),
+        message(Defaults.TRACK_EVENT, field(TrackEvent.TRACK_UUID, subtrack.track_uuid)),
     )
     return constant(
         message(
             Trace.PACKET,
-            field(TracePacket.SEQUENCE_ID, lane.sequence),
+            field(TracePacket.SEQUENCE_ID, subtrack.sequence),
             field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.INCREMENTAL_STATE_CLEARED),
             defaults,
             field(TracePacket.INTERNED_DATA, tables),
-            restart_lane_clock(),
+            restart_subtrack_clock(),
         )
     )

@@ -1,7 +1,7 @@
-"""Which slices share a lane: viewers drop or distort slices that overlap without nesting.
+"""Which slices share a subtrack: viewers drop or distort slices that overlap without nesting.
 
-Both ways of packing give every slice the lowest lane that is free when it starts, as a loop
-over the slices would, but for all slices at once. One lane is a chain: the first slice, then
+Both ways of packing give every slice the lowest subtrack that is free when it starts, as a loop
+over the slices would, but for all slices at once. One subtrack is a chain: the first slice, then
 the first that starts when that has ended, and so on. "Next in the chain" depends on the slice
 alone, so whole chains are read off by doubling the length of the steps.
 """
@@ -17,42 +17,42 @@ from nsys_pp.arrays.segments import running_maximum
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-# Perfetto's importer drops slices that lie inside 512 others; deeper ones go to a further lane.
+# Perfetto's importer drops slices that lie inside 512 others; deeper ones go to a further subtrack.
 MAX_DEPTH = 512
 
 
 def pack_flat(start: Int64s, end: Int64s) -> Int64s:
-    """Give overlapping slices different lanes.
+    """Give overlapping slices different subtracks.
 
-    Slices that touch do not overlap; as many lanes are used as slices overlap at most.
+    Slices that touch do not overlap; as many subtracks are used as slices overlap at most.
 
     Args:
         start: ns, any order.
         end: ns, not before start.
 
     Returns:
-        Lane per slice, in order of the input.
+        Subtrack per slice, in order of the input.
 
     >>> pack_flat(np.array([0, 5, 10, 6]), np.array([10, 8, 20, 12]))
     array([0, 1, 0, 2])
     """
-    lane = np.zeros(len(start), dtype=np.int64)
+    subtrack = np.zeros(len(start), dtype=np.int64)
     rest = np.arange(len(start))
     number = 0
     while len(rest):
         nobody = np.zeros(len(rest), dtype=np.int64)
         stays = _first_fit(nobody, start[rest], end[rest])
-        lane[rest[stays]] = number
+        subtrack[rest[stays]] = number
         rest = rest[~stays]
         number += 1
-    return lane
+    return subtrack
 
 
 def pack_nested(start: Int64s, end: Int64s, parent: Int64s) -> tuple[Int64s, Int64s]:
-    """Give slices lanes in which they nest: children in their parent's lane where they fit.
+    """Give slices subtracks in which they nest: children in their parent's subtrack where they fit.
 
-    Children of one parent that overlap cannot share a lane. The one that starts later moves to
-    a further lane with all that is inside it, and is no child any more there.
+    Children of one parent that overlap cannot share a subtrack. The one that starts later moves to
+    a further subtrack with all that is inside it, and is no child any more there.
 
     Args:
         start: ns, any order.
@@ -62,14 +62,14 @@ def pack_nested(start: Int64s, end: Int64s, parent: Int64s) -> tuple[Int64s, Int
             (a slice without length would stand on the edge of its neighbours).
 
     Returns:
-        Lane per slice; row of the slice around it in that lane, -1 at the top.
+        Subtrack per slice; row of the slice around it in that subtrack, -1 at the top.
     """
     around = np.maximum(parent, 0)
     is_inside = (parent >= 0) & (start[around] <= start) & (end <= end[around]) & (end > start)
     above = np.where(is_inside, parent, -1)
     above[count_ancestors(above) % MAX_DEPTH == 0] = -1
 
-    lane = np.zeros(len(start), dtype=np.int64)
+    subtrack = np.zeros(len(start), dtype=np.int64)
     rest = np.arange(len(start))
     number = 0
     while len(rest):
@@ -77,42 +77,42 @@ def pack_nested(start: Int64s, end: Int64s, parent: Int64s) -> tuple[Int64s, Int
         place[rest] = np.arange(len(rest))
         group = place[above[rest]]
         stays = ~has_marked_line(group, ~_first_fit(group, start[rest], end[rest]))
-        lane[rest[stays]] = number
+        subtrack[rest[stays]] = number
         moved = rest[~stays]
         leaves_parent = stays[np.maximum(group[~stays], 0)] & (group[~stays] >= 0)
         above[moved[leaves_parent]] = -1
         rest = moved
         number += 1
-    return lane, above
+    return subtrack, above
 
 
-def nest_order(start: Int64s, end: Int64s, lane: Int64s, above: Int64s) -> tuple[Int64s, Int64s]:
-    """Order packed slices for writing: by lane, each slice before those inside it.
+def nest_order(start: Int64s, end: Int64s, subtrack: Int64s, above: Int64s) -> tuple[Int64s, Int64s]:
+    """Order packed slices for writing: by subtrack, each slice before those inside it.
 
     Args:
         start: ns.
         end: ns.
-        lane: As packed.
-        above: Row of the slice around each in its lane, -1 at the top.
+        subtrack: As packed.
+        above: Row of the slice around each in its subtrack, -1 at the top.
 
     Returns:
         Rows in order; depth per row (in order of the input).
     """
     depth = count_ancestors(above)
     # Slices without length are at the top and alone there: they stand before what starts with them.
-    order = np.lexsort((depth, -end, end > start, start, lane))
+    order = np.lexsort((depth, -end, end > start, start, subtrack))
     return order, depth
 
 
 def _first_fit(group: Int64s, start: Int64s, end: Int64s) -> Bools:
-    """Say which slices get the first lane of their group (numbered from -1) in order of start."""
+    """Say which slices get the first subtrack of their group (numbered from -1) in order of start."""
     stays = np.ones(len(start), dtype=bool)
     order = np.lexsort((end, start, group))
     group, start, end = group[order] + 1, start[order], end[order]
     reach = running_maximum(group, end)
     begins = np.ones(len(order), dtype=bool)
     begins[1:] = (start[1:] >= reach[:-1]) | (group[1:] != group[:-1])
-    # Only runs of slices that overlap need a chain; each run begins with a free lane.
+    # Only runs of slices that overlap need a chain; each run begins with a free subtrack.
     run = np.cumsum(begins)
     is_crowded = np.bincount(run)[run] > 1
     crowd = np.flatnonzero(is_crowded)

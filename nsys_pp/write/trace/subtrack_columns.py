@@ -1,6 +1,6 @@
-"""Columns of lanes, as far as the encoding of numbers needs them otherwise than lanes have them.
+"""Columns of subtracks, as far as the encoding of numbers needs them otherwise than subtracks have them.
 
-Lanes are many and small. All of a drawing are asked about together: one by one, most of the time would go
+Subtracks are many and small. All of a drawing are asked about together: one by one, most of the time would go
 into asking.
 """
 
@@ -19,11 +19,11 @@ _PRESENT = "\0present "  # no column is called so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneColumns:
-    """The columns of a lane, and what was asked about them.
+class SubtrackColumns:
+    """The columns of a subtrack, and what was asked about them.
 
     Attributes:
-        rows: The lane's rows.
+        rows: The subtrack's rows.
         told: Codes of words; of other columns that have some nulls, the values, with 0 for null, and which
             rows have one.
     """
@@ -49,18 +49,18 @@ class LaneColumns:
         return is_there
 
 
-def ask_columns(lanes: Iterable[pl.DataFrame]) -> list[LaneColumns]:
-    """Ask about the columns of lanes.
+def ask_columns(subtracks: Iterable[pl.DataFrame]) -> list[SubtrackColumns]:
+    """Ask about the columns of subtracks.
 
     Args:
-        lanes: The rows of each.
+        subtracks: The rows of each.
 
     Returns:
         A record for each, in order.
     """
-    lanes = list(lanes)
-    told = pl.collect_all([rows.lazy().select(CODE, *_gaps(rows)) for rows in lanes])
-    return [LaneColumns(rows=rows, told=one) for rows, one in zip(lanes, told, strict=True)]
+    subtracks = list(subtracks)
+    told = pl.collect_all([rows.lazy().select(CODE, *_gaps(rows)) for rows in subtracks])
+    return [SubtrackColumns(rows=rows, told=one) for rows, one in zip(subtracks, told, strict=True)]
 
 
 def _gaps(rows: pl.DataFrame) -> list[pl.Expr]:
