@@ -17,8 +17,8 @@ import polars as pl
 import pytest
 
 from fixtures.recording.export import Session, write_report
-from fixtures.recording.planted import MARK, SESSION
 from fixtures.recording.rows import global_tid
+from fixtures.recording.secrets import MARK, SESSION
 from tests.cli.calls import Result, arguments_of, call
 from tests.unpacking import find_words, read_folder
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.program.habits import WORKSPACE_BYTES
+from fixtures.program.host_activity import WORKSPACE_BYTES
 from fixtures.simulate import main
 from nsys_pp.aggregates.innermost import find_innermost
 from nsys_pp.aggregates.memory import find_peaks, sum_memory

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from fixtures.program.habits import READ_NS, RUN_NS, WORKSPACE_BYTES
+from fixtures.program.host_activity import READ_NS, RUN_NS, WORKSPACE_BYTES
 from fixtures.simulate import main
 from nsys_pp.frames.raw import ALL_GROUPS, SCHEMAS, Group, RawReport
 from nsys_pp.frames.report import MEMORY_EVENTS, OS_CALLS, THREAD_RUNS

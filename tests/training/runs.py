@@ -12,9 +12,9 @@ import polars as pl
 
 from fixtures import options
 from fixtures.program.schedule import chunks_of
+from fixtures.recording.assignment import build_recordings
 from fixtures.simulate import train
-from fixtures.truth import truth
-from fixtures.world import machines
+from fixtures.truth.tables import write_truth
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.training import (
     COVER,
@@ -56,10 +56,10 @@ def simulate(arguments: str) -> Training:
         out = Path(folder)
         chosen = options.parser().parse_args([folder, "--layers", "1", "--steps", "2", *arguments.split()])
         workers = train(options.training(chosen), seed=chosen.seed)
-        recordings = machines.record(
+        recordings = build_recordings(
             workers, out, site=options.site(chosen), errors=options.clock_errors(chosen), seed=chosen.seed
         )
-        truth.write(recordings, out / "truth", is_brief=True)
+        write_truth(recordings, out / "truth", is_brief=True)
         return known_training(out, schedule=chosen.schedule)
 
 

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 
 from fixtures import options
+from fixtures.recording.assignment import build_recordings
 from fixtures.simulate import train
-from fixtures.truth import truth
-from fixtures.world import machines
+from fixtures.truth.tables import write_truth
 from nsys_pp.frames.training import Training
 from tests.training.known import known_training
 from tests.training.waiting import measure_own_compute, name_the_late
@@ -22,13 +22,13 @@ def simulate_training(text: str = "") -> Training:
         common = "--pp 4 --dp 2 --micro-batches 4 --layers 2 --steps 4"
         chosen = options.parser().parse_args([folder, *common.split(), *text.split()])
         workers = train(options.training(chosen), seed=chosen.seed)
-        recordings = machines.record(
+        recordings = build_recordings(
             workers,
             chosen.out,
             site=options.site(chosen),
             errors=options.clock_errors(chosen),
             seed=chosen.seed,
         )
-        truth.write(recordings, chosen.out / "truth", is_brief=True)
+        write_truth(recordings, chosen.out / "truth", is_brief=True)
         training = known_training(Path(folder), schedule=chosen.schedule)
         return measure_own_compute(name_the_late(training, Path(folder)))
