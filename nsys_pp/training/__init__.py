@@ -1,1 +1,1 @@
-"""Intervals -> the training's view: steps, jobs, messages, bubbles, schedules."""
+"""The training view of a run: steps, jobs, messages, bubbles and schedules."""

@@ -1,1 +1,1 @@
-"""What one report says of a training: names -> jobs, steps, messages, stretches of compute."""
+"""Training frames of one report: jobs, steps, messages, compute segments and kernel aggregates."""

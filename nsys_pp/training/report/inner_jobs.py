@@ -1,4 +1,4 @@
-"""Jobs within jobs: which one is around each, and which say nothing new."""
+"""Nesting of jobs: the job around each job, and removal of repeated inner jobs."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from nsys_pp.frames.training import MESSAGE_KINDS
 Int64s = npt.NDArray[np.int64]
 
 _BACKWARDS = ("backward", "forward_backward")
-_OFTEN_ELSEWHERE = ("recompute", "weight_gradient")  # what threads of their own do for a backward
+_BACKWARD_PARTS = ("recompute", "weight_gradient")  # often on threads of their own
 
 
-def place_inner_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Find the job around each job, and leave out those that say nothing new.
+def nest_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Find the job around each job, and drop repeated inner jobs.
 
-    Around a job is what is so on its thread; around a part of a backward that another thread does (as
-    PyTorch's autograd), where nothing is, the last backward of its process that holds it. Ranges that end on
-    another thread stand alone, and so does the loading of data, which may go on beside all else.
+    The outer job is the innermost one around it on the same thread; for a part of a backward on another
+    thread (as in PyTorch's autograd) without one, the last backward of its process around it. Ranges that end on
+    another thread have no outer and no inner jobs, nor has data loading, which may overlap anything.
 
     Args:
         jobs: Columns of `RANGES`, but `kind` of `JOB_KINDS`; in order of range_id.
 
     Returns:
-        The jobs in the same order, with `outer_id`, without those directly in one of the same kind
-        (of kind "other": and of the same name) and those within sends and receives.
+        The jobs in the same order, with `outer_id`; without jobs directly inside one of the same kind
+        (for kind "other": and of the same name) and without jobs inside sends and receives.
     """
     if jobs.is_empty():
         return jobs.with_columns(outer_id=pl.lit(None, pl.Int64))
@@ -36,10 +36,10 @@ def place_inner_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
     kind = jobs["kind"].to_physical().to_numpy()
     name = jobs["name"].to_physical().to_numpy()
     is_inner = parent >= 0
-    says_it_again = is_inner & (kind[parent] == kind)
-    says_it_again &= ~is_among(jobs["kind"], ("other",)) | (name[parent] == name)
+    is_repeated = is_inner & (kind[parent] == kind)
+    is_repeated &= ~is_among(jobs["kind"], ("other",)) | (name[parent] == name)
     in_message = is_inner & has_marked_line(parent, is_among(jobs["kind"], MESSAGE_KINDS))[parent]
-    is_dropped = says_it_again | in_message
+    is_dropped = is_repeated | in_message
 
     outer = parent.copy()
     rows = np.flatnonzero(is_inner)
@@ -48,16 +48,16 @@ def place_inner_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
     range_id = jobs["range_id"].to_numpy()
     outer_id = as_numbers("outer_id", np.where(outer >= 0, range_id[outer], NEVER))
     kept = jobs.hstack([outer_id])[np.flatnonzero(~is_dropped)]
-    return _place_parts_of_backwards(kept)
+    return _nest_backward_parts(kept)
 
 
 def _find_parents(jobs: pl.DataFrame) -> Int64s:
-    """Row of the innermost job around each, among those of its thread; -1 where there is none.
+    """Find the row of the innermost job around each job on its thread; -1 without one.
 
-    In order of thread, start and longest first, that is the nearest row before that does not end before it.
+    Sorted by thread, start and descending end, it is the nearest row before with no earlier end.
     """
-    stands = jobs["end_thread_key"].is_null().to_numpy() & ~is_among(jobs["kind"], ("data",))
-    row = np.flatnonzero(stands)
+    is_nestable = jobs["end_thread_key"].is_null().to_numpy() & ~is_among(jobs["kind"], ("data",))
+    row = np.flatnonzero(is_nestable)
     thread, start, end = (jobs[name].to_numpy()[row] for name in ("thread_key", "start_ns", "end_ns"))
     order = np.lexsort((-end, start, thread))
     row, thread, end = row[order], thread[order], end[order]
@@ -74,18 +74,18 @@ def _find_parents(jobs: pl.DataFrame) -> Int64s:
     return parent
 
 
-def _place_parts_of_backwards(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Find the backwards around what other threads do for them."""
+def _nest_backward_parts(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Find the backwards around recomputation and weight gradients on other threads."""
     holds = is_among(jobs["kind"], _BACKWARDS)
-    is_without_calls = is_among(jobs["kind"], _OFTEN_ELSEWHERE) & jobs["outer_id"].is_null().to_numpy()
-    if not holds.any() or not is_without_calls.any():
+    is_part = is_among(jobs["kind"], _BACKWARD_PARTS) & jobs["outer_id"].is_null().to_numpy()
+    if not holds.any() or not is_part.any():
         return jobs
     around = jobs.filter(pl.Series(holds)).select(
         "process_key", "start_ns", around_id="range_id", around_end_ns="end_ns"
     )
-    without_calls = jobs.filter(pl.Series(is_without_calls))
+    parts = jobs.filter(pl.Series(is_part))
     found = (
-        without_calls.sort("start_ns")
+        parts.sort("start_ns")
         .join_asof(around.sort("start_ns"), on="start_ns", by="process_key", check_sortedness=False)
         .filter(pl.col("end_ns") <= pl.col("around_end_ns"))
     )

@@ -1,4 +1,4 @@
-"""Steps of which no range tells, from the jobs that run in them."""
+"""Step detection from jobs, for devices without step ranges."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from nsys_pp.frames.conform import build_schema, conform
 _DEVICE = ["process_key", "device_id"]
 _FORWARDS = ("forward", "forward_backward")
 _RECEIVES = ("receive", "send_receive")
-_BETWEEN_STEPS = ("receive", "data", "other")  # what comes before the first forward of a step
-_FOUND = build_schema(
+_BETWEEN_STEPS = ("receive", "data", "other")  # kinds of jobs that run before the first forward of a step
+_JOB_STEPS = build_schema(
     {
         "process_key": pl.Int64,
         "device_id": pl.Int32,
@@ -23,19 +23,19 @@ _FOUND = build_schema(
 
 
 def find_job_steps(ran: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
-    """Find steps from jobs that computed; devices on which all is one step have none.
+    """Find the steps of devices without step ranges.
 
     Args:
-        ran: `JOBS` that computed, of devices of which no range tells the steps.
+        ran: `JOBS` with compute kernels, on devices without step ranges.
         jobs: All `JOBS`.
 
     Returns:
-        process_key, device_id, first_ns (the first kernel that is not communication), host_start_ns, host_end_ns,
-        is_partial; in no order.
+        process_key, device_id, first_ns (start of the first kernel that is not communication), host_start_ns,
+        host_end_ns, is_partial; in no order. No rows for devices with a single step.
     """
     begins = _first_forwards(ran)
     if begins.is_empty():
-        return _FOUND.to_frame()
+        return _JOB_STEPS.to_frame()
     before = (
         jobs.filter(~pl.col("kind").is_in(_BETWEEN_STEPS))
         .sort("process_key", "host_start_ns")
@@ -66,12 +66,12 @@ def find_job_steps(ran: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
             host_end_ns=following.fill_null(pl.col("last_ns")),
             is_partial=pl.col("host_start_ns").shift().over(_DEVICE).is_null() & ~pl.col("has_receives"),
         )
-        .pipe(conform, _FOUND)
+        .pipe(conform, _JOB_STEPS)
     )
 
 
 def _first_forwards(ran: pl.DataFrame) -> pl.DataFrame:
-    """Pick the jobs with which steps begin, but for the first step."""
+    """Return the first forward of each step but the first."""
     forwards = ran.filter(pl.col("kind").is_in(_FORWARDS))
     if forwards.is_empty():
         return forwards

@@ -1,4 +1,4 @@
-"""Ranges that are jobs -> when they ran on which device, and in which step."""
+"""Jobs of one report: their times on each device, and their steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nsys_pp.training.report.nearest import find_last
 Int64s = npt.NDArray[np.int64]
 
 THREADED_KINDS = ("backward", "forward_backward", "weight_gradient")
-"""Jobs that other threads may work on as well (PyTorch's autograd does): to be projected with scope "process"."""
+"""Kinds of jobs with work on several threads, as in PyTorch's autograd: projected with scope "process"."""
 _MEASURED = ("gpu_start_ns", "gpu_end_ns", "busy_ns", "total_ns", "op_count")
 _COMPUTED = {"gpu_start_ns": "compute_start_ns", "gpu_end_ns": "compute_end_ns", "busy_ns": "compute_ns"}
 _LATEST = np.int64(1 << 62)
@@ -31,21 +31,21 @@ def build_jobs(
     api_calls: pl.DataFrame,
     launches: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Say when jobs ran, on every device that they ran on.
+    """Build the jobs of a report: one row per job and device.
 
     Args:
         named: `NAMED_JOBS`.
         projections: `PROJECTIONS` of at least these ranges, onto all operations that count.
-        compute: `PROJECTIONS` of at least these ranges, onto kernels that are not communication; only when.
+        compute: `PROJECTIONS` of at least these ranges, onto kernels that are not communication.
         gpu_ops: `GPU_OPS`.
         api_calls: `API_CALLS`.
         launches: `LAUNCHES` of both.
 
     Returns:
-        `JOBS`, with `step` null until `assign_steps`. A job that launched nothing has one row without a
-        device. Empty in, empty out.
+        `JOBS`, with `step` null until `assign_steps`. A job without launches has one row without a device.
+        Empty in, empty out.
     """
-    job, device_id, ran, computed = _place(named, projections, compute)
+    job, device_id, ran, computed = _pair_with_devices(named, projections, compute)
     placed = pl.concat(
         [
             named[job].rename({"start_ns": "host_start_ns", "end_ns": "host_end_ns"}),
@@ -58,20 +58,20 @@ def build_jobs(
     return conform(placed.hstack([as_numbers("launch_delay_ns", delays)]), JOBS)
 
 
-def _place(
+def _pair_with_devices(
     named: pl.DataFrame, projections: pl.DataFrame, compute: pl.DataFrame
 ) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Find on which devices jobs ran: a row for each, in the order of `JOBS`, or one without a device.
+    """Pair jobs with their devices, in the order of `JOBS`; jobs without a device have one row.
 
     Returns:
-        Row of `named`; device_id, `NEVER` without one; rows of `projections` and of `compute`, -1 where it is in none.
+        Row of `named`; device_id, `NEVER` without one; rows of `projections` and of `compute`, -1 without one.
     """
     range_id = numbers(named["range_id"])
     order = np.lexsort((range_id, numbers(named["start_ns"])))
     both = (projections, compute)
     device_ids = np.unique(np.concatenate([numbers(projected["device_id"]) for projected in both]))
     count = max(len(device_ids), 1)
-    keys = []  # place of the job, and of the device, as one number
+    keys = []  # indices of the job and of the device as one number
     for projected in both:
         job = find_rows(range_id[order], numbers(projected["range_id"]))
         device = np.searchsorted(device_ids, numbers(projected["device_id"]))
@@ -80,23 +80,23 @@ def _place(
     reached = reached[reached >= 0]
     ran_nowhere = np.ones(len(named), dtype=np.bool_)
     ran_nowhere[reached // count] = False
-    every = np.sort(np.concatenate([reached, np.flatnonzero(ran_nowhere) * count]))
-    job = every // count
-    device_id = np.where(ran_nowhere[job], NEVER, np.append(device_ids, NEVER)[every % count])
-    ran, computed = (np.where(ran_nowhere[job], -1, find_rows(key, every)) for key in keys)
+    pairs = np.sort(np.concatenate([reached, np.flatnonzero(ran_nowhere) * count]))
+    job = pairs // count
+    device_id = np.where(ran_nowhere[job], NEVER, np.append(device_ids, NEVER)[pairs % count])
+    ran, computed = (np.where(ran_nowhere[job], -1, find_rows(key, pairs)) for key in keys)
     return order[job], device_id, ran, computed
 
 
 def widen_projections(narrow: pl.DataFrame, wide: pl.DataFrame) -> pl.DataFrame:
-    """Replace projections of scope "auto" by those of scope "process", for ranges that several threads work on.
+    """Replace projections of scope "auto" by projections of scope "process", for jobs on several threads.
 
     Args:
         narrow: `PROJECTIONS` of scope "auto".
-        wide: `PROJECTIONS` of scope "process", of some of their ranges: jobs of `THREADED_KINDS`.
+        wide: `PROJECTIONS` of scope "process" for the ranges of `THREADED_KINDS` among them.
 
     Returns:
-        `PROJECTIONS`, in no order. Of a range that reached some devices by itself, wide rows of these devices only:
-        what other threads did on others meanwhile is not its work.
+        `PROJECTIONS`, in no order. A range with narrow rows keeps wide rows on the same devices only: work of
+        other threads on other devices is not its own.
     """
     reached = narrow.select("range_id", "device_id")
     return pl.concat(
@@ -109,11 +109,10 @@ def widen_projections(narrow: pl.DataFrame, wide: pl.DataFrame) -> pl.DataFrame:
 
 
 def assign_steps(frame: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Say in which step each row lies: that whose range was open on the CPU of its process when it began.
+    """Assign each row to the step open on the CPU of its process at its start.
 
-    A step without a range on the CPU (the first one, where the capture began inside it) has all that
-    comes before the others. Rows of frames without `host_start_ns` are in the step in which they start on
-    their device.
+    A step without a range on the CPU (the first one, if the capture began inside it) has all rows before the
+    other steps. Rows of frames without `host_start_ns` are in the step of their start on the device.
 
     Args:
         frame: `JOBS`, or another frame of a report with process_key, device_id, start_ns and step.
@@ -127,7 +126,7 @@ def assign_steps(frame: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_step_rows(frame: pl.DataFrame, steps: pl.DataFrame) -> Int64s:
-    """Find the row of `steps` that `assign_steps` takes the step of each row from; -1 outside all steps."""
+    """Find the row of `steps` of each row of a frame, by the rule of `assign_steps`; -1 outside all steps."""
     devices = list_devices(steps)
     of_device, on_device = number_devices(steps, devices), number_devices(frame, devices)
     if "host_start_ns" not in frame.columns:
@@ -137,22 +136,22 @@ def find_step_rows(frame: pl.DataFrame, steps: pl.DataFrame) -> Int64s:
     until = _end_on_host(of_device, began, numbers(steps["host_end_ns"]))
     found = _find_open(on_device, at, of_device, began, until)
     elsewhere = np.flatnonzero(frame["device_id"].is_null().to_numpy())
-    process, of_process = (numbers(one["process_key"]) for one in (frame, steps))
+    process, of_process = (numbers(table["process_key"]) for table in (frame, steps))
     found[elsewhere] = _find_open(process[elsewhere], at[elsewhere], of_process, began, until)
     return found
 
 
 def _end_on_host(of_device: Int64s, began: Int64s, ended: Int64s) -> Int64s:
-    """Say until when steps were open on the CPU; one without a range there, until the first one with a range began."""
+    """Return the ends of steps on the CPU; for a step without a range, the first start of a step with one."""
     until = ended.copy()
-    for one in np.unique(of_device):
-        own = of_device == one
+    for device in np.unique(of_device):
+        own = of_device == device
         until[own & (ended == NEVER)] = began[own & (began != NEVER)].min(initial=_LATEST)
     return until
 
 
 def _find_open(group: Int64s, at: Int64s, of_group: Int64s, began: Int64s, until: Int64s) -> Int64s:
-    """Find the last span of the same group that began by each moment; -1 where there is none, or it was over."""
+    """Find the last span of the same group started by each moment; -1 without one, or if it has ended."""
     order = np.argsort(began, kind="stable")
     found = np.append(order, -1)[find_last(group, at, of_group[order], began[order])]
     return np.where(at < np.append(until, NEVER)[found], found, -1)
@@ -161,13 +160,13 @@ def _find_open(group: Int64s, at: Int64s, of_group: Int64s, began: Int64s, until
 def _find_delays(
     jobs: pl.DataFrame, gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
 ) -> Int64s:
-    """Measure how long after the call that launched it the first operation of each job started; `NEVER`: unknown."""
+    """Measure the delay from the launch to the start of the first operation of each job; `NEVER`: unknown."""
     devices = list_devices(gpu_ops)
     of_op, of_job = number_devices(gpu_ops, devices), number_devices(jobs, devices)
     op_start, start = numbers(gpu_ops["start_ns"]), numbers(jobs["start_ns"])
     parts = []
-    for one in range(len(devices)):
-        ops, rows = np.flatnonzero(of_op == one), np.flatnonzero(of_job == one)
+    for device in range(len(devices)):
+        ops, rows = np.flatnonzero(of_op == device), np.flatnonzero(of_job == device)
         ops = ops[np.argsort(op_start[ops], kind="stable")]
         parts.append(_pair(rows, start[rows], ops, op_start[ops]))
     row, op = (np.concatenate(column) for column in zip(*parts, strict=True)) if parts else (start[:0],) * 2
@@ -184,6 +183,6 @@ def _find_delays(
 
 
 def _pair(rows: Int64s, values: Int64s, others: Int64s, of_others: Int64s) -> tuple[Int64s, Int64s]:
-    """List all pairs of a row and one of the others of the same value; the values of the others ascend."""
+    """List all pairs of rows and others with the same value; the values of the others ascend."""
     first, last = (np.searchsorted(of_others, values, side=side) for side in ("left", "right"))
     return np.repeat(rows, last - first), others[expand_windows(first, last)]

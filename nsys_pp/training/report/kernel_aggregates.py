@@ -1,4 +1,4 @@
-"""Kernels of one report by name, step and device: what a comparison of runs needs of them."""
+"""Kernel sums of one report by name, step and device, for the comparison of runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEVICE = ["process_key", "device_id"]
 
 
 def sum_kernels(gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Sum kernels and CUDA graphs by name; each belongs to the step in which it starts.
+    """Sum kernels and CUDA graphs by name; a kernel is in the step of its start.
 
     Args:
         gpu_ops: `GPU_OPS`, any order.
@@ -23,11 +23,11 @@ def sum_kernels(gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         `KERNEL_AGGREGATES`, by process, device, step (null outside all steps) and name. Times are whole
-        durations, also of kernels that run at once. Empty without kernels.
+        durations, also of concurrent kernels. Empty without kernels.
     """
     row = find_step_rows(gpu_ops[[*_DEVICE, "start_ns"]], steps)
     duration = gpu_ops["end_ns"] - gpu_ops["start_ns"]
-    # a step stands by its row while kernels are grouped: that is one small number
+    # steps are grouped by their row: one small number
     sums = (
         gpu_ops[["kind", *_DEVICE, "name", "is_communication"]]
         .hstack([pl.Series("row", row), duration.alias("duration")])

@@ -1,4 +1,4 @@
-"""What is sent and received: every half of every point-to-point kernel of a report."""
+"""Sends and receives of the point-to-point kernels of a report."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def find_messages(
     api_calls: pl.DataFrame,
     launches: pl.DataFrame,
 ) -> pl.DataFrame:
-    """List what each point-to-point kernel sends and receives.
+    """Find the sends and receives of each point-to-point kernel.
 
-    What NCCL was asked for says it; where that is not recorded, the innermost job around the kernel's
-    launch that is itself a message does. That job also says which micro-batch a message is of, unless
-    it both sends and receives: then its name has two, and does not say which is whose.
+    The source is the NCCL request; where none is recorded, the innermost message job around the kernel's
+    launch. That job also has the micro-batch of the message, unless it both sends and receives: its name
+    then has two micro-batches without their verbs.
 
     Args:
         gpu_ops: `GPU_OPS`.
@@ -43,50 +43,50 @@ def find_messages(
         launches: `LAUNCHES`, at least of communication.
 
     Returns:
-        `MESSAGES` by start; `step` is null. A kernel of which nothing tells what it does has one row
-        without a verb. Empty where there is no point-to-point kernel.
+        `MESSAGES` by start; `step` is null. A kernel without a request and without a job has one row
+        without a verb. Empty without point-to-point kernels.
     """
     call = requests["call"]
-    asked = requests[np.flatnonzero((call == "Send") | (call == "Recv"))]
-    ops = _list_ops(gpu_ops, asked)
+    p2p_requests = requests[np.flatnonzero((call == "Send") | (call == "Recv"))]
+    ops = _list_ops(gpu_ops, p2p_requests)
     job = _find_jobs(ops, jobs, api_calls, launches)
     is_both, receives = (
         np.append(is_among(jobs["kind"], (kind,)), False)[job] for kind in ("send_receive", "receive")
     )
 
     first, last = (
-        np.searchsorted(asked["op_id"].to_numpy(), ops["op_id"].to_numpy(), side=side)
+        np.searchsorted(p2p_requests["op_id"].to_numpy(), ops["op_id"].to_numpy(), side=side)
         for side in ("left", "right")
     )
-    is_asked = last > first
-    count = np.where(is_asked, last - first, 1 + is_both)
+    is_requested = last > first
+    count = np.where(is_requested, last - first, 1 + is_both)
     op = np.repeat(np.arange(len(ops)), count)
     half = expand_windows(np.zeros_like(count), count)  # 0, 1, ... of each kernel
-    request = np.where(is_asked[op], first[op] + half, -1)
+    request = np.where(is_requested[op], first[op] + half, -1)
     by_name = np.where(job < 0, -1, receives)[op]
     by_name[is_both[op]] = half[is_both[op]]
-    by_request = np.append((asked["call"] == "Recv").to_numpy(), False)[request]
-    source = np.where(is_asked, 0, np.where(job < 0, -1, 1))[op]
+    by_request = np.append((p2p_requests["call"] == "Recv").to_numpy(), False)[request]
+    source = np.where(is_requested, 0, np.where(job < 0, -1, 1))[op]
 
     parts = [
         ops[["process_key", "device_id", "context_id", "stream_id", "op_id", "start_ns", "end_ns"]][op],
-        take(asked, ("communicator", "rank", "peer", "size_bytes"), request),
+        take(p2p_requests, ("communicator", "rank", "peer", "size_bytes"), request),
         take(jobs, ("direction",), job[op]),
         take(jobs, ("micro_batch", "chunk", "virtual_stage"), np.where(is_both, -1, job)[op]),
     ]
-    told = [
-        _VERBS.gather(places(np.where(is_asked[op], by_request, by_name))).alias("verb"),
+    named_columns = [
+        _VERBS.gather(places(np.where(is_requested[op], by_request, by_name))).alias("verb"),
         _SOURCES.gather(places(source)).alias("source"),
         as_numbers("step", np.full(len(op), NEVER)),
     ]
-    return conform(pl.concat(parts, how="horizontal").hstack(told), MESSAGES)
+    return conform(pl.concat(parts, how="horizontal").hstack(named_columns), MESSAGES)
 
 
-def _list_ops(gpu_ops: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
-    """Pick the point-to-point kernels, by start: those of such a name, and those of which NCCL says it."""
+def _list_ops(gpu_ops: pl.DataFrame, p2p_requests: pl.DataFrame) -> pl.DataFrame:
+    """Return the point-to-point kernels by start: by name, or by NCCL request."""
     kernels = np.flatnonzero(gpu_ops["is_communication"].to_numpy() & ~is_among(gpu_ops["kind"], ("memcpy",)))
     is_message = is_named(gpu_ops["name"].gather(kernels), _KERNEL)
-    is_message |= np.isin(gpu_ops["op_id"].to_numpy()[kernels], asked["op_id"].to_numpy())
+    is_message |= np.isin(gpu_ops["op_id"].to_numpy()[kernels], p2p_requests["op_id"].to_numpy())
     rows = kernels[is_message]
     return gpu_ops[rows[np.argsort(gpu_ops["start_ns"].to_numpy()[rows], kind="stable")]]
 
@@ -94,7 +94,7 @@ def _list_ops(gpu_ops: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
 def _find_jobs(
     ops: pl.DataFrame, jobs: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
 ) -> Int64s:
-    """Find the innermost message job around each operation's launch: a row of `JOBS`, -1 where there is none."""
+    """Find the innermost message job around each operation's launch: a row of `JOBS`, -1 without one."""
     call = find_first_calls(ops["op_id"], launches=launches)
     thread, launch, launch_end = (
         of_calls(api_calls[name], call) for name in ("thread_key", "start_ns", "end_ns")
@@ -105,24 +105,26 @@ def _find_jobs(
     of_thread, start, end, outer_id = (numbers(jobs[name])[ranges] for name in columns)
     nearest = find_last(thread, launch, of_thread, start)
     is_message = is_among(jobs["kind"], MESSAGE_KINDS)[ranges]
-    row = _climb(nearest, launch_end, end, is_message, find_rows(range_id[ranges], outer_id))
+    row = _find_message_ancestors(nearest, launch_end, end, is_message, find_rows(range_id[ranges], outer_id))
     return np.append(ranges, -1)[row]
 
 
-def _climb(row: Int64s, call_end: Int64s, end: Int64s, is_message: Bools, above: Int64s) -> Int64s:
-    """Go from the job that began last before each call to the innermost message job that holds it; -1: none.
+def _find_message_ancestors(
+    row: Int64s, call_end: Int64s, end: Int64s, is_message: Bools, above: Int64s
+) -> Int64s:
+    """Find the innermost message job around each call, from the last job started before it; -1 without one.
 
     Args:
-        row: Of that job.
-        call_end: ns.
-        end: Of each job, ns.
-        is_message: Of each job.
+        row: Row of the last job started before each call.
+        call_end: End of each call.
+        end: End of each job.
+        is_message: Mask of the message jobs.
         above: Row of the job around each job.
     """
-    going = np.flatnonzero(row >= 0)
-    while len(going):
-        at = row[going]
-        going = going[~is_message[at] | (end[at] < call_end[going])]
-        row[going] = above[row[going]]
-        going = going[row[going] >= 0]
+    pending = np.flatnonzero(row >= 0)
+    while len(pending):
+        at = row[pending]
+        pending = pending[~is_message[at] | (end[at] < call_end[pending])]
+        row[pending] = above[row[pending]]
+        pending = pending[row[pending] >= 0]
     return row

@@ -1,4 +1,4 @@
-"""Which ranges are operators of a framework, and which are communication by what they are called."""
+"""Framework operators and communication ranges, recognised by name."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ _FOLDER = Path(__file__).parent.parent / "presets" / "operators"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rule:
-    pattern: str  # matches a whole name
-    domain: str | None  # the domain; None: any
+    pattern: str  # of the whole name
+    domain: str | None  # None: any
 
 
 def name_operators(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Tell operators by their names, and name them without the numbers that only tell calls apart.
+    """Find operators by name, and name them without the numbers of single calls.
 
-    The rules of all frameworks hold at once (`presets/operators/`): each fits names of its own alone.
+    The rules of all frameworks (`presets/operators/`) apply at once: their patterns are disjoint.
 
     Args:
         ranges: `RANGES`.
 
     Returns:
-        `NAMED_OPERATORS` by range_id: ranges that are operators, or communication. Empty in, empty out.
+        `NAMED_OPERATORS` by range_id: operators and communication. Empty in, empty out.
     """
     names = ranges.select("domain", "name").unique().drop_nulls("name")
     text = names.select(pl.col("domain").cast(pl.String), pl.col("name").cast(pl.String))
-    told = names.with_columns(
+    matched = names.with_columns(
         operator=_name(text, _rules("operator")).cast(NAME),
         is_communication=_matches(text, _rules("communication")),
     ).filter(pl.col("operator").is_not_null() | pl.col("is_communication"))
     found = ranges.select("range_id", "domain", "name").join(
-        told, on=["domain", "name"], nulls_equal=True, maintain_order="left"
+        matched, on=["domain", "name"], nulls_equal=True, maintain_order="left"
     )
     return conform(found.drop("name").rename({"operator": "name"}).sort("range_id"), NAMED_OPERATORS)
 
@@ -65,14 +65,14 @@ def _rules(table: str) -> tuple[_Rule, ...]:
 
 
 def _name(text: pl.DataFrame, rules: Sequence[_Rule]) -> pl.Series:
-    """Give the group `name` of the first rule that fits each name; null where none does."""
+    """Return the group `name` of the first matching rule of each name; null without one."""
     found = [pl.when(_is_in(rule)).then(pl.col("name").str.extract(rule.pattern, 1)) for rule in rules]
     # parts of a model are numbered in their paths: `FSDP::forward (blocks.18.mlp)`
     return text.select(pl.coalesce(found).str.replace_all(_NUMBERED_PART, ".#")).to_series()
 
 
 def _matches(text: pl.DataFrame, rules: Sequence[_Rule]) -> pl.Series:
-    """Say of each name whether a rule fits."""
+    """Return the mask of names with a matching rule."""
     return text.select(
         pl.any_horizontal(_is_in(rule) & pl.col("name").str.contains(rule.pattern) for rule in rules)
     ).to_series()

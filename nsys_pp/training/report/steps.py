@@ -1,6 +1,6 @@
-"""When the steps of a training began and ended on each device.
+"""Steps of one report on each device.
 
-A step begins with the first thing that its computing streams do for it, and lasts until the next one does:
+A step lasts from the first operation of its computing streams to the first one of the next step:
 
     CPU        [ step_1                  )     [ step_2                 )
     stream 7         [ set )[ gemm ) ... [ adam )    [ set )[ gemm ) ...
@@ -32,26 +32,26 @@ Bools = npt.NDArray[np.bool_]
 
 _WORK = ("forward", "backward", "weight_gradient", "recompute", "forward_backward", "optimizer")
 _SOURCES = pl.Series(["range", "jobs", "capture"])
-_RANGE, _JOBS, _CAPTURE = range(3)  # places in it
+_RANGE, _JOBS, _CAPTURE = range(3)  # indices of `_SOURCES`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Computing:
-    """Operations other than communication, of streams that have kernels of that sort."""
+    """Operations other than communication, on streams with compute kernels."""
 
-    device: Int64s  # place among the devices
+    device: Int64s  # index of the device
     start: Int64s
     end: Int64s
-    launch: Int64s  # the start, where no call is known
+    launch: Int64s  # start of the call; of the operation, without a known call
     is_kernel: Bools  # or a graph, not a copy or set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """Steps, before it is known where their edges are. `NEVER` stands for null."""
+class _StepBounds:
+    """Steps before their edges are computed. `NEVER` stands for null."""
 
-    device: Int64s  # place among the devices
-    source: Int64s  # place in `_SOURCES`
+    device: Int64s  # index of the device
+    source: Int64s  # index of `_SOURCES`
     row: Int64s  # of `NAMED_STEPS`, -1 without a name
     number: Int64s  # in the name
     host_start: Int64s
@@ -69,41 +69,45 @@ def find_steps(
     api_calls: pl.DataFrame,
     launches: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Find the steps of every device: by ranges, else by jobs, else the whole capture is one.
+    """Find the steps of every device: by ranges, else by jobs, else one step for the whole capture.
 
-    By jobs, a step begins where the micro-batches of the first part of the model count from the start again,
-    or, where forwards have no numbers, with the first forward after an optimizer.
+    By jobs, a step begins where the micro-batches of the first chunk restart, or, where forwards have no
+    numbers, with the first forward after an optimizer.
 
     Args:
         step_ranges: `NAMED_STEPS`.
-        compute: `PROJECTIONS` of these ranges onto kernels that are not communication; only when.
+        compute: `PROJECTIONS` of these ranges onto kernels that are not communication.
         jobs: `JOBS`.
         gpu_ops: `GPU_OPS`.
         api_calls: `API_CALLS`.
         launches: `LAUNCHES` of both.
 
     Returns:
-        `STEPS`. Copies and sets count for the beginning and the end of steps where they are on a stream
-        that computes. Partial is a step whose range, or a job in it, was open when the capture ended,
-        what comes before the first range if there are jobs in it, the first step that jobs tell if none receives
-        (nothing says how long the first one was waited for), and a first or last step with fewer jobs than the median of the
-        steps. Devices that compute nothing have none.
+        `STEPS`. Copies and sets count for the start and the end of steps if their stream has compute kernels.
+        Partial are: a step with its range, or a job in it, open at the end of the capture; the time before the
+        first range, if it has jobs; the first step by jobs, if no job receives (the wait for the first one is
+        unknown); and a first or last step with fewer jobs than the median step. Devices without compute
+        kernels have no steps.
     """
     devices = list_devices(gpu_ops)
     ops = _list_computing(gpu_ops, devices, api_calls, launches)
     on_device = number_devices(jobs, devices)
     has_computed = ~jobs["compute_start_ns"].is_null().to_numpy()
-    by_range = _by_ranges(step_ranges, compute, devices)
+    by_range = _build_range_steps(step_ranges, compute, devices)
     works = has_computed & is_among(jobs["kind"], _WORK)
-    before = _before_ranges(by_range, on_device[works], numbers(jobs["host_start_ns"])[works], ops)
+    before = _build_steps_before_ranges(
+        by_range, on_device[works], numbers(jobs["host_start_ns"])[works], ops
+    )
     is_left = has_computed & ~np.isin(on_device, by_range.device)
-    by_jobs = [_by_jobs(jobs, is_left, devices)] if is_left.any() else []
-    steps = _concat(before, by_range, *by_jobs)
-    steps = _concat(steps, _whole(np.setdiff1d(np.arange(len(devices)), steps.device), ops))
+    by_jobs = [_build_job_steps(jobs, is_left, devices)] if is_left.any() else []
+    steps = _concatenate(before, by_range, *by_jobs)
+    steps = _concatenate(
+        steps, _build_capture_steps(np.setdiff1d(np.arange(len(devices)), steps.device), ops)
+    )
 
-    is_numbered, number, steps = _number(steps)
+    is_numbered, number, steps = _number_steps(steps)
     start, end, order = _find_edges(steps, ops)
-    steps = _take(steps, order)
+    steps = _select(steps, order)
     columns = [
         as_numbers("step", number[order]),
         as_numbers("host_start_ns", steps.host_start),
@@ -115,7 +119,7 @@ def find_steps(
         pl.Series("end_ns", end),
     ]
     frame = devices[steps.device].hstack(columns)
-    is_partial = steps.is_partial | _find_cut(frame, steps.device, jobs)
+    is_partial = steps.is_partial | _mark_cut_steps(frame, steps.device, jobs)
     return conform(frame.hstack([pl.Series("is_partial", is_partial)]), STEPS)
 
 
@@ -138,8 +142,10 @@ def _list_computing(
     )
 
 
-def _by_ranges(step_ranges: pl.DataFrame, compute: pl.DataFrame, devices: pl.DataFrame) -> _Found:
-    """Place step ranges on devices; of those that say the same once more, the first stays."""
+def _build_range_steps(
+    step_ranges: pl.DataFrame, compute: pl.DataFrame, devices: pl.DataFrame
+) -> _StepBounds:
+    """Pair step ranges with devices; of repeated ranges, the first stays."""
     row = find_rows(numbers(step_ranges["range_id"]), numbers(compute["range_id"]))
     placed = compute[["device_id", "gpu_start_ns"]][np.flatnonzero(row >= 0)]
     row = row[row >= 0]
@@ -153,7 +159,7 @@ def _by_ranges(step_ranges: pl.DataFrame, compute: pl.DataFrame, devices: pl.Dat
     until = np.where(follows, np.roll(running_maximum(device, end), 1), NEVER)
     is_same = (number == np.roll(number, 1)) & (number != NEVER) & (start < until)
     kept = ~(follows & ((end <= until) | is_same))
-    return _Found(
+    return _StepBounds(
         device=device[kept],
         source=np.full(kept.sum(), _RANGE),
         row=row[kept],
@@ -165,14 +171,16 @@ def _by_ranges(step_ranges: pl.DataFrame, compute: pl.DataFrame, devices: pl.Dat
     )
 
 
-def _before_ranges(by_range: _Found, job_device: Int64s, job_start: Int64s, ops: _Computing) -> _Found:
-    """Make a step of what comes before the first range of a device, where jobs that work are there."""
+def _build_steps_before_ranges(
+    by_range: _StepBounds, job_device: Int64s, job_start: Int64s, ops: _Computing
+) -> _StepBounds:
+    """Build a step before the first range of each device with jobs before it."""
     device, at = np.unique(by_range.device, return_index=True)
-    begun = [job_start[job_device == one].min(initial=-NEVER) for one in device]
+    begun = [job_start[job_device == number].min(initial=-NEVER) for number in device]
     is_cut = np.array(begun, dtype=np.int64) < by_range.host_start[at]
     device, number = device[is_cut], by_range.number[at[is_cut]]
     never = np.full(len(device), NEVER)
-    return _Found(
+    return _StepBounds(
         device=device,
         source=np.full(len(device), _RANGE),
         row=np.full(len(device), -1),
@@ -184,10 +192,10 @@ def _before_ranges(by_range: _Found, job_device: Int64s, job_start: Int64s, ops:
     )
 
 
-def _by_jobs(jobs: pl.DataFrame, is_left: Bools, devices: pl.DataFrame) -> _Found:
-    """Let jobs tell the steps of the devices on which those run that are left."""
+def _build_job_steps(jobs: pl.DataFrame, is_left: Bools, devices: pl.DataFrame) -> _StepBounds:
+    """Build the steps of devices without step ranges from their jobs."""
     found = find_job_steps(jobs.filter(pl.Series(is_left)), jobs)
-    return _Found(
+    return _StepBounds(
         device=number_devices(found, devices),
         source=np.full(len(found), _JOBS),
         row=np.full(len(found), -1),
@@ -199,11 +207,11 @@ def _by_jobs(jobs: pl.DataFrame, is_left: Bools, devices: pl.DataFrame) -> _Foun
     )
 
 
-def _whole(device: Int64s, ops: _Computing) -> _Found:
-    """Make one step of all that a device computed, for some devices."""
+def _build_capture_steps(device: Int64s, ops: _Computing) -> _StepBounds:
+    """Build one step of the whole capture for each of the devices."""
     device = device[np.isin(device, ops.device[ops.is_kernel])]
     never = np.full(len(device), NEVER)
-    return _Found(
+    return _StepBounds(
         device=device,
         source=np.full(len(device), _CAPTURE),
         row=np.full(len(device), -1),
@@ -216,44 +224,44 @@ def _whole(device: Int64s, ops: _Computing) -> _Found:
 
 
 def _find_first_kernels(device: Int64s, ops: _Computing) -> Int64s:
-    """Find when the first kernel of each device started; each has one."""
-    starts = [ops.start[ops.is_kernel & (ops.device == one)].min() for one in device]
+    """Return the start of the first kernel of each device; every device has one."""
+    starts = [ops.start[ops.is_kernel & (ops.device == number)].min() for number in device]
     return np.array(starts, dtype=np.int64)
 
 
-def _concat(*parts: _Found) -> _Found:
-    columns = (field.name for field in fields(_Found))
-    return _Found(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in columns})
+def _concatenate(*parts: _StepBounds) -> _StepBounds:
+    columns = (field.name for field in fields(_StepBounds))
+    return _StepBounds(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in columns})
 
 
-def _take(steps: _Found, rows: Int64s) -> _Found:
-    return _Found(**{field.name: getattr(steps, field.name)[rows] for field in fields(_Found)})
+def _select(steps: _StepBounds, rows: Int64s) -> _StepBounds:
+    return _StepBounds(**{field.name: getattr(steps, field.name)[rows] for field in fields(_StepBounds)})
 
 
-def _number(steps: _Found) -> tuple[Bools, Int64s, _Found]:
-    """Count the steps of devices whose names do not number every one, and each differently.
+def _number_steps(steps: _StepBounds) -> tuple[Bools, Int64s, _StepBounds]:
+    """Number the steps: by their names where all of a device have distinct numbers, else by counting.
 
     Returns:
-        Are the numbers those in the names, the numbers, and the steps by device and first kernel.
+        Mask of the steps numbered by name, the numbers, and the steps by device and first kernel.
     """
-    steps = _take(steps, np.lexsort((steps.first, steps.device)))
+    steps = _select(steps, np.lexsort((steps.first, steps.device)))
     is_numbered = np.zeros(len(steps.device), dtype=np.bool_)
     number = steps.number.copy()
-    for one in np.unique(steps.device):
-        own = steps.device == one
+    for device in np.unique(steps.device):
+        own = steps.device == device
         is_numbered[own] = (number[own] != NEVER).all() and len(np.unique(number[own])) == own.sum()
         number[own & ~is_numbered] = np.arange(own.sum())[~is_numbered[own]]
     return is_numbered, number, steps
 
 
-def _find_edges(steps: _Found, ops: _Computing) -> tuple[Int64s, Int64s, Int64s]:
-    """Find when steps (by device and first kernel) start and end.
+def _find_edges(steps: _StepBounds, ops: _Computing) -> tuple[Int64s, Int64s, Int64s]:
+    """Find the start and the end of steps, given by device and first kernel.
 
-    A step starts with the first copy or set that was launched since its range began and ran before its first kernel;
-    the last one ends with the last operation that was launched before its range ended.
+    A step starts with the first copy or set launched inside its range and run before its first kernel; the last
+    step ends with the last operation launched before the end of its range.
 
     Returns:
-        Start and end, by device and start, and that order.
+        Start and end, by device and start, and the order.
     """
     others = np.flatnonzero(~ops.is_kernel)
     at = find_first(ops.device[others], ops.start[others], steps.device, steps.first)
@@ -276,12 +284,12 @@ def _find_edges(steps: _Found, ops: _Computing) -> tuple[Int64s, Int64s, Int64s]
     return start, end, order
 
 
-def _find_cut(steps: pl.DataFrame, device: Int64s, jobs: pl.DataFrame) -> Bools:
-    """Find steps in which a job is open, and the edge steps of a device in which jobs are missing.
+def _mark_cut_steps(steps: pl.DataFrame, device: Int64s, jobs: pl.DataFrame) -> Bools:
+    """Return the mask of steps with an open job, and of first and last steps with missing jobs.
 
     Args:
         steps: As `STEPS`.
-        device: Place of each step's device.
+        device: Index of each step's device.
         jobs: `JOBS`.
     """
     row = np.where(is_among(jobs["kind"], ("data", "other")), -1, find_step_rows(jobs, steps))
@@ -290,8 +298,8 @@ def _find_cut(steps: pl.DataFrame, device: Int64s, jobs: pl.DataFrame) -> Bools:
     # a job without a device belongs to the steps of that number on all devices of its process
     same = pack(numbers(steps["process_key"]), numbers(steps["step"]))
     is_cut = np.isin(same, same[row[(row >= 0) & jobs["is_open"].to_numpy()]])
-    for one in np.unique(device):
-        own = np.flatnonzero(device == one)
+    for number in np.unique(device):
+        own = np.flatnonzero(device == number)
         edges = own[[0, -1]]
         is_cut[edges] |= count[edges] < np.median(count[own])
     return is_cut

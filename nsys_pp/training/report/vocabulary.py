@@ -18,7 +18,7 @@ from nsys_pp.arrays.columns import find_distinct, is_among, numbers, pack
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import NAME, RANGES
 from nsys_pp.frames.training import DIRECTION, JOB_KIND, JOB_KINDS
-from nsys_pp.training.report.inner_jobs import place_inner_jobs
+from nsys_pp.training.report.inner_jobs import nest_jobs
 from nsys_pp.training.report.presets import (
     NUMBERS,
     WORDS,
@@ -183,7 +183,7 @@ def name_jobs(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     found = _match(ranges, rules.jobs, _tell_jobs)
     is_beside = is_among(found["kind"], ("data",)) & found["end_thread_key"].is_not_null().to_numpy()
     awaited = found[np.flatnonzero(~is_beside)] if is_beside.any() else found
-    return conform(place_inner_jobs(awaited), NAMED_JOBS)
+    return conform(nest_jobs(awaited), NAMED_JOBS)
 
 
 def name_steps(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
