@@ -21,6 +21,7 @@ from nsys_pp.align.collectives import Matches, match_events
 from nsys_pp.align.domains import Domain, Guess, Recorded, guess_clocks
 from nsys_pp.align.events import COLLECTIVE, MPI, RECEIVE, SEND, Events, gather_events
 from nsys_pp.align.fit import fit_clocks
+from nsys_pp.frames.clock import CLOCKS, Clock
 from nsys_pp.frames.conform import conform
 from nsys_pp.units import NS_PER_S
 
@@ -29,43 +30,12 @@ ClockMode = Literal["collectives", "utc", "none"]
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-_COLUMNS: Mapping[
-    str, pl.DataType | type[pl.DataType]
-] = {  # one row per clock (a machine, or a report of it), in order of its first report
-    "machine": pl.String,
-    "reports": pl.List(pl.UInt32),  # places among the reports
-    "component": pl.UInt32,  # clocks of one component were compared with each other
-    "source": pl.Enum(
-        ["collectives", "MPI", "send/receive", "alone", "same machine", "UTC", "given", "nothing"]
-    ),
-    "offset_ns": pl.Int64,  # added to recorded UTC in the middle of the capture
-    "drift_ppm": pl.Float64,  # how much faster the clock runs than most of its component
-    "residual_median_ns": pl.Int64,  # of the ends of shared operations; null without any
-    "residual_p95_ns": pl.Int64,
-    "bound_ns": pl.Int64,  # the error of its times against others of its component; null: unknown
-    "collective_count": pl.UInt32,  # operations shared with other clocks
-    "mpi_count": pl.UInt32,
-    "message_count": pl.UInt32,
-}
-CLOCKS = pl.Schema(_COLUMNS)
-
 _ASSUMED_SKEW_NS = 75_000.0  # of the ends of one operation, where too few were seen to measure it
 _SESSIONS_APART_NS = (
     1_000_000  # how far two sessions of one machine may read its UTC apart: 0.1 ms was measured
 )
 _MESSAGE_NOISE = 10.0  # ends of a send and its receive say less than those of a collective
 _STEP_NS = (100.0, 1_000.0)  # pieces of a drifting clock differ by a tenth of its bound, within these
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pieces:
-    """Maps a report's clock: from `from_ns[i]` on, `trace_ns = event_ns + offset_ns[i]`.
-
-    The first piece holds for what is before it as well; offsets never decrease.
-    """
-
-    from_ns: Int64s
-    offset_ns: Int64s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +51,7 @@ class Alignment:
         unplaced: Reports without UTC among reports with one.
     """
 
-    pieces: list[Pieces]
+    pieces: list[Clock]
     clocks: pl.DataFrame
     clock_of: list[int]
     zero_ns: int
@@ -330,7 +300,7 @@ def _give(solution: _Solution, number: int, offset_ns: int) -> None:
     solution.rows[number] |= {"source": "given", "offset_ns": offset_ns, "drift_ppm": 0.0, **none}
 
 
-def _cut(report: Recorded, base_ns: int, domain: int, solution: _Solution, origin_ns: int) -> Pieces:
+def _cut(report: Recorded, base_ns: int, domain: int, solution: _Solution, origin_ns: int) -> Clock:
     """Cut a report's time into pieces, inside each of which its clock's drift does not matter.
 
     Args:
@@ -348,4 +318,4 @@ def _cut(report: Recorded, base_ns: int, domain: int, solution: _Solution, origi
     from_ns = first + np.arange(count, dtype=np.int64) * ((last - first) // count)
     middle = from_ns + (last - first) // count // 2 + base_ns
     moved = offset + drift * (middle - solution.center_ns) / NS_PER_S
-    return Pieces(from_ns=from_ns, offset_ns=np.round(moved).astype(np.int64) + base_ns + origin_ns)
+    return Clock(from_ns=from_ns, offset_ns=np.round(moved).astype(np.int64) + base_ns + origin_ns)

@@ -26,13 +26,14 @@ from nsys_pp.compose.work import WorkOptions, choose_executor
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.part import Encoded, Part, PartOptions
 from nsys_pp.frames.raw import Group
+from nsys_pp.frames.report import Report, Session
+from nsys_pp.frames.roster import Identity
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows
 from nsys_pp.model.recorded import name_recorded
-from nsys_pp.model.report import Report, Session
 from nsys_pp.project.ranges import Scope
 from nsys_pp.read import find_reports, read_report
-from nsys_pp.roster.identity import Identity, identify
+from nsys_pp.roster.identity import identify
 from nsys_pp.write.files import translate_errors
 from nsys_pp.write.parts import write_part
 from nsys_pp.write.perfetto.trace import Sink, encode_drawing

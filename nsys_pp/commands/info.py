@@ -13,13 +13,14 @@ from nsys_pp.compose.progress import Progress, tell
 from nsys_pp.compose.report_view import label_reports
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.raw import Group
+from nsys_pp.frames.report import Session
+from nsys_pp.frames.roster import Identity
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import Contents, describe_contents
-from nsys_pp.model.report import Session
 from nsys_pp.project.launches import match_launches
 from nsys_pp.read import find_reports, read_report
 from nsys_pp.roster.consistency import find_inconsistencies
-from nsys_pp.roster.identity import Identity, find_repeated, identify
+from nsys_pp.roster.identity import find_repeated, identify
 from nsys_pp.roster.layout import Layout
 from nsys_pp.roster.roster import build_roster, repeated_error
 

@@ -11,11 +11,12 @@ import polars as pl
 from nsys_pp.compose.progress import Progress, tell
 from nsys_pp.compose.report_view import label_reports, project_report
 from nsys_pp.errors import MissingDataError
+from nsys_pp.frames.report import Report
+from nsys_pp.frames.roster import Identity
 from nsys_pp.model import build_report
-from nsys_pp.model.report import Report
 from nsys_pp.project.ranges import Scope
 from nsys_pp.read import find_reports, read_report
-from nsys_pp.roster.identity import Identity, identify
+from nsys_pp.roster.identity import identify
 from nsys_pp.roster.roster import build_roster
 
 PROJECT_COLUMNS = (

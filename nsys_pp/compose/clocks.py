@@ -13,8 +13,8 @@ from nsys_pp.align.domains import Recorded
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.compose.inputs import Input
 from nsys_pp.errors import ClockError
+from nsys_pp.frames.clock import Clock
 from nsys_pp.units import NS_PER_DAY, NS_PER_US
-from nsys_pp.write.trace.drawing import Clock
 
 _MOST_OFFSET_DAYS = 1_000
 

@@ -18,10 +18,11 @@ from nsys_pp.compose.work import WorkOptions, choose_executor
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.part import Part, PartOptions
+from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
 from nsys_pp.read import find_reports, is_part, open_part_blocks, read_part
 from nsys_pp.read.parts import damaged_error
-from nsys_pp.roster.identity import Identity, find_repeated
+from nsys_pp.roster.identity import find_repeated
 from nsys_pp.roster.roster import repeated_error
 from nsys_pp.write.perfetto.clocks import sequence_id
 from nsys_pp.write.perfetto.trace import Source

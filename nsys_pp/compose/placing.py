@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
+from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
-from nsys_pp.roster.identity import Identity
-from nsys_pp.write.trace.drawing import Clock
+from nsys_pp.frames.roster import Identity
 from nsys_pp.write.trace.placement import Placement, Row
 
 CPU_ORDER = 1 << 40  # what is no GPU stands below all GPUs of its machine

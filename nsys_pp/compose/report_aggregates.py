@@ -17,7 +17,7 @@ from nsys_pp.aggregates.memory import find_peaks, sum_memory
 from nsys_pp.aggregates.ops import sum_copy_sizes, sum_ops
 from nsys_pp.aggregates.windows import find_windows
 from nsys_pp.compose.report_training import Links
-from nsys_pp.model.report import Report
+from nsys_pp.frames.report import Report
 from nsys_pp.project.ranges import OPS
 from nsys_pp.training.report.operators import name_operators
 

@@ -12,8 +12,8 @@ import polars as pl
 
 from nsys_pp.arrays.columns import is_among
 from nsys_pp.frames.part import PartOptions
+from nsys_pp.frames.report import Report
 from nsys_pp.frames.training import KERNEL_AGGREGATES, REPORT_FRAMES
-from nsys_pp.model.report import Report
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.ranges import project_compute, project_ranges
 from nsys_pp.project.requests import match_requests

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys_pp.model.report import Report
+from nsys_pp.frames.report import Report
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.nesting import find_parents
 from nsys_pp.project.ranges import Scope, count_cross_thread, project_ranges

@@ -12,7 +12,7 @@ import polars as pl
 from nsys_pp.arrays.columns import numbers
 from nsys_pp.compose.trace_layout import Plan
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.clock import ANCHORS
+from nsys_pp.frames.clock import ANCHORS, Clock
 from nsys_pp.frames.training import REPORT_FRAMES, Training
 from nsys_pp.training.run.bubbles import build_lane_states, measure_cover
 from nsys_pp.training.run.cadence import reconstruct_jobs
@@ -23,7 +23,6 @@ from nsys_pp.training.run.lanes import build_lanes
 from nsys_pp.training.run.run_steps import join_steps, number_steps, renumber_steps
 from nsys_pp.training.run.schedule import recognise_schedule
 from nsys_pp.training.run.transfers import pair_messages
-from nsys_pp.write.trace.drawing import Clock
 
 SCHEMAS: Mapping[str, pl.Schema] = {**REPORT_FRAMES, "anchors": ANCHORS}
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from nsys_pp.compose.placing import CPU_ORDER
 from nsys_pp.compose.report_view import Window
 from nsys_pp.compose.trace_layout import PlacedDrawing, Plan, Shown
+from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.training import Training
-from nsys_pp.write.trace.drawing import Clock
 from nsys_pp.write.trace.placement import Placement, Row
 from nsys_pp.write.trace.training_rows import RUN, GpuRow, draw_training
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
 import polars as pl
 
 from nsys_pp.frames.conform import build_schema
+from nsys_pp.frames.report import Session
 
 ROSTER = build_schema(
     {  # who is who among all reports: one row per report, process and device; by report, then those
@@ -28,3 +33,34 @@ ROSTER = build_schema(
         "stage_source": pl.String,  # "--layout", or "NVTX" where programs wrote it into names
     }
 )
+
+COORDINATES = pl.Schema(
+    {  # one row per process that says its place, by process_key
+        "process_key": pl.Int64,
+        "stage": pl.Int64,
+        "tensor": pl.Int64,
+        "replica": pl.Int64,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What one report says of who recorded it; small, however large the report."""
+
+    path: Path
+    session: Session
+    processes: pl.DataFrame  # PROCESSES
+    gpus: pl.DataFrame  # GPUS
+    devices: pl.DataFrame  # DEVICES
+    ranks: pl.DataFrame  # RANKS
+    coordinates: pl.DataFrame  # COORDINATES
+    fingerprint: int  # 64 bits, unsigned: the same for every export of one recording
+
+
+class Who(NamedTuple):
+    """A process of a report, and its device; null where the report has no GPU operations."""
+
+    report: int  # place among the reports
+    process_key: int | None
+    device_id: int | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsys_pp.frames.raw import RawReport
-from nsys_pp.frames.report import OP_DETAILS
+from nsys_pp.frames.report import OP_DETAILS, Report
 from nsys_pp.model.api_calls import build_api_calls
 from nsys_pp.model.damage import drop_reversed
 from nsys_pp.model.devices import build_devices, build_gpus, number_gpus
@@ -17,7 +17,6 @@ from nsys_pp.model.payloads import read_structures
 from nsys_pp.model.processes import build_processes, build_streams, build_threads
 from nsys_pp.model.ranges import build_marks, build_ranges, name_events
 from nsys_pp.model.ranks import build_ranks
-from nsys_pp.model.report import Report
 from nsys_pp.model.session import build_session, read_launcher
 from nsys_pp.model.thread_runs import build_thread_runs
 

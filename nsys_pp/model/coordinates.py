@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-COORDINATES = pl.Schema(
-    {  # one row per process that says its place, by process_key
-        "process_key": pl.Int64,
-        "stage": pl.Int64,
-        "tensor": pl.Int64,
-        "replica": pl.Int64,
-    }
-)
+from nsys_pp.frames.roster import COORDINATES
 
 _AXES = {"stage": "pp", "tensor": "tp", "replica": "dp"}
 

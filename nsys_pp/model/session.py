@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.report import Session
 from nsys_pp.model.ranks import only_rank
-from nsys_pp.model.report import Session
 
 _MACHINE_FOLDER = "machine"
 

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import polars as pl
 
-from nsys_pp.roster.identity import Identity, capture_window, name_paths
+from nsys_pp.frames.roster import Identity
+from nsys_pp.roster.identity import capture_window, name_paths
 from nsys_pp.roster.layout import Layout, count_ranks
 from nsys_pp.roster.runs import split_runs
 from nsys_pp.units import NS_PER_S

@@ -3,36 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-import polars as pl
-
+from nsys_pp.frames.report import Report, Session
+from nsys_pp.frames.roster import Identity, Who
 from nsys_pp.model.coordinates import find_coordinates
-from nsys_pp.model.report import Report, Session
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """What one report says of who recorded it; small, however large the report."""
-
-    path: Path
-    session: Session
-    processes: pl.DataFrame  # PROCESSES
-    gpus: pl.DataFrame  # GPUS
-    devices: pl.DataFrame  # DEVICES
-    ranks: pl.DataFrame  # RANKS
-    coordinates: pl.DataFrame  # COORDINATES of `nsys_pp.model.coordinates`
-    fingerprint: int  # 64 bits, unsigned: the same for every export of one recording
-
-
-class Who(NamedTuple):
-    """A process of a report, and its device; null where the report has no GPU operations."""
-
-    report: int  # place among the reports
-    process_key: int | None
-    device_id: int | None
 
 
 def identify(report: Report) -> Identity:

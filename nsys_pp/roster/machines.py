@@ -16,10 +16,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.natural_sort import natural_key
+from nsys_pp.frames.roster import Identity
 from nsys_pp.model.devices import strip_uuid
 from nsys_pp.model.launcher import list_visible
 from nsys_pp.model.session import machine_folder
-from nsys_pp.roster.identity import Identity, capture_window, gpu_processes
+from nsys_pp.roster.identity import capture_window, gpu_processes
 
 _SHORT = 8  # letters of an id that are shown
 

@@ -9,8 +9,8 @@ import polars as pl
 
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.roster import ROSTER
-from nsys_pp.roster.identity import Identity, Who, find_repeated, list_who
+from nsys_pp.frames.roster import ROSTER, Identity, Who
+from nsys_pp.roster.identity import find_repeated, list_who
 from nsys_pp.roster.layout import Layout, count_ranks, locate_ranks
 from nsys_pp.roster.machines import Machine, tell_machines
 from nsys_pp.roster.physical import Place, place_devices

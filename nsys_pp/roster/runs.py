@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nsys_pp.model.report import Session
+from nsys_pp.frames.report import Session
 from nsys_pp.roster.identity import capture_window
 from nsys_pp.units import NS_PER_S
 

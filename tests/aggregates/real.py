@@ -13,8 +13,8 @@ from nsys_pp.compose.report_training import describe_training, find_links
 from nsys_pp.compose.report_view import project_report
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.raw import ALL_GROUPS
+from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
-from nsys_pp.model.report import Report
 from nsys_pp.read import read_report
 
 NAMES = ["GindaChen__mfu_2gpu_before", "Athrun0109", "zx3xyy__result_2_7B_nvtx"]

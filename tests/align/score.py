@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nsys_pp.align.clocks import Alignment, Pieces
+from nsys_pp.align.clocks import Alignment
+from nsys_pp.frames.clock import Clock
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,7 +34,7 @@ class TrueClock:
         return round((true_ns - self.origin_ns) * self.rate)
 
 
-def place(pieces: Pieces, report_ns: int) -> int:
+def place(pieces: Clock, report_ns: int) -> int:
     """Return the trace's time of a report's time."""
     at = int(np.searchsorted(pieces.from_ns, report_ns, side="right")) - 1
     return report_ns + int(pieces.offset_ns[max(at, 0)])

@@ -11,8 +11,8 @@ from fixtures import simulate
 from fixtures.recording.export import Session, write_report
 from nsys_pp.align.anchors import find_anchors
 from nsys_pp.frames.clock import ANCHORS
+from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
-from nsys_pp.model.report import Report
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.requests import match_requests
 from nsys_pp.read import read_report

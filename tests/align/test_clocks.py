@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from nsys_pp.align.clocks import CLOCKS, Alignment, align_clocks
-from nsys_pp.frames.clock import ANCHORS
+from nsys_pp.align.clocks import Alignment, align_clocks
+from nsys_pp.frames.clock import ANCHORS, CLOCKS
 from tests.align.cluster import Cluster, Recording, record
 from tests.align.score import errors_ns, place, report_bounds_ns
 

@@ -23,6 +23,7 @@ from nsys_pp.compose import trace_layout as plan
 from nsys_pp.compose.clocks import ClockOptions, Clocks, align_inputs
 from nsys_pp.compose.inputs import Input
 from nsys_pp.errors import MissingDataError, NsysPPError, OutputError, ReportError
+from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, Encoded, Part, PartOptions
 from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.project.ranges import project_ranges
@@ -30,7 +31,7 @@ from nsys_pp.read import read_part
 from nsys_pp.roster.identity import identify
 from nsys_pp.write.perfetto.trace import encode_drawing
 from nsys_pp.write.trace import spool
-from nsys_pp.write.trace.drawing import Clock, Drawing
+from nsys_pp.write.trace.drawing import Drawing
 from tests.importer import Importer, assert_no_errors, slices_by_track
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"

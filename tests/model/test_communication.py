@@ -11,9 +11,8 @@ import polars as pl
 import pytest
 
 from nsys_pp.frames.raw import Group
-from nsys_pp.frames.report import MPI_CALLS, NCCL_CALLS
+from nsys_pp.frames.report import MPI_CALLS, NCCL_CALLS, Report
 from nsys_pp.model import build_report
-from nsys_pp.model.report import Report
 from nsys_pp.read import read_report
 from tests.read.tables import PROCESS, THREAD, Row, kernel, push_pop, strings, write_export
 

@@ -15,9 +15,8 @@ from polars.testing import assert_frame_equal
 from fixtures.program.host_activity import READ_NS, RUN_NS, WORKSPACE_BYTES
 from fixtures.simulate import main
 from nsys_pp.frames.raw import ALL_GROUPS, SCHEMAS, Group, RawReport
-from nsys_pp.frames.report import MEMORY_EVENTS, OS_CALLS, THREAD_RUNS
+from nsys_pp.frames.report import MEMORY_EVENTS, OS_CALLS, THREAD_RUNS, Report
 from nsys_pp.model import build_report
-from nsys_pp.model.report import Report
 from nsys_pp.model.thread_runs import build_thread_runs
 from nsys_pp.read import read_report
 from tests.read.tables import PROCESS, THREAD, Row, call, memory, os_call, strings, switch, write_export

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from nsys_pp.frames.raw import ALL_GROUPS, Group
+from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
-from nsys_pp.model.report import Report
 from nsys_pp.read import read_report
 from tests.read.tables import PROCESS, THREAD, Row, call, kernel, op, push_pop, strings, write_export
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nsys_pp.frames.report import MARKS, RANGES
+from nsys_pp.frames.report import MARKS, RANGES, Report
 from nsys_pp.model import build_report
-from nsys_pp.model.report import Report
 from nsys_pp.read import read_report
 from tests.conftest import find_shared_reports
 from tests.read.tables import PROCESS, THREAD, Row, push_pop, strings, write_export

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
+from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
-from nsys_pp.model.report import Report
 from nsys_pp.read import read_report
 from tests.read.tables import PROCESS, THREAD, Row, call, kernel, op, push_pop, write_export
 

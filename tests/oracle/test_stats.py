@@ -20,9 +20,9 @@ from nsys_pp.arrays.distributions import describe_distributions, merge_distribut
 from nsys_pp.frames.aggregates import NAMED_OPERATORS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.raw import ALL_GROUPS
+from nsys_pp.frames.report import Report
 from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.model import build_report
-from nsys_pp.model.report import Report
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.ranges import project_ranges
 from nsys_pp.read import read_report

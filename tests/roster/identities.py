@@ -8,10 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys_pp.frames.report import DEVICES, GPUS, PROCESSES, RANKS
-from nsys_pp.model.coordinates import COORDINATES
-from nsys_pp.model.report import Session
-from nsys_pp.roster.identity import Identity
+from nsys_pp.frames.report import DEVICES, GPUS, PROCESSES, RANKS, Session
+from nsys_pp.frames.roster import COORDINATES, Identity
 
 NS = 1_000_000_000
 _fingerprints = count(1)

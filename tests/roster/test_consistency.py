@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from nsys_pp.frames.roster import Identity
 from nsys_pp.roster.consistency import find_inconsistencies
-from nsys_pp.roster.identity import Identity
 from nsys_pp.roster.layout import parse_layout
 from nsys_pp.roster.roster import build_roster
 from nsys_pp.roster.runs import MOST_APART_NS, split_runs

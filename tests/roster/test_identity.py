@@ -13,10 +13,11 @@ import pytest
 
 from fixtures.recording.export import Session, write_report
 from nsys_pp.frames.raw import ALL_GROUPS, Group
+from nsys_pp.frames.report import Session as OurSession
+from nsys_pp.frames.roster import Identity
 from nsys_pp.model import build_report
-from nsys_pp.model.report import Session as OurSession
 from nsys_pp.read import read_report
-from nsys_pp.roster.identity import Identity, capture_window, find_repeated, identify
+from nsys_pp.roster.identity import capture_window, find_repeated, identify
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 NOTHING: frozenset[Group] = frozenset()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nsys_pp.roster.identity import Identity
+from nsys_pp.frames.roster import Identity
 from nsys_pp.roster.machines import tell_machines
 from tests.roster.identities import NS, identity
 

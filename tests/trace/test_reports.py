@@ -10,8 +10,8 @@ import pytest
 
 from nsys_pp import commands as api
 from nsys_pp.errors import MissingDataError
+from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
-from nsys_pp.model.report import Report
 from nsys_pp.project.ranges import project_ranges
 from nsys_pp.read import find_reports, read_report
 from nsys_pp.write.trace.counters import busy_percent

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
 from nsys_pp.write.perfetto.trace import PlacedReport, encode_drawing
 from nsys_pp.write.trace.drawing import (
     MARK_POINTS,
     SAMPLES,
     SLICES,
-    Clock,
     CounterSubtrack,
     Drawing,
     MarkSubtrack,

@@ -23,9 +23,10 @@ import numpy as np
 import polars as pl
 from zlib_ng import zlib_ng
 
+from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
 from nsys_pp.write.chrome.events import ArrowEnds, Place, encode_counters, encode_marks, encode_slices
-from nsys_pp.write.trace.drawing import Clock, CounterSubtrack, Drawing, MarkSubtrack, SliceSubtrack, Subtrack
+from nsys_pp.write.trace.drawing import CounterSubtrack, Drawing, MarkSubtrack, SliceSubtrack, Subtrack
 from nsys_pp.write.trace.placement import Placement, place_path, place_tracks
 from nsys_pp.write.trace.tree import Path, arrange, index_tracks, start_ns, subtrack_rows, subtracks_by_track
 

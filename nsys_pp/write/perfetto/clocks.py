@@ -19,6 +19,7 @@ from __future__ import annotations
 import numpy as np
 from zlib_ng import zlib_ng
 
+from nsys_pp.frames.clock import Clock
 from nsys_pp.write.perfetto.protobuf import (
     BuiltinClock,
     ClockSnapshot,
@@ -28,7 +29,6 @@ from nsys_pp.write.perfetto.protobuf import (
     TracePacket,
 )
 from nsys_pp.write.perfetto.wire import Array, Parts, constant, encode_rows, field, message
-from nsys_pp.write.trace.drawing import Clock
 
 FRAME_SEQUENCE = 1  # of what holds for the whole trace; 0 is no sequence
 COMPRESSION_LEVEL = 2  # of zlib-ng; level 1 writes a third more, level 3 takes a third longer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
-from nsys_pp.write.trace.drawing import Clock
 
 Path = tuple[str, ...]
 

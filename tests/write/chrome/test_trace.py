@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsys_pp.frames.clock import Clock
 from nsys_pp.write.chrome import trace as chrome
 from nsys_pp.write.chrome.events import encode_texts
 from nsys_pp.write.chrome.trace import write_chrome
 from nsys_pp.write.trace.colors import COLORS
-from nsys_pp.write.trace.drawing import Clock, SliceSubtrack
+from nsys_pp.write.trace.drawing import SliceSubtrack
 from tests.importer import Importer, assert_no_errors
 from tests.importer.parts import PartMissingError
 from tests.ui.screenshot import Shot, catapult_screenshot

@@ -12,8 +12,8 @@ from nsys_pp.commands.extract import draw as draw_as_part
 from nsys_pp.commands.extract import project
 from nsys_pp.compose.report_view import Window
 from nsys_pp.frames.part import PartOptions
+from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
-from nsys_pp.model.report import Report
 from nsys_pp.read import read_report
 from nsys_pp.write.trace.drawing import Drawing, MarkSubtrack, SliceSubtrack
 from nsys_pp.write.trace.tracks import DETAILS, Detail

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.training import LANE_STATES, TRANSFERS, Training
 from nsys_pp.write.perfetto.trace import write_perfetto
 from nsys_pp.write.trace.colors import COLORS
-from nsys_pp.write.trace.drawing import Clock
 from nsys_pp.write.trace.packing import nest_order, pack_nested
 from nsys_pp.write.trace.placement import Placement, Row
 from nsys_pp.write.trace.training_rows import RUN, GpuRow, _nest, draw_training
