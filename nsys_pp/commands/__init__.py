@@ -3,6 +3,7 @@
 from nsys_pp.commands.align import AlignResult, align
 from nsys_pp.commands.chart import ChartResult, chart
 from nsys_pp.commands.compare import CompareResult, compare
+from nsys_pp.commands.export import ExportJobsResult, export_jobs
 from nsys_pp.commands.extract import Extracted, extract, extract_all
 from nsys_pp.commands.info import ReportInfo, info
 from nsys_pp.commands.merge import MergeResult, TraceFormat, merge
@@ -52,6 +53,7 @@ __all__ = [
     "ClockOptions",
     "CompareResult",
     "Detail",
+    "ExportJobsResult",
     "Extracted",
     "InstalledRecipes",
     "Layout",
@@ -73,6 +75,7 @@ __all__ = [
     "compare",
     "convert_times",
     "describe_columns",
+    "export_jobs",
     "extract",
     "extract_all",
     "files_in",

@@ -32,10 +32,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.errors import NsysPPError
+from nsys_pp.errors import MissingDataError, NsysPPError
 from nsys_pp.frames.training import Training
 from nsys_pp.units import NS_PER_US
 from nsys_pp.write.chrome.events import encode_texts
+from nsys_pp.write.exporter import ExportedFile, ExportOptions, ExportResult
 from nsys_pp.write.files import check_output, open_output, replace_file, translate_errors
 from nsys_pp.write.other.paddle_jobs import STEP_COLOR, describe_jobs
 from nsys_pp.write.other.paddle_rows import (
@@ -44,6 +45,7 @@ from nsys_pp.write.other.paddle_rows import (
     add_overlaps,
     find_missing,
     find_rows,
+    list_devices,
     number_machines,
 )
 from nsys_pp.write.trace.packing import nest_order, pack_nested
@@ -73,6 +75,30 @@ class PaddleFiles:
     jobs: int
     notes: list[str]
     skipped: Sequence[tuple[Path, NsysPPError]] = ()
+
+
+def export_paddle(training: Training, folder: Path, options: ExportOptions) -> ExportResult:
+    """Write both files of Paddle's timeline tool into a folder.
+
+    Raises:
+        MissingDataError: None of `options.devices` exists.
+        OutputError: A file exists, or cannot be written.
+    """
+    if options.devices is not None:
+        numbers = list_devices(training.lanes)
+        if not {*options.devices} & {*numbers}:
+            raise MissingDataError(
+                f"no machine has a GPU {', '.join(map(str, sorted(options.devices)))}",
+                f"the GPUs are {', '.join(map(str, numbers))}",
+            )
+    written = write_paddle(training, folder, devices=options.devices, force=options.force)
+    return ExportResult(
+        files=tuple(
+            ExportedFile(path=path, row_count=written.jobs) for path in (written.chrome, written.perfetto)
+        ),
+        notes=tuple(written.notes),
+        hint="Look at the latter: open https://ui.perfetto.dev and drop the file there (it stays on your machine).",
+    )
 
 
 def write_paddle(

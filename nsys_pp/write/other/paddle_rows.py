@@ -54,6 +54,11 @@ def number_machines(names: Sequence[str]) -> dict[str, int]:
     return dict(zip(ordered, numbers if is_told else range(len(ordered)), strict=True))
 
 
+def list_devices(lanes: pl.DataFrame) -> list[int]:
+    """List the numbers of all GPUs of `LANES`, in order; numbers of different machines may be equal."""
+    return sorted({device for _, device in _find_places(lanes)})
+
+
 def find_rows(lanes: pl.DataFrame, devices: Sequence[int] | None) -> list[PaddleRow]:
     """Give every lane a row.
 

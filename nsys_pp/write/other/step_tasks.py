@@ -24,6 +24,7 @@ import polars as pl
 
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import Training
+from nsys_pp.write.exporter import ExportedFile, ExportOptions, ExportResult, ExportSource
 from nsys_pp.write.files import check_output, replace_file, translate_errors
 from nsys_pp.write.other.report_table import Rows, add_table, check_target, copy_report
 
@@ -40,6 +41,7 @@ TYPES = {  # kind -> what stands in the bar, and its colour group; 2 to 6 are ph
     "data": ("Data", 11),
     "other": ("Other", 12),
 }
+_TIMES = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
 _COMPUTING = ("forward", "backward", "weight_gradient", "recompute", "forward_backward", "optimizer")
 
 STEP_TASKS = build_schema(
@@ -105,6 +107,44 @@ def describe_step_tasks(training: Training, jobs: pl.DataFrame) -> pl.DataFrame:
         )
         .pipe(conform, STEP_TASKS)
         .sort("startNs", "endNs", "rank", "device", maintain_order=True)
+    )
+
+
+def export_step_tasks(training: Training, folder: Path | None, options: ExportOptions) -> ExportResult:
+    """Write `StepTaskInfo` of all reports of a run.
+
+    Args:
+        training: The run.
+        folder: Folder of copies with the table; None writes into the reports themselves.
+        options: `sources` lists the reports.
+
+    Raises:
+        ReportError: A report is not a SQLite export, or cannot be written.
+        OutputError: A copy exists, or cannot be written.
+    """
+    reports = [(source.path, source.report, _find_jobs(training, source)) for source in options.sources]
+    written = write_step_tasks(training, reports, folder, force=options.force)
+    return ExportResult(
+        files=tuple(
+            ExportedFile(path=path, row_count=count, source=report) for report, path, count in written
+        )
+    )
+
+
+def check_step_tasks(folder: Path | None, inputs: Sequence[Path], force: bool) -> None:
+    """Refuse reports and copies that cannot get the table; raises what `plan_step_tasks` raises."""
+    plan_step_tasks(inputs, folder, force=force)
+
+
+def _find_jobs(training: Training, source: ExportSource) -> pl.DataFrame:
+    """Return the jobs of one report, with their times also on its own clock."""
+    lanes = training.lanes.filter(pl.col("report") == source.report)
+    jobs = training.jobs.join(lanes.select("lane"), on="lane", how="semi", maintain_order="left")
+    return jobs.with_columns(
+        pl.Series(f"report_{name}", source.clock.to_report_times(jobs[name].fill_null(0).to_numpy())).set(
+            jobs[name].is_null(), None
+        )
+        for name in _TIMES
     )
 
 

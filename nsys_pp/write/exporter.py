@@ -1,0 +1,126 @@
+"""Contract of an exporter: one output format for the jobs of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from nsys_pp.frames.training import Training
+from nsys_pp.write.files import check_output, open_output, replace_file
+from nsys_pp.write.trace.drawing import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportSource:
+    """A report of the run, for formats that need its file or its own time.
+
+    Attributes:
+        path: The report.
+        report: Its number in `LANES.report`.
+        clock: Maps its times onto those of the training.
+    """
+
+    path: Path
+    report: int
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """Options of an export; `Exporter.options` names those that a format reads besides `force`.
+
+    Attributes:
+        force: Replace files that exist.
+        title: Heading of the output. Default: the name of the output without its suffix.
+        devices: Include only these GPUs, in this order (index per machine, as in nvidia-smi).
+        sources: The reports of the run.
+    """
+
+    force: bool = False
+    title: str | None = None
+    devices: tuple[int, ...] | None = None
+    sources: tuple[ExportSource, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedFile:
+    """A file that an export has written.
+
+    Attributes:
+        path: The file.
+        row_count: Jobs in it.
+        source: The report that it belongs to; None where it belongs to the run.
+    """
+
+    path: Path
+    row_count: int
+    source: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportResult:
+    """The files of an export.
+
+    Attributes:
+        files: In the order of writing.
+        notes: Missing or inferred facts, in sentences.
+        hint: How to open the files, in a sentence; "" where every user knows.
+    """
+
+    files: tuple[ExportedFile, ...]
+    notes: tuple[str, ...] = ()
+    hint: str = ""
+
+
+ExportWriter = Callable[[Training, Path, ExportOptions], ExportResult]
+OutputCheck = Callable[[Path, Sequence[Path], bool], None]
+"""Called with the output, all inputs and `force` before any work; raises an `OutputError` or a `ReportError`."""
+
+
+def check_file(path: Path, inputs: Sequence[Path], force: bool) -> None:
+    """Refuse a file that exists, or that is one of the inputs."""
+    check_output(path, force=force, inputs=inputs)
+
+
+def accept_folder(path: Path, inputs: Sequence[Path], force: bool) -> None:
+    """Accept any folder; its files are checked when they are written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exporter:
+    """An output format for the jobs of a training.
+
+    Attributes:
+        name: The word of `--format`.
+        description: The format in a phrase, for `--help`.
+        write: Writes the output, whole or not at all.
+        suffixes: Suffixes of files in this format; empty for a folder, or where only `name` selects the format.
+        is_folder: The output is a folder of files.
+        options: Names of the `ExportOptions` that the format reads.
+        check: Refuses an output before any work is done.
+    """
+
+    name: str
+    description: str
+    write: ExportWriter
+    suffixes: tuple[str, ...] = ()
+    is_folder: bool = False
+    options: frozenset[str] = field(default_factory=frozenset)
+    check: OutputCheck = check_file
+
+
+def file_writer(write: Callable[[Training, BinaryIO, ExportOptions], None]) -> ExportWriter:
+    """Return the writer of a format that is one file.
+
+    Args:
+        write: Writes the training to a binary stream. The file appears whole, after it has returned.
+    """
+
+    def write_file(training: Training, path: Path, options: ExportOptions) -> ExportResult:
+        with replace_file(path, force=options.force) as target, open_output(target) as stream:
+            write(training, stream, options)
+        return ExportResult(files=(ExportedFile(path=path, row_count=len(training.jobs)),))
+
+    return write_file

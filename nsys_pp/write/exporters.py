@@ -1,0 +1,72 @@
+"""Registry of output formats for the jobs of a training.
+
+To add a format, write its function in a module of its own and add one line to `_EXPORTERS`:
+`nsys-pp pipeline --format NAME` and the library offer it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from nsys_pp.frames.training import Training
+from nsys_pp.write.chart import CHARTS
+from nsys_pp.write.exporter import Exporter, ExportOptions, ExportResult, accept_folder, file_writer
+from nsys_pp.write.other.paddle import export_paddle
+from nsys_pp.write.other.step_tasks import check_step_tasks, export_step_tasks
+
+
+def _build_chart(name: str, description: str) -> Exporter:
+    """Build the exporter of a chart format."""
+
+    def write(training: Training, path: Path, options: ExportOptions) -> ExportResult:
+        def write_stream(training: Training, stream: BinaryIO, options: ExportOptions) -> None:
+            CHARTS[name](training, stream, title=options.title or path.stem)
+
+        return file_writer(write_stream)(training, path, options)
+
+    return Exporter(
+        name=name,
+        description=description,
+        suffixes=(f".{name}",),
+        options=frozenset({"title"}),
+        write=write,
+    )
+
+
+_EXPORTERS = (
+    _build_chart("html", "chart as a page to zoom and search in"),
+    _build_chart("svg", "chart as a vector picture"),
+    _build_chart("png", "chart as a picture"),
+    Exporter(
+        name="paddle",
+        description="the two files of Paddle's timeline tool",
+        is_folder=True,
+        options=frozenset({"devices"}),
+        write=export_paddle,
+        check=accept_folder,
+    ),
+    Exporter(
+        name="steptask",
+        description="copies of the reports, each with a table `StepTaskInfo` for msprof-analyze and MindStudio Insight",
+        is_folder=True,
+        options=frozenset({"sources"}),
+        write=export_step_tasks,
+        check=check_step_tasks,
+    ),
+)
+EXPORTERS: Mapping[str, Exporter] = {exporter.name: exporter for exporter in _EXPORTERS}
+"""All formats by name, in the order of help texts."""
+
+
+def find_exporter(path: Path) -> Exporter | None:
+    """Return the format of an output by its suffix; None where no format has it.
+
+    >>> find_exporter(Path("run.html")).name, find_exporter(Path("run.pftrace"))
+    ('html', None)
+    """
+    for exporter in EXPORTERS.values():
+        if path.name.endswith(exporter.suffixes):
+            return exporter
+    return None
