@@ -1,4 +1,4 @@
-"""How long calls of CUDA and of the operating system took on the CPU, by name."""
+"""Durations of CUDA calls and operating system calls on the CPU, by name."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def sum_calls(api_calls: pl.DataFrame, os_calls: pl.DataFrame, steps: pl.DataFra
         steps: `STEPS`.
 
     Returns:
-        `CALL_AGGREGATES`, those of CUDA first, each in order of the first call of a row. Calls that wait inside
-        others are counted in both. Empty in, empty out.
+        `CALL_AGGREGATES`: CUDA calls first, then calls of the operating system, each in order of the first call of a
+        row. A call inside another one counts in both rows. Empty in, empty out.
     """
     return pl.concat([_sum(api_calls, "cuda", steps), _sum(os_calls, "os", steps)])
 

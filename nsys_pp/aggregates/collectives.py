@@ -1,4 +1,4 @@
-"""How long kernels of communication took, by what they were asked to do."""
+"""Durations of communication kernels, by call, size and communicator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nsys_pp.frames.report import KERNEL_KINDS
 # "AllReduce" in ncclDevKernel_AllReduce_Sum_bf16_RING_LL, ncclKernel_AllReduce_RING_LL_Sum_half and
 # ncclAllReduceRingLLKernel_sum_f16; several may stand in one name only in this order.
 _NAMED_CALL = r"(?i:nccl|rccl|hccl)\w*?(AllReduce|AllGather|AllToAll|ReduceScatter|SendRecv|Broadcast|Reduce|Gather|Scatter)"
-_BOTH_WAYS = {"Recv+Send": "SendRecv"}  # what NCCL calls the kernel that does both
+_BOTH_WAYS = {"Recv+Send": "SendRecv"}  # NCCL's name of the kernel that sends and receives
 
 
 def sum_collectives(
@@ -21,26 +21,26 @@ def sum_collectives(
 ) -> pl.DataFrame:
     """Add up durations of the kernels of communication by call, size, and size of the communicator.
 
-    A kernel counts once. If NCCL was asked for several things at once (a group), its bytes are those of all
-    requests, and its call is the one that all of them are; of different ones, all names with "+" between,
-    in alphabetical order; but "SendRecv" for sends and receives. Without requests, the name of
-    the kernel tells what it does, and neither size nor communicator are known.
+    A kernel counts once. A kernel of several requests (a group of NCCL) has the sum of their bytes, and as call their
+    common name; requests with different names are joined by "+" in alphabetical order, except sends with receives,
+    which are "SendRecv". Without requests the call is parsed from the name of the kernel, and size and
+    communicator are null.
 
     Args:
         gpu_ops: `GPU_OPS`, in order of op_id.
         requests: `REQUESTS`.
-        nccl_calls: `NCCL_CALLS`. Any process of the report that made a communicator tells its size.
+        nccl_calls: `NCCL_CALLS`. The size of a communicator is known if any process of the report created it.
         steps: `STEPS`.
 
     Returns:
         `COLLECTIVE_AGGREGATES`, in order of the first kernel of each row. Empty in, empty out.
     """
     kernels = gpu_ops.filter("is_communication", pl.col("kind").is_in(KERNEL_KINDS))
-    asked = _describe_requests(requests.join(kernels, on="op_id", how="semi"), nccl_calls)
-    told = kernels.join(asked, on="op_id", how="left", maintain_order="left").join(
+    requested = _describe_requests(requests.join(kernels, on="op_id", how="semi"), nccl_calls)
+    described = kernels.join(requested, on="op_id", how="left", maintain_order="left").join(
         _name_calls(kernels["name"]), on="name", how="left", nulls_equal=True, maintain_order="left"
     )
-    timed = told.select(
+    timed = described.select(
         "process_key",
         "device_id",
         step_on_device(kernels, steps),
@@ -54,11 +54,11 @@ def sum_collectives(
 
 
 def _describe_requests(requests: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFrame:
-    """One row per operation: op_id, call, size_bytes, rank_count; what its requests do not agree on is null."""
+    """Describe each operation by its requests: op_id, call, size_bytes, rank_count; null where requests disagree."""
     sizes = nccl_calls.drop_nulls("rank_count").group_by("communicator").agg(pl.col("rank_count").max())
-    known = requests.join(sizes, on="communicator", how="left")
+    sized = requests.join(sizes, on="communicator", how="left")
     is_same = pl.col("rank_count").n_unique() == 1
-    return known.group_by("op_id").agg(
+    return sized.group_by("op_id").agg(
         pl.col("call").unique().sort().str.join("+").replace(_BOTH_WAYS),
         pl.when(pl.col("size_bytes").is_not_null().all()).then(pl.col("size_bytes").sum()),
         pl.when(is_same).then(pl.col("rank_count").first()),
@@ -66,6 +66,6 @@ def _describe_requests(requests: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.D
 
 
 def _name_calls(names: pl.Series) -> pl.DataFrame:
-    """One row per different name of a kernel: name, named_call."""
+    """Parse the call from each distinct name of a kernel: name, named_call."""
     distinct = names.unique().alias("name").to_frame()
     return distinct.with_columns(named_call=pl.col("name").cast(pl.String).str.extract(_NAMED_CALL))

@@ -1,4 +1,4 @@
-"""How long a device was busy, and with what: unions of its operations, step by step."""
+"""Busy time of devices by kind of work: unions of operations, by step."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _NOTHING = Union(start=np.empty(0, np.int64), end=np.empty(0, np.int64))
 def measure_gpu(
     gpu_ops: pl.DataFrame, *, host_communication: pl.DataFrame, windows: pl.DataFrame
 ) -> pl.DataFrame:
-    """Measure how long each kind of work ran on each device.
+    """Measure the time of each kind of work on each device.
 
     Args:
         gpu_ops: `GPU_OPS`.
-        host_communication: process_key, start_ns, end_ns of what is communication on the CPU: see
-            `nsys_pp.aggregates.host_times.find_communication`.
+        host_communication: process_key, start_ns, end_ns of communication on the CPU, as
+            `nsys_pp.aggregates.host_times.find_communication` returns it.
         windows: `DEVICE_WINDOWS`.
 
     Returns:
-        `GPU_TIMES`: one row per device and step, and one for what lies outside all steps, by device and
-        step, null last. What lies outside all windows does not count. Without windows, empty.
+        `GPU_TIMES`: one row per device and step, and one for the time outside all steps, by device and
+        step, null last. Operations outside all windows do not count. Without windows, empty.
     """
     kernel = pl.col("kind").is_in(KERNEL_KINDS)
     work = (

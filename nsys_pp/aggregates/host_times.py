@@ -1,4 +1,4 @@
-"""What a process did on the CPU, and for how long: step by step, across its threads."""
+"""Time of each activity of a process on the CPU, by step, across its threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def measure_host(
     os_calls: pl.DataFrame,
     thread_runs: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Measure how long each kind of thing went on in each process.
+    """Measure the time of each activity in each process.
 
     Args:
         windows: `HOST_WINDOWS`.
@@ -38,12 +38,12 @@ def measure_host(
         thread_runs: `THREAD_RUNS`.
 
     Returns:
-        `HOST_TIMES`, by process, step (null last) and activity. An activity has a row where some of it
-        lies in the step; "span" always has. What crosses a border counts in both steps by its pieces, and
-        its `count` where it begins. What lies outside all windows does not count. Without windows, empty.
+        `HOST_TIMES`, by process, step (null last) and activity. An activity has a row if any of it
+        lies in the step; "span" always has one. An interval that crosses a border adds its pieces to both steps, and
+        to `count` where it begins. Intervals outside all windows do not count. Without windows, empty.
     """
     named = operators.filter(pl.col("name").is_not_null())["range_id"]
-    of_nccl = operators.filter(pl.col("name").is_null())["range_id"]  # communication, and no operator
+    of_nccl = operators.filter(pl.col("name").is_null())["range_id"]  # communication, not operators
     activities = {
         "range": ranges.filter(~pl.col("range_id").is_in(of_nccl.implode())),
         "operator": ranges.filter(pl.col("range_id").is_in(named.implode())),
@@ -67,7 +67,7 @@ def measure_host(
 
 
 def find_communication(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
-    """List what is communication on the CPU.
+    """List the intervals of communication on the CPU.
 
     Args:
         ranges: `RANGES`.
@@ -81,13 +81,13 @@ def find_communication(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Data
 
 
 def _is_waiting(api_calls: pl.DataFrame) -> pl.Expr:
-    """Does a call wait for the GPU? Every name is looked at once."""
+    """Return the mask of calls that wait for the GPU; each distinct name is matched once."""
     names = api_calls["name"].unique().drop_nulls()
     return pl.col("name").is_in(names.filter(names.cast(pl.String).str.contains(WAITING_CALL)).implode())
 
 
 def _find_phases(jobs: pl.DataFrame, kind: str) -> pl.DataFrame:
-    """List the jobs of a kind that no other one of it is around, on the CPU."""
+    """List the outermost jobs of a kind, on the CPU."""
     own = (
         jobs.filter(pl.col("kind") == kind)
         .unique("range_id")
@@ -101,7 +101,7 @@ def _find_phases(jobs: pl.DataFrame, kind: str) -> pl.DataFrame:
 def _measure(
     activity: str, intervals: pl.DataFrame, windows: Mapping[tuple[object, ...], pl.DataFrame]
 ) -> pl.DataFrame:
-    """Measure one activity in the windows of each process, but where it did not happen."""
+    """Measure one activity in the windows of each process; windows without it are dropped."""
     parts = [HOST_TIMES.to_frame()]
     for process, own in intervals.partition_by("process_key", as_dict=True).items():
         if process in windows:

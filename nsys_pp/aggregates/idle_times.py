@@ -1,10 +1,10 @@
-"""When a device, or a stream of it, ran nothing, and why.
+"""Idle time of devices and streams, by cause.
 
     calls     [ launch B )                         [ launch C )
     stream  [ A  )          [ B        )                           [ C )
                  ^ other: B was launched before    ^ host_late: C was launched after the gap had begun
 
-What ends a gap tells why it was there: the call that launched it came too late, or it waited for something else.
+The operation that ends a gap has its cause: its call came too late, or it waited for something else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nsys_pp.frames.conform import build_schema, conform
 
 _DEVICE = ["process_key", "device_id"]
 _STREAM = [*_DEVICE, "context_id", "stream_id"]
-_UNKNOWN_NS = np.int64(-(1 << 62))  # when a call that is not known began
+_UNKNOWN_NS = np.int64(-(1 << 62))  # start of an unknown call
 _GAPS = build_schema(
     {  # gaps of one device, any order
         "stream_id": pl.Int64,  # null: of the device as a whole
@@ -33,26 +33,25 @@ _GAPS = build_schema(
 def find_idle(
     gpu_ops: pl.DataFrame, *, api_calls: pl.DataFrame, launches: pl.DataFrame, windows: pl.DataFrame
 ) -> pl.DataFrame:
-    """Find the gaps of devices as wholes, and those between the operations of each stream.
+    """Find the gaps of each device, and the gaps between the operations of each stream.
 
-    Causes are those of HolisticTraceAnalysis, in this order: "unknown" where no call is known that launched the operation
-    that ends the gap; "host_late" where that call began after the gap did; "kernel_wait" where the gap is
-    shorter than `KERNEL_WAIT_NS`; else "other". Of operations that end a gap together, the first in
-    `GPU_OPS` counts.
+    Causes are those of HolisticTraceAnalysis, in this order: "unknown" if the call of the operation that ends the gap
+    is unknown; "host_late" if that call began after the gap; "kernel_wait" if the gap is shorter than
+    `KERNEL_WAIT_NS`; else "other". If several operations end a gap, the first in `GPU_OPS` counts.
 
     Args:
         gpu_ops: `GPU_OPS`.
         api_calls: `API_CALLS`.
         launches: `LAUNCHES` of both.
-        windows: `DEVICE_WINDOWS`, which cover all operations.
+        windows: `DEVICE_WINDOWS`; they cover all operations.
 
     Returns:
         `IDLE_TIMES`, by device, stream (the device first), step (null last) and cause. A gap that crosses a border
-        between windows adds to both by its pieces, and to `count` where it begins: there are rows with
+        between windows adds its pieces to both, and to `count` where it begins: rows may have
         count 0. For each device and step, causes of the device add up to `span_ns` - `busy_ns` of `GPU_TIMES`.
     """
     call = find_calls(gpu_ops, api_calls=api_calls, launches=launches)
-    launch = np.append(api_calls["start_ns"].to_numpy(), _UNKNOWN_NS)[call]  # -1 is the last place
+    launch = np.append(api_calls["start_ns"].to_numpy(), _UNKNOWN_NS)[call]  # -1 is the last one
     ops = gpu_ops.select(*_STREAM, "start_ns", "end_ns", launch_ns=launch).partition_by(_DEVICE, as_dict=True)
     parts = [IDLE_TIMES.to_frame()]
     for device, own in windows.partition_by(_DEVICE, as_dict=True).items():
@@ -72,7 +71,7 @@ def _list_gaps(ops: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """List the gaps of one device and of its streams: `_GAPS`."""
     by_start = np.argsort(ops["start_ns"].to_numpy(), kind="stable")
     stream = _number_streams(ops)
-    narrow = stream[by_start].astype(np.min_scalar_type(stream.max()))  # which is sorted by radix
+    narrow = stream[by_start].astype(np.min_scalar_type(stream.max()))  # 16 bits are sorted by radix
     by_stream = by_start[np.argsort(narrow, kind="stable")]
     return pl.concat(
         [
@@ -84,7 +83,7 @@ def _list_gaps(ops: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _number_streams(ops: pl.DataFrame) -> Int64s:
-    """Number the streams of a device; ids of streams are 32 bits wide, and those of two contexts may be the same."""
+    """Number the streams of a device; ids of streams are 32 bits wide, and two contexts may use the same ones."""
     context, stream = (
         ops[name].cast(pl.Int64).fill_null(-1).to_numpy() for name in ("context_id", "stream_id")
     )
@@ -94,7 +93,7 @@ def _number_streams(ops: pl.DataFrame) -> Int64s:
 
 
 def _list_edges(windows: pl.DataFrame, ops: pl.DataFrame | None) -> pl.DataFrame:
-    """List what lies before the first operation and after the last; everything, if there is none."""
+    """List the gaps before the first operation and after the last; one gap of all time without operations."""
     first, last = windows["start_ns"][0], windows["end_ns"][-1]
     edges = [(first, last)] if ops is None else [(first, ops["start_ns"].min()), (ops["end_ns"].max(), last)]
     gaps = pl.DataFrame(edges, {"start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
@@ -106,12 +105,12 @@ def _list_edges(windows: pl.DataFrame, ops: pl.DataFrame | None) -> pl.DataFrame
 
 
 def _list_between(ops: pl.DataFrame, order: Int64s, group: Int64s) -> pl.DataFrame:
-    """List the gaps between operations of the same group; `order` is theirs by group and start."""
+    """List the gaps between operations of one group; `order` sorts operations by group and start."""
     group = group[order]
     start, end = (ops[name].to_numpy()[order] for name in ("start_ns", "end_ns"))
     reach = running_maximum(group, end)
     before = np.flatnonzero((group[1:] == group[:-1]) & (reach[:-1] < start[1:]))
-    begin, over, next_op = reach[before], start[before + 1], order[before + 1]
+    begin, end_of_gap, next_op = reach[before], start[before + 1], order[before + 1]
     cause = (
         pl.when(pl.col("launch_ns") == _UNKNOWN_NS)
         .then(pl.lit("unknown", IDLE_CAUSE))
@@ -123,24 +122,24 @@ def _list_between(ops: pl.DataFrame, order: Int64s, group: Int64s) -> pl.DataFra
     )
     return (
         ops.select(pl.col("stream_id", "launch_ns").gather(next_op))
-        .with_columns(start_ns=pl.Series(begin), end_ns=pl.Series(over))
+        .with_columns(start_ns=pl.Series(begin), end_ns=pl.Series(end_of_gap))
         .with_columns(cause=cause)
         .pipe(conform, _GAPS)
     )
 
 
 def _cut(gaps: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Cut gaps at the borders of windows, which tile all time: stream_id, cause, step, count (1: begins here), length_ns, whole_ns."""
+    """Split gaps at the borders of windows: stream_id, cause, step, count (1 for the first piece), length_ns, whole_ns."""
     first, last = (windows[name].to_numpy() for name in ("start_ns", "end_ns"))
-    begin, over = (gaps[name].to_numpy() for name in ("start_ns", "end_ns"))
+    begin, end = (gaps[name].to_numpy() for name in ("start_ns", "end_ns"))
     from_window = np.searchsorted(first, begin, side="right") - 1
-    until_window = np.searchsorted(first, over)
+    until_window = np.searchsorted(first, end)
     gap = np.repeat(np.arange(len(gaps)), until_window - from_window)
     window = expand_windows(from_window, until_window)
-    length = np.minimum(over[gap], last[window]) - np.maximum(begin[gap], first[window])
+    length = np.minimum(end[gap], last[window]) - np.maximum(begin[gap], first[window])
     return gaps.select(pl.col("stream_id", "cause").gather(gap)).with_columns(
         windows["step"].gather(window),
         count=pl.Series(window == from_window[gap]),
         length_ns=pl.Series(length),
-        whole_ns=pl.Series((over - begin)[gap]).set(pl.Series(window != from_window[gap]), None),
+        whole_ns=pl.Series((end - begin)[gap]).set(pl.Series(window != from_window[gap]), None),
     )

@@ -1,4 +1,4 @@
-"""Which interval a moment lies in: the one among several around it that began last."""
+"""Innermost interval around a moment."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ Int64s = npt.NDArray[np.int64]
 def find_innermost(
     owner: Int64s, time: Int64s, *, interval_owner: Int64s, start: Int64s, end: Int64s
 ) -> Int64s:
-    """Find the innermost interval `[start, end)` around each moment, among those of its owner.
+    """Find the innermost interval `[start, end)` of the same owner around each moment.
 
-    The innermost one starts last; of those, it ends first; of equal ones, it is the later row.
+    The innermost interval starts last; among equal starts it ends first; among equal intervals it is the later row.
     Intervals may cross.
 
     Args:
-        owner: Of each moment: any integer.
+        owner: Owner of each moment: any integer.
         time: ns.
-        interval_owner: The same of each interval.
+        interval_owner: Owner of each interval.
         start: ns.
         end: ns.
 
     Returns:
-        Row of an interval per moment, -1 where none is around it.
+        Row of an interval per moment, -1 without any.
 
     >>> find_innermost(np.array([7, 7, 8]), np.array([5, 9, 5]),
     ...     interval_owner=np.array([7, 7]), start=np.array([0, 5]), end=np.array([20, 6]))
@@ -33,14 +33,14 @@ def find_innermost(
     innermost = np.full(len(owner), -1, dtype=np.int64)
     if not len(owner):
         return innermost
-    # Moments in order of (owner, time) are numbered, with a number to spare after each owner's; an
-    # interval is around the moments whose numbers are in [first, last), which are all of its owner.
+    # Moments in order of (owner, time) are numbered, with a spare number after each owner; an
+    # interval is around the moments numbered [first, last), all of its owner.
     owners, moments = np.unique(owner), np.unique(time)
     width = len(moments) + 1
     number = np.searchsorted(owners, owner) * width + np.searchsorted(moments, time)
-    place = np.minimum(np.searchsorted(owners, interval_owner), len(owners) - 1)
-    rows = np.flatnonzero(owners[place] == interval_owner)
-    base = place[rows] * width
+    owner_index = np.minimum(np.searchsorted(owners, interval_owner), len(owners) - 1)
+    rows = np.flatnonzero(owners[owner_index] == interval_owner)
+    base = owner_index[rows] * width
     first = base + np.searchsorted(moments, start[rows])
     last = base + np.searchsorted(moments, end[rows])
     present = np.unique(number)
@@ -54,9 +54,9 @@ def find_innermost(
 
 
 def _find_reaching(last: Int64s, at: Int64s, number: Int64s) -> Int64s:
-    """Go back from each row `at` to the nearest one with `last > number`; -1 where there is none.
+    """Return the nearest row at or before each row `at` with `last > number`; -1 without any.
 
-    Whole blocks of 2**k rows are passed at once, the longest first, if their maximum is too small.
+    Blocks of 2**k rows are skipped at once, the longest first, if their maximum is too small.
     """
     maxima = [last]  # of 1, 2, 4, ... rows that end with a row
     while (size := 1 << (len(maxima) - 1)) < len(last):

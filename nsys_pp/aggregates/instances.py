@@ -15,20 +15,19 @@ def sum_instances(instances: pl.DataFrame, *, item: str, measure: str) -> pl.Dat
     """Add up instances of one kind of item by one measure.
 
     Args:
-        instances: `value_ns`, and any columns of `ITEM_AGGREGATES` but item, measure and `DISTRIBUTION`.
+        instances: `value_ns`, and any columns of `ITEM_AGGREGATES` except item, measure and `DISTRIBUTION`.
         item: One of `ITEM`.
         measure: One of `MEASURE`.
 
     Returns:
-        `ITEM_AGGREGATES`: a row per set of instances that agree in all columns but the counts, which are added up.
-        Columns that were not given are null. Empty in, empty out.
+        `ITEM_AGGREGATES`: one row per combination of values, with counts added up. Missing columns are null. Empty in, empty out.
     """
     keys = [column for column in instances.columns if column not in (*_COUNTS, "value_ns")]
     counts = [column for column in _COUNTS if column in instances.columns]
     timed = instances.drop_nulls("value_ns")
     sums = spread(timed, keys, "value_ns")
     if counts:
-        # of the same rows, so the groups stand in the same order
+        # the groups have the same order, as the rows are the same
         sums = sums.hstack(timed.group_by(keys, maintain_order=True).agg(pl.col(counts).sum()).select(counts))
     absent = [column for column in ITEM_AGGREGATES if column not in sums.columns]
     return (

@@ -1,4 +1,4 @@
-"""How long ranges, operators of a framework, and phases of training took, on the CPU and on GPUs."""
+"""Times of ranges, operators of a framework, and phases of training, on the CPU and on GPUs."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def sum_items(
     kinds: Sequence[str] = KERNEL_KINDS,
     most_names: int = MOST_NAMES,
 ) -> pl.DataFrame:
-    """Add up what has a name on the CPU: NVTX ranges, operators, phases.
+    """Add up the times of NVTX ranges, operators and phases, by name.
 
     Ranges, jobs and operators are in the step in which they start on the CPU, in all measures; operations on a
-    GPU are in that in which they start on their device. Items of one kind may lie inside each other (ranges
+    GPU are in the step in which they start on their device. Items of one kind may lie inside each other (ranges
     do), and all three kinds overlap: times of different rows must not be added up.
 
     Args:
@@ -42,8 +42,8 @@ def sum_items(
         api_calls: `API_CALLS`.
         launches: `LAUNCHES`.
         steps: `STEPS`.
-        kinds: Kinds of operation that `projections` and `jobs` count, and so steps.
-        most_names: Different names of ranges that are kept apart.
+        kinds: Kinds of operation that count in `projections`, `jobs` and steps.
+        most_names: Limit of distinct names of ranges.
 
     Returns:
         `ITEM_AGGREGATES`. Empty in, empty out.

@@ -1,4 +1,4 @@
-"""Which call launched each operation."""
+"""The launching call of each operation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 def find_calls(gpu_ops: pl.DataFrame, *, api_calls: pl.DataFrame, launches: pl.DataFrame) -> Int64s:
-    """Find the call that launched each operation; of several, the one that began first.
+    """Find the launching call of each operation; the earliest of several.
 
     Args:
         gpu_ops: `GPU_OPS`, all of them.
@@ -18,12 +18,12 @@ def find_calls(gpu_ops: pl.DataFrame, *, api_calls: pl.DataFrame, launches: pl.D
         launches: `LAUNCHES` of both.
 
     Returns:
-        Row of `API_CALLS` per operation; -1 where no call is known.
+        Row of `API_CALLS` per operation; -1 without a known call.
     """
     op, row = (launches[name].to_numpy() for name in ("op_id", "call_row"))
     if (op[1:] == op[:-1]).any():
         last_first = np.argsort(api_calls["start_ns"].to_numpy()[row], kind="stable")[::-1]
         op, row = op[last_first], row[last_first]
-    found = np.full(len(gpu_ops), -1)
-    found[op] = row  # of several, the last one stays
-    return found
+    calls = np.full(len(gpu_ops), -1)
+    calls[op] = row  # the last assignment counts
+    return calls

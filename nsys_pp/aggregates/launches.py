@@ -1,12 +1,12 @@
-"""How long kernels took from the call that launched them to their start, and how many were under way.
+"""Delays from launching calls to kernels, and the length of the launch queue.
 
     call     [ launch )
     kernel                        [ kernel   )
     delay    |--------------------|
     queued   |-------------------------------|
 
-What one call put on a device counts as one launch, from the start of its first kernel to the end of its last: of a graph
-whose nodes were traced, the thousandth kernel did not wait for its launch, but for the others.
+All operations of one call on a device count as one launch, from the start of the first kernel to the end of the last: in a
+graph with traced nodes, the thousandth kernel waits for the other kernels, not for its launch.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _NO_DELAYS = {"values": [], "value_counts": [], "count": 0, "total": 0, "squares
 def sum_launches(
     gpu_ops: pl.DataFrame, *, api_calls: pl.DataFrame, launches: pl.DataFrame, steps: pl.DataFrame
 ) -> pl.DataFrame:
-    """Measure the delays of launches, and the queue of what was called for and has not ended.
+    """Measure the delays of launches, and the queue of launched operations that have not ended.
 
-    The numbers are HolisticTraceAnalysis', but that its queue lets go of a kernel when it starts.
+    The measures are HolisticTraceAnalysis', except that its queue drops a kernel when it starts.
 
     Args:
-        gpu_ops: `GPU_OPS`, of which kernels and graphs count whose call is known.
+        gpu_ops: `GPU_OPS`; kernels and graphs with a known call count.
         api_calls: `API_CALLS`.
         launches: `LAUNCHES` of both.
         steps: `STEPS`.
@@ -61,8 +61,7 @@ def sum_launches(
         .filter((pl.col("count") > 0) | (pl.col("queue_most") > 0))
         .with_columns(pl.col(f"{name}_count").fill_null(0) for name in ("short", "slow_call", "late"))
         .with_columns(
-            pl.col(name).fill_null(pl.lit(nothing, DISTRIBUTION[name]))
-            for name, nothing in _NO_DELAYS.items()
+            pl.col(name).fill_null(pl.lit(empty, DISTRIBUTION[name])) for name, empty in _NO_DELAYS.items()
         )
         .sort(_STEP, nulls_last=True)
         .pipe(conform, LAUNCH_AGGREGATES)
@@ -70,7 +69,7 @@ def sum_launches(
 
 
 def _list_launches(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """List what each call put on each device: process_key, device_id, start_ns, end_ns, call_ns, call_end_ns."""
+    """List the launches of each call on each device: process_key, device_id, start_ns, end_ns, call_ns, call_end_ns."""
     call = find_calls(gpu_ops, api_calls=api_calls, launches=launches)
     ops = gpu_ops.select(*_DEVICE, "start_ns", "end_ns", "kind", call=call).filter(
         pl.col("kind").is_in(KERNEL_KINDS), pl.col("call") >= 0
@@ -86,9 +85,11 @@ def _list_launches(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.
 
 def _measure_queues(launched: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Measure the queue of each device in each step: process_key, device_id, step, queued_ns, queue_most."""
-    begin = pl.min_horizontal("call_ns", "start_ns")  # clocks may say that a kernel started before its call
+    begin = pl.min_horizontal(
+        "call_ns", "start_ns"
+    )  # clock errors may put the start of a kernel before its call
     queued = launched.select(*_DEVICE, "end_ns", start_ns=begin, op_ns="start_ns")
-    # what starts and ends at the last moment lies in the last window, too
+    # an operation without length at the last moment lies in the last window, too
     last = pl.max_horizontal("end_ns", pl.col("op_ns") + 1).max()
     spans = queued.group_by(_DEVICE).agg(first_ns=pl.col("start_ns").min(), last_ns=last)
     windows = tile_devices(steps, spans)
@@ -112,17 +113,17 @@ def _measure_queues(launched: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame
 
 
 def _find_longest(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s:
-    """Most intervals at once within each window: how many there are when it begins, or when one starts in it.
+    """Return the largest number of simultaneous intervals within each window.
 
     Args:
-        start: Of the intervals, ascending.
-        end: Of the intervals, ascending.
-        first: Of the windows, which tile.
-        last: Of the windows.
+        start: Starts of the intervals, ascending.
+        end: Ends of the intervals, ascending.
+        first: Starts of the windows; windows tile time.
+        last: Ends of the windows.
     """
     at_start = np.arange(1, len(start) + 1) - np.searchsorted(end, start, side="right")
     at_first = np.searchsorted(start, first, side="right") - np.searchsorted(end, first, side="right")
     bounds = np.stack([np.searchsorted(start, first), np.searchsorted(start, last)], axis=1).ravel()
-    # a last one, so that windows may end at the end
+    # one more value, so that windows may end at the last start
     most = np.maximum.reduceat(np.append(at_start, 0), bounds)[::2]
     return np.where(bounds[::2] < bounds[1::2], np.maximum(most, at_first), at_first)

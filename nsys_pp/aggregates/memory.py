@@ -1,8 +1,8 @@
-"""Allocations and releases of memory -> MEMORY_SUMS and MEMORY_PEAKS.
+"""Allocations and releases of memory, and its peak use.
 
-A release belongs to the allocation before it at its address: it has its device and its kind, and
-ends it. Memory that was allocated before the capture is not known, so its release counts as one, but
-lowers nothing. An address that is allocated again has been released unseen, at the latest then.
+A release belongs to the previous allocation at its address: it has the same device and kind, and ends it. The release of
+memory that was allocated before the capture counts as a release, but does not lower the use. An address
+that is allocated again was released at the latest then, even if no release was recorded.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def sum_memory(
     api_calls: pl.DataFrame,
     steps: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Count allocations and releases by kind of memory and by what the program was doing.
+    """Count allocations and releases by kind of memory and by the surrounding job or range.
 
-    That is the innermost job, or else the innermost range, that was open when it happened on the thread
-    of its call. Where the call was not recorded, nothing is known of it.
+    The surrounding job, or else range, is the innermost one open on the thread of the call at that time. It is
+    null if the call was not recorded.
 
     Args:
         memory_events: `MEMORY_EVENTS`.
@@ -38,7 +38,7 @@ def sum_memory(
         steps: `STEPS`.
 
     Returns:
-        `MEMORY_AGGREGATES`, in order of their first events. A release has the bytes that it tells, or those of its
+        `MEMORY_AGGREGATES`, in order of their first events. A release has its recorded bytes, or else the bytes of its
         allocation. Empty in, empty out.
     """
     if memory_events.is_empty():
@@ -67,7 +67,7 @@ def sum_memory(
 
 
 def find_peaks(memory_events: pl.DataFrame, *, windows: pl.DataFrame) -> pl.DataFrame:
-    """Add up what is allocated at every moment, and find the most in each step.
+    """Find the peak of allocated memory in each step.
 
         allocated       3  8  5 | 5     | 9  0
         step                  1 |     2 |    3      peaks 8, 5, 9
@@ -77,8 +77,8 @@ def find_peaks(memory_events: pl.DataFrame, *, windows: pl.DataFrame) -> pl.Data
         windows: `HOST_WINDOWS`.
 
     Returns:
-        `MEMORY_PEAKS` of every kind of memory that was allocated on a device, and every step of its process
-        (null: all that is outside of steps); by these. Empty in, empty out.
+        `MEMORY_PEAKS`: one row per device, kind of memory and step of the process (null: outside all steps), sorted by
+        these. Empty in, empty out.
     """
     used = _add_up(_match_releases(memory_events))
     series = used.select("series", *_SERIES).unique("series", maintain_order=True)
@@ -111,36 +111,35 @@ def find_peaks(memory_events: pl.DataFrame, *, windows: pl.DataFrame) -> pl.Data
 
 
 def _match_releases(memory_events: pl.DataFrame) -> pl.DataFrame:
-    """Give releases the device, the kind and (where they have none) the bytes of their allocations.
+    """Assign to releases the device, the kind and (if unknown) the bytes of their allocations.
 
     Returns:
-        The events, and of allocations `gone_ns`: when they were released; null where they were not.
+        The events with `released_ns`: the time of the release of an allocation, null without one.
     """
     events = memory_events.sort("time_ns", maintain_order=True).with_row_index("order")
-    events = events.sort(
-        "process_key", "address", maintain_order=True
-    )  # the events of a place follow each other
-    is_release, place = pl.col("is_release"), pl.struct("process_key", "address")
-    has_place = pl.col("address") != 0
-    is_followed = ~is_release & has_place & (place == place.shift(-1))
-    is_known = is_release & has_place & (place == place.shift(1)) & ~is_release.shift(1)
+    # the events of an address are adjacent
+    events = events.sort("process_key", "address", maintain_order=True)
+    is_release, address = pl.col("is_release"), pl.struct("process_key", "address")
+    has_address = pl.col("address") != 0
+    is_followed = ~is_release & has_address & (address == address.shift(-1))
+    is_known = is_release & has_address & (address == address.shift(1)) & ~is_release.shift(1)
     size = pl.when(pl.col("size_bytes") > 0).then("size_bytes")
     return events.with_columns(
         pl.when(is_known).then(pl.col("device_id").shift(1)).otherwise("device_id"),
         pl.when(is_known).then(pl.coalesce(pl.col("kind").shift(1), "kind")).otherwise("kind"),
         size_bytes=pl.coalesce(size, pl.when(is_known).then(size.shift(1))),
-        gone_ns=pl.when(is_followed).then(pl.col("time_ns").shift(-1)),
+        released_ns=pl.when(is_followed).then(pl.col("time_ns").shift(-1)),
     ).sort("order")
 
 
 def _add_up(events: pl.DataFrame) -> pl.DataFrame:
-    """Add up what is allocated: a row whenever that may change, with `used_bytes` from then on; by time_ns.
+    """Add up the allocated memory: one row per change, with `used_bytes` from then on; by time_ns.
 
-    What happens in one nanosecond counts at once, so no order in it makes a peak.
+    Events of the same nanosecond count at once, so their order makes no peak.
     """
     allocated = events.filter(~pl.col("is_release")).with_columns(pl.col("size_bytes").fill_null(0))
-    released = allocated.drop_nulls("gone_ns").with_columns(
-        time_ns="gone_ns", size_bytes=-pl.col("size_bytes")
+    released = allocated.drop_nulls("released_ns").with_columns(
+        time_ns="released_ns", size_bytes=-pl.col("size_bytes")
     )
     return (
         pl.concat([allocated, released])
@@ -155,7 +154,7 @@ def _add_up(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_threads(events: pl.DataFrame, api_calls: pl.DataFrame) -> pl.Series:
-    """Give the thread of the call of each event; null where it is unknown."""
+    """Return the thread of the call of each event; null if unknown."""
     keys = ["process_key", "correlation_id"]
     calls = api_calls.select(*keys, "thread_key").join(events.select(keys), on=keys, how="semi")
     calls = calls.unique(keys, keep="first", maintain_order=True)
@@ -163,18 +162,18 @@ def _find_threads(events: pl.DataFrame, api_calls: pl.DataFrame) -> pl.Series:
 
 
 def _rows_around(threads: pl.Series, times: pl.Series, intervals: pl.DataFrame) -> pl.Series:
-    """Find the row of the innermost interval around each moment on its thread; null where none is."""
+    """Find the row of the innermost interval around each moment on its thread; null without any."""
     is_known = threads.is_not_null()
     rows = pl.int_range(len(intervals), eager=True)
     whole = intervals.select("thread_key", "start_ns", "end_ns", row=rows).drop_nulls()
-    found = find_innermost(
+    innermost = find_innermost(
         threads.filter(is_known).to_numpy(),
         times.filter(is_known).to_numpy(),
         interval_owner=whole["thread_key"].to_numpy(),
         start=whole["start_ns"].to_numpy(),
         end=whole["end_ns"].to_numpy(),
     )
-    row = pl.Series(found, dtype=pl.Int64)
+    row = pl.Series(innermost, dtype=pl.Int64)
     around = whole["row"].gather(row.set(row < 0, None))
     at = is_known.arg_true()
     return pl.Series("row", [None], dtype=pl.Int64).new_from_index(0, len(times)).scatter(at, around)

@@ -1,4 +1,4 @@
-"""Operators of a framework, what they called, and the operations on GPUs that they launched.
+"""Operators of a framework, the operators inside them, and the GPU operations that they launched.
 
 thread   [ linear dygraph                         )     outermost
            [ matmul dygraph        ) [ add )            inner: nearest to an outermost one
@@ -31,23 +31,23 @@ def sum_operators(
     launches: pl.DataFrame,
     steps: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Add up operators: the outermost ones, those right inside them, and what either launched.
+    """Add up operators: the outermost ones, the operators directly inside them, and their GPU operations.
 
     An operation belongs to the operators around the call that launched it, on the thread of the call; if
-    several calls did, to the first. Operations of all kinds count.
+    several calls did, to the earliest one. Operations of all kinds count.
 
     Args:
         ranges: `RANGES`.
-        operators: `NAMED_OPERATORS`; rows without a name are no operators. Ranges that end on another
-            thread are left out.
+        operators: `NAMED_OPERATORS`; rows without a name are not operators. Ranges that end on another
+            thread are skipped.
         gpu_ops: `GPU_OPS`, in order of op_id.
         api_calls: `API_CALLS`.
         launches: `LAUNCHES`.
         steps: `STEPS`.
 
     Returns:
-        `ITEM_AGGREGATES` of item "operator", measures "host" and "gpu". Rows with a `kernel` are of single
-        operations, each in one row: with `inner` of what is around its call, null where only the outermost is.
+        `ITEM_AGGREGATES` of item "operator", measures "host" and "gpu". Rows with a `kernel` hold single
+        operations, each in one row: `inner` is the inner operator around its call, null without one.
         Empty in, empty out.
     """
     named = operators.drop_nulls("name").select("range_id", operator="name")
@@ -88,7 +88,7 @@ def _sum_host(operators: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sum_gpu(operators: pl.DataFrame, ops: pl.DataFrame, at: pl.Series) -> pl.DataFrame:
-    """Instances that launched something: the durations of it, together, on each device."""
+    """Add up the operations of each instance on each device; instances without operations are dropped."""
     launched = (
         ops.select("device_id", "call_row", "duration_ns", at.alias("row"))
         .drop_nulls("row")
@@ -118,7 +118,7 @@ def _sum_kernels(ops: pl.DataFrame, name: pl.Series, inner: pl.Series) -> pl.Dat
 def _list_ops(
     gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame, steps: pl.DataFrame
 ) -> pl.DataFrame:
-    """Operations of which a call is known: where they ran, and thread_key, start_ns and end_ns of the first call."""
+    """List the operations with a known call: device, step, and thread_key, start_ns and end_ns of the earliest call."""
     call_row = pl.Series("call_row", find_calls(gpu_ops, api_calls=api_calls, launches=launches))
     ops = gpu_ops.filter(call_row >= 0)
     call_row = call_row.filter(call_row >= 0)
@@ -134,10 +134,10 @@ def _list_ops(
 
 
 def _is_contained(ranges: pl.DataFrame) -> pl.Series:
-    """Say of each range whether another one of its thread is around it.
+    """Return the mask of ranges inside another range of their thread.
 
     Args:
-        ranges: By thread_key, start_ns, longest first; of equal ranges the first is the outer one.
+        ranges: By Sorted by thread_key, start_ns, longest first; of equal ranges the first is the outer one.
     """
     if ranges.is_empty():
         return pl.Series(dtype=pl.Boolean)
@@ -149,25 +149,27 @@ def _is_contained(ranges: pl.DataFrame) -> pl.Series:
 
 
 def _find_around(frame: pl.DataFrame, ranges: pl.DataFrame) -> pl.Series:
-    """Find the range around each row, on its thread; of two that cross, the one that starts last.
+    """Find the range around each row, on its thread; of two crossing ranges, the later one.
 
-    As none of the ranges lies inside another, the last one to start is also the last one to end: if that does
-    not reach over the row, none does.
+    As no range lies inside another, the last range to start is also the last to end: if it does
+    not contain the row, no range does.
 
     Args:
         frame: thread_key, start_ns, end_ns.
-        ranges: Likewise, by thread_key and start_ns; none inside another.
+        ranges: The same columns, by thread_key and start_ns; no range lies inside another.
 
     Returns:
-        Row of `ranges`, null where none is around.
+        Row of `ranges`, null without any.
     """
     wanted = frame.select("thread_key", "start_ns", "end_ns").with_row_index("row").sort("start_ns")
-    there = (
-        ranges.select("thread_key", "start_ns", until_ns="end_ns").with_row_index("found").sort("start_ns")
+    candidates = (
+        ranges.select("thread_key", "start_ns", until_ns="end_ns")
+        .with_row_index("range_row")
+        .sort("start_ns")
     )
     is_around = pl.col("end_ns") <= pl.col("until_ns")
     return (
-        wanted.join_asof(there, on="start_ns", by="thread_key", check_sortedness=False)
+        wanted.join_asof(candidates, on="start_ns", by="thread_key", check_sortedness=False)
         .sort("row")
-        .select(pl.when(is_around).then("found"))["found"]
+        .select(pl.when(is_around).then("range_row"))["range_row"]
     )

@@ -1,4 +1,4 @@
-"""How long operations on GPUs took, by name, and how much copies and sets moved."""
+"""Durations of GPU operations and sizes of copies and sets, by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def sum_ops(gpu_ops: pl.DataFrame, op_details: pl.DataFrame, steps: pl.DataFrame
 
     Args:
         gpu_ops: `GPU_OPS`.
-        op_details: `OP_DETAILS`, which has the demangled names of kernels; empty: short names are all that is known.
+        op_details: `OP_DETAILS` with the demangled names of kernels; if empty, short names are used.
         steps: `STEPS`.
 
     Returns:
@@ -43,12 +43,12 @@ def sum_copy_sizes(gpu_ops: pl.DataFrame, op_details: pl.DataFrame, steps: pl.Da
 
     Args:
         gpu_ops: `GPU_OPS`.
-        op_details: `OP_DETAILS`; empty: no size is known.
+        op_details: `OP_DETAILS`; if empty, no size is known.
         steps: `STEPS`.
 
     Returns:
-        `COPY_SIZES`, in order of the first operation of each row, of those whose size is recorded. Empty in,
-        empty out.
+        `COPY_SIZES`, in order of the first operation of each row; operations without a recorded size are skipped.
+        Empty in, empty out.
     """
     sized = gpu_ops.with_columns(_detail("size_bytes", gpu_ops, op_details)).drop_nulls("size_bytes")
     ops = sized.with_columns(step_on_device(sized, steps))
@@ -56,7 +56,7 @@ def sum_copy_sizes(gpu_ops: pl.DataFrame, op_details: pl.DataFrame, steps: pl.Da
 
 
 def _detail(column: str, gpu_ops: pl.DataFrame, op_details: pl.DataFrame) -> pl.Series:
-    """A column of `OP_DETAILS`, whose row i belongs to op_id i; nulls where there are no details."""
+    """Return a column of `OP_DETAILS` (row i belongs to op_id i) per operation; nulls without details."""
     if op_details.is_empty():
         return op_details[column].extend_constant(None, len(gpu_ops))
     return op_details[column].gather(gpu_ops["op_id"])

@@ -22,18 +22,18 @@ def sum_phases(
 ) -> pl.DataFrame:
     """Add up jobs by kind, jobs of all kinds, and steps.
 
-    A job inside another of its kind, on any level, is part of that and does not count; one inside a job of
-    another kind does, so that rows overlap. Of `ALL_JOBS` only those count that are inside no other.
+    A job inside another of its kind, on any level, does not count; a job inside a job of another kind
+    does, so rows overlap. In `ALL_JOBS` only outermost jobs count.
 
     Args:
         jobs: `JOBS`.
         gpu_ops: `GPU_OPS`.
         steps: `STEPS`.
-        kinds: Kinds of operation that count for jobs; they are all that counts for steps.
+        kinds: Kinds of operation that count for jobs and steps.
 
     Returns:
         `ITEM_AGGREGATES` of item "phase", measures "host" and "gpu". "host" counts a job or step once, however many devices it
-        reached; "gpu" of a step are the operations that began in it. No calls are counted.
+        reached; "gpu" of a step adds up the operations that began in it. Calls are not counted.
     """
     on_host = step_on_host(jobs, steps, time="host_start_ns")
     jobs = jobs.with_columns(step=pl.coalesce("step", on_host))
@@ -79,7 +79,7 @@ def _sum_steps(gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> list[pl.DataFrame]
 
 
 def _is_inside_its_kind(jobs: pl.DataFrame) -> pl.Series:
-    """Say of each row whether a job of the same kind is around it, on any level."""
+    """Return the mask of jobs inside a job of the same kind, on any level."""
     distinct = jobs.select("range_id", "outer_id", "kind").unique("range_id", maintain_order=True)
     rows = distinct.select("range_id").with_row_index("outer_row")
     parent = (
@@ -92,13 +92,13 @@ def _is_inside_its_kind(jobs: pl.DataFrame) -> pl.Series:
     )
     kind = distinct["kind"].to_physical().to_numpy()
     is_inside = np.zeros(len(distinct), dtype=np.bool_)
-    for one in np.unique(kind):
-        is_inside |= (kind == one) & _is_below(parent, kind == one)
-    told = distinct.select("range_id", inside=pl.Series(is_inside))
-    return jobs.join(told, on="range_id", how="left", maintain_order="left")["inside"]
+    for code in np.unique(kind):
+        is_inside |= (kind == code) & _is_below(parent, kind == code)
+    inside = distinct.select("range_id", inside=pl.Series(is_inside))
+    return jobs.join(inside, on="range_id", how="left", maintain_order="left")["inside"]
 
 
 def _is_below(parent: npt.NDArray[np.int64], marked: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Say of each row whether a row above it is marked."""
+    """Return the mask of rows with a marked ancestor."""
     line = has_marked_line(parent, marked)
     return np.asarray((parent >= 0) & line[parent])

@@ -1,4 +1,4 @@
-"""Whose sums they are: the GPU processes of all reports, and the processes that used no GPU."""
+"""Processes of a run: the GPU processes of all reports, and the processes without a GPU."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from nsys_pp.aggregates.windows import step_on_host
 from nsys_pp.frames.report import NAME
 
 MOST_NAMES = 10_000
-"""Of more different names than this, numbers are folded: "step 12" is "step #"."""
-_NUMBER = r"[0-9]+([^0-9A-Za-z]|$)"  # no digit of a word, as in `conv2d`
+"""Limit of distinct names; above it, numbers in names are folded: "step 12" becomes "step #"."""
+_NUMBER = r"[0-9]+([^0-9A-Za-z]|$)"  # not a digit within a word, as in `conv2d`
 
 
 def sum_ranges(
@@ -20,15 +20,15 @@ def sum_ranges(
 
     Args:
         ranges: `RANGES`, all domains.
-        projections: `PROJECTIONS` of them, one row per range and device; a range that reached several
+        projections: `PROJECTIONS` of them, one row per range and device; a range on several
             devices counts on each.
         steps: `STEPS`.
-        most_names: If there are more different names, each number in a name becomes "#".
+        most_names: With more distinct names, each number in a name becomes "#".
 
     Returns:
         `ITEM_AGGREGATES` of item "range", all measures. Ranges that were still open count until the end of the capture.
     """
-    known = ranges.select(
+    instances = ranges.select(
         "process_key",
         step_on_host(ranges, steps),
         "domain",
@@ -37,19 +37,19 @@ def sum_ranges(
         value_ns=pl.col("end_ns") - pl.col("start_ns"),
     )
     # Ranges are in order of range_id, and projections are of some of them.
-    of_range = known[ranges["range_id"].search_sorted(projections["range_id"])]
-    reached = projections.select("device_id", "call_count").hstack(of_range.drop("value_ns"))
+    of_range = instances[ranges["range_id"].search_sorted(projections["range_id"])]
+    projected = projections.select("device_id", "call_count").hstack(of_range.drop("value_ns"))
     measured = {
-        "host": known,
-        "span": reached.with_columns(value_ns=projections["gpu_end_ns"] - projections["gpu_start_ns"]),
-        "gpu": reached.with_columns(value_ns=projections["total_ns"]),
+        "host": instances,
+        "span": projected.with_columns(value_ns=projections["gpu_end_ns"] - projections["gpu_start_ns"]),
+        "gpu": projected.with_columns(value_ns=projections["total_ns"]),
     }
     parts = [sum_instances(rows, item="range", measure=measure) for measure, rows in measured.items()]
     return pl.concat(parts)
 
 
 def _fold(names: pl.Series, most_names: int) -> pl.Series:
-    """Replace numbers in names by "#" where there are too many names."""
+    """Replace numbers in names by "#" if there are more than `most_names` names."""
     distinct = names.unique().drop_nulls()
     if len(distinct) <= most_names:
         return names

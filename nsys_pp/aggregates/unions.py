@@ -1,6 +1,6 @@
-"""How much of each window intervals cover, together or added up.
+"""Coverage of time windows by intervals: length of their union, or sum of their lengths.
 
-Both are differences of what lies before a moment t, which two sorted arrays and their running sums tell:
+Both are differences of sums before a moment t, computed from two sorted arrays and their running sums:
 
     sum of min(end, t) - start  =  sum of (t - start), where start < t  -  sum of (t - end), where end < t
 """
@@ -23,28 +23,28 @@ class Union:
     end: Int64s
 
     def __or__(self, other: Union) -> Union:
-        """What lies in either."""
+        """Unite two unions."""
         return unite(np.concatenate([self.start, other.start]), np.concatenate([self.end, other.end]))
 
     def within(self, first: Int64s, last: Int64s) -> Int64s:
-        """Length of it within each window `[first, last)`."""
+        """Return the covered length of each window `[first, last)`."""
         return _sum_within(self.start, self.end, first, last)
 
     def overlap_within(self, other: Union, first: Int64s, last: Int64s) -> Int64s:
-        """Length of what lies in both, within each window: |A| + |B| - |A or B|."""
+        """Return the length of the intersection within each window: |A| + |B| - |A or B|."""
         either = (self | other).within(first, last)
         return self.within(first, last) + other.within(first, last) - either
 
 
 def unite(start: Int64s, end: Int64s) -> Union:
-    """Put intervals together that overlap or touch.
+    """Unite intervals that overlap or touch.
 
     Args:
         start: Any order.
-        end: Of the same intervals; not before the start.
+        end: Ends of the same intervals; not before the start.
 
     Returns:
-        Their union; empty intervals are in none.
+        Their union; empty intervals are dropped.
 
     >>> unite(np.array([7, 0, 2, 5]), np.array([9, 3, 5, 5]))
     Union(start=array([0, 7]), end=array([5, 9]))
@@ -62,7 +62,7 @@ def unite(start: Int64s, end: Int64s) -> Union:
 
 
 def sum_within(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s:
-    """Sum of the lengths of intervals, any order, within each window `[first, last)`; overlaps count twice.
+    """Add up the lengths of intervals, in any order, within each window `[first, last)`; overlaps count twice.
 
     >>> sum_within(np.array([0, 2]), np.array([4, 9]), np.array([0, 3]), np.array([3, 5]))
     array([4, 3])
@@ -77,7 +77,7 @@ def count_within(start: Int64s, first: Int64s, last: Int64s) -> Int64s:
 
 
 def _sum_within(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s:
-    """As `sum_within`, of starts and ends that are sorted each for itself."""
+    """Add up lengths as `sum_within`; starts and ends are sorted separately."""
     return (
         _sum_before(start, last)
         - _sum_before(end, last)
@@ -87,9 +87,9 @@ def _sum_within(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int6
 
 
 def _sum_before(times: Int64s, until: Int64s) -> Int64s:
-    """Sum of until - time over the times before each `until`.
+    """Add up `until - time` over the times before each `until`.
 
-    Sums may leave the range of Int64; as they wrap around, differences that fit in it are right nevertheless.
+    Sums may overflow Int64; they wrap around, so differences within Int64 are still exact.
     """
     count = np.searchsorted(times, until)
     sums = np.append(np.int64(0), np.cumsum(times))

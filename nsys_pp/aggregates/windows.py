@@ -1,10 +1,10 @@
-"""Which time belongs to which step, on every device and on the CPU.
+"""Time windows of steps, per device and on the CPU.
 
     events     [   )  [      )[    )     [   )   [  )
     steps               [ 7      )[ 8       )
     windows    [ null   )[ 7     )[ 8       )[ null )
 
-The windows of a device, or of a process on the CPU, tile its time: they neither overlap nor leave anything out.
+The windows of a device, or of a process on the CPU, tile its time: without overlaps and gaps.
 """
 
 from __future__ import annotations
@@ -63,28 +63,28 @@ def find_windows(
     """Cut the time of every process, from its first to its last event, at the borders of its steps.
 
     Args:
-        steps: `STEPS`; empty: no step is known, and each device and process has one window.
+        steps: `STEPS`; if empty, each device and process has one window.
         gpu_ops: `GPU_OPS`.
         api_calls: `API_CALLS`.
         os_calls: `OS_CALLS`.
         ranges: `RANGES`.
 
     Returns:
-        Windows: of a step on a device, `[start_ns, end_ns)`; on the CPU, its range or its jobs, and where it has
-        none, what the steps around it leave. Where steps overlap, the earlier one ends when the next begins.
-        What a step reaches beyond the events belongs to the time of the process. No window is empty, unless
-        it is the only one.
+        Windows: of a step on a device, `[start_ns, end_ns)`; on the CPU, its range or its jobs, or without these
+        the time between the steps around it. If steps overlap, the earlier one ends when the next begins.
+        The time of a process includes its steps beyond its events. No window is empty, unless it is the only
+        one.
     """
     times = [
         frame.select(*_PROCESS, "start_ns", "end_ns") for frame in (gpu_ops, api_calls, os_calls, ranges)
     ]
-    reached = [
+    of_steps = [
         steps.select(*_PROCESS, start_ns=f"{side}start_ns", end_ns=f"{side}end_ns") for side in ("", "host_")
     ]
     span = (
         pl.concat(
             frame.group_by(_PROCESS).agg(pl.col("start_ns").min(), pl.col("end_ns").max())
-            for frame in (*times, *reached)
+            for frame in (*times, *of_steps)
         )
         .group_by(_PROCESS)
         .agg(first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max())
@@ -101,7 +101,7 @@ def tile_devices(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         steps: `STEPS`.
-        spans: process_key, device_id, first_ns, last_ns: the time of each device; one row each.
+        spans: process_key, device_id, first_ns, last_ns: the time of each device, one row per device.
 
     Returns:
         `DEVICE_WINDOWS` that tile these times.
@@ -110,12 +110,12 @@ def tile_devices(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
 
 
 def step_on_device(frame: pl.DataFrame, steps: pl.DataFrame, *, time: str = "start_ns") -> pl.Series:
-    """Say in which step, on its device, each row lies.
+    """Return the step of each row on its device.
 
     Args:
         frame: process_key, device_id and `time`; any order.
         steps: `STEPS`.
-        time: Column that decides.
+        time: Column with the moment of a row.
 
     Returns:
         Int64 `step`, one per row; null outside all steps, and where the device or the time is null.
@@ -124,20 +124,20 @@ def step_on_device(frame: pl.DataFrame, steps: pl.DataFrame, *, time: str = "sta
 
 
 def step_on_host(frame: pl.DataFrame, steps: pl.DataFrame, *, time: str = "start_ns") -> pl.Series:
-    """Say in which step, on the CPU, each row (process_key and `time`) lies; like `step_on_device`."""
+    """Return the step of each row (process_key and `time`) on the CPU, as `step_on_device` does."""
     return _look_up(frame, _on_host(steps), _PROCESS, time)
 
 
 def _on_device(steps: pl.DataFrame) -> pl.DataFrame:
-    """Place steps on their devices: disjoint, by device and time."""
+    """List the disjoint steps of devices, by device and time."""
     return _cut(steps.select(*_DEVICE, "step", "start_ns", "end_ns"), _DEVICE)
 
 
 def _on_host(steps: pl.DataFrame) -> pl.DataFrame:
-    """Place steps on the CPU: disjoint, by process and time; without a border before or after, they last for ever."""
+    """List the disjoint steps of processes on the CPU, by process and time; an unknown border is infinitely far."""
     end = pl.col("host_end_ns").cum_max().forward_fill().over(_PROCESS)
     following = pl.col("host_start_ns").cum_min(reverse=True).backward_fill().over(_PROCESS)
-    known = (
+    bordered = (
         steps.group_by(*_PROCESS, "step")
         .agg(pl.col("start_ns", "host_start_ns").min(), pl.col("host_end_ns").max())
         .sort(*_PROCESS, "start_ns", "step")
@@ -148,23 +148,23 @@ def _on_host(steps: pl.DataFrame) -> pl.DataFrame:
             end_ns=pl.coalesce("host_end_ns", following, _EVER),
         )
     )
-    return _cut(known, _PROCESS)
+    return _cut(bordered, _PROCESS)
 
 
 def _cut(steps: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Let each step end when the next one begins, and drop those of which nothing is left."""
+    """End each step when the next one begins; drop empty steps."""
     following = pl.col("start_ns").shift(-1).over(keys)
-    is_some = pl.col("start_ns") < pl.col("end_ns")
+    is_left = pl.col("start_ns") < pl.col("end_ns")
     return (
-        steps.filter(is_some)
+        steps.filter(is_left)
         .sort(*keys, "start_ns", "step")
         .with_columns(end_ns=pl.min_horizontal("end_ns", following))
-        .filter(is_some)
+        .filter(is_left)
     )
 
 
 def _tile(steps: pl.DataFrame, spans: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Fill what disjoint steps leave of [first_ns, last_ns) of `spans` with windows of no step."""
+    """Fill [first_ns, last_ns) of `spans` around disjoint steps with windows without a step."""
     placed = (
         steps.join(spans, on=keys, maintain_order="left")
         .with_columns(
@@ -189,20 +189,20 @@ def _tile(steps: pl.DataFrame, spans: pl.DataFrame, keys: list[str]) -> pl.DataF
 
 
 def _look_up(frame: pl.DataFrame, steps: pl.DataFrame, keys: Sequence[str], time: str) -> pl.Series:
-    """Find the step of disjoint `steps`, by keys and time, in which each row of `frame` lies."""
+    """Find the step around each row of `frame`; `steps` are disjoint, by keys and time."""
     groups = steps.select(keys).unique(maintain_order=True).with_row_index("group")
     of_rows, of_steps = (
-        some.select(keys).join(groups, on=keys, how="left", maintain_order="left")["group"]
-        for some in (frame, steps)
+        rows.select(keys).join(groups, on=keys, how="left", maintain_order="left")["group"]
+        for rows in (frame, steps)
     )
     start, end = steps["start_ns"].to_numpy(), steps["end_ns"].to_numpy()
     times = frame[time].cast(pl.Int64)
     now, group = times.fill_null(0).to_numpy(), of_rows.cast(pl.Int64).fill_null(-1).to_numpy()
-    found = np.full(len(frame), -1)
-    for one in range(len(groups)):
-        rows, places = np.flatnonzero(group == one), np.flatnonzero(of_steps.to_numpy() == one)
-        at = places[0] + np.searchsorted(start[places], now[rows], side="right") - 1
-        is_within = (at >= places[0]) & (now[rows] < end[at])
-        found[rows[is_within]] = at[is_within]
-    at_row = pl.Series(found).set(pl.Series(found < 0) | times.is_null(), None)
+    step_row = np.full(len(frame), -1)
+    for number in range(len(groups)):
+        rows, own = np.flatnonzero(group == number), np.flatnonzero(of_steps.to_numpy() == number)
+        at = own[0] + np.searchsorted(start[own], now[rows], side="right") - 1
+        is_within = (at >= own[0]) & (now[rows] < end[at])
+        step_row[rows[is_within]] = at[is_within]
+    at_row = pl.Series(step_row).set(pl.Series(step_row < 0) | times.is_null(), None)
     return steps["step"].gather(at_row).alias("step")
