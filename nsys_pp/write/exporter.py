@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.training import Training
 from nsys_pp.write.files import check_output, open_output, replace_file
-from nsys_pp.write.trace.drawing import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,10 @@ from typing import BinaryIO
 import pytest
 
 from nsys_pp.errors import MissingDataError, OutputError
+from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.training import Training
 from nsys_pp.write.exporter import Exporter, ExportOptions, ExportSource, file_writer
 from nsys_pp.write.exporters import EXPORTERS, find_exporter
-from nsys_pp.write.trace.drawing import Clock
 from tests.training.known import PIPELINE, known_training
 
 TRAINING = known_training()
