@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE_S
+
 NEVER = "never"  # a job whose dependency cannot come true, as `--kill-on-invalid-dep=yes` ends it
 
 
@@ -93,5 +95,5 @@ def _run(job: dict[str, Any], task: int | None, queue: Path, environment: Mappin
             stdout=said,
             stderr=subprocess.STDOUT,
             check=False,
-            timeout=120,
+            timeout=PATIENCE_S,
         ).returncode

@@ -10,6 +10,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from tests.batch.world import SCRIPTS, World, make_world, read_result
+from tests.patience import PATIENCE_S
 
 
 def read_jobs() -> tuple[dict[str, str], dict[str, Any]]:
@@ -54,7 +55,7 @@ def test_pods_make_parts_and_the_pod_that_waits_merges_them(tmp_path: Path, merg
     pods += [start(world, extract, index) for index in range(extract["completions"])]
     try:
         for pod in reversed(pods):
-            said, _ = pod.communicate(timeout=120)
+            said, _ = pod.communicate(timeout=PATIENCE_S)
             assert pod.returncode == 0, said
     finally:
         for pod in pods:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.batch.slurm_queue import run_queue
 from tests.cli.calls import Result, call, environment
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "docs" / "batch"
@@ -31,7 +32,7 @@ class World:
     folder: Path
     environment: dict[str, str]
 
-    def run(self, *words: str | Path, timeout: int = 120, **variables: str) -> Result:
+    def run(self, *words: str | Path, timeout: int = PATIENCE_S, **variables: str) -> Result:
         """Run a program where the reports of users lie."""
         done = subprocess.run(
             list(map(str, words)),

@@ -13,6 +13,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from nsys_pp.cli import main
+from tests.patience import PATIENCE_S
 
 COMMANDS = ("merge", "project", "info", "info --json")
 
@@ -56,7 +57,7 @@ def run(*arguments: str | Path, before: Sequence[str] = (), **options: Any) -> R
     """
     line = [*before, *command_line(*arguments)]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment(), **options}
-    done = subprocess.run(line, check=False, text=True, timeout=60, **options)
+    done = subprocess.run(line, check=False, text=True, timeout=PATIENCE_S, **options)
     return Result(done.returncode, done.stdout or "", done.stderr or "")
 
 

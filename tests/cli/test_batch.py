@@ -16,6 +16,7 @@ import pytest
 
 from fixtures.recording.bulk import write_bulk_report
 from tests.cli.calls import Result, assert_refused, call, command_line, environment, run
+from tests.patience import PATIENCE_S
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 REPORT = PIPELINE / "node2" / "rank0.sqlite"
@@ -100,7 +101,7 @@ def test_merge_waits_for_parts_that_come(tmp_path: Path) -> None:
     thread = threading.Thread(target=bring)
     thread.start()
     output = tmp_path / "run.pftrace"
-    done = call("merge", tmp_path / "there", "-o", output, "--wait-for", "4", "--wait-timeout", "1m")
+    done = call("merge", tmp_path / "there", "-o", output, "--wait-for", "4", "--wait-timeout", "10m")
     thread.join()
     assert done.code == 0, done.stderr
     expected = tmp_path / "expected" / "run.pftrace"
@@ -249,14 +250,14 @@ def test_an_interrupt_ends_all_processes_and_leaves_nothing(
     process = subprocess.Popen(
         line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
     )
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE_S
     while not any(path.stat().st_size for path in tmp_path.rglob(".*/**/*") if path.is_file()):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until
         time.sleep(0.01)
     children = children_of(process.pid)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    stdout, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, stderr
     assert (stdout, stderr) == ("", "Interrupted\n")
     assert list(tmp_path.iterdir()) == []
@@ -270,7 +271,7 @@ def test_a_worker_that_the_system_kills_costs_nothing(large_reports: list[Path],
     output.parent.mkdir()
     line = command_line("merge", *large_reports, "-o", output, "--jobs", "2")
     process = subprocess.Popen(line, env=environment(), stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE_S
     while not any(output.parent.rglob("*.blocks")):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until
@@ -279,7 +280,7 @@ def test_a_worker_that_the_system_kills_costs_nothing(large_reports: list[Path],
         one for one in children_of(process.pid) if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()
     ]
     os.kill(workers[0], signal.SIGKILL)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, stderr
     expected = tmp_path / "expected" / "run.pftrace"
     expected.parent.mkdir()

@@ -15,6 +15,7 @@ import pytest
 
 from fixtures.recording.export import Session, write_report
 from tests.cli.calls import assert_refused, call, command_line, environment
+from tests.patience import PATIENCE_S
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 KEYS = [
@@ -269,7 +270,12 @@ def _on_a_terminal(*arguments: str | Path, **variables: str) -> str:
     parent, child = pty.openpty()
     env = environment(TERM="xterm-256color", COLUMNS="80", LINES="40", **variables)
     done = subprocess.run(
-        command_line(*arguments), stdout=child, stderr=subprocess.PIPE, env=env, check=True, timeout=60
+        command_line(*arguments),
+        stdout=child,
+        stderr=subprocess.PIPE,
+        env=env,
+        check=True,
+        timeout=PATIENCE_S,
     )
     os.close(child)
     shown = b""

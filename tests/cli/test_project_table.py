@@ -15,6 +15,7 @@ import pytest
 
 from fixtures.recording.export import Session, write_report
 from tests.cli.calls import call, command_line, environment
+from tests.patience import PATIENCE_S
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 RANK0 = PIPELINE / "node2" / "rank0.sqlite"
@@ -42,7 +43,7 @@ def on_terminal(width: int, *arguments: str | Path) -> tuple[list[str], str]:
             break
         data += piece
     os.close(ours)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=PATIENCE_S) == 0
     text = data.decode().replace("\r\n", "\n")
     return re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines(), text
 

@@ -14,6 +14,7 @@ import pytest
 
 from fixtures.recording.bulk import write_bulk_report
 from tests.cli.calls import command_line, environment, run
+from tests.patience import PATIENCE_S
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 
@@ -50,13 +51,13 @@ def test_an_interrupt_leaves_nothing_behind(
     process = subprocess.Popen(
         line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE_S
     while not moment(large_report, output, process.pid):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until
         time.sleep(0.002)
     process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(timeout=PATIENCE_S)
     # Python may lose a lock to the interrupt; then the clock ends the process
     assert process.returncode in (130, -signal.SIGALRM), stderr
     assert stdout == ""
@@ -83,7 +84,7 @@ def test_a_reader_that_has_enough_is_no_error(command: str, lines: int) -> None:
     process.stdout.close()
     assert process.stderr.read() == ""
     process.stderr.close()
-    process.wait(timeout=30)
+    process.wait(timeout=PATIENCE_S)
 
 
 _STUCK = """
@@ -112,7 +113,7 @@ def test_what_is_stuck_ends_all_the_same(patience_s: float, times: int, ending: 
         for said in ("working\n", "cleaning up\n")[:times]:
             assert process.stdout.readline() == said
             process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == -ending
+        assert process.wait(timeout=PATIENCE_S) == -ending
 
 
 def test_the_commands_run_as_a_module() -> None:

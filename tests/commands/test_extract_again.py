@@ -17,6 +17,7 @@ from nsys_pp.compose.work import WorkOptions
 from nsys_pp.errors import OutputError, ReportError
 from tests.cli.calls import command_line, environment
 from tests.commands.test_parts import PIPELINE, REPORTS, rewritten
+from tests.patience import PATIENCE_S
 
 JOBS = WorkOptions(jobs=2)
 
@@ -139,7 +140,7 @@ def test_several_processes_extract_the_same_reports_at_once(tmp_path: Path) -> N
     processes = [
         subprocess.Popen(line, env=environment(), stderr=subprocess.PIPE, text=True) for _ in range(2)
     ]
-    said = [process.communicate(timeout=120)[1] for process in processes]
+    said = [process.communicate(timeout=PATIENCE_S)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     api.extract_all([PIPELINE], tmp_path / "alone")
     found = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from nsys_pp.errors import ReportError
 
+ETERNITY_S = 1200  # of a job that must be ended from outside
+
 
 def read(path: Path) -> str:
     return path.read_text()
@@ -65,7 +67,7 @@ def be_killed(path: Path) -> str:
 
 def wait_for_ever(path: Path) -> None:
     path.with_suffix(".pid").write_text(str(os.getpid()))
-    time.sleep(600)
+    time.sleep(ETERNITY_S)
 
 
 def wait_for_ever_after_the_first(path: Path) -> None:

@@ -23,6 +23,7 @@ from nsys_pp.executors import dask as dask_run
 from nsys_pp.executors.dask import DaskExecutor
 from tests.cli.calls import environment, run
 from tests.executors import jobs
+from tests.patience import PATIENCE_S
 
 distributed: Any = pytest.importorskip("distributed")
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
@@ -46,8 +47,10 @@ class Cluster:
         ]
         for _ in range(WORKERS):
             self.start_worker()
-        self.client = distributed.Client(scheduler_file=str(self.file), timeout=60, set_as_default=False)
-        self.client.wait_for_workers(WORKERS, timeout=60)
+        self.client = distributed.Client(
+            scheduler_file=str(self.file), timeout=PATIENCE_S, set_as_default=False
+        )
+        self.client.wait_for_workers(WORKERS, timeout=PATIENCE_S)
         self.address: str = self.client.scheduler.address
 
     def start_worker(self, **changes: str) -> str:
@@ -67,7 +70,7 @@ class Cluster:
         return {worker["name"] for worker in workers.values()}
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE_S
         while not holds():
             assert time.monotonic() < until
             time.sleep(0.05)
@@ -87,7 +90,7 @@ class Cluster:
             process.terminate()
         for process in self.processes:
             try:
-                process.wait(timeout=10)
+                process.wait(timeout=PATIENCE_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

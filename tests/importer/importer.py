@@ -12,6 +12,7 @@ import polars as pl
 
 from tests.importer.cells import decode_result
 from tests.importer.parts import PartMissingError, find_engine, find_node
+from tests.patience import PATIENCE_S
 
 PIECE_BYTES = 1 << 24  # below the 32 MiB buffer of the web assembly side
 
@@ -83,7 +84,7 @@ class Importer:
         """End the process."""
         _stream(self._process.stdin).close()
         _stream(self._process.stdout).close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=PATIENCE_S)
         self._log.close()
 
     def _request(self, method: int, **fields: object) -> Any:

@@ -12,6 +12,7 @@ import pytest
 from nsys_pp.frames.report import DEVICES
 from nsys_pp.model import anomalies as anomalies
 from nsys_pp.model.recorded import list_missing, list_recorded
+from tests.patience import PATIENCE_S
 
 
 def _spans(*rows: tuple[int, int]) -> pl.DataFrame:
@@ -111,7 +112,7 @@ def test_gpus_that_are_not_described_are_told() -> None:
 
 
 def test_options_are_real(nsys: str) -> None:
-    run = functools.partial(subprocess.run, capture_output=True, text=True, check=True, timeout=60)
+    run = functools.partial(subprocess.run, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     version = re.search(r"\d{4}\.\d+[.\d]*", run([nsys, "--version"]).stdout)
     assert version is not None
     words = run([nsys, "profile", "--help"]).stdout
