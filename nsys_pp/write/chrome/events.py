@@ -1,4 +1,4 @@
-"""Events of Chrome JSON as text, a column at a time."""
+"""Events of Chrome JSON as text, one column at a time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from nsys_pp.write.trace.strings import intern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where events of a subtrack go, and what is added to their times."""
+class Destination:
+    """Process and thread of the events of a subtrack, and the offset of their times."""
 
     process: int
     thread: int
@@ -27,25 +27,27 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrowEnds:
-    """Which arrows (by number) enter and leave the slices of a subtrack, by row."""
+    """Numbers of the arrows of a subtrack's slices, and the ends that are there, by row."""
 
     numbers: NDArray[np.uint32]
     enters: NDArray[np.bool_]
     leaves: NDArray[np.bool_]
 
-    def part(self, first: int, rows: int) -> ArrowEnds:
-        """Return the ends of some rows."""
-        some = slice(first, first + rows)
-        return ArrowEnds(numbers=self.numbers[some], enters=self.enters[some], leaves=self.leaves[some])
+    def slice(self, first: int, count: int) -> ArrowEnds:
+        """Return the ends of `count` rows from `first` on."""
+        end = first + count
+        return ArrowEnds(
+            numbers=self.numbers[first:end], enters=self.enters[first:end], leaves=self.leaves[first:end]
+        )
 
 
-def encode_slices(slices: pl.DataFrame, place: Place, ends: ArrowEnds | None) -> pl.Series:
+def encode_slices(slices: pl.DataFrame, destination: Destination, ends: ArrowEnds | None) -> pl.Series:
     """Encode slices as complete events (X), one JSON object per row."""
     duration = pl.col("end_ns") - pl.col("start_ns")
     return _collect(
         slices,
-        pl.lit(f'{{"ph":"X","pid":{place.process},"tid":{place.thread},"ts":'),
-        _microseconds(pl.col("start_ns") + place.shift_ns),
+        pl.lit(f'{{"ph":"X","pid":{destination.process},"tid":{destination.thread},"ts":'),
+        _microseconds(pl.col("start_ns") + destination.shift_ns),
         pl.lit(',"dur":'),
         _microseconds(duration),
         *_shown(slices, SLICES),
@@ -54,40 +56,40 @@ def encode_slices(slices: pl.DataFrame, place: Place, ends: ArrowEnds | None) ->
     )
 
 
-def encode_marks(marks: pl.DataFrame, place: Place) -> pl.Series:
+def encode_marks(marks: pl.DataFrame, destination: Destination) -> pl.Series:
     """Encode marks as instant events (i) of their thread, one JSON object per row."""
     return _collect(
         marks,
-        pl.lit(f'{{"ph":"i","s":"t","pid":{place.process},"tid":{place.thread},"ts":'),
-        _microseconds(pl.col("time_ns") + place.shift_ns),
+        pl.lit(f'{{"ph":"i","s":"t","pid":{destination.process},"tid":{destination.thread},"ts":'),
+        _microseconds(pl.col("time_ns") + destination.shift_ns),
         *_shown(marks, MARK_POINTS),
         pl.lit("}"),
     )
 
 
-def encode_counters(samples: pl.DataFrame, place: Place) -> pl.Series:
-    """Encode samples as counter events (C), one JSON object per row; what is not finite becomes 0."""
+def encode_counters(samples: pl.DataFrame, destination: Destination) -> pl.Series:
+    """Encode samples as counter events (C), one JSON object per row; infinite values and NaN become 0."""
     value = pl.when(pl.col("value").is_finite()).then("value").otherwise(0.0)
-    series = json.dumps(place.unit or "value", ensure_ascii=False)
+    series = json.dumps(destination.unit or "value", ensure_ascii=False)
     return _collect(
         samples,
-        pl.lit(f'{{"ph":"C","pid":{place.process},"ts":'),
-        _microseconds(pl.col("time_ns") + place.shift_ns),
-        pl.lit(f',"name":{json.dumps(place.name, ensure_ascii=False)},"args":{{{series}:'),
+        pl.lit(f'{{"ph":"C","pid":{destination.process},"ts":'),
+        _microseconds(pl.col("time_ns") + destination.shift_ns),
+        pl.lit(f',"name":{json.dumps(destination.name, ensure_ascii=False)},"args":{{{series}:'),
         value.cast(pl.String),
         pl.lit("}}"),
     )
 
 
 def encode_texts(texts: pl.Series) -> pl.Series:
-    r"""Encode strings as JSON strings, quotes included; polars escapes what must be.
+    r"""Encode strings as JSON strings, with quotes; polars escapes them.
 
     >>> encode_texts(pl.Series(['a "b"', "\n"])).to_list()
     ['"a \\"b\\""', '"\\n"']
     """
     wrapped = pl.struct(x=pl.lit(texts)).struct.json_encode()
     encoded = wrapped.str.strip_prefix('{"x":').str.strip_suffix("}")
-    # Perfetto v52 takes the quote that follows an escaped backslash for an escaped one.
+    # Perfetto v52 reads a quote after an escaped backslash as an escaped quote.
     return pl.select(encoded.str.replace(r'\\\\"$', r"\u005c" + '"')).to_series()
 
 
@@ -96,12 +98,12 @@ def _collect(rows: pl.DataFrame, *parts: pl.Expr) -> pl.Series:
 
 
 def _microseconds(ns: pl.Expr) -> pl.Expr:
-    """Write nanoseconds as microseconds in decimal, without rounding; not for negative times."""
+    """Format nanoseconds as microseconds in decimal, without rounding; not for negative times."""
     return pl.concat_str((ns // 1000).cast(pl.String), pl.lit("."), (ns % 1000).cast(pl.String).str.zfill(3))
 
 
 def _shown(rows: pl.DataFrame, schema: pl.Schema) -> list[pl.Expr]:
-    """Write name, colour and arguments; every part is empty where the row has none."""
+    """Encode name, color and arguments; empty where a row has none."""
     names = _optional(',"name":', pl.lit(_texts(rows["name"])))
     color_keys, numbers = intern(rows["color"])
     colors = _look_up(encode_texts(chrome_names(color_keys)), numbers, rows["color"])
@@ -129,7 +131,7 @@ def _optional(key: str, value: pl.Expr) -> pl.Expr:
 
 
 def _value(column: pl.Series) -> pl.Expr:
-    """Write an argument's values as JSON; null where there is none or where JSON has no word for it."""
+    """Encode an argument as JSON; null for nulls, infinite values and NaN."""
     if column.dtype.is_float():
         values = pl.lit(column.cast(pl.Float64))
         return pl.when(values.is_finite()).then(values.cast(pl.String))
@@ -139,7 +141,7 @@ def _value(column: pl.Series) -> pl.Expr:
 
 
 def _texts(column: pl.Series) -> pl.Series:
-    """Write a categorical column as JSON strings, each of its strings once."""
+    """Encode a categorical column as JSON strings, each distinct string once."""
     texts, numbers = intern(column)
     return _look_up(encode_texts(texts), numbers, column)
 

@@ -3,12 +3,12 @@
 Format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 (events X, i, C, M; `bind_id` with `flow_out` and `flow_in`; `cname`; `displayTimeUnit`).
 
-What the format cannot hold:
+Limits of the format:
 
-* Its tree has two levels. The first two levels of a track's path, its machine and a row of its report, make the
-  process (the machine alone where nothing would be left), the rest makes the thread.
+* Its tree has two levels. The first two levels of a track's path, its machine and a row of its report, are the
+  process (the machine alone for shorter paths), the rest is the thread.
 * Times are microseconds in floating point, so they count from the trace's first event, with
-  nanoseconds as three decimals; `otherData.base_ns` gives the way back.
+  nanoseconds as three decimals; `otherData.base_ns` is their origin.
 * Readers nest slices of equal start by length, so a zero-length slice that touches the next one
   is drawn inside it.
 """
@@ -25,13 +25,13 @@ from zlib_ng import zlib_ng
 
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
-from nsys_pp.write.chrome.events import ArrowEnds, Place, encode_counters, encode_marks, encode_slices
+from nsys_pp.write.chrome.events import ArrowEnds, Destination, encode_counters, encode_marks, encode_slices
 from nsys_pp.write.trace.drawing import CounterSubtrack, Drawing, MarkSubtrack, SliceSubtrack, Subtrack
 from nsys_pp.write.trace.placement import Placement, place_path, place_tracks
 from nsys_pp.write.trace.tree import Path, arrange, index_tracks, start_ns, subtrack_rows, subtracks_by_track
 
 CHUNK_ROWS = 1 << 15
-GZIP = 31  # window bits of a gzip stream; zlib writes no time of day into it
+GZIP = 31  # window bits of a gzip stream; zlib writes no timestamp into it
 COMPRESSION_LEVEL = 2
 
 
@@ -40,7 +40,7 @@ Placed = Sequence[tuple[Drawing, Placement]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedSubtrack:
-    """A subtrack, its clock, and the row of the viewer that it is drawn on."""
+    """A subtrack, its clock, and its row in the viewer."""
 
     subtrack: Subtrack
     clock: Clock
@@ -52,17 +52,17 @@ class PlacedSubtrack:
 
 
 def write_chrome(drawings: Placed, *, compress: bool = False) -> Iterator[bytes]:
-    """Encode drawings as one JSON object, piece by piece; all of them are held in memory.
+    """Encode drawings as one JSON object, piece by piece; all drawings are in memory.
 
     Args:
-        drawings: What the trace shows, one or more, each with its place; all have one root.
-        compress: Whether to make a gzip stream of it (`.json.gz`).
+        drawings: One or more drawings with their placements; all have the same root.
+        compress: Whether to write a gzip stream (`.json.gz`).
 
     Yields:
         The file in order.
 
     Raises:
-        ValueError: The drawing breaks its own rules (see `nsys_pp.write.trace.drawing`).
+        ValueError: The drawing is invalid (see `nsys_pp.write.trace.drawing`).
     """
     if not compress:
         yield from _encode(drawings)
@@ -75,11 +75,11 @@ def write_chrome(drawings: Placed, *, compress: bool = False) -> Iterator[bytes]
 
 
 def place_subtracks(drawings: Placed) -> list[PlacedSubtrack]:
-    """Give every subtrack that has rows a process and a thread.
+    """Assign each subtrack with rows to a process and a thread.
 
-    Processes and threads are numbered in the order in which they are drawn, because readers
-    that know no sort index sort by number. Every slice subtrack is a thread of its own; marks share
-    the thread of the first subtrack that their track has in their drawing.
+    Processes and threads are numbered in drawing order, because some readers ignore the sort index and
+    sort by number. Each slice subtrack is its own thread; marks share the thread of the first
+    subtrack of their track in their drawing.
     """
     tracks, subtracks = _gather(drawings)
     nodes = arrange(tracks, subtracks)
@@ -110,7 +110,7 @@ def place_subtracks(drawings: Placed) -> list[PlacedSubtrack]:
 def _gather(
     drawings: Placed,
 ) -> tuple[dict[Path, Track], dict[Path, list[tuple[list[Subtrack], Clock]]]]:
-    """Put the tracks and subtracks of all drawings at their places; of tracks at one place the first counts."""
+    """Return the tracks and subtracks of all drawings by path in the trace; the first track of a path counts."""
     tracks: dict[Path, Track] = {}
     subtracks: dict[Path, list[tuple[list[Subtrack], Clock]]] = {}
     for drawing, placement in drawings:
@@ -123,26 +123,26 @@ def _gather(
 
 
 def find_arrows(placed: list[PlacedSubtrack]) -> list[ArrowEnds | None]:
-    """Find which slices an arrow leaves or enters.
+    """Find the slices at both ends of each arrow.
 
-    The slices that share a flow id are joined in order of their starts; a flow id that only one
-    slice has joins nothing.
+    Slices with the same flow id are joined in order of their starts; a flow id of a single slice
+    makes no arrow.
 
     Returns:
-        For each subtrack the ends in order of its rows, or None where it has none.
+        Per subtrack the ends in order of its rows, or None without any.
     """
     ends = [
-        _on_trace(known.subtrack.slices, known.clock)
+        _on_trace(target.subtrack.slices, target.clock)
         .lazy()
         .select("flow_id", "start_ns", subtrack=pl.lit(i))
         .with_row_index("row")
         .filter(pl.col("flow_id").is_not_null())
-        for i, known in enumerate(placed)
-        if isinstance(known.subtrack, SliceSubtrack)
+        for i, target in enumerate(placed)
+        if isinstance(target.subtrack, SliceSubtrack)
     ]
-    found: list[ArrowEnds | None] = [None] * len(placed)
+    ends_by_subtrack: list[ArrowEnds | None] = [None] * len(placed)
     if not ends:
-        return found
+        return ends_by_subtrack
     same_as_previous = pl.col("flow_id") == pl.col("flow_id").shift(1)
     same_as_next = pl.col("flow_id") == pl.col("flow_id").shift(-1)
     joined = (
@@ -158,12 +158,12 @@ def find_arrows(placed: list[PlacedSubtrack]) -> list[ArrowEnds | None]:
         .collect()
     )
     for (i,), of_subtrack in joined.partition_by("subtrack", as_dict=True, include_key=False).items():
-        found[i] = _spread(of_subtrack, subtrack_rows(placed[i].subtrack).height)
-    return found
+        ends_by_subtrack[i] = _scatter(of_subtrack, subtrack_rows(placed[i].subtrack).height)
+    return ends_by_subtrack
 
 
-def _spread(ends: pl.DataFrame, rows: int) -> ArrowEnds:
-    """Put ends at the rows they belong to."""
+def _scatter(ends: pl.DataFrame, rows: int) -> ArrowEnds:
+    """Assign ends to their rows."""
     numbers, enters, leaves = np.zeros(rows, np.uint32), np.zeros(rows, bool), np.zeros(rows, bool)
     at = ends["row"].to_numpy()
     for target, column in ((numbers, "number"), (enters, "enters"), (leaves, "leaves")):
@@ -173,7 +173,7 @@ def _spread(ends: pl.DataFrame, rows: int) -> ArrowEnds:
 
 def _encode(drawings: Placed) -> Iterator[bytes]:
     placed = place_subtracks(drawings)
-    starts = [known.clock.to_trace(np.array([start_ns(known.subtrack)]))[0] for known in placed]
+    starts = [target.clock.to_trace(np.array([start_ns(target.subtrack)]))[0] for target in placed]
     base_ns = int(min(starts, default=0)) // 1000 * 1000
     is_utc = all(placement.is_utc for _, placement in drawings)
     facts = {key: value for _, placement in drawings for key, value in placement.attributes.items()}
@@ -181,30 +181,30 @@ def _encode(drawings: Placed) -> Iterator[bytes]:
     head = json.dumps({"displayTimeUnit": "ns", "otherData": other}, ensure_ascii=False)
     yield f'{head[:-1]}, "traceEvents": [\n'.encode()
     yield ",\n".join(json.dumps(event, ensure_ascii=False) for event in _names(placed)).encode()
-    for known, ends in zip(placed, find_arrows(placed), strict=True):
-        place = Place(
-            process=known.process,
-            thread=known.thread,
-            name=known.thread_name,
-            unit=known.counter_unit,
+    for target, ends in zip(placed, find_arrows(placed), strict=True):
+        destination = Destination(
+            process=target.process,
+            thread=target.thread,
+            name=target.thread_name,
+            unit=target.counter_unit,
             shift_ns=-base_ns,
         )
-        for events in _chunks(known, place, ends):
+        for events in _chunks(target, destination, ends):
             yield b",\n"
             yield events.str.join(",\n").item().encode()
     yield b"\n]}\n"
 
 
-def _chunks(placed: PlacedSubtrack, place: Place, ends: ArrowEnds | None) -> Iterator[pl.Series]:
-    """Encode a subtrack, a bounded number of rows at a time."""
+def _chunks(placed: PlacedSubtrack, destination: Destination, ends: ArrowEnds | None) -> Iterator[pl.Series]:
+    """Encode a subtrack, at most `CHUNK_ROWS` rows at a time."""
     for first in range(0, subtrack_rows(placed.subtrack).height, CHUNK_ROWS):
         rows = _on_trace(subtrack_rows(placed.subtrack).slice(first, CHUNK_ROWS), placed.clock)
         if isinstance(placed.subtrack, CounterSubtrack):
-            yield encode_counters(rows, place)
+            yield encode_counters(rows, destination)
         elif isinstance(placed.subtrack, MarkSubtrack):
-            yield encode_marks(rows, place)
+            yield encode_marks(rows, destination)
         else:
-            yield encode_slices(rows, place, ends.part(first, CHUNK_ROWS) if ends else None)
+            yield encode_slices(rows, destination, ends.slice(first, CHUNK_ROWS) if ends else None)
 
 
 def _on_trace(rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:
@@ -214,17 +214,19 @@ def _on_trace(rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:
 
 
 def _names(placed: list[PlacedSubtrack]) -> Iterator[dict[str, object]]:
-    """Name processes and threads, and say how to sort them."""
-    processes = {known.process: known.process_name for known in placed}
+    """List the metadata events: names and sort indices of processes and threads."""
+    processes = {target.process: target.process_name for target in placed}
     threads = {
-        known.thread: known for known in reversed(placed) if not isinstance(known.subtrack, CounterSubtrack)
+        target.thread: target
+        for target in reversed(placed)
+        if not isinstance(target.subtrack, CounterSubtrack)
     }
     for process, name in processes.items():
         yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}
         yield {"ph": "M", "pid": process, "name": "process_sort_index", "args": {"sort_index": process}}
-    for thread, known in sorted(threads.items()):
-        row = {"ph": "M", "pid": known.process, "tid": thread}
-        yield {**row, "name": "thread_name", "args": {"name": known.thread_name}}
+    for thread, target in sorted(threads.items()):
+        row = {"ph": "M", "pid": target.process, "tid": thread}
+        yield {**row, "name": "thread_name", "args": {"name": target.thread_name}}
         yield {**row, "name": "thread_sort_index", "args": {"sort_index": thread}}
 
 

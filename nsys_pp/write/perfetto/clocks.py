@@ -1,13 +1,13 @@
-"""The clocks of a Perfetto trace: each report's, and that of the subtrack that is being read.
+"""Clocks of a Perfetto trace: one per report, and the clock of the current subtrack.
 
 A report's sequence begins with a small head that maps the report's clock onto the trace's, one
-snapshot of both for each piece: to move a report in time, only its head is written again. A subtrack's
-timestamps count from the event before, on a clock that its first packet sets back to the report's
-base. An event's time goes from the subtrack's clock to the report's and on to the trace's.
+snapshot of both for each piece: to move a report in time, only its head is rewritten. The timestamps of a
+subtrack are relative to the previous event, on a clock that its first packet resets to the report's
+base. The time of an event is mapped from the subtrack's clock to the report's, and from there to the trace's.
 
-The importer compares a snapshot only with those of the same clocks, which must not go back: that of
-a subtrack is always the same one, those of a report are in order, and reports have sequences of their
-own. It maps a time by the last snapshot at or before it, or else by the first, with slope 1.
+The importer compares a snapshot only with other snapshots of the same clocks, which must not go back: a
+subtrack always repeats the same snapshot, a report has its snapshots in order, and each report has its own
+sequence. It maps a time by the last snapshot at or before it, or else by the first, with slope 1.
 
 Sources: `protos/perfetto/trace/clock_snapshot.proto` (incremental clocks, clock ids 64-127) and
 `src/trace_processor/util/clock_synchronizer.h` (snapshots by set of clocks, conversion) of
@@ -30,26 +30,26 @@ from nsys_pp.write.perfetto.protobuf import (
 )
 from nsys_pp.write.perfetto.wire import Array, Parts, constant, encode_rows, field, message
 
-FRAME_SEQUENCE = 1  # of what holds for the whole trace; 0 is no sequence
+FRAME_SEQUENCE = 1  # of packets about the whole trace; 0 is invalid
 COMPRESSION_LEVEL = 2  # of zlib-ng; level 1 writes a third more, level 3 takes a third longer
 
 
 def sequence_id(report_id: int) -> int:
-    """Give the packet sequence of a report: 31 bits of its id, but none that is taken already.
+    """Return the packet sequence of a report: 31 bits of its id, above the reserved sequences.
 
-    With the 32nd bit the importer of v52 does not know the sequence's clocks for such
+    With the 32nd bit set, the importer of v52 does not recognize the clocks of the sequence
     (`IsConvertedSequenceClock` shifts a signed number).
     """
     return max(report_id & 0x7FFFFFFF, FRAME_SEQUENCE + 1)
 
 
 def encode_head(sequence: int, base_ns: int, last_ns: int, clock: Clock) -> bytes:
-    """Encode the packets that open a report's sequence and put its times on the trace's clock.
+    """Encode the packets that open a report's sequence and map its times onto the trace's clock.
 
     Args:
-        sequence: The report's.
-        base_ns: What its times count from, on its own clock.
-        last_ns: Its last event; pieces of the clock that begin later are left out.
+        sequence: Sequence of the report.
+        base_ns: Origin of its times, on its own clock.
+        last_ns: Its last event; later pieces of the clock are skipped.
         clock: Maps the report's clock onto the trace's.
     """
     further = clock.from_ns[(clock.from_ns > base_ns) & (clock.from_ns <= last_ns)]
@@ -77,14 +77,14 @@ def _snapshot(own: Array, trace: Array) -> Parts:
 
 
 def reading(clock_id: int, timestamp: int | Array) -> Parts:
-    """Make the reading of one clock in a snapshot of several."""
+    """Encode the reading of one clock within a snapshot."""
     return message(
         ClockSnapshot.CLOCKS, field(Reading.CLOCK_ID, clock_id), field(Reading.TIMESTAMP, timestamp)
     )
 
 
 def restart_subtrack_clock() -> Parts:
-    """Make the snapshot that sets the subtrack's clock, which counts from event to event, to the report's base."""
+    """Encode the snapshot that resets the incremental clock of a subtrack to the report's base."""
     own = message(
         ClockSnapshot.CLOCKS,
         field(Reading.CLOCK_ID, BuiltinClock.OF_SUBTRACK),
@@ -95,6 +95,6 @@ def restart_subtrack_clock() -> Parts:
 
 
 def compress(packets: bytes) -> bytes:
-    """Pack packets into one."""
+    """Compress packets into one packet."""
     data = zlib_ng.compress(packets, COMPRESSION_LEVEL)
     return constant(message(Trace.PACKET, field(TracePacket.COMPRESSED_PACKETS, data)))

@@ -1,4 +1,4 @@
-"""What holds for a whole Perfetto trace: its clocks, its facts, the tree of its tracks."""
+"""Header of a Perfetto trace: clocks, attributes, and the tree of tracks."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def encode_frame(
     is_utc: bool,
     attributes: Mapping[str, str],
 ) -> bytes:
-    """Encode what stands before all events; counters must be described before their first sample.
+    """Encode the packets before all events; counters must be described before their first sample.
 
     Args:
-        root: Name of the row above all.
-        tracks: By their place in the trace, without the root.
-        leaves: uuids of the tracks that hold events, by place; those of one place are one row.
+        root: Name of the row above all others.
+        tracks: Tracks by path in the trace, without the root.
+        leaves: uuids of the tracks with events, by path; tracks with the same path are one row.
         first_ns: The first event, on the trace's clock.
         is_utc: The trace's clock is UTC.
         attributes: Facts about the trace.
@@ -56,17 +56,17 @@ def encode_frame(
             for key, value in attributes.items()
         ]
         packets.append(_packet(message(TracePacket.TRACE_ATTRIBUTES, *facts)))
-    top = _descriptor(place_uuid(root, ()), root)
+    top = _descriptor(path_uuid(root, ()), root)
     packets.append(_packet(message(TracePacket.TRACK_DESCRIPTOR, *top)))
     nodes = arrange(tracks, leaves)
     parents = {node.track.path[:-1] for node in nodes}
     for node in nodes:
-        packets += [_packet(one) for one in _describe(root, node, leaves, parents)]
+        packets += [_packet(descriptor) for descriptor in _describe(root, node, leaves, parents)]
     return b"".join(packets)
 
 
-def place_uuid(root: str, path: Path) -> int:
-    """Hash a place in the tree to 64 bits, the same in every process and run."""
+def path_uuid(root: str, path: Path) -> int:
+    """Hash a path of the tree to 64 bits, the same in every process and run."""
     text = "\0".join([root, *path])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
@@ -76,14 +76,14 @@ def _packet(*fields: Parts) -> bytes:
 
 
 def _describe(root: str, node: Node, leaves: Mapping[Path, Sequence[int]], parents: set[Path]) -> list[Parts]:
-    """Describe a row: the track that others are below, and those that hold its events.
+    """Describe a row: the track with children, and the tracks with events.
 
-    Tracks of one row share parent, place and merge key; counters are rows of their own.
+    Tracks of one row share parent, order and merge key; each counter is its own row.
     """
     path = node.track.path
     uuids = list(leaves.get(path, []))
     if path in parents or not uuids:
-        uuids.insert(0, place_uuid(root, path))
+        uuids.insert(0, path_uuid(root, path))
     is_shared = len(uuids) > 1 and node.track.counter_unit is None
     return [_describe_one(root, node, uuid, is_shared=is_shared) for uuid in uuids]
 
@@ -91,12 +91,12 @@ def _describe(root: str, node: Node, leaves: Mapping[Path, Sequence[int]], paren
 def _describe_one(root: str, node: Node, uuid: int, *, is_shared: bool) -> Parts:
     track = node.track
     more = [
-        field(TrackDescriptor.PARENT_UUID, place_uuid(root, track.path[:-1])),
-        field(TrackDescriptor.SIBLING_ORDER_RANK, node.place),
+        field(TrackDescriptor.PARENT_UUID, path_uuid(root, track.path[:-1])),
+        field(TrackDescriptor.SIBLING_ORDER_RANK, node.order),
     ]
     if is_shared:
         more.append(field(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, SiblingMerge.BY_SIBLING_MERGE_KEY))
-        more.append(field(TrackDescriptor.SIBLING_MERGE_KEY, f"{place_uuid(root, track.path):016x}"))
+        more.append(field(TrackDescriptor.SIBLING_MERGE_KEY, f"{path_uuid(root, track.path):016x}"))
     else:
         more.append(field(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, SiblingMerge.NONE))
     if track.description:

@@ -1,4 +1,4 @@
-"""Perfetto's field numbers and enumerations; they stand only here.
+"""Field numbers and enumerations of Perfetto; no other module has them.
 
 One class per message, in the order of the fields' numbers. Source:
 https://github.com/google/perfetto/blob/v52.0/protos/perfetto/trace (`trace_packet.proto`,
@@ -17,7 +17,7 @@ class Trace:
 
 
 class TracePacket:
-    """One packet; what kind it is follows from which field it has."""
+    """One packet; its kind is the field that is set."""
 
     CLOCK_SNAPSHOT = 6
     TIMESTAMP = 8
@@ -34,7 +34,7 @@ class TracePacket:
 
 
 class SequenceFlags:
-    """What a packet does to, or needs of, the interned data before it."""
+    """Effect of a packet on interned data, or its need of earlier data."""
 
     INCREMENTAL_STATE_CLEARED = 1
     NEEDS_INCREMENTAL_STATE = 2
@@ -48,7 +48,7 @@ class ClockSnapshot:
 
 
 class Reading:
-    """What one clock says (`ClockSnapshot.Clock`)."""
+    """Time of one clock (`ClockSnapshot.Clock`)."""
 
     CLOCK_ID = 1
     TIMESTAMP = 2
@@ -60,7 +60,7 @@ class BuiltinClock:
 
     REALTIME = 1
     BOOTTIME = 6  # the trace's own clock
-    OF_REPORT = 64  # 64-127 mean something only within their sequence
+    OF_REPORT = 64  # 64-127 are local to a sequence
     OF_SUBTRACK = 65
 
 
@@ -79,27 +79,27 @@ class TrackDescriptor:
 
 
 class ChildOrdering:
-    """How a track orders its children."""
+    """Order of a track's children."""
 
     EXPLICIT = 3
 
 
 class SiblingMerge:
-    """Which tracks of one parent are drawn as one row."""
+    """Merging of sibling tracks into one row."""
 
     NONE = 2
     BY_SIBLING_MERGE_KEY = 3
 
 
 class CounterDescriptor:
-    """What makes a track a counter."""
+    """Descriptor of a counter track."""
 
     UNIT = 3
     UNIT_NAME = 6
 
 
 class CounterUnit:
-    """Units that the UI knows."""
+    """Units that the UI formats."""
 
     TIME_NS = 1
     COUNT = 2
@@ -155,7 +155,7 @@ class Interned:
 
 
 class Defaults:
-    """What packets of a sequence need not repeat (`TracePacketDefaults`)."""
+    """Default fields of all packets of a sequence (`TracePacketDefaults`)."""
 
     TRACK_EVENT = 11
     TIMESTAMP_CLOCK_ID = 58

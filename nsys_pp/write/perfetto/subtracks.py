@@ -1,8 +1,8 @@
 """Subtracks of a drawing as Perfetto packets, all subtracks of a report on one sequence of packets.
 
-Behind the head of the sequence (`nsys_pp.write.perfetto.clocks`) the subtracks follow each other in
-compressed blocks that depend on the report alone. A subtrack's first packet clears what the sequence
-knew (names, defaults, the time of the last event) and tells its own; so any subtrack may be left out.
+After the head of the sequence (`nsys_pp.write.perfetto.clocks`) the subtracks follow each other in
+compressed blocks that depend on the report only. The first packet of a subtrack clears the
+state of the sequence (names, defaults, time of the last event) and sets its own, so any subtrack may be omitted.
 
 Source: `docs/reference/synthetic-track-event.md` (sequences, interning, incremental state) of
 https://github.com/google/perfetto/blob/v52.0.
@@ -57,14 +57,14 @@ from nsys_pp.write.trace.subtrack_columns import SubtrackColumns
 from nsys_pp.write.trace.tree import subtrack_rows
 
 BLOCK_ROWS = 1 << 15  # 1-3 MB before compression
-MOST_NULLABLE = 63  # columns with nulls in one subtrack: bits of the key that tells rows apart
+MOST_NULLABLE = 63  # columns with nulls in one subtrack: bits of the key of a row's shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowField:
-    """A field of the events of a subtrack: its values, and the rows that have it."""
+    """A field of the events of a subtrack: its values, and the mask of rows that have it."""
 
-    make: Callable[[Array], Parts]
+    encode: Callable[[Array], Parts]
     values: Array
     present: NDArray[np.bool_] | None  # None: every row
 
@@ -79,23 +79,23 @@ class PacketSubtrack:
     events: Events
     deltas_ns: NDArray[np.int64]  # from each event to the next; of the first, from the report's base
     fields: list[RowField]
-    interned: list[tuple[int, pl.Series]]  # field of InternedData and the strings that the subtrack uses
+    interned: list[tuple[int, pl.Series]]  # field of InternedData, and the strings of the subtrack
 
 
 def prepare_subtrack(
     subtrack: Subtrack, columns: SubtrackColumns, *, sequence: int, track_uuid: int, base_ns: int
 ) -> PacketSubtrack:
-    """Order a subtrack's events and collect its names.
+    """Order the events of a subtrack and collect its strings.
 
     Args:
         subtrack: A subtrack with at least one row.
-        columns: What was asked about its columns.
+        columns: Its prepared columns.
         sequence: The packet sequence of its report.
-        track_uuid: The track of its events; no other subtrack has it.
-        base_ns: What times count from; not after the subtrack's first.
+        track_uuid: Track of its events, unique per subtrack.
+        base_ns: Origin of times; not after the first event of the subtrack.
 
     Returns:
-        The subtrack; its strings are numbered in the order in which they appear.
+        The subtrack; its strings are numbered in order of appearance.
 
     Raises:
         ValueError: Rows are not in order, do not nest, or nest too deep.
@@ -105,7 +105,9 @@ def prepare_subtrack(
     fields: list[RowField] = []
     if isinstance(subtrack, CounterSubtrack):
         values = columns.rows["value"].to_numpy()
-        fields.append(RowField(make=partial(fixed64, TrackEvent.COUNTER_DOUBLE), values=values, present=None))
+        fields.append(
+            RowField(encode=partial(fixed64, TrackEvent.COUNTER_DOUBLE), values=values, present=None)
+        )
     else:
         fields, interned = _shown(columns, SLICES if isinstance(subtrack, SliceSubtrack) else MARK_POINTS)
     return PacketSubtrack(
@@ -120,8 +122,8 @@ def prepare_subtrack(
 
 
 def block_tasks(subtrack: PacketSubtrack) -> Iterator[Callable[[], bytes]]:
-    """Cut a subtrack into blocks, each made by a call of its own, in any order or thread."""
-    rows = len(subtrack.events.begin_places)
+    """Split a subtrack into blocks; each task encodes one block, in any order or thread."""
+    rows = len(subtrack.events.begin_index)
     for first in range(0, rows, BLOCK_ROWS):
         yield partial(_encode_block, subtrack, first, min(first + BLOCK_ROWS, rows))
 
@@ -134,15 +136,15 @@ def _events(subtrack: Subtrack) -> tuple[int, Events]:
     if np.diff(times).min(initial=0) < 0:
         raise ValueError("marks or samples of a subtrack are not in order of time")
     kind = EventType.INSTANT if isinstance(subtrack, MarkSubtrack) else EventType.COUNTER
-    return kind, Events(times_ns=times, begin_places=np.arange(len(times)))
+    return kind, Events(times_ns=times, begin_index=np.arange(len(times)))
 
 
 def _shown(columns: SubtrackColumns, schema: pl.Schema) -> tuple[list[RowField], list[tuple[int, pl.Series]]]:
-    """Collect what slices and marks show: name, colour, flow, arguments."""
+    """Collect the fields of slices and marks: name, color, flow, arguments."""
     arguments = [column for column in columns.rows.columns if column not in schema]
-    nothing = pl.Series([], dtype=pl.String)
-    strings, texts = [nothing], {"name": nothing, "color": nothing}
-    makers: dict[str, Callable[[Array], Parts]] = {
+    empty = pl.Series([], dtype=pl.String)
+    strings, texts = [empty], {"name": empty, "color": empty}
+    encoders: dict[str, Callable[[Array], Parts]] = {
         "name": partial(field, TrackEvent.NAME_IID),
         "color": partial(field, TrackEvent.CORRELATION_STRING_IID),
         "flow_id": partial(fixed64, TrackEvent.FLOW_IDS),
@@ -156,9 +158,9 @@ def _shown(columns: SubtrackColumns, schema: pl.Schema) -> tuple[list[RowField],
     for i, column in enumerate(arguments):
         if columns.has_any(column):
             number, values[column] = _argument(columns, column, strings)
-            makers[column] = partial(_annotation, i + 1, number)
+            encoders[column] = partial(_annotation, i + 1, number)
     fields = [
-        RowField(make=makers[column], values=of_rows, present=columns.present(column))
+        RowField(encode=encoders[column], values=of_rows, present=columns.present(column))
         for column, of_rows in values.items()
     ]
     return fields, [
@@ -170,7 +172,7 @@ def _shown(columns: SubtrackColumns, schema: pl.Schema) -> tuple[list[RowField],
 
 
 def _argument(columns: SubtrackColumns, column: str, strings: list[pl.Series]) -> tuple[int, Array]:
-    """Return the field and the values of an argument; words are numbered on behind `strings`."""
+    """Return the field and the values of an argument; strings are numbered after `strings`."""
     values, dtype = columns.values(column), columns.rows[column].dtype
     if dtype.is_integer():
         return Annotation.INT if dtype.is_signed_integer() else Annotation.UINT, values.to_numpy()
@@ -190,7 +192,7 @@ def _annotation(name_id: int, number: int, values: Array) -> Parts:
 
 def _encode_block(subtrack: PacketSubtrack, first: int, stop: int) -> bytes:
     """Encode and compress rows `first` to `stop` with all ends before row `stop` begins."""
-    begin = subtrack.events.begin_places
+    begin = subtrack.events.begin_index
     low = int(begin[first])
     high = int(begin[stop]) if stop < len(begin) else len(subtrack.deltas_ns)
     deltas = subtrack.deltas_ns[low:high].view(np.uint64)
@@ -211,7 +213,7 @@ def _encode_block(subtrack: PacketSubtrack, first: int, stop: int) -> bytes:
 
 
 def _shapes(fields: list[RowField], first: int, stop: int) -> Iterator[tuple[Array | slice, list[RowField]]]:
-    """Split rows by which fields they have; yield the rows of each shape and its fields."""
+    """Split rows by the set of their fields; yield the rows and the fields of each set."""
     nullable = [(row_field, row_field.present) for row_field in fields if row_field.present is not None]
     if len(nullable) > MOST_NULLABLE:
         raise ValueError(f"more than {MOST_NULLABLE} arguments of a subtrack have nulls")
@@ -229,7 +231,7 @@ def _shapes(fields: list[RowField], first: int, stop: int) -> Iterator[tuple[Arr
 def _encode_begins(
     subtrack: PacketSubtrack, deltas: Array, first: int, rows: Array | slice, fields: list[RowField]
 ) -> NDArray[np.uint8]:
-    shown = [row_field.make(row_field.values[first : first + BLOCK_ROWS][rows]) for row_field in fields]
+    shown = [row_field.encode(row_field.values[first : first + BLOCK_ROWS][rows]) for row_field in fields]
     return _encode_packets(subtrack, deltas, field(TrackEvent.TYPE, subtrack.event_type), *shown)
 
 
@@ -245,7 +247,7 @@ def _encode_packets(subtrack: PacketSubtrack, deltas: Array, *event: Parts) -> N
 
 
 def _encode_names(subtrack: PacketSubtrack) -> bytes:
-    """Encode the packet that opens a subtrack: it clears what was known, and tells defaults and strings."""
+    """Encode the first packet of a subtrack: it clears the state, and sets defaults and strings."""
     tables = b"".join(
         encode_strings(number, Interned.IID, Interned.TEXT, strings) for number, strings in subtrack.interned
     )

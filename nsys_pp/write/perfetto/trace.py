@@ -1,12 +1,11 @@
 """Reports as one Perfetto trace.
 
-The trace is a concatenation of independent packets. First what holds for all: clocks, attributes,
-the tree of tracks. Then report by report a head, which puts its clock onto the trace's, and
-compressed blocks, which depend on that report alone. So reports are encoded one by one, in any
-place and order, and merging them copies bytes. Formats and traps:
+The trace is a concatenation of independent packets: first clocks, attributes and the tree of tracks; then,
+report by report, a head that maps its clock onto the trace's, and compressed blocks that depend on
+that report only. So reports are encoded one by one, in any process and order, and merging them copies bytes. Formats and traps:
 https://github.com/google/perfetto/blob/v52.0/docs/reference/synthetic-track-event.md and
-`protos/perfetto/trace` there; everything is held by the importer's own answers in
-`tests/write/test_perfetto.py`.
+`protos/perfetto/trace` there; tests compare them with the importer's answers in
+`tests/write/perfetto/test_trace.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from nsys_pp.write.perfetto.header import encode_frame
 from nsys_pp.write.perfetto.subtracks import PacketSubtrack, block_tasks, prepare_subtrack
 from nsys_pp.write.trace.drawing import CounterSubtrack, Drawing, MarkSubtrack, SliceSubtrack, Subtrack
 from nsys_pp.write.trace.placement import Placement, place_path, place_tracks
-from nsys_pp.write.trace.subtrack_columns import ask_columns
+from nsys_pp.write.trace.subtrack_columns import prepare_columns
 from nsys_pp.write.trace.tree import Path, arrange, index_tracks, start_ns, subtrack_rows, subtracks_by_track
 
 MOST_THREADS = 4  # the parts of a block that hold the interpreter lock leave no more to gain
@@ -37,46 +36,46 @@ _PIECE_BYTES = 1 << 20
 
 
 class Sink(Protocol):
-    """Where blocks go."""
+    """Receiver of blocks."""
 
     def write(self, data: bytes, /) -> object:
-        """Take them all."""
+        """Write all bytes."""
 
 
 class Source(Protocol):
-    """Where blocks come from."""
+    """Reader of blocks."""
 
     def read(self, size: int, /) -> bytes:
-        """Give the next bytes, fewer only at the end."""
+        """Return the next bytes, fewer only at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedReport:
-    """An encoded report, where it stands in the trace, and its blocks from the first one on."""
+    """An encoded report, its placement in the trace, and its blocks."""
 
     encoded: Encoded
     placement: Placement
     open_blocks: Callable[[], AbstractContextManager[Source]]
 
     def drawn_subtracks(self) -> list[EncodedSubtrack]:
-        """Return the subtracks of rows that have a place."""
+        """Return the subtracks of drawn rows."""
         return [subtrack for subtrack in self.encoded.subtracks if subtrack.track[0] in self.placement.rows]
 
 
 def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) -> Encoded:
-    """Encode what a report shows, block by block.
+    """Encode a drawing, block by block.
 
     Args:
-        drawing: The report's.
-        sink: Where blocks are written, in order.
-        threads: How many blocks are encoded and compressed at a time; where None, as many as there are
-            processors, four at most, and one where there are few rows. The bytes do not depend on it.
+        drawing: Drawing of a report.
+        sink: Receives the blocks, in order.
+        threads: Number of blocks that are encoded and compressed at a time. Default: the number of
+            processors, up to four; one for few rows. The bytes do not depend on it.
 
     Returns:
-        What was written, subtrack by subtrack; subtracks without rows are left out.
+        Description of the blocks, subtrack by subtrack; subtracks without rows are skipped.
 
     Raises:
-        ValueError: The drawing breaks its own rules (see `nsys_pp.write.trace.drawing`).
+        ValueError: The drawing is invalid (see `nsys_pp.write.trace.drawing`).
     """
     tracks, subtracks = index_tracks(drawing), subtracks_by_track(drawing)
     drawn = [node.track.path for node in arrange(tracks, subtracks)]
@@ -84,19 +83,19 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
         (ordinal, subtrack) for path in drawn for ordinal, subtrack in enumerate(subtracks.get(path, []))
     ]
     base_ns = min((start_ns(subtrack) for _, subtrack in ordered), default=0)
-    asked = ask_columns(subtrack_rows(subtrack) for _, subtrack in ordered)
+    prepared = prepare_columns(subtrack_rows(subtrack) for _, subtrack in ordered)
     encoded: list[EncodedSubtrack] = []
     sizes = [0] * len(ordered)
     row_count = sum(subtrack_rows(subtrack).height for _, subtrack in ordered)
     count = threads or min(MOST_THREADS, os.cpu_count() or 1)
 
-    def take(number: int, block: Future[bytes]) -> None:
+    def write_block(number: int, block: Future[bytes]) -> None:
         sink.write(block.result())
         sizes[number] += len(block.result())
 
     with ThreadPoolExecutor(count) if threads else open_executor(row_count, threads=count) as pool:
         waiting: deque[tuple[int, Future[bytes]]] = deque()
-        for number, ((ordinal, subtrack), columns) in enumerate(zip(ordered, asked, strict=True)):
+        for number, ((ordinal, subtrack), columns) in enumerate(zip(ordered, prepared, strict=True)):
             packets = prepare_subtrack(
                 subtrack,
                 columns,
@@ -108,9 +107,9 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
             for task in block_tasks(packets):
                 waiting.append((number, pool.submit(task)))
                 if len(waiting) > 2 * count:
-                    take(*waiting.popleft())
+                    write_block(*waiting.popleft())
         while waiting:
-            take(*waiting.popleft())
+            write_block(*waiting.popleft())
     return Encoded(
         report_id=drawing.report_id,
         base_ns=base_ns,
@@ -120,17 +119,17 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
 
 
 def write_perfetto(reports: Sequence[PlacedReport]) -> Iterator[bytes]:
-    """Put encoded reports together, piece by piece.
+    """Merge encoded reports into a trace, piece by piece.
 
     Args:
-        reports: What the trace shows; times must be 0 or more on the trace's clock. Where several
-            have a track at one place, it is one track, as the first describes it. All have one root.
+        reports: Reports of the trace; times must be 0 or more on the trace's clock. Tracks of several reports
+            with the same path are one track, described by the first report. All have the same root.
 
     Yields:
         The trace in order.
 
     Raises:
-        ValueError: Two reports have one packet sequence, or one begins before 0.
+        ValueError: Two reports have the same packet sequence, or one begins before 0.
     """
     if len({sequence_id(report.encoded.report_id) for report in reports}) < len(reports):
         raise ValueError("two reports of the trace have the same packet sequence")
@@ -148,7 +147,7 @@ def write_perfetto(reports: Sequence[PlacedReport]) -> Iterator[bytes]:
         leaves=_leaves(reports),
         first_ns=min(starts, default=0),
         is_utc=all(placement.is_utc for placement in placements),
-        attributes={key: value for one in placements for key, value in one.attributes.items()},
+        attributes={key: value for placement in placements for key, value in placement.attributes.items()},
     )
     for report in reports:
         yield from _write_report(report)
@@ -179,13 +178,13 @@ def _describe(subtrack: Subtrack, ordinal: int, packets: PacketSubtrack) -> Enco
 
 
 def _start_ns(report: PlacedReport) -> int | None:
-    """First event on the trace's clock; None where nothing of the report is drawn."""
+    """Return the first event on the trace's clock; None if the report has no drawn row."""
     starts = [subtrack.first_ns for subtrack in report.drawn_subtracks()]
     return int(report.placement.clock.to_trace(np.array([min(starts)]))[0]) if starts else None
 
 
 def _leaves(reports: Sequence[PlacedReport]) -> dict[Path, list[int]]:
-    """List the tracks that hold events, by their place in the trace."""
+    """List the tracks with events, by their path in the trace."""
     leaves: dict[Path, list[int]] = {}
     for report in reports:
         for subtrack in report.drawn_subtracks():

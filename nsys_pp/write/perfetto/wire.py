@@ -1,11 +1,11 @@
 """Protocol buffers, many messages at once.
 
-A message is a tuple of parts: bytes that all rows share, and columns with one value per row.
+A message is a tuple of parts: bytes shared by all rows, and columns with one value per row.
 Every column has one width for all rows, so n messages are an (n, width) matrix and every
 length is known before a value is. A varint narrower than its column is padded with
 continuation bits (`0x81 0x00` is 1): the wire format allows it, protobuf's and Perfetto's
-parsers take it, and such a matrix is both quicker to make and better to compress than
-varints of their exact width. Tags stay minimal.
+parsers accept it, and such a matrix is both faster to fill and better to compress than
+varints of their exact width. Tags are minimal.
 
 Format: https://protobuf.dev/programming-guides/encoding.
 """
@@ -34,7 +34,7 @@ class Column:
 
     @property
     def is_raw(self) -> bool:
-        """Whether `values` are bytes to be copied as they are."""
+        """Whether `values` are bytes, copied unchanged."""
         return self.values.ndim == 2
 
 
@@ -63,7 +63,7 @@ def tag(number: int, wire_type: int) -> bytes:
 
 
 def field(number: int, value: int | float | str | bytes | Array) -> Parts:
-    """Make one field: a constant, or a column.
+    """Encode one field: a constant, or a column.
 
     Args:
         number: The field's number.
@@ -89,13 +89,13 @@ def field(number: int, value: int | float | str | bytes | Array) -> Parts:
 
 
 def fixed64(number: int, values: Array) -> Parts:
-    """Make a column of 64-bit values as they lie in memory: fixed64, sfixed64 or double."""
+    """Encode a column of 64-bit values as in memory: fixed64, sfixed64 or double."""
     raw = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False))
     return (tag(number, FIXED64), Column(raw.view(np.uint8).reshape(-1, 8), 8))
 
 
 def message(number: int, *fields: Parts) -> Parts:
-    """Make a field that holds a message of the given fields."""
+    """Encode a field with a message of these fields."""
     parts = [part for parts in fields for part in parts]
     return (tag(number, DELIMITED) + varint(_width(parts)), *parts)
 
@@ -114,7 +114,7 @@ def encode_rows(parts: Parts, rows: int) -> NDArray[np.uint8]:
 
     Args:
         parts: The message; every column has `rows` values.
-        rows: How many.
+        rows: Number of rows.
 
     Returns:
         A (rows, width) matrix: one message per row, in row order.
@@ -136,14 +136,14 @@ def encode_rows(parts: Parts, rows: int) -> NDArray[np.uint8]:
 
 
 def join_records(groups: Sequence[tuple[Array, NDArray[np.uint8]]]) -> NDArray[np.uint8]:
-    """Put records of several widths one behind the other.
+    """Concatenate records of several widths in order.
 
     Args:
-        groups: Per width (or more often): the places of its records among all records, and the
-            records as a matrix. Together the places are 0, 1, ... without a gap.
+        groups: Per width (or more often): the indices of its records among all records, and the
+            records as a matrix. Together the indices are 0, 1, ... without a gap.
 
     Returns:
-        The bytes of all records in order of their places.
+        The bytes of all records in order of their indices.
 
     >>> a, b = np.array([[1], [1]], dtype=np.uint8), np.array([[2, 3]], dtype=np.uint8)
     >>> join_records([(np.array([0, 2]), a), (np.array([1]), b)]).tolist()
@@ -151,15 +151,15 @@ def join_records(groups: Sequence[tuple[Array, NDArray[np.uint8]]]) -> NDArray[n
     """
     if len(groups) == 1:
         return groups[0][1].reshape(-1)
-    widths = np.empty(sum(len(places) for places, _ in groups), dtype=np.int64)
-    for places, matrix in groups:
-        widths[places] = matrix.shape[1]
+    widths = np.empty(sum(len(index) for index, _ in groups), dtype=np.int64)
+    for index, matrix in groups:
+        widths[index] = matrix.shape[1]
     stops = np.cumsum(widths)
     joined = np.empty(int(stops[-1]) if len(stops) else 0, dtype=np.uint8)
-    for places, matrix in groups:
+    for index, matrix in groups:
         width = matrix.shape[1]
-        if len(places):
-            _windows(joined, width)[stops[places] - width] = _as_records(matrix)
+        if len(index):
+            _windows(joined, width)[stops[index] - width] = _as_records(matrix)
     return joined
 
 
@@ -173,7 +173,7 @@ def encode_strings(number: int, id_number: int, text_number: int, strings: pl.Se
         strings: Strings, without nulls.
 
     Returns:
-        The encoded fields; nothing for no string.
+        The encoded fields; empty without strings.
 
     >>> encode_strings(1, 1, 2, pl.Series(["a", "bc"])).hex()
     '0a0508011201610a06080212026263'
@@ -204,7 +204,7 @@ def _width(parts: Sequence[Part]) -> int:
 
 
 def _varint_column(values: Array) -> Column:
-    """Take the narrowest column that holds every value."""
+    """Return the narrowest column for these values."""
     if values.dtype.kind == "b":
         return Column(values.view(np.uint8), 1)
     top = int(values.max(initial=0))
@@ -229,7 +229,7 @@ def _fill(target: NDArray[np.uint8], column: Column) -> None:
 
 
 def _windows(data: NDArray[np.uint8], width: int) -> Array:
-    """Show `width` bytes at every place of `data` as one value, so that whole records are copied at once."""
+    """View `width` bytes at each offset of `data` as one value, so that whole records are copied at once."""
     return np.ndarray((len(data) - width + 1,), dtype=np.dtype((np.void, width)), buffer=data, strides=(1,))
 
 

@@ -1,19 +1,19 @@
 """One colour for each kind of job, in every output.
 
-A drawing names kinds; what stands for a kind differs by viewer:
+A drawing names kinds; the color of a kind differs by viewer:
 
 * Perfetto's UI takes no colours. It colours a slice by a hash of its correlation id, or of its
   name where it has none: `ui/src/components/colorizer.ts` (`proceduralColorScheme`) and
   `ui/src/base/hash.ts` of https://github.com/google/perfetto/blob/v52.0. So each kind has a
   seed, a string that hashes to the wanted hue and lightness; the UI shows it among the slice's
   arguments, hence the readable word in it. All slices of a kind share the seed: versions of the
-  UI that highlight what shares a correlation id with the slice under the mouse highlight the
+  UI that highlight slices with the same correlation id as the slice under the mouse highlight the
   kind (v52 highlights that slice alone).
 * The viewer of Chrome's JSON knows names from a fixed palette: `tracing/base/color_scheme.html`
   of https://chromium.googlesource.com/catapult.
 * Charts take the RGB values, which are those of Perfetto's UI.
 
-Slices without a kind (ordinary ranges and kernels) are left to the viewer, which colours by name.
+Viewers color slices without a kind (ordinary ranges and kernels) by name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import polars as pl
 
 @dataclass(frozen=True, slots=True)
 class Color:
-    """What stands for one kind."""
+    """Color of one kind, per viewer."""
 
     seed: str  # Perfetto
     cname: str  # Chrome
@@ -52,7 +52,7 @@ COLORS = {  # hue and lightness of HSLuv at a saturation of 80 %, as Perfetto's 
     "range": Color("range 1453", "cq_build_abandoned", (111, 183, 239)),  # hue 240, lightness 72
     "step": Color("step 72", "generic_work", (49, 92, 170)),  # hue 256, lightness 40
     "bubble": Color("bubble 7", "terrible", (189, 46, 100)),  # hue 356, lightness 44
-    # causes of bubbles, beside "copy" and "data"
+    # causes of bubbles, besides "copy" and "data"
     "message_wait": Color("message_wait 8", "thread_state_iowait", (241, 134, 150)),  # hue 4, lightness 68
     "transfer": Color("transfer 1542", "yellow", (221, 167, 78)),  # hue 54, lightness 72
     "collective_wait": Color(
@@ -68,7 +68,7 @@ COLORS = {  # hue and lightness of HSLuv at a saturation of 80 %, as Perfetto's 
 
 
 def perfetto_seeds(keys: pl.Series) -> pl.Series:
-    """Return the string whose hash colours each key in Perfetto's UI; an unknown key is its own."""
+    """Return the seed of each key's color in Perfetto's UI; an unknown key is its own seed."""
     seeds = [COLORS[key].seed if key in COLORS else key for key in keys]
     return pl.Series(seeds, dtype=pl.String)
 

@@ -1,4 +1,4 @@
-"""Frames -> counters."""
+"""Counters of a report: samples computed from its frames."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _MOST_SAMPLES = 2000
 
 
 def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:
-    """Sample how much of the time at least one of the intervals was running.
+    """Sample the share of time covered by at least one interval.
 
     The time from first start to last end is cut into windows of equal length (1, 2 or 5 times a
-    power of ten nanoseconds, at most 2,000 of them); a sample stands at the beginning of its
-    window and gives the share of the window that is covered.
+    power of ten nanoseconds, at most 2,000 of them); a sample has the start of its
+    window as time, and the covered share of the window as value.
 
     Args:
-        start_ns: Any order.
-        end_ns: Any order.
+        start_ns: Starts of the intervals, in any order.
+        end_ns: Ends of the intervals.
 
     Returns:
-        `SAMPLES` in percent, a sample only where the value changes, a 0 at the end; empty for
-        intervals without any length.
+        `SAMPLES` in percent, one sample per change of the value, a 0 at the end; empty if all
+        intervals are empty.
     """
     start, end = start_ns.to_numpy(), end_ns.to_numpy()
     if not len(start) or int(end.max()) <= int(start.min()):

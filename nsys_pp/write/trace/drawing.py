@@ -1,8 +1,8 @@
-"""What a trace shows, apart from any file format: tracks, and subtracks of slices, marks and counters on them.
+"""Drawing: the contents of a trace, independent of the file format.
 
-`nsys_pp.write.trace.tracks` makes a `Drawing` of each report; `nsys_pp.write.perfetto.trace` and
-`nsys_pp.write.chrome.trace` only encode it. One subtrack holds slices that nest properly (or do not
-overlap), so overlapping work needs several subtracks on one track.
+A drawing has tracks, and on them subtracks of slices, marks and counter samples. `nsys_pp.write.trace.tracks`
+builds the `Drawing` of each report; `nsys_pp.write.perfetto.trace` and `nsys_pp.write.chrome.trace` encode it. The
+slices of one subtrack nest (or do not overlap), so overlapping work needs several subtracks of one track.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SLICES = pl.Schema(
         "depth": pl.Int32(),  # slices of this subtrack around it
         "name": pl.Categorical(),
         "color": pl.Categorical(),  # a key of `nsys_pp.write.trace.colors`; null leaves it to the viewer
-        "flow_id": pl.UInt64(),  # slices that share one are joined by an arrow; null where none
+        "flow_id": pl.UInt64(),  # slices with the same id are joined by an arrow; null for none
     }
 )
 
@@ -47,7 +47,7 @@ class SliceSubtrack:
     `slices` has the columns of SLICES in pre-order: each slice directly before the slices
     inside it, siblings by time (so begin and end events in file order follow from depth).
     Every further column is an argument shown with the slice, under the column's name; its
-    type is an integer, Float64, Boolean or Categorical; null means that the slice lacks it.
+    type is an integer, Float64, Boolean or Categorical; null: the slice does not have it.
     """
 
     track: tuple[str, ...]
@@ -65,7 +65,7 @@ class MarkSubtrack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterSubtrack:
-    """Samples of one counter track; a value holds until the next sample."""
+    """Samples of one counter track; a value is valid until the next sample."""
 
     track: tuple[str, ...]
     samples: pl.DataFrame  # SAMPLES
@@ -76,13 +76,13 @@ Subtrack = SliceSubtrack | MarkSubtrack | CounterSubtrack
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """What one report shows: tracks and what stands on them, whatever other reports there are.
+    """Drawing of one report, independent of other reports.
 
-    Parents of tracks may be left out: their name is the last part of their path. `subtracks` in any
-    order. How the outermost tracks are called and where all of it stands in a trace says a
-    `nsys_pp.write.trace.placement.Placement`.
+    Parents of tracks may be omitted: their name is the last part of their path. `subtracks` are in any
+    order. A `nsys_pp.write.trace.placement.Placement` has the names of the outermost tracks and their position in
+    a trace.
     """
 
-    report_id: int  # 64 bits that tell the report from all others
+    report_id: int  # 64 bits, unique per report
     tracks: list[Track]
     subtracks: list[Subtrack]

@@ -1,4 +1,4 @@
-"""Begin and end events of nested slices, in the order in which a trace must hold them."""
+"""Begin and end events of nested slices, in file order."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MAX_DEPTH = 512  # Perfetto's importer drops deeper slices: slice_tracker.cc, kM
 class Events:
     """Events of one subtrack in file order.
 
-    Event `begin_places[i]` begins row i; all other events end a slice. Marks and samples are
-    events of which each begins a row and none ends one.
+    Event `begin_index[i]` begins row i; all other events end a slice. Marks and samples have
+    begin events only.
     """
 
     times_ns: NDArray[np.int64]
-    begin_places: NDArray[np.int64]
+    begin_index: NDArray[np.int64]
 
 
 def order_events(start_ns: Array, end_ns: Array, depth: Array) -> Events:
@@ -31,13 +31,13 @@ def order_events(start_ns: Array, end_ns: Array, depth: Array) -> Events:
         depth 1     [ c )[ d )           a c /c d /d /a b /b
 
     Before slice i begins, i slices have begun and all of them have ended but its `depth[i]`
-    ancestors, so it is event number `2 * i - depth[i]`. This order is right where times are
-    equal, too: slices of zero length, touching slices, parents that share a child's start or end.
+    ancestors, so it is event number `2 * i - depth[i]`. This order is also correct for equal
+    times: slices of zero length, touching slices, parents that share a child's start or end.
 
     Args:
-        start_ns: Begin of each slice, in pre-order.
+        start_ns: Start of each slice, in pre-order.
         end_ns: End of each slice.
-        depth: Slices around each slice; the first is 0.
+        depth: Number of slices around each slice; 0 for the first.
 
     Returns:
         Two events per slice.
@@ -47,26 +47,26 @@ def order_events(start_ns: Array, end_ns: Array, depth: Array) -> Events:
     """
     rows = len(start_ns)
     depth = depth.astype(np.int64)
-    ends_after = depth + 1 - np.append(depth[1:], 0)  # slices that end before the next begins
+    ends_after = depth + 1 - np.append(depth[1:], 0)  # number of slices that end before the next begins
     if rows and (depth[0] != 0 or depth.min() < 0 or ends_after.min() < 0):
         raise ValueError("depths of slices are not in pre-order")
     if rows and depth.max() >= MAX_DEPTH:
         raise ValueError(f"slices nest {int(depth.max()) + 1} deep; Perfetto reads {MAX_DEPTH}")
-    begin_places = 2 * np.arange(rows) - depth
+    begin_index = 2 * np.arange(rows) - depth
     times = np.empty(2 * rows, dtype=np.int64)
-    times[begin_places] = start_ns
+    times[begin_index] = start_ns
     is_end = np.ones(2 * rows, dtype=bool)
-    is_end[begin_places] = False
+    is_end[begin_index] = False
     times[is_end] = _in_order_of_ends(end_ns, depth, ends_after)
     if rows and np.diff(times).min() < 0:
         raise ValueError("slices of a subtrack overlap without nesting")
-    return Events(times_ns=times, begin_places=begin_places)
+    return Events(times_ns=times, begin_index=begin_index)
 
 
 def _in_order_of_ends(end_ns: Array, depth: Array, ends_after: Array) -> Array:
-    """Sort ends by the place of their event.
+    """Sort ends by the index of their event.
 
-    At one depth slices begin and end in turn, so the k-th end there belongs to the k-th slice.
+    At each depth slices begin and end alternately, so the k-th end belongs to the k-th slice.
     """
     if not depth.any():
         return end_ns

@@ -1,9 +1,9 @@
-"""Which slices share a subtrack: viewers drop or distort slices that overlap without nesting.
+"""Packing of slices into subtracks: viewers drop or distort slices that overlap without nesting.
 
-Both ways of packing give every slice the lowest subtrack that is free when it starts, as a loop
+Both functions assign to each slice the lowest subtrack that is free at its start, as a loop
 over the slices would, but for all slices at once. One subtrack is a chain: the first slice, then
-the first that starts when that has ended, and so on. "Next in the chain" depends on the slice
-alone, so whole chains are read off by doubling the length of the steps.
+the first slice that starts after its end, and so on. The next slice in a chain depends on the slice
+alone, so whole chains are found by doubling the length of the steps.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from nsys_pp.arrays.segments import running_maximum
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-# Perfetto's importer drops slices that lie inside 512 others; deeper ones go to a further subtrack.
+# Perfetto's importer drops slices that lie inside 512 others; deeper slices move to a further subtrack.
 MAX_DEPTH = 512
 
 
 def pack_flat(start: Int64s, end: Int64s) -> Int64s:
-    """Give overlapping slices different subtracks.
+    """Assign overlapping slices to different subtracks.
 
-    Slices that touch do not overlap; as many subtracks are used as slices overlap at most.
+    Slices that touch do not overlap; the number of subtracks is the largest number of simultaneous slices.
 
     Args:
         start: ns, any order.
@@ -40,8 +40,8 @@ def pack_flat(start: Int64s, end: Int64s) -> Int64s:
     rest = np.arange(len(start))
     number = 0
     while len(rest):
-        nobody = np.zeros(len(rest), dtype=np.int64)
-        stays = _first_fit(nobody, start[rest], end[rest])
+        no_group = np.zeros(len(rest), dtype=np.int64)
+        stays = _first_fit(no_group, start[rest], end[rest])
         subtrack[rest[stays]] = number
         rest = rest[~stays]
         number += 1
@@ -49,17 +49,17 @@ def pack_flat(start: Int64s, end: Int64s) -> Int64s:
 
 
 def pack_nested(start: Int64s, end: Int64s, parent: Int64s) -> tuple[Int64s, Int64s]:
-    """Give slices subtracks in which they nest: children in their parent's subtrack where they fit.
+    """Assign slices to subtracks in which they nest: children share the subtrack of their parent if they fit.
 
-    Children of one parent that overlap cannot share a subtrack. The one that starts later moves to
-    a further subtrack with all that is inside it, and is no child any more there.
+    Children of one parent that overlap cannot share a subtrack. The later one moves to
+    a further subtrack with all slices inside it, and has no parent there.
 
     Args:
         start: ns, any order.
         end: ns, not before start.
-        parent: Row of the slice around each, -1 at the top. Parents that do not contain their
-            child are not drawn as such, nor is anything drawn inside which an instant lies
-            (a slice without length would stand on the edge of its neighbours).
+        parent: Row of the slice around each, -1 at the top. A parent that does not contain its
+            child is ignored; so is the parent of a slice without length, which would stand on the
+            edge of its neighbours.
 
     Returns:
         Subtrack per slice; row of the slice around it in that subtrack, -1 at the top.
@@ -73,9 +73,9 @@ def pack_nested(start: Int64s, end: Int64s, parent: Int64s) -> tuple[Int64s, Int
     rest = np.arange(len(start))
     number = 0
     while len(rest):
-        place = np.full(len(start) + 1, -1, dtype=np.int64)
-        place[rest] = np.arange(len(rest))
-        group = place[above[rest]]
+        index = np.full(len(start) + 1, -1, dtype=np.int64)
+        index[rest] = np.arange(len(rest))
+        group = index[above[rest]]
         stays = ~has_marked_line(group, ~_first_fit(group, start[rest], end[rest]))
         subtrack[rest[stays]] = number
         moved = rest[~stays]
@@ -87,7 +87,7 @@ def pack_nested(start: Int64s, end: Int64s, parent: Int64s) -> tuple[Int64s, Int
 
 
 def nest_order(start: Int64s, end: Int64s, subtrack: Int64s, above: Int64s) -> tuple[Int64s, Int64s]:
-    """Order packed slices for writing: by subtrack, each slice before those inside it.
+    """Order packed slices for writing: by subtrack, each slice before its children.
 
     Args:
         start: ns.
@@ -99,13 +99,13 @@ def nest_order(start: Int64s, end: Int64s, subtrack: Int64s, above: Int64s) -> t
         Rows in order; depth per row (in order of the input).
     """
     depth = count_ancestors(above)
-    # Slices without length are at the top and alone there: they stand before what starts with them.
+    # Slices without length have no parent and no child: they precede slices with the same start.
     order = np.lexsort((depth, -end, end > start, start, subtrack))
     return order, depth
 
 
 def _first_fit(group: Int64s, start: Int64s, end: Int64s) -> Bools:
-    """Say which slices get the first subtrack of their group (numbered from -1) in order of start."""
+    """Return the mask of slices in the first subtrack of their group (numbered from -1), in order of start."""
     stays = np.ones(len(start), dtype=bool)
     order = np.lexsort((end, start, group))
     group, start, end = group[order] + 1, start[order], end[order]
@@ -122,7 +122,7 @@ def _first_fit(group: Int64s, start: Int64s, end: Int64s) -> Bools:
 
 
 def _is_in_chain(run: Int64s, start: Int64s, end: Int64s) -> Bools:
-    """Say which slices are in the chain of their run; slices are in order of (run, start, end)."""
+    """Return the mask of slices in the chain of their run; slices are in order of (run, start, end)."""
     count = len(run)
     times = np.sort(start)
     following = np.searchsorted(

@@ -1,4 +1,4 @@
-"""Where a report stands in a trace: what is said of it only when reports are put together."""
+"""Placement of a report in a trace: names, order and clock, known only when reports are merged."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """How an outermost row of a report is shown under its machine."""
+    """An outermost row of a report, as shown under its machine."""
 
-    name: str  # "GPU 0 · rank 3 · stage 1"; rows of one name and machine are one row
+    name: str  # "GPU 0 · rank 3 · stage 1"; rows with the same name and machine are one row
     order: int  # among the rows of the machine
     description: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """The place of one report; all placements of a trace have one root."""
+    """Placement of one report; all placements of a trace have the same root."""
 
-    root: str  # name of the row above all
+    root: str  # name of the row above all others
     machine: str
     machine_order: int
-    rows: Mapping[str, Row]  # by the row's name in the report; one that is not here is not drawn
+    rows: Mapping[str, Row]  # by the name of the row in the report; other rows are not drawn
     clock: Clock  # from the report's clock to the trace's
     machine_description: str = ""
     is_utc: bool = True  # the trace's clock is UTC
@@ -35,7 +35,7 @@ class Placement:
 
 
 def place_path(path: Path, placement: Placement) -> Path:
-    """Return where a report's track stands in the trace; the root is no part of it.
+    """Return the path of a report's track in the trace, without the root.
 
     Raises:
         KeyError: Its outermost row is not drawn.
@@ -44,7 +44,7 @@ def place_path(path: Path, placement: Placement) -> Path:
 
 
 def place_tracks(tracks: Iterable[Track], placement: Placement) -> dict[Path, Track]:
-    """Give the tracks of a report that are drawn, with their machine, at their places in the trace."""
+    """Return the drawn tracks of a report and of its machine, by their paths in the trace."""
     machine = Track(
         path=(placement.machine,),
         name=placement.machine,
@@ -52,12 +52,12 @@ def place_tracks(tracks: Iterable[Track], placement: Placement) -> dict[Path, Tr
         description=placement.machine_description,
     )
     placed: dict[Path, Track] = {machine.path: machine}
-    given = {track.path: track for track in tracks}
+    by_path = {track.path: track for track in tracks}
     for name, row in placement.rows.items():
-        top = given.get((name,)) or Track(path=(name,), name=name, rank=0)
+        top = by_path.get((name,)) or Track(path=(name,), name=name, rank=0)
         path: Path = (placement.machine, row.name)
         placed[path] = replace(top, path=path, name=row.name, rank=row.order, description=row.description)
-    for track in given.values():
+    for track in by_path.values():
         if len(track.path) > 1 and track.path[0] in placement.rows:
             path = place_path(track.path, placement)
             placed[path] = replace(track, path=path)

@@ -1,4 +1,4 @@
-"""Frames -> the slices of a row: what each slice is called, how it is coloured, what it tells."""
+"""Slices of a row, built from frames: name, color and arguments of each slice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
 
 
 def range_slices(projections: pl.DataFrame) -> pl.DataFrame:
-    """Slices of projected ranges (`PROJECTIONS`), with `parent` (row around each, -1) beside them."""
+    """Return the slices of projected ranges (`PROJECTIONS`), with the column `parent` (row around each, or -1)."""
     interval = pl.col("gpu_end_ns") - pl.col("gpu_start_ns")
     return projections.select(
         start_ns="gpu_start_ns",
@@ -41,7 +41,7 @@ def range_slices(projections: pl.DataFrame) -> pl.DataFrame:
 
 
 def operation_slices(gpu_ops: pl.DataFrame, op_details: pl.DataFrame) -> pl.DataFrame:
-    """Slices of GPU operations (`GPU_OPS`, with `flow_id`); details (`OP_DETAILS`) by op_id, where read."""
+    """Return the slices of GPU operations (`GPU_OPS` with `flow_id`), with details (`OP_DETAILS`) if they were read."""
     kind = pl.col("kind").cast(pl.String)
     slices = gpu_ops.select(
         "start_ns",
@@ -62,7 +62,7 @@ def operation_slices(gpu_ops: pl.DataFrame, op_details: pl.DataFrame) -> pl.Data
 
 
 def cpu_range_slices(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Slices of ranges as they were on the CPU (`RANGES` with `parent_id`), with `parent`."""
+    """Return the slices of ranges on the CPU (`RANGES` with `parent_id`), with the column `parent`."""
     return ranges.select(
         "start_ns",
         "end_ns",
@@ -79,7 +79,7 @@ def cpu_range_slices(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def api_call_slices(api_calls: pl.DataFrame) -> pl.DataFrame:
-    """Slices of API calls (`API_CALLS`, with `flow_id`)."""
+    """Return the slices of API calls (`API_CALLS` with `flow_id`)."""
     return api_calls.select(
         "start_ns",
         "end_ns",
@@ -91,7 +91,7 @@ def api_call_slices(api_calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def flat_subtracks(slices: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Split slices that may overlap into subtracks of slices that do not (`SLICES` and arguments)."""
+    """Split overlapping slices into subtracks without overlap (`SLICES` and arguments)."""
     start, end = slices["start_ns"].to_numpy(), slices["end_ns"].to_numpy()
     subtrack = pack_flat(start, end)
     order = np.lexsort((end, start, subtrack))
@@ -99,7 +99,7 @@ def flat_subtracks(slices: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
 
 
 def nested_subtracks(slices: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Split slices with `parent` into subtracks of slices that nest (`SLICES` and arguments)."""
+    """Split slices with `parent` into subtracks of nested slices (`SLICES` and arguments)."""
     start, end = slices["start_ns"].to_numpy(), slices["end_ns"].to_numpy()
     subtrack, above = pack_nested(start, end, slices["parent"].to_numpy())
     order, depth = nest_order(start, end, subtrack, above)
@@ -116,15 +116,15 @@ def _split(
 
 
 def _parent_rows(frame: pl.DataFrame) -> pl.Series:
-    """Row of each range's parent among these rows, -1 where it is not among them."""
+    """Return the row of each range's parent, -1 if it is not among these rows."""
     range_id = frame["range_id"].to_numpy()
     order = np.argsort(range_id, kind="stable")
     parent_id = frame["parent_id"].fill_null(-1).to_numpy()
     at = np.minimum(np.searchsorted(range_id[order], parent_id), max(len(order) - 1, 0))
     if not len(order):
         return pl.Series([], dtype=pl.Int64)
-    found = range_id[order[at]] == parent_id
-    return pl.Series(np.where(found, order[at], -1))
+    is_present = range_id[order[at]] == parent_id
+    return pl.Series(np.where(is_present, order[at], -1))
 
 
 def _named(column: str) -> pl.Expr:

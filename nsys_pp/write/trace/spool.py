@@ -1,4 +1,4 @@
-"""Encoded reports on their way into a trace."""
+"""Stores of encoded blocks between the encoding of reports and the writing of the trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import IO, Protocol
 from nsys_pp.write.files import translate_errors
 from nsys_pp.write.perfetto.trace import Sink, Source
 
-_MOST_IN_MEMORY = 1 << 26  # bytes; what is more lies in a file
+_MOST_IN_MEMORY = 1 << 26  # bytes; more blocks move to a file
 _MOST_OF_NAME = 50
 _TRIES = 10
 
@@ -23,12 +23,12 @@ OpenBlocks = Callable[[], AbstractContextManager[Source]]
 
 
 class Store(Protocol):
-    """Keeps blocks of reports."""
+    """Keep the blocks of reports."""
 
     def add(self) -> AbstractContextManager[tuple[Sink, OpenBlocks]]:
-        """Take one more report's blocks; gives where to write them, and what opens them when all are there.
+        """Add the blocks of one more report; return a sink for them, and a function that opens them once complete.
 
-        Whatever ends the block early lets them be forgotten.
+        An exception in the `with` block drops them.
 
         Raises:
             OutputError: On writing, if the system refuses.
@@ -36,10 +36,10 @@ class Store(Protocol):
 
 
 class Spool:
-    """Keeps blocks of reports, one report behind the other: in memory while they are few.
+    """Keep the blocks of reports one after the other, in memory up to 64 MiB.
 
-    More lie in a file without a name in the folder of the output, where there must be room for them
-    anyway; it is gone when the spool is closed or the process ends, however it ends.
+    More blocks are in an unnamed file in the folder of the output, which needs the space anyway;
+    the system deletes it when the spool is closed or the process ends, even if it is killed.
 
     Raises:
         OutputError: On writing, if the system refuses.
@@ -58,7 +58,7 @@ class Spool:
 
     @contextmanager
     def add(self) -> Iterator[tuple[Sink, OpenBlocks]]:
-        """Take one more report's blocks, as `Store` says; one report at a time."""
+        """Add the blocks of one more report, as in `Store`; one report at a time."""
         start = self.end
         try:
             yield self, partial(self.open, start)
@@ -75,20 +75,20 @@ class Spool:
 
     @contextmanager
     def open(self, start: int) -> Iterator[IO[bytes]]:
-        """Read from `start` on, while nothing is written."""
+        """Open the blocks from `start` on; not while a block is written."""
         self._file.seek(start)
         yield self._file
 
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """Keeps blocks of reports, a file each, in a folder that `make_scratch` made; may be sent to other processes."""
+    """Keep the blocks of each report in a file, in a folder of `make_scratch`; may be pickled for other processes."""
 
     folder: Path
 
     @contextmanager
     def add(self) -> Iterator[tuple[Sink, OpenBlocks]]:
-        """Take one more report's blocks, as `Store` says; several at a time."""
+        """Add the blocks of one more report, as in `Store`; several reports at a time."""
         with translate_errors(self.folder):
             handle, name = tempfile.mkstemp(dir=self.folder, suffix=".blocks")
         try:
@@ -102,7 +102,7 @@ class Shelf:
 
 @contextmanager
 def make_scratch(output: Path) -> Iterator[Path]:
-    """Make a folder beside an output for what other processes make of it; take it away in the end.
+    """Create a folder next to an output for files of other processes; delete it at the end.
 
     Raises:
         OutputError: The system refuses.
@@ -113,7 +113,7 @@ def make_scratch(output: Path) -> Iterator[Path]:
     try:
         yield scratch
     finally:
-        for _ in range(_TRIES):  # somebody may still be writing who does not know that it is over
+        for _ in range(_TRIES):  # a worker may still be writing
             shutil.rmtree(scratch, ignore_errors=True)
             if not scratch.exists():
                 break
@@ -124,6 +124,6 @@ def _open(name: str) -> IO[bytes]:
 
 
 def _folder_of(output: Path) -> str | None:
-    """Give the folder of an output; what is written to directly, like /dev/stdout, lies where no file can be."""
+    """Return the folder of an output; None for a device or pipe such as /dev/stdout."""
     real = Path(os.path.realpath(output))
     return str(real.parent) if output.is_file() or not output.exists() else None

@@ -1,7 +1,7 @@
-"""Columns of subtracks, as far as the encoding of numbers needs them otherwise than subtracks have them.
+"""Columns of subtracks, prepared for encoding as numbers.
 
-Subtracks are many and small. All of a drawing are asked about together: one by one, most of the time would go
-into asking.
+Subtracks are many and small, so one query prepares the columns of all of them: queries of a few rows cost more
+than their work.
 """
 
 from __future__ import annotations
@@ -15,59 +15,62 @@ from numpy.typing import NDArray
 
 from nsys_pp.write.trace.strings import CODE, NULL, WORDS
 
-_PRESENT = "\0present "  # no column is called so
+_PRESENT = "\0present "  # not the name of any column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubtrackColumns:
-    """The columns of a subtrack, and what was asked about them.
+    """The columns of a subtrack, and prepared forms of them.
 
     Attributes:
         rows: The subtrack's rows.
-        told: Codes of words; of other columns that have some nulls, the values, with 0 for null, and which
-            rows have one.
+        prepared: Codes of string columns; of other columns with some nulls, the values with 0 for null, and the
+            mask of rows with a value.
     """
 
     rows: pl.DataFrame
-    told: pl.DataFrame
+    prepared: pl.DataFrame
 
     def has_any(self, column: str) -> bool:
-        """Say whether a column has a value in any row."""
+        """Return whether a column has a value in any row."""
         return self.rows[column].null_count() < self.rows.height
 
     def values(self, column: str) -> pl.Series:
-        """Give the values of a column: 0 for null, and for words their codes."""
-        return self.told[column] if column in self.told.columns else self.rows[column]
+        """Return the values of a column: 0 for null, codes for strings."""
+        return self.prepared[column] if column in self.prepared.columns else self.rows[column]
 
     def present(self, column: str) -> NDArray[np.bool_] | None:
-        """Say which rows have a value; None: all."""
+        """Return the mask of rows with a value; None if all have one."""
         if not self.rows[column].null_count():
             return None
-        if _PRESENT + column in self.told.columns:
-            return self.told[_PRESENT + column].to_numpy()
-        is_there: NDArray[np.bool_] = self.told[column].to_numpy() != NULL
-        return is_there
+        if _PRESENT + column in self.prepared.columns:
+            return self.prepared[_PRESENT + column].to_numpy()
+        is_present: NDArray[np.bool_] = self.prepared[column].to_numpy() != NULL
+        return is_present
 
 
-def ask_columns(subtracks: Iterable[pl.DataFrame]) -> list[SubtrackColumns]:
-    """Ask about the columns of subtracks.
+def prepare_columns(subtracks: Iterable[pl.DataFrame]) -> list[SubtrackColumns]:
+    """Prepare the columns of subtracks for encoding.
 
     Args:
-        subtracks: The rows of each.
+        subtracks: Rows of each subtrack.
 
     Returns:
-        A record for each, in order.
+        One record per subtrack, in order.
     """
     subtracks = list(subtracks)
-    told = pl.collect_all([rows.lazy().select(CODE, *_gaps(rows)) for rows in subtracks])
-    return [SubtrackColumns(rows=rows, told=one) for rows, one in zip(subtracks, told, strict=True)]
+    prepared = pl.collect_all([rows.lazy().select(CODE, *_gaps(rows)) for rows in subtracks])
+    return [
+        SubtrackColumns(rows=rows, prepared=columns)
+        for rows, columns in zip(subtracks, prepared, strict=True)
+    ]
 
 
 def _gaps(rows: pl.DataFrame) -> list[pl.Expr]:
-    """Ask about columns that are no words, and have some nulls."""
-    asked = []
+    """Return the queries of columns with some nulls that do not hold strings."""
+    queries = []
     for values in rows.iter_columns():
         if not isinstance(values.dtype, WORDS) and 0 < values.null_count() < rows.height:
-            column, nothing = pl.col(values.name), pl.lit(0).cast(values.dtype)
-            asked += [column.fill_null(nothing), column.is_not_null().alias(_PRESENT + values.name)]
-    return asked
+            column, empty = pl.col(values.name), pl.lit(0).cast(values.dtype)
+            queries += [column.fill_null(empty), column.is_not_null().alias(_PRESENT + values.name)]
+    return queries

@@ -1,12 +1,12 @@
-"""What one report shows in a trace: the tree of its rows, and what stands on each.
+"""Drawing of one report: the tree of its rows, and their contents.
 
 GPU 0                   one GPU of the report
   GPU busy              counter
-  ranges                NVTX ranges where their kernels ran, nested
+  ranges                NVTX ranges projected on the GPU, nested
   communication         NCCL kernels
   stream 7 (default)    kernels, copies, sets
 CPU: python 4242        with detail "cpu"
-  NVTX thread 4242      NVTX ranges as they were pushed
+  NVTX thread 4242      NVTX ranges on the CPU
   marks thread 4242
   CUDA API thread 4242
 """
@@ -35,8 +35,8 @@ from nsys_pp.write.trace.slices import (
 Detail = Literal["jobs", "ranges", "kernels", "cpu"]
 DETAILS: tuple[Detail, ...] = ("jobs", "ranges", "kernels", "cpu")
 
-_JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" where no range is known to be a job
-_CPU_RANK = 1 << 40  # CPUs stand below all GPUs of their machine
+_JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" if no range is a job
+_CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
 
 Path = tuple[str, ...]
 Subtracks = Callable[[pl.DataFrame], Iterator[tuple[int, pl.DataFrame]]]
@@ -44,11 +44,11 @@ Subtracks = Callable[[pl.DataFrame], Iterator[tuple[int, pl.DataFrame]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What of a report is drawn. Frames as in `nsys_pp.frames.report`; those not wanted are empty."""
+    """Frames of a report that are drawn, as in `nsys_pp.frames.report`; frames to omit are empty."""
 
-    report_id: int  # 64 bits that tell the report from all others
-    has_jobs: bool  # `nsys_pp.write.trace.training_rows` draws jobs, whatever else is drawn
-    places: pl.DataFrame  # PLACES of all that is in the frames below
+    report_id: int  # 64 bits, unique per report
+    has_jobs: bool  # its jobs are drawn by `nsys_pp.write.trace.training_rows`
+    places: pl.DataFrame  # PLACES of all devices in the frames below
     processes: pl.DataFrame  # PROCESSES
     threads: pl.DataFrame  # THREADS
     streams: pl.DataFrame  # STREAMS
@@ -62,7 +62,7 @@ class View:
 
 
 PLACES = pl.Schema(
-    {  # which row of the trace shows a process's device
+    {  # row of the trace for each device of a process
         "process_key": pl.Int64,
         "device_id": pl.Int32,
         "gpu": pl.String,  # name of the row: "GPU 0"
@@ -71,13 +71,13 @@ PLACES = pl.Schema(
 
 
 def draw_report(view: View, *, detail: Detail) -> Drawing:
-    """Draw one report; what is drawn depends on no other.
+    """Draw one report, independent of other reports.
 
     Args:
         view: The frames to draw.
-        detail: "jobs" draws nothing but jobs (without any: the three outermost levels of projected
+        detail: "jobs" draws jobs only (without any: the three outermost levels of projected
             ranges), "ranges" all projected ranges and communication kernels, "kernels" also streams,
-            "cpu" also what the CPU did.
+            "cpu" also CPU threads.
     """
     tracks: dict[Path, Track] = {}
     subtracks: list[Subtrack] = []
@@ -111,11 +111,11 @@ def _draw_gpu(
     samples = busy_percent(ops["start_ns"], ops["end_ns"])
     counter = _add_track(tracks, (*path, "GPU busy"), 0, unit="%")
     subtracks.append(CounterSubtrack(track=counter, samples=samples))
-    # Packing ranges and streams takes about equally long, and leaves the interpreter to each other.
+    # Packing ranges takes about as long as packing streams, and both release the interpreter lock.
     range_tracks: dict[Path, Track] = {}
     range_subtracks: list[Subtrack] = []
-    with open_executor(len(projections) + len(ops), threads=1) as beside:
-        ranges = beside.submit(_draw_ranges, view, projections, path, range_tracks, range_subtracks)
+    with open_executor(len(projections) + len(ops), threads=1) as executor:
+        ranges = executor.submit(_draw_ranges, view, projections, path, range_tracks, range_subtracks)
         communication = _add_track(tracks, (*path, "communication"), 20)
         slices = operation_slices(ops.filter("is_communication").with_columns(_no_flow()), view.op_details)
         subtracks += _subtracks(communication, slices, flat_subtracks)
@@ -129,9 +129,9 @@ def _draw_gpu(
 def _draw_ranges(
     view: View, projections: pl.DataFrame, path: Path, tracks: dict[Path, Track], subtracks: list[Subtrack]
 ) -> None:
-    """One row per thread that launched work here, the thread with most ranges first.
+    """Draw one row per launching thread, the thread with most ranges first.
 
-    Ranges that ended on another thread than they began are nobody's parent: their row is the last.
+    Ranges that ended on another thread have no children: their row is the last.
     """
     crosses = projections["range_id"].is_in(view.crossing.implode())
     groups = projections.filter(~crosses).partition_by("thread_key", maintain_order=True)
@@ -219,7 +219,7 @@ def _add_track(
     order: int = 0,
     unit: str | None = None,
 ) -> Path:
-    """Note a track; `rank` is the kind's place under its parent, `order` its own among its kind."""
+    """Add a track; `rank` orders its kind under the parent, `order` orders it within its kind."""
     tracks[path] = Track(
         path=path, name=path[-1], rank=rank * 1000 + order, description=description, counter_unit=unit
     )
@@ -227,7 +227,7 @@ def _add_track(
 
 
 def _thread_names(view: View) -> dict[int, str]:
-    """Every thread as a person would call it: its name and number, or its number alone."""
+    """Return the label of each thread: its name and number, or its number alone."""
     return {
         key: f"{name} {tid}" if name else f"thread {tid}"
         for key, name, tid in view.threads.select("thread_key", "name", "tid").iter_rows()

@@ -1,20 +1,21 @@
-"""What a run's training shows in a trace, besides what each report shows by itself.
+"""Drawings of a run's training: steps, jobs, messages and bubbles.
 
 pipeline                the whole run
   steps                 from the first lane that begins to the last one that ends
-  bubble of stage 0     counter: share of the stage's GPUs that compute nothing
+  bubble of stage 0     counter: share of the stage's GPUs without compute
 node2
   GPU 0
     steps
-    jobs                where their kernels ran that are not communication
-    messages            sends and receives; arrows go to the moment from which a message was on its way
+    jobs                intervals of their compute kernels
+    messages            sends and receives; an arrow ends where the transfer of its message begins
 
-These rows need all reports, so they are drawn when reports are put together; times are the trace's.
+These rows need all reports, so they are drawn when reports are merged; times are the trace's.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -34,11 +35,11 @@ from nsys_pp.write.trace.slices import flat_subtracks
 Int64s = npt.NDArray[np.int64]
 
 RUN = "pipeline"
-"""The row of what belongs to no machine; it stands where machines stand."""
+"""Name of the row without a machine; it is a sibling of the machines."""
 
-_RANKS = {"steps": -3000, "jobs": -2000, "messages": -1000}  # above all that a report shows on its GPU
+_RANKS = {"steps": -3000, "jobs": -2000, "messages": -1000}  # above all rows of a report on its GPU
 _LETTERS = {"forward": "F", "backward": "B", "weight_gradient": "W", "recompute": "R"}
-_SEND, _RECEIVE, _WAY = range(3)
+_SEND, _RECEIVE, _TRANSFER = range(3)
 _MESSAGE_COLUMNS = [
     *("start_ns", "end_ns", "name", "color", "flow_id", "step", "micro_batch", "size_bytes", "wait_ns"),
     *("transfer_ns", "bound_ns", "is_buffered", "paired_by"),
@@ -48,7 +49,7 @@ _BUSY = ("compute", "pause")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRow:
-    """Where a lane is drawn."""
+    """Row of a lane."""
 
     machine: str
     row: str  # the GPU's row under its machine
@@ -56,42 +57,42 @@ class GpuRow:
 
 def draw_training(
     training: Training,
-    places: Mapping[int, GpuRow],
+    gpu_rows: Mapping[int, GpuRow],
     *,
     start_ns: int | None = None,
     end_ns: int | None = None,
 ) -> dict[str, Drawing]:
-    """Draw what a training is, machine by machine.
+    """Draw a training, machine by machine.
 
     Args:
         training: The run.
-        places: Of each lane that is drawn.
-        start_ns: Leave out what ended before.
-        end_ns: Leave out what began after.
+        gpu_rows: Row of each lane that is drawn.
+        start_ns: Omit events that ended before.
+        end_ns: Omit events that began after.
 
     Returns:
-        By machine; the whole run's stands under `RUN`. Empty without jobs and messages, or places.
+        Drawings by machine; the drawing of the run is under `RUN`. Empty without jobs and messages, or without rows.
     """
-    if not places or (training.jobs.is_empty() and training.transfers.is_empty()):
+    if not gpu_rows or (training.jobs.is_empty() and training.transfers.is_empty()):
         return {}
-    is_drawn = _reaches(start_ns, end_ns)
+    is_drawn = _overlaps(start_ns, end_ns)
     rows = {
         "steps": _arrange(_lane_steps(training).filter(is_drawn)),
         "jobs": _arrange(_jobs(training, is_drawn)),
         "messages": _messages(training, is_drawn),
     }
     labels = dict(training.lanes.select("lane", "label").iter_rows())
-    taken: dict[GpuRow, int] = {}
-    for place in places.values():
-        taken[place] = taken.get(place, 0) + 1
-    drawings = {machine: _empty(machine) for machine in [RUN, *sorted({p.machine for p in places.values()})]}
-    for lane, place in places.items():
-        drawing = drawings[place.machine]
+    lane_counts = Counter(gpu_rows.values())
+    drawings = {
+        machine: _empty(machine) for machine in [RUN, *sorted({row.machine for row in gpu_rows.values()})]
+    }
+    for lane, gpu_row in gpu_rows.items():
+        drawing = drawings[gpu_row.machine]
         for kind, rank in _RANKS.items():
             if lane not in rows[kind]:
                 continue
-            name = kind if taken[place] == 1 else f"{kind} of {labels[lane]}"
-            track = Track(path=(place.row, name), name=name, rank=rank + lane)
+            name = kind if lane_counts[gpu_row] == 1 else f"{kind} of {labels[lane]}"
+            track = Track(path=(gpu_row.row, name), name=name, rank=rank + lane)
             drawing.tracks.append(track)
             drawing.subtracks.extend(
                 SliceSubtrack(track=track.path, number=number, slices=slices)
@@ -107,7 +108,7 @@ def _empty(machine: str) -> Drawing:
 
 
 def _arrange(slices: pl.DataFrame) -> dict[int, list[pl.DataFrame]]:
-    """Split slices with `lane` and `parent` into rows in which they nest, by lane."""
+    """Split slices with `lane` and `parent` into subtracks of nested slices, by lane."""
     nest = _nest(*(slices[name].to_numpy() for name in ("lane", "start_ns", "end_ns", "parent")))
     kept = slices[[name for name in slices.columns if name not in ("lane", "parent")]]
     return nest.split(kept[nest.order])
@@ -115,12 +116,12 @@ def _arrange(slices: pl.DataFrame) -> dict[int, list[pl.DataFrame]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Nest:
-    """Slices of all GPUs, put into rows in which they nest.
+    """Slices of all GPUs, assigned to subtracks in which they nest.
 
     Attributes:
-        order: In which they are written.
-        depth: Of each, in that order.
-        rows: For each row its lane, its first slice, and where it ends.
+        order: Order of writing.
+        depth: Depth of each slice, in that order.
+        rows: Lane, first slice and end of each subtrack.
     """
 
     order: Int64s
@@ -128,18 +129,18 @@ class _Nest:
     rows: list[tuple[int, int, int]]
 
     def split(self, ordered: pl.DataFrame) -> dict[int, list[pl.DataFrame]]:
-        """Split slices that are in order into the rows of each lane."""
+        """Split slices, already in order, into the subtracks of each lane."""
         nested = ordered.hstack([pl.Series("depth", self.depth, dtype=pl.Int32)])
-        found: dict[int, list[pl.DataFrame]] = {}
+        by_lane: dict[int, list[pl.DataFrame]] = {}
         for lane, first, last in self.rows:
-            found.setdefault(lane, []).append(nested[first:last])
-        return found
+            by_lane.setdefault(lane, []).append(nested[first:last])
+        return by_lane
 
 
 def _nest(lane: Int64s, start: Int64s, end: Int64s, parent: Int64s) -> _Nest:
-    """Nest the slices of all GPUs at once: side by side on the number line those of two cannot overlap.
+    """Nest the slices of all GPUs at once: GPUs are shifted in time, so that slices of two GPUs never overlap.
 
-    Going through GPU by GPU takes three times as long, most of it for queries of a few rows each.
+    One query per GPU takes three times as long, since most have a few rows.
     """
     if not len(lane):
         return _Nest(order=parent, depth=parent, rows=[])
@@ -167,18 +168,18 @@ def _lane_steps(training: Training) -> pl.DataFrame:
     )
 
 
-def _reaches(start_ns: int | None, end_ns: int | None) -> pl.Expr:
-    """Say which rows reach into a window."""
-    reaches = pl.lit(True)
+def _overlaps(start_ns: int | None, end_ns: int | None) -> pl.Expr:
+    """Return the mask of rows that overlap a window."""
+    overlaps = pl.lit(True)
     if start_ns is not None:
-        reaches &= pl.col("end_ns") >= start_ns
+        overlaps &= pl.col("end_ns") >= start_ns
     if end_ns is not None:
-        reaches &= pl.col("start_ns") < end_ns
-    return reaches
+        overlaps &= pl.col("start_ns") < end_ns
+    return overlaps
 
 
 def _jobs(training: Training, is_drawn: pl.Expr) -> pl.DataFrame:
-    """Draw jobs where they computed; `parent` is the row of the job around each on its lane."""
+    """Return the slices of jobs, with compute intervals; `parent` is the row of the job around each on its lane."""
     jobs = (
         training.jobs.filter(~pl.col("kind").is_in(MESSAGE_KINDS))
         .with_columns(all_start_ns="start_ns", all_end_ns="end_ns")
@@ -188,16 +189,18 @@ def _jobs(training: Training, is_drawn: pl.Expr) -> pl.DataFrame:
         )
         .filter(is_drawn)
     )
-    row_of = np.full(int(training.jobs["job"].to_numpy().max(initial=0)) + 2, -1)  # the last: within none
+    row_of = np.full(
+        int(training.jobs["job"].to_numpy().max(initial=0)) + 2, -1
+    )  # the last one: no outer job
     row_of[jobs["job"].to_numpy()] = np.arange(len(jobs))
     outer = numbers(jobs["outer"], null=-1)
-    told = jobs.select("kind", "chunk", "name", pl.col("label").cast(pl.Categorical()))
+    naming = jobs.select("kind", "chunk", "name", pl.col("label").cast(pl.Categorical()))
     return jobs.select(
         "lane",
         "start_ns",
         "end_ns",
         parent=pl.Series(row_of[outer]),
-        name=_say(told, _job_name(training)),
+        name=_format_texts(naming, _job_name(training)),
         color=pl.col("kind").cast(pl.String).cast(pl.Categorical()),
         flow_id=_no_flow(),
         range=pl.col("name"),
@@ -218,15 +221,15 @@ def _jobs(training: Training, is_drawn: pl.Expr) -> pl.DataFrame:
     )
 
 
-def _say(told: pl.DataFrame, text: pl.Expr) -> pl.Series:
-    """Make a text of each row (numbers, words of an `Enum` or names), the same one but once: most are alike."""
-    code = pack(*(numbers(column, null=-1) for column in told.iter_columns()))
-    first, which = find_distinct(code)
-    return told[first].select(text.cast(pl.Categorical())).to_series()[which]
+def _format_texts(columns: pl.DataFrame, text: pl.Expr) -> pl.Series:
+    """Format a text per row of numbers, categories and names; once per distinct row, since most rows are alike."""
+    code = pack(*(numbers(column, null=-1) for column in columns.iter_columns()))
+    first, index = find_distinct(code)
+    return columns[first].select(text.cast(pl.Categorical())).to_series()[index]
 
 
 def _job_name(training: Training) -> pl.Expr:
-    """Name a job as its bar has it: `F3`, with several chunks `F3 chunk 1`; others by their kind."""
+    """Format the name of a job: `F3`, with several chunks `F3 chunk 1`; its kind for jobs without a letter."""
     kind = pl.col("kind").cast(pl.String)
     letter = kind.replace_strict(_LETTERS, default=None, return_dtype=pl.String)
     several = training.jobs["chunk"].drop_nulls().n_unique() > 1 and training.schedule.name != "dualpipev"
@@ -249,79 +252,79 @@ def _job_name(training: Training) -> pl.Expr:
 
 
 def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[pl.DataFrame]]:
-    """Draw both kernels of each message, and inside the receive the time in which it was on its way; by lane.
+    """Return the slices of messages by lane: both kernels of each, and inside the receive its transfer.
 
-    An arrow joins the send to that inner slice: the receive itself usually begins before its send,
+    An arrow joins the send to the slice of the transfer: the receive usually begins before its send,
     and a viewer directs arrows by time.
     """
     transfers, count = training.transfers, len(training.transfers)
     sent, left, received, arrived = (
         transfers[f"{verb}_{edge}_ns"].to_numpy() for verb in ("send", "receive") for edge in ("start", "end")
     )
-    left_ns = sent + 1  # later than the send: equal times do not tell a direction
+    left_ns = sent + 1  # after the send: equal times have no direction
     arrives = left_ns < arrived
-    # every slice is of an arrow, and of a kind: first sends and receives in turn, then ways. Columns are gathered
-    # but once, in the order in which slices are written
-    arrow = np.concatenate([np.repeat(np.arange(count), 2), np.flatnonzero(arrives)])
-    kind = np.repeat([_SEND, _RECEIVE, _WAY], [count, count, len(arrow) - 2 * count])
+    # each slice belongs to a transfer and has a kind: first sends and receives alternately, then transfers. Columns are
+    # gathered once, in the order of writing
+    transfer = np.concatenate([np.repeat(np.arange(count), 2), np.flatnonzero(arrives)])
+    kind = np.repeat([_SEND, _RECEIVE, _TRANSFER], [count, count, len(transfer) - 2 * count])
     kind[: 2 * count] = np.tile([_SEND, _RECEIVE], count)
-    place = kind * count + arrow  # in three columns, one below the other
-    start = np.concatenate([sent, received, np.maximum(left_ns, received)])[place]
-    end = np.concatenate([left, arrived, arrived])[place]
+    index = kind * count + transfer  # index into three columns, one below the other
+    start = np.concatenate([sent, received, np.maximum(left_ns, received)])[index]
+    end = np.concatenate([left, arrived, arrived])[index]
     drawn = (
         pl.DataFrame({"start_ns": start, "end_ns": end})
         .with_row_index("at")
         .filter(is_drawn)["at"]
         .to_numpy()
     )
-    at = np.full(len(arrow), -1)
+    at = np.full(len(transfer), -1)
     at[drawn] = np.arange(len(drawn))
-    parent = np.where(kind == _WAY, at[2 * arrow + 1], -1)
-    lane = pl.concat([transfers["sender"], transfers["receiver"], transfers["receiver"]]).to_numpy()[place]
+    parent = np.where(kind == _TRANSFER, at[2 * transfer + 1], -1)
+    lane = pl.concat([transfers["sender"], transfers["receiver"], transfers["receiver"]]).to_numpy()[index]
     nest = _nest(lane[drawn], start[drawn], end[drawn], parent[drawn])
     order = drawn[nest.order]
-    start, end, arrow, kind, place = (column[order] for column in (start, end, arrow, kind, place))
+    start, end, transfer, kind, index = (column[order] for column in (start, end, transfer, kind, index))
     shared = transfers.select(
         *("step", "micro_batch", "size_bytes", "transfer_ns", "bound_ns"),
         is_buffered=pl.when("is_buffered").then(pl.lit(True)),
         paired_by=pl.col("source").cast(pl.Categorical()),
-    )[arrow]
-    flow = pl.Series((sequence_id(_empty(RUN).report_id) << 32) + arrow).cast(pl.UInt64)
-    way = pl.Series([None], dtype=pl.Int64)
-    waits = pl.concat([transfers["send_wait_ns"], transfers["receive_wait_ns"], way])
+    )[transfer]
+    flow = pl.Series((sequence_id(_empty(RUN).report_id) << 32) + transfer).cast(pl.UInt64)
+    no_wait = pl.Series([None], dtype=pl.Int64)
+    waits = pl.concat([transfers["send_wait_ns"], transfers["receive_wait_ns"], no_wait])
     slices = pl.DataFrame(
         {
             "start_ns": start,
             "end_ns": end,
-            "name": _message_names(training)[np.minimum(place, 2 * count)],
+            "name": _message_names(training)[np.minimum(index, 2 * count)],
             "color": pl.Series(["send", "receive", "communication"], dtype=pl.Categorical())[kind],
-            "flow_id": flow.set(pl.Series((kind == _RECEIVE) | ~arrives[arrow]), None),
-            "wait_ns": waits[np.minimum(place, 2 * count)],
+            "flow_id": flow.set(pl.Series((kind == _RECEIVE) | ~arrives[transfer]), None),
+            "wait_ns": waits[np.minimum(index, 2 * count)],
         }
     ).hstack(shared)
     return nest.split(slices[_MESSAGE_COLUMNS])
 
 
 def _message_names(training: Training) -> pl.Series:
-    """Name all sends, then all receives, then whatever is on its way."""
+    """Return the names of all sends, then of all receives, then of transfers."""
     labels = dict(training.lanes.select("lane", "label").iter_rows())
     names = []
-    for verb, word, other in (("send", " to ", "receiver"), ("receive", " from ", "sender")):
+    for verb, preposition, other in (("send", " to ", "receiver"), ("receive", " from ", "sender")):
         label = pl.col(other).replace_strict(labels, return_dtype=pl.String)
-        text = pl.concat_str(pl.lit(verb), _carried(), pl.lit(word), label)
-        names.append(_say(training.transfers.select("direction", "micro_batch", other), text))
+        text = pl.concat_str(pl.lit(verb), _carried(), pl.lit(preposition), label)
+        names.append(_format_texts(training.transfers.select("direction", "micro_batch", other), text))
     return pl.concat([*names, pl.Series(["transfer"], dtype=pl.Categorical())])
 
 
 def _carried() -> pl.Expr:
-    """Say what a message carries: ` F3`; nothing where that is unknown."""
+    """Format the payload of a message: ` F3`; empty if unknown."""
     letter = pl.col("direction").cast(pl.String).replace_strict(_LETTERS, default="", return_dtype=pl.String)
-    what = pl.concat_str(letter.fill_null(""), pl.col("micro_batch").cast(pl.String).fill_null(""))
-    return pl.when(what == "").then(what).otherwise(pl.lit(" ") + what)
+    payload = pl.concat_str(letter.fill_null(""), pl.col("micro_batch").cast(pl.String).fill_null(""))
+    return pl.when(payload == "").then(payload).otherwise(pl.lit(" ") + payload)
 
 
 def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
-    """Draw what belongs to no machine: steps from first to last lane, and the bubble of each stage."""
+    """Draw the rows without a machine: steps from first to last lane, and the bubble of each stage."""
     steps = (
         span_steps(training.steps)
         .filter(is_drawn)
@@ -347,22 +350,22 @@ def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
     waits = ~is_among(lane_states["cause"], _BUSY)
     stages = training.lanes.drop_nulls("stage").select("stage", "lane")
     for (stage,), lanes in sorted(stages.partition_by("stage", as_dict=True, include_key=False).items()):
-        is_here = np.isin(lane, lanes["lane"].to_numpy())
-        if not is_here.any():
+        is_of_stage = np.isin(lane, lanes["lane"].to_numpy())
+        if not is_of_stage.any():
             continue
         name = f"bubble of stage {stage}"
         track = Track(path=(name,), name=name, rank=1 + int(str(stage)), counter_unit="%")
         drawing.tracks.append(track)
-        rows = np.flatnonzero(is_here & waits)
-        samples = _bubble_samples(start[rows], end[rows], count=len(np.unique(lane[is_here])))
+        rows = np.flatnonzero(is_of_stage & waits)
+        samples = _bubble_samples(start[rows], end[rows], count=len(np.unique(lane[is_of_stage])))
         drawing.subtracks.append(CounterSubtrack(track=track.path, samples=samples))
 
 
 def _bubble_samples(start: Int64s, end: Int64s, *, count: int) -> pl.DataFrame:
-    """Sample the share of so many lanes that wait, of which each from start to end, wherever it changes (`SAMPLES`)."""
-    times, place = np.unique(np.concatenate([start, end]), return_inverse=True)
-    change = np.bincount(place[: len(start)], minlength=len(times)) - np.bincount(
-        place[len(start) :], minlength=len(times)
+    """Sample the share of waiting lanes at each change (`SAMPLES`); `count` lanes wait in intervals from start to end."""
+    times, index = np.unique(np.concatenate([start, end]), return_inverse=True)
+    change = np.bincount(index[: len(start)], minlength=len(times)) - np.bincount(
+        index[len(start) :], minlength=len(times)
     )
     share = np.round(100 * np.cumsum(change) / count, 1)
     changes = np.flatnonzero(change)

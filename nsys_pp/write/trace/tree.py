@@ -1,4 +1,4 @@
-"""The tree of a trace's tracks, in the order in which they are drawn."""
+"""The tree of a trace's tracks, in drawing order."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A track that is drawn: it has a subtrack, or a track below it has."""
+    """A drawn track: it or a track below it has a subtrack."""
 
     track: Track
-    place: int  # 0, 1, ... among its siblings
+    order: int  # 0, 1, ... among its siblings
 
 
 def subtrack_rows(subtrack: Subtrack) -> pl.DataFrame:
-    """Return the rows of a subtrack of any kind."""
+    """Return the rows of a subtrack."""
     if isinstance(subtrack, SliceSubtrack):
         return subtrack.slices
     return subtrack.marks if isinstance(subtrack, MarkSubtrack) else subtrack.samples
 
 
 def drawn_subtracks(drawing: Drawing) -> list[Subtrack]:
-    """Return the subtracks that have rows."""
+    """Return the subtracks with rows."""
     return [subtrack for subtrack in drawing.subtracks if subtrack_rows(subtrack).height]
 
 
 def start_ns(subtrack: Subtrack) -> int:
-    """Return the time of a subtrack's first event; the subtrack must have rows."""
+    """Return the time of the first event of a subtrack with rows."""
     return int(subtrack_rows(subtrack)["start_ns" if isinstance(subtrack, SliceSubtrack) else "time_ns"][0])
 
 
 def subtracks_by_track(drawing: Drawing) -> dict[Path, list[Subtrack]]:
-    """Group the subtracks that have rows by track: slices by number of subtrack, then marks, then samples."""
+    """Group the subtracks with rows by track: slices by number, then marks, then samples."""
     subtracks: dict[Path, list[Subtrack]] = {}
     for subtrack in sorted(drawn_subtracks(drawing), key=_subtrack_order):
         subtracks.setdefault(subtrack.track, []).append(subtrack)
@@ -53,23 +53,23 @@ def index_tracks(drawing: Drawing) -> dict[Path, Track]:
     Raises:
         ValueError: Two tracks have one path, or a subtrack's track is missing from the drawing.
     """
-    given = {track.path: track for track in drawing.tracks}
-    if len(given) < len(drawing.tracks):
+    by_path = {track.path: track for track in drawing.tracks}
+    if len(by_path) < len(drawing.tracks):
         raise ValueError("two tracks of the drawing have the same path")
-    if missing := {subtrack.track for subtrack in drawn_subtracks(drawing)} - given.keys():
-        raise ValueError(f"the drawing has subtracks on tracks that it lacks: {sorted(missing)}")
-    return given
+    if missing := {subtrack.track for subtrack in drawn_subtracks(drawing)} - by_path.keys():
+        raise ValueError(f"the drawing has subtracks on missing tracks: {sorted(missing)}")
+    return by_path
 
 
 def arrange(tracks: Mapping[Path, Track], used: Collection[Path]) -> list[Node]:
-    """Order the tracks that are drawn, and add the parents that the drawing left out.
+    """Order the drawn tracks, and add parents missing in the drawing.
 
-    Siblings are ordered by rank, those left out last, then by name with numbers by value
-    (`node2` before `node10`), so that every sibling has a place of its own.
+    Siblings are ordered by rank (added ones last), then by name with numbers by value
+    (`node2` before `node10`), so that the order is complete.
 
     Args:
-        tracks: All that are known.
-        used: Paths of those that hold a subtrack.
+        tracks: All tracks.
+        used: Paths of tracks with a subtrack.
 
     Returns:
         Nodes in depth-first order; every parent stands before its children.
@@ -81,16 +81,16 @@ def arrange(tracks: Mapping[Path, Track], used: Collection[Path]) -> list[Node]:
     return _walk((), children, tracks)
 
 
-def _walk(parent: Path, children: dict[Path, list[Path]], given: Mapping[Path, Track]) -> list[Node]:
+def _walk(parent: Path, children: dict[Path, list[Path]], tracks: Mapping[Path, Track]) -> list[Node]:
     nodes = []
-    for place, path in enumerate(children.get(parent, [])):
-        track = given.get(path) or Track(path=path, name=path[-1], rank=0)
-        nodes += [Node(track=track, place=place), *_walk(path, children, given)]
+    for order, path in enumerate(children.get(parent, [])):
+        track = tracks.get(path) or Track(path=path, name=path[-1], rank=0)
+        nodes += [Node(track=track, order=order), *_walk(path, children, tracks)]
     return nodes
 
 
-def _order(path: Path, given: Mapping[Path, Track]) -> tuple[bool, int, list[tuple[str, int]], Path]:
-    track = given.get(path)
+def _order(path: Path, tracks: Mapping[Path, Track]) -> tuple[bool, int, list[tuple[str, int]], Path]:
+    track = tracks.get(path)
     name = path[-1] if track is None else track.name
     return (
         track is None,

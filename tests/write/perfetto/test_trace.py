@@ -19,7 +19,7 @@ from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
 from nsys_pp.write.perfetto import subtracks as perfetto_subtracks
 from nsys_pp.write.perfetto.clocks import sequence_id
-from nsys_pp.write.perfetto.header import place_uuid
+from nsys_pp.write.perfetto.header import path_uuid
 from nsys_pp.write.perfetto.trace import encode_drawing, leaf_uuid, write_perfetto
 from nsys_pp.write.trace.colors import COLORS
 from nsys_pp.write.trace.drawing import Drawing
@@ -394,7 +394,7 @@ def test_bytes_depend_on_the_drawing_alone() -> None:
 def test_track_uuids_differ_by_every_part() -> None:
     places = [(1, ("a", "b"), 0), (1, ("a",), 0), (1, ("a", "b"), 1), (16, ("b",), 0), (1, ("ab",), 0)]
     assert len({leaf_uuid(*place) for place in places}) == len(places)
-    assert place_uuid("r", ("a", "b")) != place_uuid("r", ("a",)) != place_uuid("ra", ())
+    assert path_uuid("r", ("a", "b")) != path_uuid("r", ("a",)) != path_uuid("ra", ())
 
 
 @pytest.mark.parametrize(("report_id", "sequence"), [(0, 2), (1, 2), (7 << 32, 2), (2**64 - 1, 2**31 - 1)])

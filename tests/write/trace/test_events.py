@@ -28,7 +28,7 @@ def test_events_are_those_of_a_walk(seed: int) -> None:
     times += reversed(open_ends)
     events = order_events(*(rows[column].to_numpy() for column in rows.columns))
     assert events.times_ns.tolist() == times
-    assert events.begin_places.tolist() == places
+    assert events.begin_index.tolist() == places
 
 
 @pytest.mark.parametrize("depth", [[0, 2], [1], [0, -1], [0, 1, 3]])
