@@ -37,3 +37,12 @@ def format_bytes(count_bytes: int) -> str:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def format_count(count: int, noun: str) -> str:
+    """Return a count and its noun, in the plural unless the count is 1.
+
+    >>> format_count(1, "slice"), format_count(12_000, "slice")
+    ('1 slice', '12,000 slices')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -12,6 +12,6 @@ mkdir -p "$2/parts"
 run=$(cd "$2" && pwd)
 
 failed=0
-pdsh -R ssh -S -w "$hosts" "nsys-pp extract '$reports' -o '$run/parts' --keep-going --jobs auto" || failed=$?
+pdsh -R ssh -S -w "$hosts" "nsys-pp extract '$reports' -o '$run/parts' --keep-going --processes auto" || failed=$?
 nsys-pp merge "$run/parts" -o "$run/run.pftrace" --force --keep-going --result "$run/merge.json" || failed=$?
 exit "$failed"

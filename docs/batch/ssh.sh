@@ -14,7 +14,7 @@ mkdir -p "$run"
 # The parts stay on the host, where the next call finds those that are finished. nsys-pp says all that it says
 # on stderr, so stdout is free for what travels.
 remote="mkdir -p '$reports/parts'
-        nsys-pp extract '$reports' -o '$reports/parts' --keep-going --jobs auto; status=\$?
+        nsys-pp extract '$reports' -o '$reports/parts' --keep-going --processes auto; status=\$?
         tar -C '$reports/parts' -cf - . && exit \$status"
 pids=()
 for host in "$@"; do

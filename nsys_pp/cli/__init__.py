@@ -1,4 +1,4 @@
-"""The command line: click only; one module per command."""
+"""The command line: a module per command, shared options in `options`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from nsys_pp.cli.merge import merge
 from nsys_pp.cli.pipeline import pipeline
 from nsys_pp.cli.project import project
 from nsys_pp.cli.recipe import recipe
+from nsys_pp.cli.sections import OrderedGroup
 from nsys_pp.cli.summary import summary
 from nsys_pp.errors import NsysPPError
 
 _FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "your disk quota is used up"}
 
 
-class _Group(click.Group):
-    """Turns what a user can fix into one sentence and a hint, and warnings into notes."""
+class _MainGroup(OrderedGroup):
+    """The group of all commands; reports errors as a sentence with a hint, and warnings as notes."""
 
     def invoke(self, ctx: click.Context) -> Any:
         with end_on_interrupt(), warnings.catch_warnings():
@@ -40,34 +41,34 @@ class _Group(click.Group):
                 if is_interrupt(error):
                     click.echo("Interrupted", err=True)
                     ctx.exit(INTERRUPTED)
-                if not _explain(error):
+                if not _report_error(error):
                     raise
                 ctx.exit(1)
 
 
-def _explain(error: BaseException) -> bool:
-    """Say what went wrong, if that is something that a user can fix."""
+def _report_error(error: BaseException) -> bool:
+    """Report an error that the user can fix; False for any other."""
     if isinstance(error, NsysPPError):
-        _refuse(error.message, error.hint)
+        _print_error(error.message, error.hint)
         return True
-    # Files have said their name; click lets a pipe that nobody reads any more (`| head`) end quietly.
+    # Errors of files have a file name; click handles a closed pipe (`| head`) itself.
     if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
-        _abandon(sys.stdout)
-        _refuse(
+        _discard_buffer(sys.stdout)
+        _print_error(
             f"cannot write to standard output: {_FULL[error.errno]}", "free some space, or write elsewhere"
         )
         return True
     return False
 
 
-def _refuse(message: str, hint: str | None) -> None:
+def _print_error(message: str, hint: str | None) -> None:
     click.echo(f"Error: {message}", err=True)
     if hint:
         click.echo(f"\nhint: {hint}", err=True)
 
 
-def _abandon(stream: TextIO) -> None:
-    """Let what could not be written go, so that Python does not try again when it ends."""
+def _discard_buffer(stream: TextIO) -> None:
+    """Discard unwritten data, so that Python does not write it again at exit."""
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
@@ -78,23 +79,17 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     click.echo(f"note: {message}", err=True)
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_MainGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(package_name="nsys-pp")
 def main() -> None:
-    """See when every NVTX range really ran on every GPU, across machines.
+    """Show when each NVTX range ran on each GPU, across machines.
 
-    REPORT is a SQLite export of Nsight Systems, a .nsys-rep (exported by the nsys that is
-    found), a parquetdir or arrowdir export, or a directory of these.
+    REPORT is a SQLite export of Nsight Systems, a .nsys-rep (exported by nsys, if it is found), a
+    parquetdir or arrowdir export, a part (`nsys-pp extract`), or a folder of these.
     """
 
 
-main.add_command(extract)
-main.add_command(align)
-main.add_command(info)
-main.add_command(merge)
-main.add_command(pipeline)
-main.add_command(chart)
-main.add_command(compare)
-main.add_command(project)
-main.add_command(summary)
-main.add_command(recipe)
+for _command in (merge, pipeline, chart, summary, compare, project, info, align, extract, recipe):
+    main.add_command(_command)

@@ -1,4 +1,4 @@
-"""`nsys-pp align`: many clocks on one, and how well that is known."""
+"""`nsys-pp align`: clocks of all machines on one time axis, with error bounds."""
 
 from __future__ import annotations
 
@@ -10,51 +10,62 @@ from rich.console import Console
 
 from nsys_pp import commands as api
 from nsys_pp.cli.align_table import print_clocks
-from nsys_pp.cli.clock_options import clock_options, take_told
-from nsys_pp.cli.identity_options import identity_options
-from nsys_pp.cli.options import end_with_skipped, input_options, keep_going_option
+from nsys_pp.cli.inputs import exit_if_skipped, wait_for_inputs
+from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
+from nsys_pp.cli.options.clock import clock_and_rank_options
+from nsys_pp.cli.options.inputs import input_options
+from nsys_pp.cli.options.output import format_option
+from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.result import result_options
-from nsys_pp.cli.work_options import take_work, wait_for_inputs, wait_options, work_options
+from nsys_pp.cli.sections import SectionCommand
+from nsys_pp.compose.waiting import Wait
 
 
-@click.command()
+@click.command(cls=SectionCommand)
+@format_option(["table", "json"], default="table", default_text="table")
 @input_options
-@clock_options
-@identity_options
-@click.option("--json", "as_json", is_flag=True, help="Print a list of objects, one per clock.")
+@clock_and_rank_options
 @work_options
 @wait_options
-@keep_going_option("read")
+@keep_going_option
 @result_options
 @click.pass_context
-def align(ctx: click.Context, /, reports: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Put the clocks of all machines onto one, and tell how well that is known.
+def align(
+    ctx: click.Context,
+    /,
+    reports: tuple[str, ...],
+    format: str,
+    overrides: api.Overrides,
+    wait: Wait | None,
+    keep_going: bool,
+    **options: Any,
+) -> None:
+    """Align the clocks of all machines, with error bounds.
 
-    Collectives end on all their ranks at once, messages end after they began: that ties the clocks of
-    machines together to microseconds, where UTC is off by milliseconds. `merge` does the same.
+    A collective ends on all its ranks at the same time, and a message ends after it began: these
+    constraints align clocks to microseconds, where UTC is off by milliseconds. `merge` aligns
+    clocks in the same way.
 
     \b
     Example:
       nsys-pp align node*/report*.sqlite
     """
-    overrides, work = take_told(options), take_work(options)
     with show_progress() as progress:
-        inputs, incomplete = wait_for_inputs(reports, options, progress)
-        aligned = api.align(inputs, overrides=overrides, work=work, progress=progress, **options)
-    if as_json:
-        click.echo(json.dumps(_describe(aligned), indent=2, ensure_ascii=False))
+        inputs, incomplete = wait_for_inputs(reports, wait, keep_going=keep_going, progress=progress)
+        aligned = api.align(inputs, overrides=overrides, keep_going=keep_going, progress=progress, **options)
+    if format == "json":
+        click.echo(json.dumps(_describe_clocks(aligned), indent=2, ensure_ascii=False))
     else:
         console = Console(highlight=False, markup=False, emoji=False)
         with console.capture() as screen:
             print_clocks(aligned, console)
         click.echo("\n".join(line.rstrip() for line in screen.get().splitlines()))
-    end_with_skipped(ctx, [*incomplete, *aligned.skipped])
+    exit_if_skipped(ctx, [*incomplete, *aligned.skipped])
 
 
-def _describe(aligned: api.AlignResult) -> list[dict[str, Any]]:
-    """Put clocks into plain types; the keys are stable."""
+def _describe_clocks(aligned: api.AlignResult) -> list[dict[str, Any]]:
+    """Return the clocks as plain types; the keys are stable."""
     return [
-        {**row, "reports": [str(aligned.paths[at]) for at in row["reports"]]}
+        {**row, "reports": [str(aligned.paths[index]) for index in row["reports"]]}
         for row in aligned.clocks.to_dicts()
     ]

@@ -1,4 +1,4 @@
-"""`nsys-pp chart`: a picture of how a pipeline really ran."""
+"""`nsys-pp chart`: a pipeline drawn as an HTML page, SVG or PNG."""
 
 from __future__ import annotations
 
@@ -8,40 +8,33 @@ from typing import Any
 import click
 
 from nsys_pp import commands as api
-from nsys_pp.cli.clock_options import clock_options, take_told
-from nsys_pp.cli.identity_options import identity_options
-from nsys_pp.cli.options import end_with_skipped, force_option, input_options, keep_going_option, tell_notes
+from nsys_pp.cli.inputs import exit_if_skipped, wait_for_inputs
+from nsys_pp.cli.log import log_notes, log_output
+from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
+from nsys_pp.cli.options.clock import clock_and_rank_options
+from nsys_pp.cli.options.inputs import input_options
+from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, format_option, output_option
+from nsys_pp.cli.options.result import result_options
+from nsys_pp.cli.options.training import training_options
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.record import say_wrote
-from nsys_pp.cli.result import result_options
-from nsys_pp.cli.training_options import take_training, training_options
-from nsys_pp.cli.work_options import take_work, wait_for_inputs, wait_options, work_options
-from nsys_pp.units import format_bytes
+from nsys_pp.cli.sections import OUTPUT, SectionCommand, option
+from nsys_pp.compose.waiting import Wait
+from nsys_pp.units import format_bytes, format_count
 
 _FORMATS = ("html", "svg", "png")
 
 
-@click.command()
+@click.command(cls=SectionCommand)
+@output_option("pipeline.html")
+@format_option(_FORMATS)
+@force_option
 @input_options
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    default=Path("pipeline.html"),
-    show_default=True,
-    help="The picture: an .html page to zoom and search in, or .svg or .png for papers and chat.",
-)
-@click.option(
-    "--format", "format", type=click.Choice(_FORMATS), help="Whatever the ending of the output says."
-)
-@click.option("--title", help="What stands above it; the output's name if not given.")
+@option("--title", section=OUTPUT, help="Title of the chart.", default_text="name of the output file")
 @training_options
-@clock_options
-@identity_options
+@clock_and_rank_options
 @work_options
 @wait_options
-@keep_going_option("read")
-@force_option
+@keep_going_option
 @result_options
 @click.pass_context
 def chart(
@@ -50,36 +43,46 @@ def chart(
     reports: tuple[str, ...],
     output: Path,
     format: str | None,
+    overrides: api.Overrides,
+    wait: Wait | None,
+    keep_going: bool,
+    force: bool,
     **options: Any,
 ) -> None:
-    """Draw how a pipeline really ran: a lane per GPU, jobs, messages, bubbles by cause.
+    """Draw a pipeline as an HTML page, SVG or PNG.
 
-    The page needs no network and opens from disk.
+    A lane per GPU with its jobs, messages and bubbles, coloured by cause. The page needs no network
+    and opens from disk.
 
     \b
     Example:
       nsys-pp chart node*/report*.sqlite -o run.html
     """
-    if str(output) == "-":
-        raise click.UsageError("a chart is not printed; name a file with `-o`")
+    if output == STANDARD_OUTPUT:
+        raise click.UsageError("a chart cannot be printed; choose a file with `-o`")
     if format is None and output.suffix.removeprefix(".") not in _FORMATS:
-        raise click.UsageError(f"`{output}` has none of the endings .html, .svg, .png; or name a `--format`")
-    training, overrides, work = take_training(options), take_told(options), take_work(options)
+        raise click.UsageError(
+            f"unknown extension of `{output}`; expected .html, .svg or .png, or choose a `--format`"
+        )
     with show_progress() as progress:
-        inputs, incomplete = wait_for_inputs(reports, options, progress, output=output)
+        inputs, incomplete = wait_for_inputs(
+            reports, wait, keep_going=keep_going, progress=progress, output=output, force=force
+        )
         charted = api.chart(
             inputs,
             output,
             format=format,
-            training=training,
             overrides=overrides,
-            work=work,
+            keep_going=keep_going,
+            force=force,
             progress=progress,
             **options,
         )
-    tell_notes(charted.notes)
+    log_notes(charted.notes)
     size = format_bytes(output.stat().st_size)
-    counts = ((charted.jobs, "job"), (charted.lanes, "lane"), (charted.steps, "step"))
-    jobs, lanes, steps = (f"{count:,} {word}" + "s" * (count != 1) for count, word in counts)
-    say_wrote(f"Wrote {output} ({size}): {jobs} on {lanes} in {steps}.", output)
-    end_with_skipped(ctx, [*incomplete, *charted.skipped])
+    log_output(
+        f"Wrote {output} ({size}): {format_count(charted.jobs, 'job')} on {format_count(charted.lanes, 'lane')}"
+        f" in {format_count(charted.steps, 'step')}.",
+        output,
+    )
+    exit_if_skipped(ctx, [*incomplete, *charted.skipped])

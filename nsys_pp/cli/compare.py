@@ -1,4 +1,4 @@
-"""`nsys-pp compare`: what changed between two runs, and whether that is too much."""
+"""`nsys-pp compare`: changes between two runs, with gates for scripts."""
 
 from __future__ import annotations
 
@@ -8,53 +8,45 @@ from typing import Any
 import click
 
 from nsys_pp import commands as api
-from nsys_pp.cli.clock_options import clock_options, take_told
 from nsys_pp.cli.compare_table import TITLES, arrange, print_comparison
-from nsys_pp.cli.identity_options import identity_options
-from nsys_pp.cli.options import tell_notes
+from nsys_pp.cli.log import log, log_notes
+from nsys_pp.cli.options.batch import work_options
+from nsys_pp.cli.options.clock import clock_and_rank_options
+from nsys_pp.cli.options.inputs import nsys_option
+from nsys_pp.cli.options.output import format_option
+from nsys_pp.cli.options.result import result_options
+from nsys_pp.cli.options.tables import ALL_ROWS, limit_option
+from nsys_pp.cli.options.training import training_options
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.record import say
-from nsys_pp.cli.result import result_options
-from nsys_pp.cli.training_options import take_training, training_options
-from nsys_pp.cli.work_options import take_work, work_options
+from nsys_pp.cli.sections import OUTPUT, SELECTION, SectionArgument, SectionCommand, option
 
 GATE_FAILED = 4
 
 
-@click.command()
-@click.argument("a")
-@click.argument("b")
-@click.option(
+@click.command(cls=SectionCommand)
+@click.argument(
+    "a",
+    cls=SectionArgument,
+    section=OUTPUT,
+    text="The run to compare with: a report, a part, a folder of them, or a quoted pattern.",
+)
+@click.argument("b", cls=SectionArgument, section=OUTPUT, text="The run to judge, likewise.")
+@format_option(["table", "json", "markdown"], default="table", default_text="table")
+@nsys_option
+@option(
     "--fail-on",
     "gates",
+    section=SELECTION,
     multiple=True,
     metavar="GATE",
-    help="Exit with 4 if B is worse by so much: `bubble>5%`, `step>20ms`, `stage 2 forward>3%`,"
-    " `bubble_b>20%` (of B itself).",
+    help="Exit with status 4 if B is worse by more than this: 'bubble>5%', 'step>20ms', 'stage 2 forward>3%',"
+    " 'bubble_b>20%' (of B itself). Repeatable.",
 )
-@click.option(
-    "--format",
-    "format",
-    type=click.Choice(["table", "json", "markdown"]),
-    default="table",
-    show_default=True,
-    help="How to print.",
-)
-@click.option(
-    "--limit",
-    type=click.IntRange(min=0),
-    default=20,
-    show_default=True,
-    help="Most rows of a table to print; json and markdown have all.",
-)
+@limit_option(20, default_text="20 in tables; all rows in other formats")
 @training_options
-@clock_options
-@identity_options
+@clock_and_rank_options
 @work_options
 @result_options
-@click.option(
-    "--nsys", envvar="NSYS_PP_NSYS", help="The nsys that exports .nsys-rep files; else the one on PATH."
-)
 @click.pass_context
 def compare(
     ctx: click.Context,
@@ -64,33 +56,31 @@ def compare(
     gates: tuple[str, ...],
     format: str,
     limit: int,
+    overrides: api.Overrides,
     **options: Any,
 ) -> None:
-    """Tell what got slower or faster from run A to run B.
+    """Compare two runs: steps, bubbles, stages, jobs, kernels.
 
-    Each is a report, a part, a folder of them, or a quoted pattern. Steps of a run are held against
-    each other: what differs no more than these do is the same. Exits with 4 if a `--fail-on` fails.
+    The steps of a run are its samples: a difference within their noise counts as no change. The exit
+    status is 4 if a gate of `--fail-on` fails.
 
     \b
     Example:
       nsys-pp compare before/ after/ --fail-on 'bubble>5%' --fail-on 'step>3%'
     """
-    training, overrides, work = take_training(options), take_told(options), take_work(options)
     with show_progress() as progress:
-        compared = api.compare(
-            a, b, training=training, overrides=overrides, gates=gates, work=work, progress=progress, **options
-        )
+        compared = api.compare(a, b, overrides=overrides, gates=gates, progress=progress, **options)
     if format == "table":
-        print_comparison(compared.tables, limit=limit)
+        print_comparison(compared.tables, limit=limit or ALL_ROWS)
     elif format == "markdown":
         frames = {name: arrange(frame) for name, frame in compared.tables.items()}
         click.echo(api.format_tables(frames, format="markdown", titles=TITLES), nl=False)
     else:
         tables = json.loads(api.format_tables(compared.tables, format="json", titles=TITLES))
-        whole = {"tables": tables, "failures": compared.failures, "notes": compared.notes}
-        click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
-    tell_notes(compared.notes)
+        content = {"tables": tables, "failures": compared.failures, "notes": compared.notes}
+        click.echo(json.dumps(content, indent=2, ensure_ascii=False))
+    log_notes(compared.notes)
     for failure in compared.failures:
-        say(failure, event="gate failed", level="error", before="failed: ")
+        log(failure, event="gate failed", level="error", prefix="failed: ")
     if compared.failures:
         ctx.exit(GATE_FAILED)

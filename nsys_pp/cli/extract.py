@@ -1,4 +1,4 @@
-"""`nsys-pp extract`: one report as a part."""
+"""`nsys-pp extract`: a part of each report, for `nsys-pp merge`."""
 
 from __future__ import annotations
 
@@ -8,38 +8,29 @@ from typing import Any
 import click
 
 from nsys_pp import commands as api
-from nsys_pp.cli.drawing_options import detail_option, flows_option
-from nsys_pp.cli.options import (
-    end_with_skipped,
-    force_option,
-    input_options,
-    keep_going_option,
-    projection_options,
-)
+from nsys_pp.cli.inputs import exit_if_skipped
+from nsys_pp.cli.log import describe_outputs, log, log_output
+from nsys_pp.cli.options.batch import keep_going_option, work_options
+from nsys_pp.cli.options.drawing import detail_options
+from nsys_pp.cli.options.inputs import input_options
+from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, output_option
+from nsys_pp.cli.options.projection import projection_options
+from nsys_pp.cli.options.result import result_options
+from nsys_pp.cli.options.training import job_options
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.record import describe_outputs, say, say_wrote
-from nsys_pp.cli.result import result_options
-from nsys_pp.cli.training_options import job_options
-from nsys_pp.cli.work_options import take_work, work_options
-from nsys_pp.units import format_bytes
+from nsys_pp.cli.sections import SectionCommand
+from nsys_pp.units import format_bytes, format_count
 
 
-@click.command()
+@click.command(cls=SectionCommand)
+@output_option(default_text="parts in the current folder, named like their reports")
+@force_option
 @input_options
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The part to write, or a folder for parts named like their reports (made for several); by"
-    " default the folder where you are.",
-)
-@detail_option
-@flows_option
+@detail_options
 @projection_options
 @job_options
 @work_options
-@keep_going_option("extracted")
-@force_option
+@keep_going_option
 @result_options
 @click.pass_context
 def extract(
@@ -51,48 +42,44 @@ def extract(
     flows: bool,
     **options: Any,
 ) -> None:
-    """Make a part of each report: all that it adds to a trace, ready made.
+    """Write a part of each report, ready for merge and summary.
 
-    `nsys-pp merge` takes parts like reports, at once and however often; so each machine can make
-    its own, and only these have to travel. A part that is there already, whole and up to date, is
-    left as it is: what was interrupted goes on where it ended.
+    A part (.nspart) holds everything a report contributes to a trace and to tables; `nsys-pp merge`
+    and the other commands read parts like reports, but much faster. Each machine can extract its own
+    reports, and only the parts have to be copied. Complete, up-to-date parts are kept: an interrupted
+    extraction continues where it stopped.
 
     \b
     Example:
       nsys-pp extract report.sqlite -o report.nspart
     """
-    if str(output) == "-":
-        raise click.UsageError("a part is not printed; name a file with `-o`")
-    if (
-        output is not None
-        and output.suffix in (*api.FORMATS, ".nsys-rep")
-        and not _is_report(output, reports)
-    ):
-        raise click.UsageError(f"`{output}` is a table's or a report's name; a part is `.nspart`")
-    work = take_work(options)
+    if output == STANDARD_OUTPUT:
+        raise click.UsageError("a part cannot be printed; choose a file with `-o`")
+    is_other_file = output is not None and output.suffix in (*api.FORMATS, ".nsys-rep")
+    if is_other_file and str(output) not in reports:  # a report as output is refused below
+        raise click.UsageError(f"`{output}` has the extension of a table or a report; a part is `.nspart`")
     with show_progress() as progress:
         extracted, skipped = api.extract_all(
             reports,
             output,
             detail="cpu" if flows else detail,
             flows=flows,
-            work=work,
             progress=progress,
             **options,
         )
-    for one in extracted:
-        size = format_bytes(one.output.stat().st_size)
-        slices = f"{one.slices:,} slice" + "s" * (one.slices != 1)
-        slices += f" and {one.jobs:,} job" + "s" * (one.jobs != 1) if one.jobs else ""
-        gpus = f"{one.gpus:,} GPU" + "s" * (one.gpus != 1)
-        if one.is_new:
-            say_wrote(f"Wrote {one.output} ({size}): {slices} on {gpus}, from {one.report}.", one.output)
-        else:
-            said = f"already there: {one.output} ({size}), from {one.report}"
-            say(said, event="already there", facts={"outputs": describe_outputs([one.output])})
-    end_with_skipped(ctx, skipped)
+    for part in extracted:
+        _log_part(part)
+    exit_if_skipped(ctx, skipped)
 
 
-def _is_report(output: Path, reports: tuple[str, ...]) -> bool:
-    """Say whether the output is a report to read, which is refused in other words."""
-    return str(output) in reports
+def _log_part(part: api.Extracted) -> None:
+    size = format_bytes(part.output.stat().st_size)
+    if not part.is_new:
+        message = f"already there: {part.output} ({size}), from {part.report}"
+        log(message, event="already there", facts={"outputs": describe_outputs([part.output])})
+        return
+    contents = format_count(part.slices, "slice")
+    if part.jobs:
+        contents += f" and {format_count(part.jobs, 'job')}"
+    contents += f" on {format_count(part.gpus, 'GPU')}"
+    log_output(f"Wrote {part.output} ({size}): {contents}, from {part.report}.", part.output)

@@ -1,4 +1,4 @@
-"""`nsys-pp info`: what is in a report, and what is not."""
+"""`nsys-pp info`: contents of reports, and missing tables."""
 
 from __future__ import annotations
 
@@ -10,40 +10,46 @@ import polars as pl
 from rich.console import Console
 
 from nsys_pp import commands as api
-from nsys_pp.cli.identity_options import identity_options
 from nsys_pp.cli.info_screen import format_utc, print_info
 from nsys_pp.cli.info_table import print_roster
-from nsys_pp.cli.options import end_with_skipped, input_options, keep_going_option
+from nsys_pp.cli.inputs import exit_if_skipped
+from nsys_pp.cli.options.batch import keep_going_option
+from nsys_pp.cli.options.identity import identity_options
+from nsys_pp.cli.options.inputs import input_options
+from nsys_pp.cli.options.output import format_option
+from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.result import result_options
+from nsys_pp.cli.sections import SELECTION, SectionCommand, option
 
-_MOST_SCREENS = 4
-_WHO = (
+_MAX_SCREENS = 4
+_ROSTER_COLUMNS = (
     *("machine", "machine_source", "pid", "device_id", "gpu", "gpu_number", "gpu_name", "uuid"),
     *("bus_location", "rank", "rank_source", "stage", "tensor", "replica", "stage_source"),
 )
 
 
-@click.command()
+@click.command(cls=SectionCommand)
+@format_option(["table", "json"], default="table", default_text="table")
 @input_options
-@identity_options
-@click.option("--json", "as_json", is_flag=True, help="Print a list of objects, one per report.")
-@click.option(
-    "--verbose", is_flag=True, help=f"Tell all of each report, also of more than {_MOST_SCREENS} reports."
+@option(
+    "--verbose",
+    section=SELECTION,
+    is_flag=True,
+    help=f"Show the contents of each report also for more than {_MAX_SCREENS} reports.",
 )
-@keep_going_option("read")
+@identity_options
+@keep_going_option
 @result_options
 @click.pass_context
-def info(
-    ctx: click.Context, /, reports: tuple[str, ...], as_json: bool, verbose: bool, **options: Any
-) -> None:
-    """Tell who recorded reports, and what they hold.
+def info(ctx: click.Context, /, reports: tuple[str, ...], format: str, verbose: bool, **options: Any) -> None:
+    """Show the contents of reports, and what is missing.
 
-    Several reports are listed with machine, rank, GPU, and place in the pipeline, and where each was
-    learned. Of each report it tells versions, GPUs, processes, ranges, and what is missing.
+    Several reports are listed with machine, rank, GPU, pipeline stage, and the source of each. The
+    contents of a report are its versions, GPUs, processes, ranges, and the tables that are missing
+    with the options that record them.
 
-    nsys writes no table for what did not happen: what is listed as not recorded may also have
-    been switched on and have met nothing.
+    nsys writes no table for events that did not occur: a table listed as not recorded may have been
+    enabled and remained empty.
 
     \b
     Example:
@@ -51,26 +57,31 @@ def info(
     """
     with show_progress() as progress:
         infos, skipped = api.info(reports, progress=progress, **options)
-    if as_json:
-        click.echo(json.dumps([_describe(one) for one in infos], indent=2, ensure_ascii=False))
+    if format == "json":
+        click.echo(json.dumps([_describe_info(info) for info in infos], indent=2, ensure_ascii=False))
     else:
-        console = Console(highlight=False, markup=False, emoji=False)
-        with console.capture() as screen:
-            if len(infos) > 1:
-                print_roster(infos, console)
-            if verbose or len(infos) <= _MOST_SCREENS:
-                for one in infos:
-                    console.print("\n" * (len(infos) > 1), end="")
-                    print_info(one, console)
-        click.echo("\n".join(line.rstrip() for line in screen.get().splitlines()))
-    end_with_skipped(ctx, skipped)
+        _print_infos(infos, with_contents=verbose or len(infos) <= _MAX_SCREENS)
+    exit_if_skipped(ctx, skipped)
 
 
-def _describe(one: api.ReportInfo) -> dict[str, Any]:
-    """Put a report into plain types; the keys are stable."""
-    session, contents = one.session, one.contents
+def _print_infos(infos: list[api.ReportInfo], *, with_contents: bool) -> None:
+    """Print the roster of several reports, and the contents of each."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    with console.capture() as screen:
+        if len(infos) > 1:
+            print_roster(infos, console)
+        if with_contents:
+            for info in infos:
+                console.print("\n" * (len(infos) > 1), end="")
+                print_info(info, console)
+    click.echo("\n".join(line.rstrip() for line in screen.get().splitlines()))
+
+
+def _describe_info(info: api.ReportInfo) -> dict[str, Any]:
+    """Return a report as plain types; the keys are stable."""
+    session, contents = info.session, info.contents
     return {
-        "report": str(one.path),
+        "report": str(info.path),
         "nsys_version": session.nsys_version,
         "schema_version": session.schema_version,
         "machine": session.machine,
@@ -79,7 +90,7 @@ def _describe(one: api.ReportInfo) -> dict[str, Any]:
         "rank": session.rank,
         "rank_source": session.rank_source,
         "launcher": session.launcher,
-        "who": one.roster.select(_WHO).to_dicts(),
+        "who": info.roster.select(_ROSTER_COLUMNS).to_dicts(),
         "utc_start": None if session.utc_epoch_ns is None else format_utc(session.utc_epoch_ns),
         "utc_epoch_ns": session.utc_epoch_ns,
         "system_clock_ns": session.system_clock_ns,
@@ -103,6 +114,6 @@ def _describe(one: api.ReportInfo) -> dict[str, Any]:
 
 
 def _describe_process(process: dict[str, Any], threads: pl.DataFrame) -> dict[str, Any]:
-    """Add its threads to a process; keys of nsys are left out."""
+    """Return a process with its threads; nsys' keys are omitted."""
     key = process.pop("process_key")
     return {**process, "threads": threads.filter(process_key=key).drop("process_key").to_dicts()}

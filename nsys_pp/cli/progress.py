@@ -13,7 +13,7 @@ from typing import IO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from nsys_pp.cli.record import Record, current_record, say
+from nsys_pp.cli.log import Record, current_record, log
 from nsys_pp.commands import Progress as Callback
 from nsys_pp.compose.progress import Share
 
@@ -119,7 +119,7 @@ class _Lines:
             rate = (share.done - first) / max(time.monotonic() - since, 1e-3)
             facts |= {"doing": doing, "done": share.done, "total": share.total, "rate_per_s": round(rate, 3)}
             counts = f", {share.done:,} of {share.total:,} ({rate:.2g}/s)"
-        say(
+        log(
             f"{elapsed_s:.0f} s: {what}{counts}" if not self._record.in_json else what,
             event="progress" if what != "done" else "done",
             facts=facts,

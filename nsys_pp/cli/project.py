@@ -1,4 +1,4 @@
-"""`nsys-pp project`: when every range ran on its GPU, as a table."""
+"""`nsys-pp project`: GPU intervals of all ranges, as a table."""
 
 from __future__ import annotations
 
@@ -8,65 +8,70 @@ from typing import Any
 import click
 
 from nsys_pp import commands as api
-from nsys_pp.cli.options import force_option, input_options, projection_options
+from nsys_pp.cli.log import log_output
+from nsys_pp.cli.options.inputs import input_options
+from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, format_option, output_option
+from nsys_pp.cli.options.projection import projection_options
+from nsys_pp.cli.options.result import result_options
+from nsys_pp.cli.options.tables import ALL_ROWS, limit_option
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.project_table import print_projections
-from nsys_pp.cli.record import say_wrote
-from nsys_pp.cli.result import result_options
+from nsys_pp.cli.sections import PROJECTION, SectionCommand, option
+from nsys_pp.units import format_count
 
 
-@click.command()
-@input_options
-@click.option(
-    "-o",
-    "--output",
-    default="-",
-    show_default=True,
-    help="A .parquet, .csv, .json, .md or .sqlite file; `-` prints.",
+@click.command(cls=SectionCommand)
+@output_option("-", default_text="standard output")
+@format_option(
+    ["table", "markdown", "csv", "json", "parquet", "sqlite"],
+    default_text="inferred from the file extension; table on standard output",
 )
-@click.option(
-    "--format",
-    "format",
-    type=click.Choice(["table", "parquet", "csv", "json", "sqlite", "markdown"]),
-    help="Whatever the ending of the output says; a table when printed.",
-)
-@click.option("--per-stream", is_flag=True, help="One row per stream instead of one per device.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=0),
-    default=40,
-    show_default=True,
-    help="Most rows to print as a table.",
-)
-@projection_options
 @force_option
+@input_options
+@limit_option(40, default_text="40 in tables; all rows in other formats")
+@projection_options
+@option(
+    "--per-stream", section=PROJECTION, is_flag=True, help="One row per stream instead of one per device."
+)
 @result_options
 def project(
-    reports: tuple[str, ...], output: str, format: str | None, limit: int, force: bool, **options: Any
+    reports: tuple[str, ...], output: Path, format: str | None, limit: int, force: bool, **options: Any
 ) -> None:
-    """Project every NVTX range onto the first and last GPU operation that it launched.
+    """Project NVTX ranges onto the GPU operations they launch.
+
+    The GPU interval of a range lasts from the first start to the last end of its operations. `-o`
+    writes a .parquet, .csv, .json, .md or .sqlite file.
 
     \b
     Example:
       nsys-pp project report.sqlite -o ranges.parquet
     """
-    format = format or ("table" if output == "-" else api.FORMATS.get(Path(output).suffix))
-    if format is None:
-        raise click.UsageError(
-            f"`{output}` has none of the endings {', '.join(api.FORMATS)}; or name a `--format`"
-        )
-    if output == "-" and format in ("parquet", "sqlite"):
-        raise click.UsageError(f"{format} is not printed; name a file with `-o`")
-    if output != "-" and format == "table":
-        raise click.UsageError("a table is printed; leave out `-o`, or name another `--format`")
-    if output != "-":
-        api.check_output(Path(output), force=force, inputs=api.find_reports(reports))
+    format = _choose_format(output, format)
+    if output != STANDARD_OUTPUT:
+        api.check_output(output, force=force, inputs=api.find_reports(reports))
     with show_progress() as progress:
         frame = api.project(reports, progress=progress, **options)
-    if output != "-":
-        api.write_table(frame, Path(output), format=format, name="projections", force=force)
-        say_wrote(f"Wrote {output}: {len(frame):,} rows", Path(output))
+    if output != STANDARD_OUTPUT:
+        api.write_table(frame, output, format=format, name="projections", force=force)
+        log_output(f"Wrote {output}: {format_count(len(frame), 'row')}", output)
     elif format == "table":
-        print_projections(frame, limit=limit, ops=options["ops"], scope=options["scope"])
+        print_projections(frame, limit=limit or ALL_ROWS, ops=options["ops"], scope=options["scope"])
     else:
         click.echo(api.format_table(frame, format=format), nl=False)
+
+
+def _choose_format(output: Path, format: str | None) -> str:
+    """Return the format of an output; refuse formats that do not fit it."""
+    if output == STANDARD_OUTPUT:
+        format = format or "table"
+        if format in ("parquet", "sqlite"):
+            raise click.UsageError(f"{format} cannot be printed; choose a file with `-o`")
+        return format
+    if format == "table":
+        raise click.UsageError("a table is printed; omit `-o`, or choose another `--format`")
+    format = format or api.FORMATS.get(output.suffix)
+    if format is None:
+        raise click.UsageError(
+            f"unknown extension of `{output}`; expected {', '.join(api.FORMATS)}, or choose a `--format`"
+        )
+    return format

@@ -1,4 +1,4 @@
-"""`nsys-pp recipe`: the same work as recipes of nsys."""
+"""`nsys-pp recipe`: nsys-pp as recipes of nsys."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from pathlib import Path
 import click
 
 from nsys_pp import commands as api
-from nsys_pp.cli.options import force_option
+from nsys_pp.cli.options.inputs import nsys_option
+from nsys_pp.cli.options.output import force_option
+from nsys_pp.cli.sections import OUTPUT, OrderedGroup, option
 
 
-@click.group()
+@click.group(cls=OrderedGroup)
 def recipe() -> None:
-    """Let `nsys recipe` do the work of nsys-pp: nsys_pp_merge, nsys_pp_pipeline, nsys_pp_summary.
+    """Run nsys-pp as a recipe of nsys.
+
+    The recipes are nsys_pp_merge, nsys_pp_pipeline and nsys_pp_summary.
 
     \b
     Examples:
@@ -29,27 +33,26 @@ def path() -> None:
 
 
 @recipe.command()
-@click.option(
-    "--nsys",
-    envvar="NSYS_PP_NSYS",
-    help="The nsys that gets the recipes: its program, or the folder it is installed in; else the one on PATH.",
-)
-@click.option(
+@nsys_option
+@option(
     "--to",
+    section=OUTPUT,
     type=click.Path(path_type=Path, file_okay=False),
-    help="A folder instead, for NSYS_RECIPE_PATH; made if it is not there.",
+    metavar="FOLDER",
+    help="Copy the recipes to this folder, for NSYS_RECIPE_PATH; it is created if missing.",
 )
 @force_option
 @click.pass_context
 def install(ctx: click.Context, /, nsys: str | None, to: Path | None, force: bool) -> None:
-    """Copy the recipes into the folder of recipes of nsys.
+    """Copy the recipes to nsys, or to a folder.
 
-    Recipes that were installed find this nsys-pp again, whichever Python nsys runs them with.
+    Installed recipes use this installation of nsys-pp, whichever Python nsys runs them with. `--nsys`
+    accepts nsys or the folder of its installation.
     """
     if to is not None and ctx.get_parameter_source("nsys") is click.core.ParameterSource.COMMANDLINE:
-        raise click.UsageError("`--nsys` and `--to` both say where: leave out one")
+        raise click.UsageError("`--nsys` and `--to` exclude each other; omit one of them")
     installed = api.install_recipes(nsys=nsys, to=to, force=force)
     line = f"{shlex.quote(installed.nsys or 'nsys')} recipe {installed.names[0]} --input DIR"
     if installed.nsys is None:
         line = f"NSYS_RECIPE_PATH={shlex.quote(str(installed.folder.absolute()))} {line}"
-    click.echo(f"Wrote {', '.join(installed.names)} into {installed.folder}. Run one:\n  {line}", err=True)
+    click.echo(f"Wrote {', '.join(installed.names)} to {installed.folder}. Run one:\n  {line}", err=True)

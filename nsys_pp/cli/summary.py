@@ -1,4 +1,4 @@
-"""`nsys-pp summary`: where the time went, as tables."""
+"""`nsys-pp summary`: tables of operators, kernels, copies, communication and idle time."""
 
 from __future__ import annotations
 
@@ -9,82 +9,76 @@ import click
 from click.core import ParameterSource
 
 from nsys_pp import commands as api
-from nsys_pp.cli.identity_options import identity_options
-from nsys_pp.cli.options import (
-    end_with_skipped,
-    force_option,
-    input_options,
-    keep_going_option,
-    projection_options,
-    tell_notes,
-)
+from nsys_pp.cli.inputs import exit_if_skipped, wait_for_inputs
+from nsys_pp.cli.log import log_notes
+from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
+from nsys_pp.cli.options.identity import identity_options
+from nsys_pp.cli.options.inputs import input_options
+from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, format_option, output_option
+from nsys_pp.cli.options.projection import projection_options
+from nsys_pp.cli.options.result import result_options
+from nsys_pp.cli.options.tables import limit_option, table_option
+from nsys_pp.cli.options.training import job_and_steps_options
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.result import result_options
+from nsys_pp.cli.sections import SELECTION, SectionCommand, option
 from nsys_pp.cli.summary_output import SummaryOutput, check_sort, write_summary
-from nsys_pp.cli.table_output import TableNames, list_outputs, output_option, settle_format
-from nsys_pp.cli.training_options import job_options, steps_option, take_training
-from nsys_pp.cli.work_options import take_work, wait_for_inputs, wait_options, work_options
+from nsys_pp.cli.table_output import list_outputs, settle_format
+from nsys_pp.compose.waiting import Wait
 
 _SHOWN = (
     *("overview", "device", "model", "distribution", "operators", "kernels", "copies", "communication"),
     *("idle", "launches", "memory"),
 )
-_MOST_ROWS = 15
+_TEXT_LIMIT = 15
 
 
-@click.command()
-@input_options
-@click.option(
-    "--tables",
-    "names",
-    type=TableNames(api.SUMMARY_TABLES),
-    help=f"Which tables: {', '.join(api.SUMMARY_TABLES)}, or `all`. By default {', '.join(_SHOWN)} are printed,"
-    " and all are written.",
+@click.command(cls=SectionCommand)
+@output_option("-", default_text="standard output")
+@format_option(
+    ["table", "markdown", "csv", "json", "parquet", "sqlite"],
+    default_text="inferred from the file extension; table on standard output",
 )
-@click.option(
+@force_option
+@input_options
+@table_option(
+    api.SUMMARY_TABLES,
+    default_text="on standard output all but ranges, base_kernels, cuda, os and sync; else all",
+)
+@option(
     "--by",
+    section=SELECTION,
     type=click.Choice([*api.SUMMARY_GROUPS]),
     default="run",
-    show_default=True,
-    help="What tables are split by; device: each GPU of each machine.",
+    help="Groups of rows; device: each GPU of each machine.",
 )
-@steps_option
-@click.option(
+@option(
     "--sort",
+    section=SELECTION,
     metavar="COLUMN",
-    help="Where a table has it: total, mean, median, max, min, count, name, bytes, or any other column; with `gpu_` or"
-    " `host_` where there are two. Minima and names ascend. Paddle's words are understood: `CPUTotal`, `GPUMin`.",
+    help="Sort tables by this column: total, mean, median, max, min, count, name, bytes, or another, with `gpu_` or"
+    " `host_` where there are two. Minima and names ascend. Paddle's names (CPUTotal, GPUMin) are accepted.",
+    default_text="the order of each table",
 )
-@click.option(
-    "--top",
-    type=click.IntRange(min=0),
-    help=f"Most rows of each list, or of each group of `--by`; 0: all. If not given, {_MOST_ROWS} in tables and"
-    " Markdown, and all in other formats. Totals are always of all rows.",
-)
-@click.option(
+@limit_option(default_text=f"{_TEXT_LIMIT} in tables and Markdown; all rows in other formats")
+@option(
     "--unit",
+    section=SELECTION,
     type=click.Choice(["s", "ms", "us", "ns"]),
-    help="Of all times; if not given, what is easy to read, and nanoseconds in files of data.",
+    help="Unit of all times.",
+    default_text="readable units in tables; ns in data files",
 )
-@click.option(
+@option(
     "--paddle-compat",
+    section=SELECTION,
     is_flag=True,
-    help="Count communication as Paddle does: its time on the CPU, too.",
+    help="Include the CPU time of communication, as Paddle does.",
 )
-@output_option
-@click.option(
-    "--format",
-    "format",
-    type=click.Choice(["table", "markdown", "csv", "json", "parquet", "sqlite"]),
-    help="Whatever the ending of the output says; a table when printed.",
-)
-@job_options
+@job_and_steps_options
 @projection_options
 @identity_options
 @work_options
 @wait_options
-@keep_going_option("read")
-@force_option
+@keep_going_option
 @result_options
 @click.pass_context
 def summary(
@@ -94,57 +88,54 @@ def summary(
     names: tuple[str, ...] | None,
     by: str,
     sort: str | None,
-    top: int | None,
+    limit: int | None,
     unit: str | None,
-    output: str,
+    output: Path,
     format: str | None,
     force: bool,
+    layout: api.Layout | None,
+    rank_from: str | None,
+    wait: Wait | None,
+    keep_going: bool,
     **options: Any,
 ) -> None:
-    """Tell where the time went: operators, kernels, copies, communication, idle time, and what the CPU did.
+    """Summarise time by operator, kernel, copy, and idle cause.
 
-    Reports of many ranks are added up, or told apart by `--by`. Parts (`nsys-pp extract`) will do instead of reports.
+    Reports of many ranks are added up, or grouped with `--by`. Parts (`nsys-pp extract`) are read
+    without their events. `-o` writes a .json, .md or .sqlite file with all tables, a .csv or .parquet
+    file with one table, or a folder with a file per table.
 
     \b
     Examples:
       nsys-pp summary report.sqlite
-      nsys-pp summary node*/report*.sqlite --tables kernels --by rank -o kernels.csv
+      nsys-pp summary node*/report*.sqlite --table kernels --by rank -o kernels.csv
     """
-    format = settle_format(output, format, names, option="--tables")
-    names = names or (
-        _SHOWN if format in ("table", "markdown") and output == "-" else tuple(api.SUMMARY_TABLES)
-    )
+    format = settle_format(str(output), format, names, option="--table")
+    is_text = format in ("table", "markdown")
+    names = names or (_SHOWN if is_text and output == STANDARD_OUTPUT else tuple(api.SUMMARY_TABLES))
     check_sort(sort, names)
-    work = take_work(options)
-    for option in ("ops", "scope"):  # what parts were made with, where nothing is asked for
-        if ctx.get_parameter_source(option) is ParameterSource.DEFAULT:
-            options[option] = None
-    training = take_training(options)
-    overrides = api.Overrides(layout=options.pop("layout"), rank_from=options.pop("rank_from"))
+    for name in ("ops", "scope"):  # None: those of the parts
+        if ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
+            options[name] = None
     with show_progress() as progress:
-        inputs, incomplete = wait_for_inputs(reports, options, progress)
-        for path in list_outputs(output, format, names):
+        inputs, incomplete = wait_for_inputs(reports, wait, keep_going=keep_going, progress=progress)
+        for path in list_outputs(str(output), format, names):
             api.check_output(path, force=force, inputs=api.find_reports(inputs, with_parts=True))
-        found = api.summarise(
+        summarised = api.summarise(
             inputs,
             tables=names,
             by=by,
-            training=training,
-            overrides=overrides,
-            work=work,
+            overrides=api.Overrides(layout=layout, rank_from=rank_from),
+            keep_going=keep_going,
             progress=progress,
             **options,
         )
-    if top is None:
-        top = _MOST_ROWS if format in ("table", "markdown") else 0
-    how = SummaryOutput(
-        names=names,
-        by=by,
-        sort=sort,
-        top=top,
-        unit=unit,
-        paddle_compat=options["paddle_compat"],
+    if limit is None:
+        limit = _TEXT_LIMIT if is_text else 0
+    content = SummaryOutput(
+        names=names, by=by, sort=sort, top=limit, unit=unit, paddle_compat=options["paddle_compat"]
     )
-    write_summary(found, how, output=None if output == "-" else Path(output), format=format, force=force)
-    tell_notes(found.notes)
-    end_with_skipped(ctx, [*incomplete, *found.skipped])
+    target = None if output == STANDARD_OUTPUT else output
+    write_summary(summarised, content, output=target, format=format, force=force)
+    log_notes(summarised.notes)
+    exit_if_skipped(ctx, [*incomplete, *summarised.skipped])

@@ -12,8 +12,7 @@ import polars as pl
 from rich.console import Console
 
 from nsys_pp import commands as api
-from nsys_pp.cli.options import tell_notes
-from nsys_pp.cli.record import say_wrote
+from nsys_pp.cli.log import log_notes, log_output
 from nsys_pp.errors import MissingDataError
 
 
@@ -84,7 +83,7 @@ def write_summary(
         click.echo(api.format_table(*frames.values(), format=format), nl=False)
     else:
         click.echo(api.format_tables(frames, format=format, titles=titles), nl=False)
-    tell_notes(missing)
+    log_notes(missing)
 
 
 def _print(tables: list[api.TextTable], how: SummaryOutput) -> None:
@@ -97,7 +96,7 @@ def _print(tables: list[api.TextTable], how: SummaryOutput) -> None:
 
 def _tell(paths: list[Path]) -> None:
     for path in paths:
-        say_wrote(f"Wrote {path}", path)
+        log_output(f"Wrote {path}", path)
 
 
 def _arrange(name: str, found: api.SummaryResult, how: SummaryOutput) -> api.TextTable:

@@ -2,47 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from nsys_pp import commands as api
 
 _ONE_FRAME = ("csv", "parquet")
-
-output_option = click.option(
-    "-o",
-    "--output",
-    default="-",
-    show_default=True,
-    help="A .json, .md or .sqlite file, a .csv or .parquet file for one table, or a folder with a file for"
-    " each table; `-` prints.",
-)
-
-
-class TableNames(click.ParamType[tuple[str, ...]]):
-    """Names of tables with commas, or `all`."""
-
-    name = "name,name..."
-
-    def __init__(self, tables: Mapping[str, object]) -> None:
-        self.tables = tables
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Turn the text into names, each once, in that order."""
-        if isinstance(value, tuple):
-            return value
-        names = tuple(dict.fromkeys(name.strip() for name in value.split(",")))
-        if names == ("all",):
-            return tuple(self.tables)
-        for name in names:
-            if name not in self.tables:
-                self.fail(f"there is no table {name!r}: there are {', '.join(self.tables)}", param, ctx)
-        return names
 
 
 def settle_format(output: str, format: str | None, names: Sequence[str] | None, *, option: str) -> str:

@@ -22,7 +22,7 @@ from nsys_pp.tables.training.registry import TABLES
 from nsys_pp.training.report.vocabulary import presets_that_read
 
 _NAME_THEM = (
-    "take the preset of your framework with `--preset`, or name the ranges with `--job forward=REGEX` and the like"
+    "take the preset of your framework with `--preset`, or name the ranges with `--job-pattern forward=REGEX` and the like"
     " (docs/presets.md)"
 )
 PIPELINE_TABLES: Mapping[str, str] = {name: table.title for name, table in TABLES.items()}

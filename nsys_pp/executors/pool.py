@@ -156,7 +156,7 @@ def _killed_error(path: Path, process: BaseProcess) -> NsysPPError:
     why = ", as the system does when there is no memory left" if code == -9 else ""
     return NsysPPError(
         f"the process that worked on `{path}` was {how}{why}; so was one that had the machine to itself",
-        "the report may need more memory than there is: give the job more, take fewer with `--jobs 1` or a smaller"
+        "the report may need more memory than there is: give the job more, take fewer with `--processes 1` or a smaller"
         " `--memory`, or show less with `--detail`",
     )
 

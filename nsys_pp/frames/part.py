@@ -88,13 +88,13 @@ class PartOptions:
         """Write them as the command line has them.
 
         >>> PartOptions(ops=("kernel", "memcpy"), step_patterns=("epoch",)).words()
-        "--detail kernels --ops kernel,memcpy --scope auto --step 'epoch'"
+        "--detail kernels --ops kernel,memcpy --scope auto --step-pattern 'epoch'"
         """
         words = [f"--detail {self.detail} --ops {','.join(self.ops)} --scope {self.scope}"]
         words += ["--flows"] * self.flows
         words += [f"--preset {self.preset}"] * (self.preset is not None)
-        words += [f"--job '{pattern}'" for pattern in self.job_patterns]
-        words += [f"--step '{pattern}'" for pattern in self.step_patterns]
+        words += [f"--job-pattern '{pattern}'" for pattern in self.job_patterns]
+        words += [f"--step-pattern '{pattern}'" for pattern in self.step_patterns]
         return " ".join(words)
 
 

@@ -15,7 +15,7 @@ from nsys_recipe.lib.args import Option
 
 from nsys_pp_recipe import work
 from nsys_pp_recipe.command import HERE, find_nsys_pp
-from nsys_pp_recipe.options import add_one, add_options
+from nsys_pp_recipe.options import add_option, add_options
 
 NOTEBOOK = "results.ipynb"
 
@@ -61,9 +61,9 @@ class Adapter(recipe.Recipe):  # type: ignore[misc]
         # the first ones may be there already: later releases add them to all recipes
         for name in ("OUTPUT", "FORCE_OVERWRITE", "INPUT", "CSV"):
             if (option := getattr(Option, name, None)) is not None:
-                add_one(add, option, **({"required": True} if name == "INPUT" else {}))
+                add_option(add, option, **({"required": True} if name == "INPUT" else {}))
         add_options(add, cls.does.steps[0].command)
-        add_one(
+        add_option(
             add,
             "--keep-parts",
             dest="nsys_pp_keep_parts",

@@ -1,4 +1,4 @@
-"""The options of nsys-pp's commands that recipes take and hand on."""
+"""Options of nsys-pp that recipes accept and forward."""
 
 from __future__ import annotations
 
@@ -15,55 +15,56 @@ _JOBS = ("extract", *_READING)
 
 
 @dataclass(frozen=True)
-class Handed:
-    """An option that is handed on as it is.
+class ForwardedOption:
+    """An option that is forwarded unchanged.
 
     Attributes:
-        flag: As nsys-pp has it.
-        commands: That take it. A recipe has the options of its first command.
-        help: In few words; `nsys-pp COMMAND --help` says more.
-        how: "one" value, "many" (the option may be repeated), or "none".
+        flag: The option's name in nsys-pp.
+        commands: Commands that accept it. A recipe has the options of its first command.
+        help: Short help text; `nsys-pp COMMAND --help` has the full one.
+        values: "one", "many" (repeatable), or "none" (a flag).
     """
 
     flag: str
     commands: tuple[str, ...]
     help: str
-    how: str = "one"
+    values: str = "one"
 
     @property
     def dest(self) -> str:
-        """Its name among parsed arguments, where nsys may have one of the same flag."""
+        """Return the attribute of the parsed arguments; distinct from options of nsys with the same flag."""
         return "nsys_pp_" + self.flag[2:].replace("-", "_")
 
 
-HANDED = (
-    Handed("--detail", ("extract", "merge"), "How much to show: jobs, ranges, kernels or cpu"),
-    Handed("--flows", ("extract", "merge"), "Arrows from CUDA calls to what they launched", "none"),
-    Handed(
+FORWARDED = (
+    ForwardedOption("--detail", ("extract", "merge"), "Level of detail: jobs, ranges, kernels or cpu"),
+    ForwardedOption("--flows", ("extract", "merge"), "Draw arrows from CUDA calls to their launches", "none"),
+    ForwardedOption(
         "--ops",
         ("extract", "merge", "summary"),
-        "What ranges are projected onto: kernel,memcpy,memset or all",
+        "GPU operations that ranges are projected onto: kernel,memcpy,memset or all",
     ),
-    Handed("--scope", ("extract", "merge", "summary"), "Whose launches count: thread, process or auto"),
-    Handed("--preset", _JOBS, "Rules that say which ranges are jobs: a name or a file"),
-    Handed("--job", _JOBS, "Further ranges that are jobs: KIND=REGEX", "many"),
-    Handed("--step", _JOBS, "Further ranges that are steps: REGEX", "many"),
-    Handed("--steps", ("pipeline", "chart", "summary"), "Only these steps: 10:12"),
-    Handed("--schedule", _TRAINING, "The schedule to hold the run against"),
-    Handed("--infer-jobs", _TRAINING, "Guess jobs from messages where nothing names them", "none"),
-    Handed("--device", ("merge",), "Only these GPUs, by their number on their machine: 0,1"),
-    Handed("--clock", _TRAINING, "Which clock is believed: collectives, utc or none"),
-    Handed("--offset", _TRAINING, "What to add to a machine's UTC: node07=-1.2ms", "many"),
-    Handed("--layout", _READING, "How ranks are laid out: pp=4,tp=2,dp=2"),
-    Handed("--rank-from", _READING, "Where a file's name has its rank: REGEX"),
-    Handed("--table", ("pipeline",), "Which tables, or all"),
-    Handed("--tables", ("summary",), "Which tables, or all"),
-    Handed("--by", ("summary",), "What tables are split by: run, machine, rank and others"),
-    Handed("--sort", ("summary",), "By which column"),
-    Handed("--top", ("summary",), "Most rows of each table"),
-    Handed("--unit", ("summary",), "Of times: s, ms, us or ns"),
-    Handed("--paddle-compat", ("summary",), "Count communication as Paddle does", "none"),
-    Handed("--keep-going", _READING, "Skip reports that cannot be read", "none"),
+    ForwardedOption(
+        "--scope", ("extract", "merge", "summary"), "Launches that count for a range: thread, process or auto"
+    ),
+    ForwardedOption("--preset", _JOBS, "Naming rules: a built-in preset or a .toml file"),
+    ForwardedOption("--job-pattern", _JOBS, "Additional ranges that are jobs: KIND=REGEX", "many"),
+    ForwardedOption("--step-pattern", _JOBS, "Additional ranges that are steps: REGEX", "many"),
+    ForwardedOption("--steps", ("pipeline", "chart", "summary"), "Include only these steps: 10:12"),
+    ForwardedOption("--schedule", _TRAINING, "Pipeline schedule of the run"),
+    ForwardedOption("--infer-jobs", _TRAINING, "Infer jobs from messages where no range is a job", "none"),
+    ForwardedOption("--device", ("merge",), "Include only these GPUs (index per machine): 0,1"),
+    ForwardedOption("--clock", _TRAINING, "Clock alignment: collectives, utc or none"),
+    ForwardedOption("--offset", _TRAINING, "Override a machine's clock offset: node07=-1.2ms", "many"),
+    ForwardedOption("--layout", _READING, "Parallel layout of the ranks: pp=4,tp=2,dp=2"),
+    ForwardedOption("--rank-from", _READING, "Rank in the file name: REGEX"),
+    ForwardedOption("--table", ("pipeline", "summary"), "Tables to write: NAME,... or all"),
+    ForwardedOption("--by", ("summary",), "Groups of rows: run, machine, rank and others"),
+    ForwardedOption("--sort", ("summary",), "Sort tables by this column"),
+    ForwardedOption("--limit", ("summary",), "Maximum number of rows per group"),
+    ForwardedOption("--unit", ("summary",), "Unit of all times: s, ms, us or ns"),
+    ForwardedOption("--paddle-compat", ("summary",), "Include the CPU time of communication", "none"),
+    ForwardedOption("--keep-going", _READING, "Skip reports that cannot be processed", "none"),
 )
 
 
@@ -71,7 +72,7 @@ def add_options(add: Callable[..., object], main: str) -> None:
     """Add the options of a recipe to its parser.
 
     Args:
-        add: What adds one, called as `argparse.ArgumentParser.add_argument`.
+        add: Function that adds an option, called as `argparse.ArgumentParser.add_argument`.
         main: The recipe's first command.
     """
     settings: dict[str, dict[str, Any]] = {
@@ -79,28 +80,36 @@ def add_options(add: Callable[..., object], main: str) -> None:
         "many": {"metavar": "VALUE", "action": "append"},
         "none": {"action": "store_true"},
     }
-    for option in HANDED:
+    for option in FORWARDED:
         if main in option.commands:
-            add_one(add, option.flag, dest=option.dest, help=option.help, **settings[option.how])
+            add_option(add, option.flag, dest=option.dest, help=option.help, **settings[option.values])
 
 
-def add_one(add: Callable[..., object], *names: object, **settings: Any) -> None:
-    """Add one option, unless nsys has one of that flag already."""
+def add_option(add: Callable[..., object], *names: object, **settings: Any) -> None:
+    """Add an option, unless nsys defines its flag already."""
     with suppress(argparse.ArgumentError):
         add(*names, **settings)
 
 
-def hand_on(parsed: object, command: str) -> list[str]:
-    """Write those of the parsed options that a command takes as its arguments."""
-    return [word for option in HANDED if command in option.commands for word in _words(option, parsed)]
+def forward_options(parsed: object, command: str) -> list[str]:
+    """Return the command line arguments of the parsed options that a command accepts."""
+    return [
+        argument
+        for option in FORWARDED
+        if command in option.commands
+        for argument in _format_option(option, parsed)
+    ]
 
 
-def _words(option: Handed, parsed: object) -> Iterator[str]:
-    value = getattr(parsed, option.dest, None)
-    if option.how == "none":
-        yield from [option.flag] * bool(value)
+def _format_option(option: ForwardedOption, parsed: object) -> Iterator[str]:
+    parsed_value = getattr(parsed, option.dest, None)
+    if option.values == "none":
+        yield from [option.flag] * bool(parsed_value)
         return
-    for one in value if isinstance(value, list) else [] if value is None else [value]:
-        # workers may run elsewhere than where the user is
-        is_file = option.flag == "--preset" and os.path.isfile(one)
-        yield f"{option.flag}={os.path.abspath(one) if is_file else one}"
+    values = (
+        parsed_value if isinstance(parsed_value, list) else [] if parsed_value is None else [parsed_value]
+    )
+    for value in values:
+        # Workers may run in another folder.
+        is_file = option.flag == "--preset" and os.path.isfile(value)
+        yield f"{option.flag}={os.path.abspath(value) if is_file else value}"

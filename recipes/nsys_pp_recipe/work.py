@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsys_pp_recipe.options import hand_on
+from nsys_pp_recipe.options import forward_options
 
 Commands = Sequence[Sequence[str]]
 Done = Sequence["subprocess.CompletedProcess[str]"]
@@ -115,7 +115,7 @@ def do_work(
     """
     paths = arrange(reports)
     export = [] if worker.nsys is None else [f"--nsys={worker.nsys}"]
-    asked = hand_on(parsed, "extract")
+    asked = forward_options(parsed, "extract")
     if not any(word.startswith("--detail=") for word in asked):
         asked = [f"--detail={work.detail}", *asked]
     parts = [folder / "parts" / str(number) / f"{path.stem}.nspart" for number, path in enumerate(paths)]
@@ -131,7 +131,7 @@ def do_work(
             worker.tell("warning", f"no part was made of {path}: {_first_line(done.stdout)}")
         inputs.append(str(path if done.returncode else part))
     for step in work.steps:
-        start = [*worker.nsys_pp, step.command, *export, *hand_on(parsed, step.command)]
+        start = [*worker.nsys_pp, step.command, *export, *forward_options(parsed, step.command)]
         output = f"--output={folder / step.output}"
         forms = [[]] if step.output else [["--format=parquet"], *[["--format=csv"]] * csv]
         for form in forms:

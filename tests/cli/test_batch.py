@@ -35,14 +35,14 @@ def objects(result: Result) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("command", MANY)
 def test_commands_that_read_many_reports_say_where_work_runs(command: str) -> None:
     done = call(command, "--help")
-    for option in ("--jobs", "--memory", "--dask-scheduler", "--log-format", "--result"):
+    for option in ("--processes", "--memory", "--dask-scheduler", "--log-format", "--result"):
         assert f"\n  {option} " in done.stdout
     assert ("--wait-for" in done.stdout) == (command not in ("extract", "compare"))
 
 
 def test_processes_make_the_same_outputs(tmp_path: Path) -> None:
     outputs: list[dict[str, bytes]] = []
-    for jobs in ((), ("--jobs", "2")):
+    for jobs in ((), ("--processes", "2")):
         folder = tmp_path / str(len(jobs))
         folder.mkdir()
         assert call("merge", PIPELINE, "-o", folder / "run.pftrace", *jobs).code == 0
@@ -58,12 +58,12 @@ def test_processes_make_the_same_outputs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--jobs", "some"], "'some' is no number of processes"),
-        (["--jobs", "-1"], "'-1' is no number of processes"),
+        (["--processes", "some"], "'some' is no number of processes"),
+        (["--processes", "-1"], "'-1' is no number of processes"),
         (["--memory", "8 apples"], "'8 apples' is no size of memory"),
         (["--memory", "0"], "'0' is no size of memory"),
         (["--wait-timeout", "soon"], "'soon' is no time to wait"),
-        (["--dask-scheduler", "tcp://x:1", "--jobs", "2"], "`--dask-scheduler` has its own workers"),
+        (["--dask-scheduler", "tcp://x:1", "--processes", "2"], "`--dask-scheduler` has its own workers"),
         (["--result", "x.txt"], "`--result` is a .json file: `x.txt` is none"),
         (["--result", "run.json", "-o", "run.json"], "`--result` and `-o` are both `run.json`"),
     ],
@@ -130,7 +130,7 @@ def test_who_waited_in_vain_goes_on_with_what_is_whole(tmp_path: Path) -> None:
 
 def test_a_result_tells_what_was_done(tmp_path: Path) -> None:
     result, output = tmp_path / "result.json", tmp_path / "run.pftrace"
-    done = call("merge", PIPELINE, "-o", output, "--jobs", "2", "--result", result)
+    done = call("merge", PIPELINE, "-o", output, "--processes", "2", "--result", result)
     assert done.code == 0
     found = read(result)
     assert (found["command"], found["exit_status"], found["error"]) == ("merge", 0, None)
@@ -184,7 +184,7 @@ def test_a_log_for_programs(tmp_path: Path) -> None:
     cut = tmp_path / "rank1.sqlite"
     cut.write_bytes(REPORT.read_bytes()[:50_000])
     output = tmp_path / "run.pftrace"
-    line = ("merge", tmp_path, "-o", output, "--log-format", "json", "--jobs", "2")
+    line = ("merge", tmp_path, "-o", output, "--log-format", "json", "--processes", "2")
     env: dict[str, str | None] = {"NSYS_PP_LOG_SECONDS": "0.1"}
     done = call(*line, "--keep-going", env=env)
     assert (done.code, done.stdout) == (3, "")
@@ -246,7 +246,7 @@ def test_an_interrupt_ends_all_processes_and_leaves_nothing(
     command: str, large_reports: list[Path], tmp_path: Path
 ) -> None:
     output = tmp_path / ("run.pftrace" if command == "merge" else "")
-    line = command_line(command, *large_reports, "-o", output, "--jobs", "2", "--detail", "cpu")
+    line = command_line(command, *large_reports, "-o", output, "--processes", "2", "--detail", "cpu")
     process = subprocess.Popen(
         line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
     )
@@ -269,7 +269,7 @@ def test_an_interrupt_ends_all_processes_and_leaves_nothing(
 def test_a_worker_that_the_system_kills_costs_nothing(large_reports: list[Path], tmp_path: Path) -> None:
     output = tmp_path / "found" / "run.pftrace"
     output.parent.mkdir()
-    line = command_line("merge", *large_reports, "-o", output, "--jobs", "2")
+    line = command_line("merge", *large_reports, "-o", output, "--processes", "2")
     process = subprocess.Popen(line, env=environment(), stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + PATIENCE_S
     while not any(output.parent.rglob("*.blocks")):

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_pp import commands as api
+from nsys_pp.cli.options.training import StepWindow
 from nsys_pp.cli.pipeline_table import VIEWS, arrange
-from nsys_pp.cli.training_options import StepWindow
 from tests.cli.calls import assert_refused, call
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
@@ -82,7 +82,7 @@ def test_what_is_said_below_a_table_is_about_columns_that_it_has() -> None:
     assert "formula %" in whole
     assert "; formula: " in whole
     assert "; to gain: " in whole
-    less = call("pipeline", PIPELINE, "--table", "schedule,stages", "--job", r"other=forward_\d+")
+    less = call("pipeline", PIPELINE, "--table", "schedule,stages", "--job-pattern", r"other=forward_\d+")
     assert less.code == 0, less
     assert "unknown: there are no forwards within steps" in less.stdout.splitlines()
     assert "unknown: " not in whole
@@ -183,10 +183,10 @@ def test_one_table_in_a_file(tmp_path: Path) -> None:
         (["--steps", ":0"], "has no step"),
         (["--steps", ":"], "write `10:12`, `10:` or `:12`"),
         (["--steps", "a:b"], "is no range of steps"),
-        (["--job", "("], "is no regular expression"),
-        (["--step", "["], "is no regular expression"),
-        (["--job", "forward=(?<=x)y"], "look-around"),
-        (["--job", r"(a)\1"], "back-references"),
+        (["--job-pattern", "("], "is no regular expression"),
+        (["--step-pattern", "["], "is no regular expression"),
+        (["--job-pattern", "forward=(?<=x)y"], "look-around"),
+        (["--job-pattern", r"(a)\1"], "back-references"),
         (["--schedule", "zigzag"], "is not one of"),
     ],
 )

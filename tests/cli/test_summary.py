@@ -67,8 +67,8 @@ def test_by_default_a_terminal_shows_what_fits_it_each_with_how_it_was_made(one:
 
 
 def test_what_is_printed_is_what_the_table_holds(one: Path) -> None:
-    rows = as_json(one, "--tables", "kernels")["kernels"]
-    lines = lines_of(one, "--tables", "kernels", "--unit", "us", "--top", "0")
+    rows = as_json(one, "--table", "kernels")["kernels"]
+    lines = lines_of(one, "--table", "kernels", "--unit", "us", "--limit", "0")
     assert lines[1].startswith("Count  Total (us)  Share (%)")
     shown = [line.split(maxsplit=8) for line in lines[2 : 2 + len(rows)]]
     assert [cells[8] for cells in shown] == [row["name"] for row in rows]
@@ -81,8 +81,8 @@ def test_what_is_printed_is_what_the_table_holds(one: Path) -> None:
 
 
 def test_totals_are_of_all_rows_and_the_rest_is_counted(one: Path) -> None:
-    rows = as_json(one, "--tables", "kernels")["kernels"]
-    lines = lines_of(one, "--tables", "kernels", "--top", "3")
+    rows = as_json(one, "--table", "kernels")["kernels"]
+    lines = lines_of(one, "--table", "kernels", "--limit", "3")
     left = rows[3:]
     assert lines[5].split()[0] == f"{sum(row['count'] for row in left):,}"
     assert lines[5].endswith(f"… {len(left)} more rows")
@@ -90,8 +90,8 @@ def test_totals_are_of_all_rows_and_the_rest_is_counted(one: Path) -> None:
 
 
 def test_phases_and_parts_are_never_left_out(one: Path) -> None:
-    tables = as_json(one, "--tables", "model,distribution")
-    lines = lines_of(one, "--tables", "model,distribution", "--top", "1")
+    tables = as_json(one, "--table", "model,distribution")
+    lines = lines_of(one, "--table", "model,distribution", "--limit", "1")
     for name, column in (("model", "phase"), ("distribution", "part")):
         for row in tables[name]:
             assert any(line.endswith(f"  {row[column]}") for line in lines)
@@ -99,19 +99,19 @@ def test_phases_and_parts_are_never_left_out(one: Path) -> None:
 
 def test_rows_are_sorted_by_what_is_asked_for(one: Path) -> None:
     def kernels(*options: str) -> list[dict[str, Any]]:
-        return as_json(one, "--tables", "kernels", *options)["kernels"]
+        return as_json(one, "--table", "kernels", *options)["kernels"]
 
     most = [row["max_ns"] for row in kernels("--sort", "max")]
     assert most == sorted(most, reverse=True)
     least = [row["min_ns"] for row in kernels("--sort", "GPUMin")]
     assert least == sorted(least)
-    names = [row["name"] for row in kernels("--sort", "name", "--top", "5")]
+    names = [row["name"] for row in kernels("--sort", "name", "--limit", "5")]
     assert names == sorted(row["name"] for row in kernels())[:5]
 
 
 def test_phases_stay_below_their_step_however_they_are_sorted(one: Path) -> None:
-    default = [row["phase"] for row in as_json(one, "--tables", "model")["model"]]
-    rows = as_json(one, "--tables", "model", "--sort", "CPUTotal")["model"]
+    default = [row["phase"] for row in as_json(one, "--table", "model")["model"]]
+    rows = as_json(one, "--table", "model", "--sort", "CPUTotal")["model"]
     assert rows[0]["phase"] == default[0] == "step"
     assert {row["phase"] for row in rows} == {*default}
     times = [row["host_total_ns"] for row in rows[1:]]
@@ -119,8 +119,8 @@ def test_phases_stay_below_their_step_however_they_are_sorted(one: Path) -> None
 
 
 def test_a_table_that_lacks_the_column_keeps_its_order(one: Path) -> None:
-    tables = as_json(one, "--tables", "kernels,distribution", "--sort", "median")
-    assert tables["distribution"] == as_json(one, "--tables", "distribution")["distribution"]
+    tables = as_json(one, "--table", "kernels,distribution", "--sort", "median")
+    assert tables["distribution"] == as_json(one, "--table", "distribution")["distribution"]
 
 
 @pytest.mark.parametrize(
@@ -134,20 +134,20 @@ def test_a_table_that_lacks_the_column_keeps_its_order(one: Path) -> None:
     ],
 )
 def test_tables_are_split(by: str, columns: list[str], parts: Path) -> None:
-    whole = as_json(parts, "--tables", "kernels")["kernels"]
-    rows = as_json(parts, "--tables", "kernels", "--by", by)["kernels"]
+    whole = as_json(parts, "--table", "kernels")["kernels"]
+    rows = as_json(parts, "--table", "kernels", "--by", by)["kernels"]
     assert list(rows[0])[: len(columns)] == columns
     groups = list(dict.fromkeys(tuple(row[column] for column in columns) for row in rows))
     assert len(groups) > 1
     assert sum(row["total_ns"] for row in rows) == sum(row["total_ns"] for row in whole)
-    lines = lines_of(parts, "--tables", "kernels", "--by", by, "--top", "2")
+    lines = lines_of(parts, "--table", "kernels", "--by", by, "--limit", "2")
     assert sum(line.endswith("  total") for line in lines) == len(groups)
     assert sum(line == "─" * len(line) for line in lines) == len(groups) - 1
 
 
 def test_steps_can_be_chosen(one: Path) -> None:
-    by_step = as_json(one, "--tables", "kernels", "--by", "step")["kernels"]
-    chosen = as_json(one, "--tables", "kernels", "--steps", "11:12")["kernels"]
+    by_step = as_json(one, "--table", "kernels", "--by", "step")["kernels"]
+    chosen = as_json(one, "--table", "kernels", "--steps", "11:12")["kernels"]
     of_step = [row["total_ns"] for row in by_step if row["step"] == 11]
     assert sorted(row["total_ns"] for row in chosen) == sorted(of_step)
     assert_refused(call("summary", one, "--steps", "99:"), "`--steps 99:`")
@@ -155,14 +155,14 @@ def test_steps_can_be_chosen(one: Path) -> None:
 
 def test_communication_counts_as_paddle_has_it_where_that_is_asked_for(one: Path) -> None:
     parts = [
-        row["part"] for row in as_json(one, "--tables", "distribution", "--paddle-compat")["distribution"]
+        row["part"] for row in as_json(one, "--table", "distribution", "--paddle-compat")["distribution"]
     ]
     assert parts[0] == "ProfileStep"
 
 
 def test_data_are_in_nanoseconds_or_in_the_unit_that_is_asked_for(one: Path) -> None:
-    raw = as_json(one, "--tables", "kernels")["kernels"][0]
-    in_ms = as_json(one, "--tables", "kernels", "--unit", "ms")["kernels"][0]
+    raw = as_json(one, "--table", "kernels")["kernels"][0]
+    in_ms = as_json(one, "--table", "kernels", "--unit", "ms")["kernels"][0]
     assert isinstance(raw["total_ns"], int)
     assert in_ms["total_ms"] == raw["total_ns"] / 1e6
     assert "total_ns" not in in_ms
@@ -170,28 +170,28 @@ def test_data_are_in_nanoseconds_or_in_the_unit_that_is_asked_for(one: Path) -> 
 
 
 def test_data_that_were_not_recorded_are_noted_and_left_out(one: Path) -> None:
-    done = call("summary", one, "--tables", "kernels,memory", "--format", "json")
+    done = call("summary", one, "--table", "kernels,memory", "--format", "json")
     assert list(json.loads(done.stdout)) == ["kernels"]
     assert done.stderr == "note: no table memory: not recorded: profile with `--cuda-memory-usage=true`\n"
-    assert_refused(call("summary", one, "--tables", "memory", "--format", "csv"), "memory: not recorded")
+    assert_refused(call("summary", one, "--table", "memory", "--format", "csv"), "memory: not recorded")
 
 
 def test_csv_is_one_table(one: Path) -> None:
-    done = call("summary", one, "--tables", "kernels", "--format", "csv")
+    done = call("summary", one, "--table", "kernels", "--format", "csv")
     frame = pl.read_csv(done.stdout.encode())
     assert frame.columns[:2] == ["count", "total_ns"]
     assert len(frame) > 15
 
 
 def test_markdown_is_what_a_terminal_shows(tmp_path: Path, one: Path) -> None:
-    done = call("summary", one, "--tables", "kernels,memory", "--format", "markdown")
+    done = call("summary", one, "--table", "kernels,memory", "--format", "markdown")
     title = api.SUMMARY_TABLES["kernels"].title
     assert done.stdout.startswith(f"## {title}\n\n| Count | Total (ms) | Share (%) |")
     assert "**total**" in done.stdout
     assert "not recorded: profile with" in done.stdout
-    call("summary", one, "--tables", "kernels,memory", "-o", tmp_path / "tables.md")
+    call("summary", one, "--table", "kernels,memory", "-o", tmp_path / "tables.md")
     assert (tmp_path / "tables.md").read_text() == done.stdout
-    call("summary", one, "--tables", "kernels,memory", "-o", tmp_path / "tables", "--format", "markdown")
+    call("summary", one, "--table", "kernels,memory", "-o", tmp_path / "tables", "--format", "markdown")
     texts = [(tmp_path / "tables" / f"{name}.md").read_text() for name in ("kernels", "memory")]
     assert "\n".join(texts) == done.stdout
 
@@ -216,14 +216,14 @@ def test_one_file_holds_all_tables_where_it_can(tmp_path: Path, one: Path) -> No
 
 def test_parts_will_do_instead_of_reports(parts: Path) -> None:
     names = ",".join(name for name in api.SUMMARY_TABLES if name not in ("memory", "os"))
-    assert as_json(parts, "--tables", names) == as_json(PIPELINE, "--tables", names)
+    assert as_json(parts, "--table", names) == as_json(PIPELINE, "--table", names)
 
 
 def test_what_cannot_be_read_is_skipped_where_that_is_wanted(tmp_path: Path) -> None:
     shutil.copy(REPORT, tmp_path / "rank0.sqlite")
     (tmp_path / "rank9.sqlite").write_bytes(b"nothing")
     assert call("summary", tmp_path).code == 1
-    done = call("summary", tmp_path, "--keep-going", "--tables", "device")
+    done = call("summary", tmp_path, "--keep-going", "--table", "device")
     assert done.code == 3
     assert "skipped" in done.stderr
     assert done.stdout.startswith(api.SUMMARY_TABLES["device"].title)
@@ -232,16 +232,16 @@ def test_what_cannot_be_read_is_skipped_where_that_is_wanted(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--tables", "nothing"], "there is no table 'nothing': there are overview, device"),
+        (["--table", "nothing"], "there is no table 'nothing': there are overview, device"),
         (["--sort", "colour"], "no table has a column 'colour': there are "),
-        (["--tables", "distribution", "--sort", "bytes"], "no table has a column 'bytes'"),
+        (["--table", "distribution", "--sort", "bytes"], "no table has a column 'bytes'"),
         (["--format", "parquet"], "parquet is not printed"),
-        (["--format", "csv"], "name it by `--tables`"),
+        (["--format", "csv"], "name it by `--table`"),
         (["-o", "out"], "has none of the endings"),
         (["-o", "x.csv", "--format", "table"], "a table is printed"),
         (["--by", "colour"], "is not one of"),
         (["--unit", "hours"], "is not one of"),
-        (["--top", "-1"], "not in the range"),
+        (["--limit", "-1"], "not in the range"),
         (["--steps", "7"], "write `7:8`"),
     ],
 )

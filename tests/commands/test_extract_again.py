@@ -135,7 +135,7 @@ def test_broken_reports_leave_the_others_and_nothing_else(tmp_path: Path) -> Non
 
 
 def test_several_processes_extract_the_same_reports_at_once(tmp_path: Path) -> None:
-    line = command_line("extract", PIPELINE, "-o", tmp_path / "out", "--jobs", "2")
+    line = command_line("extract", PIPELINE, "-o", tmp_path / "out", "--processes", "2")
     (tmp_path / "out").mkdir()
     processes = [
         subprocess.Popen(line, env=environment(), stderr=subprocess.PIPE, text=True) for _ in range(2)

@@ -91,7 +91,7 @@ def test_an_item_that_kills_its_process_twice_is_an_error_and_the_others_are_don
     error = found[2].error
     assert isinstance(error, NsysPPError)
     assert f"`{items[2]}` was killed by signal 9" in error.message
-    assert "--jobs 1" in (error.hint or "")
+    assert "--processes 1" in (error.hint or "")
     assert "--memory" in (error.hint or "")
     tries = [len(path.with_suffix(".tries").read_text()) for path in items]
     assert tries == [1, 1, 2, 1, 1, 1]

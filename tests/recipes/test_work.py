@@ -22,7 +22,7 @@ from tests.recipes.interpreters import make_interpreter
 # Where results go and what form they have is the recipe's, and who works is what nsys is told by `--mode`;
 # the rest needs events, which parts do not have.
 OUTPUT = {"--output", "--format", "--force", "--title", "--limit", "--in-place", "--steptask"}
-WORKERS = {"--nsys", "--jobs", "--memory", "--dask-scheduler", "--log-format", "--result"}
+WORKERS = {"--nsys", "--processes", "--memory", "--dask-scheduler", "--log-format", "--result"}
 RECIPES_OWN = {*OUTPUT, *WORKERS, "--wait-for", "--wait-timeout", "--start", "--end"}
 NEEDS_EVENTS = {("merge", "--steps"), ("pipeline", "--device")}
 EXAMPLES = {"one": ["1"], "many": ["a", "b"], "none": []}
@@ -36,7 +36,7 @@ def flags(name: str) -> Iterator[tuple[str, click.Option]]:
 
 @pytest.mark.parametrize("name", ["extract", "merge", "chart", "pipeline", "summary"])
 def test_options_are_those_of_the_commands(name: str) -> None:
-    handed = {one.flag: one.how for one in options.HANDED if name in one.commands}
+    handed = {one.flag: one.values for one in options.FORWARDED if name in one.commands}
     own = RECIPES_OWN | {flag for other, flag in NEEDS_EVENTS if other == name}
     if name == "extract":  # what it cannot make a part of is left to the next command
         own.add("--keep-going")
@@ -52,31 +52,34 @@ def test_options_are_those_of_the_commands(name: str) -> None:
 def test_what_a_recipe_is_told_each_command_is_told(main_command: str) -> None:
     parser = argparse.ArgumentParser()
     options.add_options(parser.add_argument, main_command)
-    handed = [one for one in options.HANDED if main_command in one.commands]
+    handed = [one for one in options.FORWARDED if main_command in one.commands]
     words = [
-        [one.flag] if one.how == "none" else [f"{one.flag}={x}" for x in EXAMPLES[one.how]] for one in handed
+        [one.flag] if one.values == "none" else [f"{one.flag}={x}" for x in EXAMPLES[one.values]]
+        for one in handed
     ]
     parsed = parser.parse_args([word for some in words for word in some])
     for name in ("extract", "merge", "chart", "pipeline", "summary"):
         told = [
             word for one, some in zip(handed, words, strict=True) if name in one.commands for word in some
         ]
-        assert options.hand_on(parsed, name) == told
-    assert options.hand_on(parser.parse_args([]), "extract") == []
+        assert options.forward_options(parsed, name) == told
+    assert options.forward_options(parser.parse_args([]), "extract") == []
 
 
 def test_a_flag_that_nsys_has_stays_with_nsys() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device")
     options.add_options(parser.add_argument, "merge")
-    assert options.hand_on(parser.parse_args(["--device", "tesla"]), "merge") == []
+    assert options.forward_options(parser.parse_args(["--device", "tesla"]), "merge") == []
 
 
 def test_files_of_rules_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "rules.toml").touch()
     monkeypatch.chdir(tmp_path)
     for preset, handed in (("rules.toml", tmp_path / "rules.toml"), ("megatron", "megatron")):
-        assert options.hand_on(SimpleNamespace(nsys_pp_preset=preset), "extract") == [f"--preset={handed}"]
+        assert options.forward_options(SimpleNamespace(nsys_pp_preset=preset), "extract") == [
+            f"--preset={handed}"
+        ]
 
 
 def test_reports_are_in_natural_order_and_fresh_exports_stand_for_them(

@@ -122,14 +122,14 @@ def make_job_rule(text: str) -> Rule:
     if not equals or kind not in JOB_KINDS:
         if _LOOKS_LIKE_A_KIND.match(text):
             raise NsysPPError(
-                f"`--job {text}`: `{kind}` is no kind of job",
+                f"`--job-pattern {text}`: `{kind}` is no kind of job",
                 f"kinds are {', '.join(JOB_KINDS)}; for names that begin with `{kind}=`, write `other={text}`",
             )
         kind, pattern = "", text
     entry = {"pattern": pattern}
     if kind or "kind" not in _GROUP.findall(pattern):
         entry["kind"] = kind or "other"
-    return _rule(entry, f"`--job {text}`", allowed=(*NUMBERS, *WORDS))
+    return _rule(entry, f"`--job-pattern {text}`", allowed=(*NUMBERS, *WORDS))
 
 
 def make_step_rule(text: str) -> Rule:
@@ -143,7 +143,7 @@ def make_step_rule(text: str) -> Rule:
     """
     if "step" not in _GROUP.findall(text):
         text = _UNNAMED.sub("(?P<step>", text, count=1)
-    return _rule({"pattern": text}, f"`--step {text}`", allowed=("step",))
+    return _rule({"pattern": text}, f"`--step-pattern {text}`", allowed=("step",))
 
 
 def join_patterns(patterns: Sequence[str]) -> str:

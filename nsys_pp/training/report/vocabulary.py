@@ -83,7 +83,7 @@ class Rules:
         steps: Rules for steps.
         share: Of the ranges that some fitting preset takes for jobs, how many this one does; None unless
             the preset was detected.
-        unmatched: What the user gave as `--job` and `--step` that matches no name of this report. Silence is
+        unmatched: What the user gave as `--job-pattern` and `--step-pattern` that matches no name of this report. Silence is
             right for one report of many: only what matches in none of them is a mistake.
     """
 
@@ -130,8 +130,8 @@ def choose_rules(
     steps = tuple(map(make_step_rule, step_patterns))
     unmatched = _find_unmatched(
         ranges["name"],
-        {f"--job {text}": rule for text, rule in zip(job_patterns, jobs, strict=True)}
-        | {f"--step {text}": rule for text, rule in zip(step_patterns, steps, strict=True)},
+        {f"--job-pattern {text}": rule for text, rule in zip(job_patterns, jobs, strict=True)}
+        | {f"--step-pattern {text}": rule for text, rule in zip(step_patterns, steps, strict=True)},
     )
     chosen, share = _detect(ranges["name"]) if preset is None else (load_preset(preset), None)
     if chosen is None:

@@ -160,7 +160,7 @@ def what_is_missing(training: Training) -> str:
     if not training.jobs.height:
         return (
             "There are no jobs to draw: no range was recognised as a forward, a backward or another job. "
-            "`--job` and `--preset` tell nsys-pp how ranges are named."
+            "`--job-pattern` and `--preset` tell nsys-pp how ranges are named."
         )
     return ""
 

@@ -361,31 +361,31 @@ def test_unknown_presets_are_an_error() -> None:
     [
         (
             {"job_patterns": ["forward=("]},
-            "`--job forward=(` has an expression that cannot be used, `(`: unclosed group",
+            "`--job-pattern forward=(` has an expression that cannot be used, `(`: unclosed group",
         ),
         (
             {"step_patterns": ["[a"]},
-            "`--step [a` has an expression that cannot be used, `[a`: unclosed character class",
+            "`--step-pattern [a` has an expression that cannot be used, `[a`: unclosed character class",
         ),
         (
             {"job_patterns": ["forward=(?<=x)y"]},
-            "`--job forward=(?<=x)y` has an expression that cannot be used, `(?<=x)y`:"
+            "`--job-pattern forward=(?<=x)y` has an expression that cannot be used, `(?<=x)y`:"
             " look-around, including look-ahead and look-behind, is not supported",
         ),
         (
             {"job_patterns": ["a)(b"]},
-            "`--job a)(b` has an expression that cannot be used, `a)(b`: unopened group",
+            "`--job-pattern a)(b` has an expression that cannot be used, `a)(b`: unopened group",
         ),
         (
             {"job_patterns": ["x{2000}{2000}"]},
-            "`--job x{2000}{2000}` has an expression that cannot be used, `x{2000}{2000}`:"
+            "`--job-pattern x{2000}{2000}` has an expression that cannot be used, `x{2000}{2000}`:"
             " Compiled regex exceeds size limit of 10485760 bytes.",
         ),
-        ({"job_patterns": [""]}, "`--job ` has an empty expression"),
-        ({"job_patterns": ["forward="]}, "`--job forward=` has an empty expression"),
-        ({"step_patterns": [""]}, "`--step ` has an empty expression"),
-        ({"job_patterns": ["foo=bar"]}, "`--job foo=bar`: `foo` is no kind of job"),
-        ({"job_patterns": ["fwd=forward_(..)"]}, "`--job fwd=forward_(..)`: `fwd` is no kind of job"),
+        ({"job_patterns": [""]}, "`--job-pattern ` has an empty expression"),
+        ({"job_patterns": ["forward="]}, "`--job-pattern forward=` has an empty expression"),
+        ({"step_patterns": [""]}, "`--step-pattern ` has an empty expression"),
+        ({"job_patterns": ["foo=bar"]}, "`--job-pattern foo=bar`: `foo` is no kind of job"),
+        ({"job_patterns": ["fwd=forward_(..)"]}, "`--job-pattern fwd=forward_(..)`: `fwd` is no kind of job"),
     ],
 )
 def test_wrong_expressions_of_users_are_an_error(words: dict[str, Sequence[str]], message: str) -> None:
@@ -411,8 +411,12 @@ def test_patterns_that_match_no_name_are_told() -> None:
         job_patterns=["forward=fwd_typo", r"forward=fwd_(?P<micro_batch>\d+)", "fwd"],
         step_patterns=[r"epoch (\d+)", r"era (\d+)"],
     )
-    assert rules.unmatched == ("--job forward=fwd_typo", "--job fwd", r"--step era (\d+)")
-    assert choose_rules(ranges_of(), job_patterns=["x"]).unmatched == ("--job x",)
+    assert rules.unmatched == (
+        "--job-pattern forward=fwd_typo",
+        "--job-pattern fwd",
+        r"--step-pattern era (\d+)",
+    )
+    assert choose_rules(ranges_of(), job_patterns=["x"]).unmatched == ("--job-pattern x",)
     assert choose_rules(ranges_of("x"), preset="plain", job_patterns=["x"]).unmatched == ()
     assert choose_rules(ranges).unmatched == ()
 

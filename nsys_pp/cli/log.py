@@ -1,10 +1,10 @@
-"""What a command says on stderr, and what is kept of it for its result."""
+"""Log lines on stderr, and the record of a command for `--result`."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,9 +20,9 @@ _KEY = "nsys_pp.record"
 
 @dataclass(slots=True)
 class Record:
-    """What is known of a command that runs."""
+    """The record of a running command."""
 
-    in_json: bool = False  # how lines are written
+    in_json: bool = False  # format of the log lines
     began_s: float = field(default_factory=time.monotonic)
     started: str = field(default_factory=lambda: _now())
     notes: list[str] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Record:
     _phase: tuple[str, float] | None = None
 
     def enter(self, phase: str | None) -> None:
-        """Begin a phase of the work, which ends the one before."""
+        """Begin a phase and end the previous one."""
         now = time.monotonic()
         if self._phase is not None:
             name, since = self._phase
@@ -43,7 +43,7 @@ class Record:
 
 
 def current_record() -> Record:
-    """Give the record of the command that runs."""
+    """Return the record of the running command."""
     ctx = click.get_current_context(silent=True)
     if ctx is None:
         return Record()
@@ -52,54 +52,60 @@ def current_record() -> Record:
 
 
 def begin_record(ctx: click.Context, *, in_json: bool) -> Record:
-    """Start a new one."""
+    """Start the record of a command."""
     record = ctx.meta[_KEY] = Record(in_json=in_json)
     return record
 
 
-def say(
+def log(
     message: str,
     *,
     event: str,
     level: Level = "info",
-    before: str = "",
+    prefix: str = "",
     facts: Mapping[str, Any] | None = None,
     record: Record | None = None,
     file: IO[str] | None = None,
 ) -> None:
-    """Say something on stderr: a line, or with `--log-format json` an object.
+    """Write a line to stderr; with `--log-format json`, an object.
 
     Args:
-        message: What a person reads.
-        event: What a program goes by.
-        level: How bad it is.
-        before: What stands before the message in a line.
-        facts: What else a program may want to know.
-        record: Of the command, where another thread says something for it.
-        file: Likewise, what is stderr there.
+        message: Text for people.
+        event: Kind of line, for programs.
+        level: Severity.
+        prefix: Text in front of the message, in lines only.
+        facts: Further keys of the object.
+        record: Record of the command, required from other threads.
+        file: Stream instead of stderr, required from other threads.
     """
     record = record or current_record()
-    line = before + message
+    line = prefix + message
     if record.in_json:
-        told = {"time": _now(), "level": level, "event": event, "message": message, **(facts or {})}
-        line = json.dumps(told, ensure_ascii=False)
+        fields = {"time": _now(), "level": level, "event": event, "message": message, **(facts or {})}
+        line = json.dumps(fields, ensure_ascii=False)
     click.echo(line, file=file, err=file is None)
 
 
-def say_wrote(message: str, *paths: Path) -> None:
-    """Say what was written, and keep it for the result."""
+def log_output(message: str, *paths: Path) -> None:
+    """Log written files, and record them."""
     current_record().outputs.extend(paths)
-    say(message, event="wrote", facts={"outputs": describe_outputs(paths)})
+    log(message, event="wrote", facts={"outputs": describe_outputs(paths)})
 
 
-def note(message: str) -> None:
-    """Say what is doubtful."""
+def log_note(message: str) -> None:
+    """Log a note about a doubtful result, and record it."""
     current_record().notes.append(message)
-    say(message, event="note", level="warning", before="note: ")
+    log(message, event="note", level="warning", prefix="note: ")
+
+
+def log_notes(messages: Sequence[str]) -> None:
+    """Log several notes."""
+    for message in messages:
+        log_note(message)
 
 
 def describe_outputs(paths: tuple[Path, ...] | list[Path]) -> list[dict[str, Any]]:
-    """Put outputs into plain types."""
+    """Return path and size of each output, as plain types."""
     return [{"path": str(path), "bytes": path.stat().st_size if path.is_file() else None} for path in paths]
 
 

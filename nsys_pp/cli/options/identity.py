@@ -1,24 +1,22 @@
-"""Options that say who is who, where reports do not tell it themselves."""
+"""Identity options: the ranks of a run, where reports do not contain them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from nsys_pp import commands as api
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+from nsys_pp.cli.sections import RANKS, Command, option
 
 
 class LayoutText(click.ParamType[api.Layout]):
-    """Parts of a parallel training: `pp=4,tp=2,dp=2`."""
+    """Sizes of the parallel dimensions: `pp=4,tp=2,dp=2`."""
 
-    name = "pp=n,tp=n,..."
+    name = "layout"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> api.Layout:
-        """Turn the text into a layout."""
+        """Return the layout."""
         if isinstance(value, api.Layout):
             return value
         try:
@@ -28,12 +26,12 @@ class LayoutText(click.ParamType[api.Layout]):
 
 
 class RankPattern(click.ParamType[str]):
-    """A regular expression whose first group is a rank."""
+    """A regular expression; its first group is the rank."""
 
     name = "regex"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check that it can be used."""
+        """Check the expression."""
         try:
             return api.check_rank_pattern(value)
         except ValueError as error:
@@ -41,17 +39,20 @@ class RankPattern(click.ParamType[str]):
 
 
 def identity_options(command: Command) -> Command:
-    """Add how ranks are laid out, and where in the file's name a rank is."""
-    command = click.option(
+    """Add `--layout` and `--rank-from`."""
+    command = option(
         "--rank-from",
+        section=RANKS,
         type=RankPattern(),
-        help="Where a report does not tell its rank: the first group of this pattern in the file's name,"
-        " as in `node(\\d+)`.",
+        metavar="REGEX",
+        help=r"Rank in the file name: the first group of this regular expression, e.g. 'node(\d+)'."
+        " Used for reports that do not contain their rank.",
     )(command)
-    return click.option(
+    return option(
         "--layout",
+        section=RANKS,
         type=LayoutText(),
         metavar="pp=4,tp=2,dp=2[,order=tp-dp-pp]",
-        help="How ranks are laid out: stages of the pipeline, parts of tensors, replicas (also cp, ep)."
-        " Neighbouring ranks differ in the first of the order, which is tp-cp-ep-dp-pp if not given.",
+        help="Parallel layout of the ranks: sizes of pp, tp, dp (also cp, ep), and their order, fastest-changing"
+        " first (tp-cp-ep-dp-pp if omitted).",
     )(command)

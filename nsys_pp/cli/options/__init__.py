@@ -1,0 +1,1 @@
+"""Options of the command line, each defined once."""

@@ -1,0 +1,89 @@
+"""Batch options: processes or a Dask cluster, waiting for inputs, and skipping inputs that fail."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, cast
+
+import click
+
+from nsys_pp.cli.options.values import MemorySize, ProcessCount, Timeout
+from nsys_pp.cli.sections import BATCH, Command, option
+from nsys_pp.compose.waiting import Wait
+from nsys_pp.compose.work import WorkOptions
+
+keep_going_option = option(
+    "--keep-going",
+    section=BATCH,
+    is_flag=True,
+    help="Skip inputs that cannot be processed, list them, and exit with status 3.",
+)
+
+
+def work_options(command: Command) -> Command:
+    """Add `--processes`, `--memory` and `--dask-scheduler`; the command receives them as `work`."""
+
+    @functools.wraps(command)
+    def with_work(
+        *args: Any, processes: int | None, memory_bytes: int | None, scheduler: str | None, **options: Any
+    ) -> Any:
+        if scheduler is not None and (processes is not None or memory_bytes is not None):
+            raise click.UsageError(
+                "`--dask-scheduler` excludes `--processes` and `--memory`; omit one of them"
+            )
+        work = WorkOptions(jobs=processes, memory_bytes=memory_bytes, scheduler=scheduler)
+        return command(*args, work=work, **options)
+
+    return cast(Command, _processes_option(_memory_option(_dask_option(with_work))))
+
+
+def wait_options(command: Command) -> Command:
+    """Add `--wait-for` and `--wait-timeout`; the command receives them as `wait`, None without `--wait-for`."""
+
+    @functools.wraps(command)
+    def with_wait(*args: Any, wait_for: int | None, wait_timeout: float, **options: Any) -> Any:
+        wait = None if wait_for is None else Wait(count=wait_for, timeout_s=wait_timeout)
+        return command(*args, wait=wait, **options)
+
+    return cast(Command, _wait_for_option(_wait_timeout_option(with_wait)))
+
+
+_processes_option = option(
+    "--processes",
+    section=BATCH,
+    type=ProcessCount(),
+    metavar="N|auto",
+    help="Process up to N reports in parallel; auto (or 0): as many as cores and free memory allow.",
+    default_text="1, without a process of its own",
+)
+_memory_option = option(
+    "--memory",
+    "memory_bytes",
+    section=BATCH,
+    type=MemorySize(),
+    metavar="SIZE",
+    help="Memory limit of all processes together, e.g. 8GB; limits their number.",
+)
+_dask_option = option(
+    "--dask-scheduler",
+    "scheduler",
+    section=BATCH,
+    metavar="ADDRESS|FILE",
+    help="Process reports on a Dask cluster: the scheduler's address or its --scheduler-file. Workers need the"
+    " same version of nsys-pp and the same file paths.",
+)
+_wait_for_option = option(
+    "--wait-for",
+    section=BATCH,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Wait until N complete reports or parts exist. Folders and quoted patterns are searched repeatedly.",
+)
+_wait_timeout_option = option(
+    "--wait-timeout",
+    section=BATCH,
+    type=Timeout(),
+    metavar="TIME",
+    default="1h",
+    help="Time limit of --wait-for, e.g. 90s, 10m, 1h. With --keep-going, continue with the complete inputs.",
+)

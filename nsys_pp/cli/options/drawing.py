@@ -1,0 +1,68 @@
+"""Drawing options: the content of a trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from nsys_pp.cli.options.values import Duration, Numbers
+from nsys_pp.cli.sections import SELECTION, Command, option
+from nsys_pp.commands import DETAILS
+
+device_option = option(
+    "--device",
+    "devices",
+    section=SELECTION,
+    type=Numbers(),
+    metavar="N,...",
+    help="Include only these GPUs (index per machine, as in nvidia-smi).",
+)
+
+
+def detail_options(command: Command) -> Command:
+    """Add `--detail` and `--flows`."""
+    command = option(
+        "--flows",
+        section=SELECTION,
+        is_flag=True,
+        help="Draw arrows from CUDA calls to the first operation of each launch; implies `--detail cpu`.",
+    )(command)
+    return option(
+        "--detail",
+        section=SELECTION,
+        type=click.Choice(DETAILS),
+        default="kernels",
+        help="Level of detail. jobs: steps, jobs and messages (without jobs, the three outermost levels of"
+        " ranges). ranges: also all ranges and communication. kernels: also all streams. cpu: also CPU threads.",
+    )(command)
+
+
+def window_options(command: Command) -> Command:
+    """Add `--start` and `--end`."""
+    command = option(
+        "--end",
+        "end_ns",
+        section=SELECTION,
+        type=Duration(),
+        metavar="TIME",
+        help="Omit events that begin after this time.",
+    )(command)
+    return option(
+        "--start",
+        "start_ns",
+        section=SELECTION,
+        type=Duration(),
+        metavar="TIME",
+        help="Omit events that end before this time, e.g. 1.5s or 20ms after the start of the earliest report.",
+    )(command)
+
+
+def explicit_drawing(ctx: click.Context) -> dict[str, Any]:
+    """Return `detail`, `ops`, `scope` and `flows`; None for each that the command line leaves open."""
+    explicit = {
+        name: None if ctx.get_parameter_source(name) is ParameterSource.DEFAULT else ctx.params[name]
+        for name in ("detail", "ops", "scope", "flows")
+    }
+    return {**explicit, "detail": "cpu"} if explicit["flows"] else explicit
