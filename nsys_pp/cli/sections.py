@@ -115,7 +115,8 @@ class SectionCommand(click.Command):
             renamed = _RENAMED.get(error.option_name)
             if renamed is None or not any(renamed in param.opts for param in self.params):
                 raise
-            raise click.NoSuchOption(error.option_name, possibilities=[renamed], ctx=ctx) from None
+            message = f"No such option {error.option_name!r}. Did you mean {renamed!r}?"
+            raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
 
 
 class OrderedGroup(click.Group):

@@ -25,22 +25,22 @@ def settle_format(output: str, format: str | None, names: Sequence[str] | None, 
     if output == "-":
         format = format or "table"
         if format in ("parquet", "sqlite"):
-            raise click.UsageError(f"{format} is not printed; name a file or a folder with `-o`")
+            raise click.UsageError(f"{format} cannot be printed; choose a file or a folder with `-o`")
     elif api.is_one_file(path):
         format = format or api.FORMATS[path.suffix]
     elif format is None:
-        endings = ", ".join(api.FORMATS)
+        extensions = ", ".join(api.FORMATS)
         raise click.UsageError(
-            f"`{output}` has none of the endings {endings}; for a folder, name a `--format`"
+            f"unknown extension of `{output}`; expected {extensions}, or a folder with a `--format`"
         )
     if format == "table" and output != "-":
-        raise click.UsageError("a table is printed; leave out `-o`, or name another `--format`")
+        raise click.UsageError("a table is printed; omit `-o`, or choose another `--format`")
     if (
         format in _ONE_FRAME
         and (output == "-" or api.is_one_file(path))
         and (names is None or len(names) > 1)
     ):
-        raise click.UsageError(f"{format} holds one table: name it by `{option}`, or a folder by `-o`")
+        raise click.UsageError(f"{format} holds one table; choose it with `{option}`, or a folder with `-o`")
     return format
 
 

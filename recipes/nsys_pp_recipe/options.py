@@ -61,7 +61,7 @@ FORWARDED = (
     ForwardedOption("--table", ("pipeline", "summary"), "Tables to write: NAME,... or all"),
     ForwardedOption("--by", ("summary",), "Groups of rows: run, machine, rank and others"),
     ForwardedOption("--sort", ("summary",), "Sort tables by this column"),
-    ForwardedOption("--limit", ("summary",), "Maximum number of rows per group"),
+    ForwardedOption("--limit", ("summary",), "Maximum number of rows per group; 0: all"),
     ForwardedOption("--unit", ("summary",), "Unit of all times: s, ms, us or ns"),
     ForwardedOption("--paddle-compat", ("summary",), "Include the CPU time of communication", "none"),
     ForwardedOption("--keep-going", _READING, "Skip reports that cannot be processed", "none"),

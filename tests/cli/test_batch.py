@@ -58,14 +58,14 @@ def test_processes_make_the_same_outputs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--processes", "some"], "'some' is no number of processes"),
-        (["--processes", "-1"], "'-1' is no number of processes"),
-        (["--memory", "8 apples"], "'8 apples' is no size of memory"),
-        (["--memory", "0"], "'0' is no size of memory"),
-        (["--wait-timeout", "soon"], "'soon' is no time to wait"),
-        (["--dask-scheduler", "tcp://x:1", "--processes", "2"], "`--dask-scheduler` has its own workers"),
-        (["--result", "x.txt"], "`--result` is a .json file: `x.txt` is none"),
-        (["--result", "run.json", "-o", "run.json"], "`--result` and `-o` are both `run.json`"),
+        (["--processes", "some"], "invalid number of processes 'some'"),
+        (["--processes", "-1"], "invalid number of processes '-1'"),
+        (["--memory", "8 apples"], "invalid memory size '8 apples'"),
+        (["--memory", "0"], "invalid memory size '0'"),
+        (["--wait-timeout", "soon"], "invalid timeout 'soon'"),
+        (["--dask-scheduler", "tcp://x:1", "--processes", "2"], "`--dask-scheduler` excludes `--processes`"),
+        (["--result", "x.txt"], "invalid `--result x.txt`; expected a .json file"),
+        (["--result", "run.json", "-o", "run.json"], "`--result` and `-o` are the same file `run.json`"),
     ],
 )
 def test_wrong_usage_exits_with_2(

@@ -38,11 +38,11 @@ def test_steps_can_be_chosen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["-o", "-"], "a chart is not printed"),
-        (["-o", "x.pdf"], "none of the endings .html, .svg, .png"),
-        (["-o", "x"], "none of the endings"),
+        (["-o", "-"], "a chart cannot be printed"),
+        (["-o", "x.pdf"], "unknown extension of `x.pdf`; expected .html, .svg or .png"),
+        (["-o", "x"], "unknown extension of `x`"),
         (["--format", "pdf"], "is not one of"),
-        (["--steps", "3:3"], "has no step"),
+        (["--steps", "3:3"], "empty steps"),
     ],
 )
 def test_what_makes_no_sense_is_wrong_usage(arguments: list[str], says: str) -> None:

@@ -113,10 +113,10 @@ def test_a_broken_report_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-o", "-"], "a part is not printed; name a file with `-o`"),
+        (["-o", "-"], "a part cannot be printed; choose a file with `-o`"),
         (["--detail", "most"], "'most' is not one of"),
         (["--device", "0"], "No such option"),
-        (["-o", "x.sqlite"], "`x.sqlite` is a table's or a report's name; a part is `.nspart`"),
+        (["-o", "x.sqlite"], "`x.sqlite` has the extension of a table or a report; a part is `.nspart`"),
     ],
 )
 def test_wrong_usage_exits_with_2(

@@ -81,7 +81,7 @@ def test_one_line_says_what_was_written(tmp_path: Path, importer: Importer) -> N
     size = f"{trace.stat().st_size / 1024:.1f} KiB"
     assert said.splitlines(keepends=True)[-1] == (
         f"Wrote {trace} ({size}): {slices:,} slices on 4 GPUs of 2 machines, from 4 reports."
-        " Look at it: open https://ui.perfetto.dev and drop the file there (it stays on your machine).\n"
+        " To view it, open https://ui.perfetto.dev and drop the file there (it stays on your machine).\n"
     )
 
 
@@ -99,26 +99,29 @@ def test_the_output_has_a_name_by_default(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_what_a_browser_cannot_hold_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = tiny(tmp_path / "one.sqlite")
-    monkeypatch.setattr(sys.modules["nsys_pp.cli.merge"], "_MOST_SLICES", 2)
+    monkeypatch.setattr(sys.modules["nsys_pp.cli.merge"], "_MAX_SLICES", 2)
     assert "note:" not in merge(tmp_path / "a.pftrace", report)
-    monkeypatch.setattr(sys.modules["nsys_pp.cli.merge"], "_MOST_SLICES", 1)
+    monkeypatch.setattr(sys.modules["nsys_pp.cli.merge"], "_MAX_SLICES", 1)
     assert merge(tmp_path / "b.pftrace", report).splitlines()[1] == (
-        "note: a browser holds about 1 slices; `--detail ranges`, `--detail jobs`, `--device`"
-        " or `--start` and `--end` make the trace smaller"
+        "note: a browser holds about 1 slices; reduce the trace with `--detail ranges`, `--detail jobs`,"
+        " `--device`, or `--start` and `--end`"
     )
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-o", "-"], "a trace is not printed; name a file with `-o`"),
+        (["-o", "-"], "a trace cannot be printed; choose a file with `-o`"),
         (["--detail", "most"], "'most' is not one of"),
         (["--format", "json"], "'json' is not one of"),
-        (["--device", "0,a"], "'0,a' is not a list of numbers: write `0,1`"),
-        (["--device", ""], "'' is not a list of numbers"),
-        (["--start", "5 minutes"], "'5 minutes' is not a time: write `1.5s`, `20ms`, `300us` or `4000ns`"),
-        (["--end", "1e3"], "'1e3' is not a time"),
-        (["--end", ".5s"], "'.5s' is not a time"),
+        (["--device", "0,a"], "invalid list of numbers '0,a'; expected e.g. `0,1`"),
+        (["--device", ""], "invalid list of numbers ''"),
+        (
+            ["--start", "5 minutes"],
+            "invalid time '5 minutes'; expected e.g. `1.5s`, `20ms`, `300us` or `4000ns`",
+        ),
+        (["--end", "1e3"], "invalid time '1e3'"),
+        (["--end", ".5s"], "invalid time '.5s'"),
         (["--ops", "kernel,"], "'' is none of kernel, memcpy, memset, all"),
         (["--scope", "all"], "'all' is not one of"),
         (["--per-stream"], "No such option"),

@@ -123,8 +123,8 @@ def test_csv_is_one_table() -> None:
     header, *rows = done.stdout.splitlines()
     assert header.startswith("step,start_ns,span_ns,")
     assert len(rows) == 3
-    assert_usage("--format", "csv", says="name it by `--table`")
-    assert_usage("-o", "x.parquet", "--table", "steps,stages", says="name it by `--table`")
+    assert_usage("--format", "csv", says="choose it with `--table`")
+    assert_usage("-o", "x.parquet", "--table", "steps,stages", says="choose it with `--table`")
 
 
 def test_markdown_is_what_a_terminal_shows() -> None:
@@ -167,24 +167,24 @@ def test_one_table_in_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--table", "nothing"], "there is no table 'nothing': there are steps, stages"),
-        (["--format", "parquet"], "parquet is not printed"),
-        (["-o", "out"], "has none of the endings"),
+        (["--table", "nothing"], "unknown table 'nothing'; expected steps, stages"),
+        (["--format", "parquet"], "parquet cannot be printed"),
+        (["-o", "out"], "unknown extension of `out`"),
         (["-o", "x.csv", "--format", "table"], "a table is printed"),
-        (["--device", "1"], "is for `--format paddle`"),
-        (["--format", "paddle"], "name a folder with `-o`"),
-        (["--format", "paddle", "-o", "x", "--table", "steps"], "leave out `--table`"),
-        (["--steptask", "x", "--in-place"], "leave out one"),
-        (["--steptask", "x", "--table", "steps"], "leave out `--table`"),
-        (["--in-place", "-o", "x.csv"], "leave out `-o`"),
-        (["--in-place", "--keep-going"], "`--keep-going` is not for"),
-        (["--steps", "7"], "write `7:8`"),
-        (["--steps", "8:7"], "has no step"),
-        (["--steps", ":0"], "has no step"),
-        (["--steps", ":"], "write `10:12`, `10:` or `:12`"),
-        (["--steps", "a:b"], "is no range of steps"),
-        (["--job-pattern", "("], "is no regular expression"),
-        (["--step-pattern", "["], "is no regular expression"),
+        (["--device", "1"], "`--device` requires `--format paddle`"),
+        (["--format", "paddle"], "choose a folder with `-o`"),
+        (["--format", "paddle", "-o", "x", "--table", "steps"], "omit `--table`"),
+        (["--steptask", "x", "--in-place"], "omit one of them"),
+        (["--steptask", "x", "--table", "steps"], "omit `--table`"),
+        (["--in-place", "-o", "x.csv"], "omit `-o`"),
+        (["--in-place", "--keep-going"], "`--keep-going` is not available"),
+        (["--steps", "7"], "use `7:8`"),
+        (["--steps", "8:7"], "empty steps"),
+        (["--steps", ":0"], "empty steps"),
+        (["--steps", ":"], "expected e.g. `10:12`, `10:` or `:12`"),
+        (["--steps", "a:b"], "invalid steps 'a:b'"),
+        (["--job-pattern", "("], "invalid regular expression"),
+        (["--step-pattern", "["], "invalid regular expression"),
         (["--job-pattern", "forward=(?<=x)y"], "look-around"),
         (["--job-pattern", r"(a)\1"], "back-references"),
         (["--schedule", "zigzag"], "is not one of"),
@@ -223,7 +223,7 @@ def test_copies_get_a_table_of_steps(tmp_path: Path) -> None:
         assert {row[2] for row in rows} == {rank}
         assert {row[3] for row in rows if row[0] in ("FP", "BP")} == {10, 11, 12}
         assert sum(row[:2] == ("FP", 0) for row in rows) == sum(row[:2] == ("BP", 1) for row in rows) == 24
-        assert f"into {path}, a copy of " in done.stderr
+        assert f"to {path}, a copy of " in done.stderr
 
 
 def test_reports_are_written_only_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -287,12 +287,12 @@ def test_ranges_that_change_threads_are_told(tmp_path: Path) -> None:
     [
         (
             ["-o", "x.txt"],
-            "`x.txt` has none of the endings .parquet, .csv, .json, .sqlite, .db, .md; or name a `--format`",
+            "unknown extension of `x.txt`; expected .parquet, .csv, .json, .sqlite, .db, .md, or choose a `--format`",
         ),
-        (["-o", "noending"], "`noending` has none of the endings"),
-        (["--format", "parquet"], "parquet is not printed; name a file with `-o`"),
-        (["--format", "sqlite", "-o", "-"], "sqlite is not printed; name a file with `-o`"),
-        (["--format", "table", "-o", "x.txt"], "a table is printed; leave out `-o`"),
+        (["-o", "noending"], "unknown extension of `noending`"),
+        (["--format", "parquet"], "parquet cannot be printed; choose a file with `-o`"),
+        (["--format", "sqlite", "-o", "-"], "sqlite cannot be printed; choose a file with `-o`"),
+        (["--format", "table", "-o", "x.txt"], "a table is printed; omit `-o`"),
         (["--format", "xlsx"], "'xlsx' is not one of"),
         (["--ops", "kernels"], "'kernels' is none of kernel, memcpy, memset, all"),
         (["--ops", "all,kernel"], "'all' is none of"),

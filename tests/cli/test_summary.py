@@ -232,17 +232,17 @@ def test_what_cannot_be_read_is_skipped_where_that_is_wanted(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--table", "nothing"], "there is no table 'nothing': there are overview, device"),
+        (["--table", "nothing"], "unknown table 'nothing'; expected overview, device"),
         (["--sort", "colour"], "no table has a column 'colour': there are "),
         (["--table", "distribution", "--sort", "bytes"], "no table has a column 'bytes'"),
-        (["--format", "parquet"], "parquet is not printed"),
-        (["--format", "csv"], "name it by `--table`"),
-        (["-o", "out"], "has none of the endings"),
+        (["--format", "parquet"], "parquet cannot be printed"),
+        (["--format", "csv"], "choose it with `--table`"),
+        (["-o", "out"], "unknown extension of `out`"),
         (["-o", "x.csv", "--format", "table"], "a table is printed"),
         (["--by", "colour"], "is not one of"),
         (["--unit", "hours"], "is not one of"),
         (["--limit", "-1"], "not in the range"),
-        (["--steps", "7"], "write `7:8`"),
+        (["--steps", "7"], "use `7:8`"),
     ],
 )
 def test_what_makes_no_sense_is_wrong_usage(arguments: list[str], says: str, one: Path) -> None:

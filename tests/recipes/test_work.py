@@ -21,10 +21,10 @@ from tests.recipes.interpreters import make_interpreter
 
 # Where results go and what form they have is the recipe's, and who works is what nsys is told by `--mode`;
 # the rest needs events, which parts do not have.
-OUTPUT = {"--output", "--format", "--force", "--title", "--limit", "--in-place", "--steptask"}
+OUTPUT = {"--output", "--format", "--force", "--json", "--title", "--in-place", "--steptask"}
 WORKERS = {"--nsys", "--processes", "--memory", "--dask-scheduler", "--log-format", "--result"}
 RECIPES_OWN = {*OUTPUT, *WORKERS, "--wait-for", "--wait-timeout", "--start", "--end"}
-NEEDS_EVENTS = {("merge", "--steps"), ("pipeline", "--device")}
+NOT_FORWARDED = {("merge", "--steps"), ("pipeline", "--device"), ("pipeline", "--limit")}
 EXAMPLES = {"one": ["1"], "many": ["a", "b"], "none": []}
 
 
@@ -37,7 +37,7 @@ def flags(name: str) -> Iterator[tuple[str, click.Option]]:
 @pytest.mark.parametrize("name", ["extract", "merge", "chart", "pipeline", "summary"])
 def test_options_are_those_of_the_commands(name: str) -> None:
     handed = {one.flag: one.values for one in options.FORWARDED if name in one.commands}
-    own = RECIPES_OWN | {flag for other, flag in NEEDS_EVENTS if other == name}
+    own = RECIPES_OWN | {flag for other, flag in NOT_FORWARDED if other == name}
     if name == "extract":  # what it cannot make a part of is left to the next command
         own.add("--keep-going")
     theirs = {
