@@ -18,11 +18,12 @@ import polars as pl
 
 from nsys_pp.align.causality import find_groups, reach_of_messages
 from nsys_pp.align.collectives import Matches, match_events
-from nsys_pp.align.domains import Domain, Guess, Recorded, guess_clocks
+from nsys_pp.align.domains import Domain, Guess, guess_clocks
 from nsys_pp.align.events import COLLECTIVE, MPI, RECEIVE, SEND, Events, gather_events
 from nsys_pp.align.fit import fit_clocks
 from nsys_pp.frames.clock import CLOCKS, Clock
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import Session
 from nsys_pp.units import NS_PER_S
 
 ClockMode = Literal["collectives", "utc", "none"]
@@ -43,7 +44,7 @@ class Alignment:
     """Where all reports stand.
 
     Attributes:
-        pieces: Of each report.
+        report_clocks: From the clock of each report to that of the trace.
         clocks: `CLOCKS`.
         clock_of: Of each report: its row of `clocks`.
         zero_ns: Start of the earliest session on the trace's clock.
@@ -51,7 +52,7 @@ class Alignment:
         unplaced: Reports without UTC among reports with one.
     """
 
-    pieces: list[Clock]
+    report_clocks: list[Clock]
     clocks: pl.DataFrame
     clock_of: list[int]
     zero_ns: int
@@ -70,7 +71,7 @@ class _Solution:
 
 
 def align_clocks(
-    reports: Sequence[Recorded],
+    sessions: Sequence[Session],
     anchors: Sequence[pl.DataFrame],
     *,
     mode: ClockMode = "collectives",
@@ -79,7 +80,7 @@ def align_clocks(
     """Put all reports on one clock.
 
     Args:
-        reports: What each recorded of its clock.
+        sessions: Of each report; sessions of one machine have the same `machine`.
         anchors: `ANCHORS` of each report.
         mode: "collectives" refines UTC by operations that ranks share; "utc" believes what was
             recorded; "none" lets all sessions begin at one time.
@@ -88,7 +89,7 @@ def align_clocks(
     Returns:
         The alignment; its `clocks` say how good it is.
     """
-    guess = guess_clocks(reports, use_utc=mode != "none")
+    guess = guess_clocks(sessions, use_utc=mode != "none")
     events = gather_events(anchors if mode == "collectives" else [], guess)
     machine = np.unique([domain.machine for domain in guess.domains], return_inverse=True)[1]
     matches = match_events(events, machine)
@@ -100,16 +101,24 @@ def align_clocks(
     slowest = float(solution.drift.min())
     _stretch(solution, np.arange(len(guess.domains)), -slowest / (1 + slowest / NS_PER_S))
     solution.drift = np.maximum(solution.drift, 0.0)  # rounding
-    pieces = [
-        _cut(report, guess.base_ns[row] - events.origin_ns, guess.domain_of[row], solution, events.origin_ns)
-        for row, report in enumerate(reports)
+    report_clocks = [
+        _cut(
+            session.time_shift_ns,
+            _find_end(session, anchors[row]),
+            guess.base_ns[row] - events.origin_ns,
+            guess.domain_of[row],
+            solution,
+            events.origin_ns,
+        )
+        for row, session in enumerate(sessions)
     ]
-    knows_utc = [report.utc_epoch_ns is not None and mode != "none" for report in reports]
+    knows_utc = [session.utc_epoch_ns is not None and mode != "none" for session in sessions]
     starts = [
-        report.time_shift_ns + int(piece.offset_ns[0]) for report, piece in zip(reports, pieces, strict=True)
+        session.time_shift_ns + int(clock.offset_ns[0])
+        for session, clock in zip(sessions, report_clocks, strict=True)
     ]
     return Alignment(
-        pieces=pieces,
+        report_clocks=report_clocks,
         clocks=conform(pl.DataFrame(solution.rows, schema_overrides=dict(CLOCKS)), CLOCKS),
         clock_of=guess.domain_of,
         zero_ns=min(starts),
@@ -300,18 +309,29 @@ def _give(solution: _Solution, number: int, offset_ns: int) -> None:
     solution.rows[number] |= {"source": "given", "offset_ns": offset_ns, "drift_ppm": 0.0, **none}
 
 
-def _cut(report: Recorded, base_ns: int, domain: int, solution: _Solution, origin_ns: int) -> Clock:
+def _find_end(session: Session, anchors: pl.DataFrame) -> int:
+    """Return the last moment of a report that matters, on its clock."""
+    last = anchors["end_ns"].max()
+    if session.capture_end_ns is not None:
+        return session.capture_end_ns
+    return last if isinstance(last, int) else session.time_shift_ns
+
+
+def _cut(
+    first_ns: int, last_ns: int, base_ns: int, domain: int, solution: _Solution, origin_ns: int
+) -> Clock:
     """Cut a report's time into pieces, inside each of which its clock's drift does not matter.
 
     Args:
-        report: The report.
-        base_ns: From its clock to the guessed one, less `origin_ns`.
+        first_ns: Start of the session on the clock of its report.
+        last_ns: The last moment that matters.
+        base_ns: From this clock to the guessed one, less `origin_ns`.
         domain: Its clock.
         solution: All corrections.
         origin_ns: Where the solution's times count from.
     """
     drift, offset = float(solution.drift[domain]), float(solution.offset_ns[domain])
-    first, last = report.time_shift_ns, max(report.end_ns, report.time_shift_ns)
+    first, last = first_ns, max(last_ns, first_ns)
     bound = solution.rows[domain]["bound_ns"]
     step = float(np.clip((bound if isinstance(bound, int) else 0) / 10, *_STEP_NS))
     count = 1 + int(drift / NS_PER_S * (last - first) / step)

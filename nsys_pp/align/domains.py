@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
+from nsys_pp.frames.report import Session
 from nsys_pp.units import NS_PER_S
 
 # Where sessions start on a clock that is not UTC. Events may lie before their session's start, and
@@ -21,17 +22,6 @@ START_WITHOUT_UTC_NS = 86_400 * NS_PER_S
 
 # NVIDIA's own rule for one system clock: UTC and it agree to a second on both.
 _ONE_CLOCK_NS = NS_PER_S
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """What one report says of its clock, in ns."""
-
-    machine: str
-    utc_epoch_ns: int | None  # UTC at the start of the session
-    system_clock_ns: int | None  # CLOCK_MONOTONIC at the start of the session
-    time_shift_ns: int  # what the exporter added to every event
-    end_ns: int  # the last moment that matters, on the report's clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,56 +42,56 @@ class Guess:
     base_ns: list[int]  # of each report
 
 
-def guess_clocks(reports: Sequence[Recorded], *, use_utc: bool = True) -> Guess:
+def guess_clocks(sessions: Sequence[Session], *, use_utc: bool = True) -> Guess:
     """Group reports by clock, and place each by what it recorded.
 
     Args:
-        reports: One or more.
+        sessions: Of one or more reports, in their order; sessions of one machine have the same `machine`.
         use_utc: Otherwise all sessions begin at one time, as if no report knew its UTC.
 
     Returns:
         Domains and first guesses. Reports without UTC begin with the earliest that has one; where
         none has, all begin one day after 0.
     """
-    known = [one.utc_epoch_ns for one in reports if one.utc_epoch_ns is not None and use_utc]
+    known = [one.utc_epoch_ns for one in sessions if one.utc_epoch_ns is not None and use_utc]
     start_ns = min(known, default=START_WITHOUT_UTC_NS)
     groups: list[list[int]] = []
-    for row, report in enumerate(reports):
-        beside = next((group for group in groups if _share_clock(reports[group[0]], report)), None)
+    for row, session in enumerate(sessions):
+        beside = next((group for group in groups if _share_clock(sessions[group[0]], session)), None)
         if beside is None:
             groups.append([row])
         else:
             beside.append(row)
-    base_ns = [0] * len(reports)
+    base_ns = [0] * len(sessions)
     for group in groups:
-        lead = _lead(reports, group)
+        lead = _lead(sessions, group)
         for row in group:
-            report = reports[row]
-            if lead is not None and report.system_clock_ns is not None:
-                base_ns[row] = lead + report.system_clock_ns - report.time_shift_ns
+            session = sessions[row]
+            if lead is not None and session.system_clock_ns is not None:
+                base_ns[row] = lead + session.system_clock_ns - session.time_shift_ns
             else:
-                epoch = start_ns if report.utc_epoch_ns is None else report.utc_epoch_ns
-                base_ns[row] = epoch - report.time_shift_ns
+                epoch = start_ns if session.utc_epoch_ns is None else session.utc_epoch_ns
+                base_ns[row] = epoch - session.time_shift_ns
         if not use_utc:
-            first = min(base_ns[row] + reports[row].time_shift_ns for row in group)
+            first = min(base_ns[row] + sessions[row].time_shift_ns for row in group)
             for row in group:
                 base_ns[row] += start_ns - first
-    domain_of = [0] * len(reports)
+    domain_of = [0] * len(sessions)
     for number, group in enumerate(groups):
         for row in group:
             domain_of[row] = number
     domains = [
         Domain(
-            machine=reports[group[0]].machine,
+            machine=sessions[group[0]].machine,
             reports=tuple(group),
-            is_utc=use_utc and any(reports[row].utc_epoch_ns is not None for row in group),
+            is_utc=use_utc and any(sessions[row].utc_epoch_ns is not None for row in group),
         )
         for group in groups
     ]
     return Guess(domains=domains, domain_of=domain_of, base_ns=base_ns)
 
 
-def _share_clock(one: Recorded, other: Recorded) -> bool:
+def _share_clock(one: Session, other: Session) -> bool:
     if one.machine != other.machine or one.system_clock_ns is None or other.system_clock_ns is None:
         return False
     if one.utc_epoch_ns is None or other.utc_epoch_ns is None:
@@ -110,11 +100,11 @@ def _share_clock(one: Recorded, other: Recorded) -> bool:
     return abs(lead) < _ONE_CLOCK_NS
 
 
-def _lead(reports: Sequence[Recorded], group: list[int]) -> int | None:
+def _lead(sessions: Sequence[Session], group: list[int]) -> int | None:
     """UTC less system clock, as most of the group's reports read it."""
     leads = [
-        report.utc_epoch_ns - report.system_clock_ns
-        for report in (reports[row] for row in group)
-        if report.utc_epoch_ns is not None and report.system_clock_ns is not None
+        session.utc_epoch_ns - session.system_clock_ns
+        for session in (sessions[row] for row in group)
+        if session.utc_epoch_ns is not None and session.system_clock_ns is not None
     ]
     return median_low(leads) if len(group) > 1 and leads else None

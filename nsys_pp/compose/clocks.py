@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
 from nsys_pp.align.clocks import Alignment, ClockMode, align_clocks
-from nsys_pp.align.domains import Recorded
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.compose.inputs import Input
 from nsys_pp.errors import ClockError
@@ -62,7 +61,7 @@ def align_inputs(given: Sequence[Input], roster: pl.DataFrame, options: ClockOpt
                 f"the offset of `{machine}` is more than {_MOST_OFFSET_DAYS} days", "write it as in `-1.2ms`"
             )
     alignment = align_clocks(
-        [_recorded(one, machines[row]) for row, one in enumerate(given)],
+        [replace(one.identity.session, machine=machines[row]) for row, one in enumerate(given)],
         [one.part.frames["anchors"] for one in given],
         mode=options.mode,
         given_ns=options.given_ns,
@@ -74,28 +73,12 @@ def align_inputs(given: Sequence[Input], roster: pl.DataFrame, options: ClockOpt
         )
     _warn(given, alignment, options)
     return Clocks(
-        clocks=[Clock(from_ns=one.from_ns, offset_ns=one.offset_ns) for one in alignment.pieces],
+        clocks=alignment.report_clocks,
         zero_ns=alignment.zero_ns,
         is_utc=alignment.is_utc,
         table=alignment.clocks,
         of_machine=_word(alignment) if len(given) > 1 else {},
         attributes=_describe(alignment) if len(given) > 1 else {},
-    )
-
-
-def _recorded(one: Input, machine: str) -> Recorded:
-    session = one.identity.session
-    anchors = one.part.frames["anchors"]
-    last = anchors["end_ns"].max()
-    end_ns = session.capture_end_ns
-    if end_ns is None:
-        end_ns = last if isinstance(last, int) else session.time_shift_ns
-    return Recorded(
-        machine=machine,
-        utc_epoch_ns=session.utc_epoch_ns,
-        system_clock_ns=session.system_clock_ns,
-        time_shift_ns=session.time_shift_ns,
-        end_ns=end_ns,
     )
 
 

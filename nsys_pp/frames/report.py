@@ -13,7 +13,7 @@ a `process_key`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
@@ -272,20 +272,21 @@ class Session:
     (`time_shift_ns` is the total shift that the exporter applied).
     """
 
-    nsys_version: str | None  # of the exporter, "2023.4.4.54"
-    schema_version: str | None  # "3.7.2"; None in exports of 2019 and 2020
-    hostname: str | None
-    hardware_id: str | None
+    nsys_version: str | None = None  # of the exporter, "2023.4.4.54"
+    schema_version: str | None = None  # "3.7.2"; None in exports of 2019 and 2020
+    hostname: str | None = None
+    hardware_id: str | None = None
     machine: str  # hostname, else hardware id, else its `machine*` folder, else the file's name
     machine_source: str  # "hostname", "hardware id", "folder" or "file name"
-    utc_epoch_ns: int | None  # UTC at the start of the session
-    system_clock_ns: int | None  # CLOCK_MONOTONIC at the start of the session
-    time_shift_ns: int
-    capture_end_ns: int | None  # end of the valid window, on the report's clock
-    graph_mode: str | None  # "Graph" or "Node", where recorded
-    launcher: dict[str, str]  # the allow-listed launcher variables, nothing else
-    rank: int | None
-    rank_source: str | None  # "MPI", "RANK", ...
+    utc_epoch_ns: int | None = None  # UTC at the start of the session
+    system_clock_ns: int | None = None  # CLOCK_MONOTONIC at the start of the session
+    time_shift_ns: int = 0
+    capture_end_ns: int | None = None  # end of the valid window, on the report's clock
+    graph_mode: str | None = None  # "Graph" or "Node", where recorded
+    # the allow-listed launcher variables, nothing else
+    launcher: dict[str, str] = field(default_factory=dict)
+    rank: int | None = None
+    rank_source: str | None = None  # "MPI", "RANK", ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,20 +300,23 @@ class Report:
     path: Path
     session: Session
     fingerprint: int  # the same for every export of one recording, and for no other
-    recorded: dict[str, int]  # our name of each table that the report has -> rows, where counted
-    processes: pl.DataFrame  # PROCESSES
-    threads: pl.DataFrame  # THREADS
-    gpus: pl.DataFrame  # GPUS
-    devices: pl.DataFrame  # DEVICES; without operations, those that CUDA contexts were made on
-    streams: pl.DataFrame  # STREAMS
-    ranges: pl.DataFrame  # RANGES
-    marks: pl.DataFrame  # MARKS
-    api_calls: pl.DataFrame  # API_CALLS
-    gpu_ops: pl.DataFrame  # GPU_OPS
-    op_details: pl.DataFrame  # OP_DETAILS; empty unless asked for
-    nccl_calls: pl.DataFrame  # NCCL_CALLS; empty unless asked for
-    mpi_calls: pl.DataFrame  # MPI_CALLS; empty unless asked for
-    os_calls: pl.DataFrame  # OS_CALLS; empty unless asked for
-    thread_runs: pl.DataFrame  # THREAD_RUNS; empty unless asked for
-    memory_events: pl.DataFrame  # MEMORY_EVENTS; empty unless asked for
-    ranks: pl.DataFrame  # RANKS
+    # our name of each table of the report -> rows, where counted
+    recorded: dict[str, int] = field(default_factory=dict)
+    processes: pl.DataFrame = field(default_factory=PROCESSES.to_frame)
+    threads: pl.DataFrame = field(default_factory=THREADS.to_frame)
+    gpus: pl.DataFrame = field(default_factory=GPUS.to_frame)
+    # without operations, those with CUDA contexts
+    devices: pl.DataFrame = field(default_factory=DEVICES.to_frame)
+    streams: pl.DataFrame = field(default_factory=STREAMS.to_frame)
+    ranks: pl.DataFrame = field(default_factory=RANKS.to_frame)
+    ranges: pl.DataFrame = field(default_factory=RANGES.to_frame)
+    marks: pl.DataFrame = field(default_factory=MARKS.to_frame)
+    api_calls: pl.DataFrame = field(default_factory=API_CALLS.to_frame)
+    gpu_ops: pl.DataFrame = field(default_factory=GPU_OPS.to_frame)
+    # empty unless their group was read
+    op_details: pl.DataFrame = field(default_factory=OP_DETAILS.to_frame)
+    nccl_calls: pl.DataFrame = field(default_factory=NCCL_CALLS.to_frame)
+    mpi_calls: pl.DataFrame = field(default_factory=MPI_CALLS.to_frame)
+    os_calls: pl.DataFrame = field(default_factory=OS_CALLS.to_frame)
+    thread_runs: pl.DataFrame = field(default_factory=THREAD_RUNS.to_frame)
+    memory_events: pl.DataFrame = field(default_factory=MEMORY_EVENTS.to_frame)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from nsys_pp.aggregates.inputs import Frames
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import Report
 from nsys_pp.model import anomalies as anomalies
 from nsys_pp.model.recorded import list_missing, list_recorded
 
@@ -82,7 +82,7 @@ class Contents:
     anomalies: list[str]
 
 
-def describe_contents(report: Frames, launches: pl.DataFrame) -> Contents:
+def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
     """Count what a report holds, and tell what is odd about it.
 
     Args:
@@ -142,7 +142,7 @@ def count_by_domain(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def count_rows(report: Frames) -> dict[str, int]:
+def count_rows(report: Report) -> dict[str, int]:
     """Rows by table; of what was read, only what counts: no rows that name domains, or without times."""
     ops = report.gpu_ops
     kinds = ops.group_by(pl.col("kind").cast(pl.String)).len().rows()
@@ -187,7 +187,7 @@ def _find_span(spans: Mapping[str, pl.DataFrame]) -> tuple[int | None, int | Non
     return first, last
 
 
-def _count_by_gpu(report: Frames) -> pl.DataFrame:
+def _count_by_gpu(report: Report) -> pl.DataFrame:
     keys = ["process_key", "device_id"]
     used = report.gpu_ops.group_by(keys).agg(
         op_count=pl.len(), communication_count=pl.col("is_communication").sum()
@@ -200,7 +200,7 @@ def _count_by_gpu(report: Frames) -> pl.DataFrame:
     )
 
 
-def _count_by_process(report: Frames) -> pl.DataFrame:
+def _count_by_process(report: Report) -> pl.DataFrame:
     counted = report.processes
     for name, frame in _named_frames(report).items():
         per_process = frame.group_by("process_key").agg(pl.len().cast(pl.Int64).alias(f"{name}_count"))
@@ -208,7 +208,7 @@ def _count_by_process(report: Frames) -> pl.DataFrame:
     return counted.with_columns(pl.selectors.ends_with("_count").fill_null(0)).pipe(conform, PROCESSES)
 
 
-def _count_by_thread(report: Frames) -> pl.DataFrame:
+def _count_by_thread(report: Report) -> pl.DataFrame:
     counted = report.threads
     for name in ("range", "call"):
         per_thread = _named_frames(report)[name].group_by("thread_key")
@@ -217,7 +217,7 @@ def _count_by_thread(report: Frames) -> pl.DataFrame:
     return counted.with_columns(pl.selectors.ends_with("_count").fill_null(0)).pipe(conform, THREADS)
 
 
-def _named_frames(report: Frames) -> dict[str, pl.DataFrame]:
+def _named_frames(report: Report) -> dict[str, pl.DataFrame]:
     return {
         "thread": report.threads,
         "range": report.ranges,

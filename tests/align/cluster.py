@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.align.domains import Recorded
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import Session
 from tests.align.score import TrueClock
 
 EPOCH_NS = 1_790_000_000_000_000_000
@@ -64,7 +64,7 @@ class Cluster:
 class Recording:
     """The reports of a cluster, and the truth."""
 
-    reports: list[Recorded]
+    reports: list[Session]
     anchors: list[pl.DataFrame]
     clocks: list[TrueClock]
     messages: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -217,20 +217,21 @@ def _report(cluster: Cluster, draw: _Draw, random: np.random.Generator, last_ns:
         rate = 1 + float(drift[own])
         # the machine's clock agrees with true time, but for its offset, at true time 0
         clock_at_begin = EPOCH_NS + int(offset[own]) + round(begin * rate)
+        duration_ns = round((until - begin) * rate)
         boot = 1_000_000_000_000 * (own + 1)
         reports.append(
-            Recorded(
+            Session(
                 machine=f"node{own}",
+                machine_source="hostname",
                 utc_epoch_ns=clock_at_begin + noise,
                 system_clock_ns=boot + round(begin * rate) if cluster.shares_system_clock else None,
-                time_shift_ns=0,
-                end_ns=round((until - begin) * rate),
+                capture_end_ns=duration_ns,
             )
         )
         for rank in ranks:
             starts[rank] = (len(reports) - 1, begin, rate)
         anchors.append(_anchors(cluster, draw, ranks, begin, until, rate))
-        clocks.append(TrueClock(origin_ns=begin, rate=rate, first_ns=0, last_ns=reports[-1].end_ns))
+        clocks.append(TrueClock(origin_ns=begin, rate=rate, first_ns=0, last_ns=duration_ns))
     messages = []
     for sender, receiver, send, end in draw.messages:
         a, a_begin, a_rate = starts[sender]

@@ -52,7 +52,7 @@ def errors_ns(alignment: Alignment, clocks: Sequence[TrueClock], moments: int = 
         for at, clock in enumerate(clocks):
             report_ns = clock.report_ns(true_ns)
             if clock.first_ns <= report_ns <= clock.last_ns:
-                found[row, at] = place(alignment.pieces[at], report_ns) - true_ns
+                found[row, at] = place(alignment.report_clocks[at], report_ns) - true_ns
         for number in np.unique(component):
             own = component == number
             best = own & (bounds <= _WELL_KNOWN * bounds[own].min()) & ~np.isnan(found[row])

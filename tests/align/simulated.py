@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -11,7 +11,6 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.align.clocks import Alignment, align_clocks
-from nsys_pp.align.domains import Recorded
 from tests.align.score import TrueClock, errors_ns, place, report_bounds_ns
 from tests.align.test_anchors import anchors_of, open_report
 
@@ -25,7 +24,7 @@ class Result:
     alignment: Alignment
     errors_ns: Floats  # of each report
     bounds_ns: Floats
-    messages: int  # of which both sides were recorded
+    messages: int  # of which both sides were sessions
     backwards: int  # of them, how many seem to end before they began
     seconds: float  # that the alignment took
 
@@ -33,20 +32,12 @@ class Result:
 def align_folder(folder: Path) -> Result:
     """Align all reports of a data set that the simulator wrote."""
     truth = pl.read_parquet(folder / "truth" / "clocks.parquet")
-    recorded, anchors, clocks = [], [], {}
+    sessions, anchors, clocks = [], [], {}
     for row in truth.iter_rows(named=True):
         report = open_report(folder / row["report"])
         session = report.session
         assert session.capture_end_ns is not None
-        recorded.append(
-            Recorded(
-                machine=row["machine"],
-                utc_epoch_ns=session.utc_epoch_ns,
-                system_clock_ns=session.system_clock_ns,
-                time_shift_ns=session.time_shift_ns,
-                end_ns=session.capture_end_ns,
-            )
-        )
+        sessions.append(replace(session, machine=row["machine"]))
         anchors.append(anchors_of(report))
         clocks[row["report"]] = TrueClock(
             origin_ns=row["capture_utc_ns"],
@@ -55,7 +46,7 @@ def align_folder(folder: Path) -> Result:
             last_ns=session.capture_end_ns,
         )
     start = perf_counter()
-    alignment = align_clocks(recorded, anchors)
+    alignment = align_clocks(sessions, anchors)
     seconds = perf_counter() - start
     arrivals = _arrivals_ns(alignment, clocks, pl.read_parquet(folder / "truth" / "messages.parquet"))
     return Result(
@@ -76,7 +67,7 @@ def _arrivals_ns(
     both = messages.drop_nulls(["send_correlation_id", "receive_correlation_id"])
 
     def at(report: str, true_ns: int) -> int:
-        return place(alignment.pieces[numbers[report]], clocks[report].report_ns(true_ns))
+        return place(alignment.report_clocks[numbers[report]], clocks[report].report_ns(true_ns))
 
     return np.array(
         [

@@ -51,7 +51,7 @@ def test_clocks_are_known_to_microseconds_and_the_bound_holds(cluster: Cluster) 
 @pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
 def test_no_message_arrives_before_it_is_sent(cluster: Cluster) -> None:
     recording = record(cluster)
-    pieces = align(recording).pieces
+    pieces = align(recording).report_clocks
     for sender, start, receiver, end in recording.messages:
         assert place(pieces[sender], start) <= place(pieces[receiver], end)
 
@@ -69,7 +69,7 @@ def test_the_bound_holds_for_nearly_every_clock_of_many_clusters() -> None:
 
 def test_mapped_times_never_run_backwards() -> None:
     alignment = align(record(Cluster(machines=6, gpus=1)))
-    for pieces in alignment.pieces:
+    for pieces in alignment.report_clocks:
         assert (np.diff(pieces.from_ns) > 0).all()
         assert (np.diff(pieces.offset_ns) >= 0).all()
         assert np.diff(pieces.offset_ns).max(initial=0) <= 1_001  # a piece is as good as its line
@@ -122,7 +122,7 @@ def test_a_single_shared_operation_is_used_with_caution() -> None:
 def test_utc_can_be_taken_as_it_is() -> None:
     recording = record(Cluster(machines=2, gpus=1))
     alignment = align_clocks(recording.reports, recording.anchors, mode="utc")
-    assert [int(pieces.offset_ns[0]) for pieces in alignment.pieces] == [
+    assert [int(pieces.offset_ns[0]) for pieces in alignment.report_clocks] == [
         one.utc_epoch_ns for one in recording.reports
     ]
     assert alignment.clocks["source"].to_list() == ["UTC", "UTC"]
@@ -131,7 +131,7 @@ def test_utc_can_be_taken_as_it_is() -> None:
 def test_without_any_clock_sessions_start_together() -> None:
     recording = record(Cluster(machines=2, gpus=1))
     alignment = align_clocks(recording.reports, recording.anchors, mode="none")
-    assert len({int(pieces.offset_ns[0]) for pieces in alignment.pieces}) == 1
+    assert len({int(pieces.offset_ns[0]) for pieces in alignment.report_clocks}) == 1
     assert not alignment.is_utc
     assert alignment.clocks["source"].to_list() == ["nothing", "nothing"]
 
@@ -142,7 +142,7 @@ def test_a_given_offset_stands_whatever_else_is_known() -> None:
     epoch = recording.reports[1].utc_epoch_ns
     assert epoch is not None
     assert given.clocks["source"].to_list() == ["collectives", "given", "collectives"]
-    assert abs(int(given.pieces[1].offset_ns[0]) - epoch + 1_200_000) < 1_000
+    assert abs(int(given.report_clocks[1].offset_ns[0]) - epoch + 1_200_000) < 1_000
 
 
 def test_reports_without_utc_are_placed_by_what_they_share() -> None:
@@ -164,8 +164,11 @@ def test_the_order_of_reports_does_not_matter() -> None:
     one, other = align(recording), align(turned)
     assert errors_ns(other, turned.clocks).max() <= 5 * US
     for at, row in enumerate(order):
-        apart = one.pieces[row].offset_ns[0] - other.pieces[at].offset_ns[0]
-        assert abs(int(apart) - int(one.pieces[3].offset_ns[0] - other.pieces[0].offset_ns[0])) < 2 * US
+        apart = one.report_clocks[row].offset_ns[0] - other.report_clocks[at].offset_ns[0]
+        assert (
+            abs(int(apart) - int(one.report_clocks[3].offset_ns[0] - other.report_clocks[0].offset_ns[0]))
+            < 2 * US
+        )
 
 
 def test_one_report_needs_no_clock() -> None:
@@ -173,7 +176,7 @@ def test_one_report_needs_no_clock() -> None:
     alignment = align(recording)
     assert alignment.clocks.schema == CLOCKS
     assert alignment.clocks["source"].to_list() == ["alone"]
-    assert alignment.pieces[0].offset_ns.tolist() == [recording.reports[0].utc_epoch_ns]
+    assert alignment.report_clocks[0].offset_ns.tolist() == [recording.reports[0].utc_epoch_ns]
 
 
 def test_a_session_that_shares_nothing_stands_like_others_of_its_machine() -> None:

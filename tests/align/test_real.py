@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from nsys_pp.align.clocks import align_clocks
-from nsys_pp.align.domains import Recorded
 from tests.align.score import place
 from tests.align.test_anchors import anchors_of, open_report
 
@@ -18,20 +17,11 @@ def test_the_collective_that_two_hosts_share_ends_at_one_time(shared_reports: li
         pytest.skip("the two reports of two hosts are not there")
     reports = [open_report(path) for path in pair]
     anchors = [anchors_of(report) for report in reports]
-    recorded = [
-        Recorded(
-            machine=report.session.machine,
-            utc_epoch_ns=report.session.utc_epoch_ns,
-            system_clock_ns=report.session.system_clock_ns,
-            time_shift_ns=report.session.time_shift_ns,
-            end_ns=report.session.capture_end_ns or 0,
-        )
-        for report in reports
-    ]
+    sessions = [report.session for report in reports]
     ends = [int(frame["end_ns"][0]) for frame in anchors]
-    as_recorded = [end + (one.utc_epoch_ns or 0) for end, one in zip(ends, recorded, strict=True)]
+    as_recorded = [end + (one.utc_epoch_ns or 0) for end, one in zip(ends, sessions, strict=True)]
     assert abs(as_recorded[0] - as_recorded[1]) == 112_972
-    alignment = align_clocks(recorded, anchors)
+    alignment = align_clocks(sessions, anchors)
     assert alignment.clocks["collective_count"].to_list() == [1, 1]
-    assert abs(place(alignment.pieces[0], ends[0]) - place(alignment.pieces[1], ends[1])) <= 1
+    assert abs(place(alignment.report_clocks[0], ends[0]) - place(alignment.report_clocks[1], ends[1])) <= 1
     assert alignment.clocks["bound_ns"].min() >= 100_000  # type: ignore[operator]  # one operation proves little
