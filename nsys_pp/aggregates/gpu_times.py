@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.aggregates.unions import Int64s, Union, unite
+from nsys_pp.aggregates.unions import Union, unite
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import GPU_TIMES
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import KERNEL_KINDS

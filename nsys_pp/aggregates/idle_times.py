@@ -12,8 +12,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.aggregates.launched import Int64s, find_calls
+from nsys_pp.aggregates.launched import find_calls
 from nsys_pp.arrays.segments import expand_windows, running_maximum
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import IDLE_CAUSE, IDLE_TIMES, KERNEL_WAIT_NS
 from nsys_pp.frames.conform import build_schema, conform
 

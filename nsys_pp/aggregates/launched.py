@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-Int64s = npt.NDArray[np.int64]
+from nsys_pp.arrays.types import Int64s
 
 
 def find_calls(gpu_ops: pl.DataFrame, *, api_calls: pl.DataFrame, launches: pl.DataFrame) -> Int64s:

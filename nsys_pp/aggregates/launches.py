@@ -14,10 +14,11 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.aggregates.launched import Int64s, find_calls
+from nsys_pp.aggregates.launched import find_calls
 from nsys_pp.aggregates.unions import sum_within
 from nsys_pp.aggregates.windows import step_on_device, tile_devices
 from nsys_pp.arrays.distributions import spread
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import DISTRIBUTION, LATE_NS, LAUNCH_AGGREGATES, SLOW_CALL_NS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import KERNEL_KINDS

@@ -9,7 +9,6 @@ thread   [ linear dygraph                         )     outermost
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.aggregates.instances import sum_instances
@@ -18,8 +17,6 @@ from nsys_pp.aggregates.windows import step_on_device, step_on_host
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.frames.aggregates import ITEM_AGGREGATES
 from nsys_pp.frames.report import NAME
-
-Int64s = npt.NDArray[np.int64]
 
 
 def sum_operators(

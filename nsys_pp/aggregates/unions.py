@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from nsys_pp.arrays.types import Int64s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

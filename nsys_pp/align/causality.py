@@ -11,10 +11,8 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
-import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from nsys_pp.arrays.types import Floats, Int64s
 
 
 def find_groups(clock: Int64s, instance: Int64s, clock_count: int) -> Int64s:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.align.causality import find_groups, reach_of_messages
@@ -21,6 +20,7 @@ from nsys_pp.align.collectives import Matches, match_events
 from nsys_pp.align.domains import Domain, Guess, guess_clocks
 from nsys_pp.align.events import COLLECTIVE, MPI, RECEIVE, SEND, Events, gather_events
 from nsys_pp.align.fit import fit_clocks
+from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import CLOCKS, Clock
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import Session
@@ -28,8 +28,6 @@ from nsys_pp.units import NS_PER_S
 
 ClockMode = Literal["collectives", "utc", "none"]
 
-Int64s = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _ASSUMED_SKEW_NS = 75_000.0  # of the ends of one operation, where too few were seen to measure it
 _SESSIONS_APART_NS = (

@@ -11,14 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_pp.align.events import Events
 from nsys_pp.align.lines import Line
 from nsys_pp.align.pairs import Pairs, Reference, keep_consensus, pair_events, refer
 from nsys_pp.align.votes import Found, find_offset
-
-Int64s = npt.NDArray[np.int64]
+from nsys_pp.arrays.types import Int64s
 
 _CLEAR = 15.0  # evidence that leaves no doubt
 _MOST_COMPARED = 8  # timelines that another is compared with

@@ -16,10 +16,8 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.align.domains import Guess
+from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import ANCHORS
-
-Int64s = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 KINDS = ("collective", "send", "receive", "send_receive", "mpi")
 COLLECTIVE, SEND, RECEIVE, SEND_RECEIVE, MPI = range(5)

@@ -15,13 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_pp.align.lines import scale_of
+from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.units import NS_PER_S
-
-Int64s = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 DRIFT_SIGMA = 60_000.0  # ns a second
 _FLOOR_NS = 500.0

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from nsys_pp.arrays.types import Floats
 
 MOST_DRIFT = 250e-6
 """Clocks of two machines run apart by at most this share: twice 100 ppm, and some."""

@@ -10,9 +10,7 @@ import numpy.typing as npt
 from nsys_pp.align.events import Events
 from nsys_pp.align.lines import MOST_DRIFT, Line, spread_of
 from nsys_pp.arrays.segments import expand_windows
-
-Int64s = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from nsys_pp.arrays.types import Floats, Int64s
 
 SKEW_NS = 60_000.0
 """Ends of one collective differ by less, but for exceptions (2 to 26 us on two H100s of one machine)."""

@@ -11,15 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_pp.align.events import Events
 from nsys_pp.align.lines import MOST_DRIFT, Line, densest, find_line, fit_line, spread_of
 from nsys_pp.align.pairs import SKEW_NS, Reference, keep_consensus, pair_events
 from nsys_pp.arrays.segments import expand_windows
-
-Int64s = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from nsys_pp.arrays.types import Floats, Int64s
 
 MOST_WRONG_NS = 10e9
 """How wrong recorded UTC may be."""

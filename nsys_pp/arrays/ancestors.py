@@ -7,10 +7,8 @@ any depth takes as many rounds as its depth has bits.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from nsys_pp.arrays.types import Bools, Int64s
 
 
 def count_ancestors(parent: Int64s) -> Int64s:

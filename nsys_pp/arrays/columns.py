@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from nsys_pp.arrays.types import Bools, Int64s
 
 NEVER = np.int64(-(1 << 62))
 """Stands for null; no time and no id is as small."""

@@ -16,14 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.aggregates import DISTRIBUTION, MOST_VALUES
 
 _KEPT_BITS = 10  # the leading one and nine more
 _ROW = "_row"
 _HALF_OF_INT64 = 1 << 62
-
-Int64s = npt.NDArray[np.int64]
-Float64s = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +190,7 @@ def quantile(frame: pl.DataFrame, fraction: float) -> pl.Series:
     return pl.Series("quantile", result, nan_to_null=True)
 
 
-def _mean_above(spreads: pl.DataFrame, base: Int64s) -> Float64s:
+def _mean_above(spreads: pl.DataFrame, base: Int64s) -> Floats:
     """Distance of each row's mean to a value below it: small deviations of large values survive."""
     count = spreads["count"].to_numpy()
     return np.asarray((spreads["total"].to_numpy() - base * count) / count)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from nsys_pp.arrays.types import Int64s
 
 _HALF_OF_INT64 = 1 << 62
 

@@ -25,8 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_pp.arrays.segments import expand_windows, running_maximum
-
-Int64s = npt.NDArray[np.int64]
+from nsys_pp.arrays.types import Int64s
 
 # Small windows are summed directly, which is cheaper than asking all links, as long as they
 # together hold so many operations for each there is.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from nsys_pp.arrays.types import Int64s
 
 # Up to so many values per position are read directly; beyond, windows are covered by powers of two.
 _DIRECT_READS = 32

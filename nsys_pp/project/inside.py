@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.project.order import order_by_time
 from nsys_pp.project.windows import Windows, find_windows, split_windows
-
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

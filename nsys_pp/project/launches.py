@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import LAUNCHES
-
-Int64s = npt.NDArray[np.int64]
 
 _CORRELATION_BITS = 40  # CUPTI's ids have 32; the process index stands above them
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_pp.arrays.ancestors import count_ancestors
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.project.order import order_by_time
-
-Int64s = npt.NDArray[np.int64]
 
 
 def find_parents(owner: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:

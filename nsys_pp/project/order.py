@@ -7,9 +7,8 @@ each owner together; only where that does not do are they sorted.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from nsys_pp.arrays.types import Int64s
 
 
 def order_by_time(owner: Int64s, time: Int64s, then: Int64s) -> Int64s:

@@ -6,15 +6,13 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.project.busy import measure_busy
 from nsys_pp.project.extremes import find_minimum
 from nsys_pp.project.inside import Inside
-
-Int64s = npt.NDArray[np.int64]
 
 _MEASURED = (
     *("gpu_start_ns", "gpu_end_ns", "busy_ns", "total_ns", "call_count", "op_count"),

@@ -12,11 +12,11 @@ from concurrent.futures import Executor
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import is_among
 from nsys_pp.arrays.threads import open_executor
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import KERNEL_KINDS, PROJECTIONS
 from nsys_pp.project.inside import find_inside, find_without_calls
@@ -24,8 +24,6 @@ from nsys_pp.project.launches import match_launches
 from nsys_pp.project.nesting import find_parents
 from nsys_pp.project.places import PROJECTED, Launched, gather_launched, project_places
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Scope = Literal["thread", "process", "auto"]
 
 OPS: dict[str, tuple[str, ...]] = {

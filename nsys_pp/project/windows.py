@@ -11,12 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.project.order import order_by_owner
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

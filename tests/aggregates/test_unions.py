@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.aggregates.unions import Int64s, Union, count_within, sum_within, unite
+from nsys_pp.aggregates.unions import Union, count_within, sum_within, unite
+from nsys_pp.arrays.types import Int64s
 from tests.aggregates.made import SPANS
 
 _INTERVALS = st.lists(SPANS, max_size=12)

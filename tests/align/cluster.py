@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import Session
@@ -20,8 +21,6 @@ from tests.align.score import TrueClock
 EPOCH_NS = 1_790_000_000_000_000_000
 _MICRO = 1_000
 _MILLI = 1_000_000
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

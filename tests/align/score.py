@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_pp.align.clocks import Alignment
+from nsys_pp.arrays.types import Floats
 from nsys_pp.frames.clock import Clock
-
-Floats = npt.NDArray[np.float64]
 
 _WELL_KNOWN = 3.0  # times the smallest bound
 

@@ -11,10 +11,9 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.align.clocks import Alignment, align_clocks
+from nsys_pp.arrays.types import Floats
 from tests.align.score import TrueClock, errors_ns, place, report_bounds_ns
 from tests.align.test_anchors import anchors_of, open_report
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,15 +18,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import CAUSE, JOB_KIND, PAUSE_NS, Training
 from nsys_pp.tables.training.own_compute import WORK_KINDS, outermost
-
-Int64s = npt.NDArray[np.int64]
 
 CRITICAL_PATH = build_schema(
     {  # segments of the line; by step, start_ns; those of a step tile it from its first start to its last end

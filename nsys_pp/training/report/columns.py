@@ -6,13 +6,10 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, find_distinct, numbers
-
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from nsys_pp.arrays.types import Bools, Int64s
 
 _DEVICE = ["process_key", "device_id"]
 

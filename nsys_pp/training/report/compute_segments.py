@@ -16,20 +16,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, numbers
 from nsys_pp.arrays.segments import expand_windows, running_maximum
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import KERNEL_KINDS
 from nsys_pp.frames.training import COMPUTE_SEGMENTS, MESSAGES, NEED, PAUSE_NS, WAITING_CALL
 from nsys_pp.training.report.columns import is_named, list_devices, number_devices, places
 from nsys_pp.training.report.launched import find_first_calls, of_calls
 from nsys_pp.training.report.nearest import find_first, find_last
-
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _RECEIVE = MESSAGES["verb"].categories.to_list().index("receive")  # type: ignore[attr-defined]
 _MESSAGE = r"(?i)send_?recv"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.ancestors import has_marked_line
 from nsys_pp.arrays.columns import NEVER, as_numbers, is_among
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.training import MESSAGE_KINDS
-
-Int64s = npt.NDArray[np.int64]
 
 _BACKWARDS = ("backward", "forward_backward")
 _BACKWARD_PARTS = ("recompute", "weight_gradient")  # often on threads of their own

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, numbers
-
-Int64s = npt.NDArray[np.int64]
+from nsys_pp.arrays.types import Int64s
 
 
 def find_first_calls(op_id: pl.Series, *, launches: pl.DataFrame) -> Int64s:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, numbers
 from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import MESSAGE_KINDS, MESSAGES
 from nsys_pp.training.report.columns import find_rows, is_named, places, take
 from nsys_pp.training.report.launched import find_first_calls, of_calls
 from nsys_pp.training.report.nearest import find_last
-
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _KERNEL = r"(?i)send_?recv"
 _VERBS, _SOURCES = (pl.Series(words) for words in (["send", "receive"], ["NCCL", "name"]))

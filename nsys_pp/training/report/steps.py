@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, numbers, pack
 from nsys_pp.arrays.segments import running_maximum
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import KERNEL_KINDS
 from nsys_pp.frames.training import STEPS
@@ -26,9 +26,6 @@ from nsys_pp.training.report.job_steps import find_job_steps
 from nsys_pp.training.report.jobs import find_step_rows
 from nsys_pp.training.report.launched import find_first_calls, of_calls
 from nsys_pp.training.report.nearest import find_first
-
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _WORK = ("forward", "backward", "weight_gradient", "recompute", "forward_backward", "optimizer")
 _SOURCES = pl.Series(["range", "jobs", "capture"])

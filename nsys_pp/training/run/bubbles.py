@@ -11,17 +11,14 @@ A gap before a stretch is what its first kernel waited for; the gap at the end o
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import CAUSE, COVER, LANE_STATES, POSITION
 from nsys_pp.training.run.columns import find_latest, order_rows, whole_numbers
 from nsys_pp.training.run.shared_collectives import find_latecomers
-
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _STEP = ["lane", "step"]
 _WAITS = {"message": "message_wait", "collective": "collective_wait", "copy": "host"}

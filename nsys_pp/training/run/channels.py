@@ -9,16 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.training import DIRECTION
 from nsys_pp.training.run.columns import order_rows, whole_numbers
 from nsys_pp.training.run.peers import SKEW_NS
-
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _ENOUGH = 0.3  # of a channel's messages must be recognised by their ends, or ends mean nothing there
 _MOSTLY_NAMED = 0.5  # of a channel's messages must have a micro-batch, or names mean nothing there

@@ -7,12 +7,10 @@ steps are, is looked up in arrays in a fraction of the time that a query takes.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import as_numbers, numbers
-
-Int64s = npt.NDArray[np.int64]
+from nsys_pp.arrays.types import Int64s
 
 _HALF_OF_INT64 = 1 << 62
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import is_among
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import IDEAL, Schedule
 from nsys_pp.training.run.columns import order_rows, whole_numbers
@@ -19,9 +19,6 @@ _ASKED = [  # columns of jobs
     *("lane", "job", "step", "kind", "micro_batch", "chunk", "virtual_stage", "backward_micro_batch"),
     *("backward_chunk", "backward_virtual_stage", "compute_ns", "compute_start_ns", "start_ns"),
 ]
-
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 def build_ideal(

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import is_among
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import RUN_JOBS
 from nsys_pp.training.run.columns import as_whole_numbers, find_pairs, order_rows, whole_numbers
@@ -24,9 +25,6 @@ from nsys_pp.training.run.orders import (
 )
 from nsys_pp.training.run.schedule import LEAST_AGREEMENT, Fit, find_fits, is_as_good, tell_mismatch
 from nsys_pp.training.run.sequences import Sequences, build_sequences
-
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 def resolve_jobs(

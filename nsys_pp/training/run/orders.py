@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from nsys_pp.arrays.types import Int64s
 
 KINDS = ("forward", "backward", "weight_gradient", "forward_backward")
 """Kinds of jobs that a schedule puts in order; arrays hold their places in this list."""

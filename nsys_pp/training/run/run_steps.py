@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import RUN_STEPS
-
-Int64s = npt.NDArray[np.int64]
 
 STEP_NUMBERS = build_schema(
     {  # one row per step and lane; by lane, then time

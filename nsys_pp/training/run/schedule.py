@@ -9,12 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.training import Schedule
 from nsys_pp.training.run.orders import BACKWARD, BOTH, FORWARD, SCHEDULES, WEIGHT_GRADIENT, Order, order_jobs
 from nsys_pp.training.run.sequences import Sequences, build_sequences
-
-Int64s = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 LEAST_AGREEMENT = 0.95
 """Share of the jobs that must be where a schedule has them, and of the steps that must begin with as many

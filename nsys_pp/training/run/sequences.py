@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.ancestors import has_marked_line
 from nsys_pp.arrays.columns import is_among, numbers
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.training import JOB_KINDS
 from nsys_pp.training.run.columns import order_rows, whole_numbers
 from nsys_pp.training.run.orders import BACKWARD, BOTH, FORWARD, KINDS, WEIGHT_GRADIENT, running_count
-
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
 

@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.errors import MissingDataError, NsysPPError
 from nsys_pp.frames.training import Training
 from nsys_pp.units import NS_PER_US
@@ -54,8 +55,6 @@ CHROME_NAME = "pipeline_profile.json"
 PERFETTO_NAME = "pipeline_profile_perfetto.json"
 
 _CHUNK_ROWS = 1 << 15
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,10 @@ alone, so whole chains are found by doubling the length of the steps.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_pp.arrays.ancestors import count_ancestors, has_marked_line
 from nsys_pp.arrays.segments import running_maximum
-
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from nsys_pp.arrays.types import Bools, Int64s
 
 # Perfetto's importer drops slices that lie inside 512 others; deeper slices move to a further subtrack.
 MAX_DEPTH = 512

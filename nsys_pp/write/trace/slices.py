@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.write.trace.packing import nest_order, pack_flat, pack_nested
-
-Int64s = npt.NDArray[np.int64]
 
 _KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
 
