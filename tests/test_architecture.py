@@ -22,8 +22,6 @@ ALLOWED: dict[str, set[str]] = {
     "frames": set(),
     "arrays": {"frames"},
     **dict.fromkeys(STAGES, CONTRACTS),
-    "roster": CONTRACTS | {"model"},
-    "model": CONTRACTS | {"aggregates"},
     "executors": CONTRACTS,
     "compose": CONTRACTS | set(STAGES) | {"executors", "commands"},
     "commands": CONTRACTS | set(STAGES) | {"compose", "executors"},

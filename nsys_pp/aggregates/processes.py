@@ -8,9 +8,10 @@ import polars as pl
 
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, PLACES
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.ids import pid
 
 _PROCESS = ("report", "process_key")
-_PID_MASK, _PID_SHIFT = 0xFF_FFFF << 24, 1 << 24  # where a key has the process id: `nsys_pp.model.ids`
+_PID_MASK, _PID_SHIFT = 0xFF_FFFF << 24, 1 << 24  # where a key has the process id: `nsys_pp.frames.ids`
 
 
 def build_places(
@@ -35,7 +36,7 @@ def build_places(
     others = (
         processes.join(lanes.select(_PROCESS), on=_PROCESS, how="anti")
         .join(machines, on="report", how="left")
-        .with_columns(pid=(pl.col("process_key") & _PID_MASK) // _PID_SHIFT)
+        .with_columns(pid=pid(pl.col("process_key")))
         .sort("report", "pid", "process_key")
         .with_columns(
             label=pl.format("{} pid {}", "machine", "pid"),

@@ -7,7 +7,7 @@ its code is at hand for the writers.
 Two keys tell threads and processes apart inside one report. `process_key` is the whole
 identifier that nsys gave the process (host, virtual machine and pid, thread bits zero) and
 `thread_key` the whole identifier of the thread; both are signed 64-bit and opaque:
-`nsys_pp.model.ids` takes the pid and tid out of them. Correlation ids are unique only within
+`nsys_pp.frames.ids` takes the pid and tid out of them. Correlation ids are unique only within
 a `process_key`.
 """
 

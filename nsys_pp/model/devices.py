@@ -14,10 +14,10 @@ from collections.abc import Mapping
 import polars as pl
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.ids import build_process_key, pid, strip_uuid
+from nsys_pp.frames.launcher import list_visible
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import DEVICES, GPUS
-from nsys_pp.model.ids import join_process_key, pid
-from nsys_pp.model.launcher import list_visible
 
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 _PREFIX = r"^(?i:MIG-GPU-|MIG-|GPU-)"
@@ -102,17 +102,8 @@ def build_devices(
     )
 
 
-def strip_uuid(text: str) -> str:
-    """Bring an id of a device to the form of `uuid` in `GPUS`.
-
-    >>> strip_uuid("GPU-8932F937-d72c-4106-c12f-20bd9faed9f6")
-    '8932f937-d72c-4106-c12f-20bd9faed9f6'
-    """
-    return text.rpartition("GPU-")[2].removeprefix("MIG-").lower()
-
-
 def _find_contexts(raw: RawReport) -> pl.DataFrame:
-    owner = join_process_key(pl.col("host").fill_null(0), pl.col("vm").fill_null(1), pl.col("pid"))
+    owner = build_process_key(pl.col("host").fill_null(0), pl.col("vm").fill_null(1), pl.col("pid"))
     return raw["contexts"].select(process_key=owner, device_id="device")
 
 

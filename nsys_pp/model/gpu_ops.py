@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import GPU_OPS, NAME, OP_DETAILS, OP_KIND
 from nsys_pp.model.names import resolve
@@ -100,7 +101,7 @@ def _unless_zero(column: str) -> pl.Expr:
 def _only_process(raw: RawReport) -> int:
     """Give the process of operations that do not say theirs: the one that there is, else 0."""
     threads = pl.concat([raw["calls"]["thread"], raw["nvtx"]["thread"]]).drop_nulls()
-    processes = (threads & ~0xFF_FFFF).unique()
+    processes = process_key(threads).unique()
     return int(processes.item()) if len(processes) == 1 else 0
 
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import NCCL_CALLS
-from nsys_pp.model.ids import process_key
 from nsys_pp.model.payloads import Structures
 
 _COMMUNICATOR = "NCCL communicator ID"  # without it a structure is of another program

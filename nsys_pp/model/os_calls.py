@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import OS_CALLS
-from nsys_pp.model.ids import process_key
 from nsys_pp.model.names import resolve
 
 

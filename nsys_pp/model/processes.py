@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import polars as pl
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.ids import build_process_key, pid, process_key, tid
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import PROCESSES, STREAMS, THREADS
-from nsys_pp.model.ids import join_process_key, pid, process_key, tid
 from nsys_pp.model.names import resolve
 
 _UINT32 = 1 << 32
@@ -103,7 +103,7 @@ def _keyed(frame: pl.DataFrame, *columns: str, **more: pl.Expr) -> pl.DataFrame:
     """Put the parts of a process's key together; without them there is host 0 and machine 1."""
     return frame.select(
         *columns,
-        process_key=join_process_key(pl.col("host").fill_null(0), pl.col("vm").fill_null(1), pl.col("pid")),
+        process_key=build_process_key(pl.col("host").fill_null(0), pl.col("vm").fill_null(1), pl.col("pid")),
         context_id="context",
         stream_id="stream",
         **more,

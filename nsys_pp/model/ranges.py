@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import MARKS, NAME, RANGE_KIND, RANGES
-from nsys_pp.model.ids import process_key
 from nsys_pp.model.names import resolve
 from nsys_pp.model.payloads import Structures, write_payloads
 

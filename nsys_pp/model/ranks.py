@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.ids import build_process_key, process_key
+from nsys_pp.frames.launcher import find_rank
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import RANKS
-from nsys_pp.model.ids import join_process_key, process_key
-from nsys_pp.model.launcher import find_rank
 from nsys_pp.model.processes import name_threads
 
 _KEYS = ["process_key", "device_id"]
@@ -56,7 +56,7 @@ def build_ranks(
 def list_gpu_processes(raw: RawReport, gpu_ops: pl.DataFrame) -> list[int]:
     """List the processes that used CUDA, by tables that are always read where they are there."""
     owners = pl.concat([raw[table][["host", "vm", "pid"]] for table in ("contexts", "streams")])
-    keys = join_process_key(pl.col("host").fill_null(0), pl.col("vm").fill_null(1), pl.col("pid"))
+    keys = build_process_key(pl.col("host").fill_null(0), pl.col("vm").fill_null(1), pl.col("pid"))
     found = owners.select(keys.drop_nulls().unique().sort()).to_series()
     return (gpu_ops["process_key"].unique().drop_nulls().sort() if found.is_empty() else found).to_list()
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import polars as pl
 
+from nsys_pp.frames.ids import find_machine_folder
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import Session
 from nsys_pp.model.ranks import only_rank
-
-_MACHINE_FOLDER = "machine"
 
 
 def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame) -> Session:
@@ -51,16 +50,6 @@ def read_launcher(raw: RawReport) -> dict[str, str]:
     return _first_values(raw["launcher"])
 
 
-def machine_folder(path: Path) -> str | None:
-    """Give the innermost folder `machine*` that a report lies in.
-
-    >>> machine_folder(Path("/runs/machine3/traces/rank0.sqlite"))
-    'machine3'
-    """
-    folders = (folder.name for folder in path.absolute().parents)
-    return next((name for name in folders if name.lower().startswith(_MACHINE_FOLDER)), None)
-
-
 def _first(values: pl.Series) -> int | None:
     known = values.drop_nulls()
     return None if known.is_empty() else int(known[0])
@@ -86,7 +75,7 @@ def _name_machine(hostname: str | None, hardware_id: str | None, path: Path) -> 
         return hostname, "hostname"
     if hardware_id:
         return hardware_id, "hardware id"
-    folder = machine_folder(path)
+    folder = find_machine_folder(path)
     return (folder, "folder") if folder else (path.stem, "file name")
 
 

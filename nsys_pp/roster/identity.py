@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nsys_pp.frames.report import Report, Session
 from nsys_pp.frames.roster import Identity, Who
-from nsys_pp.model.coordinates import find_coordinates
+from nsys_pp.roster.coordinates import find_coordinates
 
 
 def identify(report: Report) -> Identity:

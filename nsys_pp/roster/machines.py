@@ -16,10 +16,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.natural_sort import natural_key
+from nsys_pp.frames.ids import find_machine_folder, strip_uuid
+from nsys_pp.frames.launcher import list_visible
 from nsys_pp.frames.roster import Identity
-from nsys_pp.model.devices import strip_uuid
-from nsys_pp.model.launcher import list_visible
-from nsys_pp.model.session import machine_folder
 from nsys_pp.roster.identity import capture_window, gpu_processes
 
 _SHORT = 8  # letters of an id that are shown
@@ -72,7 +71,7 @@ def tell_machines(identities: Sequence[Identity]) -> list[Machine]:
 
 
 def _gather(place: int, one: Identity) -> _Facts:
-    session, folder, window = one.session, machine_folder(one.path), capture_window(one.session)
+    session, folder, window = one.session, find_machine_folder(one.path), capture_window(one.session)
     parts = {strip_uuid(entry) for entry in list_visible(session.launcher) if entry.startswith("MIG")}
     known = one.gpus.drop_nulls(["uuid", "bus_location"])
     known = known.filter(pl.col("bus_location").is_unique(), ~pl.col("uuid").is_in(parts))  # whole GPUs

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
+from nsys_pp.frames.ids import strip_uuid
+from nsys_pp.frames.launcher import find_local_rank, list_visible
 from nsys_pp.frames.roster import Identity, Who
-from nsys_pp.model.devices import strip_uuid
-from nsys_pp.model.launcher import find_local_rank, list_visible
 
 _UNRANKED = 1 << 40  # behind all that have a rank
 _SHORT = 8  # letters of a uuid that are shown

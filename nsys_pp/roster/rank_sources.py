@@ -8,9 +8,9 @@ from typing import NamedTuple
 import polars as pl
 
 from nsys_pp.arrays.natural_sort import natural_key
+from nsys_pp.frames.launcher import find_rank
 from nsys_pp.frames.roster import Identity, Who
-from nsys_pp.model.file_names import guess_ranks, read_ranks
-from nsys_pp.model.launcher import find_rank
+from nsys_pp.roster.file_names import guess_ranks, read_ranks
 from nsys_pp.roster.identity import gpu_processes, list_who
 from nsys_pp.roster.machines import Machine
 from nsys_pp.roster.runs import split_runs

@@ -9,6 +9,7 @@ import polars as pl
 
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.ids import pid
 from nsys_pp.frames.roster import ROSTER, Identity, Who
 from nsys_pp.roster.identity import find_repeated, list_who
 from nsys_pp.roster.layout import Layout, count_ranks, locate_ranks
@@ -58,6 +59,7 @@ def build_roster(
         for who in list_who(identities)
     ]
     roster = pl.DataFrame(rows, schema={**ROSTER}, strict=False)
+    roster = roster.with_columns(pid=pid(pl.col("process_key")))
     roster = _locate(roster, identities) if layout is None else _lay_out(roster, identities, layout)
     return conform(roster, ROSTER).sort("report", "process_key", "device_id")
 
@@ -78,7 +80,6 @@ def _describe(
         "machine_order": at,
         "process_key": who.process_key,
         "device_id": who.device_id,
-        "pid": None if who.process_key is None else who.process_key >> 24 & 0xFF_FFFF,
     }
     if place is not None:
         described |= {

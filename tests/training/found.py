@@ -9,9 +9,9 @@ from pathlib import Path
 import polars as pl
 
 from fixtures.simulate import main
+from nsys_pp.frames.ids import pid
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
-from nsys_pp.model.ids import pid
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.ranges import project_ranges
 from nsys_pp.read import read_report

@@ -9,10 +9,10 @@ import polars as pl
 
 from nsys_pp.align.anchors import find_anchors
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.ids import pid
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.model import build_report
-from nsys_pp.model.ids import pid
 from nsys_pp.project.launches import match_launches
 from nsys_pp.project.requests import match_requests
 from nsys_pp.read import read_report

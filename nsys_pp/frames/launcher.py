@@ -1,4 +1,4 @@
-"""What launchers tell a program: its rank, its rank on its machine, how many there are, its GPUs."""
+"""Launcher variables of a session: rank, rank on the machine, number of ranks, visible GPUs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Overrides(NamedTuple):
-    """A rank, and what said it."""
+class LauncherRank(NamedTuple):
+    """A rank, and the variable that it was read from."""
 
     rank: int
     source: str
@@ -22,7 +22,7 @@ class _Launcher(NamedTuple):
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
-# Most telling first: a framework's own, then MPI's, then those of what starts jobs.
+# Most specific first: a framework's own, then MPI's, then those of what starts jobs.
 _LAUNCHERS = (
     _Launcher("RANK", "WORLD_SIZE", "LOCAL_RANK"),
     _Launcher("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
@@ -38,24 +38,24 @@ _LAUNCHERS = (
 )
 
 
-def find_rank(variables: Mapping[str, str]) -> Overrides | None:
-    """Find the rank of the program that was launched; None where no launcher tells one.
+def find_rank(variables: Mapping[str, str]) -> LauncherRank | None:
+    """Find the rank of the program that was launched; None without one.
 
     >>> find_rank({"RANK": "3", "WORLD_SIZE": "8", "SLURM_PROCID": "0"})
-    Told(rank=3, source='RANK', world_size=8)
+    LauncherRank(rank=3, source='RANK', world_size=8)
     >>> find_rank({"RANK": "8", "WORLD_SIZE": "8", "SLURM_PROCID": "0"})  # RANK cannot be
-    Told(rank=0, source='SLURM_PROCID', world_size=None)
+    LauncherRank(rank=0, source='SLURM_PROCID', world_size=None)
     """
     for launcher in _LAUNCHERS:
         rank = _as_count(variables.get(launcher.rank))
         world_size = _as_count(variables.get(launcher.world_size or ""))
         if rank is not None and (world_size is None or rank < world_size):
-            return Overrides(rank, launcher.rank, world_size)
+            return LauncherRank(rank, launcher.rank, world_size)
     return None
 
 
 def find_local_rank(variables: Mapping[str, str]) -> int | None:
-    """Find the rank among those of its machine; None where no launcher tells it.
+    """Find the rank among the ranks of its machine; None without one.
 
     >>> find_local_rank({"SLURM_LOCALID": "1"})
     1
@@ -65,7 +65,7 @@ def find_local_rank(variables: Mapping[str, str]) -> int | None:
 
 
 def list_visible(variables: Mapping[str, str]) -> list[str]:
-    """List the devices that CUDA was told to show, by ordinal: numbers or ids; CUDA ignores a repeated list.
+    """List the visible devices by ordinal: numbers or ids; CUDA ignores a list with repetitions.
 
     >>> list_visible({"CUDA_VISIBLE_DEVICES": "2,3"})
     ['2', '3']

@@ -1,0 +1,93 @@
+"""Keys of processes and threads, ids of GPUs and folders of machines: the forms that all stages agree on.
+
+Keys of processes and threads have the bits that nsys gives its global ids of host, virtual machine, process and
+thread. Only this module knows them; everywhere else a key is opaque.
+
+    bits  63..56  55..48  47..24  23..0
+          host    vm      pid     tid        a process has tid 0
+
+Keys are signed 64-bit numbers, so those of hosts from 128 on are negative: bits are masked, and only
+the result of a mask is ever divided.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import polars as pl
+
+_TID_MASK = 0xFF_FFFF
+_PID_MASK = 0xFF_FFFF << 24
+_HOST_BITS, _VM_BITS, _PID_BITS = 56, 48, 24
+_MACHINE_FOLDER = "machine"
+
+Keys = TypeVar("Keys", pl.Expr, pl.Series)
+
+
+def process_key(thread_key: Keys) -> Keys:
+    """Return the process of a thread (or of a process: itself).
+
+    >>> pl.select(process_key(pl.lit(281_546_145_665_171))).item()
+    281546145660928
+    """
+    return thread_key & ~_TID_MASK
+
+
+def pid(key: pl.Expr) -> pl.Expr:
+    """Return the process id in a thread's or process's key.
+
+    >>> pl.select(pid(pl.lit(281_546_145_660_928))).item()
+    4242
+    """
+    return (key & pl.lit(_PID_MASK, dtype=pl.Int64)) // pl.lit(1 << _PID_BITS, dtype=pl.Int64)
+
+
+def tid(thread_key: pl.Expr) -> pl.Expr:
+    """Return the thread id in a thread's key.
+
+    >>> pl.select(tid(pl.lit(-1))).item()
+    16777215
+    """
+    return thread_key & _TID_MASK
+
+
+def build_process_key(host: pl.Expr, vm: pl.Expr, pid: pl.Expr) -> pl.Expr:
+    """Build the keys of processes from their parts, where a table has them apart.
+
+    >>> pl.select(build_process_key(pl.lit(0), pl.lit(1), pl.lit(137893))).item()
+    283788437356544
+    """
+    # polars has no shift; hosts from 128 on are subtracted from the sign bit that they set
+    signed_host = pl.when(host >= 128).then(host - 256).otherwise(host)
+    return signed_host * (1 << _HOST_BITS) + vm * (1 << _VM_BITS) + pid * (1 << _PID_BITS)
+
+
+def build_thread_key(process_key: pl.Expr, tid: pl.Expr) -> pl.Expr:
+    """Build the keys of threads from those of their processes and their own ids.
+
+    A reader of another format needs nothing else: `build_process_key` and this make all keys of a `Report`.
+
+    >>> pl.select(build_thread_key(pl.lit(281_546_145_660_928), pl.lit(4243))).item()
+    281546145665171
+    """
+    return process_key + (tid & _TID_MASK)
+
+
+def strip_uuid(text: str) -> str:
+    """Convert an id of a device to the form of `uuid` in `GPUS`.
+
+    >>> strip_uuid("GPU-8932F937-d72c-4106-c12f-20bd9faed9f6")
+    '8932f937-d72c-4106-c12f-20bd9faed9f6'
+    """
+    return text.rpartition("GPU-")[2].removeprefix("MIG-").lower()
+
+
+def find_machine_folder(path: Path) -> str | None:
+    """Find the innermost folder `machine*` around a report; None without one.
+
+    >>> find_machine_folder(Path("/runs/machine3/traces/rank0.sqlite"))
+    'machine3'
+    """
+    folders = (folder.name for folder in path.absolute().parents)
+    return next((name for name in folders if name.lower().startswith(_MACHINE_FOLDER)), None)
