@@ -91,14 +91,14 @@ def find_training(plan: Plan, options: TrainingOptions | None = None) -> Trainin
     steps = join_steps(by_lane["steps"], numbers)
     if options.steps is not None:
         steps, by_lane = _choose(steps, by_lane, options.steps)
-    jobs, unknown = resolve_jobs(lanes, steps, by_lane["jobs"], given=options.schedule)
+    jobs, unknown = resolve_jobs(lanes, steps, by_lane["jobs"], schedule_name=options.schedule)
     transfers, unpaired = pair_messages(lanes=lanes, messages=by_lane["messages"], jobs=jobs)
     if options.infer_jobs and jobs.is_empty():
         jobs, reason = reconstruct_jobs(
             lanes=lanes, steps=steps, compute_segments=by_lane["compute_segments"], transfers=transfers
         )
         unknown.append(f"{NOT_INFERRED}: {reason}" if reason else _INFERRED)
-    schedule = recognise_schedule(lanes, steps, jobs, given=options.schedule)
+    schedule = recognise_schedule(lanes, steps, jobs, schedule_name=options.schedule)
     jobs = label_jobs(jobs, lanes, schedule)
     lane_states = build_lane_states(
         lanes=lanes,

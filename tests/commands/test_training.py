@@ -195,7 +195,7 @@ def test_a_missing_rank_leaves_messages_alone_and_no_stage_is_made_up(options: s
     whole = run(tmp_path / "run", f"{SMALL} {options}")
     found, true = whole.found, whole.true
     assert found.lanes["stage"].null_count() == 3
-    assert any("is missing; `--layout` would tell" in note for note in found.notes)
+    assert any("is missing; specify `--layout`" in note for note in found.notes)
     times = ["send_start_ns", "send_end_ns", "receive_start_ns", "receive_end_ns"]
     assert len(true.transfers) >= 48
     assert found.transfers.select(times).sort(times).equals(true.transfers.select(times).sort(times))

@@ -1,1 +1,1 @@
-"""What all reports together say of a training, on one clock."""
+"""Training frames of a whole run: all reports on one clock."""

@@ -1,11 +1,11 @@
-"""What each lane did, or waited for, at every moment of every step.
+"""Lane states: compute, pauses and causes of bubbles of each lane at every moment of every step.
 
-    kernels    [ stretch )                                   [ stretch )
+    kernels    [ segment )                                   [ segment )
     needed               .  [ receive                    )   .
     peer                 .              [ send           )   .
     cause      compute   message_wait   transfer          host
 
-A gap before a stretch is what its first kernel waited for; the gap at the end of a step is idle.
+A gap before a segment has the cause of its first kernel's wait; the gap at the end of a step is idle.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import CAUSE, COVER, LANE_STATES, POSITION
 from nsys_pp.training.run.columns import find_latest, order_rows, whole_numbers
-from nsys_pp.training.run.shared_collectives import find_latecomers
+from nsys_pp.training.run.shared_collectives import find_last_members
 
 _STEP = ["lane", "step"]
 _WAITS = {"message": "message_wait", "collective": "collective_wait", "copy": "host"}
@@ -36,19 +36,19 @@ def build_lane_states(
     transfers: pl.DataFrame,
     anchors: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Tell what each lane did at every moment of every step.
+    """Build the states of each lane at every moment of every step.
 
-    A gap before a stretch that needs a message is a wait until its peer began, then the host's until its own
-    kernel began, then the transfer; what is left is the host's. The same holds for collectives, of which the
-    last other member counts, and for copies, without a wait. A message of which the other side is unknown is a
-    wait, and a collective of which members are unknown is under way, as long as their kernels run.
+    A gap before a segment that needs a message is a wait until the start of the peer's kernel, then the host's
+    until the start of its own kernel, then the transfer; the rest is the host's. The same holds for collectives,
+    with the last other member as peer, and for copies, without a wait. While their kernels run, a message
+    without a known peer is a wait, and a collective with unknown members is under way.
 
     Args:
         lanes: `LANES`.
         steps: `RUN_STEPS`.
         compute_segments: `COMPUTE_SEGMENTS` with `lane` instead of process_key and device_id.
-        jobs: `RUN_JOBS`; their forwards and backwards tell positions.
-        data_jobs: lane, host_start_ns and host_end_ns of what loads data.
+        jobs: `RUN_JOBS`; forwards and backwards define positions.
+        data_jobs: lane, host_start_ns and host_end_ns of data loading jobs.
         transfers: `TRANSFERS`.
         anchors: `ANCHORS` with `lane`.
 
@@ -58,19 +58,19 @@ def build_lane_states(
     inside = _in_steps(steps, compute_segments)
     gaps = _gaps(steps, inside)
     messages = gaps.filter(pl.col("need") == "message").pipe(_of_messages, transfers)
-    collectives = find_latecomers(gaps.filter(pl.col("need") == "collective"), lanes=lanes, anchors=anchors)
+    collectives = find_last_members(gaps.filter(pl.col("need") == "collective"), lanes=lanes, anchors=anchors)
     others = pl.concat([messages, collectives]).unique(["lane", *_NEED[1:]], keep="first")
-    told = gaps.join(others, on=["lane", *_NEED[1:]], how="left", maintain_order="left")
+    matched = gaps.join(others, on=["lane", *_NEED[1:]], how="left", maintain_order="left")
     computes = inside.select(
         *_STEP, "start_ns", "end_ns", cause=pl.lit("compute", CAUSE), waits_for=pl.lit(None, pl.UInt32)
     )
-    lane_states = pl.concat([computes, _split_gaps(told)]).filter(pl.col("start_ns") < pl.col("end_ns"))
+    lane_states = pl.concat([computes, _split_gaps(matched)]).filter(pl.col("start_ns") < pl.col("end_ns"))
     with_data = _cut_data(lane_states, data_jobs)
     return _finish(with_data, jobs).pipe(conform, LANE_STATES)
 
 
 def measure_cover(*, steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataFrame:
-    """Split what `LANE_STATES` calls compute into kernels and the pauses between them.
+    """Split the compute states of each step into kernels and the pauses between them.
 
     Args:
         steps: `RUN_STEPS`.
@@ -94,7 +94,7 @@ def measure_cover(*, steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.
 
 
 def _in_steps(steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataFrame:
-    """Leave stretches that lie in a step, with the step's number for the run; by lane and start."""
+    """Keep the compute segments inside steps, with the run's step numbers; by lane and start."""
     lane, start = whole_numbers(compute_segments["lane"]), compute_segments["start_ns"].to_numpy()
     step = find_latest(whole_numbers(steps["lane"]), steps["start_ns"].to_numpy(), lane, start)
     until = steps["end_ns"].to_numpy()
@@ -108,7 +108,7 @@ def _in_steps(steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataFra
 
 
 def _gaps(steps: pl.DataFrame, inside: pl.DataFrame) -> pl.DataFrame:
-    """List the time of every step that no stretch covers: before each one, and after the last (`is_tail`)."""
+    """List the gaps of every step: before each compute segment, and after the last one (`is_tail`)."""
     before = inside.select(
         *_STEP,
         *_NEED,
@@ -128,10 +128,9 @@ def _gaps(steps: pl.DataFrame, inside: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_messages(gaps: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
-    """Say when the other side of each needed message began, and which lane that is.
+    """Find the peer lane of each needed message, and the start of its kernel.
 
-    Of a kernel with several messages, the one counts whose other side began last; a send that was buffered
-    waits for nobody.
+    For a kernel with several messages, the last peer to start counts; a buffered send has no wait.
     """
     received = transfers.select(
         lane="receiver", need_start_ns="receive_start_ns", need_end_ns="receive_end_ns",
@@ -146,7 +145,7 @@ def _of_messages(gaps: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
 
 
 def _split_gaps(gaps: pl.DataFrame) -> pl.DataFrame:
-    """Split gaps at the moments when others began, when the own operation began, and when it ended."""
+    """Split gaps at the start of the others, and at the start and the end of the lane's own operation."""
     start, end = pl.col("start_ns"), pl.col("end_ns")
     need = pl.col("need").cast(pl.String)
     is_blind = (pl.col("need") == "message") & pl.col("others_ns").is_null()
@@ -161,7 +160,7 @@ def _split_gaps(gaps: pl.DataFrame) -> pl.DataFrame:
         met_ns=pl.col("others_ns").fill_null(start).clip(start, end),
     ).with_columns(own_ns=pl.col("need_start_ns").fill_null(start).clip(pl.col("met_ns"), end))  # fmt: skip
     edges = edges.with_columns(done_ns=pl.col("need_end_ns").fill_null(start).clip(pl.col("own_ns"), end))
-    nobody = pl.lit(None, pl.UInt32)
+    no_lane = pl.lit(None, pl.UInt32)
     parts = (
         ("wait", "start_ns", "met_ns", "waits_for"),
         ("rest", "met_ns", "own_ns", None),
@@ -174,14 +173,14 @@ def _split_gaps(gaps: pl.DataFrame) -> pl.DataFrame:
             start_ns=begin,
             end_ns=until,
             cause=cause,
-            waits_for=nobody if lane is None else pl.col(lane),
+            waits_for=no_lane if lane is None else pl.col(lane),
         )
         for cause, begin, until, lane in parts
     )
 
 
 def _cut_data(lane_states: pl.DataFrame, data_jobs: pl.DataFrame) -> pl.DataFrame:
-    """Cut what the host loads data for out of pieces in which nothing else is in the way."""
+    """Split data loading from the host and idle states."""
     is_free = pl.col("cause").is_in(["host", "idle"])
     loads = _union(data_jobs.select("lane", begin_ns="host_start_ns", until_ns="host_end_ns"))
     if loads.is_empty():
@@ -223,22 +222,22 @@ def _cut_data(lane_states: pl.DataFrame, data_jobs: pl.DataFrame) -> pl.DataFram
 
 
 def _overlaps(lane_states: pl.DataFrame, loads: pl.DataFrame) -> pl.DataFrame:
-    """Put every piece beside every load of its lane that it overlaps; loads are apart, by lane and time."""
+    """Pair every state with the loads of its lane that overlap it; loads are disjoint, by lane and time."""
     pairs = [pl.concat([lane_states.clear(), loads.drop("lane").clear()], how="horizontal")]
     of_lane = loads.partition_by("lane", as_dict=True)
     for key, own in lane_states.partition_by("lane", as_dict=True).items():
-        if (some := of_lane.get(key)) is not None:
-            first = np.searchsorted(some["until_ns"], own["start_ns"], side="right")
-            last = np.maximum(first, np.searchsorted(some["begin_ns"], own["end_ns"], side="left"))
-            beside = some.drop("lane")[expand_windows(first, last)]
+        if (lane_loads := of_lane.get(key)) is not None:
+            first = np.searchsorted(lane_loads["until_ns"], own["start_ns"], side="right")
+            last = np.maximum(first, np.searchsorted(lane_loads["begin_ns"], own["end_ns"], side="left"))
+            overlapping = lane_loads.drop("lane")[expand_windows(first, last)]
             pairs.append(
-                pl.concat([own[np.repeat(np.arange(len(own)), last - first)], beside], how="horizontal")
+                pl.concat([own[np.repeat(np.arange(len(own)), last - first)], overlapping], how="horizontal")
             )
     return pl.concat(pairs)
 
 
 def _union(intervals: pl.DataFrame) -> pl.DataFrame:
-    """Join intervals of a lane (begin_ns, until_ns) that touch or overlap."""
+    """Join touching and overlapping intervals (begin_ns, until_ns) of a lane."""
     reach = pl.col("until_ns").cum_max().shift(1).over("lane")
     return (
         intervals.sort("lane", "begin_ns")
@@ -251,7 +250,7 @@ def _union(intervals: pl.DataFrame) -> pl.DataFrame:
 
 
 def _finish(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
-    """Put pieces in order, cut them where the position changes, and join neighbours that differ in nothing."""
+    """Sort states, cut them at changes of position, and join equal neighbours."""
     lane, start = whole_numbers(lane_states["lane"]), lane_states["start_ns"].to_numpy()
     lane_states = lane_states[order_rows(lane, start)]
     warm, cool, is_known = _turns(lane_states, jobs)
@@ -260,8 +259,8 @@ def _finish(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
     )
     piece, position = np.nonzero(edges[:, :-1] < edges[:, 1:])
     start, end = edges[piece, position], edges[piece, position + 1]
-    places = pl.Series([*POSITION.categories, None], dtype=POSITION)
-    position = np.where(is_known[piece], position, len(places) - 1)
+    positions = pl.Series([*POSITION.categories, None], dtype=POSITION)
+    position = np.where(is_known[piece], position, len(positions) - 1)
     is_new = np.append(-1, end)[:-1] != start
     for values in (
         position,
@@ -274,16 +273,16 @@ def _finish(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
         [
             pl.Series("start_ns", start[first]),
             pl.Series("end_ns", end[last]),
-            places[position[first]].alias("position"),
+            positions[position[first]].alias("position"),
         ]
     )
 
 
 def _turns(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> tuple[Int64s, Int64s, Bools]:
-    """Find when positions change: at the first backward and after the last forward of a step, within each piece.
+    """Find the changes of position inside each state: at the first backward and after the last forward of its step.
 
     Returns:
-        Of each piece when it begins to be steady, when it begins to be cool-down, and whether its step has any of these.
+        Start of the steady part, start of the cool-down part, and mask of states in steps with forwards or backwards.
     """
     is_backward = pl.col("kind").is_in(["backward", "forward_backward"])
     is_forward = pl.col("kind").is_in(["forward", "forward_backward"])

@@ -1,12 +1,12 @@
-"""Jobs of a run without job ranges, from the cadence of its messages.
+"""Jobs of a run without job ranges, reconstructed from the cadence of its messages.
 
-A message is sent when the job that made it has ended, so what a stage computes between two sends is a job:
+A message is sent at the end of its job, so the compute of a stage between two sends is a job:
 
     compute    [ F0 )[ F1 )      [ B0 )[ F2 )      [ B1 )
     sends           ^     ^            ^     ^           ^
 
-The first stage sends nothing after a backward, and the last one nothing after a forward: there a forward and a
-backward are told apart only where nothing lies between, and are one job of both otherwise.
+The first stage sends nothing after a backward, and the last one nothing after a forward: a forward and a backward
+without a message between them are reconstructed as one combined job.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _SURE, _BOTH, _REST = 0.9, 0.5, 0.3  # confidence in a job, in one that is two, 
 def reconstruct_jobs(
     *, lanes: pl.DataFrame, steps: pl.DataFrame, compute_segments: pl.DataFrame, transfers: pl.DataFrame
 ) -> tuple[pl.DataFrame, str]:
-    """Make jobs of what stages compute between their messages.
+    """Reconstruct jobs from the compute between the messages of each stage.
 
-    Right for 1F1B with one part of the model per stage and whole backwards; anything else is refused. Jobs have
-    micro-batches, counted in the order of the messages. What a stage computes after the last message of a step
-    is "other"; on the first stage it is part of its last backward, and the backwards before that last until the
-    next one is received, be it early.
+    Valid for 1F1B with one chunk per stage and whole backwards; anything else is refused. Jobs have
+    micro-batches, counted in the order of the messages. Compute after the last message of a step is of kind
+    "other"; on the first stage it is part of the last backward, and earlier backwards last until the next
+    backward is received, even if it arrives early.
 
     Args:
         lanes: `LANES`.
@@ -39,10 +39,10 @@ def reconstruct_jobs(
         transfers: `TRANSFERS`.
 
     Returns:
-        `RUN_JOBS`, all of them inferred, with a `confidence`; and why there are none, "" if there are.
+        `RUN_JOBS`, all of them inferred, with a `confidence`; and the reason for an empty frame, else "".
     """
     ends = _job_ends(lanes, steps, transfers)
-    reason = _refuse(lanes, steps, transfers, ends)
+    reason = _explain_refusal(lanes, steps, transfers, ends)
     if reason:
         return RUN_JOBS.to_frame(), reason
     spans = _spans(steps, ends, count_stages(lanes))
@@ -52,9 +52,9 @@ def reconstruct_jobs(
 
 
 def _job_ends(lanes: pl.DataFrame, steps: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
-    """List the moments at which jobs end: lane, stage, step, at_ns, direction, micro_batch, is_sent.
+    """List the ends of jobs: lane, stage, step, at_ns, direction, micro_batch, is_sent.
 
-    Those are sends, and, on the first stage after its last send, the next receive of a backward.
+    These are sends, and, on the first stage after its last send, the next receive of a backward.
     """
     stages = lanes.select("lane", "stage")
     sent = transfers.select("direction", lane="sender", at_ns="send_start_ns", is_sent=pl.lit(True))
@@ -71,15 +71,17 @@ def _job_ends(lanes: pl.DataFrame, steps: pl.DataFrame, transfers: pl.DataFrame)
     return inside.sort("lane", "at_ns").with_columns(micro_batch=number)
 
 
-def _refuse(lanes: pl.DataFrame, steps: pl.DataFrame, transfers: pl.DataFrame, ends: pl.DataFrame) -> str:
-    """Say why jobs cannot be told from messages; "" if they can."""
+def _explain_refusal(
+    lanes: pl.DataFrame, steps: pl.DataFrame, transfers: pl.DataFrame, ends: pl.DataFrame
+) -> str:
+    """Return the reason why jobs cannot be reconstructed; "" if they can."""
     count = count_stages(lanes)
     if count < 2:
         return "the stages of the ranks are not known"
     if steps.is_empty():
         return "no steps are known"
     if transfers.is_empty() or transfers["direction"].has_nulls():
-        return "not all messages tell which way along the pipeline they go"
+        return "the direction of some messages is unknown"
     sides = ends.group_by("stage", *_STEP, "direction", "is_sent").len("messages")
     if sides["messages"].n_unique() > 1:
         return "stages do not exchange equally many messages in every step"
@@ -96,7 +98,7 @@ def _refuse(lanes: pl.DataFrame, steps: pl.DataFrame, transfers: pl.DataFrame, e
 
 
 def _first_stage(ends: pl.DataFrame) -> pl.DataFrame:
-    """Put forward sends and backward receives of the first stage side by side, by micro-batch."""
+    """Join forward sends and backward receives of the first stage by micro-batch."""
     first = ends.filter(pl.col("stage") == 0)
     key = [*_STEP, "micro_batch"]
     sent = first.filter("is_sent").select(*key, sent_ns="at_ns")
@@ -105,14 +107,14 @@ def _first_stage(ends: pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_one_by_one(ends: pl.DataFrame, count: int) -> bool:
-    """Did the first stage receive a backward before it sent each forward but the first ones?"""
+    """Return whether the first stage received a backward before each forward send after the warm-up."""
     later = pl.col("sent_ns").shift(-count).over(_STEP)
     fits = _first_stage(ends).select(fits=pl.col("taken_ns") <= later)["fits"].drop_nulls()
     return len(fits) > 0 and bool(fits.all())
 
 
 def _spans(steps: pl.DataFrame, ends: pl.DataFrame, count: int) -> pl.DataFrame:
-    """Cut every step at the ends of jobs: lane, step, start_ns, end_ns, and what the job is."""
+    """Cut every step at the ends of jobs: lane, step, start_ns, end_ns, and kind and ids of the job."""
     last_sent = pl.col("at_ns").filter(pl.col("is_sent")).max().over(_STEP)
     is_tail = (pl.col("stage") == 0) & ~pl.col("is_sent") & (pl.col("at_ns") > last_sent)
     # on the first stage a backward lasts until the next one is received, the last one until the step ends
@@ -153,7 +155,7 @@ def _spans(steps: pl.DataFrame, ends: pl.DataFrame, count: int) -> pl.DataFrame:
 
 
 def _computes_too_early(spans: pl.DataFrame, ends: pl.DataFrame, compute_segments: pl.DataFrame) -> bool:
-    """Do stages often compute before a job has received its message? Then backwards are split, or chunks hidden."""
+    """Return whether stages often compute before the message of a job: a sign of split backwards or of chunks."""
     taken = ends.filter(~pl.col("is_sent")).select(
         *_STEP, "micro_batch", kind=pl.col("direction").cast(pl.String), taken_ns="at_ns"
     )
@@ -166,10 +168,10 @@ def _computes_too_early(spans: pl.DataFrame, ends: pl.DataFrame, compute_segment
 
 
 def _covered(spans: pl.DataFrame, compute_segments: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Say of a moment of each span what its lane computed until then, in order.
+    """Sum the compute of the lane of each span until a moment of the span, in order.
 
     Returns:
-        covered: the sum; last_ns: the end of the last stretch that began by then; order: its place, or -1.
+        covered: the sum; last_ns: end of the last segment started by then; order: its index, or -1.
     """
     length = pl.col("end_ns") - pl.col("start_ns")
     parts = compute_segments.sort("lane", "start_ns").select(
@@ -189,7 +191,7 @@ def _covered(spans: pl.DataFrame, compute_segments: pl.DataFrame, column: str) -
 
 
 def _measure(spans: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataFrame:
-    """Give each span the hull and the sum of what is computed in it; those without any are no jobs."""
+    """Build jobs from the spans with compute, with the hull and the sum of it."""
     sides = []
     for column in ("start_ns", "end_ns"):
         covered = _covered(spans, compute_segments, column)

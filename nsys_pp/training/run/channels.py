@@ -1,7 +1,7 @@
-"""Which receive belongs to which send, by the channels in which messages keep their order.
+"""Pairing of sends with receives, by channels: messages of a channel keep their order.
 
-The n-th send of a channel belongs to the n-th receive, shifted by what either side lacks. Some pairs are
-recognised first; each tells the shift where it stands, and the sends between two that agree have it, too.
+The n-th send of a channel belongs to the n-th receive, shifted by the messages missing on either side. Some pairs are
+recognised first and define the shift at their positions; sends between two pairs with the same shift have it, too.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from nsys_pp.frames.training import DIRECTION
 from nsys_pp.training.run.columns import order_rows, whole_numbers
 from nsys_pp.training.run.peers import SKEW_NS
 
-_ENOUGH = 0.3  # of a channel's messages must be recognised by their ends, or ends mean nothing there
-_MOSTLY_NAMED = 0.5  # of a channel's messages must have a micro-batch, or names mean nothing there
-_NONE = -(1 << 62)  # no shift, and less than any
+_ENOUGH = 0.3  # least share of a channel's messages recognised by their ends, or ends are ignored
+_MOSTLY_NAMED = 0.5  # least share of a channel's messages with a micro-batch, or names are ignored
+_NONE = -(1 << 62)  # no shift; less than any shift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matches:
-    """Sends and their receives, as rows of the frame of messages, in order of the sends.
+    """Pairs of sends and receives, as rows of the frame of messages, in order of the sends.
 
     Attributes:
-        send: The send.
-        receive: The receive.
-        channel: The number of their channel.
+        send: Row of the send.
+        receive: Row of the receive.
+        channel: Number of the channel.
     """
 
     send: Int64s
@@ -40,22 +40,22 @@ class Matches:
 def match_messages(messages: pl.DataFrame) -> Matches:
     """Match sends with receives.
 
-    Channels whose messages have names are matched by those; others by ends, and where messages leave before
-    they arrive, by what arrives first after a send began.
+    Channels with named messages are matched by micro-batches; others by ends or, where messages leave before
+    they arrive, by the first arrival after the start of a send.
 
     Args:
-        messages: As `find_peers` gives them.
+        messages: As returned by `find_peers`.
     """
-    sends, receives = _channels(messages)
-    is_named, is_linked = _names(messages, sends, receives)
+    sends, receives = _split_sides(messages)
+    is_named, is_linked = _mark_named(messages, sends, receives)
     shift = _recognise(messages, sends, receives, is_named, is_linked=is_linked)
     if not is_named.all():
         by_end = _recognise(messages, sends, receives, ~is_named)
         votes = np.bincount(sends.channel[by_end != _NONE], minlength=len(is_named))
         is_seen = ~is_named & (votes / np.maximum(sends.count, 1) >= _ENOUGH)
-        arrived = _arrivals(messages, sends, receives, ~is_named & ~is_seen)
+        arrived = _recognise_arrivals(messages, sends, receives, ~is_named & ~is_seen)
         shift = np.where(is_seen[sends.channel], by_end, np.maximum(shift, arrived))
-    to = sends.place + _fill(sends, shift)
+    to = sends.position + _fill_shifts(sends, shift)
     is_there = (to >= 0) & (to < receives.count[sends.channel])
     send, receive = sends.row[is_there], receives.row[(receives.first[sends.channel] + to)[is_there]]
     order = np.argsort(send)
@@ -64,27 +64,27 @@ def match_messages(messages: pl.DataFrame) -> Matches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """The sends, or the receives, of all channels: by channel, end and start (in which those of a lane come).
+    """The sends, or the receives, of all channels: by channel, end and start.
 
     Attributes:
-        row: Of the frame of messages.
-        channel: Numbers that sends and receives share.
-        place: In the channel, from 0.
-        first: Of each channel, its first message here.
-        count: Of each channel, how many are here.
+        row: Row of the frame of messages.
+        channel: Number of the channel, the same for sends and receives.
+        position: Position in the channel, from 0.
+        first: Index of the first message of each channel.
+        count: Number of messages of each channel.
     """
 
     row: Int64s
     channel: Int64s
-    place: Int64s
+    position: Int64s
     first: Int64s
     count: Int64s
 
 
-def _channels(messages: pl.DataFrame) -> tuple[_Side, _Side]:
-    """Split messages that know their peer into sends and receives, and number their channels.
+def _split_sides(messages: pl.DataFrame) -> tuple[_Side, _Side]:
+    """Split messages with a known peer into sends and receives, and number their channels.
 
-    What one lane sends to another is a channel; each direction is one, if all messages between the two tell it.
+    A channel has the messages from one lane to another; of one direction, if the direction of all is known.
     """
     peer = whole_numbers(messages["peer_lane"])
     rows = np.flatnonzero((peer >= 0) & messages["verb"].is_not_null().to_numpy())
@@ -93,53 +93,58 @@ def _channels(messages: pl.DataFrame) -> tuple[_Side, _Side]:
     ends = np.where(is_send, lane << 32 | peer, peer << 32 | lane)
     distinct, pair = np.unique(ends, return_inverse=True)
     direction = whole_numbers(messages["direction"])[rows]
-    is_told = np.bincount(pair[direction < 0], minlength=len(distinct)) == 0
+    is_directed = np.bincount(pair[direction < 0], minlength=len(distinct)) == 0
     ways = 1 + len(DIRECTION.categories)
-    channel = pair * ways + np.where(is_told[pair], direction + 1, 0)
+    channel = pair * ways + np.where(is_directed[pair], direction + 1, 0)
     end_ns = messages["end_ns"].to_numpy()[rows]
 
     def side(chosen: Int64s) -> _Side:
         order = chosen[order_rows(channel[chosen], end_ns[chosen])]
         count = np.bincount(channel[order], minlength=ways * len(distinct))
         first = np.cumsum(count) - count
-        place = np.arange(len(order)) - np.repeat(first, count)
-        return _Side(row=rows[order], channel=channel[order], place=place, first=first, count=count)
+        position = np.arange(len(order)) - np.repeat(first, count)
+        return _Side(row=rows[order], channel=channel[order], position=position, first=first, count=count)
 
     return side(np.flatnonzero(is_send)), side(np.flatnonzero(~is_send))
 
 
-def _names(messages: pl.DataFrame, sends: _Side, receives: _Side) -> tuple[Bools, Bools]:
-    """Say of each channel whether names tell its micro-batches, and whether they tell the part of the model."""
+def _mark_named(messages: pl.DataFrame, sends: _Side, receives: _Side) -> tuple[Bools, Bools]:
+    """Return the mask of channels with micro-batches in names, and the mask of channels with chunks in names."""
     row, channel = np.append(sends.row, receives.row), np.append(sends.channel, receives.channel)
     has_number = messages["micro_batch"].is_not_null().to_numpy()[row]
     lacks_link = has_number & messages["link"].is_null().to_numpy()[row]
     named, unlinked = (
-        np.bincount(channel[some], minlength=len(sends.count)) for some in (has_number, lacks_link)
+        np.bincount(channel[mask], minlength=len(sends.count)) for mask in (has_number, lacks_link)
     )
     return named >= _MOSTLY_NAMED * (sends.count + receives.count), unlinked == 0
 
 
 def _recognise(
-    messages: pl.DataFrame, sends: _Side, receives: _Side, is_meant: Bools, *, is_linked: Bools | None = None
+    messages: pl.DataFrame,
+    sends: _Side,
+    receives: _Side,
+    is_selected: Bools,
+    *,
+    is_linked: Bools | None = None,
 ) -> Int64s:
-    """Find pairs that are surely one: of one micro-batch and part of the model, or whose ends agree.
+    """Recognise pairs: of the same micro-batch and chunk, or with the same ends.
 
     Args:
-        messages: Of both sides.
-        sends: All of them.
-        receives: Likewise.
-        is_meant: Which channels to look at.
-        is_linked: In which channels names tell the part of the model; None: go by ends, not by names.
+        messages: Messages of both sides.
+        sends: All sends.
+        receives: All receives.
+        is_selected: Mask of the channels.
+        is_linked: Mask of the channels with chunks in names; None: match by ends, not by names.
 
     Returns:
-        Of each send the shift from its place to the receive's; `_NONE` where unknown.
+        The shift from each send's position to the receive's; `_NONE` where unknown.
     """
     number, link = whole_numbers(messages["micro_batch"]), numbers(messages["link"], null=0)
     link = link - link.min(initial=0)
     number_count, link_count = int(number.max(initial=0)) + 1, int(link.max(initial=0)) + 1
 
     def keyed(side: _Side) -> pl.DataFrame:
-        rows = np.flatnonzero(is_meant[side.channel])
+        rows = np.flatnonzero(is_selected[side.channel])
         key = side.channel[rows]
         if is_linked is not None:
             rows = rows[number[side.row[rows]] >= 0]
@@ -155,23 +160,23 @@ def _recognise(
     close = near.with_columns(apart_ns=(pl.col("end_ns") - pl.col("to_ns")).abs()).drop_nulls("to")
     if is_linked is None:
         close = close.filter(pl.col("apart_ns") <= SKEW_NS + pl.sum_horizontal("bound_ns", "to_bound_ns"))
-    return _agree(sends, receives, close)
+    return _keep_agreeing(sends, receives, close)
 
 
-def _arrivals(messages: pl.DataFrame, sends: _Side, receives: _Side, is_meant: Bools) -> Int64s:
-    """Take for a pair a send and the first receive that ends after it began, if that is about as soon as can be.
+def _recognise_arrivals(messages: pl.DataFrame, sends: _Side, receives: _Side, is_selected: Bools) -> Int64s:
+    """Recognise pairs of a send and the first receive that ends after its start, if soon enough.
 
-    A receive that waited ends as soon as its message can arrive; one that came late ends later. Arguments and
+    A receive that waited ends as soon as its message can arrive; a late one ends later. Arguments and
     result are as in `_recognise`.
     """
-    some, others = (np.flatnonzero(is_meant[side.channel]) for side in (sends, receives))
+    own, others = (np.flatnonzero(is_selected[side.channel]) for side in (sends, receives))
     ends = messages[["end_ns"]][receives.row[others]].hstack(
         [pl.Series("channel", receives.channel[others]), pl.Series("to", others)]
     )
     begin = pl.col("start_ns") - pl.col("bound_ns").fill_null(0)
     first = (
-        messages[["start_ns", "bound_ns"]][sends.row[some]]
-        .select(pl.Series("channel", sends.channel[some]), pl.Series("at", some), begin_ns=begin)
+        messages[["start_ns", "bound_ns"]][sends.row[own]]
+        .select(pl.Series("channel", sends.channel[own]), pl.Series("at", own), begin_ns=begin)
         .sort("begin_ns")
         .join_asof(
             ends.sort("end_ns"), left_on="begin_ns", right_on="end_ns", by="channel", strategy="forward",
@@ -180,33 +185,33 @@ def _arrivals(messages: pl.DataFrame, sends: _Side, receives: _Side, is_meant: B
     )  # fmt: skip
     apart = pl.col("end_ns") - pl.col("begin_ns")
     soon = 2 * apart.quantile(0.1).over("channel") + SKEW_NS
-    found = first.drop_nulls("to").filter(apart <= soon).with_columns(apart_ns=apart)
-    return _agree(sends, receives, found)
+    pairs = first.drop_nulls("to").filter(apart <= soon).with_columns(apart_ns=apart)
+    return _keep_agreeing(sends, receives, pairs)
 
 
-def _agree(sends: _Side, receives: _Side, found: pl.DataFrame) -> Int64s:
-    """Leave each receive the nearest send, and each channel the shifts that neighbours agree on.
+def _keep_agreeing(sends: _Side, receives: _Side, pairs: pl.DataFrame) -> Int64s:
+    """Keep the nearest send of each receive, and the shifts with agreeing neighbours.
 
-    A shift counts where the next or the previous recognised message of the channel has it, too.
+    A shift counts where the next or the previous recognised message of the channel has the same one.
 
     Args:
-        sends: All of them.
-        receives: Likewise.
-        found: `at` and `to`, among the sends and the receives, and `apart_ns`.
+        sends: All sends.
+        receives: All receives.
+        pairs: `at` and `to`, indices of the sends and the receives, and `apart_ns`.
 
     Returns:
         As `_recognise`.
     """
     agreed = np.full(len(sends.row), _NONE)
-    if found.is_empty():
+    if pairs.is_empty():
         return agreed
-    nearest = found.sort("apart_ns", maintain_order=True).reverse()
+    nearest = pairs.sort("apart_ns", maintain_order=True).reverse()
     taker = np.full(len(receives.row), -1)
-    taker[nearest["to"].to_numpy()] = nearest["at"].to_numpy()  # the last one stays
+    taker[nearest["to"].to_numpy()] = nearest["at"].to_numpy()  # numpy keeps the last of several
     receive = np.flatnonzero(taker >= 0)
     order = np.argsort(taker[receive])
     send, receive = taker[receive][order], receive[order]
-    shift, channel = receives.place[receive] - sends.place[send], sends.channel[send]
+    shift, channel = receives.position[receive] - sends.position[send], sends.channel[send]
     is_like_next = (shift[1:] == shift[:-1]) & (channel[1:] == channel[:-1])
     is_agreed = np.append(is_like_next, False) | np.append(False, is_like_next)
     is_agreed |= np.bincount(channel)[channel] == 1
@@ -214,13 +219,13 @@ def _agree(sends: _Side, receives: _Side, found: pl.DataFrame) -> Int64s:
     return agreed
 
 
-def _fill(sends: _Side, shift: Int64s) -> Int64s:
-    """Give every send the shift before and after it in its channel, if these are one; `_NONE` where they are not."""
-    place, known = np.arange(len(shift)), shift != _NONE
+def _fill_shifts(sends: _Side, shift: Int64s) -> Int64s:
+    """Fill unknown shifts between equal neighbours of the channel; `_NONE` where they differ."""
+    index, is_known = np.arange(len(shift)), shift != _NONE
     first = sends.first[sends.channel]
     last = first + sends.count[sends.channel] - 1
-    before = np.maximum.accumulate(np.where(known, place, -1))
-    after = np.minimum.accumulate(np.where(known, place, len(shift))[::-1])[::-1]
+    before = np.maximum.accumulate(np.where(is_known, index, -1))
+    after = np.minimum.accumulate(np.where(is_known, index, len(shift))[::-1])[::-1]
     above = np.where(before >= first, shift[before], _NONE)
     below = np.where(after <= last, shift[np.minimum(after, len(shift) - 1)], _NONE)
     return np.where((above == _NONE) | (above == below), below, np.where(below == _NONE, above, _NONE))

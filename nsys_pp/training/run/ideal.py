@@ -1,4 +1,4 @@
-"""How long a step would take if nothing but the jobs themselves took time."""
+"""Ideal steps: the same jobs without communication, launches or gaps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nsys_pp.training.run.columns import order_rows, whole_numbers
 from nsys_pp.training.run.orders import KINDS
 from nsys_pp.training.run.sequences import mark_top_level
 
-_ASKED = [  # columns of jobs
+_JOB_COLUMNS = [
     *("lane", "job", "step", "kind", "micro_batch", "chunk", "virtual_stage", "backward_micro_batch"),
     *("backward_chunk", "backward_virtual_stage", "compute_ns", "compute_start_ns", "start_ns"),
 ]
@@ -24,33 +24,33 @@ _ASKED = [  # columns of jobs
 def build_ideal(
     lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame, schedule: Schedule
 ) -> tuple[pl.DataFrame, list[str]]:
-    """Run the jobs of every step again, without communication, launches or anything else between them.
+    """Replay the jobs of every step without communication, launches or gaps between them.
 
-    Every lane does the forwards, backwards and weight gradients that it did, in the order in which it did
-    them, and its optimizer last. Each takes as long as jobs of its stage, kind and chunk take by the median
-    over complete steps, of which only the time counts in which kernels other than communication run. A job
-    starts when the lane is free and what it needs is done: a forward, that of the virtual stage before; a
-    backward, that of the virtual stage after and its own forward; a weight gradient, its backward; a forward
-    and a backward at once, what either needs. All lanes may start when the first one did. Lanes of one
-    replica and tensor slice work together; where these are unknown, the n-th lanes of all stages do.
+    Every lane runs its forwards, backwards and weight gradients in the recorded order, and its optimizer last.
+    A job lasts the median compute time of jobs of the same stage, kind and chunk over complete steps. A job
+    starts when the lane is free and its dependencies are done: for a forward, the forward of the previous
+    virtual stage; for a backward, the backward of the next virtual stage and its own forward; for a weight
+    gradient, its backward; for a combined job, the dependencies of both. All lanes may start with the first
+    one. Lanes of one replica and tensor slice form a pipeline; where these are unknown, the n-th lanes of all
+    stages do.
 
     Args:
         lanes: `LANES`.
-        steps: `RUN_STEPS`: steps that are cut on some lane are left out.
+        steps: `RUN_STEPS`; partial steps are left out.
         jobs: All `RUN_JOBS`.
-        schedule: Of how many stages and chunks the pipeline is.
+        schedule: Schedule, for the numbers of stages and chunks.
 
     Returns:
-        `IDEAL`, and sentences on steps that cannot be run again: a job that another needs is missing or
-        unknown, or the jobs of a lane are in an order in which they would wait for each other for ever.
+        `IDEAL`, and notes on steps without an ideal: a dependency is missing or unknown, or the order of jobs
+        has a cycle.
     """
-    nodes = _nodes(lanes, steps, jobs)
+    nodes = _list_nodes(lanes, steps, jobs)
     if nodes.is_empty():
         return IDEAL.to_frame(), []
-    needs, is_known = _needs(nodes, schedule.stage_count * schedule.chunk_count)
+    needs, is_known = _find_dependencies(nodes, schedule.stage_count * schedule.chunk_count)
     run = nodes["run"].to_numpy()
     is_whole = ~np.isin(run, run[~is_known])
-    start, is_done = _run(nodes, needs, is_whole)
+    start, is_done = _replay(nodes, needs, is_whole)
     is_done &= ~np.isin(run, run[is_whole & ~is_done])
     notes = []
     if count := nodes.filter(pl.Series(~is_whole))["step"].n_unique():
@@ -60,15 +60,17 @@ def build_ideal(
     if count := nodes.filter(pl.Series(is_whole & ~is_done))["step"].n_unique():
         notes.append(f"{count:,} steps have no ideal: their jobs would wait for each other for ever")
     if schedule.name == "unknown" and schedule.stage_count > 1 and is_done.any():
-        notes.append(f"the ideal takes the {schedule.stage_count} stages that are seen for all there are")
+        notes.append(
+            f"the ideal assumes that the {schedule.stage_count} recorded stages are all of the pipeline"
+        )
     begun = nodes.with_columns(start_ns=pl.Series(start) + pl.col("zero_ns")).filter(pl.Series(is_done))
     timed = begun.with_columns(end_ns=pl.col("start_ns") + pl.col("cost_ns"))
     ordered: pl.DataFrame = timed[order_rows(whole_numbers(timed["lane"]), timed["start_ns"].to_numpy())]
     return conform(ordered, IDEAL), notes
 
 
-def _nodes(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
-    """List the jobs to run again by step and lane in order, with what they cost and who works together."""
+def _list_nodes(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
+    """List the jobs to replay by step and lane in order, with their cost and their pipeline."""
     whole = (
         steps.group_by("step")
         .agg(zero_ns=pl.col("start_ns").min(), is_partial=pl.col("is_partial").any())
@@ -78,10 +80,10 @@ def _nodes(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.D
     cost = pl.col("compute_ns").fill_null(0).median().over("stage", "kind", "chunk", "backward_chunk")
     top_level = mark_top_level(jobs, [*KINDS, "recompute", "optimizer"])
     nodes = (
-        jobs[_ASKED]
+        jobs[_JOB_COLUMNS]
         .filter(pl.Series(top_level))
         .join(whole, on="step", maintain_order="left")
-        .join(_pipes(lanes), on="lane", maintain_order="left")
+        .join(_number_pipelines(lanes), on="lane", maintain_order="left")
         .with_columns(cost_ns=cost.round().cast(pl.Int64))
     )
     step = np.unique(nodes["step"].to_numpy(), return_inverse=True)[1]
@@ -94,8 +96,8 @@ def _nodes(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.D
     return nodes.with_row_index("place")
 
 
-def _pipes(lanes: pl.DataFrame) -> pl.DataFrame:
-    """Number the lanes that work together: one of each stage."""
+def _number_pipelines(lanes: pl.DataFrame) -> pl.DataFrame:
+    """Number the pipelines: lanes that work together, one of each stage."""
     staged = lanes.drop_nulls("stage").select("lane", "stage", "replica", "tensor")
     if staged.select(pl.any_horizontal(pl.col("replica", "tensor").is_null()).any()).item():
         return staged.select("lane", "stage", pipe=pl.int_range(pl.len()).over("stage"))
@@ -104,13 +106,13 @@ def _pipes(lanes: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """The forwards, or the backwards, or the weight gradients: which node does which.
+    """Nodes of the forwards, of the backwards, or of the weight gradients.
 
     Attributes:
-        node: Place among the nodes.
+        node: Index of the node.
         key: Run, virtual stage and micro-batch as one number.
         virtual: Virtual stage.
-        is_known: Whether both are known.
+        is_known: Whether virtual stage and micro-batch are known.
     """
 
     node: Int64s
@@ -119,25 +121,27 @@ class _Work:
     is_known: Bools
 
     def find(self, key: Int64s) -> Int64s:
-        """Return the nodes that do this; -1 where none does, or where several do."""
+        """Return the node of each key; -1 without one, or with several."""
         keys, first, count = np.unique(self.key, return_index=True, return_counts=True)
         if not len(keys):
             return np.full(len(key), -1)
-        place = np.searchsorted(keys, key).clip(0, len(keys) - 1)
-        is_one = (keys[place] == key) & (count[place] == 1)
-        return np.where(is_one, self.node[first[place]], -1)
+        index = np.searchsorted(keys, key).clip(0, len(keys) - 1)
+        is_unique = (keys[index] == key) & (count[index] == 1)
+        return np.where(is_unique, self.node[first[index]], -1)
 
 
-def _needs(nodes: pl.DataFrame, virtual_stages: int) -> tuple[Int64s, Bools]:
-    """Find the nodes that each node needs, at most three (`len(nodes)`: none), and whether all are known."""
+def _find_dependencies(nodes: pl.DataFrame, virtual_stages: int) -> tuple[Int64s, Bools]:
+    """Find the dependencies of each node, at most three (`len(nodes)`: none), and the mask of nodes with all known."""
     numbers = ["backward_micro_batch", "micro_batch"]
-    places = ["backward_virtual_stage", "virtual_stage"]
-    ids = nodes.select(pl.col("run", *numbers, *places).fill_null(-1), pl.col("kind").cast(pl.String))
+    virtual_stages_of = ["backward_virtual_stage", "virtual_stage"]
+    ids = nodes.select(
+        pl.col("run", *numbers, *virtual_stages_of).fill_null(-1), pl.col("kind").cast(pl.String)
+    )
     stride = 1 + max(int(ids[name].to_numpy().max()) for name in numbers)
-    last = max(virtual_stages - 1, *(int(ids[name].to_numpy().max()) for name in places))
-    forward = _work(ids, {"forward": "", "forward_backward": ""}, stride=stride, last=last)
-    backward = _work(ids, {"backward": "", "forward_backward": "backward_"}, stride=stride, last=last)
-    weight = _work(ids, {"weight_gradient": ""}, stride=stride, last=last)
+    last = max(virtual_stages - 1, *(int(ids[name].to_numpy().max()) for name in virtual_stages_of))
+    forward = _list_work(ids, {"forward": "", "forward_backward": ""}, stride=stride, last=last)
+    backward = _list_work(ids, {"backward": "", "forward_backward": "backward_"}, stride=stride, last=last)
+    weight = _list_work(ids, {"weight_gradient": ""}, stride=stride, last=last)
     needs = np.full((len(nodes), 3), len(nodes))
     is_known = np.ones(len(nodes), np.bool_)
     for work in (forward, backward, weight):
@@ -153,8 +157,8 @@ def _needs(nodes: pl.DataFrame, virtual_stages: int) -> tuple[Int64s, Bools]:
     return needs, is_known
 
 
-def _work(ids: pl.DataFrame, kinds: dict[str, str], *, stride: int, last: int) -> _Work:
-    """List the nodes of some kinds, whose ids are in columns of these prefixes."""
+def _list_work(ids: pl.DataFrame, kinds: dict[str, str], *, stride: int, last: int) -> _Work:
+    """List the nodes of some kinds; the values of `kinds` are prefixes of their id columns."""
     parts = [
         ids.with_row_index("node")
         .filter(kind=kind)
@@ -170,17 +174,17 @@ def _work(ids: pl.DataFrame, kinds: dict[str, str], *, stride: int, last: int) -
     )
 
 
-def _run(nodes: pl.DataFrame, needs: Int64s, is_whole: Bools) -> tuple[Int64s, Bools]:
-    """Start every node when its lane is free and what it needs is done; say when, and which ever start.
+def _replay(nodes: pl.DataFrame, needs: Int64s, is_whole: Bools) -> tuple[Int64s, Bools]:
+    """Compute the start of every node, and the mask of nodes that can start.
 
-    Round by round every lane of every step does its next node if that can be done, so there are as many
-    rounds as the longest chain has nodes, and the last round is the one in which nobody can go on.
+    In each round every lane of every step runs its next node if its dependencies are done: there are as many
+    rounds as nodes in the longest chain, and the last round has no node to run.
     """
     cost = nodes["cost_ns"].to_numpy()
     lane, step = nodes["lane"].to_numpy(), nodes["step"].to_numpy()
     never = np.iinfo(np.int64).max
     end = np.full(len(nodes) + 1, never)
-    end[-1] = 0  # of what needs nothing
+    end[-1] = 0  # the dependency `len(nodes)`: none
     start = np.zeros(len(nodes), np.int64)
     is_first = np.ones(len(nodes), np.bool_)
     is_first[1:] = (lane[1:] != lane[:-1]) | (step[1:] != step[:-1])

@@ -1,4 +1,4 @@
-"""Which micro-batch and which part of the model every job is about, as far as that can be known."""
+"""Micro-batch, chunk and virtual stage of every job of a run, from names or from the order of a schedule."""
 
 from __future__ import annotations
 
@@ -23,47 +23,46 @@ from nsys_pp.training.run.orders import (
     count_micro_batches,
     running_count,
 )
-from nsys_pp.training.run.schedule import LEAST_AGREEMENT, Fit, find_fits, is_as_good, tell_mismatch
+from nsys_pp.training.run.schedule import LEAST_AGREEMENT, Fit, describe_mismatch, find_fits, is_as_good
 from nsys_pp.training.run.sequences import Sequences, build_sequences
 
 
 def resolve_jobs(
-    lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame, *, given: str | None = None
+    lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame, *, schedule_name: str | None = None
 ) -> tuple[pl.DataFrame, list[str]]:
     """Find the micro-batch, chunk and virtual stage of every job that ran on a GPU.
 
-    What names say is kept. Chunk and virtual stage follow from each other. What names do not say is inferred
-    where the jobs of a lane in a step stand in the order of a schedule: the n-th forward is then about the
-    chunk that the schedule's n-th forward is about, and about the next micro-batch of that chunk; likewise
-    backwards and weight gradients. Nothing is inferred in a step whose jobs are not all there and in that
-    order, nor where several orders fit that would number the jobs differently. Recomputation is about what
-    its backward is about, and jobs within forwards and backwards about what those are about.
+    Ids in names are kept. Chunk and virtual stage follow from each other. Other ids are inferred where the jobs
+    of a lane in a step are in the order of a schedule: the n-th forward has the chunk of the schedule's n-th
+    forward, and the next micro-batch of this chunk; likewise backwards and weight gradients. Nothing is inferred
+    in a step with missing jobs or in another order, nor where several orders fit and number the jobs
+    differently. Groups of micro-batches of an interleaved schedule are assumed to have the usual size if that
+    fits. Recomputation has the ids of its backward, and jobs inside forwards and backwards those of the outer job.
 
     Args:
         lanes: `LANES`.
-        steps: `RUN_STEPS`: which are complete.
-        jobs: `JOBS` by lane, `step` being that of `RUN_STEPS`.
-        given: Name of the schedule, if it is known.
+        steps: `RUN_STEPS`, for `is_partial`.
+        jobs: `JOBS` by lane, with the `step` of `RUN_STEPS`.
+        schedule_name: Name of the schedule; None: recognised.
 
     Returns:
-        `RUN_JOBS` without labels, and sentences on what was inferred or refused. `confidence` is the share of
-        the lane's jobs in that step that are where the schedule has them; orders between which nothing
-        decides are refused, whatever their share.
+        `RUN_JOBS` without labels, and notes on inferred and refused ids. `confidence` is the share of the
+        lane's jobs in the step at their positions in the schedule; equally good orders are refused at any share.
     """
-    known = _list_jobs(lanes, jobs)
-    sequences = build_sequences(lanes, steps, known)
-    fits = find_fits(sequences, given=given) if _needs_fit(sequences) else []
+    listed = _list_jobs(lanes, jobs)
+    sequences = build_sequences(lanes, steps, listed)
+    fits = find_fits(sequences, schedule_name=schedule_name) if _needs_fit(sequences) else []
     best = fits[0] if fits and fits[0].is_good else None
     is_unique = best is not None and not _is_ambiguous(sequences, fits)
-    found = _infer(sequences, best if is_unique else None)
-    filled = _inherit(_fill(known, sequences, found))
-    resolved = _add_virtual_stages(filled, _shape(found, best, given))
-    return conform(resolved, RUN_JOBS), _describe(sequences, found, fits, is_unique=is_unique)
+    ids = _infer(sequences, best if is_unique else None)
+    filled = _copy_outer_ids(_add_ids(listed, sequences, ids))
+    resolved = _add_virtual_stages(filled, _layout_of_chunks(ids, best, schedule_name))
+    return conform(resolved, RUN_JOBS), _describe(sequences, ids, fits, is_unique=is_unique)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """Ids of the jobs of `Sequences`, by their positions; -1 where unknown."""
+class _Ids:
+    """Ids of the jobs of `Sequences`, in their order; -1 where unknown."""
 
     micro_batch: Int64s
     chunk: Int64s
@@ -74,20 +73,20 @@ class _Found:
 
 
 def _list_jobs(lanes: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
-    """List the jobs that ran on a GPU, numbered, with chunks that virtual stages tell."""
+    """List the jobs that ran on a GPU, numbered, with chunks from virtual stages."""
     has_run = jobs["start_ns"].is_not_null() & jobs["lane"].is_not_null()
-    ran = _in_order(jobs if has_run.all() else jobs.filter(has_run))
+    ran = _sort_jobs(jobs if has_run.all() else jobs.filter(has_run))
     lane, job = whole_numbers(ran["lane"]), pl.Series("job", np.arange(len(ran), dtype=np.uint32))
     stage_of = np.full(int(lane.max(initial=-1)) + 1, -1)
-    known = lanes.filter(pl.col("lane") < len(stage_of))
-    stage_of[known["lane"].to_numpy()] = whole_numbers(known["stage"])
+    used = lanes.filter(pl.col("lane") < len(stage_of))
+    stage_of[used["lane"].to_numpy()] = whole_numbers(used["stage"])
     chunk, backward_chunk = (
         pl.coalesce(f"{way}chunk", pl.col(f"{way}virtual_stage") // pl.col("_stages"))
         for way in ("", "backward_")
     )
     return ran.with_columns(
         job,
-        _around(ran, lane),
+        _find_outer_jobs(ran, lane),
         _stage=as_whole_numbers(stage_of[lane]),
         _stages=pl.lit(lanes["stage"]).max() + 1,
         is_inferred=pl.lit(False),
@@ -97,8 +96,8 @@ def _list_jobs(lanes: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(chunk=chunk, backward_chunk=backward_chunk)
 
 
-def _in_order(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Sort jobs by lane, start_ns, host_start_ns and range_id; those of a lane are mostly in order of the last two."""
+def _sort_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Sort jobs by lane, start_ns, host_start_ns and range_id; jobs of a lane are mostly sorted by the last two."""
     lane, start = whole_numbers(jobs["lane"]), jobs["start_ns"].to_numpy()
     order = order_rows(lane, start)
     alike = np.flatnonzero((np.diff(lane[order]) == 0) & (np.diff(start[order]) == 0))
@@ -110,8 +109,8 @@ def _in_order(jobs: pl.DataFrame) -> pl.DataFrame:
     return ordered
 
 
-def _around(ran: pl.DataFrame, lane: Int64s) -> pl.Series:
-    """Find the job around each on its lane (`outer`)."""
+def _find_outer_jobs(ran: pl.DataFrame, lane: Int64s) -> pl.Series:
+    """Find the job around each job on its lane (`outer`)."""
     outer = np.full(len(ran), -1)
     nested = np.flatnonzero(ran["outer_id"].is_not_null().to_numpy())
     if len(nested):
@@ -121,7 +120,7 @@ def _around(ran: pl.DataFrame, lane: Int64s) -> pl.Series:
 
 
 def _needs_fit(sequences: Sequences) -> bool:
-    """Whether names leave anything open: numbers, or how several chunks of a stage form the model."""
+    """Return whether names leave ids unknown: numbers, or the layout of several chunks."""
     is_both = sequences.kind == BOTH
     unknown = min(sequences.micro_batch.min(initial=0), sequences.chunk.min(initial=0))
     of_both = min(
@@ -132,7 +131,7 @@ def _needs_fit(sequences: Sequences) -> bool:
 
 
 def _is_ambiguous(sequences: Sequences, fits: list[Fit]) -> bool:
-    """Whether another schedule fits as well that would number the jobs differently."""
+    """Return whether an equally good schedule numbers the jobs differently."""
     best = fits[0]
     alike = [fit for fit in fits[1:] if is_as_good(fit, best)]
     if all(fit.candidate.chunks == best.candidate.chunks == 1 for fit in alike):
@@ -141,8 +140,8 @@ def _is_ambiguous(sequences: Sequences, fits: list[Fit]) -> bool:
     return any((_expected_chunks(sequences, fit) != chunks).any() for fit in alike)
 
 
-def _infer(sequences: Sequences, fit: Fit | None) -> _Found:
-    """Complete the ids by the order of a schedule, in the groups that follow it."""
+def _infer(sequences: Sequences, fit: Fit | None) -> _Ids:
+    """Infer missing ids from the order of a schedule, in the groups that follow it."""
     is_both = sequences.kind == BOTH
     is_sound = np.zeros(len(is_both), np.bool_)
     confidence = np.full(len(is_both), np.nan)
@@ -168,7 +167,7 @@ def _infer(sequences: Sequences, fit: Fit | None) -> _Found:
     is_inferred = (numbers[0] != sequences.micro_batch) | (numbers[1] != sequences.backward_micro_batch)
     if fit is not None and fit.candidate.chunks > 1:
         is_inferred |= (chunk != sequences.chunk) | (backward_chunk != sequences.backward_chunk)
-    return _Found(
+    return _Ids(
         micro_batch=numbers[0],
         chunk=chunk,
         backward_micro_batch=numbers[1],
@@ -179,7 +178,7 @@ def _infer(sequences: Sequences, fit: Fit | None) -> _Found:
 
 
 def _has_one_chunk(sequences: Sequences) -> bool:
-    """Whether every micro-batch comes once, and no name says of which chunk it is: there is but one."""
+    """Return whether there is one chunk: no name has a chunk, and every micro-batch occurs once."""
     if not len(sequences.kind) or max(sequences.chunk.max(), sequences.backward_chunk.max()) >= 0:
         return False
     numbers = sequences.micro_batch
@@ -188,10 +187,10 @@ def _has_one_chunk(sequences: Sequences) -> bool:
 
 
 def _expected_chunks(sequences: Sequences, fit: Fit) -> Int64s:
-    """Say about which chunk each job should be, and the backward of each that is both; -1 where unknown.
+    """Return the expected chunk of each job, and of the backward of each combined job; -1 where unknown.
 
-    Forwards, backwards and weight gradients are counted apart: that a forward and a backward have changed
-    places does no harm.
+    Forwards, backwards and weight gradients are counted separately: a forward swapped with a backward does
+    not matter.
     """
     is_both = sequences.kind == BOTH
     if fit.candidate.chunks == 1:
@@ -206,78 +205,78 @@ def _expected_chunks(sequences: Sequences, fit: Fit) -> Int64s:
         rank = running_count(sequences.group[jobs])
         count = np.bincount(sequences.group[jobs], minlength=len(sequences.lane))[sequences.group[jobs]]
         is_there = (order >= 0) & (count == lengths[order])
-        jobs, place = jobs[is_there], (offsets[order] + rank)[is_there]
+        jobs, position = jobs[is_there], (offsets[order] + rank)[is_there]
         column = is_both[jobs].astype(np.int64) if kind == BACKWARD else 0
-        expected[column, jobs] = np.concatenate(streams)[place]
+        expected[column, jobs] = np.concatenate(streams)[position]
     return expected
 
 
 def _chunks_of(order: Order, kind: int) -> Int64s:
-    """List the chunks of all forwards, of all backwards, or of all weight gradients of an order."""
+    """List the chunks of the jobs of one kind in an order."""
     is_both = order.kind == BOTH
     if kind == BACKWARD:
-        chunks, is_meant = (
+        chunks, is_selected = (
             np.where(is_both, order.backward_chunk, order.chunk),
             is_both | (order.kind == kind),
         )
     else:
-        chunks, is_meant = order.chunk, (order.kind == kind) | (is_both & (kind == FORWARD))
-    found: Int64s = chunks[is_meant]
-    return found
+        chunks, is_selected = order.chunk, (order.kind == kind) | (is_both & (kind == FORWARD))
+    selected: Int64s = chunks[is_selected]
+    return selected
 
 
-def _fill(known: pl.DataFrame, sequences: Sequences, found: _Found) -> pl.DataFrame:
-    """Write what was found beside what names say."""
+def _add_ids(jobs: pl.DataFrame, sequences: Sequences, ids: _Ids) -> pl.DataFrame:
+    """Add the inferred ids to the jobs; ids in names are kept."""
     written = {
-        name: _written(known, sequences.row, getattr(found, name)) for name in ("chunk", "backward_chunk")
+        name: _scatter(jobs, sequences.row, getattr(ids, name)) for name in ("chunk", "backward_chunk")
     }
     for name in ("micro_batch", "backward_micro_batch"):
-        number = getattr(found, name)
-        written[name] = _written(known, sequences.row, np.where(number >= 0, number + sequences.base, -1))
-    is_inferred = np.zeros(len(known), np.bool_)
-    is_inferred[sequences.row] = found.is_inferred
-    confidence = np.full(len(known), np.nan)
-    confidence[sequences.row] = found.confidence
-    return known.with_columns(
+        number = getattr(ids, name)
+        written[name] = _scatter(jobs, sequences.row, np.where(number >= 0, number + sequences.base, -1))
+    is_inferred = np.zeros(len(jobs), np.bool_)
+    is_inferred[sequences.row] = ids.is_inferred
+    confidence = np.full(len(jobs), np.nan)
+    confidence[sequences.row] = ids.confidence
+    return jobs.with_columns(
         *(pl.coalesce(name, series) for name, series in written.items()),
         is_inferred=is_inferred,
         confidence=pl.Series(confidence).fill_nan(None),
     )
 
 
-def _written(known: pl.DataFrame, row: Int64s, values: Int64s) -> pl.Series:
-    """Spread values over all rows; null where there is none."""
-    spread = np.full(len(known), -1)
-    spread[row] = values
-    return as_whole_numbers(spread)
+def _scatter(jobs: pl.DataFrame, row: Int64s, values: Int64s) -> pl.Series:
+    """Scatter values to all rows; null without a value."""
+    scattered = np.full(len(jobs), -1)
+    scattered[row] = values
+    return as_whole_numbers(scattered)
 
 
-def _inherit(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Give jobs within others the ids of the job around them, and recomputation those of its backward."""
+def _copy_outer_ids(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Copy ids from outer jobs to inner jobs, and from backwards to recomputation."""
     kind, outer = jobs["kind"], whole_numbers(jobs["outer"])
-    takes = is_among(kind, ("forward", "backward", "weight_gradient", "recompute")) & (outer >= 0)
-    of_backward = takes & ~is_among(kind, ("forward",))
+    is_inner = is_among(kind, ("forward", "backward", "weight_gradient", "recompute")) & (outer >= 0)
+    of_backward = is_inner & ~is_among(kind, ("forward",))
     of_backward &= is_among(kind, ("forward_backward",))[outer]
-    rows, around, second = np.flatnonzero(takes), outer[takes], of_backward[takes]
+    rows, around, second = np.flatnonzero(is_inner), outer[is_inner], of_backward[is_inner]
     inherited = []
     for name in ("micro_batch", "chunk"):
         values, of_both = whole_numbers(jobs[name]).copy(), whole_numbers(jobs[f"backward_{name}"])
         while True:
-            offered = np.where(second, of_both[around], values[around])
-            is_new = (values[rows] < 0) & (offered >= 0)
+            candidates = np.where(second, of_both[around], values[around])
+            is_new = (values[rows] < 0) & (candidates >= 0)
             if not is_new.any():
                 break
-            values[rows[is_new]] = offered[is_new]
+            values[rows[is_new]] = candidates[is_new]
         inherited.append(as_whole_numbers(values).alias(name))
     jobs = jobs.with_columns(inherited)
-    return _inherit_from_next(jobs) if is_among(kind, ("recompute",)).any() else jobs
+    return _copy_backward_ids(jobs) if is_among(kind, ("recompute",)).any() else jobs
 
 
-def _inherit_from_next(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Give recomputation that stands by itself the ids of the next backward, as far as that has any."""
+def _copy_backward_ids(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Copy ids from the next backward to recomputation without an outer job."""
     is_both = pl.col("kind") == "forward_backward"
     again = (pl.col("kind") == "recompute") & pl.col("micro_batch").is_null()
-    unknown = -1  # so that a backward without ids is not passed over for the one after it
+    unknown = -1  # so that a backward without ids is not skipped for a later one
     following = {
         name: pl.when(is_both)
         .then(pl.col(f"backward_{name}").fill_null(unknown))
@@ -289,16 +288,16 @@ def _inherit_from_next(jobs: pl.DataFrame) -> pl.DataFrame:
         for name in ("micro_batch", "chunk")
     }
     return jobs.with_columns(
-        pl.when(again).then(found).otherwise(name).alias(name) for name, found in following.items()
+        pl.when(again).then(values).otherwise(name).alias(name) for name, values in following.items()
     )
 
 
 def _add_virtual_stages(jobs: pl.DataFrame, shape: str) -> pl.DataFrame:
-    """Place every chunk in the whole model; in a V, the second chunks stand in reverse order."""
+    """Compute virtual stages from chunks; in a V, the second chunks are in reverse order."""
     if shape == "":
         return jobs
 
-    def place(chunk: str) -> pl.Expr:
+    def to_virtual_stage(chunk: str) -> pl.Expr:
         looped = pl.col(chunk) * pl.col("_stages") + pl.col("_stage")
         return (
             pl.when((pl.col(chunk) == 1) & (shape == "V"))
@@ -307,43 +306,43 @@ def _add_virtual_stages(jobs: pl.DataFrame, shape: str) -> pl.DataFrame:
         )
 
     return jobs.with_columns(
-        virtual_stage=pl.coalesce("virtual_stage", place("chunk")),
-        backward_virtual_stage=pl.coalesce("backward_virtual_stage", place("backward_chunk")),
+        virtual_stage=pl.coalesce("virtual_stage", to_virtual_stage("chunk")),
+        backward_virtual_stage=pl.coalesce("backward_virtual_stage", to_virtual_stage("backward_chunk")),
     )
 
 
-def _shape(found: _Found, best: Fit | None, given: str | None) -> str:
-    """Say how the chunks of the stages form the model: "loop" or "V"; "" where unknown."""
-    if max(found.chunk.max(initial=0), found.backward_chunk.max(initial=0)) == 0:
+def _layout_of_chunks(ids: _Ids, best: Fit | None, schedule_name: str | None) -> str:
+    """Return the layout of the chunks along the stages: "loop" or "V"; "" where unknown."""
+    if max(ids.chunk.max(initial=0), ids.backward_chunk.max(initial=0)) == 0:
         return "loop"
-    name = given or (best.candidate.name if best else "")
+    name = schedule_name or (best.candidate.name if best else "")
     return {"interleaved": "loop", "dualpipev": "V"}.get(name, "")
 
 
-def _describe(sequences: Sequences, found: _Found, fits: list[Fit], *, is_unique: bool) -> list[str]:
-    """Say what was inferred, and what could not be."""
+def _describe(sequences: Sequences, ids: _Ids, fits: list[Fit], *, is_unique: bool) -> list[str]:
+    """Format notes on the inferred and the unknown ids."""
     notes = []
-    inferred = int(found.is_inferred.sum())
+    inferred = int(ids.is_inferred.sum())
     if inferred:
         name = fits[0].candidate.name
         notes.append(
             f"the micro-batches or chunks of {inferred:,} jobs were inferred from their order, that of {name}"
         )
-    unknown = int(((found.micro_batch < 0) | (found.chunk < 0)).sum())
+    unknown = int(((ids.micro_batch < 0) | (ids.chunk < 0)).sum())
     if unknown:
         notes.append(
-            f"the micro-batches or chunks of {unknown:,} jobs are unknown: {_why_not(fits, is_unique)}"
+            f"the micro-batches or chunks of {unknown:,} jobs are unknown: {_explain_refusal(fits, is_unique)}"
         )
     return notes
 
 
-def _why_not(fits: list[Fit], is_unique: bool) -> str:
-    """Say why nothing could be inferred of some jobs."""
+def _explain_refusal(fits: list[Fit], is_unique: bool) -> str:
+    """Return the reason for unknown ids."""
     if not fits:
         return "their number fits no schedule"
     best = fits[0]
     if not best.is_good:
-        return f"their order is most like that of {best.candidate.name}, but {tell_mismatch(best)}"
+        return f"their order is most like that of {best.candidate.name}, but {describe_mismatch(best)}"
     if not is_unique:
         return "several schedules have jobs in this order, and number them differently"
     return f"their steps are cut, or not in the order of {best.candidate.name}"

@@ -1,4 +1,4 @@
-"""The few characters that stand on the bar of a job."""
+"""Labels of jobs: the short texts on their bars."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nsys_pp.training.run.columns import as_whole_numbers, whole_numbers
 from nsys_pp.training.run.orders import WEIGHT_GRADIENT, order_jobs, running_count
 from nsys_pp.training.run.sequences import build_sequences
 
-_WORDS = {  # what is shown of jobs that are about no micro-batch, or not only about that
+_WORDS = {  # labels of jobs without a micro-batch, or in addition to it
     "forward": "F",
     "backward": "B",
     "weight_gradient": "W",
@@ -29,37 +29,37 @@ _IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
 
 
 def label_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> pl.DataFrame:
-    """Give every job its label, and jobs of a DualPipeV schedule their phase.
+    """Label the jobs, and add the phases of a DualPipeV schedule.
 
-    A forward or backward is labelled with its micro-batch; where a backward is split, its halves are `3b` and
-    `3w`; a recomputation is `3r`, a forward and a backward at once `7F+13B`. Under DualPipeV labels are those
-    that msprof-analyze gives (`dualpipev.label_places`): micro-batch k of the second chunk is number
-    m + k of m micro-batches, and backwards are `3B`. Other jobs have a word, messages a micro-batch with it.
+    The label of a forward or backward is its micro-batch; the halves of a split backward are `3b` and `3w`, a
+    recomputation is `3r`, a combined forward and backward `7F+13B`. DualPipeV has the labels of msprof-analyze:
+    micro-batch k of the second chunk is number m + k of m micro-batches, and backwards are `3B`. Other jobs
+    have a word, messages a word and a micro-batch.
 
     Args:
         jobs: All `RUN_JOBS`.
         lanes: `LANES`.
-        schedule: What the run follows.
+        schedule: The schedule of the run.
 
     Returns:
-        `RUN_JOBS` with `label`, and `phase` where a lane has as many jobs in a step as DualPipeV says.
+        `RUN_JOBS` with `label`, and `phase` where a lane has the number of jobs of DualPipeV in a step.
     """
     is_v = schedule.name == "dualpipev"
-    phase = _phases(jobs, lanes, schedule) if is_v else as_whole_numbers(np.full(len(jobs), -1))
+    phase = _find_phases(jobs, lanes, schedule) if is_v else as_whole_numbers(np.full(len(jobs), -1))
     jobs = jobs.with_columns(phase=phase)
-    is_split = _is_split(jobs)
-    # few jobs have a text that no other has
-    told = jobs[["kind", "phase", *_IDS]].hstack([is_split.alias("is_split")])
+    is_split = _mark_split(jobs)
+    # few labels are distinct
+    keys = jobs[["kind", "phase", *_IDS]].hstack([is_split.alias("is_split")])
     ids = (whole_numbers(jobs[name]) for name in ("kind", "phase", *_IDS))
     code = pack(*ids, is_split.to_numpy().astype(np.int64))
-    first, which = find_distinct(code)
-    text = _label(base=schedule.micro_batch_count if is_v else 0, is_v=is_v)
-    label = told[first].select(text).to_series()
-    return conform(jobs.with_columns(label=label[which]), RUN_JOBS)
+    first, distinct = find_distinct(code)
+    text = _build_label(base=schedule.micro_batch_count if is_v else 0, is_v=is_v)
+    label = keys[first].select(text).to_series()
+    return conform(jobs.with_columns(label=label[distinct]), RUN_JOBS)
 
 
-def _label(*, base: int, is_v: bool) -> pl.Expr:
-    """Say what stands on the bar of a job; micro-batches of the second chunk count from `base`."""
+def _build_label(*, base: int, is_v: bool) -> pl.Expr:
+    """Build the label of a job; micro-batches of the second chunk count from `base`."""
     number = pl.col("micro_batch") + base * pl.col("chunk").fill_null(0)
     partner = pl.col("backward_micro_batch") + base * pl.col("backward_chunk").fill_null(0)
     kind = pl.col("kind").cast(pl.String)
@@ -77,8 +77,8 @@ def _label(*, base: int, is_v: bool) -> pl.Expr:
     return pl.coalesce(form, pl.when(kind.is_in(["forward", "backward"])).then(number.cast(pl.String)), word)
 
 
-def _is_split(jobs: pl.DataFrame) -> pl.Series:
-    """Say which jobs are about a micro-batch and chunk whose weight gradients are a job of their own."""
+def _mark_split(jobs: pl.DataFrame) -> pl.Series:
+    """Return the mask of jobs with a weight gradient job of the same micro-batch and chunk."""
     keys = ["lane", "step", "micro_batch", "chunk"]
     is_weight = is_among(jobs["kind"], ("weight_gradient",))
     if not is_weight.any():
@@ -88,8 +88,8 @@ def _is_split(jobs: pl.DataFrame) -> pl.Series:
     return joined["is_split"].fill_null(False)
 
 
-def _phases(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> pl.Series:
-    """Say in which phase of DualPipeV each job is: by its place, where all places are taken."""
+def _find_phases(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> pl.Series:
+    """Return the phase of DualPipeV of each job by its position, in groups with all jobs."""
     sequences = build_sequences(lanes, RUN_STEPS.to_frame(), jobs)
     stages, micro_batches = schedule.stage_count, schedule.micro_batch_count
     if not 0 < 2 * stages <= micro_batches:
@@ -102,11 +102,11 @@ def _phases(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> pl.S
     lengths = np.array([len(phases) for phases in kept])
     stage = sequences.stage[sequences.group]
     count = np.bincount(sequences.group) - sequences.weights
-    is_there = (stage >= 0) & (count[sequences.group] == lengths[stage])
-    # a weight gradient is in the phase of the job before it
+    is_whole = (stage >= 0) & (count[sequences.group] == lengths[stage])
+    # a weight gradient has the phase of the job before it
     before = running_count(sequences.group) - sequences.weight_rank - 1
     position = np.where(sequences.is_weight, before.clip(0), sequences.position)
     offsets = np.cumsum(lengths) - lengths
     phase = np.full(len(jobs), -1)
-    phase[sequences.row[is_there]] = np.concatenate(kept)[(offsets[stage] + position)[is_there]]
+    phase[sequences.row[is_whole]] = np.concatenate(kept)[(offsets[stage] + position)[is_whole]]
     return as_whole_numbers(phase)

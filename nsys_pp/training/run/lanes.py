@@ -1,4 +1,4 @@
-"""Which GPU processes there are, and which stage of the pipeline each one is."""
+"""Lanes of a run: its GPU processes, and their pipeline stages."""
 
 from __future__ import annotations
 
@@ -11,39 +11,43 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import LANES
 
 _KEYS = ("report", "process_key", "device_id")
-_PLACED = ("forward", "backward", "weight_gradient", "forward_backward")  # kinds of jobs that stages have
-_ASKED = [  # columns of jobs
+_STAGE_KINDS = (
+    "forward",
+    "backward",
+    "weight_gradient",
+    "forward_backward",
+)  # kinds of jobs that pipeline stages run
+_JOB_COLUMNS = [
     *(*_KEYS, "kind", "step", "stage", "virtual_stage", "backward_virtual_stage"),
     *("start_ns", "compute_start_ns", "compute_end_ns"),
 ]
 _SAME_STAGE, _NEXT_STAGE = 0.5, 0.8
-"""Lanes whose first forwards start within the first share of a forward are of one stage, and those that start
-later by more than the second one are of the next stage, which needs what a whole forward computed. What lies
-between is neither, as where replicas begin at different times."""
+"""Delays between first forwards, in forwards. Up to the first value the lanes are of the same stage; above the
+second one they are of successive stages, as a stage needs the result of a whole forward. Delays between both are
+ambiguous, as where replicas begin at different times."""
 
 
 def build_lanes(
     roster: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame | None = None
 ) -> tuple[pl.DataFrame, list[str]]:
-    """List the GPU processes of all reports, and find the stage of each.
+    """List the GPU processes of all reports, and find their stages.
 
-    Stages are those of the roster (`--layout`, or names that programs wrote); else those that names of jobs
-    tell; else, if nothing tells any, lanes are put in the order in which they begin their first forward of a
-    step, by the median over steps, unless ranks are missing: then some stages may be.
+    Stages are from the roster (`--layout`, or names that programs wrote); else from job names; else, if none is
+    known, from the order of the first forwards of a step, by the median over steps, unless ranks are missing:
+    whole stages may be missing then.
 
     Args:
         roster: `ROSTER` with `bound_ns`, the error of the times of a report.
         jobs: `JOBS` of all reports with `report`, on the trace's clock.
-        steps: `STEPS` of all reports with `report`: tells which steps are cut, whose first forward may not
-            have been the first one. Without it all count.
+        steps: `STEPS` of all reports with `report`: the first recorded forward of a cut step may not be its first
+            one. None: all steps count.
 
     Returns:
-        `LANES`, and sentences on stages that are guessed or cannot be told. Without operations on a GPU there
-        are no lanes.
+        `LANES`, and notes on inferred and unknown stages. Empty without operations on a GPU.
     """
-    found = roster.drop_nulls(["process_key", "device_id"]).unique(_KEYS, keep="first", maintain_order=True)
-    jobs = jobs[_ASKED].filter(pl.col("kind").is_in(_PLACED) & pl.col("start_ns").is_not_null())
-    named = _join(found, _stages_of_names(jobs)).with_columns(
+    located = roster.drop_nulls(["process_key", "device_id"]).unique(_KEYS, keep="first", maintain_order=True)
+    jobs = jobs[_JOB_COLUMNS].filter(pl.col("kind").is_in(_STAGE_KINDS) & pl.col("start_ns").is_not_null())
+    named = _join(located, _stages_of_names(jobs)).with_columns(
         stage=pl.coalesce("stage", "named_stage"),
         stage_source=pl.when(pl.col("stage").is_not_null())
         .then("stage_source")
@@ -58,25 +62,25 @@ def build_lanes(
             stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit("first forwards"))
         )
     elif count := working["stage"].null_count():
-        notes = [f"the stages of {count:,} GPU processes that ran jobs are unknown: `--layout` would tell"]
-    return conform(_label(_order(named)), LANES), notes
+        notes = [f"the stages of {count:,} GPU processes that ran jobs are unknown; specify `--layout`"]
+    return conform(_label_lanes(_sort_lanes(named)), LANES), notes
 
 
 def _missing_ranks(lanes: pl.DataFrame) -> list[int]:
-    """List the ranks below the last one that no lane has; none if lanes of unknown rank may be those."""
+    """List the ranks without a lane, below the last rank; none if lanes of unknown rank may have them."""
     ranks = set(lanes["rank"].drop_nulls())
     missing = sorted(set(range(max(ranks, default=-1) + 1)) - ranks)
     return missing if len(missing) > lanes["rank"].null_count() else []
 
 
-def _join(lanes: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
-    return lanes.join(found, on=_KEYS, how="left", maintain_order="left")
+def _join(lanes: pl.DataFrame, located: pl.DataFrame) -> pl.DataFrame:
+    return lanes.join(located, on=_KEYS, how="left", maintain_order="left")
 
 
 def _stages_of_names(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Find the stages that names of jobs tell: themselves, or by the virtual stages that a lane holds.
+    """Find stages from job names: stages in names, or the least virtual stage of a lane.
 
-    Whether chunks form loops or a V, the first chunk of a stage is the virtual stage of the same number.
+    In loops and in a V, the first chunk of a stage is the virtual stage of the same number.
     """
     virtual = pl.concat(
         jobs.select(*_KEYS, virtual=name).drop_nulls("virtual")
@@ -84,18 +88,20 @@ def _stages_of_names(jobs: pl.DataFrame) -> pl.DataFrame:
     )
     held = virtual.group_by(_KEYS).agg(least=pl.col("virtual").min(), chunks=pl.col("virtual").n_unique())
     stages = (virtual.select(pl.col("virtual").max() + 1) // held.select(pl.col("chunks").max())).to_series()
-    told = jobs.group_by(_KEYS).agg(stage=pl.col("stage").drop_nulls().mode().min())
+    named = jobs.group_by(_KEYS).agg(stage=pl.col("stage").drop_nulls().mode().min())
     of_virtual = pl.when(pl.col("least") < pl.lit(stages).max()).then("least")
-    return _join(told, held).select(*_KEYS, named_stage=pl.coalesce("stage", of_virtual))
+    return _join(named, held).select(*_KEYS, named_stage=pl.coalesce("stage", of_virtual))
 
 
 def _stages_of_first_forwards(
     lanes: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame | None, *, missing: list[int]
 ) -> tuple[pl.DataFrame, list[str]]:
-    """Group lanes by when they begin their first forward; nothing where the groups are in doubt."""
+    """Group lanes into stages by the start of their first forwards; empty where groups are ambiguous."""
     nothing = lanes.select(*_KEYS, "stage").clear()
     forwards = jobs.filter(pl.col("kind").is_in(["forward", "forward_backward"]))
-    started = lanes.join(_delays(_first_forwards(forwards, steps)), on=_KEYS, how="inner").sort("delay_ns")
+    started = lanes.join(_measure_delays(_first_forwards(forwards, steps)), on=_KEYS, how="inner").sort(
+        "delay_ns"
+    )
     if len(started) < 2:
         return nothing, []
     duration = (pl.col("compute_end_ns") - pl.col("compute_start_ns")).median()
@@ -112,11 +118,11 @@ def _stages_of_first_forwards(
     is_unclear = pl.col("gap").is_between(_SAME_STAGE, _NEXT_STAGE) | (spread > _SAME_STAGE)
     sizes = np.bincount(staged["stage"].to_numpy())
     if staged.select((pl.col("doubt").fill_null(1.0) > _SAME_STAGE).any()).item():
-        why = "clocks are not known well enough to tell who began its first forward first"
+        reason = "clocks are not known well enough to order the first forwards"
     elif staged.select(is_unclear.any()).item() or sizes.min() < sizes.max():
-        why = "GPUs do not begin their first forwards in groups of one size, one after the other"
+        reason = "GPUs do not begin their first forwards in groups of one size, one after the other"
     elif missing:
-        why = f"rank {missing[0]} is missing" + (
+        reason = f"rank {missing[0]} is missing" + (
             f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         )
     else:
@@ -124,11 +130,11 @@ def _stages_of_first_forwards(
         is_expected = staged["rank"].null_count() == 0 and by_rank.is_sorted()
         note = f"that there are {len(sizes)} stages is inferred from when GPUs begin their first forwards"
         return staged.select(*_KEYS, "stage"), [] if is_expected or len(sizes) == 1 else [note]
-    return nothing, [f"stages are unknown: {why}; `--layout` would tell"]
+    return nothing, [f"stages are unknown: {reason}; specify `--layout`"]
 
 
 def _first_forwards(forwards: pl.DataFrame, steps: pl.DataFrame | None) -> pl.DataFrame:
-    """Find when each lane began the first forward of each step; of whole steps, where it has any."""
+    """Find the start of the first forward of each lane and step; in complete steps, where a lane has any."""
     first = (
         forwards.drop_nulls("step")
         .group_by(*_KEYS, "step")
@@ -141,15 +147,15 @@ def _first_forwards(forwards: pl.DataFrame, steps: pl.DataFrame | None) -> pl.Da
     return first.filter(~is_partial | is_partial.all().over(_KEYS)).sort(*_KEYS, "start_ns")
 
 
-def _delays(first: pl.DataFrame) -> pl.DataFrame:
-    """Say how much later than one lane each lane begins its steps, by the median."""
+def _measure_delays(first: pl.DataFrame) -> pl.DataFrame:
+    """Measure the median delay of the step starts of each lane after a reference lane."""
     times = first.group_by(_KEYS, maintain_order=True).agg("start_ns")
     if times.is_empty():
         return times.select(*_KEYS, delay_ns=pl.lit(None, pl.Float64))
-    every = [each.to_numpy() for each in times["start_ns"]]
-    reference = max(every, key=len)
+    starts = [series.to_numpy() for series in times["start_ns"]]
+    reference = max(starts, key=len)
     return times.select(_KEYS).with_columns(
-        delay_ns=pl.Series([float(np.median(_after_nearest(each, reference))) for each in every])
+        delay_ns=pl.Series([float(np.median(_after_nearest(start, reference))) for start in starts])
     )
 
 
@@ -166,29 +172,29 @@ def _after_nearest(times: npt.NDArray[np.int64], reference: npt.NDArray[np.int64
     return after
 
 
-def _order(lanes: pl.DataFrame) -> pl.DataFrame:
-    """Put lanes into the order in which they are shown, and number them."""
+def _sort_lanes(lanes: pl.DataFrame) -> pl.DataFrame:
+    """Sort lanes for display, and number them."""
     gpus = sorted(lanes["gpu"].drop_nulls().unique(), key=natural_key)
-    place = pl.col("gpu").replace_strict(gpus, range(len(gpus)), default=None, return_dtype=pl.Int64)
+    gpu_order = pl.col("gpu").replace_strict(gpus, range(len(gpus)), default=None, return_dtype=pl.Int64)
     keys = ("stage", "replica", "tensor", "rank", "machine_order")
-    return lanes.sort(*keys, place, "report", "process_key", "device_id", nulls_last=True).with_row_index(
+    return lanes.sort(*keys, gpu_order, "report", "process_key", "device_id", nulls_last=True).with_row_index(
         "lane"
     )
 
 
-def _label(lanes: pl.DataFrame) -> pl.DataFrame:
-    """Give each lane a name that no other has: the shortest that does."""
-    place = pl.concat_str("machine", "gpu", separator=" ", ignore_nulls=True)
+def _label_lanes(lanes: pl.DataFrame) -> pl.DataFrame:
+    """Label each lane with its shortest unique name."""
+    gpu = pl.concat_str("machine", "gpu", separator=" ", ignore_nulls=True)
     rank = pl.concat_str(pl.lit("rank "), "rank")
     process = pl.concat_str(pl.lit("process "), "pid")
     longer = (
         pl.concat_str(rank, "gpu", separator=", ", ignore_nulls=True),
-        pl.concat_str(rank, place, process, separator=", ", ignore_nulls=True),
+        pl.concat_str(rank, gpu, process, separator=", ", ignore_nulls=True),
         pl.concat_str(
-            rank, place, process, pl.concat_str(pl.lit("lane "), "lane"), separator=", ", ignore_nulls=True
+            rank, gpu, process, pl.concat_str(pl.lit("lane "), "lane"), separator=", ", ignore_nulls=True
         ),
     )
-    labelled = lanes.with_columns(label=pl.coalesce(rank, place))
+    labelled = lanes.with_columns(label=pl.coalesce(rank, gpu))
     for label in longer:
         labelled = labelled.with_columns(
             label=pl.when(pl.len().over("label") == 1).then("label").otherwise(label)

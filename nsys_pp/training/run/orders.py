@@ -1,8 +1,8 @@
-"""The order in which each schedule has a stage do its jobs.
+"""Orders of the jobs of a stage under each schedule.
 
-No schedule takes micro-batches out of turn: the n-th forward of a chunk is micro-batch n, and so are its n-th
-backward and its n-th weight gradient. An order is therefore a sequence of (kind, chunk); counting does the
-rest.
+Every schedule keeps the order of micro-batches: the n-th forward of a chunk is micro-batch n, and so are its n-th
+backward and its n-th weight gradient. An order is therefore a sequence of (kind, chunk); micro-batches are
+counted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from nsys_pp.arrays.types import Int64s
 
 KINDS = ("forward", "backward", "weight_gradient", "forward_backward")
-"""Kinds of jobs that a schedule puts in order; arrays hold their places in this list."""
+"""Kinds of jobs in schedules; arrays hold indices of this tuple."""
 FORWARD, BACKWARD, WEIGHT_GRADIENT, BOTH = range(4)
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "dualpipev")
 
@@ -31,15 +31,15 @@ _F_B1, _F1_B = [BOTH, 0, 1], [BOTH, 1, 0]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """The jobs of one stage in one step, in order; -1 where a job has no such number.
+    """Jobs of one stage in one step, in order; -1 for absent numbers.
 
     Attributes:
-        kind: Place in `KINDS`.
-        micro_batch: Of the forward, where a job is both.
+        kind: Index of `KINDS`.
+        micro_batch: Micro-batch; of a combined job, that of the forward.
         chunk: Likewise.
-        backward_micro_batch: Of the backward of a job that is both.
+        backward_micro_batch: Micro-batch of the backward of a combined job.
         backward_chunk: Likewise.
-        phase: Of DualPipeV, 0 to 6.
+        phase: Phase of DualPipeV, 0 to 6.
     """
 
     kind: Int64s
@@ -58,19 +58,19 @@ def order_jobs(
 
     Args:
         schedule: One of `SCHEDULES`.
-        stage: Of which stage, from 0.
+        stage: The stage, from 0.
         stages: Stages of the pipeline.
-        micro_batches: Of a step.
-        chunks: Parts of the model that a stage holds: any number if "interleaved", 2 if "dualpipev", else 1.
-        group: For "interleaved": micro-batches that pass through one chunk before the next one's turn
-            (Megatron-LM's `microbatch_group_size_per_vp_stage`); the last group has what is left. By default
-            micro-batches are shared out to as many groups as have `stages` members or more.
+        micro_batches: Micro-batches of a step.
+        chunks: Chunks of a stage: any number if "interleaved", 2 if "dualpipev", else 1.
+        group: For "interleaved": consecutive micro-batches of one chunk (Megatron-LM's
+            `microbatch_group_size_per_vp_stage`); the last group may be smaller. Default:
+            `micro_batches // stages` groups of nearly equal size.
 
     Returns:
-        The order; every forward and every backward of every chunk and micro-batch is in it once.
+        The order, with each forward and backward of each chunk and micro-batch once.
 
     Raises:
-        ValueError: No such schedule, or one that cannot be: DualPipeV needs two micro-batches per stage.
+        ValueError: The schedule is unknown, or DualPipeV has less than two micro-batches per stage.
 
     >>> order = order_jobs("1f1b", stage=2, stages=4, micro_batches=3)
     >>> [(KINDS[kind], number) for kind, number in zip(order.kind, order.micro_batch.tolist())][:3]
@@ -81,40 +81,40 @@ def order_jobs(
     elif schedule in _ONE_WAY:
         tokens = _ONE_WAY[schedule](stage, stages, micro_batches)
     else:
-        raise ValueError(f"no schedule is called {schedule!r}; there are {', '.join(SCHEDULES)}")
+        raise ValueError(f"unknown schedule {schedule!r}; expected one of {', '.join(SCHEDULES)}")
     phase = _phases(stage, stages, len(tokens)) if schedule == "dualpipev" else np.full(len(tokens), -1)
     return _number(tokens, phase)
 
 
 def running_count(values: Int64s) -> Int64s:
-    """Count how often each value came before.
+    """Count the earlier occurrences of each value.
 
     >>> running_count(np.array([4, 7, 4, 4, 7]))
     array([0, 0, 1, 2, 1])
     """
     order = np.argsort(values, kind="stable")
     ordered = values[order]
-    place = np.arange(len(values))
+    index = np.arange(len(values))
     is_first = np.ones(len(values), np.bool_)
     is_first[1:] = ordered[1:] != ordered[:-1]
     count = np.empty(len(values), np.int64)
-    count[order] = place - np.maximum.accumulate(np.where(is_first, place, 0))
+    count[order] = index - np.maximum.accumulate(np.where(is_first, index, 0))
     return count
 
 
 def count_micro_batches(
     kind: Int64s, chunk: Int64s, backward_chunk: Int64s, group: Int64s | None = None
 ) -> tuple[Int64s, Int64s]:
-    """Number jobs by counting those of their direction and chunk before them.
+    """Number jobs by counting earlier jobs of the same direction and chunk.
 
     Args:
-        kind: Places in `KINDS`, in order of time.
+        kind: Indices of `KINDS`, in order of time.
         chunk: -1 counts as a chunk of its own.
-        backward_chunk: Of jobs that are both; not looked at elsewhere.
-        group: Counts start anew in every group; by default all is one.
+        backward_chunk: Chunk of the backward of combined jobs; ignored for others.
+        group: Counts restart in every group. Default: one group.
 
     Returns:
-        Micro-batches, and those of the backwards of jobs that are both; -1 for others.
+        Micro-batches, and micro-batches of the backwards of combined jobs; -1 for others.
     """
     is_both = kind == BOTH
     base = int(max(chunk.max(initial=0), backward_chunk.max(initial=0))) + 2
@@ -128,7 +128,7 @@ def count_micro_batches(
 
 
 def _number(tokens: Int64s, phase: Int64s) -> Order:
-    """Give the jobs their micro-batches."""
+    """Build an order from tokens, with micro-batches."""
     kind, chunk, backward_chunk = np.ascontiguousarray(tokens.T)
     micro_batch, backward_micro_batch = count_micro_batches(kind, chunk, backward_chunk)
     order = Order(
@@ -140,12 +140,12 @@ def _number(tokens: Int64s, phase: Int64s) -> Order:
         phase=phase,
     )
     for name in Order.__dataclass_fields__:
-        getattr(order, name).flags.writeable = False  # it is shared by all who ask
+        getattr(order, name).flags.writeable = False  # cached and shared
     return order
 
 
 def _all_forward_all_backward(stage: int, stages: int, micro_batches: int) -> Int64s:
-    """GPipe, which is Paddle's FThenB."""
+    """Return the tokens of GPipe, Paddle's FThenB."""
     del stage, stages
     return _joined(_repeat([_F], micro_batches), _repeat([_B], micro_batches))
 
@@ -156,7 +156,7 @@ def _one_forward_one_backward(stage: int, stages: int, micro_batches: int) -> In
 
 
 def _zero_bubble_h1(stage: int, stages: int, micro_batches: int) -> Int64s:
-    """1F1B of forwards and input gradients; weight gradients of stage `s` lag `s` micro-batches behind."""
+    """Return the tokens of ZB-H1: 1F1B of forwards and input gradients; weight gradients of stage s lag s micro-batches."""
     warm_up = min(stages - stage - 1, micro_batches)
     index = np.arange(micro_batches)
     is_there = np.stack([warm_up + index < micro_batches, index >= 0, index >= stage], axis=1)
@@ -165,7 +165,7 @@ def _zero_bubble_h1(stage: int, stages: int, micro_batches: int) -> Int64s:
 
 
 def _interleaved(stage: int, stages: int, chunks: int, sizes: Int64s) -> Int64s:
-    """Megatron-LM's: 1F1B over chunks; a group of micro-batches passes through one after the other."""
+    """Return the tokens of Megatron-LM's interleaved 1F1B: groups of micro-batches pass through the chunks in turn."""
     turns = np.repeat(np.tile(np.arange(chunks), len(sizes)), np.repeat(sizes, chunks))
     forwards, backwards = np.full((2, len(turns), 3), -1)
     forwards[:, 0], forwards[:, 1] = FORWARD, turns
@@ -178,7 +178,7 @@ def _interleaved(stage: int, stages: int, chunks: int, sizes: Int64s) -> Int64s:
 
 
 def _group_sizes(stages: int, micro_batches: int, group: int | None) -> Int64s:
-    """Say how many micro-batches each group has.
+    """Return the number of micro-batches of each group.
 
     >>> _group_sizes(4, 10, None), _group_sizes(4, 10, 4)
     (array([5, 5]), array([4, 4, 2]))
@@ -190,10 +190,10 @@ def _group_sizes(stages: int, micro_batches: int, group: int | None) -> Int64s:
 
 
 def _dualpipev(stage: int, stages: int, micro_batches: int) -> Int64s:
-    """Two chunks that form a V; forwards of one run together with backwards of the other."""
+    """Return the tokens of DualPipeV: two chunks in a V, forwards of one combined with backwards of the other."""
     if micro_batches < 2 * stages:
         raise ValueError(f"DualPipeV on {stages} stages needs {2 * stages} micro-batches or more")
-    after = stages - stage - 1  # stages that follow
+    after = stages - stage - 1  # later stages
     overlaps = _repeat([_F_B1, _F1_B], micro_batches - stages - after)
     if after == 0:  # the last stage cannot begin a backward before its forward has ended
         overlaps = _joined(_repeat([_F, _B1], 1), overlaps[1:])
@@ -209,7 +209,7 @@ def _dualpipev(stage: int, stages: int, micro_batches: int) -> Int64s:
 
 
 def _phases(stage: int, stages: int, count: int) -> Int64s:
-    """Say in which phase of DualPipeV each job is.
+    """Return the phase of DualPipeV of each job.
 
     0 warm-up, 1 interleaved forward, 2 backward, weight gradient and forward in turn, 3 overlap, 4 backward
     and overlap in turn, 5 interleaved backward, 6 cool-down.
@@ -228,7 +228,7 @@ def _joined(*parts: Int64s) -> Int64s:
     return np.concatenate(parts)
 
 
-_ONE_WAY: dict[str, Callable[[int, int, int], Int64s]] = {  # those that leave no choice of chunks
+_ONE_WAY: dict[str, Callable[[int, int, int], Int64s]] = {  # schedules without a choice of chunks
     "gpipe": _all_forward_all_backward,
     "1f1b": _one_forward_one_backward,
     "zb-h1": _zero_bubble_h1,

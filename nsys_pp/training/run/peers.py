@@ -1,4 +1,4 @@
-"""With whom each message is exchanged: the other lane of every send and receive."""
+"""Peers of messages: the other lane of every send and receive."""
 
 from __future__ import annotations
 
@@ -7,67 +7,66 @@ import polars as pl
 
 from nsys_pp.training.run.columns import order_rows
 
-TOLD, STAGES, ENDS = "peer and order", "stages and order", "ends"
+NCCL_PEER, STAGES, ENDS = "peer and order", "stages and order", "ends"
 SKEW_NS = 50_000
-"""How far apart the ends of a send and its receive may lie on one clock: 26 us were seen on two H100s."""
+"""Greatest distance of the ends of a send and its receive on one clock: 26 us were measured on two H100s."""
 
-_MOSTLY = 0.9  # of a channel's messages: then the peer of those is the peer of all
-_OFTEN = 0.5  # of a channel's messages must end with one of another lane, or those that do are chance
-_SAMPLE = 100  # messages of a lane by which its peer is chosen among the members of a stage
-_CLEARLY, _CLEARLY_NS = 2, 1_000  # so much further apart are the ends of the next best member
-_PLACE = ("replica", "tensor")
+_MOSTLY = 0.9  # share of a channel's messages with one peer, for this peer to be the peer of all
+_OFTEN = 0.5  # least share of a channel's messages that end with one of another lane; less is chance
+_SAMPLE = 100  # messages of a lane compared to choose its peer among the members of a stage
+_CLEARLY, _CLEARLY_NS = 2, 1_000  # least factor and distance to the ends of the next best member
+_SLICE = ("replica", "tensor")
 
 
 def find_peers(*, lanes: pl.DataFrame, messages: pl.DataFrame, is_folded: bool) -> pl.DataFrame:
-    """Find the other lane of each message.
+    """Find the peer lane of each message.
 
-    NCCL tells the peer's number within the communicator. Else it is the neighbour along the pipeline, in
-    the direction that the message's name tells; of several in that stage, the one whose messages end when these
-    do, or the one of the same place by rank. Else it is the lane on which a message of the opposite kind ends at
-    the same time.
+    The source is the peer's rank in the NCCL communicator. Else it is the neighbour along the pipeline in the
+    direction of the message; of several lanes in that stage, the one with the same ends of messages, or with
+    the same position by rank. Else it is the lane with a message of the opposite verb that ends at the same time.
 
     Args:
         lanes: `LANES`.
         messages: `MESSAGES` with `lane`.
-        is_folded: The pipeline goes along the stages and back (DualPipeV), else round and round.
+        is_folded: Whether the model runs along the stages and back (DualPipeV); else it loops.
 
     Returns:
         The messages, in order, with stage, link (virtual stage of the sender, null where unknown), peer_lane
-        and how: what tells the peer; both null where nothing does. A peer that NCCL tells, but that is no lane,
-        has how alone.
+        and how: the source of the peer; both null where unknown. An NCCL peer without a lane has a null
+        peer_lane.
     """
-    places = lanes.select("lane", "stage", "bound_ns", *(pl.col(name).fill_null(-1) for name in _PLACE))
-    located = messages.with_row_index("row").join(places, on="lane", how="left", maintain_order="left")
+    slices = lanes.select("lane", "stage", "bound_ns", *(pl.col(name).fill_null(-1) for name in _SLICE))
+    located = messages.with_row_index("row").join(slices, on="lane", how="left", maintain_order="left")
     count = count_stages(lanes)
     located = _with_links(located, count, is_folded=is_folded)
-    told = _told(located, lanes).with_columns(how=pl.lit(TOLD))
-    rest = located.join(told, on="row", how="anti", maintain_order="left")
-    asked = _ask(rest, count, is_folded=is_folded)
-    neighbours = _neighbours(asked, places)
-    is_one = pl.len().over("way") == 1
-    alone, several = neighbours.filter(is_one), neighbours.filter(~is_one)
-    by_stage = asked.join(alone, on="way").select("row", "peer_lane", how=pl.lit(STAGES))
+    by_nccl = _find_nccl_peers(located, lanes).with_columns(how=pl.lit(NCCL_PEER))
+    rest = located.join(by_nccl, on="row", how="anti", maintain_order="left")
+    asked = _list_neighbour_messages(rest, count, is_folded=is_folded)
+    neighbours = _list_neighbours(asked, slices)
+    is_single = pl.len().over("way") == 1
+    single, several = neighbours.filter(is_single), neighbours.filter(~is_single)
+    by_stage = asked.join(single, on="way").select("row", "peer_lane", how=pl.lit(STAGES))
     asked = asked.join(several, on="way", how="semi", maintain_order="left")
-    known = pl.concat([told, by_stage, _members(asked, located, several, lanes)])
-    # of some members the nearest end is often a wrong one's
-    rest = rest.join(pl.concat([known.select("row"), asked.select("row")]), on="row", how="anti")
-    known = pl.concat([known, _by_ends(rest, located).with_columns(how=pl.lit(ENDS))])
-    return located.join(known, on="row", how="left", maintain_order="left").drop("row")
+    peers = pl.concat([by_nccl, by_stage, _choose_members(asked, located, several, lanes)])
+    # among several members the nearest end is often of a wrong one
+    rest = rest.join(pl.concat([peers.select("row"), asked.select("row")]), on="row", how="anti")
+    peers = pl.concat([peers, _find_peers_by_ends(rest, located).with_columns(how=pl.lit(ENDS))])
+    return located.join(peers, on="row", how="left", maintain_order="left").drop("row")
 
 
 def count_stages(lanes: pl.DataFrame) -> int:
-    """Count the stages of the pipeline, 0 where some are unknown; those after the last that has a lane are not seen."""
+    """Count the stages of the pipeline, 0 where stages are unknown; stages after the last one with a lane are not seen."""
     last = lanes["stage"].max()
     return 0 if lanes["stage"].has_nulls() or not isinstance(last, int) else last + 1
 
 
 def _is_ahead() -> pl.Expr:
-    """Is the peer further along the model?"""
+    """Return whether the peer is further along the model."""
     return (pl.col("direction") == "forward") == (pl.col("verb") == "send")
 
 
 def _with_links(messages: pl.DataFrame, count: int, *, is_folded: bool) -> pl.DataFrame:
-    """Add `link`: the virtual stage from which each message comes."""
+    """Add `link`: the virtual stage of the sender of each message."""
     stage, chunk = pl.col("stage"), pl.col("chunk")
     back = pl.when(chunk == 0).then(stage).when(chunk > 0).then(2 * count - 1 - stage)
     virtual = pl.coalesce("virtual_stage", back if is_folded else chunk * count + stage)
@@ -78,24 +77,24 @@ def _with_links(messages: pl.DataFrame, count: int, *, is_folded: bool) -> pl.Da
     )
 
 
-def _told(messages: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
-    """Take the peers that NCCL tells (row, peer_lane, which is null where the peer is no lane).
+def _find_nccl_peers(messages: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
+    """Find the peers of messages with an NCCL peer (row, peer_lane; null where the peer has no lane).
 
-    A lane's own number within a communicator is known if that was made during the capture. Else its stage is
-    taken for it, or its place among the lanes that use it; that is believed if every peer answers.
+    The rank of a lane in a communicator is recorded if the communicator was created during the capture. Else it
+    is assumed to be its stage, or its position among the lanes of the communicator, if the peers are mutual.
     """
-    told = messages.filter(pl.col("communicator").is_not_null(), pl.col("peer").is_not_null())
-    if told.is_empty():
-        return _nobody()
+    requested = messages.filter(pl.col("communicator").is_not_null(), pl.col("peer").is_not_null())
+    if requested.is_empty():
+        return _no_peers()
     numbers = lanes.select("lane", order=pl.col("rank").fill_null(pl.col("lane").cast(pl.Int64)))
     members = (
-        told.join(numbers, on="lane")
+        requested.join(numbers, on="lane")
         .group_by("communicator", "lane")
         .agg(pl.col("rank", "stage", "order").first(), pl.col("peer").unique())
     )
-    place = pl.col("order").rank("ordinal").over("communicator").cast(pl.Int64) - 1
-    found = []
-    for number in (pl.col("rank"), pl.col("stage"), place):
+    position = pl.col("order").rank("ordinal").over("communicator").cast(pl.Int64) - 1
+    resolved = []
+    for number in (pl.col("rank"), pl.col("stage"), position):
         numbered = members.with_columns(number=number).filter(
             pl.col("number").is_not_null().all().over("communicator"),
             pl.col("number").is_unique().over("communicator"),
@@ -113,71 +112,71 @@ def _told(messages: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
             .group_by("communicator")
             .agg(
                 (pl.col("is_answered").is_not_null() | pl.col("has_seat").is_null()).all().alias("fits"),
-                pl.col("is_answered").any().alias("some"),
+                pl.col("is_answered").any().alias("has_answer"),
             )
-            .filter("fits", "some")
+            .filter("fits", "has_answer")
         )
-        found.append(seats.join(is_mutual, on="communicator", how="semi"))
+        resolved.append(seats.join(is_mutual, on="communicator", how="semi"))
         members = members.join(is_mutual, on="communicator", how="anti")
-    seats = pl.concat(found)
+    seats = pl.concat(resolved)
     return (
-        told.join(seats, on="communicator", how="semi")
+        requested.join(seats, on="communicator", how="semi")
         .join(seats, on=["communicator", "peer"], how="left")
         .select("row", "peer_lane")
     )
 
 
-def _ask(messages: pl.DataFrame, count: int, *, is_folded: bool) -> pl.DataFrame:
-    """List the messages whose peer is a neighbour along the pipeline.
+def _list_neighbour_messages(messages: pl.DataFrame, count: int, *, is_folded: bool) -> pl.DataFrame:
+    """List the messages between neighbours along the pipeline.
 
     Returns:
         row, way (lane and stage of the peer as one number), lane, next_stage, verb, end_ns, bound_ns.
     """
-    known = messages.filter(
+    directed = messages.filter(
         pl.col("stage").is_not_null(), pl.col("verb").is_not_null(), pl.col("direction").is_not_null(),
         pl.lit(count >= 2),
     )  # fmt: skip
     step = pl.when(_is_ahead()).then(1).otherwise(-1)
     if is_folded:
-        known = known.filter(pl.col("virtual").is_not_null())
+        directed = directed.filter(pl.col("virtual").is_not_null())
         ahead = pl.col("virtual") + step
         stage = pl.when(ahead < count).then(ahead).otherwise(2 * count - 1 - ahead)
     else:
         stage = (pl.col("stage") + step) % count
-    asked = known.select("row", "lane", "verb", "end_ns", "bound_ns", next_stage=stage)
+    asked = directed.select("row", "lane", "verb", "end_ns", "bound_ns", next_stage=stage)
     return asked.filter(pl.col("next_stage").is_between(0, count - 1)).with_columns(
         way=pl.col("lane").cast(pl.Int64) * count + pl.col("next_stage")
     )
 
 
-def _neighbours(asked: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
-    """List the lanes of the next stage of the same replica and tensor slice (way, lane, peer_lane): one or more."""
-    seats = places.select(*_PLACE, next_stage="stage", peer_lane="lane")
+def _list_neighbours(asked: pl.DataFrame, slices: pl.DataFrame) -> pl.DataFrame:
+    """List the lanes of the next stage in the same replica and tensor slice (way, lane, peer_lane): one or more."""
+    seats = slices.select(*_SLICE, next_stage="stage", peer_lane="lane")
     return (
         asked.unique("way", maintain_order=True)
-        .join(places.select("lane", *_PLACE), on="lane", maintain_order="left")
-        .join(seats, on=[*_PLACE, "next_stage"], maintain_order="left")
+        .join(slices.select("lane", *_SLICE), on="lane", maintain_order="left")
+        .join(seats, on=[*_SLICE, "next_stage"], maintain_order="left")
         .filter(pl.col("peer_lane") != pl.col("lane"))
         .select("way", "lane", "peer_lane")
     )
 
 
-def _members(
+def _choose_members(
     asked: pl.DataFrame, messages: pl.DataFrame, candidates: pl.DataFrame, lanes: pl.DataFrame
 ) -> pl.DataFrame:
     """Choose the peer among the members of a stage, the same for all messages of two stages (row, peer_lane, how).
 
-    Two lanes are peers if their messages end closer than those of either with any other member. Where ends do
-    not decide, as between slices of a tensor, or if messages leave before they arrive, members are peers that have
-    the same place by rank, unless others end together more often.
+    Two lanes are peers if their messages end closer together than with any other member. Where ends are
+    ambiguous, as between tensor slices or if messages leave before they arrive, peers are the members with the
+    same position by rank, unless others end together more often.
     """
     if candidates.is_empty():
-        return _nobody().with_columns(how=pl.lit(STAGES))
+        return _no_peers().with_columns(how=pl.lit(STAGES))
     near = _nearest(_sample(asked).join(candidates.drop("lane"), on="way"), messages)
     low, high = pl.min_horizontal("lane", "peer_lane"), pl.max_horizontal("lane", "peer_lane")
     later = pl.when(pl.col("lane") < pl.col("peer_lane")).then(1).otherwise(-1)
     apart, bound = pl.col("apart_ns"), pl.col("bound_ns")
-    # clocks that are not one differ always by the same
+    # different clocks have a constant offset
     offset = pl.max_horizontal(-bound, pl.min_horizontal(bound, apart.median().over("low", "high")))
     ends = (
         near.with_columns(low=low, high=high, apart_ns=apart * later)
@@ -187,8 +186,8 @@ def _members(
     )
     pairs = pl.concat(
         [
-            ends.rename({"low": one, "high": two})
-            for one, two in (("lane", "peer_lane"), ("peer_lane", "lane"))
+            ends.rename({"low": first, "high": second})
+            for first, second in (("lane", "peer_lane"), ("peer_lane", "lane"))
         ],
         how="diagonal",
     )
@@ -214,7 +213,7 @@ def _members(
 
 
 def _sample(asked: pl.DataFrame) -> pl.DataFrame:
-    """Take `_SAMPLE` messages of each way, evenly in order of their ends."""
+    """Sample `_SAMPLE` messages of each way, evenly in order of their ends."""
     way = asked["way"].to_numpy()
     order = order_rows(way, asked["end_ns"].to_numpy())
     first = np.flatnonzero(np.diff(way[order], prepend=-1))
@@ -227,10 +226,10 @@ def _sample(asked: pl.DataFrame) -> pl.DataFrame:
 
 
 def _nearest(asked: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
-    """Measure how long before each message (with `peer_lane`) the nearest of the opposite verb ends there.
+    """Measure the distance from each message (with `peer_lane`) to the nearest end of the opposite verb on the peer.
 
     Returns:
-        lane, peer_lane, apart_ns, bound_ns (of both clocks); only what ends while the peer was captured.
+        lane, peer_lane, apart_ns, bound_ns (of both clocks); only for ends during the capture of the peer.
     """
     others = messages.select(
         "end_ns",
@@ -256,54 +255,54 @@ def _nearest(asked: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
 def _number_members(lanes: pl.DataFrame) -> pl.DataFrame:
     """Number the lanes of each stage by rank (lane, stage, member).
 
-    `member` is null unless the ranks of all stages lie alike: then those of one number are of one pipeline.
+    `member` is null unless the ranks of all stages have the same pattern: then equal numbers form a pipeline.
     """
-    place = ["stage", *_PLACE]
-    member = pl.col("rank").rank("ordinal").over(place)
-    since = pl.col("rank") - pl.col("rank").min().over(place)
-    numbered = lanes.with_columns(pl.col(name).fill_null(-1) for name in _PLACE).drop_nulls("stage")
+    group = ["stage", *_SLICE]
+    member = pl.col("rank").rank("ordinal").over(group)
+    since = pl.col("rank") - pl.col("rank").min().over(group)
+    numbered = lanes.with_columns(pl.col(name).fill_null(-1) for name in _SLICE).drop_nulls("stage")
     numbered = numbered.with_columns(member=member, since=since)
     is_even = (
         numbered["rank"].null_count() == 0
         and numbered["rank"].is_unique().all()
-        and numbered.select(pl.len().over(place).n_unique() == 1).item()
-        and numbered.select((pl.col("since").n_unique().over(*_PLACE, "member") == 1).all()).item()
+        and numbered.select(pl.len().over(group).n_unique() == 1).item()
+        and numbered.select((pl.col("since").n_unique().over(*_SLICE, "member") == 1).all()).item()
     )
     return numbered.select("lane", "stage", member=pl.col("member") if is_even else pl.lit(None, pl.UInt32))
 
 
 def _is_clearly_least(name: str, side: list[str]) -> pl.Expr:
-    """Is it the least of its side, and the second far from it?"""
+    """Return whether a value is the least of its side, with the second far from it."""
     least = pl.col(name).min().over(side)
     second = pl.col(name).sort().slice(1, 1).first().over(side)
     return (pl.col(name) == least) & ((second > _CLEARLY * least + _CLEARLY_NS) | second.is_null())
 
 
 def _is_as_often(name: str, side: list[str]) -> pl.Expr:
-    """Is a share about the most of its side, or all there chance?"""
+    """Return whether a share is about the greatest of its side, or all shares of the side are chance."""
     most = pl.col(name).max().over(side)
     return (pl.col(name) >= _MOSTLY * most) | (most < _OFTEN)
 
 
-def _by_ends(rest: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
-    """Take the lane on which a message of the opposite verb ends at the same time (row, peer_lane).
+def _find_peers_by_ends(rest: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
+    """Find the lane with a message of the opposite verb that ends at the same time (row, peer_lane).
 
-    Where most messages of a stream have one peer, so have all of it; where few have any, none has. A kernel that
-    sends and receives ends with the later of the two: the other then has the same peer.
+    If most messages of a stream have one peer, all messages of the stream have it; if few have any, none has. A
+    kernel that sends and receives ends with the later of the two: the other then has the same peer.
     """
-    known = rest.filter(pl.col("verb").is_not_null())
-    if known.is_empty():
-        return _nobody()
+    directed = rest.filter(pl.col("verb").is_not_null())
+    if directed.is_empty():
+        return _no_peers()
     others = messages.select(
-        *("end_ns", "verb", *_PLACE, "direction"), peer_lane="lane", peer_bound_ns="bound_ns"
+        *("end_ns", "verb", *_SLICE, "direction"), peer_lane="lane", peer_bound_ns="bound_ns"
     ).with_columns(verb=pl.col("verb").replace({"send": "receive", "receive": "send"}))
     near = []
     for shift in ("backward", "forward"):
         near.append(
-            known.sort("end_ns").join_asof(
+            directed.sort("end_ns").join_asof(
                 others.sort("end_ns").with_columns(other_ns="end_ns"),
                 on="end_ns",
-                by=["verb", *_PLACE],
+                by=["verb", *_SLICE],
                 strategy=shift,
                 check_sortedness=False,
                 suffix="_of_other",
@@ -318,11 +317,11 @@ def _by_ends(rest: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
         .unique("row", keep="first", maintain_order=True)
     )
     channel = ["lane", "context_id", "stream_id", "verb", "direction", "chunk"]
-    every = known.group_by(channel).len("messages")
+    counts = directed.group_by(channel).len("messages")
     often = (
         closest.group_by(channel)
         .len("votes")
-        .join(every, on=channel, nulls_equal=True)
+        .join(counts, on=channel, nulls_equal=True)
         .filter(pl.col("votes") >= _OFTEN * pl.col("messages"))
     )
     closest = closest.join(often.select(channel), on=channel, how="semi", nulls_equal=True)
@@ -331,15 +330,15 @@ def _by_ends(rest: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
         pl.col("votes") > 1, pl.col("votes") >= _MOSTLY * pl.col("votes").sum().over(channel)
     ).rename({"peer_lane": "usual"})
     own = closest.select("row", "peer_lane")
-    beside = known.join(own, on="row").unique(["lane", "op_id"], keep="first")
+    same_kernel = directed.join(own, on="row").unique(["lane", "op_id"], keep="first")
     return (
-        known.join(usual, on=channel, how="left", nulls_equal=True)
+        directed.join(usual, on=channel, how="left", nulls_equal=True)
         .join(own, on="row", how="left")
-        .join(beside.select("lane", "op_id", beside="peer_lane"), on=["lane", "op_id"], how="left")
-        .select("row", peer_lane=pl.coalesce("usual", "peer_lane", "beside"))
+        .join(same_kernel.select("lane", "op_id", same_kernel="peer_lane"), on=["lane", "op_id"], how="left")
+        .select("row", peer_lane=pl.coalesce("usual", "peer_lane", "same_kernel"))
         .drop_nulls()
     )
 
 
-def _nobody() -> pl.DataFrame:
+def _no_peers() -> pl.DataFrame:
     return pl.DataFrame(schema={"row": pl.UInt32, "peer_lane": pl.UInt32})

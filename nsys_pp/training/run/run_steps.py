@@ -1,4 +1,4 @@
-"""Steps of the whole run: the same step has the same number on all lanes."""
+"""Steps of the whole run, with the same number on all lanes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ STEP_NUMBERS = build_schema(
 
 
 def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
-    """Find the number that each lane's steps have in the whole run.
+    """Number the steps of each lane consistently over the run.
 
-    Numbers in names are kept. Others are counted, and captures may begin in different steps: the steps of
-    a lane, one after the other, take consecutive places among those of a reference, so that they overlap with
-    these for as long as can be. The reference are the numbered steps of all lanes, or, where no step is
-    numbered, the steps of the lane that has the most; counting begins with 0 in the first step of any lane.
+    Numbers in names are kept. Others are counted; captures may begin in different steps, so consecutive steps
+    of a lane are matched with consecutive steps of a reference, for the greatest overlap in time. The reference
+    are the numbered steps of all lanes, or, where no step is numbered, the steps of the lane with the most;
+    counting begins with 0 in the first step of any lane.
 
     Args:
         steps: `STEPS` by lane, on the trace's clock.
 
     Returns:
-        `STEP_NUMBERS`. A step that would take a number which its lane has in a name has none.
+        `STEP_NUMBERS`. A step has no number if another step of its lane has this number in its name.
     """
     ordered = steps.select("lane", "step", "is_numbered", "start_ns", "end_ns").sort("lane", "start_ns")
     counted = ordered.filter(~pl.col("is_numbered"))
@@ -48,19 +48,19 @@ def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
             .sort("start_ns")
         )
     mixed = ordered.filter((~pl.col("is_numbered")).any().over("lane"))
-    found = mixed.with_columns(run_step=pl.Series(_match(mixed, reference))).filter(~pl.col("is_numbered"))
+    matched = mixed.with_columns(run_step=pl.Series(_match(mixed, reference))).filter(~pl.col("is_numbered"))
     if numbered.is_empty():
-        found = found.with_columns(pl.col("run_step") - pl.col("run_step").min())
+        matched = matched.with_columns(pl.col("run_step") - pl.col("run_step").min())
     named = numbered.with_columns(run_step="step")
-    found = pl.concat([named, found.join(named, on=["lane", "run_step"], how="anti")])
-    return conform(found.sort("lane", "start_ns"), STEP_NUMBERS)
+    numbers = pl.concat([named, matched.join(named, on=["lane", "run_step"], how="anti")])
+    return conform(numbers.sort("lane", "start_ns"), STEP_NUMBERS)
 
 
 def renumber_steps(frame: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
-    """Replace each report's own numbers of steps by those of the run.
+    """Replace the step numbers of each report by the step numbers of the run.
 
     Args:
-        frame: Any frame with `lane` and `step` of `STEPS`; null is outside of all steps.
+        frame: Any frame with `lane` and `step` of `STEPS`; null outside all steps.
         numbers: `STEP_NUMBERS`.
 
     Returns:
@@ -71,7 +71,7 @@ def renumber_steps(frame: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
 
 
 def join_steps(steps: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
-    """List the steps of all lanes under the numbers of the run.
+    """List the steps of all lanes with the numbers of the run.
 
     Args:
         steps: `STEPS` by lane.
@@ -80,12 +80,12 @@ def join_steps(steps: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `RUN_STEPS`; steps without a number are left out.
     """
-    found = renumber_steps(steps, numbers).drop_nulls("step")
-    return conform(found.sort("step", "lane"), RUN_STEPS)
+    renumbered = renumber_steps(steps, numbers).drop_nulls("step")
+    return conform(renumbered.sort("step", "lane"), RUN_STEPS)
 
 
 def _match(steps: pl.DataFrame, reference: pl.DataFrame) -> Int64s:
-    """Find the numbers under which the steps of each lane overlap the most with the reference."""
+    """Find the numbers with the greatest overlap of each lane's steps with the reference."""
     lane, start, end = (steps[name].to_numpy() for name in ("lane", "start_ns", "end_ns"))
     since, until = reference["start_ns"].to_numpy(), reference["end_ns"].to_numpy()
     _, begin, group = np.unique(lane, return_index=True, return_inverse=True)
@@ -94,9 +94,7 @@ def _match(steps: pl.DataFrame, reference: pl.DataFrame) -> Int64s:
     last = np.maximum(np.searchsorted(since, end), first)
     mine, other = np.repeat(np.arange(len(lane)), last - first), expand_windows(first, last)
     overlap = np.minimum(end[mine], until[other]) - np.maximum(start[mine], since[other])
-    shift = np.searchsorted(
-        since, start[begin]
-    )  # of lanes that overlap with nothing: what stands where they begin
+    shift = np.searchsorted(since, start[begin])  # for lanes without overlap: by their start
     best = (
         pl.DataFrame({"group": group[mine], "shift": other - position[mine], "overlap": overlap.clip(0)})
         .group_by("group", "shift")
@@ -109,12 +107,12 @@ def _match(steps: pl.DataFrame, reference: pl.DataFrame) -> Int64s:
     return _extend(reference["step"].to_numpy(), shift[group] + position)
 
 
-def _extend(numbers: Int64s, places: Int64s) -> Int64s:
-    """Return the numbers at places; beyond the ends, count on.
+def _extend(numbers: Int64s, positions: Int64s) -> Int64s:
+    """Return the numbers at positions; extrapolate beyond the ends.
 
     >>> _extend(np.array([10, 11, 13]), np.array([-1, 0, 2, 4]))
     array([ 9, 10, 13, 15])
     """
-    inside = places.clip(0, len(numbers) - 1)
-    found: Int64s = numbers[inside] + places - inside
-    return found
+    inside = positions.clip(0, len(numbers) - 1)
+    extended: Int64s = numbers[inside] + positions - inside
+    return extended

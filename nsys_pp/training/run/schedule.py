@@ -1,4 +1,4 @@
-"""Which schedule a run follows: the one that has its jobs where they are."""
+"""Recognition of the schedule of a run by the order of its jobs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from nsys_pp.training.run.orders import BACKWARD, BOTH, FORWARD, SCHEDULES, WEIG
 from nsys_pp.training.run.sequences import Sequences, build_sequences
 
 LEAST_AGREEMENT = 0.95
-"""Share of the jobs that must be where a schedule has them, and of the steps that must begin with as many
-forwards as it says. One job in twenty may be out of its turn, as where a capture lost some; schedules that
-differ agree in less, or else they differ in their warm-up (1F1B and interleaved 1F1B of many micro-batches
-are alike but for that)."""
-_MOST_CHUNKS = 16  # that are tried where names say nothing of chunks
-_MOST_GROUPS = 16  # sizes of groups of micro-batches that are tried
+"""Least share of jobs at their positions in a schedule, and of steps with as many forwards in the warm-up.
+One job in twenty may be out of order, as where a capture lost events. Different schedules agree in less, or
+differ in their warm-up (as 1F1B and interleaved 1F1B of many micro-batches)."""
+_MOST_CHUNKS = 16  # tried where names have no chunks
+_MOST_GROUPS = 16  # group sizes tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A schedule to hold against the jobs."""
+    """A schedule to compare with the jobs."""
 
     name: str
     chunks: int
@@ -34,15 +33,16 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """How well a schedule fits.
+    """Agreement of a schedule with the jobs.
 
     Attributes:
-        agreement: Share of the jobs of complete steps that are where the schedule has them.
-        warm_up: Share of these steps that begin with as many forwards as it says.
+        candidate: The schedule.
+        agreement: Share of the jobs of complete steps at their positions in the schedule.
+        warm_up: Share of these steps with as many forwards in the warm-up as the schedule.
         by_group: Agreement of each group of `Sequences`.
-        micro_batches: Of each group.
-        orders: Every order that was asked for.
-        order: Of each group, its place among `orders`; -1 where none.
+        micro_batches: Micro-batches of each group.
+        orders: The distinct orders of the groups.
+        order: Index of `orders` of each group; -1 without one.
     """
 
     candidate: Candidate
@@ -55,39 +55,38 @@ class Fit:
 
     @property
     def is_good(self) -> bool:
-        """Whether the jobs may be said to follow it."""
+        """Whether the jobs follow the schedule."""
         return min(self.agreement, self.warm_up) >= LEAST_AGREEMENT
 
 
 def recognise_schedule(
-    lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame, *, given: str | None = None
+    lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame, *, schedule_name: str | None = None
 ) -> Schedule:
-    """Say which schedule the jobs follow.
+    """Recognise the schedule of the jobs.
 
-    Every lane's jobs in every complete step are compared, place by place, with what each schedule has its
-    stage do: kind, and micro-batch and chunk where they are known. Weight gradients may come at any time
-    after a backward that still lacks its own: zero-bubble schedules put them where there is time.
-    Recomputation counts as part of its backward.
+    Every lane's jobs in every complete step are compared, position by position, with each schedule's jobs of the
+    stage: kind, and micro-batch and chunk where they are known. Weight gradients may be anywhere after a
+    backward without one: zero-bubble schedules move them into bubbles. Recomputation is part of its backward.
 
     Args:
         lanes: `LANES`.
-        steps: `RUN_STEPS`: which are complete.
+        steps: `RUN_STEPS`, for `is_partial`.
         jobs: All `RUN_JOBS`.
-        given: Name of the schedule, if it is known; only its agreement is found then.
+        schedule_name: Name of the schedule, to compute only its agreement; None: recognised.
 
     Returns:
         The schedule; "unknown" with a reason where none or several fit. Chunks and micro-batches are 0 where one
-        schedule has the jobs in this order with several numbers of chunks: 15 micro-batches in 4 chunks of 6
-        stages, interleaved, begin and alternate as 12 in 5 do.
+        schedule has this order with several numbers of chunks: with 6 interleaved stages, 15 micro-batches in 4
+        chunks have the order of 12 in 5.
 
     Raises:
-        ValueError: No schedule is called as given.
+        ValueError: The name of the schedule is unknown.
     """
-    if given is not None and given not in SCHEDULES:
-        raise ValueError(f"no schedule is called {given!r}; there are {', '.join(SCHEDULES)}")
+    if schedule_name is not None and schedule_name not in SCHEDULES:
+        raise ValueError(f"unknown schedule {schedule_name!r}; expected one of {', '.join(SCHEDULES)}")
     sequences = build_sequences(lanes, steps, jobs)
-    fits = find_fits(sequences, given=given) if sequences.is_complete.any() else []
-    reason = "" if given else _why_unknown(sequences, fits)
+    fits = find_fits(sequences, schedule_name=schedule_name) if sequences.is_complete.any() else []
+    reason = "" if schedule_name else _explain_unknown(sequences, fits)
     best = fits[0] if fits and not reason else None
     alike = [fit for fit in fits if best is not None and is_as_good(fit, best)]
     chunk_counts = {fit.candidate.chunks for fit in alike} or {
@@ -101,8 +100,8 @@ def recognise_schedule(
     else:
         micro_batches = _count_micro_batches(sequences, chunks)
     return Schedule(
-        name=given or (best.candidate.name if best else "unknown"),
-        source="given" if given else "recognised" if best else "",
+        name=schedule_name or (best.candidate.name if best else "unknown"),
+        source="given" if schedule_name else "recognised" if best else "",
         stage_count=sequences.stages,
         micro_batch_count=micro_batches,
         chunk_count=chunks,
@@ -112,10 +111,7 @@ def recognise_schedule(
 
 
 def _count_micro_batches(sequences: Sequences, chunks: int) -> int:
-    """Count the micro-batches of a complete step without a schedule: by their numbers, else by the forwards.
-
-    0 where neither tells.
-    """
+    """Count the micro-batches of a complete step without a schedule: by numbers, else by forwards; 0: unknown."""
     is_forward = (sequences.kind == FORWARD) | (sequences.kind == BOTH)
     is_forward &= sequences.is_complete[sequences.group]
     numbers, group = sequences.micro_batch[is_forward], sequences.group[is_forward]
@@ -127,8 +123,8 @@ def _count_micro_batches(sequences: Sequences, chunks: int) -> int:
     return forwards // chunks if forwards % chunks == 0 else 0
 
 
-def _why_unknown(sequences: Sequences, fits: list[Fit]) -> str:
-    """Say why no schedule can be named; nothing where one can."""
+def _explain_unknown(sequences: Sequences, fits: list[Fit]) -> str:
+    """Return the reason for an unknown schedule; empty where it is known."""
     missing = [
         kind
         for kind, counts in (("forwards", sequences.forwards), ("backwards", sequences.backwards))
@@ -146,39 +142,39 @@ def _why_unknown(sequences: Sequences, fits: list[Fit]) -> str:
         return "the number of jobs fits no schedule"
     best = fits[0]
     if not best.is_good:
-        return f"the order of jobs is most like {best.candidate.name}, but {tell_mismatch(best)}"
+        return f"the order of jobs is most like {best.candidate.name}, but {describe_mismatch(best)}"
     names = sorted({fit.candidate.name for fit in fits if is_as_good(fit, best)})
     return "" if len(names) == 1 else f"the jobs would be in this order under {' and '.join(names)} alike"
 
 
-def tell_mismatch(fit: Fit) -> str:
-    """Say what keeps a fit from being a good one."""
+def describe_mismatch(fit: Fit) -> str:
+    """Format the mismatch of a fit that is not good."""
     if fit.agreement < LEAST_AGREEMENT:
         return f"only {fit.agreement:.0%} agree"
-    return f"{1 - fit.warm_up:.0%} of steps begin otherwise"
+    return f"{1 - fit.warm_up:.0%} of steps have another warm-up"
 
 
 def is_as_good(fit: Fit, best: Fit) -> bool:
-    """Whether nothing tells which of two fits is the better one."""
+    """Return whether a fit is at least as good as the best one."""
     return fit.agreement >= best.agreement and fit.warm_up >= best.warm_up
 
 
-def find_fits(sequences: Sequences, *, given: str | None = None) -> list[Fit]:
-    """Hold every schedule that can be against the jobs; the best first.
+def find_fits(sequences: Sequences, *, schedule_name: str | None = None) -> list[Fit]:
+    """Compare the jobs with every possible schedule; the best fit first.
 
-    Groups of other sizes than usual are only tried where nothing usual fits. Steps that are not complete are
-    only counted where none is complete.
+    Groups of unusual sizes are tried only where no usual one fits. Incomplete steps count only where none is
+    complete.
     """
     is_counted = sequences.is_complete
     if not is_counted.any():
         is_counted = sequences.backwards > 0
     forwards = _forwards_of_steps(sequences, is_counted)
-    candidates = list(_candidates(sequences, forwards[is_counted], given))
+    candidates = list(_candidates(sequences, forwards[is_counted], schedule_name))
     fits: list[Fit] = []
     for is_usual in (True, False):
-        chosen = [one for one in candidates if (one.group is None) == is_usual]
-        found = [_fit(candidate, sequences, forwards, is_counted) for candidate in chosen]
-        fits += [fit for fit in found if fit is not None]
+        tried = [candidate for candidate in candidates if (candidate.group is None) == is_usual]
+        possible = [_fit(candidate, sequences, forwards, is_counted) for candidate in tried]
+        fits += [fit for fit in possible if fit is not None]
         fits.sort(key=lambda fit: (-fit.agreement, -fit.warm_up))
         if fits and fits[0].is_good:
             break
@@ -186,28 +182,30 @@ def find_fits(sequences: Sequences, *, given: str | None = None) -> list[Fit]:
 
 
 def _forwards_of_steps(sequences: Sequences, is_counted: npt.NDArray[np.bool_]) -> Int64s:
-    """Say how many forwards each group should have: as most groups of its step, or of all steps."""
-    found = pl.DataFrame({"step": sequences.step, "forwards": sequences.forwards})
+    """Return the expected forwards of each group: the most common number in its step, or in all steps."""
+    groups = pl.DataFrame({"step": sequences.step, "forwards": sequences.forwards})
     common = (
-        found.filter(pl.Series(is_counted))
+        groups.filter(pl.Series(is_counted))
         .group_by("step", "forwards")
         .len()
         .sort("step", "len", "forwards", descending=[False, True, True])
         .unique("step", keep="first", maintain_order=True)
     )
     of_all = _most_common(sequences.forwards[is_counted])
-    of_step = found.select("step").join(common, on="step", how="left", maintain_order="left")["forwards"]
+    of_step = groups.select("step").join(common, on="step", how="left", maintain_order="left")["forwards"]
     return of_step.fill_null(of_all).to_numpy()
 
 
-def _candidates(sequences: Sequences, forwards: Int64s, given: str | None) -> Iterator[Candidate]:
-    """List the schedules that could be, going by the numbers of chunks and micro-batches."""
+def _candidates(sequences: Sequences, forwards: Int64s, schedule_name: str | None) -> Iterator[Candidate]:
+    """List the possible schedules, by the numbers of chunks and micro-batches."""
     has_weights = bool((sequences.kind == WEIGHT_GRADIENT).any())
     count = _most_common(forwards)
     stages = max(sequences.stages, 1)
-    names = [given] if given else ["zb-h1" if has_weights else "1f1b", "interleaved", "dualpipev"]
-    if given is None and sequences.stages > 1:
-        names.append("gpipe")  # of one stage alone, the first one of an interleaved schedule may look like it
+    names = (
+        [schedule_name] if schedule_name else ["zb-h1" if has_weights else "1f1b", "interleaved", "dualpipev"]
+    )
+    if schedule_name is None and sequences.stages > 1:
+        names.append("gpipe")  # a single stage may be the first one of an interleaved schedule
     for chunks in _chunk_counts(sequences, count):
         if chunks == 1:
             yield from (
@@ -225,10 +223,10 @@ def _candidates(sequences: Sequences, forwards: Int64s, given: str | None) -> It
 
 
 def _chunk_counts(sequences: Sequences, forwards: int) -> list[int]:
-    """List how many chunks a stage may hold: as names say, as often as a micro-batch comes, or any number."""
-    known = max(sequences.chunk.max(initial=-1), sequences.backward_chunk.max(initial=-1))
-    if known >= 0:
-        return [int(known) + 1]
+    """List the possible chunks per stage: from names, else from the forwards per micro-batch, else any number."""
+    last_chunk = max(sequences.chunk.max(initial=-1), sequences.backward_chunk.max(initial=-1))
+    if last_chunk >= 0:
+        return [int(last_chunk) + 1]
     is_forward = (sequences.kind == FORWARD) | (sequences.kind == BOTH)
     numbers, group = sequences.micro_batch[is_forward], sequences.group[is_forward]
     if len(numbers) and (numbers >= 0).all():
@@ -243,7 +241,7 @@ def _chunk_counts(sequences: Sequences, forwards: int) -> list[int]:
 
 
 def _groups(stages: int, micro_batches: int) -> list[int]:
-    """List the sizes of groups that Megatron-LM takes, but for the usual one: as many as there are stages.
+    """List the group sizes that Megatron-LM accepts, without the usual one: the number of stages.
 
     >>> _groups(4, 12)
     [6, 7, 8, 12]
@@ -256,15 +254,15 @@ def _groups(stages: int, micro_batches: int) -> list[int]:
 def _fit(
     candidate: Candidate, sequences: Sequences, forwards: Int64s, is_counted: npt.NDArray[np.bool_]
 ) -> Fit | None:
-    """Compare every job with the one that the schedule has in its place; None where there can be none."""
+    """Compare every job with the schedule's job at its position; None for an impossible schedule."""
     micro_batches = forwards // candidate.chunks
-    is_known = (sequences.stage >= 0) & (forwards > 0) & (forwards % candidate.chunks == 0)
+    is_possible = (sequences.stage >= 0) & (forwards > 0) & (forwards % candidate.chunks == 0)
     if candidate.name == "dualpipev":
-        is_known &= micro_batches >= 2 * max(sequences.stages, 1)
-    if not (is_known & is_counted).any():
+        is_possible &= micro_batches >= 2 * max(sequences.stages, 1)
+    if not (is_possible & is_counted).any():
         return None
-    keys = np.where(is_known, sequences.stage * (int(micro_batches.max()) + 1) + micro_batches, -1)
-    distinct, first, place = np.unique(keys, return_index=True, return_inverse=True)
+    keys = np.where(is_possible, sequences.stage * (int(micro_batches.max()) + 1) + micro_batches, -1)
+    distinct, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     orders = [
         order_jobs(
             candidate.name,
@@ -277,10 +275,10 @@ def _fit(
         for key, group in zip(distinct.tolist(), first.tolist(), strict=True)
         if key >= 0
     ]
-    order = place - int(distinct[0] < 0)
+    order = inverse - int(distinct[0] < 0)
     agrees, expected, starts_right = _compare(sequences, orders, order)
-    there = np.bincount(sequences.group, minlength=len(order))
-    size = np.maximum(there, expected + sequences.weights)
+    count = np.bincount(sequences.group, minlength=len(order))
+    size = np.maximum(count, expected + sequences.weights)
     hits = np.bincount(sequences.group, agrees, len(order))
     counted = is_counted & (sequences.stage >= 0)
     return Fit(
@@ -295,28 +293,32 @@ def _fit(
 
 
 def _compare(
-    sequences: Sequences, orders: list[Order], order: Int64s
+    sequences: Sequences, orders: list[Order], order_of_group: Int64s
 ) -> tuple[npt.NDArray[np.bool_], Int64s, npt.NDArray[np.bool_]]:
-    """Say which jobs agree, how many there should be but for weight gradients, and which groups start right."""
-    kept = [one.kind != WEIGHT_GRADIENT for one in orders]
+    """Return the mask of matching jobs, the expected jobs without weight gradients, and the mask of groups with the expected warm-up."""
+    kept = [order.kind != WEIGHT_GRADIENT for order in orders]
     lengths = np.array([int(keep.sum()) for keep in kept])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    warm_ups = np.array([_warm_up(one.kind[keep]) for one, keep in zip(orders, kept, strict=True)])
-    mine = order[sequences.group]
+    warm_ups = np.array([_warm_up(order.kind[keep]) for order, keep in zip(orders, kept, strict=True)])
+    mine = order_of_group[sequences.group]
     is_inside = (mine >= 0) & (sequences.position >= 0) & (sequences.position < lengths[mine])
-    place = np.where(is_inside, offsets[mine] + sequences.position, 0)
+    position = np.where(is_inside, offsets[mine] + sequences.position, 0)
     agrees = is_inside.copy()
     for name in ("kind", "micro_batch", "chunk", "backward_micro_batch", "backward_chunk"):
-        wanted = np.concatenate([getattr(one, name)[keep] for one, keep in zip(orders, kept, strict=True)])
+        wanted = np.concatenate(
+            [getattr(order, name)[keep] for order, keep in zip(orders, kept, strict=True)]
+        )
         actual = getattr(sequences, name)
-        agrees &= (actual == wanted[place]) | (actual < 0)
+        agrees &= (actual == wanted[position]) | (actual < 0)
     agrees |= sequences.is_weight & (mine >= 0) & (sequences.weight_rank < sequences.backwards_before)
     is_backward = ((sequences.kind == BACKWARD) | (sequences.kind == BOTH)) & (
         sequences.backwards_before == 0
     )
-    actual_warm_up = np.full(len(order), -1)
+    actual_warm_up = np.full(len(order_of_group), -1)
     actual_warm_up[sequences.group[is_backward]] = sequences.position[is_backward]
-    return agrees, np.where(order >= 0, lengths[order], 0), (order >= 0) & (actual_warm_up == warm_ups[order])
+    has_order = order_of_group >= 0
+    expected = np.where(has_order, lengths[order_of_group], 0)
+    return agrees, expected, has_order & (actual_warm_up == warm_ups[order_of_group])
 
 
 def _warm_up(kind: Int64s) -> int:
@@ -326,7 +328,7 @@ def _warm_up(kind: Int64s) -> int:
 
 
 def _most_common(values: Int64s) -> int:
-    """Return the most frequent value, the greater of two; 0 of none.
+    """Return the most frequent value, the greater one of a tie; 0 without values.
 
     >>> _most_common(np.array([3, 8, 8, 3, 1]))
     8

@@ -1,4 +1,4 @@
-"""What each lane did in each step, as sequences of jobs that a schedule would put in order."""
+"""Sequences of the jobs of each lane in each step, for the comparison with schedules."""
 
 from __future__ import annotations
 
@@ -20,24 +20,28 @@ _IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequences:
-    """Jobs in order of group and time; a group is one step (of one role) on one lane. -1 where unknown.
+    """Jobs by group and time; a group is one step (of one role) on one lane. -1 where unknown.
 
     Attributes:
-        row: Of the frame of jobs.
-        kind: Place in `orders.KINDS`.
+        row: Row of the frame of jobs.
+        kind: Index of `orders.KINDS`.
         group: Number of the group, from 0.
-        base: The least micro-batch of the step, from which `micro_batch` and `backward_micro_batch` count.
-        position: Among the jobs of the group other than weight gradients.
-        weight_rank: Among the weight gradients of the group.
-        backwards_before: Backwards of the group that come before.
-        lane: Of each group, like all that follows.
+        base: Least micro-batch of the step, subtracted from `micro_batch` and `backward_micro_batch`.
+        micro_batch: Micro-batch, from 0 in each step.
+        chunk: Chunk.
+        backward_micro_batch: Micro-batch of the backward of a combined job.
+        backward_chunk: Chunk of the backward of a combined job.
+        position: Position among the jobs of the group, weight gradients left out (-1).
+        weight_rank: Position among the weight gradients of the group.
+        backwards_before: Earlier backwards of the group.
+        lane: Lane of each group; all that follow are per group as well.
         step: Number of the step and role, in no order.
-        stage: 0 where no lane knows its stage.
-        forwards: How many it has.
-        backwards: Likewise.
-        weights: Likewise.
-        is_complete: The capture holds all of its step, and it trains: there are backwards.
-        stages: Of the pipeline; 0 where no lane knows its stage.
+        stage: Stage; 0 where the stages of all lanes are unknown.
+        forwards: Number of forwards.
+        backwards: Number of backwards.
+        weights: Number of weight gradients.
+        is_complete: Whether the step is not cut, and has backwards.
+        stages: Stages of the pipeline; 0 where the stages of all lanes are unknown.
     """
 
     row: Int64s
@@ -62,17 +66,17 @@ class Sequences:
 
     @property
     def is_weight(self) -> Bools:
-        """Which jobs are weight gradients, which a schedule may do whenever there is time."""
+        """Mask of the weight gradients, which a schedule may delay."""
         is_weight: Bools = self.kind == WEIGHT_GRADIENT
         return is_weight
 
 
 def mark_top_level(jobs: pl.DataFrame, kinds: Sequence[str] = KINDS) -> Bools:
-    """Say which jobs of some kinds are within no other, nor within recomputation.
+    """Return the mask of jobs of some kinds without an outer job of these kinds and outside recomputation.
 
     Args:
         jobs: All `RUN_JOBS`: `outer` is a row of the frame.
-        kinds: By default those that a schedule puts in order.
+        kinds: Default: the kinds in schedules.
     """
     outer = whole_numbers(jobs["outer"])
     top_level = is_among(jobs["kind"], kinds)
@@ -84,10 +88,9 @@ def mark_top_level(jobs: pl.DataFrame, kinds: Sequence[str] = KINDS) -> Bools:
 
 
 def build_sequences(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame) -> Sequences:
-    """Put the jobs of all lanes in order.
+    """Sort the jobs of all lanes into sequences, by the start of their compute.
 
-    Jobs stand in the order in which they compute. Jobs outside of all steps, and those within others, are
-    left out.
+    Jobs outside all steps and jobs inside others are left out.
 
     Args:
         lanes: `LANES`.
@@ -102,7 +105,7 @@ def build_sequences(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame
     order = order_rows(lane * (int(step.max(initial=0)) + 1) + step, at_ns)
     rows, lane, step, number = rows[order], lane[order], step[order], number[order]
     ids = {name: whole_numbers(jobs[name])[rows] for name in _IDS}
-    code = {name: place for place, name in enumerate(KINDS)}
+    code = {name: index for index, name in enumerate(KINDS)}
     kind = np.array([code.get(name, -1) for name in JOB_KINDS])[whole_numbers(jobs["kind"])[rows]]
     is_first = np.ones(len(lane), np.bool_)
     is_first[1:] = (lane[1:] != lane[:-1]) | (step[1:] != step[:-1])
@@ -120,9 +123,9 @@ def build_sequences(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame
         kind=kind,
         group=group,
         base=base,
-        micro_batch=_less(ids["micro_batch"], base),
+        micro_batch=_subtract(ids["micro_batch"], base),
         chunk=ids["chunk"],
-        backward_micro_batch=_less(ids["backward_micro_batch"], base),
+        backward_micro_batch=_subtract(ids["backward_micro_batch"], base),
         backward_chunk=ids["backward_chunk"],
         position=np.where(is_weight, -1, rank),
         weight_rank=np.where(is_weight, rank, -1),
@@ -139,7 +142,7 @@ def build_sequences(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame
 
 
 def _number_steps(jobs: pl.DataFrame, rows: Int64s) -> tuple[Int64s, Int64s]:
-    """Number the steps and roles of some jobs, in order of both; returns these numbers, and those of the steps."""
+    """Number the pairs of step and role of some rows; return these numbers, and the numbers of the steps."""
     number, role = whole_numbers(jobs["step"])[rows], jobs["role"]
     step = np.unique(number, return_inverse=True)[1]
     if role.null_count() < len(role):
@@ -149,7 +152,7 @@ def _number_steps(jobs: pl.DataFrame, rows: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _bases(numbers: list[Int64s], step: Int64s) -> Int64s:
-    """Find the least micro-batch of each step: some programs count on from step to step."""
+    """Find the least micro-batch of each step: some programs continue counting from step to step."""
     unknown = np.iinfo(np.int64).max
     least = np.full(int(step.max(initial=-1)) + 1, unknown)
     for number in numbers:
@@ -158,19 +161,19 @@ def _bases(numbers: list[Int64s], step: Int64s) -> Int64s:
     return bases
 
 
-def _less(number: Int64s, base: Int64s) -> Int64s:
+def _subtract(number: Int64s, base: Int64s) -> Int64s:
     return np.where(number >= 0, number - base, -1)
 
 
 def _count_before(marked: Bools, group: Int64s, is_first: Bools) -> Int64s:
-    """Count the marked jobs of the group before each job."""
+    """Count the earlier marked jobs of the group for each job."""
     before: Int64s = np.cumsum(marked) - marked
     counted: Int64s = before - before[is_first][group]
     return counted
 
 
 def _look_up(lanes: pl.DataFrame, steps: pl.DataFrame, groups: pl.DataFrame) -> tuple[Int64s, Bools]:
-    """Find the stage of each group, -1 where unknown, and whether its step is cut."""
+    """Find the stage of each group, -1 where unknown, and the mask of cut steps."""
     lane = pl.col("lane").cast(pl.Int64)
     joined = groups.join(lanes.select(lane, "stage"), on="lane", how="left", maintain_order="left").join(
         steps.select(lane, "is_partial", number="step"),

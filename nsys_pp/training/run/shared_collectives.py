@@ -1,4 +1,4 @@
-"""Which lanes take part in a collective, and when the last of the others began it."""
+"""Members of collectives, and the last member to start each one."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import polars as pl
 
 from nsys_pp.training.run.peers import SKEW_NS
 
-_MOSTLY = 0.8  # of a stream's collectives must end together with those of another lane: then both are members
+_MOSTLY = 0.8  # least share of a stream's collectives that end together with those of another member
 _CLOSE_NS = 5_000
-_SAMPLE = 40  # collectives of a stream by which its members are found
+_SAMPLE = 40  # collectives of a stream compared to find its members
 _CHANNEL = ["lane", "channel", "name", "communicator"]
 
 
-def find_latecomers(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.DataFrame) -> pl.DataFrame:
-    """Say when the last other member of a collective began.
+def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.DataFrame) -> pl.DataFrame:
+    """Find the last other member to start each collective, and its start.
 
-    NCCL tells the communicator, or not: then the streams of other lanes whose collectives of the same name
-    nearly always end when this one's do are members.
+    The members are the lanes of the NCCL communicator; where it is not recorded, the streams of other lanes
+    with collectives of the same name that nearly always end together.
 
     Args:
         needed: lane, need_start_ns, need_end_ns of collectives.
@@ -24,8 +24,8 @@ def find_latecomers(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.Da
         anchors: `ANCHORS` with `lane`.
 
     Returns:
-        lane, need_start_ns, need_end_ns, others_ns, waits_for (the lane that began last); only collectives of
-        which all members are found.
+        lane, need_start_ns, need_end_ns, others_ns, waits_for (the last lane to start); only collectives with all
+        members.
     """
     bounds = lanes.select("lane", pl.col("bound_ns").fill_null(0))
     keyed = anchors.filter(pl.col("kind") == "collective").join(bounds, on="lane", maintain_order="left")
@@ -35,57 +35,61 @@ def find_latecomers(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.Da
         "stream", "lane", pl.col("name").cast(pl.String), "communicator", "start_ns", "end_ns", "bound_ns"
     )
     events = keyed.sort("end_ns")
-    members = _members(events, _captured(anchors))
-    asked = needed.join(
+    members = _pair_members(events, _span_captures(anchors))
+    requested = needed.join(
         events, left_on=["lane", "need_start_ns", "need_end_ns"], right_on=["lane", "start_ns", "end_ns"]
     ).with_row_index("ask")
-    others = asked.select("ask", "stream", "bound_ns", end_ns="need_end_ns").join(members, on="stream")
-    found = others.sort("end_ns").join_asof(
+    others = requested.select("ask", "stream", "bound_ns", end_ns="need_end_ns").join(members, on="stream")
+    nearest = others.sort("end_ns").join_asof(
         events.select("end_ns", other="stream", other_lane="lane", began_ns="start_ns", other_ns="end_ns", other_bound_ns="bound_ns"),
         on="end_ns", by="other", strategy="nearest", check_sortedness=False,
     )  # fmt: skip
     apart = (pl.col("end_ns") - pl.col("other_ns")).abs()
-    is_one = apart <= SKEW_NS + pl.col("bound_ns") + pl.col("other_bound_ns")
+    is_same = apart <= SKEW_NS + pl.col("bound_ns") + pl.col("other_bound_ns")
     last = (
-        found.sort("began_ns")
+        nearest.sort("began_ns")
         .group_by("ask")
         .agg(
-            is_one.all().alias("complete"),
+            is_same.all().alias("complete"),
             others_ns=pl.col("began_ns").last(),
             waits_for=pl.col("other_lane").last(),
         )
         .filter("complete")
     )
-    return asked.join(last, on="ask").select("lane", "need_start_ns", "need_end_ns", "others_ns", "waits_for")
+    return requested.join(last, on="ask").select(
+        "lane", "need_start_ns", "need_end_ns", "others_ns", "waits_for"
+    )
 
 
-def _captured(anchors: pl.DataFrame) -> pl.DataFrame:
-    """Say when each lane was surely captured: lane, first_ns, last_ns."""
+def _span_captures(anchors: pl.DataFrame) -> pl.DataFrame:
+    """Return the least span of the capture of each lane: lane, first_ns, last_ns."""
     return anchors.group_by("lane").agg(first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max())
 
 
-def _members(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
-    """Pair streams of different lanes that take part in the same collectives (stream, other).
+def _pair_members(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
+    """Pair streams of different lanes with the same collectives (stream, other).
 
-    Only those count that ended while the other lane was captured.
+    Only collectives that ended during the capture of the other lane count.
     """
-    told = (
+    recorded = (
         events.filter(pl.col("communicator").is_not_null())
         .select("stream", "lane", "communicator", "name")
         .unique()
     )
-    pairs = told.join(told, on=["communicator", "name"], suffix="_of_other")
-    known = pairs.filter(pl.col("lane") != pl.col("lane_of_other")).select("stream", other="stream_of_other")
-    untold = events.filter(pl.col("communicator").is_null())
+    pairs = recorded.join(recorded, on=["communicator", "name"], suffix="_of_other")
+    same_communicator = pairs.filter(pl.col("lane") != pl.col("lane_of_other")).select(
+        "stream", other="stream_of_other"
+    )
+    unrecorded = events.filter(pl.col("communicator").is_null())
     turn = pl.int_range(pl.len()) * _SAMPLE // pl.len()
-    sample = untold.filter((turn != turn.shift()).fill_null(value=True).over("stream"))
+    sample = unrecorded.filter((turn != turn.shift()).fill_null(value=True).over("stream"))
     votes = []
     for (name,), group in sample.group_by("name"):
-        alike = untold.filter(pl.col("name") == name)
-        votes.append(_together(group, alike))
+        alike = unrecorded.filter(pl.col("name") == name)
+        votes.append(_list_common_ends(group, alike))
     if not votes:
-        return known
-    # members end closest: but for the difference of their clocks, which stays and is within their bounds
+        return same_communicator
+    # members end closest, apart from a constant offset of their clocks within the bounds
     apart = pl.col("apart_ns")
     counted = (
         pl.concat(votes)
@@ -96,7 +100,7 @@ def _members(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
             spread_ns=(apart - apart.median()).abs().median(),
         )
     )
-    spans = untold.select("lane", other="stream").unique().join(captured, on="lane").drop("lane")
+    spans = unrecorded.select("lane", other="stream").unique().join(captured, on="lane").drop("lane")
     sizes = (
         counted.select("stream", "other")
         .join(spans, on="other")
@@ -109,11 +113,11 @@ def _members(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
     )
     for name in ("apart_ns", "spread_ns"):
         most = most.filter(pl.col(name) <= 4 * pl.col(name).min().over("stream") + _CLOSE_NS)
-    return pl.concat([known, most.select("stream", "other")])
+    return pl.concat([same_communicator, most.select("stream", "other")])
 
 
-def _together(sample: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """List (stream, other, apart_ns, bound_ns) once for every collective of `sample` that ends together with one of another lane."""
+def _list_common_ends(sample: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """List the collectives that end together with one of another lane: stream, other, apart_ns, bound_ns."""
     ends = events["end_ns"]
     reach = SKEW_NS + sample["bound_ns"] + (events["bound_ns"].max() or 0)
     first = ends.search_sorted(sample["end_ns"] - reach, side="left")

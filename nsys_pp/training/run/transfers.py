@@ -1,9 +1,9 @@
-"""Messages between lanes: which receive belongs to which send, who waited, and how long it was on its way.
+"""Transfers between lanes: pairs of a send and its receive, with waits and transfer times.
 
-Messages of one lane to another keep their order, so the n-th send belongs to the n-th receive; but captures
-that begin or end at different times, or lose events, lack messages on one side. So some are recognised
-first, by their micro-batch or by their ends (an NCCL kernel that sends ends together with the one that
-receives), and the others are counted from those.
+Messages from one lane to another keep their order, so the n-th send belongs to the n-th receive; but captures
+that begin or end at different times, or lose events, have missing messages on one side. Some pairs are therefore
+recognised first, by micro-batch or by ends (the NCCL kernels of a send and its receive end together), and the
+others are counted from these.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import TRANSFERS
 from nsys_pp.training.run.channels import match_messages
 from nsys_pp.training.run.columns import order_rows, whole_numbers
-from nsys_pp.training.run.peers import SKEW_NS, TOLD, count_stages, find_peers
+from nsys_pp.training.run.peers import NCCL_PEER, SKEW_NS, count_stages, find_peers
 
-_CONVINCING = 0.7  # of sends and receives must be in pairs, or the way along the stages was guessed wrong
+_CONVINCING = (
+    0.7  # least share of sends and receives in pairs, or the guess of the layout of stages was wrong
+)
 _BOUNDS = ("bound_ns", "bound_ns_of_receive")
 _PAIRED = [
     *("row", "lane", "op_id", "start_ns", "end_ns", "bound_ns", "stage", "step"),
@@ -30,9 +32,9 @@ def pair_messages(
 ) -> tuple[pl.DataFrame, list[str]]:
     """Pair sends and receives of all lanes.
 
-    Of a kernel that waits for its peer, wait is what lies before the peer's start, and the rest of a receive is
-    the transfer. A small message may leave its sender before the receiver is there: such a send ends before
-    the receive begins, and waits for nothing.
+    The wait of a kernel is its time before the start of the peer's kernel; the rest of a receive is the
+    transfer. A small message may leave its sender before the receiver starts: such a send ends before
+    the receive begins, and has no wait.
 
         send       [ wait |              )
         receive           [   transfer   )
@@ -40,33 +42,33 @@ def pair_messages(
     Args:
         lanes: `LANES`.
         messages: `MESSAGES` with `lane` instead of process_key and device_id, on the trace's clock.
-        jobs: `RUN_JOBS`; they tell how the model is laid out.
+        jobs: `RUN_JOBS`, for the layout of the model along the stages.
 
     Returns:
-        `TRANSFERS` by send_start_ns, and what could not be paired, in sentences.
+        `TRANSFERS` by send_start_ns, and notes on messages without a pair.
     """
     folded = _is_folded(lanes, messages, jobs)
-    tried = []
+    tries = []
     for is_folded in (False, True) if folded is None else (folded,):
         located = find_peers(lanes=lanes, messages=messages, is_folded=is_folded).with_row_index("row")
-        tried.append((located, _pair(located)))
-    located, pairs = max(tried, key=lambda one: len(one[1]))
+        tries.append((located, _pair(located)))
+    located, pairs = max(tries, key=lambda result: len(result[1]))
     if folded is None and 2 * len(pairs) < _CONVINCING * located["peer_lane"].count():
-        is_told = pl.col("how") == TOLD
+        is_recorded = pl.col("how") == NCCL_PEER
         located = located.with_columns(
-            pl.when(is_told).then(name).alias(name) for name in ("peer_lane", "how")
+            pl.when(is_recorded).then(name).alias(name) for name in ("peer_lane", "how")
         )
         pairs = _pair(located)
-    pairs, refused = _refuse(located, pairs)
+    pairs, dropped_count = _drop_mismatched(located, pairs)
     has_chunks = any((frame["chunk"] > 0).any() for frame in (jobs, messages))
     is_line = not has_chunks and (count_stages(lanes) > 2 or len(jobs) > 0)
-    return _arrows(pairs, is_line=is_line), _notes(located, pairs, refused, lanes)
+    return _build_transfers(pairs, is_line=is_line), _notes(located, pairs, dropped_count, lanes)
 
 
 def _is_folded(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame) -> bool | None:
-    """Does the second part of the model come back along the stages? None where nothing tells.
+    """Return whether the second chunks run back along the stages; None where unknown.
 
-    Virtual stages tell it, or what the last stage sends forward: if folded, only the second part does.
+    The sources are virtual stages, or the forward sends of the last stage: if folded, all are of second chunks.
     """
     count = count_stages(lanes)
     if not count:
@@ -78,8 +80,9 @@ def _is_folded(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame) 
         if len(second):
             is_back = second["virtual_stage"] == 2 * count - 1 - second["stage"]
             return 2 * int(is_back.sum()) > len(second)
-    told = messages[["lane", "verb", "direction", "chunk"]]
-    sent = told.filter(pl.col("verb") == "send", pl.col("direction") == "forward")
+    sent = messages[["lane", "verb", "direction", "chunk"]].filter(
+        pl.col("verb") == "send", pl.col("direction") == "forward"
+    )
     last = sent.join(stages.filter(stage=count - 1), on="lane", how="semi")
     chunks = last["chunk"].drop_nulls()
     if len(chunks):
@@ -88,7 +91,7 @@ def _is_folded(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame) 
 
 
 def _pair(messages: pl.DataFrame) -> pl.DataFrame:
-    """Join sends with their receives; columns of those end in `_of_receive`."""
+    """Join sends with their receives, with columns `*_of_receive`."""
     found = match_messages(messages)
     sends, receives = messages[_PAIRED][found.send], messages[_PAIRED][found.receive]
     pairs = sends.hstack(
@@ -100,13 +103,13 @@ def _pair(messages: pl.DataFrame) -> pl.DataFrame:
     return pairs.filter(pl.col("start_ns") - pl.sum_horizontal(*_BOUNDS) <= pl.col("end_ns_of_receive"))
 
 
-def _refuse(located: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Drop the pairs of two lanes that cannot be peers; returns the others, and how many were dropped.
+def _drop_mismatched(located: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Drop the pairs of lanes that cannot be peers; return the other pairs, and the number of dropped ones.
 
-    A message ends on both lanes together; unless it leaves before it arrives: then no send waits, and a receive
-    that waited for it ends as soon as the others do. Of the pairs of which the receive began before the send
-    ended, that must hold for most. It says nothing of pairs that NCCL told, of kernels with messages of several
-    peers, and where clocks are not known.
+    A message ends on both lanes together, unless it leaves before it arrives: then no send waits, and a receive
+    that waited for it ends as soon as the others do. This must hold for most of the pairs with a receive that
+    starts before the end of the send. Not tested are pairs by NCCL peer, kernels with messages of several peers,
+    and unknown clocks.
     """
     start, end, receive_end = (pl.col(name) for name in ("start_ns", "end_ns", "end_ns_of_receive"))
     receive_start = pl.col("start_ns_of_receive")
@@ -116,8 +119,8 @@ def _refuse(located: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, i
     tested = pairs.select(
         "channel",
         both=low.cast(pl.Int64) * 2**32 + high.cast(pl.Int64),
-        is_guess=pl.col("how") != TOLD,
-        says=(
+        is_guess=pl.col("how") != NCCL_PEER,
+        is_tested=(
             _are_single(located, pairs)
             & (end > receive_start)
             & bound.is_not_null()
@@ -126,16 +129,16 @@ def _refuse(located: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, i
         never_waits=(length.quantile(0.9) <= 2 * length.min() + SKEW_NS).over("channel"),
         delay=delay, bound=bound,
     )  # fmt: skip
-    says, delay, bound = pl.col("says"), pl.col("delay"), pl.col("bound")
-    is_late = delay > 2 * delay.filter(says).quantile(0.1).over("channel") + SKEW_NS + bound
-    is_wrong = says & pl.col("is_apart") & (is_late | ~pl.col("never_waits").all().over("both"))
-    dropped = pl.col("is_guess") & (2 * is_wrong.sum().over("both") > says.sum().over("both"))
+    is_tested, delay, bound = pl.col("is_tested"), pl.col("delay"), pl.col("bound")
+    is_late = delay > 2 * delay.filter(is_tested).quantile(0.1).over("channel") + SKEW_NS + bound
+    is_wrong = is_tested & pl.col("is_apart") & (is_late | ~pl.col("never_waits").all().over("both"))
+    dropped = pl.col("is_guess") & (2 * is_wrong.sum().over("both") > is_tested.sum().over("both"))
     kept = pairs.filter(tested.select(~dropped.fill_null(value=False)).to_series())
     return kept, len(pairs) - len(kept)
 
 
 def _are_single(located: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
-    """Say of which pairs neither kernel has messages of several peers."""
+    """Return the mask of pairs of kernels with a single peer each."""
     lane, op, peer = (whole_numbers(located[name]) for name in ("lane", "op_id", "peer_lane"))
     order = order_rows(lane, op)
     lane, op, peer = lane[order], op[order], peer[order]
@@ -147,8 +150,8 @@ def _are_single(located: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
     return pl.Series(is_single[pairs["row"].to_numpy()] & is_single[pairs["row_of_receive"].to_numpy()])
 
 
-def _arrows(pairs: pl.DataFrame, *, is_line: bool) -> pl.DataFrame:
-    """Tell wait from transfer, and what goes down the stages of a pipeline without chunks from what goes up."""
+def _build_transfers(pairs: pl.DataFrame, *, is_line: bool) -> pl.DataFrame:
+    """Split receives into wait and transfer, and infer directions in a pipeline without chunks."""
     named = pairs.rename(
         {
             "lane": "sender",
@@ -182,24 +185,24 @@ def _arrows(pairs: pl.DataFrame, *, is_line: bool) -> pl.DataFrame:
     )
 
 
-def _notes(messages: pl.DataFrame, pairs: pl.DataFrame, refused: int, lanes: pl.DataFrame) -> list[str]:
-    """Say what could not be paired."""
+def _notes(messages: pl.DataFrame, pairs: pl.DataFrame, dropped_count: int, lanes: pl.DataFrame) -> list[str]:
+    """Format notes on messages without a pair."""
     no_verb = messages["verb"].null_count()
     has_verb = messages.filter(pl.col("verb").is_not_null())
     no_peer = has_verb.filter(pl.col("peer_lane").is_null(), pl.col("how").is_null()).height
-    alone = len(messages) - no_verb - no_peer - 2 * len(pairs) - 2 * refused
-    places = lanes.select("stage", "replica", "tensor")
-    is_laid_out = places["stage"].null_count() == 0 and not places.is_duplicated().any()
-    hint = "" if is_laid_out else "; `--layout` would tell"
-    unseen = "lack their other side" if is_laid_out else "lack their other side, or it is not recognised"
-    told = (
-        (no_verb, "point-to-point kernels do not tell whether they send or receive, and are in no pair"),
-        (no_peer, f"sends and receives do not tell their peer, and are in no pair{hint}"),
+    alone = len(messages) - no_verb - no_peer - 2 * len(pairs) - 2 * dropped_count
+    positions = lanes.select("stage", "replica", "tensor")
+    is_laid_out = positions["stage"].null_count() == 0 and not positions.is_duplicated().any()
+    hint = "" if is_laid_out else "; specify `--layout`"
+    unseen = "have no other side" if is_laid_out else "have no other side, or it is not recognised"
+    counts = (
+        (no_verb, "point-to-point kernels have no known verb (send or receive), and are not paired"),
+        (no_peer, f"sends and receives have no known peer, and are not paired{hint}"),
         (
-            2 * refused,
-            "sends and receives do not end with those of the lane that seemed to be their peer, and are in no pair"
-            "; `--layout` would tell",
+            2 * dropped_count,
+            "sends and receives do not end together with their presumed peer, and are not paired"
+            "; specify `--layout`",
         ),
-        (alone, f"sends and receives {unseen}, and are in no pair{hint if no_peer == 0 else ''}"),
+        (alone, f"sends and receives {unseen}, and are not paired{hint if no_peer == 0 else ''}"),
     )
-    return [f"{count:,} {what}" for count, what in told if count > 0]
+    return [f"{count:,} {text}" for count, text in counts if count > 0]

@@ -78,7 +78,7 @@ def test_where_nothing_lies_between_a_forward_and_a_backward_they_are_one_job(tm
     {
         "gpipe": "the first stage does not follow 1F1B",
         "zb-h1": "stages compute between a job and the message that the next one waits for",
-        "interleaved": "not all messages tell which way along the pipeline they go",
+        "interleaved": "the direction of some messages is unknown",
         "dualpipev": "the first stage does not follow 1F1B",
     }.items(),
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fixtures.program.schedule import chunks_of, virtual_stage
 from nsys_pp.frames.training import LANES, RUN_JOBS, RUN_STEPS, Training
-from nsys_pp.training.run.ids import _inherit_from_next, resolve_jobs
+from nsys_pp.training.run.ids import _copy_backward_ids, resolve_jobs
 from nsys_pp.training.run.orders import SCHEDULES
 from tests.training.runs import (
     IDS,
@@ -29,9 +29,11 @@ TIMES = ("start_ns", "end_ns", "compute_start_ns", "compute_end_ns")
 
 
 def resolve(
-    training: Training, *, unsaid: tuple[str, ...] = (), given: str | None = None
+    training: Training, *, unsaid: tuple[str, ...] = (), schedule_name: str | None = None
 ) -> tuple[pl.DataFrame, list[str]]:
-    return resolve_jobs(training.lanes, training.steps, raw_jobs(training, unsaid=unsaid), given=given)
+    return resolve_jobs(
+        training.lanes, training.steps, raw_jobs(training, unsaid=unsaid), schedule_name=schedule_name
+    )
 
 
 def raw(rows: list[dict[str, object]]) -> pl.DataFrame:
@@ -202,10 +204,10 @@ def test_confidence_is_the_share_of_jobs_in_their_places() -> None:
 
 def test_a_given_schedule_says_how_chunks_are_numbered() -> None:
     training = made_run("interleaved", stages=2, micro_batches=4, chunks=2)
-    jobs, notes = resolve(training, unsaid=IDS, given="gpipe")
+    jobs, notes = resolve(training, unsaid=IDS, schedule_name="gpipe")
     assert jobs["micro_batch"].null_count() == len(jobs)
     assert "gpipe" in notes[0]
-    jobs, _ = resolve(training, unsaid=IDS, given="interleaved")
+    jobs, _ = resolve(training, unsaid=IDS, schedule_name="interleaved")
     assert jobs.select(IDS).equals(training.jobs.select(IDS))
 
 
@@ -296,6 +298,6 @@ def test_recomputation_before_a_backward_without_a_number_has_none() -> None:
         },
         schema_overrides={"backward_micro_batch": pl.Int64, "backward_chunk": pl.Int64},
     )
-    found = _inherit_from_next(jobs)
+    found = _copy_backward_ids(jobs)
     assert found["micro_batch"].to_list() == [None, None, 3, 3]
     assert found["chunk"].to_list() == [None, None, 0, 0]

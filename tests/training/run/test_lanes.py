@@ -212,7 +212,7 @@ def test_stages_that_the_roster_lacks_for_some_are_told() -> None:
     )
     lanes, notes = build_lanes(some, jobs_of(training))
     assert lanes.select("rank", "stage").rows() == [(0, 0), (1, 1), (2, None), (3, None)]
-    assert notes == ["the stages of 2 GPU processes that ran jobs are unknown: `--layout` would tell"]
+    assert notes == ["the stages of 2 GPU processes that ran jobs are unknown; specify `--layout`"]
 
 
 def test_every_device_of_a_process_is_a_lane_and_reports_without_any_are_none() -> None:
@@ -273,7 +273,7 @@ def test_first_forwards_tell_no_stages_where_ranks_are_missing(gone: set[int], w
     found = roster_of(training).filter(~pl.col("rank").is_in(list(gone)))
     lanes, notes = build_lanes(found, jobs_of(training))
     assert lanes["stage"].null_count() == len(lanes) == 4 - len(gone)
-    assert notes == [f"stages are unknown: {why}; `--layout` would tell"]
+    assert notes == [f"stages are unknown: {why}; specify `--layout`"]
 
 
 def test_a_lane_of_unknown_rank_may_be_the_missing_one() -> None:

@@ -77,7 +77,7 @@ def test_no_side_is_paired_across_a_missing_rank(tmp_path: Path) -> None:
     found, notes = transfers_of(run)
     expected = true_transfers(run)
     assert len(found) == len(expected) == 32
-    assert notes == ["64 sends and receives do not tell their peer, and are in no pair"]
+    assert notes == ["64 sends and receives have no known peer, and are not paired"]
 
 
 def test_where_the_layout_of_the_model_is_not_known_nothing_is_paired_at_random(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_where_the_layout_of_the_model_is_not_known_nothing_is_paired_at_random(
     simulate.main([str(tmp_path), *SMALL.split(), *f"--schedule dualpipev {MEGATRON} {BUFFERED}".split()])
     found, notes = transfers_of(known_run(tmp_path))
     assert found.is_empty()
-    assert notes == ["384 sends and receives do not tell their peer, and are in no pair"]
+    assert notes == ["384 sends and receives have no known peer, and are not paired"]
 
 
 def message(lane: int, verb: str | None, start: int, end: int) -> dict[str, object]:
@@ -128,7 +128,7 @@ def test_wait_is_what_lies_before_the_other_side(
 def test_kernels_that_do_not_tell_what_they_do_are_counted() -> None:
     found, notes = pair(message(0, None, 0, 10), message(1, None, 0, 10))
     assert found.is_empty()
-    assert notes == ["2 point-to-point kernels do not tell whether they send or receive, and are in no pair"]
+    assert notes == ["2 point-to-point kernels have no known verb (send or receive), and are not paired"]
 
 
 def test_no_messages_no_arrows() -> None:
@@ -146,8 +146,7 @@ def test_wrong_neighbours_are_recognised_by_the_ends_of_their_messages(tmp_path:
     assert len(found) == 32
     assert set(found.select("sender", "receiver").rows()) == {(1, 2), (2, 1)}
     assert notes == [
-        "64 sends and receives do not end with those of the lane that seemed to be their peer, and are in no "
-        "pair; `--layout` would tell"
+        "64 sends and receives do not end together with their presumed peer, and are not paired; specify `--layout`"
     ]
 
 
@@ -159,7 +158,7 @@ def test_a_peer_that_is_told_but_has_no_lane_leaves_its_messages_alone(tmp_path:
     found, notes = pair_messages(lanes=dense, messages=run.messages, jobs=RUN_JOBS.to_frame())
     assert set(found.select("sender", "receiver").rows()) == {(0, 1), (1, 0)}
     assert len(found) == len(true_transfers(run)) == 32
-    assert notes == ["64 sends and receives lack their other side, and are in no pair"]
+    assert notes == ["64 sends and receives have no other side, and are not paired"]
 
 
 @pytest.mark.parametrize(
@@ -187,6 +186,4 @@ def test_members_that_nothing_tells_apart_are_not_paired(tmp_path: Path) -> None
         lanes=run.lanes.with_columns(unknown), messages=run.messages, jobs=RUN_JOBS.to_frame()
     )
     assert found.is_empty()
-    assert notes == [
-        "384 sends and receives do not tell their peer, and are in no pair; `--layout` would tell"
-    ]
+    assert notes == ["384 sends and receives have no known peer, and are not paired; specify `--layout`"]
