@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "nsys_pp"
-STAGES = ("read", "model", "roster", "project", "align", "training", "aggregates", "tables", "write")
+STAGES = ("read", "model", "roster", "projection", "alignment", "training", "aggregates", "tables", "write")
 CONTRACTS = {"errors", "units", "frames", "arrays"}
 
 # Parts of the package that each part may import, besides itself.

@@ -16,7 +16,7 @@ from nsys_pp.compose.clocks import ClockOptions
 from nsys_pp.compose.progress import Progress
 from nsys_pp.compose.run_training import TrainingOptions
 from nsys_pp.compose.trace_layout import Overrides
-from nsys_pp.project.ranges import OPS, Scope, parse_ops
+from nsys_pp.projection.ranges import OPS, Scope, parse_ops
 from nsys_pp.read import find_reports
 from nsys_pp.roster.file_names import check_rank_pattern
 from nsys_pp.roster.layout import Layout, parse_layout

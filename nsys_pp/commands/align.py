@@ -24,7 +24,7 @@ from nsys_pp.read import find_reports, is_part
 class AlignResult:
     """Where clocks stand."""
 
-    clocks: pl.DataFrame  # `CLOCKS` of `nsys_pp.align.clocks`
+    clocks: pl.DataFrame  # `CLOCKS` of `nsys_pp.alignment.clocks`
     labels: list[str]  # of the reports that its column `reports` counts
     paths: list[Path]
     skipped: Skipped

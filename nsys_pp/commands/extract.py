@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from nsys_pp.aggregates.range_items import MOST_NAMES
-from nsys_pp.align.anchors import find_anchors
+from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.part_files import check_target, find_finished, is_like_part, name_outputs
 from nsys_pp.compose.progress import Progress
@@ -31,7 +31,7 @@ from nsys_pp.frames.roster import Identity
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows
 from nsys_pp.model.recorded import name_recorded
-from nsys_pp.project.ranges import Scope
+from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import find_reports, read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.write.files import translate_errors

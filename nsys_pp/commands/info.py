@@ -17,7 +17,7 @@ from nsys_pp.frames.report import Session
 from nsys_pp.frames.roster import Identity
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import Contents, describe_contents
-from nsys_pp.project.launches import match_launches
+from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import find_reports, read_report
 from nsys_pp.roster.consistency import find_inconsistencies
 from nsys_pp.roster.identity import find_repeated, identify

@@ -28,7 +28,7 @@ from nsys_pp.compose.work import WorkOptions, choose_executor
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.part import Encoded, PartOptions
 from nsys_pp.frames.training import Training
-from nsys_pp.project.ranges import Scope
+from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import find_reports, is_part, read_report
 from nsys_pp.write.chrome.trace import write_chrome
 from nsys_pp.write.files import check_output, replace_file

@@ -14,7 +14,7 @@ from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.model import build_report
-from nsys_pp.project.ranges import Scope
+from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import find_reports, read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.roster.roster import build_roster

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from nsys_pp.align.clocks import Alignment, ClockMode, align_clocks
+from nsys_pp.alignment.clocks import Alignment, ClockMode, align_clocks
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.compose.inputs import Input
 from nsys_pp.errors import ClockError
@@ -33,7 +33,7 @@ class Clocks:
     clocks: list[Clock]  # in order of the reports
     zero_ns: int  # start of the earliest session, on the trace's clock
     is_utc: bool  # the trace's clock is UTC
-    table: pl.DataFrame  # `CLOCKS` of `nsys_pp.align.clocks`
+    table: pl.DataFrame  # `CLOCKS` of `nsys_pp.alignment.clocks`
     of_machine: dict[str, str]  # what is said of each machine's clock
     attributes: dict[str, str]  # facts for the trace's metadata
 

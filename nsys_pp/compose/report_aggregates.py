@@ -10,7 +10,7 @@ from nsys_pp.aggregates.registry import AGGREGATES, AggregateSources
 from nsys_pp.aggregates.windows import find_windows
 from nsys_pp.compose.report_training import Links
 from nsys_pp.frames.report import Report
-from nsys_pp.project.ranges import OPS
+from nsys_pp.projection.ranges import OPS
 from nsys_pp.training.report.operators import name_operators
 
 
@@ -29,7 +29,7 @@ def aggregate_report(
         projections: Its `PROJECTIONS`.
         links: Causes of its operations.
         training: Its `REPORT_FRAMES`.
-        counted: Operations of its projections: keys of `nsys_pp.project.ranges.OPS`.
+        counted: Operations of its projections: keys of `nsys_pp.projection.ranges.OPS`.
 
     Returns:
         `AGGREGATE_FRAMES`, by name.

@@ -11,9 +11,9 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.frames.report import Report
-from nsys_pp.project.launches import match_launches
-from nsys_pp.project.nesting import find_parents
-from nsys_pp.project.ranges import Scope, count_cross_thread, project_ranges
+from nsys_pp.projection.launches import match_launches
+from nsys_pp.projection.nesting import find_parents
+from nsys_pp.projection.ranges import Scope, count_cross_thread, project_ranges
 from nsys_pp.write.perfetto.clocks import sequence_id
 from nsys_pp.write.trace.tracks import PLACES, View
 

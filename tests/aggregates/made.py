@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nsys_pp.aggregates.windows import Windows, find_windows
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, OS_CALLS, RANGES
 from nsys_pp.frames.training import STEPS
-from nsys_pp.project.launches import match_launches
+from nsys_pp.projection.launches import match_launches
 
 Row = dict[str, Any]
 MOST_NS = 60

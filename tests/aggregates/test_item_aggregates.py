@@ -17,10 +17,10 @@ from nsys_pp.aggregates.windows import step_on_device, step_on_host
 from nsys_pp.frames.aggregates import DISTRIBUTION, ITEM_AGGREGATES, NAMED_OPERATORS
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, PROJECTIONS, RANGES
 from nsys_pp.frames.training import JOB_KINDS, JOBS, STEPS
-from nsys_pp.project.launches import match_launches
-from nsys_pp.project.ranges import project_ranges
+from nsys_pp.projection.launches import match_launches
+from nsys_pp.projection.ranges import project_ranges
 from tests.aggregates.made import fill, op, step
-from tests.project.random_reports import Frames, frames
+from tests.projection.random_reports import Frames, frames
 
 Row = dict[str, Any]
 Instance = tuple[Row, int, int | None]  # what it is, value, calls

@@ -26,7 +26,7 @@ from nsys_pp.errors import MissingDataError, NsysPPError, OutputError, ReportErr
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, Encoded, Part, PartOptions
 from nsys_pp.frames.report import PROJECTIONS
-from nsys_pp.project.ranges import project_ranges
+from nsys_pp.projection.ranges import project_ranges
 from nsys_pp.read import read_part
 from nsys_pp.roster.identity import identify
 from nsys_pp.write.perfetto.trace import encode_drawing

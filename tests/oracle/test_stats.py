@@ -23,8 +23,8 @@ from nsys_pp.frames.raw import ALL_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.model import build_report
-from nsys_pp.project.launches import match_launches
-from nsys_pp.project.ranges import project_ranges
+from nsys_pp.projection.launches import match_launches
+from nsys_pp.projection.ranges import project_ranges
 from nsys_pp.read import read_report
 from tests.oracle import stats
 

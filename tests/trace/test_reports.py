@@ -12,7 +12,7 @@ from nsys_pp import commands as api
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
-from nsys_pp.project.ranges import project_ranges
+from nsys_pp.projection.ranges import project_ranges
 from nsys_pp.read import find_reports, read_report
 from nsys_pp.write.trace.counters import busy_percent
 from tests.importer.importer import Importer

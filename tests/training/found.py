@@ -12,8 +12,8 @@ from fixtures.simulate import main
 from nsys_pp.frames.ids import pid
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
-from nsys_pp.project.launches import match_launches
-from nsys_pp.project.ranges import project_ranges
+from nsys_pp.projection.launches import match_launches
+from nsys_pp.projection.ranges import project_ranges
 from nsys_pp.read import read_report
 from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
 from nsys_pp.training.report.steps import find_steps

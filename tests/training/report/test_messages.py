@@ -12,7 +12,7 @@ from fixtures.recording.export import write_report
 from nsys_pp.frames.report import REQUESTS
 from nsys_pp.frames.training import JOBS, MESSAGES
 from nsys_pp.model import build_report
-from nsys_pp.project.launches import match_launches
+from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
 from nsys_pp.training.report.messages import find_messages
 from tests.training.known_report import Known, known_report, message_jobs, truth_of

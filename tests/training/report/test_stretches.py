@@ -15,7 +15,7 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES
 from nsys_pp.frames.training import COMPUTE_SEGMENTS, PAUSE_NS, STEPS
 from nsys_pp.model import build_report
-from nsys_pp.project.launches import match_launches
+from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
 from nsys_pp.training.report.compute_segments import build_compute_segments
 

@@ -1,0 +1,136 @@
+"""The anchors of all reports in one table of arrays, in order of channel and end.
+
+A channel is what keeps its order on every rank: the operations of one name that one process runs
+on one stream of a device, or within one communicator where NCCL told it. The gap from an
+operation's end to that of its neighbours in the channel is the same on every rank of the
+collective, whatever the clocks: that is how operations are recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys_pp.alignment.domains import Guess
+from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.frames.clock import ANCHORS
+
+KINDS = ("collective", "send", "receive", "send_receive", "mpi")
+COLLECTIVE, SEND, RECEIVE, SEND_RECEIVE, MPI = range(5)
+
+MOST_OF_CHANNEL = 300
+"""Operations of a channel that are looked at: those after the longest gaps, which tell most."""
+
+_CHANNEL = ["report", "process_key", "device_id", "channel", "name", "communicator"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
+    """Anchors as arrays, by channel and end; times in ns since `origin_ns` on the guessed clock.
+
+    `key` says what must agree for two operations to be one: name and communicator. Gaps are NaN
+    at the ends of a channel.
+    """
+
+    origin_ns: int
+    domain: Int64s
+    report: Int64s
+    channel: Int64s
+    key: Int64s
+    kind: Int64s
+    start: Floats
+    end: Floats
+    gap_before: Floats
+    gap_after: Floats
+    gap_place: Int64s  # of the gap before among those of its channel, the longest first, from 1
+    is_told: Int64s  # 1 where NCCL told the communicator
+    rank: Int64s  # within the communicator, -1 where unknown
+    peer: Int64s
+
+    def __len__(self) -> int:
+        return len(self.end)
+
+    @property
+    def is_message(self) -> npt.NDArray[np.bool_]:
+        """Which events are sends and receives, not collectives."""
+        return np.isin(self.kind, (SEND, RECEIVE, SEND_RECEIVE))
+
+    def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Events:
+        """Return some of the events."""
+        return Events(
+            origin_ns=self.origin_ns,
+            **{name: getattr(self, name)[rows] for name in self.__dataclass_fields__ if name != "origin_ns"},
+        )
+
+
+def gather_events(anchors: Sequence[pl.DataFrame], guess: Guess) -> Events:
+    """Put the anchors of all reports on the guessed clock.
+
+    Args:
+        anchors: `ANCHORS` of each report.
+        guess: Where their clocks stand.
+
+    Returns:
+        The events of all channels, thinned to `MOST_OF_CHANNEL` each.
+    """
+    parts = [
+        frame.select(pl.all().exclude("name"), name=pl.col("name").cast(pl.String)).with_columns(
+            report=pl.lit(row, pl.Int64),
+            domain=pl.lit(guess.domain_of[row], pl.Int64),
+            start_ns=pl.col("start_ns") + guess.base_ns[row],
+            end_ns=pl.col("end_ns") + guess.base_ns[row],
+        )
+        for row, frame in enumerate(anchors)
+        if len(frame)
+    ]
+    rows = pl.concat(parts) if parts else _empty()
+    before = pl.col("end_ns") - pl.col("end_ns").shift(1).over("channel_id")
+    rows = (
+        rows.with_columns(
+            channel_id=pl.struct(_CHANNEL).rank("dense").cast(pl.Int64) - 1,
+            key=pl.struct("name", "communicator").rank("dense").cast(pl.Int64) - 1,
+            kind=pl.col("kind").to_physical().cast(pl.Int64),
+        )
+        .sort("channel_id", "end_ns", "start_ns")
+        .with_columns(gap_before=before)
+        .with_columns(gap_after=pl.col("gap_before").shift(-1).over("channel_id"))
+        .with_columns(
+            gap_place=pl.col("gap_before").rank("ordinal", descending=True).over("channel_id").fill_null(0)
+        )
+        .filter(pl.col("gap_place") <= MOST_OF_CHANNEL)
+    )
+    origin_ns = rows["start_ns"].min()
+    origin_ns = origin_ns if isinstance(origin_ns, int) else 0
+
+    def floats(column: str, origin: int = 0) -> Floats:
+        return (rows[column] - origin).cast(pl.Float64).fill_null(float("nan")).to_numpy()
+
+    def ints(column: str) -> Int64s:
+        return rows[column].cast(pl.Int64).fill_null(-1).to_numpy()
+
+    return Events(
+        origin_ns=origin_ns,
+        domain=ints("domain"),
+        report=ints("report"),
+        channel=ints("channel_id"),
+        key=ints("key"),
+        kind=ints("kind"),
+        start=floats("start_ns", origin_ns),
+        end=floats("end_ns", origin_ns),
+        gap_before=floats("gap_before"),
+        gap_after=floats("gap_after"),
+        gap_place=ints("gap_place"),
+        is_told=rows["communicator"].is_not_null().cast(pl.Int64).to_numpy(),
+        rank=ints("rank"),
+        peer=ints("peer"),
+    )
+
+
+def _empty() -> pl.DataFrame:
+    return ANCHORS.to_frame().with_columns(
+        pl.col("name").cast(pl.String), report=pl.lit(0, pl.Int64), domain=pl.lit(0, pl.Int64)
+    )

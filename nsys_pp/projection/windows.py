@@ -1,0 +1,161 @@
+"""Which launching calls lie inside which range.
+
+Calls in order of (owner, start) make the inside of a range one window of positions, as long
+as the calls of an owner also end in that order. They do on a thread, where calls follow each
+other; among the threads of a process a range may end in the middle of a call, which then has
+to be cut out of its window. `Windows` says where.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.types import Int64s
+from nsys_pp.projection.order import order_by_owner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """Positions of calls inside ranges: row i is range i's `[first, last)`, less its cut positions.
+
+    `cut_range` and `cut_position` list, by both, the calls inside a window that end after the
+    range does (and so are not inside the range).
+
+    The same calls again, seen by their ends: `end_position` is the place of each call in order
+    of (owner, end), and a call is inside range i exactly when its position is at least
+    `first[i]` and its end position is below `last_by_end[i]`.
+    """
+
+    first: Int64s
+    last: Int64s
+    cut_range: Int64s
+    cut_position: Int64s
+    last_by_end: Int64s
+    end_position: Int64s
+
+
+def find_windows(
+    range_owner: Int64s,
+    range_start: Int64s,
+    range_end: Int64s,
+    call_owner: Int64s,
+    call_start: Int64s,
+    call_end: Int64s,
+) -> Windows:
+    """Find the calls with `range.start <= call.start and call.end <= range.end` of the same owner.
+
+    Args:
+        range_owner: Thread or process of each range; the ranges are in any order.
+        range_start: ns.
+        range_end: ns.
+        call_owner: The same of each call; calls are in order of (owner, start).
+        call_start: ns.
+        call_end: ns.
+
+    Returns:
+        `Windows` over the positions of the calls; an empty window has `first == last`.
+    """
+    first = np.zeros(len(range_start), dtype=np.int64)
+    last, last_by_end = first.copy(), first.copy()
+    end_position = np.arange(len(call_start))
+    cuts: list[tuple[Int64s, Int64s]] = []
+    by_owner = order_by_owner(range_owner)
+    owners = call_owner[np.append(True, call_owner[1:] != call_owner[:-1])] if len(call_owner) else call_owner
+    bounds = [
+        np.searchsorted(column, owners, side=side).tolist()
+        for column in (call_owner, range_owner[by_owner])
+        for side in ("left", "right")
+    ]
+    for base, stop, rows_from, rows_to in zip(*bounds, strict=True):
+        if rows_from == rows_to:
+            continue
+        rows = by_owner[rows_from:rows_to]
+        starts, ends = call_start[base:stop], call_end[base:stop]
+        lo = np.searchsorted(starts, range_start[rows], side="left")
+        if (ends[1:] >= ends[:-1]).all():
+            hi = np.searchsorted(ends, range_end[rows], side="right")
+            last_by_end[rows] = base + hi
+        else:
+            by_end = np.argsort(ends, kind="stable")
+            end_position[base + by_end] = base + np.arange(stop - base)
+            ended = np.searchsorted(ends[by_end], range_end[rows], side="right")
+            last_by_end[rows] = base + ended
+            hi = np.searchsorted(starts, range_end[rows], side="right")
+            cut_rows, cut_positions = _find_cuts(starts, ends, range_end[rows], lo, hi, ended)
+            cuts.append((rows[cut_rows], cut_positions + base))
+        first[rows] = base + lo
+        last[rows] = base + np.maximum(lo, hi)
+    cut_range = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _ in cuts)])
+    cut_position = np.concatenate([np.zeros(0, np.int64), *(positions for _, positions in cuts)])
+    order = np.lexsort((cut_position, cut_range))
+    return Windows(
+        first=first,
+        last=last,
+        cut_range=cut_range[order],
+        cut_position=cut_position[order],
+        last_by_end=last_by_end,
+        end_position=end_position,
+    )
+
+
+def _find_cuts(
+    starts: Int64s, ends: Int64s, range_end: Int64s, lo: Int64s, hi: Int64s, ended: Int64s
+) -> tuple[Int64s, Int64s]:
+    """List the (range, position) pairs where a call of the window `[lo, hi)` ends after the range.
+
+    They are sought in the window, or among the calls that run when the range ends, whichever are
+    fewer: a range may enclose a million calls, and end while a hundred threads wait in long ones.
+
+    Args:
+        starts: Of the calls, ascending.
+        ends: Of the calls.
+        range_end: Of the ranges.
+        lo: Per range, calls that start before it does.
+        hi: Calls that start no later than it ends.
+        ended: Calls that end no later than it does.
+    """
+    running = hi - ended
+    is_short = hi - lo <= running
+    short = np.flatnonzero(is_short & (hi > lo))
+    short_row = np.repeat(short, hi[short] - lo[short])
+    short_position = expand_windows(lo[short], hi[short])
+
+    # Seen from the call: it runs when those ranges end that end between its start and its end.
+    long = np.flatnonzero(~is_short & (running > 0))
+    long = long[np.argsort(range_end[long], kind="stable")]
+    from_end = np.searchsorted(range_end[long], starts, side="left")
+    to_end = np.searchsorted(range_end[long], ends, side="left")
+    long_row = long[expand_windows(from_end, to_end)]
+    long_position = np.repeat(np.arange(len(starts)), to_end - from_end)
+
+    row = np.concatenate([short_row, long_row])
+    position = np.concatenate([short_position, long_position])
+    is_cut = (lo[row] <= position) & (ends[position] > range_end[row])
+    return row[is_cut], position[is_cut]
+
+
+def split_windows(windows: Windows) -> tuple[Int64s, Int64s, Int64s]:
+    """Cut the windows into pieces without a hole.
+
+    Returns:
+        Row of the range, first and last position of every non-empty piece, by range and position.
+    """
+    if not len(windows.cut_range):
+        rows = np.flatnonzero(windows.last > windows.first)
+        return rows, windows.first[rows], windows.last[rows]
+    rows = np.arange(len(windows.first))
+    row = np.concatenate([rows, windows.cut_range])
+    first = np.concatenate([windows.first, windows.cut_position + 1])
+    order = np.lexsort((first, row))
+    row, first = row[order], first[order]
+    last = np.empty_like(first)
+    # A piece ends where the next cut of its range stands, or where the window ends.
+    is_final = np.ones(len(row), dtype=bool)
+    is_final[:-1] = row[1:] != row[:-1]
+    last[is_final] = windows.last
+    last[~is_final] = windows.cut_position
+    keep = last > first
+    return row[keep], first[keep], last[keep]

@@ -1,0 +1,274 @@
+"""A cluster's anchors with known clocks, drawn straight from distributions: quick enough for 128 machines.
+
+`fixtures` simulates whole reports; this makes only what alignment looks at, so that many layouts,
+clocks and kinds of damage can be tried in a second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.clock import ANCHORS
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import Session
+from tests.alignment.score import TrueClock
+
+EPOCH_NS = 1_790_000_000_000_000_000
+_MICRO = 1_000
+_MILLI = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """What to draw; times in ns, drift in parts per million."""
+
+    machines: int = 4
+    gpus: int = 2  # of each machine; one rank each
+    stages: int = 1
+    tensor: int = 1
+    steps: int = 20
+    step_ns: int = 200 * _MILLI
+    jitter: float = 0.02  # of a step
+    buckets: int = 2  # all-reduces of gradients in a step
+    micro_batches: int = 4
+    has_world: bool = True  # one all-reduce of all ranks in a step
+    dense: int = 40  # tensor-parallel all-reduces of a step
+    skew_ns: int = 5 * _MICRO
+    buffered: bool = False
+    offset_ns: int = 1_000 * _MILLI  # up to
+    drift_ppm: float = 100.0  # up to
+    utc_error_ns: int = 100 * _MICRO  # between reports of a machine
+    window_ns: int = 0  # captures begin and end apart by up to
+    has_communicators: bool = False  # NCCL's payload
+    shares_system_clock: bool = False
+    per_machine: bool = False  # one report per machine
+    outliers: float = 0.003
+    seed: int = 1
+
+    @property
+    def ranks(self) -> int:
+        return self.machines * self.gpus
+
+    @property
+    def replicas(self) -> int:
+        return self.ranks // (self.stages * self.tensor)
+
+
+@dataclass(slots=True)
+class Recording:
+    """The reports of a cluster, and the truth."""
+
+    reports: list[Session]
+    anchors: list[pl.DataFrame]
+    clocks: list[TrueClock]
+    messages: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """(sending report, start on its clock, receiving report, end on its clock)"""
+
+
+@dataclass(slots=True)
+class _Draw:
+    cluster: Cluster
+    random: np.random.Generator
+    rows: dict[int, list[dict[str, npt.NDArray[np.int64] | str | int]]] = field(default_factory=dict)
+    messages: list[tuple[int, int, Int64s, Int64s]] = field(default_factory=list)
+
+    def collective(self, name: str, channel: str, ranks: Int64s, done: Int64s, lasts: int) -> None:
+        """All ranks end together, but for what each of them is late by."""
+        communicator = hash_of(name, channel, *ranks.tolist())
+        for place, rank in enumerate(ranks.tolist()):
+            end = done + self._late(len(done))
+            start = done - (lasts * (1 + 3 * self.random.random(len(done)))).astype(np.int64)
+            self._add(rank, "collective", name, channel, communicator, place, -1, start, end)
+
+    def message(self, sender: int, receiver: int, channel: str, ready: Int64s, travel: int) -> None:
+        count = len(ready)
+        late = (self.random.normal(0, 2 * travel, (2, count))).astype(np.int64)
+        send, receive = ready + late[0], ready + late[1]
+        if self.cluster.buffered:
+            send_end = send + self._late(count) + 5_000
+            receive_end = np.maximum(send_end, receive) + travel + self._late(count)
+        else:
+            done = np.maximum(send, receive) + travel
+            send_end, receive_end = done + self._late(count), done + self._late(count)
+        communicator = hash_of("pp", channel, min(sender, receiver), max(sender, receiver))
+        low = int(sender > receiver)
+        self._add(sender, "send", "SendRecv", f"{channel} out", communicator, low, 1 - low, send, send_end)
+        self._add(
+            receiver, "receive", "SendRecv", f"{channel} in", communicator, 1 - low, low, receive, receive_end
+        )
+        self.messages.append((sender, receiver, send, receive_end))
+
+    def _late(self, count: int) -> Int64s:
+        skew = self.cluster.skew_ns
+        late = self.random.uniform(0, skew) + self.random.exponential(skew / 2, count)
+        late += (self.random.random(count) < self.cluster.outliers) * self.random.uniform(2e5, 2e6, count)
+        return late.astype(np.int64)
+
+    def _add(
+        self,
+        rank: int,
+        kind: str,
+        name: str,
+        channel: str,
+        communicator: int,
+        place: int,
+        peer: int,
+        start: Int64s,
+        end: Int64s,
+    ) -> None:
+        row: dict[str, npt.NDArray[np.int64] | str | int] = {
+            "kind": kind,
+            "name": name,
+            "channel": channel,
+            "communicator": communicator,
+            "place": place,
+            "peer": peer,
+            "start": start,
+            "end": end,
+        }
+        self.rows.setdefault(rank, []).append(row)
+
+
+def hash_of(*parts: object) -> int:
+    """Make up an id that does not depend on the process."""
+    value = 1469598103934665603
+    for character in repr(parts):
+        value = (value ^ ord(character)) * 1099511628211 % (1 << 64)
+    return value
+
+
+def record(cluster: Cluster) -> Recording:
+    """Draw a run, and what each report says of it."""
+    random = np.random.Generator(np.random.PCG64(cluster.seed))
+    draw = _Draw(cluster, random)
+    steps = 10 * _MILLI + np.cumsum(
+        (cluster.step_ns * (1 + cluster.jitter * random.standard_normal(cluster.steps))).astype(np.int64)
+    )
+    _run(cluster, draw, steps)
+    return _report(cluster, draw, random, int(steps[-1]) + 20 * _MILLI)
+
+
+def _run(cluster: Cluster, draw: _Draw, steps: Int64s) -> None:
+    """Let every step end with the norm; before that gradients, and all along messages and layers."""
+    count, random = cluster.steps, draw.random
+    ranks = np.arange(cluster.ranks).reshape(cluster.stages, cluster.replicas, cluster.tensor)
+    if cluster.has_world:
+        draw.collective("AllReduce_Sum_f32", "stream 17", ranks.ravel(), steps, 60_000)
+    step, jitter = cluster.step_ns, cluster.jitter
+    for stage in range(cluster.stages):
+        for tensor in range(cluster.tensor):
+            for bucket in range(cluster.buckets if cluster.replicas > 1 else 0):
+                late = random.uniform(0, jitter * step, count).astype(np.int64)
+                done = steps - (bucket + 1) * step // 20 - late
+                draw.collective("AllReduce_Sum_bf16", "stream 18", ranks[stage, :, tensor], done, 900_000)
+        for replica in range(cluster.replicas):
+            if cluster.tensor > 1:
+                at = (steps[:, None] - step * (0.2 + 0.7 * random.random((count, cluster.dense)))).astype(
+                    np.int64
+                )
+                draw.collective(
+                    "AllReduce_Sum_bf16", "stream 7", ranks[stage, replica], np.sort(at.ravel()), 30_000
+                )
+            for tensor in range(cluster.tensor):
+                if stage + 1 < cluster.stages:
+                    _exchange(
+                        cluster,
+                        draw,
+                        int(ranks[stage, replica, tensor]),
+                        int(ranks[stage + 1, replica, tensor]),
+                        steps,
+                    )
+
+
+def _exchange(cluster: Cluster, draw: _Draw, first: int, second: int, steps: Int64s) -> None:
+    batches = cluster.micro_batches
+    spread = np.arange(batches) * (cluster.step_ns // (batches + 3))
+    noise = draw.random.uniform(0, cluster.step_ns * cluster.jitter, (2, cluster.steps, batches)).astype(
+        np.int64
+    )
+    ready = (steps[:, None] - int(0.9 * cluster.step_ns) + spread + noise[0]).ravel()
+    draw.message(first, second, "forward", ready, 150_000)
+    draw.message(second, first, "backward", (ready + cluster.step_ns // 9 + noise[1].ravel()), 150_000)
+
+
+def _report(cluster: Cluster, draw: _Draw, random: np.random.Generator, last_ns: int) -> Recording:
+    machine = np.arange(cluster.ranks) // cluster.gpus
+    offset = random.integers(-cluster.offset_ns, cluster.offset_ns + 1, cluster.machines)
+    drift = random.uniform(-1, 1, cluster.machines) * cluster.drift_ppm * 1e-6
+    parts = np.unique(machine) if cluster.per_machine else np.arange(cluster.ranks)
+    reports, anchors, clocks = [], [], []
+    starts = {}
+    for part in parts.tolist():
+        ranks = [
+            rank for rank in range(cluster.ranks) if (machine[rank] if cluster.per_machine else rank) == part
+        ]
+        own = int(machine[ranks[0]])
+        begin = -int(random.integers(20 * _MILLI, 90 * _MILLI)) + int(
+            random.integers(0, cluster.window_ns + 1)
+        )
+        until = last_ns - int(random.integers(0, cluster.window_ns + 1))
+        noise = int(random.integers(-cluster.utc_error_ns, cluster.utc_error_ns + 1))
+        rate = 1 + float(drift[own])
+        # the machine's clock agrees with true time, but for its offset, at true time 0
+        clock_at_begin = EPOCH_NS + int(offset[own]) + round(begin * rate)
+        duration_ns = round((until - begin) * rate)
+        boot = 1_000_000_000_000 * (own + 1)
+        reports.append(
+            Session(
+                machine=f"node{own}",
+                machine_source="hostname",
+                utc_epoch_ns=clock_at_begin + noise,
+                system_clock_ns=boot + round(begin * rate) if cluster.shares_system_clock else None,
+                capture_end_ns=duration_ns,
+            )
+        )
+        for rank in ranks:
+            starts[rank] = (len(reports) - 1, begin, rate)
+        anchors.append(_anchors(cluster, draw, ranks, begin, until, rate))
+        clocks.append(TrueClock(origin_ns=begin, rate=rate, first_ns=0, last_ns=duration_ns))
+    messages = []
+    for sender, receiver, send, end in draw.messages:
+        a, a_begin, a_rate = starts[sender]
+        b, b_begin, b_rate = starts[receiver]
+        for s, e in zip(send[:50].tolist(), end[:50].tolist(), strict=True):
+            messages.append((a, round((s - a_begin) * a_rate), b, round((e - b_begin) * b_rate)))
+    return Recording(reports, anchors, clocks, messages)
+
+
+def _anchors(
+    cluster: Cluster, draw: _Draw, ranks: list[int], begin: int, until: int, rate: float
+) -> pl.DataFrame:
+    frames = []
+    for rank in ranks:
+        for row in draw.rows.get(rank, []):
+            start, end = row["start"], row["end"]
+            assert isinstance(start, np.ndarray)
+            assert isinstance(end, np.ndarray)
+            inside = (start >= begin) & (end < until)
+            known = cluster.has_communicators
+            frames.append(
+                pl.DataFrame(
+                    {
+                        "start_ns": np.round((start[inside] - begin) * rate).astype(np.int64),
+                        "end_ns": np.round((end[inside] - begin) * rate).astype(np.int64),
+                    }
+                ).with_columns(
+                    process_key=pl.lit(rank + 1, pl.Int64),
+                    device_id=pl.lit(0, pl.Int32),
+                    channel=pl.lit(row["channel"]),
+                    kind=pl.lit(row["kind"]),
+                    name=pl.lit(row["name"]),
+                    communicator=pl.lit(row["communicator"] if known else None, pl.UInt64),
+                    rank=pl.lit(row["place"] if known else None, pl.Int64),
+                    peer=pl.lit(row["peer"] if known and row["peer"] != -1 else None, pl.Int64),
+                    size_bytes=pl.lit(None, pl.Int64),
+                )
+            )
+    if not frames:
+        return ANCHORS.to_frame()
+    return pl.concat(frames).sort("start_ns").pipe(conform, ANCHORS)

@@ -1,0 +1,162 @@
+"""Operations that tie clocks together, against what the simulator knows of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fixtures import simulate
+from fixtures.recording.export import Session, write_report
+from nsys_pp.alignment.anchors import find_anchors
+from nsys_pp.frames.clock import ANCHORS
+from nsys_pp.frames.report import Report
+from nsys_pp.model import build_report
+from nsys_pp.projection.launches import match_launches
+from nsys_pp.projection.requests import match_requests
+from nsys_pp.read import read_report
+
+
+def open_report(path: Path) -> Report:
+    return build_report(read_report(path, need=frozenset({"ranges", "ops", "communication"})))
+
+
+def anchors_of(report: Report) -> pl.DataFrame:
+    requests = match_requests(
+        ranges=report.ranges,
+        api_calls=report.api_calls,
+        gpu_ops=report.gpu_ops,
+        launches=match_launches(report.api_calls, report.gpu_ops),
+        nccl_calls=report.nccl_calls,
+    )
+    return find_anchors(gpu_ops=report.gpu_ops, requests=requests, mpi_calls=report.mpi_calls)
+
+
+def true_anchors(folder: Path, name: str) -> pl.DataFrame:
+    """List the shared operations of one report as the simulator knows them, on the report's clock."""
+    truth = {
+        table: pl.read_parquet(folder / "truth" / f"{table}.parquet") for table in ("collectives", "messages")
+    }
+    sides = [
+        truth["messages"].select(
+            report=f"{side}_report",
+            kind=pl.lit(side),
+            correlation=f"{side}_correlation_id",
+            start=f"{side}_start_ns",
+            end=f"{side}_end_ns",
+        )
+        for side in ("send", "receive")
+    ]
+    collectives = truth["collectives"].select(
+        "report", kind=pl.lit("collective"), correlation="correlation_id", start="start_ns", end="end_ns"
+    )
+    clock = pl.read_parquet(folder / "truth" / "clocks.parquet").row(
+        by_predicate=pl.col("report") == name, named=True
+    )
+    rate = 1 + clock["drift_ppb"] / 1e9
+    return (
+        pl.concat([collectives, *sides])
+        .filter(pl.col("report") == name, pl.col("correlation").is_not_null())
+        .with_columns((pl.col("start", "end") - clock["capture_utc_ns"]) * rate)
+        .sort(pl.col("start").round(), "end")
+    )
+
+
+RUNS = {
+    "as committed": "--pp 3 --dp 2 --machines 3 --skew-us 5",
+    "tensor parallel": "--pp 2 --tp 2 --dp 2 --machines 2 --skew-us 5 --sequence-parallel --sharded-optimizer",
+    "NCCL's payload": "--pp 2 --dp 2 --machines 2 --schema 3.25.0 --nccl-payload --init-communicators",
+    "windows": "--pp 2 --dp 2 --machines 2 --window-ms 20 --drift-ppm random:100",
+    "zero bubble": "--pp 4 --machines 2 --schedule zb-h1 --buffered-bytes 100000000",
+}
+
+
+@pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
+def test_anchors_are_what_ranks_did_together(tmp_path: Path, options: str) -> None:
+    common = "--steps 2 --layers 1 --micro-batches 4 --brief-truth"
+    simulate.main([str(tmp_path), *options.split(), *common.split()])
+    for path in sorted(tmp_path.glob("*/*.sqlite")):
+        found = anchors_of(open_report(path))
+        expected = true_anchors(tmp_path, path.relative_to(tmp_path).as_posix())
+        assert found.schema == ANCHORS
+        assert len(found) == len(expected) > 8
+        assert found["start_ns"].is_sorted()
+        found = found.sort("start_ns", "end_ns")
+        assert ((found["start_ns"] - expected["start"]).abs() <= 2).all()
+        assert ((found["end_ns"] - expected["end"]).abs() <= 2).all()
+        assert found["kind"].cast(pl.String).to_list() == expected["kind"].to_list()
+
+
+def test_a_payload_tells_communicators_and_peers(tmp_path: Path) -> None:
+    options = (
+        "--pp 2 --dp 2 --machines 2 --steps 2 --layers 1 --schema 3.25.0 --nccl-payload --init-communicators"
+    )
+    simulate.main([str(tmp_path), *options.split(), "--brief-truth"])
+    truth = pl.read_parquet(tmp_path / "truth" / "collectives.parquet")
+    for path in sorted(tmp_path.glob("*/*.sqlite")):
+        found = anchors_of(open_report(path))
+        own = truth.filter(pl.col("report") == path.relative_to(tmp_path).as_posix()).sort("start_ns")
+        collectives = found.filter(pl.col("kind") == "collective")
+        assert collectives["communicator"].to_list() == own["communicator"].to_list()
+        assert set(found["channel"]) == {"communicator"}
+        assert found["rank"].null_count() == 0
+        messages = found.filter(pl.col("kind") != "collective")
+        assert (messages["peer"] == 1 - messages["rank"]).all()
+
+
+def nccl(start: int, end: int, name: str) -> dict[str, object]:
+    return {"start": start, "end": end, "name": name, "domain": "NCCL"}
+
+
+def test_a_group_is_what_was_asked_for_since_the_last_launch(tmp_path: Path) -> None:
+    """PyTorch's batched send and receive: the kernel starts when the group ends."""
+    ranges = [
+        nccl(0, 5, "ncclGroupStart"),
+        nccl(10, 15, "ncclSend"),
+        nccl(20, 25, "ncclRecv"),
+        nccl(30, 60, "ncclGroupEnd"),
+        nccl(100, 105, "ncclGroupStart"),
+        nccl(110, 115, "ncclSend"),
+        nccl(130, 160, "ncclGroupEnd"),
+        nccl(200, 240, "ncclRecv"),
+    ]
+    calls = [{"start": at, "end": at + 10, "correlation": at} for at in (40, 140, 210)]
+    kernels = [
+        {"start": at + 20, "end": at + 50, "correlation": at, "name": "ncclDevKernel_SendRecv"}
+        for at in (40, 140, 210)
+    ]
+    path = write_report(tmp_path / "r.sqlite", ranges=ranges, api_calls=calls, kernels=kernels)
+    assert anchors_of(open_report(path))["kind"].to_list() == ["send_receive", "send", "receive"]
+
+
+def test_only_what_all_ranks_end_together_ties_clocks(tmp_path: Path) -> None:
+    names = {
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL": "collective",
+        "ncclKernel_AllGather_RING_LL_Sum_int8_t": "collective",
+        "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL": "collective",
+        "ncclDevKernel_Broadcast_RING_LL": None,
+        "ncclDevKernel_Reduce_Sum_f32_RING_LL": None,
+        "ncclDevKernel_SendRecv": "send_receive",
+        "gemm": None,
+    }
+    kernels = [{"start": 10 * i, "end": 10 * i + 5, "name": name} for i, name in enumerate(names)]
+    path = write_report(tmp_path / "r.sqlite", kernels=kernels)
+    found = anchors_of(open_report(path))
+    assert dict(found.select(pl.col("name", "kind").cast(pl.String)).rows()) == {
+        name: kind for name, kind in names.items() if kind
+    }
+
+
+def test_barriers_of_mpi_tie_clocks(tmp_path: Path) -> None:
+    options = "--pp 2 --dp 2 --machines 2 --steps 3 --layers 1 --mpi --launcher ompi --brief-truth"
+    simulate.main([str(tmp_path), *options.split()])
+    for path in sorted(tmp_path.glob("*/*.sqlite")):
+        found = anchors_of(open_report(path)).filter(pl.col("kind") == "mpi")
+        assert found["name"].cast(pl.String).unique().to_list() == ["MPI_Barrier of 4"]
+        assert len(found) == 3
+
+
+def test_a_report_without_communication_has_none(tmp_path: Path) -> None:
+    path = write_report(tmp_path / "r.sqlite", session=Session())
+    assert anchors_of(open_report(path)).equals(ANCHORS.to_frame())

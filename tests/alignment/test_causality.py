@@ -1,0 +1,48 @@
+"""Groups of clocks, and what messages say of them, held to their definitions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsys_pp.alignment.causality import find_groups, reach_of_messages
+
+observations = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 9)), max_size=30)
+
+
+@given(observations)
+def test_groups_are_the_connected_clocks(seen: list[tuple[int, int]]) -> None:
+    clock, instance = (np.array([pair[i] for pair in seen], dtype=np.int64) for i in (0, 1))
+    group = find_groups(clock, instance, 8)
+    together = {(a, a) for a in range(8)}
+    for (a, i), (b, j) in itertools.product(seen, seen):
+        if i == j:
+            together.add((a, b))
+    for k, a, b in itertools.product(range(8), range(8), range(8)):
+        if (a, k) in together and (k, b) in together:
+            together.add((a, b))
+    assert all(((a, b) in together) == (group[a] == group[b]) for a in range(8) for b in range(8))
+    sizes = np.bincount(group)
+    assert (np.diff(sizes) <= 0).all()
+
+
+messages = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(-5, 1000)), max_size=30)
+
+
+@given(messages)
+def test_reach_is_the_shortest_way_over_messages_in_both_directions(sent: list[tuple[int, int, int]]) -> None:
+    sender, receiver, slack = (np.array([row[i] for row in sent], dtype=np.int64) for i in range(3))
+    reach = reach_of_messages(sender, receiver, slack.astype(np.float64), np.arange(6))
+    width = {}
+    for a, b in itertools.product(range(6), range(6)):
+        there = [max(0, s) for x, y, s in sent if (x, y) == (a, b)]
+        back = [max(0, s) for x, y, s in sent if (x, y) == (b, a)]
+        width[a, b] = max(min(there), min(back)) if there and back else math.inf
+    shortest = [0.0 if a == 0 else math.inf for a in range(6)]
+    for _ in range(6):
+        shortest = [min([shortest[b], *(shortest[a] + width[a, b] for a in range(6))]) for b in range(6)]
+    assert reach.tolist() == shortest

@@ -1,0 +1,204 @@
+"""Clocks against the truth, on clusters drawn from distributions."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from nsys_pp.alignment.clocks import Alignment, align_clocks
+from nsys_pp.frames.clock import ANCHORS, CLOCKS
+from tests.alignment.cluster import Cluster, Recording, record
+from tests.alignment.score import errors_ns, place, report_bounds_ns
+
+US = 1_000
+
+
+def align(recording: Recording) -> Alignment:
+    return align_clocks(recording.reports, recording.anchors)
+
+
+CLUSTERS = {
+    "two machines": Cluster(machines=2, gpus=1),
+    "three steps": Cluster(machines=2, gpus=2, steps=3),
+    "sixteen machines, four stages": Cluster(machines=16, gpus=2, stages=4),
+    "tensor parallel, dense on every machine": Cluster(machines=4, gpus=4, tensor=4),
+    "a report per machine": Cluster(machines=6, gpus=4, tensor=2, per_machine=True),
+    "system clocks": Cluster(machines=4, gpus=4, stages=2, shares_system_clock=True),
+    "captures of different windows": Cluster(machines=8, gpus=2, stages=2, window_ns=1_500_000_000),
+    "NCCL tells communicators": Cluster(machines=4, gpus=4, stages=2, tensor=2, has_communicators=True),
+    "no collective of all ranks": Cluster(machines=8, gpus=2, stages=2, has_world=False),
+    "buffered messages": Cluster(machines=4, gpus=2, stages=4, buffered=True),
+    "many wrong ends": Cluster(machines=8, gpus=1, steps=40, outliers=0.05),
+    "a long run": Cluster(machines=4, gpus=1, steps=200, step_ns=500_000_000),
+}
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
+def test_clocks_are_known_to_microseconds_and_the_bound_holds(cluster: Cluster) -> None:
+    recording = record(cluster)
+    alignment = align(recording)
+    errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
+    assert alignment.clocks["component"].n_unique() == 1
+    assert np.median(errors) <= 5 * US
+    assert np.quantile(errors, 0.99) <= 20 * US
+    assert (errors <= bounds).all()
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
+def test_no_message_arrives_before_it_is_sent(cluster: Cluster) -> None:
+    recording = record(cluster)
+    pieces = align(recording).report_clocks
+    for sender, start, receiver, end in recording.messages:
+        assert place(pieces[sender], start) <= place(pieces[receiver], end)
+
+
+def test_the_bound_holds_for_nearly_every_clock_of_many_clusters() -> None:
+    inside, clocks = 0, 0
+    for seed, machines, gpus in itertools.product(range(12), (2, 5, 12), (1, 2)):
+        recording = record(Cluster(machines=machines, gpus=gpus, steps=8, seed=seed))
+        alignment = align(recording)
+        errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
+        inside += int((errors <= bounds).sum())
+        clocks += len(errors)
+    assert inside >= 0.99 * clocks
+
+
+def test_mapped_times_never_run_backwards() -> None:
+    alignment = align(record(Cluster(machines=6, gpus=1)))
+    for pieces in alignment.report_clocks:
+        assert (np.diff(pieces.from_ns) > 0).all()
+        assert (np.diff(pieces.offset_ns) >= 0).all()
+        assert np.diff(pieces.offset_ns).max(initial=0) <= 1_001  # a piece is as good as its line
+
+
+def test_one_bad_machine_moves_no_other() -> None:
+    """A report whose ends are all scattered by milliseconds is left alone, or its bound says so."""
+    recording = record(Cluster(machines=6, gpus=1, steps=40))
+    random = np.random.Generator(np.random.PCG64(5))
+    noise = pl.Series(random.normal(0, 3e6, len(recording.anchors[2])).astype(np.int64))
+    recording.anchors[2] = recording.anchors[2].with_columns(end_ns=pl.col("end_ns") + noise)
+    alignment = align(recording)
+    errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
+    assert (errors[[0, 1, 3, 4, 5]] <= 5 * US).all()
+    assert errors[2] <= bounds[2]
+
+
+def test_machines_that_share_nothing_are_left_where_utc_puts_them() -> None:
+    recording = record(Cluster(machines=2, gpus=1))
+    other = record(Cluster(machines=2, gpus=1, seed=9))
+    reports = [*recording.reports, *(replace(one, machine="x" + one.machine) for one in other.reports)]
+    alone = replace(reports[0], machine="alone")
+    alignment = align_clocks([*reports, alone], [*recording.anchors, *other.anchors, ANCHORS.to_frame()])
+    clocks = alignment.clocks
+    assert clocks["component"].n_unique() == 3
+    assert clocks["source"].to_list() == ["collectives"] * 4 + ["UTC"]
+    assert clocks["bound_ns"].is_null().to_list() == [False] * 4 + [True]
+    assert clocks["offset_ns"][4] == 0
+
+
+def test_a_regular_run_does_not_fool_it() -> None:
+    """Where steps hardly differ, a whole step more or less fits as well: then UTC must do."""
+    for seed in range(8):
+        recording = record(
+            Cluster(machines=3, gpus=1, steps=12, step_ns=20_000_000, jitter=1e-6, buckets=1, seed=seed)
+        )
+        alignment = align(recording)
+        errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
+        assert (errors <= bounds).all()
+
+
+def test_a_single_shared_operation_is_used_with_caution() -> None:
+    recording = record(Cluster(machines=2, gpus=1, steps=1, buckets=0, drift_ppm=0))
+    alignment = align(recording)
+    assert errors_ns(alignment, recording.clocks).max() <= 20 * US
+    assert alignment.clocks["collective_count"].to_list() == [1, 1]
+    assert (alignment.clocks["bound_ns"] >= 100 * US).all()
+
+
+def test_utc_can_be_taken_as_it_is() -> None:
+    recording = record(Cluster(machines=2, gpus=1))
+    alignment = align_clocks(recording.reports, recording.anchors, mode="utc")
+    assert [int(pieces.offset_ns[0]) for pieces in alignment.report_clocks] == [
+        one.utc_epoch_ns for one in recording.reports
+    ]
+    assert alignment.clocks["source"].to_list() == ["UTC", "UTC"]
+
+
+def test_without_any_clock_sessions_start_together() -> None:
+    recording = record(Cluster(machines=2, gpus=1))
+    alignment = align_clocks(recording.reports, recording.anchors, mode="none")
+    assert len({int(pieces.offset_ns[0]) for pieces in alignment.report_clocks}) == 1
+    assert not alignment.is_utc
+    assert alignment.clocks["source"].to_list() == ["nothing", "nothing"]
+
+
+def test_a_given_offset_stands_whatever_else_is_known() -> None:
+    recording = record(Cluster(machines=3, gpus=1, drift_ppm=0))
+    given = align_clocks(recording.reports, recording.anchors, given_ns={"node1": -1_200_000})
+    epoch = recording.reports[1].utc_epoch_ns
+    assert epoch is not None
+    assert given.clocks["source"].to_list() == ["collectives", "given", "collectives"]
+    assert abs(int(given.report_clocks[1].offset_ns[0]) - epoch + 1_200_000) < 1_000
+
+
+def test_reports_without_utc_are_placed_by_what_they_share() -> None:
+    recording = record(Cluster(machines=3, gpus=1, offset_ns=100_000_000))
+    recording.reports[1] = replace(recording.reports[1], utc_epoch_ns=None)
+    alignment = align(recording)
+    assert errors_ns(alignment, recording.clocks).max() <= 10 * US
+    assert alignment.unplaced == [1]
+
+
+def test_the_order_of_reports_does_not_matter() -> None:
+    recording = record(Cluster(machines=5, gpus=1, steps=6))
+    order = [3, 0, 4, 1, 2]
+    turned = Recording(
+        [recording.reports[at] for at in order],
+        [recording.anchors[at] for at in order],
+        [recording.clocks[at] for at in order],
+    )
+    one, other = align(recording), align(turned)
+    assert errors_ns(other, turned.clocks).max() <= 5 * US
+    for at, row in enumerate(order):
+        apart = one.report_clocks[row].offset_ns[0] - other.report_clocks[at].offset_ns[0]
+        assert (
+            abs(int(apart) - int(one.report_clocks[3].offset_ns[0] - other.report_clocks[0].offset_ns[0]))
+            < 2 * US
+        )
+
+
+def test_one_report_needs_no_clock() -> None:
+    recording = record(Cluster(machines=1, gpus=1))
+    alignment = align(recording)
+    assert alignment.clocks.schema == CLOCKS
+    assert alignment.clocks["source"].to_list() == ["alone"]
+    assert alignment.report_clocks[0].offset_ns.tolist() == [recording.reports[0].utc_epoch_ns]
+
+
+def test_a_session_that_shares_nothing_stands_like_others_of_its_machine() -> None:
+    recording = record(Cluster(machines=2, gpus=2, drift_ppm=50))
+    recording.anchors[1] = ANCHORS.to_frame()
+    alignment = align(recording)
+    errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
+    assert alignment.clocks["source"].to_list() == [
+        "collectives",
+        "same machine",
+        "collectives",
+        "collectives",
+    ]
+    assert bounds[1] > 1_000_000
+    assert errors[1] < 300 * US  # each reads UTC for itself
+    assert (errors <= bounds).all()
+
+
+def test_sessions_of_one_machine_are_never_far_apart() -> None:
+    """Three steps of a run in which much happens alike a micro-batch later."""
+    for seed in range(6):
+        recording = record(Cluster(machines=4, gpus=2, stages=4, steps=3, micro_batches=4, seed=seed))
+        alignment = align(recording)
+        errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
+        assert (errors <= bounds).all()

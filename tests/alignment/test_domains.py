@@ -1,0 +1,79 @@
+"""Where clocks stand by what was recorded."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsys_pp.alignment.domains import START_WITHOUT_UTC_NS, guess_clocks
+from nsys_pp.frames.report import Session
+
+moments = st.integers(0, 2 * 10**18)
+shifts = st.integers(-(10**18), 2 * 10**18)
+
+
+def make_session(
+    epoch: int | None, shift: int = 0, *, machine: str = "node1", system: int | None = None
+) -> Session:
+    return Session(
+        machine=machine,
+        machine_source="hostname",
+        utc_epoch_ns=epoch,
+        system_clock_ns=system,
+        time_shift_ns=shift,
+        capture_end_ns=10**9 + shift,
+    )
+
+
+@given(st.lists(st.tuples(moments, shifts), min_size=1), st.integers(-(10**12), 10**15))
+def test_an_event_stands_at_its_utc(pairs: list[tuple[int, int]], since_start: int) -> None:
+    guess = guess_clocks([make_session(epoch, shift) for epoch, shift in pairs])
+    assert [domain.reports for domain in guess.domains] == [(row,) for row in range(len(pairs))]
+    for (epoch, shift), base in zip(pairs, guess.base_ns, strict=True):
+        event = since_start + shift  # as the exporter wrote it
+        assert event + base == epoch + since_start
+
+
+@given(st.lists(shifts, min_size=1))
+def test_without_utc_all_sessions_start_together(found: list[int]) -> None:
+    guess = guess_clocks([make_session(None, shift) for shift in found])
+    assert [shift + base for shift, base in zip(found, guess.base_ns, strict=True)] == [
+        START_WITHOUT_UTC_NS
+    ] * len(found)
+    assert not any(domain.is_utc for domain in guess.domains)
+
+
+def test_who_lacks_utc_starts_with_the_earliest() -> None:
+    guess = guess_clocks(
+        [make_session(None, 7), make_session(500), make_session(None), make_session(300, 100)]
+    )
+    assert guess.base_ns == [293, 500, 300, 200]
+    assert [domain.is_utc for domain in guess.domains] == [False, True, False, True]
+
+
+def test_the_epoch_of_1970_is_a_utc() -> None:
+    guess = guess_clocks([make_session(0), make_session(None)])
+    assert guess.base_ns == [0, 0]
+    assert guess.domains[0].is_utc
+
+
+def test_reports_of_one_machine_meet_on_its_system_clock() -> None:
+    """Each session reads UTC for itself, 30 us apart here; the system clock is one."""
+    first = make_session(5_000_000_000, system=1_000_000_000)
+    second = make_session(5_700_030_000, 100, system=1_700_000_000)
+    guess = guess_clocks([first, second, make_session(5_000_000_000, machine="node2", system=1_000_000_000)])
+    assert guess.domain_of == [0, 0, 1]
+    assert (guess.base_ns[1] + 100) - guess.base_ns[0] == 700_000_000
+    assert guess.base_ns[0] in (5_000_000_000, 5_000_030_000)
+
+
+def test_system_clocks_that_contradict_utc_are_private() -> None:
+    """Containers have a clock of their own, which began when they did."""
+    guess = guess_clocks([make_session(10**18, system=28 * 10**9), make_session(10**18, system=35 * 10**9)])
+    assert guess.domain_of == [0, 1]
+    assert guess.base_ns == [10**18, 10**18]
+
+
+def test_utc_need_not_be_believed() -> None:
+    guess = guess_clocks([make_session(5 * 10**18), make_session(7 * 10**18, 50)], use_utc=False)
+    assert [guess.base_ns[0], guess.base_ns[1] + 50] == [START_WITHOUT_UTC_NS] * 2

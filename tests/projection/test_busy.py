@@ -1,0 +1,117 @@
+"""Unions of operations against plain loops; the rest of `measure_busy` is held by `test_ranges`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_pp.projection import busy
+from nsys_pp.projection.busy import measure_busy, sum_around
+from nsys_pp.projection.windows import find_windows, split_windows
+from tests.projection.definition import union_ns
+
+spans = st.lists(st.tuples(st.integers(-20, 20), st.integers(0, 12)), min_size=1, max_size=25)
+ranges = st.lists(st.tuples(st.integers(-3, 40), st.integers(0, 45)), min_size=1, max_size=12)
+
+
+def measure(
+    calls: list[tuple[int, int]], ops: list[tuple[int, int]], rows: list[tuple[int, int]], scale: int
+) -> tuple[list[int], list[list[tuple[int, int]]]]:
+    """Busy time of each range that has an operation, and those operations; operation i belongs to call i."""
+    order = sorted(range(len(calls)), key=lambda row: calls[row])
+    call = np.array([calls[row] for row in order], dtype=np.int64).T
+    op = np.array([ops[row] for row in order], dtype=np.int64).T * scale
+    one = np.array(rows, dtype=np.int64).T
+    range_owner, call_owner = np.zeros_like(one[0]), np.zeros_like(call[0])
+    windows = find_windows(range_owner, one[0], one[1], call_owner, call[0], call[1])
+    row, first, last = split_windows(windows)
+    hit, piece_row = np.unique(row, return_inverse=True)
+    if not len(hit):
+        return [], []
+    position = np.arange(len(order))
+    found = measure_busy(
+        op_start=op[0],
+        op_end=op[1],
+        op_first_call=position,
+        op_last_call=windows.end_position,
+        op_owner=np.zeros_like(position),
+        call_count=len(order),
+        piece_row=piece_row,
+        piece_first=first,
+        piece_last=last,
+        first_call=windows.first[hit],
+        last_call=windows.last_by_end[hit],
+    )
+    inside = [
+        [
+            (start * scale, end * scale)
+            for (begin, finish), (start, end) in zip(calls, ops, strict=True)
+            if rows[one][0] <= begin and finish <= rows[one][1]
+        ]
+        for one in hit
+    ]
+    return found.tolist(), inside
+
+
+@pytest.mark.parametrize(
+    "ways", [{}, {"_DIRECT_READS": 0}, {"_DIRECT_READS": 0, "_COVER_CHUNK": 5}, {"_DIRECT_READS": 2}]
+)
+@settings(max_examples=250, deadline=None)
+@given(
+    ops=spans,
+    begins=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 6)), min_size=25, max_size=25),
+    rows=ranges,
+    scale=st.sampled_from([1, 1_000_003, 10**15]),
+)
+def test_busy_is_the_length_of_the_union(
+    ways: dict[str, int],
+    ops: list[tuple[int, int]],
+    begins: list[tuple[int, int]],
+    rows: list[tuple[int, int]],
+    scale: int,
+) -> None:
+    calls = [(start, start + length) for start, length in begins[: len(ops)]]
+    ops = [(start, start + length) for start, length in ops]
+    rows = [(start, start + length) for start, length in rows]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ways.items():
+            patch.setattr(busy, name, value)
+        found, inside = measure(calls, ops, rows, scale)
+    assert found == [union_ns(one) for one in inside]
+
+
+links = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 9)), max_size=30)
+
+
+@settings(max_examples=300, deadline=None)
+@given(links, st.lists(st.tuples(st.integers(0, 13), st.integers(0, 13)), max_size=15))
+def test_links_around_windows(
+    given_links: list[tuple[int, int, int]], windows: list[tuple[int, int]]
+) -> None:
+    low, high, weight = np.array(given_links, dtype=np.int64).reshape(-1, 3).T
+    first, last = np.array(windows, dtype=np.int64).reshape(-1, 2).T
+    assert sum_around(low, high, weight, first, last).tolist() == [
+        sum(length for one, other, length in given_links if one < begin and other >= end)
+        for begin, end in windows
+    ]
+
+
+def test_nanoseconds_survive_a_sum_of_days() -> None:
+    """A hundred days of operations that do not overlap, in one range."""
+    count, day = 100, 86_400 * 10**9
+    ops: list[Any] = [(day * number, day * number + day - 1) for number in range(count)]
+    calls = [(number, number) for number in range(count)]
+    found, _ = measure(calls, ops, [(0, count), (5, 5)], 1)
+    assert found == [count * (day - 1), day - 1]
+
+
+def test_operations_far_apart_do_not_overflow() -> None:
+    calls, ops = (
+        [(0, 1), (2, 3), (4, 5)],
+        [(-(2**61), -(2**61) + 9), (2**61, 2**61 + 9), (2**61 + 4, 2**61 + 11)],
+    )
+    assert measure(calls, ops, [(0, 9), (2, 9)], 1)[0] == [20, 11]

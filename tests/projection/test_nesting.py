@@ -1,0 +1,84 @@
+"""Parents and depths against their definition in plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_pp.projection import nesting
+from nsys_pp.projection.nesting import find_parents, find_previous_reaching
+from tests.projection.definition import parent_of
+
+Interval = tuple[int, int, int]  # owner, start, end
+intervals = st.lists(
+    st.tuples(st.sampled_from([5, -3, 1 << 60]), st.integers(-9, 9), st.integers(0, 9)).map(
+        lambda one: (one[0], one[1], one[1] + one[2])
+    ),
+    max_size=25,
+)
+
+
+def nest(slices: list[Interval]) -> tuple[list[int], list[int]]:
+    parent, depth = find_parents(*np.array(slices, dtype=np.int64).reshape(-1, 3).T)
+    return parent.tolist(), depth.tolist()
+
+
+@settings(max_examples=400, deadline=None)
+@given(intervals)
+def test_the_parent_is_the_innermost_around(slices: list[Interval]) -> None:
+    rows = [
+        {"range_id": row, "thread_key": owner, "start_ns": start, "end_ns": end}
+        for row, (owner, start, end) in enumerate(slices)
+    ]
+    parents = [parent_of(row, rows) for row in rows]
+    parent, depth = nest(slices)
+    assert parent == [-1 if one is None else one["range_id"] for one in parents]
+    for row, above in enumerate(parent):
+        assert depth[row] == (0 if above < 0 else depth[above] + 1)
+
+
+@pytest.mark.parametrize(
+    ("slices", "parent"),
+    [
+        pytest.param([], [], id="nothing"),
+        pytest.param([(0, 0, 9), (0, 2, 4)], [-1, 0], id="inside"),
+        pytest.param([(0, 2, 4), (0, 0, 9)], [1, -1], id="any order"),
+        pytest.param([(0, 0, 9), (1, 2, 4)], [-1, -1], id="another thread"),
+        pytest.param([(0, 0, 5), (0, 3, 9)], [-1, -1], id="crossing is not containing"),
+        pytest.param([(0, 0, 5), (0, 5, 9)], [-1, -1], id="touching is not containing"),
+        pytest.param([(0, 0, 9), (0, 0, 4)], [-1, 0], id="equal starts"),
+        pytest.param([(0, 0, 9), (0, 4, 9)], [-1, 0], id="equal ends"),
+        pytest.param([(0, 0, 9), (0, 0, 9), (0, 0, 9)], [-1, 0, 1], id="equal ranges nest by row"),
+        pytest.param([(0, 3, 3), (0, 3, 3)], [-1, 0], id="equal instants, too"),
+        pytest.param([(0, 0, 5), (0, 5, 5), (0, 5, 9)], [-1, 2, -1], id="an instant on an edge"),
+        pytest.param([(0, 0, 9), (0, 1, 5), (0, 3, 8), (0, 4, 6)], [-1, 0, 0, 2], id="among crossing ones"),
+    ],
+)
+def test_cases(slices: list[Interval], parent: list[int]) -> None:
+    assert nest(slices)[0] == parent
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(-5, 5), max_size=40), st.integers(1, 40))
+def test_the_nearest_that_reaches_is_found_both_ways(values: list[int], group: int) -> None:
+    """By jumping and in the tree; each within groups of some size."""
+    array, rows = np.array(values, dtype=np.int64), np.arange(len(values))
+    nearest = [
+        next((at for at in range(row - 1, -1, -1) if values[at] >= values[row]), -1) for row in rows.tolist()
+    ]
+    first = rows // group * group
+    expected = [near if near >= one else -1 for near, one in zip(nearest, first.tolist(), strict=True)]
+    assert nesting._descend(array, rows).tolist() == nearest
+    assert find_previous_reaching(array, first).tolist() == expected
+
+
+def test_ranges_after_a_deep_nest() -> None:
+    """Each would look at all that nested before it."""
+    depth, count = 3_000, 100
+    nested = [(0, level, 3 * depth - level) for level in range(depth)]
+    after = [(0, 4 * depth + 10 * row, 4 * depth + 10 * row + 5) for row in range(count)]
+    parent, levels = nest([*nested, *after, (0, depth, depth + 5)])
+    assert parent == [*range(-1, depth - 1), *[-1] * count, depth - 1]
+    assert levels == [*range(depth), *[0] * count, depth]
