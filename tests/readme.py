@@ -14,7 +14,7 @@ BLOCK = re.compile(r"```console\n\$ nsys-pp (?P<words>[^\n]*)\n(?P<output>.*?)``
 
 
 def run(words: str, folder: Path) -> str:
-    """Run one command of the README in a folder where `fixtures` lies; what it prints, both streams."""
+    """Run a command of the README in a folder with `fixtures`; both streams, without progress lines."""
     if not (folder / "fixtures").exists():
         (folder / "fixtures").symlink_to(ROOT / "fixtures")
     done = subprocess.run(
@@ -23,7 +23,7 @@ def run(words: str, folder: Path) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "COLUMNS": "110", "NO_COLOR": "1"},
+        env={**os.environ, "COLUMNS": "110", "NO_COLOR": "1", "NSYS_PP_LOG_SECONDS": "0"},
     )
     assert done.returncode == 0, done.stdout
     return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())

@@ -27,7 +27,7 @@ class Result:
 
 def call(*arguments: str | Path, env: dict[str, str | None] | None = None) -> Result:
     """Call `nsys-pp` in this process; an exception that the user would see as a traceback is raised."""
-    env = {"NSYS_PP_LOG_SECONDS": "600", **(env or {})}
+    env = {"NSYS_PP_LOG_SECONDS": "0", **(env or {})}
     done = CliRunner().invoke(main, list(map(str, arguments)), env=env)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
@@ -68,8 +68,8 @@ def environment(**changes: str) -> dict[str, str]:
     """
     root = str(Path(__file__).parent.parent.parent)
     inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    patient = {"NSYS_PP_LOG_SECONDS": "600"}  # a busy machine is no reason for lines that nobody expects
-    return {**inherited, "PYTHONPATH": root, "PYTHONWARNINGS": "error", **patient, **changes}
+    quiet = {"NSYS_PP_LOG_SECONDS": "0"}  # progress lines depend on the speed of the machine
+    return {**inherited, "PYTHONPATH": root, "PYTHONWARNINGS": "error", **quiet, **changes}
 
 
 def assert_refused(result: Result, *words: str, code: int = 1) -> None:

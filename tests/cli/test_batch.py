@@ -214,8 +214,9 @@ def test_progress_in_a_log_has_counts_and_rate(tmp_path: Path) -> None:
     assert lines[-1].startswith("Wrote ")
 
 
-def test_short_runs_say_nothing_in_a_log(tmp_path: Path) -> None:
-    done = call("merge", REPORT, "-o", tmp_path / "run.pftrace")
+@pytest.mark.parametrize("seconds", ["0", "-1", "inf", "1e300"])
+def test_progress_lines_can_be_switched_off(seconds: str, tmp_path: Path) -> None:
+    done = call("merge", REPORT, "-o", tmp_path / "run.pftrace", env={"NSYS_PP_LOG_SECONDS": seconds})
     assert all(line.startswith(("Wrote ", "note: ")) for line in done.stderr.splitlines())
 
 
