@@ -1,4 +1,4 @@
-"""Marks steps and jobs of a training program, for programs whose framework marks nothing.
+"""Marks of steps and jobs for training programs, if their framework has none.
 
     from nsys_pp import capture
 
@@ -9,11 +9,11 @@
                 with capture.job("forward", microbatch=m):
                     ...
 
-Ranges have the names that nsys-pp reads by itself (its preset `plain`). They are NVTX ranges, pushed by PyTorch
-where the program has imported it, else by the package `nvtx`. Without a profiler nothing is
-imported and nothing is pushed: a range then costs some tenths of a microsecond.
+Ranges have the names of the preset `plain`, which nsys-pp detects. They are NVTX ranges, pushed by PyTorch
+if the program has imported it, else by the package `nvtx`. Without a profiler nothing is
+imported and nothing is pushed: a range costs some tenths of a microsecond.
 
-This module stands alone: it imports nothing but Python's own library before a profiler is there.
+This module is independent: it imports only the standard library, unless a profiler is active.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _R = TypeVar("_R")
 _Push = Callable[[str], Any]
 _Pop = Callable[[], Any]
 
-IS_PROFILED = bool(os.environ.get("NVTX_INJECTION64_PATH"))  # how profilers tell NVTX where they are
+IS_PROFILED = bool(os.environ.get("NVTX_INJECTION64_PATH"))  # set by profilers for NVTX
 CAPTURE_RANGE = "capture"
-"""Range that lasts as long as the recorded steps: `nsys profile --capture-range=nvtx --nvtx-capture=capture`."""
+"""Range around the recorded steps: `nsys profile --capture-range=nvtx --nvtx-capture=capture`."""
 _NUMBERED = (
     *("forward", "backward", "weight", "recompute"),
     *("send_forward", "recv_forward", "send_backward", "recv_backward"),
@@ -48,11 +48,11 @@ KINDS = (
     *("optimizer", "next_batch", "zero_grad"),
     *("allreduce_gradients", "reduce_scatter_gradients", "all_gather_parameters"),
 )
-"""Kinds of jobs; the first ones have micro-batches."""
+"""Kinds of jobs; the kinds in `_NUMBERED` have micro-batches."""
 
 
-class _Off:
-    """A range that is not recorded."""
+class _InactiveRange:
+    """Range without a profiler; does nothing."""
 
     __slots__ = ()
 
@@ -64,8 +64,8 @@ class _Off:
 
 
 @dataclass(slots=True)
-class _On:
-    """A range that is."""
+class _Range:
+    """Range that is pushed and popped."""
 
     name: str
 
@@ -78,7 +78,7 @@ class _On:
 
 @dataclass(slots=True)
 class _Step:
-    """A step; it opens and closes what `profile_steps` asked for."""
+    """Range of a step; also starts and stops the capture of `profile_steps`."""
 
     number: int
 
@@ -98,7 +98,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _State:
-    """What is going on in this process."""
+    """State of this process."""
 
     plan: _Plan | None = None
     counts: dict[tuple[str, int | None], int] = field(
@@ -108,7 +108,7 @@ class _State:
 
 @dataclass(slots=True)
 class _Plan:
-    """Which steps are recorded, and whether that is going on."""
+    """Steps to record, and the state of the capture."""
 
     start: int
     stop: int
@@ -116,7 +116,7 @@ class _Plan:
     is_open: bool = False
 
     def begin(self, number: int) -> None:
-        if self.is_open and number >= self.stop:  # the last step was left out
+        if self.is_open and number >= self.stop:  # the last step did not run
             self.end(number, has_failed=False)
         if not self.is_open and self.start <= number < self.stop:
             self.is_open = True
@@ -133,36 +133,36 @@ class _Plan:
             sys.exit(0)
 
 
-def step(number: int) -> _Step | _Off:
-    """Make a range around a step, for a `with` statement.
+def step(number: int) -> _Step | _InactiveRange:
+    """Return a range around a step, for a `with` statement.
 
-    Micro-batches that are counted (`forward_step`, `backward_step`) begin with 0 again.
+    Restarts the counts of micro-batches (`forward_step`, `backward_step`) at 0.
     """
-    return _Step(number) if IS_PROFILED else _OFF
+    return _Step(number) if IS_PROFILED else _INACTIVE
 
 
 def job(
     kind: str, microbatch: int | None = None, chunk: int | None = None, *, backward: tuple[int, ...] = ()
-) -> _On | _Off:
-    """Make a range around a job, for a `with` statement.
+) -> _Range | _InactiveRange:
+    """Return a range around a job, for a `with` statement.
 
     Args:
         kind: One of `KINDS`.
-        microbatch: Number of the micro-batch within its step; None: it has none, or it is not known.
-        chunk: Number of the part of the model, among those of this stage; needs a micro-batch.
-        backward: Of a "forward" that overlaps with a backward: that one's micro-batch, and maybe its chunk.
+        microbatch: Number of the micro-batch within its step; None if it has none or is unknown.
+        chunk: Number of the model chunk within this stage; needs a micro-batch.
+        backward: For a "forward" that overlaps with a backward: micro-batch, and optionally chunk, of the backward.
 
     Raises:
-        ValueError: There is no such kind, or it has no micro-batches; or a chunk stands without a micro-batch.
+        ValueError: The kind is invalid or has no micro-batches; or a chunk has no micro-batch.
     """
     _check(kind, microbatch, chunk, backward)
-    return _On(_name(kind, microbatch, chunk, backward)) if IS_PROFILED else _OFF
+    return _Range(_name(kind, microbatch, chunk, backward)) if IS_PROFILED else _INACTIVE
 
 
 def name_job(
     kind: str, microbatch: int | None = None, chunk: int | None = None, *, backward: tuple[int, ...] = ()
 ) -> str:
-    """Name a job; arguments and errors are those of `job`.
+    """Format the name of a job; arguments and errors as in `job`.
 
     >>> name_job("forward", 3, 1), name_job("optimizer"), name_job("forward", 4, backward=(1,))
     ('forward_3_chunk_1', 'optimizer', 'forward_4_backward_1')
@@ -172,13 +172,13 @@ def name_job(
 
 
 def forward_step(function: Callable[_P, _R], *, chunk: Callable[_P, int] | None = None) -> Callable[_P, _R]:
-    """Mark each call as the forward of the next micro-batch of its step, as Megatron-LM's `forward_step` is.
+    """Mark each call as the forward of the next micro-batch of its step, for functions such as Megatron-LM's `forward_step`.
 
         schedules.forward_step = capture.forward_step(schedules.forward_step)
 
     Args:
-        function: What is called once a micro-batch.
-        chunk: Says from the arguments which part of the model it works on; each is counted by itself.
+        function: Function that is called once per micro-batch.
+        chunk: Function of the arguments that returns the model chunk; each chunk is counted separately.
     """
     return _count_calls("forward", function, chunk)
 
@@ -191,9 +191,9 @@ def backward_step(function: Callable[_P, _R], *, chunk: Callable[_P, int] | None
 def profile_steps(start: int, stop: int, *, exit_after: bool = False) -> None:
     """Record the steps [start, stop): open the profiler's capture range before the first, close it after the last.
 
-    `cudaProfilerStart` and `cudaProfilerStop` are called in the CUDA runtime that the program has loaded, if it has; and
-    the range `CAPTURE_RANGE` is pushed, for programs without CUDA. `nsys profile` waits for
-    either with `--capture-range`. Without a profiler nothing happens. A step that fails ends the capture.
+    `cudaProfilerStart` and `cudaProfilerStop` are called in the CUDA runtime of the program, if it is loaded; and
+    the range `CAPTURE_RANGE` is pushed, for programs without CUDA. `nsys profile --capture-range` waits for
+    either. Without a profiler nothing happens. A failed step ends the capture.
 
     Args:
         start: First step.
@@ -201,24 +201,24 @@ def profile_steps(start: int, stop: int, *, exit_after: bool = False) -> None:
         exit_after: End the program after the last step, as `sys.exit(0)` does.
 
     Raises:
-        ValueError: No step is in it.
+        ValueError: The interval is empty.
     """
     if start >= stop:
-        raise ValueError(f"no step is in [{start}, {stop})")
+        raise ValueError(f"empty interval of steps [{start}, {stop}); expected start < stop")
     _state.plan = _Plan(start, stop, exit_after)
 
 
 def _check(kind: str, microbatch: int | None, chunk: int | None, backward: tuple[int, ...]) -> None:
-    """Refuse what cannot be named, with a profiler or without: a wrong word must not end a recording alone."""
+    """Refuse invalid arguments, also without a profiler: an error must not appear only during a recording."""
     if kind not in KINDS:
-        raise ValueError(f"{kind!r} is no kind of job: kinds are {', '.join(KINDS)}")
+        raise ValueError(f"invalid kind of job {kind!r}; expected one of {', '.join(KINDS)}")
     if microbatch is None:
         if chunk is not None:
             raise ValueError("a chunk needs a micro-batch")
     elif kind not in _NUMBERED:
         raise ValueError(f"{kind!r} has no micro-batches")
     elif microbatch < 0 or (chunk is not None and chunk < 0):
-        raise ValueError(f"micro-batches and chunks are counted from 0: {microbatch}, {chunk}")
+        raise ValueError(f"micro-batches and chunks are numbered from 0: {microbatch}, {chunk}")
     if backward:
         if kind != "forward":
             raise ValueError("only a forward overlaps with a backward")
@@ -243,7 +243,7 @@ def _pair(backward: tuple[int, ...]) -> tuple[int, int | None]:
 
 def _count_calls(kind: str, function: Callable[_P, _R], chunk: Callable[_P, int] | None) -> Callable[_P, _R]:
     @wraps(function)
-    def marked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         if not IS_PROFILED:
             return function(*args, **kwargs)
         part = None if chunk is None else chunk(*args, **kwargs)
@@ -252,35 +252,35 @@ def _count_calls(kind: str, function: Callable[_P, _R], chunk: Callable[_P, int]
         with job(kind, number, part):
             return function(*args, **kwargs)
 
-    return marked
+    return wrapper
 
 
 def _push(name: str) -> None:
-    if (found := _find_ranges()) is not None:
-        found[0](name)
+    if (functions := _find_functions()) is not None:
+        functions[0](name)
 
 
 def _pop() -> None:
-    if (found := _find_ranges()) is not None:
-        found[1]()
+    if (functions := _find_functions()) is not None:
+        functions[1]()
 
 
 @cache
-def _find_ranges() -> tuple[_Push, _Pop] | None:
-    """Find what pushes ranges and pops them, when the first one is pushed: by then programs have imported PyTorch."""
+def _find_functions() -> tuple[_Push, _Pop] | None:
+    """Find the functions that push and pop ranges, at the first range: by then programs have imported PyTorch."""
     if "torch" in sys.modules:
         try:
-            of_torch = importlib.import_module("torch.cuda.nvtx")
-            of_torch.range_push("nsys_pp.capture")
-            of_torch.range_pop()
-            return of_torch.range_push, of_torch.range_pop
+            torch_nvtx = importlib.import_module("torch.cuda.nvtx")
+            torch_nvtx.range_push("nsys_pp.capture")
+            torch_nvtx.range_pop()
+            return torch_nvtx.range_push, torch_nvtx.range_pop
         except (ImportError, RuntimeError):  # a PyTorch without CUDA has no NVTX
             pass
     try:
         package = importlib.import_module("nvtx")
     except ImportError:
         warnings.warn(
-            "nsys_pp.capture: a profiler is there, but neither PyTorch nor the package `nvtx`: no range is recorded"
+            "nsys_pp.capture: a profiler is active, but neither PyTorch nor the package `nvtx` is available: no range is recorded"
             " (`pip install nvtx`; import torch first)",
             stacklevel=2,
         )
@@ -294,23 +294,23 @@ def _find_ranges() -> tuple[_Push, _Pop] | None:
 
 
 def _call_profiler(verb: str) -> None:
-    """Call cudaProfilerStart or cudaProfilerStop in the CUDA runtime that is loaded, if any."""
+    """Call cudaProfilerStart or cudaProfilerStop in the loaded CUDA runtime, if any."""
     library = _find_loaded(r"libcudart[-.\w]*\.so[.\d]*")
     if library is not None:
         getattr(ctypes.CDLL(library), f"cudaProfiler{verb}")()
 
 
 def _find_loaded(pattern: str) -> str | None:
-    """Find the file of a shared library that this process has loaded (proc(5), maps)."""
+    """Find the file of a loaded shared library (proc(5), maps)."""
     maps = Path("/proc/self/maps")
     if not maps.exists():
         return None
     paths = (line.split(maxsplit=5)[5:] for line in maps.read_text().splitlines())
-    found = (
+    matches = (
         path[0].strip() for path in paths if path and re.fullmatch(pattern, path[0].strip().rsplit("/")[-1])
     )
-    return next(found, None)
+    return next(matches, None)
 
 
-_OFF = _Off()
+_INACTIVE = _InactiveRange()
 _state = _State()

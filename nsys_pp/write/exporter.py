@@ -29,7 +29,7 @@ class ExportSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """Options of an export; `Exporter.options` names those that a format reads besides `force`.
+    """Options of an export; each format reads `force` and its `Exporter.options`.
 
     Attributes:
         force: Replace files that exist.

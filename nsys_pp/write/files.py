@@ -1,4 +1,4 @@
-"""Outputs that appear whole or not at all."""
+"""Atomic outputs: a file appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _REASONS = {
     errno.EISDIR: ("it is a folder", "name a file with `-o`"),
 }
 
-_MOST_OF_NAME = 50
+_NAME_CHARS = 50
 
 
 def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> None:
-    """Refuse an output that is there already, before any work is done.
+    """Refuse an existing output before any work is done.
 
     Raises:
         OutputError: It exists and may not be replaced, or it is a folder or one of the inputs, or
             its folder is missing.
     """
-    if path.is_file() and any(path.samefile(one) for one in inputs):
+    if path.is_file() and any(path.samefile(report) for report in inputs):
         raise OutputError(
             f"cannot write `{path}`: it is one of the reports to read", "name another file with `-o`"
         )
@@ -51,11 +51,11 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> Non
 
 @contextmanager
 def replace_file(path: Path, *, force: bool) -> Iterator[Path]:
-    """Give a new file beside `path` to write to; put it in place when the block ends well.
+    """Open a new file next to `path` for writing; rename it to `path` when the block succeeds.
 
-    Whatever ends the block early, an interrupt included, leaves `path` as it was and nothing
-    beside it. A link stays one: what it leads to is replaced. Devices and pipes (`/dev/null`,
-    `/dev/stdout`) are written to directly.
+    An exception or interrupt in the block leaves `path` unchanged and deletes the new file. A symbolic
+    link stays a link: its target is replaced. Devices and pipes (`/dev/null`,
+    `/dev/stdout`) are written directly.
 
     Raises:
         OutputError: The output exists and `force` is not set, or the system refuses to write.
@@ -67,22 +67,22 @@ def replace_file(path: Path, *, force: bool) -> Iterator[Path]:
         return
     with translate_errors(path):
         real = Path(os.path.realpath(path))
-        # a name may be as long as the system allows; that of the file beside it is longer
-        handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name[:_MOST_OF_NAME]}.")
+        # the name may have the maximum length, and the name of the new file is longer
+        handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name[:_NAME_CHARS]}.")
         os.close(handle)
-        beside = Path(name)
+        new = Path(name)
         try:
-            yield beside
-            os.chmod(beside, 0o666 & ~_umask())
-            os.replace(beside, real)
+            yield new
+            os.chmod(new, 0o666 & ~_umask())
+            os.replace(new, real)
         finally:
             with suppress(FileNotFoundError):
-                beside.unlink()
+                new.unlink()
 
 
 @contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Turn what the system says about writing `path` into an `OutputError`."""
+    """Raise an `OutputError` for an `OSError` on writing `path`."""
     try:
         yield
     except OSError as error:
@@ -93,28 +93,28 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def open_output(path: Path) -> Iterator[io.BufferedWriter[_Attentive]]:
-    """Open a file for a library to write to, and raise what the system said should it refuse.
+def open_output(path: Path) -> Iterator[io.BufferedWriter[_RecordingFile]]:
+    """Open a file for a library to write to; raise the original `OSError` if a write fails.
 
-    Libraries make an error of their own of it, without its number.
+    Libraries raise their own error instead, without the error number.
     """
     with path.open("wb", buffering=0) as file:
-        attentive = _Attentive(file)
+        recording = _RecordingFile(file)
         try:
-            with io.BufferedWriter(attentive) as stream:
+            with io.BufferedWriter(recording) as stream:
                 yield stream
         except Exception:
-            if attentive.refusal is not None:
-                raise attentive.refusal from None
+            if recording.error_of_write is not None:
+                raise recording.error_of_write from None
             raise
 
 
-class _Attentive(io.RawIOBase):
-    """A file that remembers why it could not be written."""
+class _RecordingFile(io.RawIOBase):
+    """A file that records the error of a failed write."""
 
     def __init__(self, file: io.FileIO) -> None:
         self._file = file
-        self.refusal: OSError | None = None
+        self.error_of_write: OSError | None = None
 
     def writable(self) -> bool:
         return True
@@ -123,7 +123,7 @@ class _Attentive(io.RawIOBase):
         try:
             return self._file.write(data)
         except OSError as error:
-            self.refusal = error
+            self.error_of_write = error
             raise
 
 

@@ -1,6 +1,6 @@
-"""A part as a file: a plain zip of `part.json`, frames as Parquet, and the encoded blocks.
+"""File of a part: a plain zip with `part.json`, frames as Parquet, and the encoded blocks.
 
-Nothing in it is compressed twice, and it holds no time of day: the same report and options give
+No member is compressed twice, and no timestamp is stored: the same report and options make
 the same bytes. Format of the container: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT.
 """
 
@@ -19,23 +19,23 @@ from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, FRAME_ENDIN
 from nsys_pp.write.files import replace_file
 from nsys_pp.write.perfetto.trace import Sink
 
-_READABLE = 0o644 << 16  # the mode of members where a person unpacks them
+_READABLE = 0o644 << 16  # file mode of the members when unpacked
 
 
-def write_part(path: Path, make: Callable[[Sink], Part], *, force: bool) -> Part:
-    """Write a part whole or not at all.
+def write_part(path: Path, build: Callable[[Sink], Part], *, force: bool) -> Part:
+    """Write a part, whole or not at all.
 
     Args:
         path: The file; replaced only with `force`.
-        make: Makes the part, and writes its blocks to the sink that it is given.
-        force: Replace what is there.
+        build: Builds the part, and writes its blocks to its argument.
+        force: Replace an existing file.
 
     Raises:
         OutputError: It cannot be written.
     """
     with replace_file(path, force=force) as target, ZipFile(target, "w", ZIP_STORED) as archive:
         with archive.open(_member(BLOCKS_MEMBER), "w", force_zip64=True) as blocks:
-            part = make(blocks)
+            part = build(blocks)
         for name, frame in part.frames.items():
             archive.writestr(_member(name + FRAME_ENDING), _write_frame(frame))
         archive.writestr(_member(FACTS_MEMBER), _write_facts(part))
@@ -43,13 +43,13 @@ def write_part(path: Path, make: Callable[[Sink], Part], *, force: bool) -> Part
 
 
 def _member(name: str) -> ZipInfo:
-    member = ZipInfo(name)  # dated 1980, as early as the format goes
-    member.external_attr, member.create_system = _READABLE, 3  # Unix, wherever it is written
+    member = ZipInfo(name)  # dated 1980, the earliest date of the format
+    member.external_attr, member.create_system = _READABLE, 3  # Unix, on all systems
     return member
 
 
 def _write_frame(frame: pl.DataFrame) -> bytes:
-    """Write a frame with plain strings; its reader knows which are categories."""
+    """Encode a frame with plain strings; the schema restores categories on reading."""
     data = BytesIO()
     plain = frame.with_columns(
         pl.selectors.categorical().cast(pl.String), pl.selectors.enum().cast(pl.String)

@@ -175,9 +175,11 @@ def test_tooltips_say_what_lies_under_the_mouse(tmp_path: Path) -> None:
         .row(-1, named=True)
     )
     arrow = known.transfers.sort("receive_wait_ns").row(-1, named=True)
-    places = first["places"]
+    layout = first["layout"]
     receive = (
-        places["receives"][arrow["receiver"]] - places["tops"][arrow["receiver"]] + places["talkHeight"] / 2
+        layout["receives"][arrow["receiver"]]
+        - layout["tops"][arrow["receiver"]]
+        + layout["messageHeight"] / 2
     )
     texts = open_page(
         known,

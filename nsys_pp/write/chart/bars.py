@@ -1,4 +1,4 @@
-"""What of a training is drawn where: the frames that the page and the pictures share."""
+"""Frames of a chart, shared by the page and the pictures: bars, bubbles, steps, labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nsys_pp.frames.report import NAME
 from nsys_pp.frames.training import BUBBLE_CAUSES, CAUSES, JOB_KIND, MESSAGE_KINDS, Training, span_steps
 from nsys_pp.write.chart.look import SHADES
 
-_MOST_NESTED = 64
+_DEPTH_LIMIT = 64
 
 BARS = build_schema(
     {  # one row per job; by lane, start_ns; as RUN_JOBS, and
@@ -21,7 +21,7 @@ BARS = build_schema(
         "name": NAME,
         "shade": pl.UInt8,  # of its chunk
         "depth": pl.UInt8,  # jobs around it
-        "is_talk": pl.Boolean,  # drawn among sends and receives
+        "is_message": pl.Boolean,  # drawn in the rows of sends and receives
         "bar_start_ns": pl.Int64,  # of its bar
         "bar_end_ns": pl.Int64,
     }
@@ -42,25 +42,25 @@ BAR_NUMBERS = (
 STEP_SPANS = build_schema(
     {  # one row per step; by start_ns
         "step": pl.Int64,
-        "start_ns": pl.Int64,  # of the lane that begins first
-        "end_ns": pl.Int64,  # of the lane that ends last
-        "is_partial": pl.Boolean,  # on some lane
+        "start_ns": pl.Int64,  # of the first lane
+        "end_ns": pl.Int64,  # of the last lane
+        "is_partial": pl.Boolean,  # on at least one lane
     }
 )
 
 
 def build_bars(training: Training) -> pl.DataFrame:
-    """Return a bar for each job.
+    """Return one bar per job.
 
     Returns:
         A frame with the columns of `BARS`, `BAR_NUMBERS`, `is_inferred` and `confidence`. Bars of sends
-        and receives show all of their operations, others the compute interval where it is known.
+        and receives show all operations, other bars the compute interval if known.
     """
     jobs = training.jobs
-    is_talk = pl.col("kind").cast(pl.String).is_in(MESSAGE_KINDS)
-    has_compute = pl.col("compute_start_ns").is_not_null() & ~is_talk
+    is_message = pl.col("kind").cast(pl.String).is_in(MESSAGE_KINDS)
+    has_compute = pl.col("compute_start_ns").is_not_null() & ~is_message
     bars = jobs.with_columns(
-        is_talk=is_talk,
+        is_message=is_message,
         shade=(pl.col("chunk").fill_null(0) % SHADES).cast(pl.UInt8),
         depth=pl.Series(_depths(jobs), dtype=pl.UInt8),
         bar_start_ns=pl.when(has_compute).then("compute_start_ns").otherwise("start_ns"),
@@ -71,7 +71,7 @@ def build_bars(training: Training) -> pl.DataFrame:
 
 
 def build_bubbles(training: Training) -> pl.DataFrame:
-    """Return the pieces in which nothing was computed; schema `LANE_STATES`, by lane, start_ns."""
+    """Return the bubbles of all lanes: `LANE_STATES`, by lane, start_ns."""
     return training.lane_states.filter(pl.col("cause").cast(pl.String).is_in(BUBBLE_CAUSES)).sort(
         "lane", "start_ns"
     )
@@ -83,30 +83,30 @@ def build_step_spans(training: Training) -> pl.DataFrame:
 
 
 def name_lanes(lanes: pl.DataFrame) -> pl.DataFrame:
-    """Say what stands before each lane: `label`, and `place`, which tells the machine for it."""
+    """Return the texts before each lane: `label`, and `gpu` with its machine."""
     machine = pl.concat_str(pl.col("machine").fill_null(""), pl.lit(" "))
     return lanes.select(
         label=pl.col("label").str.strip_prefix(machine),
-        place=pl.concat_str("machine", "gpu", separator=" · ", ignore_nulls=True),
+        gpu=pl.concat_str("machine", "gpu", separator=" · ", ignore_nulls=True),
     )
 
 
 def used_kinds(bars: pl.DataFrame, transfers: pl.DataFrame) -> list[str]:
-    """Return the kinds that are drawn, in the order of `JOB_KINDS`."""
-    found = set(bars["kind"].unique().drop_nulls().to_list())
+    """Return the drawn kinds, in the order of `JOB_KINDS`."""
+    kinds = set(bars["kind"].unique().drop_nulls().to_list())
     if transfers.height:
-        found |= {"send", "receive"}
-    return [kind for kind in JOB_KIND.categories if kind in found]
+        kinds |= {"send", "receive"}
+    return [kind for kind in JOB_KIND.categories if kind in kinds]
 
 
 def used_causes(bubbles: pl.DataFrame) -> list[str]:
-    """Return the causes that are drawn, in the order of `CAUSES`."""
-    found = set(bubbles["cause"].unique().to_list())
-    return [cause for cause in CAUSES if cause in found]
+    """Return the drawn causes, in the order of `CAUSES`."""
+    causes = set(bubbles["cause"].unique().to_list())
+    return [cause for cause in CAUSES if cause in causes]
 
 
 def time_span(training: Training, bars: pl.DataFrame) -> tuple[int, int]:
-    """Return first and last moment of what is drawn; (zero_ns, zero_ns + 1) where nothing is."""
+    """Return the first and last moment of the chart; (zero_ns, zero_ns + 1) if it is empty."""
     edges = [
         frame[name].to_numpy()
         for frame, names in [
@@ -124,7 +124,7 @@ def time_span(training: Training, bars: pl.DataFrame) -> tuple[int, int]:
 
 
 def describe_run(training: Training) -> list[str]:
-    """Return what is said of the run as a whole, in short phrases."""
+    """Describe the run as a whole, in short phrases."""
     schedule = training.schedule
     bounds = training.lanes["bound_ns"].drop_nulls().to_numpy()
     facts = []
@@ -146,27 +146,27 @@ def describe_run(training: Training) -> list[str]:
 
 
 def plural(noun: str, count: int) -> str:
-    """Return the noun as it is said of that many: "micro-batches", "chunks per stage"."""
+    """Return the noun in the number of the count: "micro-batches", "chunks per stage"."""
     if count == 1:
         return noun
     head, _, rest = noun.partition(" ")
     return f"{head}{'es' if head.endswith('ch') else 's'}{' ' + rest if rest else ''}"
 
 
-def what_is_missing(training: Training) -> str:
-    """Return a sentence on what keeps the chart empty; "" where it is not."""
+def describe_missing(training: Training) -> str:
+    """Return the reason of an empty chart, in a sentence; "" if it is not empty."""
     if not training.lanes.height:
-        return "There is nothing to draw: no GPU process is known."
+        return "There is nothing to draw: no GPU process was found."
     if not training.jobs.height:
         return (
-            "There are no jobs to draw: no range was recognised as a forward, a backward or another job. "
-            "`--job-pattern` and `--preset` tell nsys-pp how ranges are named."
+            "Without jobs, nothing is drawn: no range was recognised as a forward, a backward or another job. "
+            "Name the ranges with `--job-pattern` or `--preset`."
         )
     return ""
 
 
 def _depths(jobs: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """Count the jobs around each; those that were cut away count no more."""
+    """Count the jobs around each job; jobs outside the window do not count."""
     rows = jobs.select("job", row=pl.int_range(pl.len(), dtype=pl.Int64))
     outer = jobs.select("outer").join(
         rows, left_on="outer", right_on="job", how="left", maintain_order="left"
@@ -174,7 +174,7 @@ def _depths(jobs: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     parent = outer["row"].fill_null(-1).to_numpy()
     depth = np.zeros(jobs.height, np.uint8)
     at = parent
-    for _ in range(_MOST_NESTED):
+    for _ in range(_DEPTH_LIMIT):
         is_inside = at >= 0
         if not is_inside.any():
             break

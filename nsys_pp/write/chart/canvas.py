@@ -1,4 +1,4 @@
-"""A sheet that lanes are drawn on: pixels from the top left, time from left to right.
+"""Canvas of a picture: lanes from top to bottom, time from left to right, in pixels from the top left.
 
 matplotlib is imported where it is used: only charts need it.
 """
@@ -17,35 +17,40 @@ from nsys_pp.frames.training import BUBBLE_CAUSES, JOB_KINDS
 from nsys_pp.write.chart.bars import name_lanes
 from nsys_pp.write.chart.look import SHADES, WHITE, color_of, mix, shade_of, text_on, to_hex
 
-LEFT = 190  # where lanes begin
+LEFT = 190  # x of the start of lanes
 RIGHT = 14
-TOP = 96  # of the first lane, below title, time axis and steps
+TOP = 96  # y of the first lane, below title, time axis and steps
 _STEP_TOP, _STEP_HEIGHT = 72, 18
 _STAGE_GAP = 8
-_CHUNK = 4000  # boxes that are one path: rasterisers refuse longer ones
-ARROW_LIMIT = 2500  # more than these are no longer told apart
-_LEAST_GAP = 3  # pixels of a bar from which on a line divides it from the next
+_CHUNK = 4000  # boxes of one path: rasterizers refuse longer paths
+ARROW_LIMIT = 2500  # more arrows are indistinguishable
+_LEAST_GAP = 3  # minimum pixels of a bar with a dividing line
 _BUBBLE_TINT = 0.42
-_EDGE, _EDGE_TINT = 0.1, 0.6  # what shows waits inside bars: of a bar's height; of a cause's colour
+_EDGE, _EDGE_TINT = (
+    0.1,
+    0.6,
+)  # line of bubbles inside bars: share of the bar's height, tint of the cause's color
 _PALE = 0.35
 _TEXT, _MUTED, _LINE, _BAND = "#1c2430", "#5d6877", "#dde2e8", "#f6f7f9"
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
-    """Where lanes stand; all in pixels."""
+class LaneLayout:
+    """Positions of lanes, in pixels."""
 
-    height_px: int  # of the sheet
+    height_px: int  # of the picture
     tops: Array  # of each lane
     size: float
     pad: float
     bar: float  # height of jobs
-    talk: float  # height of sends, and of receives; 0 where there are none
+    message: float  # height of sends, and of receives; 0 without any
 
 
-def place_lanes(lanes: pl.DataFrame, *, has_talk: bool, height_px: int | None, below_px: int) -> Places:
-    """Divide a sheet among lanes; its height follows from their number where it is not given."""
+def lay_out_lanes(
+    lanes: pl.DataFrame, *, has_messages: bool, height_px: int | None, below_px: int
+) -> LaneLayout:
+    """Lay out lanes; without `height_px`, the height follows from their number."""
     stage = lanes["stage"].fill_null(-1).to_numpy()
     is_new = np.diff(stage, prepend=stage[:1]) != 0
     gaps = _STAGE_GAP * np.cumsum(is_new)
@@ -57,104 +62,106 @@ def place_lanes(lanes: pl.DataFrame, *, has_talk: bool, height_px: int | None, b
     else:
         size = max(1.0, (height_px - TOP - below_px - most) / count)
     pad = 4.0 if size >= 40 else 0.08 * size
-    talk = (size - 2 * pad) * 0.16 if has_talk else 0.0
-    return Places(
+    message = (size - 2 * pad) * 0.16 if has_messages else 0.0
+    return LaneLayout(
         height_px=height_px,
         tops=TOP + np.arange(lanes.height) * size + gaps,
         size=size,
         pad=pad,
-        bar=size - 2 * pad - (2 * talk + 3 if talk else 0),
-        talk=talk,
+        bar=size - 2 * pad - (2 * message + 3 if message else 0),
+        message=message,
     )
 
 
 class Canvas:
-    """A figure whose coordinates are pixels, 96 to the inch, y downwards."""
+    """Figure in pixel coordinates, 96 to the inch, y downwards."""
 
-    def __init__(self, width_px: int, places: Places, span: tuple[int, int], zero_ns: int) -> None:
+    def __init__(self, width_px: int, layout: LaneLayout, span: tuple[int, int], zero_ns: int) -> None:
         from matplotlib.figure import Figure
 
-        self.width_px, self.places, self.zero_ns = width_px, places, zero_ns
+        self.width_px, self.layout, self.zero_ns = width_px, layout, zero_ns
         margin = max(1, (span[1] - span[0]) // 200)
         self.start, self.end = span[0] - margin, span[1] + margin
-        self.figure = Figure(figsize=(width_px / 96, places.height_px / 96), dpi=96, facecolor="white")
+        self.figure = Figure(figsize=(width_px / 96, layout.height_px / 96), dpi=96, facecolor="white")
         self.axes = self.figure.add_axes((0, 0, 1, 1))
-        self.axes.set(xlim=(0, width_px), ylim=(places.height_px, 0))
+        self.axes.set(xlim=(0, width_px), ylim=(layout.height_px, 0))
         self.axes.axis("off")
 
     def x(self, time_ns: pl.Series) -> Array:
-        """Return where moments lie; whole numbers are subtracted before anything is rounded."""
+        """Return the x of moments; integers are subtracted before rounding to floats."""
         share = (time_ns - self.start).to_numpy() / (self.end - self.start)
         return np.asarray(LEFT + share * (self.width_px - LEFT - RIGHT), np.float64)
 
     def draw_lanes(self, lanes: pl.DataFrame) -> None:
-        """Draw the names of lanes, and light bands."""
-        places = self.places
+        """Draw the labels of lanes, and light bands."""
+        layout = self.layout
         self._draw_axis(bool(lanes.height))
         stages = lanes["stage"].to_list()
-        for lane, (label, place) in enumerate(name_lanes(lanes).iter_rows()):
-            top = float(places.tops[lane])
-            self._fill(LEFT, top + places.pad, self.width_px - RIGHT, places.bar, _BAND, z=0)
+        for lane, (label, gpu) in enumerate(name_lanes(lanes).iter_rows()):
+            top = float(layout.tops[lane])
+            self._fill(LEFT, top + layout.pad, self.width_px - RIGHT, layout.bar, _BAND, z=0)
             is_first = lane == 0 or stages[lane] != stages[lane - 1]
-            middle = top + places.size / 2
+            middle = top + layout.size / 2
             if is_first and stages[lane] is not None:
                 self.write(12, middle, f"stage {stages[lane]}", size=9.5, color=_TEXT, bold=True)
             if is_first and lane:
                 self._fill(12, top - _STAGE_GAP / 2, self.width_px - RIGHT, 0.8, _LINE, z=0)
             room = LEFT - 84
-            size = min(10.0, places.size * 0.6)
-            if both := bool(place) and places.size >= 32:
-                self.write(76, middle + 8, self.shorten(place, 8.5, room), size=8.5, color=_MUTED)
+            size = min(10.0, layout.size * 0.6)
+            if both := bool(gpu) and layout.size >= 32:
+                self.write(76, middle + 8, self.shorten(gpu, 8.5, room), size=8.5, color=_MUTED)
             self.write(76, middle - 6 * both, self.shorten(label, size, room), size=size, color=_TEXT)
 
     def draw_bubbles(self, bubbles: pl.DataFrame) -> None:
-        """Shade what was waited for, by cause."""
+        """Shade bubbles by cause."""
         for cause in BUBBLE_CAUSES:
             own = bubbles.filter(pl.col("cause") == cause)
-            top = self.places.tops[own["lane"].to_numpy()] + self.places.pad
+            top = self.layout.tops[own["lane"].to_numpy()] + self.layout.pad
             left, right = self.x(own["start_ns"]), self.x(own["end_ns"])
-            self._boxes(left, right, top, self.places.bar, fill=_tint(cause), gid=f"bubbles-{cause}", z=1)
-            # a bar may have waits inside, which it hides: they show at its lower edge
-            edge = self.places.bar * _EDGE
-            bottom = top + self.places.bar - edge
+            self._boxes(left, right, top, self.layout.bar, fill=_tint(cause), gid=f"bubbles-{cause}", z=1)
+            # a bar hides bubbles inside it: they are drawn at its lower edge
+            edge = self.layout.bar * _EDGE
+            bottom = top + self.layout.bar - edge
             color = to_hex(mix(WHITE, color_of(cause), _EDGE_TINT))
             self._boxes(left, right, bottom, edge, fill=color, gid=f"edges-{cause}", z=4.5)
 
     def draw_jobs(self, bars: pl.DataFrame, *, has_arrows: bool) -> None:
-        """Draw jobs, and their labels where they fit."""
-        places = self.places
+        """Draw jobs, and labels that fit."""
+        layout = self.layout
         for kind in JOB_KINDS:
             own = bars.filter(pl.col("kind") == kind)
-            is_talk = bool(own.height) and bool(own["is_talk"][0])
-            lane_top = places.tops[own["lane"].to_numpy()] + places.pad
-            inset = np.minimum(own["depth"].to_numpy(), 3) * round(places.bar * 0.22)
-            height = places.bar - inset
+            is_message = bool(own.height) and bool(own["is_message"][0])
+            lane_top = layout.tops[own["lane"].to_numpy()] + layout.pad
+            inset = np.minimum(own["depth"].to_numpy(), 3) * round(layout.bar * 0.22)
+            height = layout.bar - inset
             top = lane_top + inset
-            if is_talk:
+            if is_message:
                 is_low = kind == "receive"
-                top = lane_top + places.bar + 2 + is_low * (places.talk + 1)
-                height = np.full(own.height, 2 * places.talk + 1 if kind == "send_receive" else places.talk)
+                top = lane_top + layout.bar + 2 + is_low * (layout.message + 1)
+                height = np.full(
+                    own.height, 2 * layout.message + 1 if kind == "send_receive" else layout.message
+                )
             left, right = self.x(own["bar_start_ns"]), self.x(own["bar_end_ns"])
-            fills = [_hex(kind, shade, is_talk) for shade in range(SHADES)]
+            fills = [_hex(kind, shade, is_message) for shade in range(SHADES)]
             colors = np.array(fills)[own["shade"].to_numpy()]
-            z = 3 + float(is_talk)
+            z = 3 + float(is_message)
             self._boxes(left, right, top, height, fill=colors, gid=f"jobs-{kind}", z=z)
-            if not (is_talk and has_arrows):
+            if not (is_message and has_arrows):
                 ink = [to_hex(text_on(shade_of(kind, shade))) for shade in range(SHADES)]
-                inks = [_TEXT if is_talk else ink[shade] for shade in own["shade"].to_list()]
+                inks = [_TEXT if is_message else ink[shade] for shade in own["shade"].to_list()]
                 self._label(own["label"].to_list(), left, right, top, height, inks)
 
     def draw_messages(self, transfers: pl.DataFrame) -> None:
-        """Draw kernels of messages, what they wait hatched, and arrows between them."""
+        """Draw kernels of messages, with waits hatched, and arrows between them."""
         if not transfers.height:
             return
         from matplotlib.collections import PathCollection
         from matplotlib.path import Path
 
-        places = self.places
+        layout = self.layout
         ends = {}
-        for kind, lane, shift in [("send", "sender", 0.0), ("receive", "receiver", places.talk + 1)]:
-            top = places.tops[transfers[lane].to_numpy()] + places.pad + places.bar + 2 + shift
+        for kind, lane, shift in [("send", "sender", 0.0), ("receive", "receiver", layout.message + 1)]:
+            top = layout.tops[transfers[lane].to_numpy()] + layout.pad + layout.bar + 2 + shift
             start, end = transfers[f"{kind}_start_ns"], transfers[f"{kind}_end_ns"]
             left, turn, right = self.x(start), self.x(start + transfers[f"{kind}_wait_ns"]), self.x(end)
             turn = np.minimum(turn, right)
@@ -162,10 +169,10 @@ class Canvas:
             for waits, lines in [((turn > left) & (turn - left <= 3), None), (turn - left > 3, full)]:
                 gid = f"waits-{kind}"
                 self._boxes(
-                    left[waits], turn[waits], top[waits], places.talk, fill=pale, gid=gid, z=5, hatch=lines
+                    left[waits], turn[waits], top[waits], layout.message, fill=pale, gid=gid, z=5, hatch=lines
                 )
-            self._boxes(turn, right, top, places.talk, fill=full, gid=f"messages-{kind}", z=6)
-            ends[kind] = (left if kind == "send" else right, top + places.talk / 2)
+            self._boxes(turn, right, top, layout.message, fill=full, gid=f"messages-{kind}", z=6)
+            ends[kind] = (left if kind == "send" else right, top + layout.message / 2)
         if transfers.height > ARROW_LIMIT:
             return
         (x1, y1), (x2, y2) = ends["send"], ends["receive"]
@@ -190,11 +197,11 @@ class Canvas:
         self._polygons(heads, fill=np.array(directions), gid="arrow-heads", z=8)
 
     def draw_steps(self, steps: pl.DataFrame, spans: pl.DataFrame) -> None:
-        """Draw a row of steps, and a line where each begins on each lane."""
-        places = self.places
-        top = places.tops[steps["lane"].to_numpy()]
+        """Draw a row of steps, and a line at the start of each step on each lane."""
+        layout = self.layout
+        top = layout.tops[steps["lane"].to_numpy()]
         left = self.x(steps["start_ns"])
-        self._boxes(left - 0.4, left + 0.4, top, places.size, fill="#b4bdc9", gid="step-lines", z=7)
+        self._boxes(left - 0.4, left + 0.4, top, layout.size, fill="#b4bdc9", gid="step-lines", z=7)
         next_start = spans["start_ns"].shift(-1).fill_null(np.iinfo(np.int64).max)
         end = pl.select(pl.min_horizontal(spans["end_ns"], next_start)).to_series()
         left, right = self.x(spans["start_ns"]), self.x(end)
@@ -202,14 +209,14 @@ class Canvas:
         tops = np.full(spans.height, float(_STEP_TOP))
         heights = np.full(spans.height, float(_STEP_HEIGHT))
         self._boxes(left, right, tops, heights, fill=fill, gid="steps", z=2)
-        words = [
+        texts = [
             f"step {step}{' (cut)' if cut else ''}"
             for step, cut in spans.select("step", "is_partial").iter_rows()
         ]
-        self._label(words, left, right, tops, heights, [_TEXT] * spans.height)
+        self._label(texts, left, right, tops, heights, [_TEXT] * spans.height)
 
     def write_key(
-        self, x: float, y: float, words: str, *, color: str = "", cause: str = "", is_hatched: bool = False
+        self, x: float, y: float, text: str, *, color: str = "", cause: str = "", is_hatched: bool = False
     ) -> None:
         """Write an entry of the legend."""
         box = (np.array([x]), np.array([x + 11]), np.array([y + 3]))
@@ -217,14 +224,14 @@ class Canvas:
             _tint(cause) if cause else to_hex(mix(WHITE, color_of("receive"), _PALE)) if is_hatched else color
         )
         self._boxes(*box, 11.0, fill=fill, gid=None, z=5, hatch=color if is_hatched else None)
-        self.write(x + 17, y + 9, words, size=10, color=_TEXT)
+        self.write(x + 17, y + 9, text, size=10, color=_TEXT)
 
-    def write(self, x: float, y: float, words: str, *, size: float, color: str, bold: bool = False) -> None:
-        """Write words in one line, from x on, with y in their middle; the size is in pixels."""
+    def write(self, x: float, y: float, text: str, *, size: float, color: str, bold: bool = False) -> None:
+        """Write a text in one line, from x on, centered at y; the size is in pixels."""
         self.axes.text(
             x,
             y,
-            words,
+            text,
             size=size * 0.75,
             color=color,
             va="center_baseline",
@@ -234,17 +241,17 @@ class Canvas:
 
     @staticmethod
     @cache
-    def width_of(words: str, size: float, bold: bool = False) -> float:
-        """Return how wide words are, in pixels."""
+    def width_of(text: str, size: float, bold: bool = False) -> float:
+        """Return the width of a text, in pixels."""
         from matplotlib.font_manager import FontProperties
         from matplotlib.textpath import text_to_path
 
         font = FontProperties(family="DejaVu Sans", size=size, weight="bold" if bold else "normal")
-        return float(text_to_path.get_text_width_height_descent(words, font, ismath=False)[0])
+        return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0])
 
-    def shorten(self, words: str, size: float, room: float, *, bold: bool = False) -> str:
-        """Return as much of the beginning as there is room for, in one line."""
-        line = " ".join(words.split())
+    def shorten(self, text: str, size: float, room: float, *, bold: bool = False) -> str:
+        """Shorten a text to one line of width `room`."""
+        line = " ".join(text.split())
         if self.width_of(line, size, bold) <= room:
             return line
         low, high = 0, len(line)
@@ -262,7 +269,7 @@ class Canvas:
         if not has_lanes:
             return
         first, last = self.start - self.zero_ns, self.end - self.zero_ns
-        bottom = float(self.places.tops[-1]) + self.places.size
+        bottom = float(self.layout.tops[-1]) + self.layout.size
         ticks = [
             int(tick) for tick in MaxNLocator(9, steps=[1, 2, 5, 10], integer=True).tick_values(first, last)
         ]
@@ -270,8 +277,8 @@ class Canvas:
         step = ticks[1] - ticks[0]
         for tick, x in zip(shown, self.x(pl.Series(shown, dtype=pl.Int64) + self.zero_ns), strict=True):
             self._fill(x - 0.4, _STEP_TOP - 6, x + 0.4, bottom - _STEP_TOP + 6, _LINE, z=-1)
-            words = format_time(tick, step)
-            self.write(x - self.width_of(words, 9.5) / 2, _STEP_TOP - 13, words, size=9.5, color=_MUTED)
+            text = format_time(tick, step)
+            self.write(x - self.width_of(text, 9.5) / 2, _STEP_TOP - 13, text, size=9.5, color=_MUTED)
 
     def _fill(self, left: float, top: float, right: float, height: float, color: str, *, z: float) -> None:
         edges = (np.array([left]), np.array([right]), np.array([top]))
@@ -308,7 +315,7 @@ class Canvas:
         line: float = 0.0,
         hatch: str | None = None,
     ) -> None:
-        """Draw shapes of one colour as one path: a file of many paths is large and slow."""
+        """Draw shapes of one color as one path: a file with many paths is large and slow."""
         from matplotlib.patches import PathPatch
         from matplotlib.path import Path
 
@@ -318,9 +325,9 @@ class Canvas:
         for color in np.unique(fill):
             own = closed[fill == color] if isinstance(fill, np.ndarray) else closed
             for first in range(0, len(own), _CHUNK):
-                some = own[first : first + _CHUNK]
+                chunk = own[first : first + _CHUNK]
                 shape = PathPatch(
-                    Path(some.reshape(-1, 2), np.tile(codes, len(some))),
+                    Path(chunk.reshape(-1, 2), np.tile(codes, len(chunk))),
                     facecolor=str(color),
                     edgecolor=hatch or "white",
                     linewidth=line,
@@ -332,26 +339,26 @@ class Canvas:
 
     def _label(
         self,
-        words: Sequence[str | None],
+        texts: Sequence[str | None],
         left: Array,
         right: Array,
         top: Array,
         height: Array,
         inks: list[str],
     ) -> None:
-        words = [" ".join(text.split()) if text else None for text in words]
+        texts = [" ".join(text.split()) if text else None for text in texts]
         room = right - left - 4
-        widths = {text: self.width_of(text, 1.0) for text in set(words) if text}
-        unit = np.array([widths.get(text, np.inf) if text else np.inf for text in words])
+        widths = {text: self.width_of(text, 1.0) for text in set(texts) if text}
+        unit = np.array([widths.get(text, np.inf) if text else np.inf for text in texts])
         size = np.minimum(11.0, height * 0.72)
-        for place in np.flatnonzero((unit * size <= room) & (size >= 7)):
-            text = words[int(place)]
+        for index in np.flatnonzero((unit * size <= room) & (size >= 7)):
+            text = texts[int(index)]
             self.axes.text(
-                (left[place] + right[place]) / 2,
-                top[place] + height[place] / 2,
+                (left[index] + right[index]) / 2,
+                top[index] + height[index] / 2,
                 str(text),
-                size=size[place] * 0.75,
-                color=inks[place],
+                size=size[index] * 0.75,
+                color=inks[index],
                 ha="center",
                 va="center_baseline",
                 zorder=9,
@@ -359,7 +366,7 @@ class Canvas:
 
 
 def format_time(ns: int, step: int) -> str:
-    """Return a time in the unit that suits it, with the digits that ticks `step` apart need."""
+    """Format a time in a suitable unit, with enough digits for ticks `step` apart."""
     if ns == 0:
         return "0"
     unit, scale = next(

@@ -1,4 +1,4 @@
-"""Columns as a page reads them: the smallest typed array that holds the values exactly, in base64."""
+"""Columns for the page: the smallest exact typed array, in base64."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _TYPES = {
     for name, code in [("u8", "u1"), ("i8", "i1"), ("u16", "u2"), ("i16", "i2"), ("u32", "u4"), ("i32", "i4")]
 }
 _EXACT = 2**53
-"""A double holds all whole numbers up to here."""
+"""A double is exact for integers up to this one."""
 
 
 def pack_table(columns: dict[str, pl.Series]) -> dict[str, Any]:
-    """Pack columns of one length; `columns.js` reads them."""
+    """Pack columns of equal length; `columns.js` reads them."""
     length = next(iter(columns.values())).len()
     return {"length": length, "columns": {name: pack_column(values) for name, values in columns.items()}}
 
@@ -26,10 +26,10 @@ def pack_column(values: pl.Series) -> dict[str, Any]:
     """Pack one column of numbers, booleans or codes.
 
     Returns:
-        `type`, `data`, and `missing`: the number that stands for null, where there is a null.
+        `type`, `data`, and with nulls `missing`: the number in place of null.
 
     Raises:
-        ValueError: A whole number is too large for a double.
+        ValueError: An integer is too large for a double.
     """
     missing: dict[str, Any] = {}
     if values.dtype.is_float():
@@ -38,8 +38,8 @@ def pack_column(values: pl.Series) -> dict[str, Any]:
         array = values.fill_null(-1).to_numpy().astype("<f8")
         return {"type": "f64", "data": _encode(array), **missing}
     whole = values.cast(pl.Int64)
-    known = whole.drop_nulls().to_numpy()
-    low, high = int(known.min(initial=0)), int(known.max(initial=0))
+    present = whole.drop_nulls().to_numpy()
+    low, high = int(present.min(initial=0)), int(present.max(initial=0))
     if whole.null_count():
         low -= 1
         missing = {"missing": low}
@@ -53,12 +53,12 @@ def pack_column(values: pl.Series) -> dict[str, Any]:
     return {"type": "f64", "data": _encode(whole.to_numpy().astype("<f8")), **missing}
 
 
-def pack_words(values: pl.Series) -> tuple[list[str], pl.Series]:
-    """Return the different strings and, for each row, which one; null is ""."""
+def pack_strings(values: pl.Series) -> tuple[list[str], pl.Series]:
+    """Return the distinct strings and the index of each row's string; null is ""."""
     filled = values.cast(pl.String).fill_null("")
-    words = filled.unique(maintain_order=True)
-    codes = filled.replace_strict(words, pl.int_range(words.len(), eager=True), return_dtype=pl.UInt32)
-    return words.to_list(), codes
+    strings = filled.unique(maintain_order=True)
+    codes = filled.replace_strict(strings, pl.int_range(strings.len(), eager=True), return_dtype=pl.UInt32)
+    return strings.to_list(), codes
 
 
 def _encode(array: np.ndarray[Any, Any]) -> str:

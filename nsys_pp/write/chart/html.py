@@ -1,8 +1,8 @@
-"""A page to move about in: one file that needs no network, drawn by Bokeh's canvas.
+"""Interactive page of a chart: one file without network access, drawn on Bokeh's canvas.
 
-Bokeh gives the canvas, its time axis, grid and repaints; `page/` holds the rest. Bokeh's own glyphs draw
-100,000 bars at 4 frames a second where no GPU helps, so bars are painted by a renderer of our own within
-Bokeh's, which joins what falls into one pixel.
+Bokeh has the canvas, the time axis, the grid and repaints; `page/` has the rest. Bokeh's own glyphs draw
+100,000 bars at 4 frames a second without a GPU, so our own renderer within Bokeh's paints the bars, and joins
+bars of the same pixel.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from nsys_pp.write.chart.bars import (
     build_bars,
     build_bubbles,
     build_step_spans,
+    describe_missing,
     describe_run,
     name_lanes,
     time_span,
     used_causes,
     used_kinds,
-    what_is_missing,
 )
-from nsys_pp.write.chart.columns import pack_table, pack_words
+from nsys_pp.write.chart.columns import pack_strings, pack_table
 from nsys_pp.write.chart.look import color_of, kind_looks, to_hex
 
 _SCRIPTS = (
@@ -49,12 +49,12 @@ _SCRIPTS = (
 
 
 def write_html(training: Training, output: Path | BinaryIO, *, title: str) -> None:
-    """Write one page that shows a training.
+    """Write a training as one page.
 
     Args:
-        training: What is drawn. Empty frames give a page that says what is missing.
+        training: The run. Empty frames make a page with the reason.
         output: A path, which is replaced, or a binary stream.
-        title: What stands above it.
+        title: Heading of the page.
 
     Raises:
         NsysPPError: Bokeh is not installed.
@@ -68,7 +68,7 @@ def write_html(training: Training, output: Path | BinaryIO, *, title: str) -> No
         + "\n".join(_page_file(f"{name}.js") for name in _SCRIPTS)
         + "})();",
     }
-    # what is put in is never searched for places again: it may hold anything
+    # inserted texts are not searched for placeholders, since they may hold braces
     pieces = [text for piece in _page_file("page.html").split("{{") for text in piece.split("}}", 1)]
     page = pieces[0] + "".join(
         parts[name] + text for name, text in zip(pieces[1::2], pieces[2::2], strict=True)
@@ -81,17 +81,17 @@ def write_html(training: Training, output: Path | BinaryIO, *, title: str) -> No
 
 
 def describe_page(training: Training, *, title: str) -> dict[str, Any]:
-    """Return what the page is told, ready for JSON; times are relative to `zero_ns`."""
+    """Return the data of the page, ready for JSON; times are relative to `zero_ns`."""
     bars, bubbles = build_bars(training), build_bubbles(training)
     first, last = time_span(training, bars)
-    names, name_codes = pack_words(bars["name"])
-    labels, label_codes = pack_words(bars["label"])
-    has_messages = training.transfers.height > 0 or bool(bars["is_talk"].any())
+    names, name_codes = pack_strings(bars["name"])
+    labels, label_codes = pack_strings(bars["label"])
+    has_messages = training.transfers.height > 0 or bool(bars["is_message"].any())
     return {
         "title": title,
         "facts": describe_run(training),
         "notes": training.notes,
-        "missing": what_is_missing(training),
+        "missing": describe_missing(training),
         "first": first - training.zero_ns,
         "last": last - training.zero_ns,
         "kinds": JOB_KINDS,
@@ -119,8 +119,8 @@ def describe_page(training: Training, *, title: str) -> dict[str, Any]:
 
 
 def _lanes(lanes: pl.DataFrame) -> list[dict[str, Any]]:
-    words = name_lanes(lanes).select("label", "place")
-    return pl.concat([words, lanes.select("rank", "stage", "replica", "tensor")], how="horizontal").to_dicts()
+    texts = name_lanes(lanes).select("label", "gpu")
+    return pl.concat([texts, lanes.select("rank", "stage", "replica", "tensor")], how="horizontal").to_dicts()
 
 
 def _step_spans(training: Training) -> list[dict[str, Any]]:
@@ -194,7 +194,7 @@ def _spans(frame: pl.DataFrame, zero_ns: int, *others: str) -> dict[str, Any]:
 
 
 def _embed(value: Any) -> str:
-    """Return JSON that no browser takes for the end of a script, or for a comment."""
+    """Return JSON without the end of a script and without comments, as browsers parse them."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
 
 
@@ -212,5 +212,5 @@ def _library() -> str:
             "charts need `bokeh`, which is not installed", "pip install 'nsys-pp[chart]'"
         ) from error
     script = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
-    # no page may end its script early; within strings, `<\/` is `</`
+    # `</script` would end the script early; within strings, `<\/` is `</`
     return script.read_text(encoding="utf-8").replace("</script", "<\\/script")

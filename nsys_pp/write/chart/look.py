@@ -1,4 +1,4 @@
-"""How kinds and causes look in charts: fills, shades of chunks, and text that can be read on them."""
+"""Look of kinds and causes in charts: fills, shades of chunks, and readable text colors."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ Rgb = tuple[int, int, int]
 WHITE: Rgb = (255, 255, 255)
 BLACK: Rgb = (0, 0, 0)
 SHADES = 4
-"""Chunks further on begin again with the first shade."""
+"""Number of shades; further chunks repeat them."""
 SHADE_STEP = 0.17
 _SAME_AS = {"send_receive": "communication"}
 
 
 def color_of(key: str) -> Rgb:
-    """Return the colour of a kind of job or a cause."""
+    """Return the color of a kind of job or a cause."""
     return COLORS[_SAME_AS.get(key, key)].rgb
 
 
 def mix(color: Rgb, other: Rgb, share: float) -> Rgb:
-    """Blend a colour with another one, of which `share` is taken."""
+    """Blend a color with a `share` of another color."""
     first, second, third = (round(a * (1 - share) + b * share) for a, b in zip(color, other, strict=True))
     return first, second, third
 
 
 def shade_of(kind: str, shade: int) -> Rgb:
-    """Return the fill of a kind's bars of one chunk: the first as the kind is, others lighter."""
+    """Return the fill of the bars of a kind and chunk: the color of the kind, lighter for further chunks."""
     return mix(color_of(kind), WHITE, SHADE_STEP * shade)
 
 
 def text_on(fill: Rgb) -> Rgb:
-    """Return black or white, whichever is read more easily; the contrast is 4.5 at least."""
+    """Return black or white, the one with more contrast; at least 4.5."""
     return max((BLACK, WHITE), key=lambda text: contrast(text, fill))
 
 
-def contrast(one: Rgb, other: Rgb) -> float:
-    """Return the contrast ratio of two colours, 1 to 21 (WCAG 2.2, "contrast ratio")."""
-    dark, light = sorted((_luminance(one), _luminance(other)))
+def contrast(color: Rgb, other: Rgb) -> float:
+    """Return the contrast ratio of two colors, 1 to 21 (WCAG 2.2, "contrast ratio")."""
+    dark, light = sorted((_luminance(color), _luminance(other)))
     return (light + 0.05) / (dark + 0.05)
 
 
@@ -48,7 +48,7 @@ def to_hex(color: Rgb) -> str:
 
 
 def kind_looks() -> list[list[dict[str, str]]]:
-    """Return fill and text colour by kind (in the order of `JOB_KINDS`) and shade."""
+    """Return fill and text color by kind (in the order of `JOB_KINDS`) and shade."""
     return [
         [
             {"fill": to_hex(shade_of(kind, shade)), "text": to_hex(text_on(shade_of(kind, shade)))}

@@ -16,21 +16,20 @@ from nsys_pp.write.chart.bars import (
     build_bars,
     build_bubbles,
     build_step_spans,
+    describe_missing,
     describe_run,
     time_span,
     used_causes,
     used_kinds,
-    what_is_missing,
 )
-from nsys_pp.write.chart.canvas import ARROW_LIMIT, Canvas, place_lanes
+from nsys_pp.write.chart.canvas import ARROW_LIMIT, Canvas, lay_out_lanes
 from nsys_pp.write.chart.look import shade_of, to_hex
 
 if TYPE_CHECKING:
     import polars as pl
 
-MUTED = "#5d6877"
-TEXT = "#1c2430"
-LINE = "#dde2e8"
+_MUTED = "#5d6877"
+_TEXT = "#1c2430"
 _RC: dict[Any, Any] = {
     "svg.hashsalt": "nsys-pp",
     "svg.fonttype": "path",
@@ -40,7 +39,7 @@ _RC: dict[Any, Any] = {
     "path.simplify": False,
     "hatch.linewidth": 0.6,
 }
-_ROW = 18  # of the legend
+_ROW = 18  # height of a row of the legend
 _MARGIN = 14
 
 
@@ -52,18 +51,18 @@ def write_svg(
     width_px: int = 1600,
     height_px: int | None = None,
 ) -> None:
-    """Draw a training as SVG; every job is a path in the group of its kind (`jobs-forward`).
+    """Draw a training as SVG; jobs of one kind are in one group (`jobs-forward`).
 
     Args:
-        training: What is drawn, all of it. Empty frames give a picture that says what is missing.
+        training: The run. Empty frames make a picture with the reason.
         output: A path, which is replaced, or a binary stream.
-        title: What stands above it.
+        title: Heading of the picture.
         width_px: Width, 96 to the inch.
-        height_px: Height; by the number of lanes if None.
+        height_px: Height. Default: by the number of lanes.
 
     Raises:
         NsysPPError: matplotlib is not installed.
-        ValueError: The size is too small to draw anything in.
+        ValueError: The size is too small.
     """
     _write(training, output, title=title, width_px=width_px, height_px=height_px, format="svg", scale=1)
 
@@ -80,16 +79,16 @@ def write_png(
     """Draw a training as PNG.
 
     Args:
-        training: What is drawn, all of it. Empty frames give a picture that says what is missing.
+        training: The run. Empty frames make a picture with the reason.
         output: A path, which is replaced, or a binary stream.
-        title: What stands above it.
-        width_px: Width as it is laid out.
-        height_px: Height as it is laid out; by the number of lanes if None.
-        scale: Pixels of the file for each of these.
+        title: Heading of the picture.
+        width_px: Width of the layout.
+        height_px: Height of the layout. Default: by the number of lanes.
+        scale: Pixels of the file per pixel of the layout.
 
     Raises:
         NsysPPError: matplotlib is not installed.
-        ValueError: The size is too small to draw anything in.
+        ValueError: The size is too small.
     """
     _write(training, output, title=title, width_px=width_px, height_px=height_px, format="png", scale=scale)
 
@@ -115,7 +114,9 @@ def _write(
     )
     content = io.BytesIO()
     with rc_context(_RC), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(?s)Glyph .* missing from", UserWarning)  # a box stands for it
+        warnings.filterwarnings(
+            "ignore", "(?s)Glyph .* missing from", UserWarning
+        )  # the font draws a box instead
         figure = _draw(training, title=title, width_px=width_px, height_px=height_px)
         figure.savefig(content, format=format, dpi=96 * scale, metadata=metadata)
     if isinstance(output, Path):
@@ -126,52 +127,52 @@ def _write(
 
 def _draw(training: Training, *, title: str, width_px: int, height_px: int | None) -> Any:
     bars, bubbles = build_bars(training), build_bubbles(training)
-    has_talk = training.transfers.height > 0 or bool(bars["is_talk"].any())
+    has_messages = training.transfers.height > 0 or bool(bars["is_message"].any())
     rows = _legend_rows(bars, training.transfers, bubbles, width_px)
     below = _ROW * len(rows) + _MARGIN
-    places = place_lanes(training.lanes, has_talk=has_talk, height_px=height_px, below_px=below)
-    if width_px < 400 or places.height_px < 120:
-        raise ValueError(f"{width_px} x {places.height_px} pixels are too few for a chart")
-    canvas = Canvas(width_px, places, time_span(training, bars), training.zero_ns)
+    layout = lay_out_lanes(training.lanes, has_messages=has_messages, height_px=height_px, below_px=below)
+    if width_px < 400 or layout.height_px < 120:
+        raise ValueError(f"{width_px} x {layout.height_px} pixels is too small for a chart")
+    canvas = Canvas(width_px, layout, time_span(training, bars), training.zero_ns)
     canvas.draw_lanes(training.lanes)
     canvas.draw_bubbles(bubbles)
     canvas.draw_jobs(bars, has_arrows=training.transfers.height > 0)
     canvas.draw_messages(training.transfers)
     canvas.draw_steps(training.steps, build_step_spans(training))
-    _draw_words(canvas, title, describe_run(training), what_is_missing(training))
+    _draw_texts(canvas, title, describe_run(training), describe_missing(training))
     for number, row in enumerate(rows):
-        y = places.height_px - below + _MARGIN / 2 + _ROW * number
-        for x, look, words in row:
-            canvas.write_key(x, y, words, **look)
+        y = layout.height_px - below + _MARGIN / 2 + _ROW * number
+        for x, look, text in row:
+            canvas.write_key(x, y, text, **look)
     return canvas.figure
 
 
-def _draw_words(canvas: Canvas, title: str, facts: list[str], missing: str) -> None:
+def _draw_texts(canvas: Canvas, title: str, facts: list[str], missing: str) -> None:
     room = canvas.width_px - 2 * _MARGIN
-    canvas.write(_MARGIN, 20, canvas.shorten(title, 14, room, bold=True), size=14, color=TEXT, bold=True)
-    canvas.write(_MARGIN, 39, canvas.shorten("  ·  ".join(facts), 10, room), size=10, color=MUTED)
+    canvas.write(_MARGIN, 20, canvas.shorten(title, 14, room, bold=True), size=14, color=_TEXT, bold=True)
+    canvas.write(_MARGIN, 39, canvas.shorten("  ·  ".join(facts), 10, room), size=10, color=_MUTED)
     if missing:
-        canvas.write(_MARGIN, 84, canvas.shorten(missing, 11, room), size=11, color=TEXT)
+        canvas.write(_MARGIN, 84, canvas.shorten(missing, 11, room), size=11, color=_TEXT)
 
 
 def _legend_rows(
     bars: pl.DataFrame, transfers: pl.DataFrame, bubbles: pl.DataFrame, width_px: int
 ) -> list[list[tuple[float, dict[str, Any], str]]]:
-    """Return swatches and words of the legend by row, with where each begins."""
+    """Return the swatches and texts of the legend by row, with their x."""
     entries: list[tuple[dict[str, Any], str]] = [
         ({"color": to_hex(shade_of(kind, 0))}, kind.replace("_", " ")) for kind in used_kinds(bars, transfers)
     ]
     if transfers.height:
-        words = "waits" if transfers.height <= ARROW_LIMIT else "waits (too many messages for arrows)"
-        entries.append(({"color": to_hex(shade_of("receive", 0)), "is_hatched": True}, words))
+        text = "waits" if transfers.height <= ARROW_LIMIT else "waits (too many messages for arrows)"
+        entries.append(({"color": to_hex(shade_of("receive", 0)), "is_hatched": True}, text))
     entries += [({"cause": cause}, f"bubble: {cause.replace('_', ' ')}") for cause in used_causes(bubbles)]
     rows: list[list[tuple[float, dict[str, Any], str]]] = []
     x = float("inf")
-    for look, words in entries:
-        size = 40 + Canvas.width_of(words, 10)
+    for look, text in entries:
+        size = 40 + Canvas.width_of(text, 10)
         if x + size > width_px - _MARGIN:
             rows.append([])
             x = _MARGIN
-        rows[-1].append((x, look, words))
+        rows[-1].append((x, look, text))
         x += size
     return rows

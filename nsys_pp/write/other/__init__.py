@@ -1,1 +1,1 @@
-"""Files for other tools."""
+"""Output formats of other tools."""

@@ -1,21 +1,21 @@
-"""The two files of Paddle's pipeline timeline tool (`profiler_helper_static.py`), made of a training.
+"""The two files of Paddle's pipeline timeline tool (`profiler_helper_static.py`).
 
 `pipeline_profile.json` is for Chrome's viewer, `pipeline_profile_perfetto.json` the same with numbers for
-threads, which that tool wrote for Perfetto. Both are `{"traceEvents": [...]}` of pairs B and E:
+threads, as that tool writes it for Perfetto. Both are `{"traceEvents": [...]}` of pairs B and E:
 
     name   <type>_<micro-batch>; step<n>      pid  0
     cat    <type>; step                       tid  GPU<device>, GPU<device>(machine:<i>), Step
-    ts     microseconds                            2334 + machine * devices + place of the device; 2333
+    ts     microseconds                            2334 + machine * devices + index of the device; 2333
     cname  a colour of Chrome's palette
 
-A job's interval is that of its kernels which are not communication, as that tool has it; jobs without
-such kernels (sends and receives) are left out. Types are Paddle's words: `forward`, `backward`, with the
-chunk behind them where a stage has several; `backward_b` and `backward_w` where a backward is split.
+The interval of a job is its compute interval, as in that tool; jobs without compute kernels (sends and
+receives) are skipped. Types are Paddle's words: `forward`, `backward`, followed by the
+chunk if a stage has several; `backward_b` and `backward_w` for a split backward.
 
-What that tool gets wrong is right here: devices are named by their own number, also where only some are
-wanted; machines are numbered as they are called, `machine10` 10, else in natural order; both files have
-the same rows; each type has a colour; steps of which only a part was captured say so; processes that
-share a GPU, and jobs that overlap, have rows of their own; what is missing is told. `ts` counts from the
+Corrections of that tool: devices keep their own number, also in a selection; machines are numbered by
+their name, `machine10` is 10, else in natural order; both files have the same rows; each type has a
+color; partly captured steps are marked; processes that share a GPU, and jobs that overlap, have separate
+rows; notes list missing ranks and GPUs. `ts` counts from the
 first job (`otherData.base_ns`): a double holds absolute microseconds to some hundred nanoseconds only.
 """
 
@@ -59,14 +59,14 @@ _CHUNK_ROWS = 1 << 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaddleFiles:
-    """What was written.
+    """The files of an export to Paddle's tool.
 
     Attributes:
         chrome: The file with names for threads.
         perfetto: The file with numbers for threads.
-        jobs: How many jobs each shows.
-        notes: What is missing or was made up, in sentences; both files have it in `otherData`, too.
-        skipped: Reports that the caller left out, and why.
+        jobs: Number of jobs in each file.
+        notes: Missing and inferred facts, in sentences; both files have them in `otherData`, too.
+        skipped: Inputs skipped by the caller, each with its error.
     """
 
     chrome: Path
@@ -103,13 +103,13 @@ def export_paddle(training: Training, folder: Path, options: ExportOptions) -> E
 def write_paddle(
     training: Training, folder: Path, *, devices: Sequence[int] | None, force: bool
 ) -> PaddleFiles:
-    """Write both files into a folder, which is made if it is not there.
+    """Write both files into a folder; create it if necessary.
 
     Args:
         training: The run.
-        folder: Where to.
+        folder: The folder.
         devices: GPUs to show, by their number on their machine, in this order; None shows all.
-        force: Replace files that are there.
+        force: Replace existing files.
 
     Raises:
         OutputError: They cannot be written.
@@ -121,8 +121,8 @@ def write_paddle(
         check_output(path, force=force)
 
     rows = find_rows(training.lanes, devices)
-    jobs, doubts = describe_jobs(training, [row.lane for row in rows])
-    notes = [*find_missing(training.lanes, rows, devices, jobs), *doubts]
+    jobs, inferred = describe_jobs(training, [row.lane for row in rows])
+    notes = [*find_missing(training.lanes, rows, devices, jobs), *inferred]
     steps = _find_steps(training.steps, jobs)
     first_ns = training.zero_ns if jobs.is_empty() else int(jobs["start_ns"].to_numpy().min())
     base_ns = first_ns // NS_PER_US * NS_PER_US
@@ -143,20 +143,20 @@ def write_paddle(
 
 
 def _find_steps(steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
-    """Find when steps ran on all GPUs: from the first start to the last end of their jobs.
+    """Find the interval of each step on all GPUs: from the first start to the last end of its jobs.
 
-    As in the tool, none begins before the one before it ended.
+    As in the tool, a step begins at the earliest when the previous one ends.
 
     Args:
         steps: `RUN_STEPS`.
-        jobs: Those that are shown.
+        jobs: Jobs of the drawn lanes.
 
     Returns:
         step, start_ns, end_ns, is_partial, by step.
     """
-    known = steps.filter(pl.col("lane").is_in(jobs["lane"].unique().implode()))
-    lane_count = known["lane"].n_unique()
-    partial = known.group_by("step").agg(
+    drawn = steps.filter(pl.col("lane").is_in(jobs["lane"].unique().implode()))
+    lane_count = drawn["lane"].n_unique()
+    partial = drawn.group_by("step").agg(
         is_partial=pl.col("is_partial").any() | (pl.col("lane").n_unique() < lane_count)
     )
     reach_ns = pl.col("end_ns").cum_max().shift(1)
@@ -175,23 +175,23 @@ def _find_steps(steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
 def _pair_events(
     jobs: pl.DataFrame, steps: pl.DataFrame, rows: Sequence[PaddleRow]
 ) -> tuple[pl.DataFrame, Mapping[int, PaddleRow]]:
-    """Make a begin and an end of each step and job, in the order in which they are written.
+    """List the begin and end events of steps and jobs, in order of writing.
 
     Returns:
-        row (0 is that of the steps), name, cat, cname, ph, time_ns; and the other rows by their number.
+        row (0 for steps), name, cat, cname, ph, time_ns; and the other rows by their number.
     """
     start, end = jobs["start_ns"].to_numpy(), jobs["end_ns"].to_numpy()
     lanes = jobs["lane"].to_numpy()
     number, depth = _pack(lanes, start, end, jobs["parent"].to_numpy())
-    placed = sorted(add_overlaps(rows, lanes, number).items(), key=lambda item: item[1].thread)
-    places = pl.DataFrame(
-        [(*place, at) for at, (place, _) in enumerate(placed, 1)],
+    numbered = sorted(add_overlaps(rows, lanes, number).items(), key=lambda item: item[1].thread)
+    row_numbers = pl.DataFrame(
+        [(*key, at) for at, (key, _) in enumerate(numbered, 1)],
         schema={"lane": pl.UInt32, "number": pl.Int64, "row": pl.Int64},
         orient="row",
     )
     of_jobs = (
         jobs.with_columns(number=pl.Series(number), depth=pl.Series(depth))
-        .join(places, on=["lane", "number"], how="left", maintain_order="left")
+        .join(row_numbers, on=["lane", "number"], how="left", maintain_order="left")
         .select("row", "name", "cname", "start_ns", "end_ns", "depth", cat="type")
     )
     partial = pl.when("is_partial").then(pl.lit(" (partial)")).otherwise(pl.lit(""))
@@ -204,12 +204,12 @@ def _pair_events(
         pl.lit(0, pl.Int64).alias("depth"),
         cat=pl.lit("step"),
     )
-    shown = {at: row for at, (_, row) in enumerate(placed, 1)}
+    shown = {at: row for at, (_, row) in enumerate(numbered, 1)}
     return _order_events(pl.concat([of_steps, of_jobs])), shown
 
 
 def _pack(lanes: npt.NDArray[np.uint32], start: Int64s, end: Int64s, parent: Int64s) -> tuple[Int64s, Int64s]:
-    """Say on which row of its lane each job is, and how deep it is nested there."""
+    """Return the row of each job within its lane, and its depth there."""
     number, depth = np.zeros(len(lanes), np.int64), np.zeros(len(lanes), np.int64)
     for lane in np.unique(lanes):
         at = np.flatnonzero(lanes == lane)
@@ -221,12 +221,12 @@ def _pack(lanes: npt.NDArray[np.uint32], start: Int64s, end: Int64s, parent: Int
 
 
 def _order_events(slices: pl.DataFrame) -> pl.DataFrame:
-    """Order begins and ends by row and time; where they touch, what ends stands before what begins."""
+    """Order begins and ends by row and time; at equal times, ends precede begins."""
     index = np.arange(len(slices))
     row, depth = slices["row"].to_numpy(), slices["depth"].to_numpy()
     start, end = slices["start_ns"].to_numpy(), slices["end_ns"].to_numpy()
     is_instant = end <= start
-    # at one time: ends, the inner ones first; begins and ends of what has no length; begins
+    # at equal times: ends, inner ones first; begins and ends of empty slices; begins
     rank = np.concatenate([np.where(is_instant, 1, 2), np.where(is_instant, 1, 0)])
     turn = np.concatenate([np.where(is_instant, index, depth), np.where(is_instant, index, -depth)])
     time, is_end = np.concatenate([start, end]), np.repeat([False, True], len(slices))
@@ -258,7 +258,7 @@ def _write(
     other: Mapping[str, Any],
     force: bool,
 ) -> None:
-    """Write one file; threads are the texts or numbers of the rows."""
+    """Write one file; `threads` are the texts or numbers of the rows."""
     with replace_file(path, force=force) as target, open_output(target) as stream:
         stream.write(b'{"traceEvents": [\n')
         separator = b""
@@ -269,12 +269,12 @@ def _write(
 
 
 def _encode(events: pl.DataFrame, threads: Mapping[int, str | int], base_ns: int) -> Iterator[str]:
-    """Write events as JSON, some thousand at a time, microseconds in decimal."""
+    """Encode events as JSON, `_CHUNK_ROWS` at a time, with microseconds in decimal."""
     encoded = {row: json.dumps(thread, ensure_ascii=False) for row, thread in threads.items()}
     time_ns = pl.col("time_ns") - base_ns
-    for some in events.iter_slices(_CHUNK_ROWS):
-        names, categories = encode_texts(some["name"]), encode_texts(some["cat"])
-        yield some.select(
+    for chunk in events.iter_slices(_CHUNK_ROWS):
+        names, categories = encode_texts(chunk["name"]), encode_texts(chunk["cat"])
+        yield chunk.select(
             pl.concat_str(
                 pl.lit('{"name": '),
                 names,

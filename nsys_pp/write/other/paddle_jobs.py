@@ -1,4 +1,4 @@
-"""What Paddle's timeline tool calls jobs, and the colours that it gives them."""
+"""Names and colors of jobs in Paddle's timeline tool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nsys_pp.write.trace.colors import COLORS
 STEP_COLOR = "thread_state_unknown"
 
 _NUMBERED = ("forward", "backward", "weight_gradient", "recompute", "forward_backward")
-_COLORS = {  # of types that the tool knows, and their kin; a stage's second chunk is a shade darker
+_COLORS = {  # types of the tool, and similar ones; the second chunk of a stage is a shade darker
     "forward": ("thread_state_running", "good"),
     "backward": ("rail_idle", "rail_animation"),
     "weight_gradient": ("bad", "bad"),
@@ -26,15 +26,15 @@ _OTHERS = ("grey", "yellow", "thread_state_runnable", "thread_state_sleeping", "
 
 
 def describe_jobs(training: Training, lanes: Sequence[int]) -> tuple[pl.DataFrame, list[str]]:
-    """Describe the jobs of some lanes in Paddle's words.
+    """Describe the jobs of lanes with Paddle's names.
 
     Args:
         training: The run.
-        lanes: Whose jobs.
+        lanes: The lanes.
 
     Returns:
-        One row per job that computes, in order of `RUN_JOBS`: lane, step, start_ns, end_ns, parent (row
-        of the job around it, -1 where none), type, name, cname. And what was made up, in sentences.
+        One row per job with compute, in order of `RUN_JOBS`: lane, step, start_ns, end_ns, parent (row
+        of the job around it, or -1), type, name, cname. And notes on inferred facts, in sentences.
     """
     jobs = training.jobs.filter(
         pl.col("lane").is_in(lanes),
@@ -60,7 +60,7 @@ def describe_jobs(training: Training, lanes: Sequence[int]) -> tuple[pl.DataFram
 
 
 def _name_types(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Add `type`; a backward is split where weight gradients of the same micro-batch follow."""
+    """Add `type`; a backward is split if weight gradients of the same micro-batch follow."""
     keys = ["lane", "step", "micro_batch", "chunk"]
     gradients = jobs.filter(pl.col("kind") == "weight_gradient").select(keys).unique()
     jobs = jobs.join(
@@ -90,7 +90,7 @@ def _name_types(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _number() -> pl.Expr:
-    """Number a job: its micro-batch, or which one of its type it is in its step."""
+    """Return the number of a job: its micro-batch, or its index among jobs of its type in the step."""
     counted = pl.int_range(pl.len()).over("lane", "step", "type")
     number = pl.coalesce("micro_batch", counted).cast(pl.String)
     both = pl.format("{}+{}", "micro_batch", "backward_micro_batch")
@@ -98,7 +98,7 @@ def _number() -> pl.Expr:
 
 
 def _color() -> pl.Expr:
-    """Give a job the colour of its kind and chunk; kinds without one get a colour by their name."""
+    """Return the color of a job by kind and chunk; kinds without a color have one derived from their name."""
     kind = pl.col("kind").cast(pl.String)
     first, second = (
         kind.replace_strict(
@@ -114,7 +114,7 @@ def _color() -> pl.Expr:
 
 
 def _color_names(types: pl.Series) -> pl.Series:
-    """Colour types by their names, the same on every run.
+    """Return colors derived from the names of types, the same in each run.
 
     >>> _color_names(pl.Series(["default", "lr", "default"])).to_list()
     ['thread_state_unknown', 'thread_state_runnable', 'thread_state_unknown']

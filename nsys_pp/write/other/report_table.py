@@ -1,4 +1,4 @@
-"""A table added to a report, or to a copy of it: whole, or not at all."""
+"""Add a table to a report, or to a copy of it: whole, or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from nsys_pp.errors import ReportError
 
-PATIENCE_S = 5.0  # another program may be done by then
+LOCK_TIMEOUT_S = 5.0  # another program may finish by then
 
 _MAGIC = b"SQLite format 3\0"
 _ANY_WRITE = 0o222
@@ -24,7 +24,7 @@ _KINDS = {
     ".qdrep": ("a recording that is not exported", _EXPORT_HINT),
     ".nspart": ("a part", "name the SQLite export that it was extracted from"),
 }
-# what SQLite says on file systems without locks, as clusters have them
+# messages of SQLite on file systems without locks, common on clusters
 _NO_LOCKS = ("disk i/o error", "locking protocol")
 
 
@@ -38,11 +38,11 @@ class Rows:
 
 
 def check_target(path: Path, *, in_place: bool) -> None:
-    """Refuse what no table can be added to.
+    """Refuse a report that no table can be added to.
 
     Args:
         path: A report.
-        in_place: The report itself is to be written, not a copy.
+        in_place: The report itself is written, not a copy.
 
     Raises:
         ReportError: It is not a SQLite export, or it is read-only and `in_place` is set.
@@ -60,7 +60,7 @@ def check_target(path: Path, *, in_place: bool) -> None:
 
 
 def copy_report(source: Path, target: Path) -> None:
-    """Copy a SQLite database as it is at one moment, also what is still in its write-ahead log.
+    """Copy a SQLite database at one moment, with its write-ahead log.
 
     Raises:
         ReportError: It cannot be read.
@@ -76,13 +76,13 @@ def copy_report(source: Path, target: Path) -> None:
 
 
 def add_table(path: Path, rows: Rows, *, copied_from: Path | None = None) -> None:
-    """Put a table into a database, instead of one of that name, in one transaction.
+    """Add or replace a table of a database in one transaction.
 
     Args:
         path: The database.
         rows: The table.
-        copied_from: What the database is a copy of, one that nobody else knows and that is thrown
-            away if this fails: nothing is kept to go back to.
+        copied_from: Original of a database that is a private copy. The copy is deleted on failure, so it
+            needs no journal.
 
     Raises:
         ReportError: Another program is writing it, or it is damaged or read-only.
@@ -99,7 +99,7 @@ def add_table(path: Path, rows: Rows, *, copied_from: Path | None = None) -> Non
         try:
             connection.execute(f'DROP TABLE IF EXISTS "{rows.table}"')
             connection.execute(database.create_table_sql(rows.table, dict(rows.columns)))
-            # not `insert_all`: some versions of sqlite-utils commit on the way
+            # not `insert_all`: some versions of sqlite-utils commit early
             marks = ", ".join("?" * len(rows.columns))
             connection.executemany(f'INSERT INTO "{rows.table}" VALUES ({marks})', rows.rows)
         except BaseException:
@@ -113,7 +113,7 @@ def _back_up(source: Path, target: Path, mode: str) -> None:
         closing(_connect(source, mode)) as original,
         closing(_connect(target, "mode=rwc")) as copy,
     ):
-        # holds off writers; a backup by itself would wait for one for ever
+        # blocks writers; a backup alone would wait for them forever
         original.execute("BEGIN")
         original.execute("SELECT 1 FROM sqlite_master").fetchone()
         original.backup(copy)
@@ -121,12 +121,12 @@ def _back_up(source: Path, target: Path, mode: str) -> None:
 
 def _connect(path: Path, mode: str) -> Any:
     return _sqlite3().connect(
-        f"file:{quote(os.fsencode(path.absolute()))}?{mode}", uri=True, timeout=PATIENCE_S
+        f"file:{quote(os.fsencode(path.absolute()))}?{mode}", uri=True, timeout=LOCK_TIMEOUT_S
     )
 
 
 def _sqlite3() -> Any:
-    """Give the sqlite3 that sqlite-utils has chosen: there are others than Python's."""
+    """Return the sqlite3 module that sqlite-utils uses; it may not be Python's."""
     from sqlite_utils import utils
 
     return utils.sqlite3  # type: ignore[attr-defined]
@@ -139,7 +139,7 @@ def _read_magic(path: Path) -> bytes:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turn what the system and SQLite say about a report into our errors."""
+    """Raise a `ReportError` for errors of the system and of SQLite."""
     sqlite3 = _sqlite3()
     try:
         yield
@@ -148,19 +148,19 @@ def _explained(path: Path) -> Iterator[None]:
     except OSError as error:
         raise ReportError(f"`{path}` cannot be opened: {error.strerror}", "check its permissions") from None
     except sqlite3.DatabaseError as error:
-        said = str(error).lower()
-        if "locked" in said:
+        message = str(error).lower()
+        if "locked" in message:
             raise ReportError(
                 f"`{path}` is being written by another program",
                 "wait until that program is done, or close it, and try again",
             ) from None
-        if "readonly" in said or "unable to open" in said:
+        if "readonly" in message or "unable to open" in message:
             raise ReportError(
                 f"cannot write into `{path}`: its file or folder is read-only", _COPY_HINT
             ) from None
-        if "full" in said:
+        if "full" in message:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
         raise ReportError(
-            f"`{path}` cannot be used: SQLite says {error}",
+            f"`{path}` cannot be used: SQLite reports: {error}",
             "copy it again, or export it again from the `.nsys-rep`",
         ) from None

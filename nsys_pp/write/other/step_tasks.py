@@ -1,16 +1,14 @@
-"""`StepTaskInfo`: the table that readers of msprof-analyze's pipeline charts take bars from.
+"""`StepTaskInfo`: the table of bars in msprof-analyze's pipeline charts.
 
-Four columns are theirs (`name`, `startNs`, `endNs`, `type`), the rest is ours and stands behind them.
-What `name` and `type` say:
+Four columns are theirs (`name`, `startNs`, `endNs`, `type`); our columns follow. Values of `name` and `type`:
 
 * Jobs of a DualPipeV schedule: their label ("3b", "7F+13B") and phase (0 to 6).
-* Else as in the traditional pipeline: `FP` is 0 and `BP` is 1, whatever the micro-batch, which has a
-  column of its own.
-* What msprof-analyze takes for one of these two though it is neither has a name and a number of its
-  own (`TYPES`), above those of the phases.
+* Other schedules, as in the traditional pipeline: `FP` is 0 and `BP` is 1; the micro-batch has its own
+  column.
+* Other kinds of jobs have their own name and number (`TYPES`), above the phases.
 
-Sends and receives have no rows, since these readers draw one flat row of bars and messages elsewhere;
-nor have jobs inside a job that computes (the parts of an overlapped forward and backward).
+Sends and receives have no rows, since these readers draw one flat row of bars, and messages elsewhere;
+jobs inside a computing job (the parts of an overlapped forward and backward) have none either.
 """
 
 from __future__ import annotations
@@ -29,9 +27,9 @@ from nsys_pp.write.files import check_output, replace_file, translate_errors
 from nsys_pp.write.other.report_table import Rows, add_table, check_target, copy_report
 
 TABLE = "StepTaskInfo"
-ENDING = ".steptask.db"  # not `.sqlite`: a folder's copies are no further reports of it
+ENDING = ".steptask.db"  # not `.sqlite`: copies in a folder must not be found as reports
 
-TYPES = {  # kind -> what stands in the bar, and its colour group; 2 to 6 are phases of DualPipeV
+TYPES = {  # kind -> text of the bar, and color group; 2 to 6 are phases of DualPipeV
     "forward": ("FP", 0),
     "backward": ("BP", 1),
     "weight_gradient": ("W", 7),
@@ -45,7 +43,7 @@ _TIMES = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
 _COMPUTING = ("forward", "backward", "weight_gradient", "recompute", "forward_backward", "optimizer")
 
 STEP_TASKS = build_schema(
-    {  # one row per job, by startNs; times are of the report, so that they fit its other tables
+    {  # one row per job, by startNs; times are on the report's clock, as in its other tables
         "name": pl.String,
         "startNs": pl.Int64,
         "endNs": pl.Int64,
@@ -61,18 +59,18 @@ STEP_TASKS = build_schema(
         "kernels": pl.Int64,
         "hostStartNs": pl.Int64,
         "hostEndNs": pl.Int64,
-        "source": pl.String,  # rules that named it; "inferred" where its ids are not from its name
+        "source": pl.String,  # rules that named it; "inferred" if its ids are inferred
     }
 )
 
 
 def describe_step_tasks(training: Training, jobs: pl.DataFrame) -> pl.DataFrame:
-    """Describe the jobs of one report as `StepTaskInfo` has them.
+    """Describe the jobs of one report as rows of `StepTaskInfo`.
 
     Args:
-        training: The run, of which the lanes, the schedule and the preset are taken.
-        jobs: `RUN_JOBS` of one report, with `report_start_ns`, `report_end_ns`, `report_host_start_ns`
-            and `report_host_end_ns`: the same times on the report's own clock.
+        training: The run, for its lanes, schedule and preset.
+        jobs: `RUN_JOBS` of one report, with the times on the report's own clock as `report_start_ns`,
+            `report_end_ns`, `report_host_start_ns` and `report_host_end_ns`.
 
     Returns:
         `STEP_TASKS`. Empty in, empty out.
@@ -90,11 +88,11 @@ def describe_step_tasks(training: Training, jobs: pl.DataFrame) -> pl.DataFrame:
     is_phased = pl.col("phase").is_not_null() & (training.schedule.name == "dualpipev")
     is_overlapped = pl.col("kind") == "forward_backward"
     kind = pl.col("kind").cast(pl.String)
-    words = kind.replace_strict({key: word for key, (word, _) in TYPES.items()}, return_dtype=pl.String)
+    texts = kind.replace_strict({key: text for key, (text, _) in TYPES.items()}, return_dtype=pl.String)
     numbers = kind.replace_strict({key: number for key, (_, number) in TYPES.items()}, return_dtype=pl.Int64)
     return (
         shown.with_columns(
-            name=pl.when(is_phased | is_overlapped).then(pl.coalesce("label", words)).otherwise(words),
+            name=pl.when(is_phased | is_overlapped).then(pl.coalesce("label", texts)).otherwise(texts),
             type=pl.when(is_phased).then("phase").otherwise(numbers),
             startNs="report_start_ns",
             endNs="report_end_ns",
@@ -132,7 +130,7 @@ def export_step_tasks(training: Training, folder: Path | None, options: ExportOp
 
 
 def check_step_tasks(folder: Path | None, inputs: Sequence[Path], force: bool) -> None:
-    """Refuse reports and copies that cannot get the table; raises what `plan_step_tasks` raises."""
+    """Refuse unsuitable reports and existing copies, as `plan_step_tasks` does."""
     plan_step_tasks(inputs, folder, force=force)
 
 
@@ -155,25 +153,24 @@ def write_step_tasks(
     *,
     force: bool,
 ) -> list[tuple[Path, Path, int]]:
-    """Write `StepTaskInfo` of every report, into copies of them or into themselves.
+    """Write `StepTaskInfo` of each report, into copies or in place.
 
-    A copy is there whole or not at all. In place, a report has the whole new table when this is done
-    with it, or what it had before; an earlier table is replaced. No report is touched before all are
-    known to be SQLite exports that may be written.
+    A copy appears whole or not at all. In place, a report has either the whole new table or its previous
+    content; an existing table is replaced. No report is changed before all are checked.
 
     Args:
         training: The run.
-        reports: Each with its path, its place in `LANES.report`, and its jobs as `describe_step_tasks`
-            takes them. What a report with several ranks holds is told apart by `rank` and `device`.
-        folder: Where copies named `<report>.steptask.db` are made, below folders like the reports' own
-            where names would be the same; None writes into the reports.
-        force: Replace copies that are there.
+        reports: Path of each, its number in `LANES.report`, and its jobs as `describe_step_tasks`
+            needs them. Several ranks of a report differ in `rank` and `device`.
+        folder: Folder of the copies `<report>.steptask.db`, with the subfolders of the reports if names
+            repeat; None writes into the reports.
+        force: Replace existing copies.
 
     Returns:
-        Of each report: its path, the file with the table, and how many rows that has.
+        Per report: its path, the file with the table, and its row count.
 
     Raises:
-        ReportError: A report is no SQLite export, is read-only, damaged, or written by another program.
+        ReportError: A report is not a SQLite export, is read-only, damaged, or locked by another program.
         OutputError: A copy cannot be written.
     """
     targets = plan_step_tasks([source for source, _, _ in reports], folder, force=force)
@@ -185,24 +182,24 @@ def write_step_tasks(
             with translate_errors(source):
                 add_table(source, rows)
         else:
-            with replace_file(target, force=force) as beside:
-                copy_report(source, beside)
-                add_table(beside, rows, copied_from=source)
+            with replace_file(target, force=force) as copy:
+                copy_report(source, copy)
+                add_table(copy, rows, copied_from=source)
         done.append((source, target, len(tasks)))
     return done
 
 
 def plan_step_tasks(sources: Sequence[Path], folder: Path | None, *, force: bool) -> list[Path]:
-    """Say which files get tables, and refuse what cannot, before any work is done.
+    """List the files that get tables; refuse unsuitable reports before any work is done.
 
     Args:
         sources: Reports.
-        folder: Where copies are made, which is made itself; None writes into the reports.
-        force: Replace copies that are there.
+        folder: Folder of the copies, created if necessary; None writes into the reports.
+        force: Replace existing copies.
 
     Raises:
-        ReportError: A report is no SQLite export, or is read-only and to be written.
-        OutputError: A copy is there, or its folder cannot be made.
+        ReportError: A report is not a SQLite export, or is read-only and `folder` is None.
+        OutputError: A copy exists, or its folder cannot be created.
     """
     for source in sources:
         check_target(source, in_place=folder is None)
@@ -210,7 +207,7 @@ def plan_step_tasks(sources: Sequence[Path], folder: Path | None, *, force: bool
 
 
 def _name_copies(sources: Sequence[Path], folder: Path, *, force: bool) -> list[Path]:
-    """Name the copies, make their folders, and refuse what is there."""
+    """Name the copies, create their folders, and refuse existing ones."""
     flat = [folder / _copy_name(source) for source in sources]
     if len({*flat}) < len(flat):
         parents = [source.absolute().parent for source in sources]

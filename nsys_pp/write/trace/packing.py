@@ -46,7 +46,7 @@ def pack_flat(start: Int64s, end: Int64s) -> Int64s:
 
 
 def pack_nested(start: Int64s, end: Int64s, parent: Int64s) -> tuple[Int64s, Int64s]:
-    """Assign slices to subtracks in which they nest: children share the subtrack of their parent if they fit.
+    """Assign slices to subtracks of nested slices: children share the subtrack of their parent if they fit.
 
     Children of one parent that overlap cannot share a subtrack. The later one moves to
     a further subtrack with all slices inside it, and has no parent there.

@@ -18,7 +18,7 @@ CODE = pl.col(*WORDS).cast(pl.Categorical()).to_physical().fill_null(NULL)
 def intern(column: pl.Series, codes: pl.Series | None = None) -> tuple[pl.Series, NDArray[np.uint32]]:
     """Number the strings of a column 1, 2, ... in order of appearance.
 
-    Codes are no substitute: they count all strings of the process, in order of first use.
+    The codes of polars are not enough: they count all strings of the process, in order of first use.
 
     Args:
         column: Categorical, Enum or String.

@@ -114,7 +114,7 @@ def _arrange(slices: pl.DataFrame) -> dict[int, list[pl.DataFrame]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Nest:
-    """Slices of all GPUs, assigned to subtracks in which they nest.
+    """Slices of all GPUs, assigned to subtracks of nested slices.
 
     Attributes:
         order: Order of writing.

@@ -24,7 +24,7 @@ from nsys_pp.frames.training import CAUSES, JOB_KINDS, LANES, RUN_JOBS, Training
 from nsys_pp.write.chart import CHARTS, html, write_html, write_png, write_svg
 from nsys_pp.write.chart.bars import build_bars, plural
 from nsys_pp.write.chart.canvas import LEFT, RIGHT, Canvas, format_time
-from nsys_pp.write.chart.columns import pack_column, pack_words
+from nsys_pp.write.chart.columns import pack_column, pack_strings
 from nsys_pp.write.chart.look import SHADES, contrast, kind_looks
 from tests.training.known import known_training
 from tests.write.many_jobs import many_jobs
@@ -89,7 +89,7 @@ def test_a_number_that_a_page_cannot_hold_is_refused() -> None:
 
 
 def test_words_are_written_once() -> None:
-    words, codes = pack_words(pl.Series(["b", None, "a", "b"]))
+    words, codes = pack_strings(pl.Series(["b", None, "a", "b"]))
     assert [words[code] for code in codes] == ["b", "", "a", "b"]
     assert len(words) == 3
 
@@ -128,7 +128,7 @@ def test_bars_show_the_compute_interval_where_it_is_known(known: Training) -> No
     bars = build_bars(replace(known, jobs=jobs)).sort("job")
     assert (bars["bar_start_ns"] - bars["start_ns"]).to_list() == [5, 0, 0]
     assert (bars["end_ns"] - bars["bar_end_ns"]).to_list() == [5, 0, 0]
-    assert bars["is_talk"].to_list() == [False, False, True]
+    assert bars["is_message"].to_list() == [False, False, True]
 
 
 def test_jobs_inside_others_know_how_deep_they_are(known: Training) -> None:
@@ -242,7 +242,7 @@ def test_a_png_is_as_large_as_asked(known: Training, tmp_path: Path) -> None:
 
 
 def test_a_picture_without_room_is_refused(known: Training) -> None:
-    with pytest.raises(ValueError, match="too few"):
+    with pytest.raises(ValueError, match="too small"):
         as_bytes(write_png, known, width_px=100)
 
 

@@ -284,7 +284,7 @@ def test_an_end_on_the_way_leaves_what_was_there(
 def test_a_report_that_another_program_writes_is_refused(
     report: Path, tmp_path: Path, in_place: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report_table, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(report_table, "LOCK_TIMEOUT_S", 0.05)
     folder = None if in_place else tmp_path / "out"
     with closing(sqlite3.connect(report)) as other:
         other.execute("BEGIN EXCLUSIVE")

@@ -1,10 +1,10 @@
 // Arrows of transfers: from the start of the send to the end of its receive.
 
 function arrowEnds(brush, chart, row) {
-  const { transfers, places } = chart;
+  const { transfers, layout } = chart;
   return {
-    x1: brush.x(transfers.send_start[row]), y1: brush.y(places.sends[transfers.sender[row]] + places.talkHeight / 2),
-    x2: brush.x(transfers.receive_end[row]), y2: brush.y(places.receives[transfers.receiver[row]] + places.talkHeight / 2),
+    x1: brush.x(transfers.send_start[row]), y1: brush.y(layout.sends[transfers.sender[row]] + layout.messageHeight / 2),
+    x2: brush.x(transfers.receive_end[row]), y2: brush.y(layout.receives[transfers.receiver[row]] + layout.messageHeight / 2),
   };
 }
 

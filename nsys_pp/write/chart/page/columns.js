@@ -1,4 +1,4 @@
-// Tables of columns as `columns.py` packs them, and strips: what lies side by side on lanes, found by time.
+// Tables of columns packed by `columns.py`, and strips: intervals of lanes, indexed by time.
 
 const ARRAYS = {
   i8: Int8Array, u8: Uint8Array, i16: Int16Array, u16: Uint16Array, i32: Int32Array, u32: Uint32Array, f64: Float64Array,
@@ -19,8 +19,8 @@ function valueOf(table, name, row) {
   return value === table.missing[name] ? null : value;
 }
 
-// `start` and `end` are functions of a row. Within a lane, places are in order of start, and `reach` is the
-// last end so far, so that what covers a moment is found by bisection however long or nested it is.
+// `start` and `end` are functions of a row. Within a lane, layout are in order of start, and `reach` is the
+// last end so far, so that what covers a moment is rows by bisection however long or nested it is.
 function makeStrip(laneCount, lanes, start, end, count = lanes.length) {
   const starts = Float64Array.from({ length: count }, (_, row) => start(row));
   const order = Uint32Array.from({ length: count }, (_, row) => row);
@@ -32,19 +32,19 @@ function makeStrip(laneCount, lanes, start, end, count = lanes.length) {
     row: order, first: new Uint32Array(laneCount + 1),
     start: new Float64Array(count), end: new Float64Array(count), reach: new Float64Array(count),
   };
-  for (let place = 0; place < count; place++) {
-    const row = order[place];
-    strip.start[place] = starts[row];
-    strip.end[place] = end(row);
-    const follows = place && lanes[order[place - 1]] === lanes[row];
-    strip.reach[place] = follows ? Math.max(strip.reach[place - 1], strip.end[place]) : strip.end[place];
+  for (let at = 0; at < count; at++) {
+    const row = order[at];
+    strip.start[at] = starts[row];
+    strip.end[at] = end(row);
+    const follows = at && lanes[order[at - 1]] === lanes[row];
+    strip.reach[at] = follows ? Math.max(strip.reach[at - 1], strip.end[at]) : strip.end[at];
     strip.first[lanes[row] + 1]++;
   }
   for (let lane = 0; lane < laneCount; lane++) strip.first[lane + 1] += strip.first[lane];
   return strip;
 }
 
-// First place in [low, high) whose value is above `limit`, where values never fall.
+// Returns the first index in [low, high) with a value above `limit`; values ascend.
 function firstAbove(values, limit, low, high) {
   while (low < high) {
     const middle = (low + high) >>> 1;
@@ -54,13 +54,13 @@ function firstAbove(values, limit, low, high) {
   return low;
 }
 
-// The rows on a lane that cover [from, to], outermost first.
+// Returns the rows of a lane that overlap [from, to], outermost first.
 function rowsAt(strip, lane, from, to) {
-  const found = [];
+  const rows = [];
   const last = strip.first[lane + 1];
-  for (let place = firstAbove(strip.reach, from, strip.first[lane], last); place < last; place++) {
-    if (strip.start[place] > to) break;
-    if (strip.end[place] >= from) found.push(strip.row[place]);
+  for (let at = firstAbove(strip.reach, from, strip.first[lane], last); at < last; at++) {
+    if (strip.start[at] > to) break;
+    if (strip.end[at] >= from) rows.push(strip.row[at]);
   }
-  return found;
+  return rows;
 }

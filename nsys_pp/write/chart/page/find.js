@@ -1,29 +1,29 @@
-// What lies under the mouse, where it is drawn, and what is said of it.
+// Items under the mouse: hit tests, boxes, and texts of tooltips.
 
-function thingAt(brush, chart, x, y) {
+function itemAt(brush, chart, x, y) {
   const { frame } = brush;
   if (x < frame.left) return nameAt(brush, chart, y);
   if (x > brush.right || y < frame.top || y > frame.top + frame.height) return null;
   if (y < frame.top + STEP_ROW) return stepAt(brush, chart, x);
   const offset = y - frame.top - STEP_ROW + chart.view.scroll;
-  const lane = laneAt(chart.places, offset);
+  const lane = laneAt(chart.layout, offset);
   const from = brush.time(x - 1.5);
   const to = brush.time(x + 1.5);
   if (lane >= 0) {
-    const found = offset < chart.places.sends[lane] - 1
-      ? jobAt(chart, lane, from, to, offset) : talkAt(chart, lane, from, to, offset);
+    const found = offset < chart.layout.sends[lane] - 1
+      ? jobAt(chart, lane, from, to, offset) : messageAt(chart, lane, from, to, offset);
     if (found) return found;
   }
   const transfer = chart.shown.arrows ? arrowAt(brush, chart, x, y) : -1;
   if (transfer >= 0) return { type: 'transfer', row: transfer };
-  if (lane < 0 || offset >= chart.places.sends[lane]) return null;
+  if (lane < 0 || offset >= chart.layout.sends[lane]) return null;
   const bubble = rowsAt(chart.strips.bubbles, lane, from, to)
     .find((row) => !chart.hidden.has(`cause:${chart.causes[chart.bubbles.cause[row]]}`));
   return bubble === undefined ? null : { type: 'bubble', row: bubble };
 }
 
 function nameAt(brush, chart, y) {
-  const lane = laneAt(chart.places, y - brush.frame.top - STEP_ROW + chart.view.scroll);
+  const lane = laneAt(chart.layout, y - brush.frame.top - STEP_ROW + chart.view.scroll);
   return lane < 0 ? null : { type: 'lane', row: lane };
 }
 
@@ -35,18 +35,18 @@ function stepAt(brush, chart, x) {
 
 function jobAt(chart, lane, from, to, offset) {
   const rows = rowsAt(chart.strips.jobs, lane, from, to).filter((row) => {
-    const { top, height } = jobBox(chart.places, lane, chart.jobs.depth[row]);
+    const { top, height } = jobBox(chart.layout, lane, chart.jobs.depth[row]);
     return !isHidden(chart, row) && offset >= top && offset <= top + height;
   });
   return rows.length ? { type: 'job', row: rows[rows.length - 1] } : null;
 }
 
-function talkAt(chart, lane, from, to, offset) {
-  const kind = offset < chart.places.receives[lane] ? 'send' : 'receive';
+function messageAt(chart, lane, from, to, offset) {
+  const kind = offset < chart.layout.receives[lane] ? 'send' : 'receive';
   const isShown = !chart.hidden.has(`kind:${kind}`);
   const transfer = isShown ? rowsAt(chart.strips[kind], lane, from, to).pop() : undefined;
   if (transfer !== undefined) return { type: 'transfer', row: transfer };
-  const job = rowsAt(chart.strips.talks, lane, from, to).find((row) => {
+  const job = rowsAt(chart.strips.messages, lane, from, to).find((row) => {
     const own = chart.kinds[chart.jobs.kind[row]];
     return !isHidden(chart, row) && (own === kind || own === 'send_receive');
   });
@@ -56,33 +56,33 @@ function talkAt(chart, lane, from, to, offset) {
 const isHidden = (chart, row) => chart.hidden.has(`kind:${chart.kinds[chart.jobs.kind[row]]}`);
 
 function boxOf(brush, chart, { type, row }) {
-  const { jobs, places, bubbles } = chart;
+  const { jobs, layout, bubbles } = chart;
   const span = (start, end) => {
     const from = Math.round(brush.x(start));
     return { from, to: Math.max(from + 1, Math.round(brush.x(end))) };
   };
   if (type === 'bubble')
-    return { ...span(bubbles.start[row], bubbles.start[row] + bubbles.duration[row]), y: brush.y(places.bars[bubbles.lane[row]]), height: places.barHeight };
+    return { ...span(bubbles.start[row], bubbles.start[row] + bubbles.duration[row]), y: brush.y(layout.bars[bubbles.lane[row]]), height: layout.barHeight };
   if (type !== 'job') return null;
   const kind = chart.kinds[jobs.kind[row]];
   const lane = jobs.lane[row];
   const at = span(jobs.start[row], jobs.start[row] + jobs.duration[row]);
-  if (!chart.isTalk[row]) {
-    const { top, height } = jobBox(places, lane, jobs.depth[row]);
+  if (!chart.isMessage[row]) {
+    const { top, height } = jobBox(layout, lane, jobs.depth[row]);
     return { ...at, y: brush.y(top), height };
   }
-  const height = kind === 'send_receive' ? 2 * places.talkHeight + 1 : places.talkHeight;
-  return { ...at, y: brush.y(kind === 'receive' ? places.receives[lane] : places.sends[lane]), height };
+  const height = kind === 'send_receive' ? 2 * layout.messageHeight + 1 : layout.messageHeight;
+  return { ...at, y: brush.y(kind === 'receive' ? layout.receives[lane] : layout.sends[lane]), height };
 }
 
-// Title and rows of a tooltip, as texts.
+// Returns the title and the rows of a tooltip, as texts.
 function describe(chart, { type, row }) {
   return { job: describeJob, transfer: describeTransfer, bubble: describeBubble, step: describeStep, lane: describeLane }[type](chart, row);
 }
 
 function describeLane(chart, row) {
-  const { label, rank, stage, place, replica, tensor } = chart.lanes[row];
-  return [label, [['rank', rank], ['stage', stage], ['GPU', place], ['replica', replica], ['tensor slice', tensor]]];
+  const { label, rank, stage, gpu, replica, tensor } = chart.lanes[row];
+  return [label, [['rank', rank], ['stage', stage], ['GPU', gpu], ['replica', replica], ['tensor slice', tensor]]];
 }
 
 function describeStep(chart, row) {
@@ -143,6 +143,6 @@ function laneName(chart, lane) {
 }
 
 function laneRows(chart, lane) {
-  const { rank, label, stage, place } = chart.lanes[lane];
-  return [['rank', rank ?? label], ['stage', stage], ['GPU', place]];
+  const { rank, label, stage, gpu } = chart.lanes[lane];
+  return [['rank', rank ?? label], ['stage', stage], ['GPU', gpu]];
 }

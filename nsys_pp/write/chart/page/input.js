@@ -1,4 +1,4 @@
-// Moving about, as in Perfetto: W and S zoom at the mouse, A and D pan; wheel, drag, and two fingers.
+// Navigation as in Perfetto: W and S zoom at the mouse, A and D pan; wheel, drag, and two fingers.
 
 const LEAST_SPAN = 20;  // ns
 const KEY_ZOOM = 3.2;  // e-folds per second at full speed
@@ -20,7 +20,7 @@ function makeView(low, high, onChange) {
   return Object.assign(view, {
     set,
     fit: () => set(whole.start, whole.end, view.scroll),
-    zoom: (factor, share) => {  // what is at that share of the width stays where it is
+    zoom: (factor, share) => {  // the time at that share of the width keeps its position
       const span = view.end - view.start;
       const next = Math.min(Math.max(span * factor, LEAST_SPAN), 1.2 * (whole.end - whole.start));
       const start = view.start + share * (span - next);
@@ -33,7 +33,7 @@ function makeView(low, high, onChange) {
 function listen(holder, view, brushOf, { point, fitAll }) {
   let mouse = null;  // x of the mouse in the plot
   const shareAt = (x) => (x - brushOf().frame.left) / brushOf().frame.width;
-  const place = (event) => {
+  const positionOf = (event) => {
     const box = holder.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   };
@@ -45,7 +45,7 @@ function listen(holder, view, brushOf, { point, fitAll }) {
     if (dx) view.pan(dx / brushOf().frame.width);
     if (!dy) return;
     const isZoom = event.ctrlKey || event.metaKey || !view.most;
-    if (isZoom) view.zoom(Math.exp(Math.max(-120, Math.min(120, dy)) * (event.ctrlKey && Math.abs(dy) < 30 ? 0.01 : 0.0025)), shareAt(place(event).x));
+    if (isZoom) view.zoom(Math.exp(Math.max(-120, Math.min(120, dy)) * (event.ctrlKey && Math.abs(dy) < 30 ? 0.01 : 0.0025)), shareAt(positionOf(event).x));
     else view.set(view.start, view.end, view.scroll + dy);
   }, { passive: false });
 
@@ -53,11 +53,11 @@ function listen(holder, view, brushOf, { point, fitAll }) {
   holder.addEventListener('pointerdown', (event) => {
     if (event.button) return;
     holder.setPointerCapture(event.pointerId);
-    fingers.set(event.pointerId, place(event));
+    fingers.set(event.pointerId, positionOf(event));
     point(null);
   });
   holder.addEventListener('pointermove', (event) => {
-    const now = place(event);
+    const now = positionOf(event);
     mouse = now.x;
     const before = fingers.get(event.pointerId);
     if (!before) return point(now, event);

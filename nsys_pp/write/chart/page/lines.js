@@ -1,7 +1,7 @@
-// Boxes side by side at one height, many and narrow: coloured pixels in a line that is drawn, stretched, at once.
-// 100,000 boxes one by one are what makes panning stutter where no GPU helps.
+// Many narrow boxes at one height are painted as one stretched line of pixels: 100,000 single boxes make panning
+// stutter without a GPU.
 
-const DENSE = 4;  // pixels per box, on average, below which a line is drawn
+const DENSE = 4;  // average pixels per box below which a line is painted
 const line = { canvas: document.createElement('canvas'), image: null, pixels: null };
 const inks = new Map();  // colour and alpha -> bytes of a pixel
 

@@ -1,4 +1,4 @@
-// Colours of the page's two themes, text that fits, and hatches.
+// Colors of both themes, fitted texts, and hatches.
 
 const THEMES = {
   light: {
@@ -18,7 +18,7 @@ function mix(color, other, share) {
   return `rgb(${blend(1)},${blend(3)},${blend(5)})`;
 }
 
-const widths = new Map();  // of texts, by font and text
+const widths = new Map();  // widths of texts, by font and text
 function textWidth(ctx, font, text) {
   const key = font + text;
   let width = widths.get(key);
@@ -31,7 +31,7 @@ function textWidth(ctx, font, text) {
   return width;
 }
 
-// The text, or its beginning and an ellipsis, or nothing.
+// Returns the text, or its beginning and an ellipsis, or an empty text.
 function fitText(ctx, font, text, room) {
   if (textWidth(ctx, font, text) <= room) return text;
   const letters = Array.from(text);

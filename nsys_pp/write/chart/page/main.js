@@ -1,4 +1,4 @@
-// Puts the page together.
+// Entry point of the page.
 
 const packed = JSON.parse($('data').textContent);
 
@@ -6,17 +6,17 @@ function readChart() {
   const tables = Object.fromEntries(Object.entries(packed.tables).map(([name, table]) => [name, readTable(table)]));
   const { jobs, transfers, bubbles, ideal, steps } = tables;
   const count = packed.lanes.length;
-  // pages hold what lies close together as distances, which are smaller numbers
-  const sum = (one, other, sign = 1) => Float64Array.from(one, (value, row) => value + sign * other[row]);
+  // times close to others are stored as differences, which are smaller numbers
+  const sum = (base, other, sign = 1) => Float64Array.from(base, (value, row) => value + sign * other[row]);
   jobs.hull_start = sum(jobs.start, jobs.hull_lead, -1);
   transfers.send_end = sum(transfers.send_start, transfers.send_duration);
   transfers.receive_start = sum(transfers.send_start, transfers.receive_lag);
   transfers.receive_end = sum(transfers.receive_start, transfers.receive_duration);
-  const isTalk = Uint8Array.from(jobs.kind, (kind) => ['send', 'receive', 'send_receive'].includes(packed.kinds[kind]) ? 1 : 0);
+  const isMessage = Uint8Array.from(jobs.kind, (kind) => ['send', 'receive', 'send_receive'].includes(packed.kinds[kind]) ? 1 : 0);
   const strip = (table, lanes, start = 'start', duration = 'duration') =>
     makeStrip(count, table[lanes], (row) => table[start][row], (row) => table[start][row] + table[duration][row], table.length);
-  const jobStrip = (talk) => {
-    const rows = Uint32Array.from(isTalk.keys()).filter((row) => isTalk[row] === talk);
+  const jobStrip = (wantsMessage) => {
+    const rows = Uint32Array.from(isMessage.keys()).filter((row) => isMessage[row] === wantsMessage);
     const part = makeStrip(count, jobs.lane.constructor.from(rows, (row) => jobs.lane[row]),
       (at) => jobs.start[rows[at]], (at) => jobs.start[rows[at]] + jobs.duration[rows[at]], rows.length);
     part.row = part.row.map((at) => rows[at]);
@@ -24,9 +24,9 @@ function readChart() {
   };
   let reach = -Infinity;
   return {
-    ...packed, ...tables, isTalk,
+    ...packed, ...tables, isMessage,
     strips: {
-      jobs: jobStrip(0), talks: jobStrip(1), bubbles: strip(bubbles, 'lane'), ideal: strip(ideal, 'lane'), steps: strip(steps, 'lane'),
+      jobs: jobStrip(0), messages: jobStrip(1), bubbles: strip(bubbles, 'lane'), ideal: strip(ideal, 'lane'), steps: strip(steps, 'lane'),
       send: makeStrip(count, transfers.sender, (row) => transfers.send_start[row], (row) => transfers.send_end[row], transfers.length),
       receive: makeStrip(count, transfers.receiver, (row) => transfers.receive_start[row], (row) => transfers.receive_end[row], transfers.length),
     },
@@ -36,7 +36,7 @@ function readChart() {
   };
 }
 
-function dress(chart, name) {
+function setTheme(chart, name) {
   const theme = (chart.theme = THEMES[name]);
   document.documentElement.dataset.theme = chart.themeName = name;
   chart.tints = Object.fromEntries(Object.entries(chart.causeColors).map(([cause, color]) => [cause, mix(theme.page, color, theme.bubble)]));
@@ -55,7 +55,7 @@ async function start() {
     $('missing').textContent = chart.missing;
   }
   if (!chart.lanes.length) {
-    dress(chart, matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
+    setTheme(chart, matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
     document.body.classList.add('empty');
     window.nsysChart = { state: () => ({ isReady: true, bars: 0, lanes: 0, labels: [], missing: chart.missing, theme: chart.themeName }) };
     return;
@@ -63,68 +63,68 @@ async function start() {
   let brush = null;
   const holder = $('plot');
   const plot = makePlot(holder, (ctx, frame) => {
-    chart.places = placeLanes(chart.lanes, frame.height, chart.hasMessages);
-    chart.view.most = Math.max(0, chart.places.total - frame.height + STEP_ROW);
+    chart.layout = layOutLanes(chart.lanes, frame.height, chart.hasMessages);
+    chart.view.most = Math.max(0, chart.layout.total - frame.height + STEP_ROW);
     chart.view.scroll = Math.min(chart.view.scroll, chart.view.most);
     brush = paintScene(ctx, frame, chart);
   });
   const update = () => plot.repaint();
   chart.view = makeView(chart.first, chart.last, () => { plot.move(chart.view.start, chart.view.end); update(); });
   plot.move(chart.view.start, chart.view.end);
-  const wear = (name) => { dress(chart, name); plot.color(chart.theme); update(); };
+  const applyTheme = (name) => { setTheme(chart, name); plot.color(chart.theme); update(); };
   fillLegend(chart, update);
   const dark = matchMedia('(prefers-color-scheme: dark)');
-  wear(dark.matches ? 'dark' : 'light');
+  applyTheme(dark.matches ? 'dark' : 'light');
   await plot.show();
 
   const point = (at, event) => {
-    const thing = at && brush ? thingAt(brush, chart, at.x, at.y) : null;
-    const isOther = thing?.type !== chart.pointed?.type || thing?.row !== chart.pointed?.row;
-    chart.pointed = thing;
-    showTooltip(chart, thing, event && { x: event.clientX, y: event.clientY });
+    const item = at && brush ? itemAt(brush, chart, at.x, at.y) : null;
+    const isOther = item?.type !== chart.pointed?.type || item?.row !== chart.pointed?.row;
+    chart.pointed = item;
+    showTooltip(chart, item, event && { x: event.clientX, y: event.clientY });
     if (isOther) update();
   };
   listen(holder, chart.view, () => brush, { point, fitAll: () => chart.view.fit() });
   listenToSearch(chart, update, (row) => reveal(chart, brush, row));
   let isChosen = false;
-  $('theme').addEventListener('click', () => { isChosen = true; wear(chart.themeName === 'dark' ? 'light' : 'dark'); });
-  dark.addEventListener('change', () => { if (!isChosen) wear(dark.matches ? 'dark' : 'light'); });
+  $('theme').addEventListener('click', () => { isChosen = true; applyTheme(chart.themeName === 'dark' ? 'light' : 'dark'); });
+  dark.addEventListener('change', () => { if (!isChosen) applyTheme(dark.matches ? 'dark' : 'light'); });
   $('fit').addEventListener('click', () => chart.view.fit());
-  listenToPrint(chart, plot, wear);
+  listenToPrint(chart, plot, applyTheme);
   window.nsysChart = { state: () => stateOf(chart, brush), view: (from, to) => chart.view.set(from, to) };
 }
 
 function reveal(chart, brush, row) {
-  const { jobs, view, places } = chart;
+  const { jobs, view, layout } = chart;
   const middle = jobs.start[row] + jobs.duration[row] / 2;
   const span = Math.min(view.end - view.start, Math.max(jobs.duration[row] * 40, LEAST_SPAN));
   const room = brush.frame.height - STEP_ROW;
-  const top = places.tops[jobs.lane[row]];
-  const isInSight = top >= view.scroll && top + places.size <= view.scroll + room;
+  const top = layout.tops[jobs.lane[row]];
+  const isInSight = top >= view.scroll && top + layout.size <= view.scroll + room;
   view.set(middle - span / 2, middle + span / 2, isInSight ? view.scroll : top - room / 2);
 }
 
-// On paper: light, and in a fine resolution.
-function listenToPrint(chart, plot, wear) {
+// Prints with the light theme, in high resolution.
+function listenToPrint(chart, plot, applyTheme) {
   let before = null;
   addEventListener('beforeprint', () => {
     before = chart.themeName;
-    wear('light');
+    applyTheme('light');
     $('notes').open = true;
     $('paper').replaceChildren(plot.copy(3));
   });
-  addEventListener('afterprint', () => { $('paper').replaceChildren(); wear(before); });
+  addEventListener('afterprint', () => { $('paper').replaceChildren(); applyTheme(before); });
 }
 
 function stateOf(chart, brush) {
   const { view, matches } = chart;
   return {
     isReady: brush !== null, start: view.start, end: view.end, scroll: view.scroll, mostScroll: view.most, theme: chart.themeName,
-    frame: brush.frame, lanes: chart.lanes.length, laneTops: chart.places.tops.map((top) => brush.y(top)), laneHeight: chart.places.size,
+    frame: brush.frame, lanes: chart.lanes.length, laneTops: chart.layout.tops.map((top) => brush.y(top)), laneHeight: chart.layout.size,
     bars: brush.bars, bubbles: brush.bubbles, arrows: brush.arrows, ideal: brush.ideal, hidden: [...chart.hidden],
     labels: brush.labels.map(({ text, x, y, width, left, right, top, bottom, size }) => ({ text, x, y, width, left, right, top, bottom, size })),
     matches: matches && { count: matches.rows.length, at: matches.at }, pointed: chart.pointed, missing: chart.missing,
-    places: chart.places, step: STEP_ROW,
+    layout: chart.layout, step: STEP_ROW,
   };
 }
 

@@ -1,6 +1,6 @@
-// Painting of lanes: bubbles, bars, messages, the ideal schedule, labels. Returns what a test wants to know.
+// Painting of lanes: bubbles, bars, messages, the ideal schedule, labels. Counts of painted items are for tests.
 
-const ARROW_LIMIT = 2000;  // more than these in sight are no longer told apart
+const ARROW_LIMIT = 2000;  // more arrows in sight are indistinguishable
 const LABEL_ROOM = 2;  // on either side
 
 function makeBrush(ctx, frame, view, theme) {
@@ -13,19 +13,19 @@ function makeBrush(ctx, frame, view, theme) {
   };
 }
 
-// Calls `draw(row, left, right)` for what is in sight, in whole pixels; of things within one pixel, once.
+// Calls `draw(row, left, right)` for each row in sight, in whole pixels; once per pixel for rows within it.
 function eachInSight(brush, strip, lane, draw) {
   const { frame, view, right } = brush;
   const last = strip.first[lane + 1];
-  let place = firstAbove(strip.reach, view.start, strip.first[lane], last);
-  while (place < last && strip.start[place] < view.end) {
-    const from = Math.round(Math.max(frame.left - 9, brush.x(strip.start[place])));
-    const to = Math.round(Math.min(right + 9, brush.x(strip.end[place])));
+  let at = firstAbove(strip.reach, view.start, strip.first[lane], last);
+  while (at < last && strip.start[at] < view.end) {
+    const from = Math.round(Math.max(frame.left - 9, brush.x(strip.start[at])));
+    const to = Math.round(Math.min(right + 9, brush.x(strip.end[at])));
     if (to - from > 1) {
-      draw(strip.row[place++], from, to);
+      draw(strip.row[at++], from, to);
     } else {
-      draw(strip.row[place], from, from + 1);
-      place = firstAbove(strip.reach, brush.time(from + 1), place + 1, last);
+      draw(strip.row[at], from, from + 1);
+      at = firstAbove(strip.reach, brush.time(from + 1), at + 1, last);
     }
   }
 }
@@ -40,7 +40,7 @@ function paintLabel(brush, text, from, to, y, height, color, size) {
   const right = Math.min(to - 1, brush.right);
   const room = right - left - 2 * LABEL_ROOM;
   if (room < 4) return;
-  const fits = [size, 9].find((one) => one <= size && textWidth(brush.ctx, `${one}px ${FONT}`, text) <= room);
+  const fits = [size, 9].find((px) => px <= size && textWidth(brush.ctx, `${px}px ${FONT}`, text) <= room);
   if (!fits) return;
   const font = `${fits}px ${FONT}`;
   const width = textWidth(brush.ctx, font, text);
@@ -76,21 +76,21 @@ function paintBubbles(brush, chart, lane, y, height, colors) {
   return count;
 }
 
-// Jobs inside others are lower, at the bottom of those around them.
-function jobBox(places, lane, depth) {
-  const inset = Math.min(depth, 3) * Math.round(places.barHeight * 0.22);
-  return { top: places.bars[lane] + inset, height: Math.max(3, places.barHeight - inset) };
+// Nested jobs are lower, at the bottom of the jobs around them.
+function jobBox(layout, lane, depth) {
+  const inset = Math.min(depth, 3) * Math.round(layout.barHeight * 0.22);
+  return { top: layout.bars[lane] + inset, height: Math.max(3, layout.barHeight - inset) };
 }
 
 function paintJobs(brush, chart, lane) {
-  const { jobs, places, matches } = chart;
+  const { jobs, layout, matches } = chart;
   const isFaint = chart.shown.ideal;
-  const outer = jobBox(places, lane, 0);
+  const outer = jobBox(layout, lane, 0);
   beginLine(brush, chart.strips.jobs, lane, brush.y(outer.top), outer.height);
   eachInSight(brush, chart.strips.jobs, lane, (row, from, to) => {
     const kind = chart.kinds[jobs.kind[row]];
     if (chart.hidden.has(`kind:${kind}`)) return;
-    const box = jobBox(places, lane, jobs.depth[row]);
+    const box = jobBox(layout, lane, jobs.depth[row]);
     const y = brush.y(box.top);
     const look = chart.looks[jobs.kind[row]][jobs.shade[row]];
     const isDim = matches && !matches.flags[row];
@@ -103,17 +103,17 @@ function paintJobs(brush, chart, lane) {
   brush.alpha = 1;
 }
 
-function paintTalks(brush, chart, lane) {
-  const { jobs, places, transfers, matches } = chart;
+function paintMessages(brush, chart, lane) {
+  const { jobs, layout, transfers, matches } = chart;
   const { theme } = brush;
-  const whole = 2 * places.talkHeight + 1;
-  if (!places.talkHeight) return;
-  const size = Math.min(10, places.talkHeight);
-  eachInSight(brush, chart.strips.talks, lane, (row, from, to) => {
+  const whole = 2 * layout.messageHeight + 1;
+  if (!layout.messageHeight) return;
+  const size = Math.min(10, layout.messageHeight);
+  eachInSight(brush, chart.strips.messages, lane, (row, from, to) => {
     const kind = chart.kinds[jobs.kind[row]];
     if (chart.hidden.has(`kind:${kind}`)) return;
-    const y = brush.y(kind === 'receive' ? places.receives[lane] : places.sends[lane]);
-    const height = kind === 'send_receive' ? whole : places.talkHeight;
+    const y = brush.y(kind === 'receive' ? layout.receives[lane] : layout.sends[lane]);
+    const height = kind === 'send_receive' ? whole : layout.messageHeight;
     brush.alpha = matches && !matches.flags[row] ? 0.2 : 1;
     paintBar(brush, from, to, y, height, chart.pale[kind]);
     brush.bars++;
@@ -121,17 +121,17 @@ function paintTalks(brush, chart, lane) {
       paintLabel(brush, chart.labels[jobs.label[row]], from, to, y, height, theme.text, size);
   });
   brush.alpha = 1;
-  paintKernels(brush, chart, lane, 'send', 'send_wait', places.sends[lane], size);
-  paintKernels(brush, chart, lane, 'receive', 'receive_wait', places.receives[lane], size);
+  paintKernels(brush, chart, lane, 'send', 'send_wait', layout.sends[lane], size);
+  paintKernels(brush, chart, lane, 'receive', 'receive_wait', layout.receives[lane], size);
 }
 
 function paintKernels(brush, chart, lane, kind, wait, top, size) {
-  const { transfers, places, matches } = chart;
+  const { transfers, layout, matches } = chart;
   if (chart.hidden.has(`kind:${kind}`)) return;
   const strip = chart.strips[kind];
   const look = chart.looks[chart.kinds.indexOf(kind)][0];
   const y = brush.y(top);
-  const height = places.talkHeight;
+  const height = layout.messageHeight;
   beginLine(brush, strip, lane, y, height);
   eachInSight(brush, strip, lane, (row, from, to) => {
     brush.alpha = matches && !matches.transfers[row] ? 0.2 : 1;
@@ -150,17 +150,17 @@ function paintKernels(brush, chart, lane, kind, wait, top, size) {
 
 function paintIdeal(brush, chart, lane) {
   brush.ctx.globalAlpha = 1;
-  const { ideal, jobs, places, rowOfJob } = chart;
+  const { ideal, jobs, layout, rowOfJob } = chart;
   const { ctx, theme } = brush;
   eachInSight(brush, chart.strips.ideal, lane, (row, from, to) => {
     const job = rowOfJob.get(ideal.job[row]);
     if (job !== undefined && chart.hidden.has(`kind:${chart.kinds[jobs.kind[job]]}`)) return;
     brush.ideal++;
-    const y = brush.y(places.bars[lane]);
+    const y = brush.y(layout.bars[lane]);
     ctx.strokeStyle = theme.ghost;
     ctx.lineWidth = 1;
-    if (to - from > 2) ctx.strokeRect(from + 0.5, y + 0.5, to - from - 2, places.barHeight - 1);
+    if (to - from > 2) ctx.strokeRect(from + 0.5, y + 0.5, to - from - 2, layout.barHeight - 1);
     if (job !== undefined)
-      paintLabel(brush, chart.labels[jobs.label[job]], from, to, y, places.barHeight, theme.ghost, 11);
+      paintLabel(brush, chart.labels[jobs.label[job]], from, to, y, layout.barHeight, theme.ghost, 11);
   });
 }

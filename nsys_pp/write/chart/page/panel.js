@@ -1,4 +1,4 @@
-// Around the plot: legend, search, notes, themes, tooltip, printing. Texts from reports are only ever text content.
+// Elements around the plot: legend, search, notes, tooltip. Texts from reports are only set as text content.
 
 const $ = (id) => document.getElementById(id);
 
@@ -63,12 +63,12 @@ function fillNotes(chart) {
   for (const note of notes) addElement($('notes-list'), 'li', '', note);
 }
 
-function showTooltip(chart, thing, at) {
+function showTooltip(chart, item, at) {
   const tip = $('tooltip');
-  tip.hidden = !thing;
-  if (!thing) return;
+  tip.hidden = !item;
+  if (!item) return;
   tip.replaceChildren();
-  const [title, rows] = describe(chart, thing);
+  const [title, rows] = describe(chart, item);
   addElement(tip, 'div', 'heading', title ?? '');
   const list = addElement(tip, 'dl', '');
   for (const [name, value] of rows) {
@@ -81,42 +81,42 @@ function showTooltip(chart, thing, at) {
   tip.style.top = `${Math.max(4, Math.min(at.y + 14, innerHeight - height - 6))}px`;
 }
 
-// A number finds its micro-batch; "rank 3" and "stage 1" their lanes; other words what has them in its name.
+// A number matches micro-batches, "rank 3" and "stage 1" match lanes, other words match names and kinds.
 function findMatches(chart, words) {
   const text = words.trim().toLowerCase();
   if (!text) return null;
   const { jobs, transfers } = chart;
   const number = /^\d+$/.test(text) ? Number(text) : null;
-  const lanes = chart.lanes.map(({ label, stage, place }) =>
-    number === null && (label.toLowerCase() === text || `stage ${stage}` === text || place?.toLowerCase() === text));
+  const lanes = chart.lanes.map(({ label, stage, gpu }) =>
+    number === null && (label.toLowerCase() === text || `stage ${stage}` === text || gpu?.toLowerCase() === text));
   const names = chart.names.map((name, at) => number === null && `${name} ${chart.names[at]}`.toLowerCase().includes(text));
   const kinds = chart.kinds.map((kind) => number === null && kind.replaceAll('_', ' ').includes(text));
   const hits = lanes.some(Boolean) ? (row) => lanes[jobs.lane[row]]
     : number === null ? (row) => names[jobs.name[row]] || kinds[jobs.kind[row]]
       : (row) => jobs.micro_batch[row] === number || jobs.backward_micro_batch[row] === number;
-  const found = { flags: new Uint8Array(jobs.length), transfers: new Uint8Array(transfers.length), rows: [], at: -1, current: null };
-  for (let row = 0; row < jobs.length; row++) if (hits(row)) { found.flags[row] = 1; found.rows.push(row); }
+  const matches = { flags: new Uint8Array(jobs.length), transfers: new Uint8Array(transfers.length), rows: [], at: -1, current: null };
+  for (let row = 0; row < jobs.length; row++) if (hits(row)) { matches.flags[row] = 1; matches.rows.push(row); }
   for (let row = 0; row < transfers.length; row++)
-    found.transfers[row] = lanes[transfers.sender[row]] || lanes[transfers.receiver[row]] || transfers.micro_batch[row] === number;
-  found.rows.sort((a, b) => jobs.start[a] - jobs.start[b] || a - b);
-  return found;
+    matches.transfers[row] = lanes[transfers.sender[row]] || lanes[transfers.receiver[row]] || transfers.micro_batch[row] === number;
+  matches.rows.sort((a, b) => jobs.start[a] - jobs.start[b] || a - b);
+  return matches;
 }
 
 function listenToSearch(chart, update, reveal) {
   const box = $('search');
-  const say = () => {
+  const showCount = () => {
     const { matches } = chart;
     $('found').textContent = !matches ? '' : matches.at < 0 ? `${matches.rows.length} found` : `${matches.at + 1} of ${matches.rows.length}`;
   };
-  box.addEventListener('input', () => { chart.matches = findMatches(chart, box.value); say(); update(); });
+  box.addEventListener('input', () => { chart.matches = findMatches(chart, box.value); showCount(); update(); });
   box.addEventListener('keydown', (event) => {
-    if (event.key === 'Escape') { box.value = ''; chart.matches = null; box.blur(); say(); update(); }
+    if (event.key === 'Escape') { box.value = ''; chart.matches = null; box.blur(); showCount(); update(); }
     if (event.key !== 'Enter' || !chart.matches?.rows.length) return;
     const { rows } = chart.matches;
     chart.matches.at = (chart.matches.at + (event.shiftKey ? rows.length - 1 : 1) + (chart.matches.at < 0 && event.shiftKey ? 1 : 0)) % rows.length;
     chart.matches.current = { type: 'job', row: rows[chart.matches.at] };
     reveal(rows[chart.matches.at]);
-    say();
+    showCount();
   });
   addEventListener('keydown', (event) => {
     if (event.key === '/' && event.target !== box) { event.preventDefault(); box.focus(); box.select(); }

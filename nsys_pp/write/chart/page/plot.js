@@ -1,6 +1,6 @@
-// The Bokeh plot: canvas, ranges, time axis and grid; all lanes are one renderer that Bokeh paints with the rest.
+// The Bokeh plot: canvas, ranges, time axis and grid; one renderer of Bokeh paints all lanes.
 
-const LEFT = 212;  // of the labels of lanes
+const LEFT = 212;  // width of the labels of lanes
 
 function makePlot(holder, paint) {
   const models = Bokeh.require('models/index');
@@ -16,7 +16,7 @@ function makePlot(holder, paint) {
   }
   let view = null;
   class LanesView extends AnnotationView {
-    get needs_clip() { return false; }  // names of lanes stand outside the frame
+    get needs_clip() { return false; }  // labels of lanes are outside the frame
     _paint(context) {
       view = this;
       const ctx = context ?? this.layer.ctx;
@@ -53,7 +53,7 @@ function makePlot(holder, paint) {
     },
     move: (start, end) => range.setv({ start, end }),
     repaint: () => view?.request_paint(),
-    // a copy of the plot as it is, `ratio` times as fine as the screen
+    // returns a copy of the plot with `ratio` times the resolution of the screen
     copy: (ratio) => {
       const own = devicePixelRatio;
       Object.defineProperty(window, 'devicePixelRatio', { value: ratio, configurable: true, writable: true });
