@@ -19,7 +19,7 @@ from nsys_pp.frames.training import Training
 from nsys_pp.model import build_report
 from nsys_pp.read import is_part, read_report
 from nsys_pp.tables.training.registry import TABLES
-from nsys_pp.training.report.vocabulary import presets_that_read
+from nsys_pp.training.report.vocabulary import list_matching_presets
 
 _NAME_THEM = (
     "take the preset of your framework with `--preset`, or name the ranges with `--job-pattern forward=REGEX` and the like"
@@ -106,7 +106,7 @@ def _nothing_known(
     hint = _NAME_THEM
     if options.preset is None and (some := [one.path for one in given if not is_part(one.path)]):
         report = build_report(read_report(some[0], need=frozenset({"ranges"}), nsys=nsys))
-        if fitting := presets_that_read(report.ranges):
+        if fitting := list_matching_presets(report.ranges):
             hint = f"`--preset {fitting[0]}` would read some of them; too few to take it without a word"
     if len(found.transfers):
         hint += "; or let `--infer-jobs` guess them from messages"

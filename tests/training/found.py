@@ -19,7 +19,7 @@ from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_job
 from nsys_pp.training.report.steps import find_steps
 from nsys_pp.training.report.vocabulary import Rules, choose_rules, name_jobs, name_steps
 
-SMALL = "--pp 2 --micro-batches 4 --layers 1 --steps 2 --brief-truth --processes 1 --machines 1 --per machine"
+SMALL = "--pp 2 --micro-batches 4 --layers 1 --steps 2 --brief-truth --jobs 1 --machines 1 --per machine"
 APART = "--machines 2 --per rank"  # a report for each rank
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a report's columns, on arrays: which device, which row, whether a name fits."""
+"""Array queries of report columns: devices, rows and names."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _DEVICE = ["process_key", "device_id"]
 
 
 def is_named(names: pl.Series, pattern: str) -> Bools:
-    """Say of each name (`NAME`; null has none) whether `pattern` is found in it; every name is looked at once."""
+    """Return the mask of names (`NAME`) that contain a pattern; each distinct name is searched once."""
     search = re.compile(pattern).search
-    first, which = find_distinct(numbers(names, null=-1))
+    first, inverse = find_distinct(numbers(names, null=-1))
     is_found = [name is not None and search(name) is not None for name in names[first].to_list()]
-    found: Bools = np.array(is_found, dtype=np.bool_)[which]
-    return found
+    mask: Bools = np.array(is_found, dtype=np.bool_)[inverse]
+    return mask
 
 
-def places(row: Int64s) -> pl.Series:
-    """Make rows to gather: null, which gathers null, where the row is -1."""
+def gather_indices(row: Int64s) -> pl.Series:
+    """Build the indices to gather rows: null where the row is -1, to gather null."""
     return pl.Series(row).set(pl.Series(row < 0), None)
 
 
-def take(frame: pl.DataFrame, columns: Sequence[str], row: Int64s) -> pl.DataFrame:
-    """Take rows of some columns; all null where the row is -1."""
-    chosen = frame[list(columns)]
-    return pl.concat([chosen, chosen.clear(1)])[row]
+def gather_rows(frame: pl.DataFrame, columns: Sequence[str], row: Int64s) -> pl.DataFrame:
+    """Gather rows of some columns; all null where the row is -1."""
+    selected = frame[list(columns)]
+    return pl.concat([selected, selected.clear(1)])[row]
 
 
 def find_rows(ids: Int64s, wanted: Int64s) -> Int64s:
-    """Find the row of each wanted id among ids; -1 where it is not there."""
+    """Find the row of each wanted id among ids; -1 without one."""
     order = np.append(np.argsort(ids, kind="stable"), -1)
     at = order[np.searchsorted(ids[order[:-1]], wanted)]
     return np.where(np.append(ids, NEVER)[at] == wanted, at, -1)
@@ -51,9 +51,9 @@ def list_devices(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def number_devices(frame: pl.DataFrame, devices: pl.DataFrame) -> Int64s:
-    """Find the place of each row's device among `devices` (`list_devices`); -1 where it is not there."""
+    """Find the index of each row's device in `devices` (`list_devices`); -1 without one."""
     process, device = (frame[name].to_numpy() for name in _DEVICE)
-    place = np.full(len(frame), -1)
-    for at, (one_process, one_device) in enumerate(devices.iter_rows()):
-        place[(process == one_process) & (device == one_device)] = at
-    return place
+    index = np.full(len(frame), -1)
+    for number, (process_key, device_id) in enumerate(devices.iter_rows()):
+        index[(process == process_key) & (device == device_id)] = number
+    return index

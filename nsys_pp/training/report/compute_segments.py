@@ -24,8 +24,8 @@ from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import KERNEL_KINDS
 from nsys_pp.frames.training import COMPUTE_SEGMENTS, MESSAGES, NEED, PAUSE_NS, WAITING_CALL
-from nsys_pp.training.report.columns import is_named, list_devices, number_devices, places
-from nsys_pp.training.report.launched import find_first_calls, of_calls
+from nsys_pp.training.report.columns import gather_indices, is_named, list_devices, number_devices
+from nsys_pp.training.report.launched import find_first_calls, gather_calls
 from nsys_pp.training.report.nearest import find_first, find_last
 
 _RECEIVE = MESSAGES["verb"].categories.to_list().index("receive")  # type: ignore[attr-defined]
@@ -93,8 +93,10 @@ def build_compute_segments(
     needed = _find_needs(segments, own, candidates, api_calls, launches)
     columns = [
         as_numbers("step", segments.step),
-        as_numbers("launch_ns", of_calls(api_calls["start_ns"], own)),
-        NEED.categories.gather(places(np.where(needed < 0, -1, candidates.kind[needed]))).alias("need"),
+        as_numbers("launch_ns", gather_calls(api_calls["start_ns"], own)),
+        NEED.categories.gather(gather_indices(np.where(needed < 0, -1, candidates.kind[needed]))).alias(
+            "need"
+        ),
         as_numbers("need_op_id", candidates.op_id[needed]),
         as_numbers("need_start_ns", candidates.start[needed]),
         as_numbers("need_end_ns", candidates.end[needed]),
@@ -194,7 +196,7 @@ def _find_needs(
         Row of `candidates` of each segment; -1 without one.
     """
     group, start, end = segments.group, segments.start, candidates.end
-    launch = of_calls(api_calls["start_ns"], own)
+    launch = gather_calls(api_calls["start_ns"], own)
 
     def in_gap(row: Int64s) -> Int64s:
         return np.where((end[row] > segments.gap) & (end[row] <= start), row, -1)
@@ -244,7 +246,7 @@ def _list_candidates(
         process=with_sentinel(numbers(ops["process_key"])),
         start=with_sentinel(start[rows]),
         end=with_sentinel(end[rows]),
-        launch=with_sentinel(of_calls(api_calls["start_ns"], first)),
+        launch=with_sentinel(gather_calls(api_calls["start_ns"], first)),
         kind=np.append(
             np.where(is_copy, copy, np.where(is_named(ops["name"], _MESSAGE), message, collective)), 0
         ),
@@ -261,8 +263,8 @@ def _follows_stream_wait(own: Int64s, api_calls: pl.DataFrame, launches: pl.Data
     thread, time = numbers(api_calls["thread_key"]), numbers(api_calls["start_ns"])
     order = np.argsort(time[calls], kind="stable")
     before = find_last(
-        of_calls(api_calls["thread_key"], own),
-        of_calls(api_calls["start_ns"], own),
+        gather_calls(api_calls["thread_key"], own),
+        gather_calls(api_calls["start_ns"], own),
         *(thread[calls[order]], time[calls[order]]),
         is_before=True,
     )

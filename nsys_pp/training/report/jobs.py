@@ -10,7 +10,7 @@ from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import JOBS
-from nsys_pp.training.report.columns import find_rows, list_devices, number_devices, take
+from nsys_pp.training.report.columns import find_rows, gather_rows, list_devices, number_devices
 from nsys_pp.training.report.nearest import find_last
 
 THREADED_KINDS = ("backward", "forward_backward", "weight_gradient")
@@ -47,8 +47,10 @@ def build_jobs(
     placed = pl.concat(
         [
             named[job].rename({"start_ns": "host_start_ns", "end_ns": "host_end_ns"}),
-            take(projections, _MEASURED, ran).rename({"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"}),
-            take(compute, tuple(_COMPUTED), computed).rename(_COMPUTED),
+            gather_rows(projections, _MEASURED, ran).rename(
+                {"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"}
+            ),
+            gather_rows(compute, tuple(_COMPUTED), computed).rename(_COMPUTED),
         ],
         how="horizontal",
     ).hstack([as_numbers("device_id", device_id), as_numbers("step", np.full(len(job), NEVER))])

@@ -1,4 +1,4 @@
-"""Which call launched each operation."""
+"""First launching call of each operation."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def find_first_calls(op_id: pl.Series, *, launches: pl.DataFrame) -> Int64s:
     Returns:
         Row of `API_CALLS` per operation, in order; -1 where no call is known.
     """
-    known, wanted = launches["op_id"].to_numpy(), op_id.to_numpy()
-    first = np.full(max(int(known.max(initial=0)), int(wanted.max(initial=0))) + 1, -1)
-    # of several values for one place numpy keeps the last
-    first[known[::-1]] = launches["call_row"].to_numpy()[::-1]
+    launched, wanted = launches["op_id"].to_numpy(), op_id.to_numpy()
+    first = np.full(max(int(launched.max(initial=0)), int(wanted.max(initial=0))) + 1, -1)
+    # of several values for one index numpy keeps the last
+    first[launched[::-1]] = launches["call_row"].to_numpy()[::-1]
     row: Int64s = first[wanted]
     return row
 
 
-def of_calls(column: pl.Series, row: Int64s) -> Int64s:
-    """Take what a column of `API_CALLS` says in some rows; `NEVER` where the row is -1."""
-    said: Int64s = np.append(numbers(column), NEVER)[row]
-    return said
+def gather_calls(column: pl.Series, row: Int64s) -> Int64s:
+    """Gather the values of a column of `API_CALLS`; `NEVER` where the row is -1."""
+    values: Int64s = np.append(numbers(column), NEVER)[row]
+    return values

@@ -10,8 +10,8 @@ from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import MESSAGE_KINDS, MESSAGES
-from nsys_pp.training.report.columns import find_rows, is_named, places, take
-from nsys_pp.training.report.launched import find_first_calls, of_calls
+from nsys_pp.training.report.columns import find_rows, gather_indices, gather_rows, is_named
+from nsys_pp.training.report.launched import find_first_calls, gather_calls
 from nsys_pp.training.report.nearest import find_last
 
 _KERNEL = r"(?i)send_?recv"
@@ -67,13 +67,13 @@ def find_messages(
 
     parts = [
         ops[["process_key", "device_id", "context_id", "stream_id", "op_id", "start_ns", "end_ns"]][op],
-        take(p2p_requests, ("communicator", "rank", "peer", "size_bytes"), request),
-        take(jobs, ("direction",), job[op]),
-        take(jobs, ("micro_batch", "chunk", "virtual_stage"), np.where(is_both, -1, job)[op]),
+        gather_rows(p2p_requests, ("communicator", "rank", "peer", "size_bytes"), request),
+        gather_rows(jobs, ("direction",), job[op]),
+        gather_rows(jobs, ("micro_batch", "chunk", "virtual_stage"), np.where(is_both, -1, job)[op]),
     ]
     named_columns = [
-        _VERBS.gather(places(np.where(is_requested[op], by_request, by_name))).alias("verb"),
-        _SOURCES.gather(places(source)).alias("source"),
+        _VERBS.gather(gather_indices(np.where(is_requested[op], by_request, by_name))).alias("verb"),
+        _SOURCES.gather(gather_indices(source)).alias("source"),
         as_numbers("step", np.full(len(op), NEVER)),
     ]
     return conform(pl.concat(parts, how="horizontal").hstack(named_columns), MESSAGES)
@@ -94,7 +94,7 @@ def _find_jobs(
     """Find the innermost message job around each operation's launch: a row of `JOBS`, -1 without one."""
     call = find_first_calls(ops["op_id"], launches=launches)
     thread, launch, launch_end = (
-        of_calls(api_calls[name], call) for name in ("thread_key", "start_ns", "end_ns")
+        gather_calls(api_calls[name], call) for name in ("thread_key", "start_ns", "end_ns")
     )
     range_id = numbers(jobs["range_id"])
     ranges = np.flatnonzero(np.diff(range_id, prepend=range_id[:1] - 1))  # a range has a row per device

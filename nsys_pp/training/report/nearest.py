@@ -1,4 +1,4 @@
-"""What came last before a moment, and what comes first after it, among things of the same group."""
+"""Nearest earlier and later events of the same group."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from nsys_pp.arrays.types import Int64s
 def find_last(
     group: Int64s, time: Int64s, of_group: Int64s, of_time: Int64s, *, is_before: bool = False
 ) -> Int64s:
-    """Find the last thing of the same group that is not later; with `is_before`, earlier.
+    """Find the last event of the same group at or before each time.
 
     Args:
-        group: Whose last thing is sought, like `time`; few different ones.
-        time: Not later than this.
-        of_group: Of the things.
-        of_time: Ascending within each group.
-        is_before: Things of the same time do not count.
+        group: Group of each time; few distinct ones.
+        time: Times to search for.
+        of_group: Group of each event.
+        of_time: Time of each event, ascending within each group.
+        is_before: Events at the same time do not count.
 
     Returns:
-        Place of the thing, of equal ones the last; -1 where there is none.
+        Index of the event, the last of equal ones; -1 without one.
 
     >>> find_last(np.array([0, 0, 1]), np.array([4, 5, 9]), np.array([0, 1, 0]), np.array([5, 9, 7]))
     array([-1,  0,  1])
@@ -31,7 +31,7 @@ def find_last(
 
 
 def find_first(group: Int64s, time: Int64s, of_group: Int64s, of_time: Int64s) -> Int64s:
-    """Find the first thing of the same group that is not earlier, of equal ones the first; like `find_last`."""
+    """Find the first event of the same group at or after each time; the first of equal ones. Like `find_last`."""
     return _find(group, time, of_group, of_time, side="left", step=0)
 
 
@@ -44,14 +44,14 @@ def _find(
     side: Literal["left", "right"],
     step: int,
 ) -> Int64s:
-    found = np.full(len(group), -1)
+    nearest = np.full(len(group), -1)
     rest = np.arange(len(group))
     while len(rest):
-        one = group[rest[0]]
-        is_one = group[rest] == one
-        asking, rest = rest[is_one], rest[~is_one]
-        things = np.flatnonzero(of_group == one)
-        at = np.searchsorted(of_time[things], time[asking], side=side) + step
-        is_there = (at >= 0) & (at < len(things))
-        found[asking[is_there]] = things[at[is_there]]
-    return found
+        current = group[rest[0]]
+        is_current = group[rest] == current
+        rows, rest = rest[is_current], rest[~is_current]
+        events = np.flatnonzero(of_group == current)
+        at = np.searchsorted(of_time[events], time[rows], side=side) + step
+        exists = (at >= 0) & (at < len(events))
+        nearest[rows[exists]] = events[at[exists]]
+    return nearest

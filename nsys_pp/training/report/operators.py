@@ -13,7 +13,7 @@ import polars as pl
 from nsys_pp.frames.aggregates import NAMED_OPERATORS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import NAME
-from nsys_pp.training.report.presets import to_ascii, whole
+from nsys_pp.training.report.presets import anchor_pattern, to_ascii
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -58,7 +58,7 @@ def _rules(table: str) -> tuple[_Rule, ...]:
     """Read the `[[operator]]` or `[[communication]]` rules of all files, in the order of their names."""
     files = [tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(_FOLDER.glob("*.toml"))]
     return tuple(
-        _Rule(pattern=whole(to_ascii(entry["pattern"])), domain=entry.get("domain"))
+        _Rule(pattern=anchor_pattern(to_ascii(entry["pattern"])), domain=entry.get("domain"))
         for file in files
         for entry in file.get(table, ())
     )

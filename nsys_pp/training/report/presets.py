@@ -1,4 +1,4 @@
-"""Files of rules that say which range names are jobs and steps: read, checked, and made one expression each."""
+"""Files of naming rules for jobs and steps: reading, checks, and compilation to regular expressions."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ _GROUP = re.compile(r"(?<!\\)\(\?P?<([A-Za-z_]\w*)>")
 _UNNAMED = re.compile(r"(?<!\\)\((?!\?)")
 _LOOKS_LIKE_A_KIND = re.compile(r"\w+=")
 _REASON = re.compile(r"^(?:error: |regex error: (?!regex parse error))(.+)$", re.MULTILINE)
-_HINT = "docs/presets.md says how to write rules"
+_HINT = "see docs/presets.md for the format of rules"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Which ranges are jobs of one kind, or steps.
+    """Naming rule of jobs of one kind, or of steps.
 
     Attributes:
-        pattern: Regular expression that a whole name must match.
-        groups: The named groups in it; those of a step: "step".
-        kind: One of `JOB_KINDS`; None if the group `kind` tells, and for steps.
-        direction: What a message carries, "forward" or "backward"; None: unknown.
-        role: Which model; None: the group `role` tells, if there is one.
+        pattern: Regular expression of the whole name.
+        groups: The named groups in it; for a step: "step".
+        kind: One of `JOB_KINDS`; None for the group `kind`, and for steps.
+        direction: Direction of a message, "forward" or "backward"; None: unknown.
+        role: Name of the model; None: the group `role`, if there is one.
         domain: Regular expression of the whole domain; None: any.
         category: Likewise of the category.
     """
@@ -70,15 +70,15 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """The rules of one framework; the first one that fits a range counts.
+    """Naming rules of one framework; the first matching rule of a range counts.
 
     Attributes:
-        name: Of its file.
-        title: Which programs it is for.
-        signs: What only these programs say: alternatives, each of which is patterns that must all be found.
-            They matter only in the presets that nsys-pp brings.
+        name: Stem of its file.
+        title: Programs it is for.
+        signs: Names that only these programs use: alternatives, each with patterns that must all match.
+            Used only in built-in presets.
         jobs: Rules for jobs.
-        steps: Rules for steps; its own first.
+        steps: Rules for steps, then the common ones.
     """
 
     name: str
@@ -90,110 +90,111 @@ class Preset:
 
 def list_presets() -> list[Preset]:
     """Return all presets, by name."""
-    return [_built_in(name) for name in _names()]
+    return [_read_built_in(name) for name in _list_names()]
 
 
 def load_preset(preset: str) -> Preset:
     """Return the preset of that name, or the rules in that file.
 
     Raises:
-        NsysPPError: There is no such preset and no such file, or the file is wrong.
+        NsysPPError: Neither a preset nor a file has this name, or the file is invalid.
     """
-    if preset in _names():
-        return _built_in(preset)
+    if preset in _list_names():
+        return _read_built_in(preset)
     path = Path(preset)
     if not path.is_file():
         raise NsysPPError(
-            f"`{preset}` is neither a preset nor a file of rules", f"the presets are {', '.join(_names())}"
+            f"`{preset}` is neither a preset nor a file of rules",
+            f"the presets are {', '.join(_list_names())}",
         )
     return _read(path)
 
 
-def make_job_rule(text: str) -> Rule:
-    """Make a rule of `REGEX` or `KIND=REGEX`; without a kind or a group `kind` the job is of kind "other".
+def parse_job_rule(text: str) -> Rule:
+    """Parse a job rule, `REGEX` or `KIND=REGEX`; without a kind or a group `kind` the job is of kind "other".
 
     Raises:
-        NsysPPError: The expression is wrong, or a word before `=` is no kind.
+        NsysPPError: The expression or the kind is invalid.
 
-    >>> make_job_rule("forward=fwd(?P<micro_batch>[0-9]+)").kind
+    >>> parse_job_rule("forward=fwd(?P<micro_batch>[0-9]+)").kind
     'forward'
     """
     kind, equals, pattern = text.partition("=")
     if not equals or kind not in JOB_KINDS:
         if _LOOKS_LIKE_A_KIND.match(text):
             raise NsysPPError(
-                f"`--job-pattern {text}`: `{kind}` is no kind of job",
-                f"kinds are {', '.join(JOB_KINDS)}; for names that begin with `{kind}=`, write `other={text}`",
+                f"`--job-pattern {text}`: invalid kind `{kind}`",
+                f"expected one of {', '.join(JOB_KINDS)}; for names that begin with `{kind}=`, write `other={text}`",
             )
         kind, pattern = "", text
     entry = {"pattern": pattern}
     if kind or "kind" not in _GROUP.findall(pattern):
         entry["kind"] = kind or "other"
-    return _rule(entry, f"`--job-pattern {text}`", allowed=(*NUMBERS, *WORDS))
+    return _build_rule(entry, f"`--job-pattern {text}`", allowed=(*NUMBERS, *WORDS))
 
 
-def make_step_rule(text: str) -> Rule:
-    """Make a rule of a pattern of which the group `step`, or else the first one, is the number.
+def parse_step_rule(text: str) -> Rule:
+    """Parse a step rule; the group `step`, or else the first group, is the number.
 
     Raises:
-        NsysPPError: The expression is wrong.
+        NsysPPError: The expression is invalid.
 
-    >>> make_step_rule("epoch (.*)").pattern
+    >>> parse_step_rule("epoch (.*)").pattern
     'epoch (?P<step>.*)'
     """
     if "step" not in _GROUP.findall(text):
         text = _UNNAMED.sub("(?P<step>", text, count=1)
-    return _rule({"pattern": text}, f"`--step-pattern {text}`", allowed=("step",))
+    return _build_rule({"pattern": text}, f"`--step-pattern {text}`", allowed=("step",))
 
 
 def join_patterns(patterns: Sequence[str]) -> str:
-    """Make one expression that matches whatever one of `patterns` does, as a whole."""
-    return whole("|".join(f"(?:{_GROUP.sub('(?:', pattern)})" for pattern in patterns))
+    """Join patterns into one expression for whole names."""
+    return anchor_pattern("|".join(f"(?:{_GROUP.sub('(?:', pattern)})" for pattern in patterns))
 
 
-def whole(pattern: str) -> str:
-    """Make an expression that matches only as a whole."""
+def anchor_pattern(pattern: str) -> str:
+    """Anchor an expression to the whole name."""
     return f"^(?:{pattern})$"
 
 
 def to_ascii(pattern: str) -> str:
-    r"""Let `\d` and `\w` stand for ASCII digits and letters.
+    r"""Replace `\d` and `\w` by ASCII digits and letters.
 
     >>> to_ascii(r"F\d+_[\w.]+")
     'F[0-9]+_[[0-9A-Za-z_].]+'
     """
-    return _CLASS.sub(lambda found: found[1] + _ASCII[found[2]], pattern)
+    return _CLASS.sub(lambda match: match[1] + _ASCII[match[2]], pattern)
 
 
 @cache
-def _names() -> tuple[str, ...]:
+def _list_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml") if path.stem != _COMMON))
 
 
 @cache
-def _built_in(name: str) -> Preset:
+def _read_built_in(name: str) -> Preset:
     return _read(_FOLDER / f"{name}.toml")
 
 
 @cache
-def _common_steps() -> tuple[Rule, ...]:
+def _read_common_steps() -> tuple[Rule, ...]:
     path = _FOLDER / f"{_COMMON}.toml"
-    return _rules(_parse(path), "step", path)
+    return _read_rules(_parse(path), "step", path)
 
 
 def _read(path: Path) -> Preset:
     content = _parse(path)
     if unknown := [key for key in content if key not in _KEYS]:
-        raise NsysPPError(f"`{path}`: unknown key `{unknown[0]}`", f"known are {', '.join(_KEYS)}")
+        raise NsysPPError(f"`{path}`: unknown key `{unknown[0]}`", f"expected: {', '.join(_KEYS)}")
     if wrong := [key for key in ("title", "suffix") if not isinstance(content.get(key, ""), str)]:
         raise NsysPPError(f"`{path}`: `{wrong[0]}` is not text", _HINT)
-    is_ours = path.parent == _FOLDER
+    is_built_in = path.parent == _FOLDER
     return Preset(
-        name=path.stem if is_ours else str(path),
+        name=path.stem if is_built_in else str(path),
         title=content.get("title", path.stem),
-        signs=tuple(tuple(map(to_ascii, sign)) for sign in content.get("signs", ())) if is_ours else (),
-        jobs=_rules(content, "job", path),
-        steps=_rules(content, "step", path) + _common_steps(),
+        signs=tuple(tuple(map(to_ascii, sign)) for sign in content.get("signs", ())) if is_built_in else (),
+        jobs=_read_rules(content, "job", path),
+        steps=_read_rules(content, "step", path) + _read_common_steps(),
     )
 
 
@@ -207,7 +208,7 @@ def _parse(path: Path) -> dict[str, Any]:
         raise NsysPPError(f"`{path}` cannot be read: {error}") from error
 
 
-def _rules(content: Mapping[str, Any], table: str, path: Path) -> tuple[Rule, ...]:
+def _read_rules(content: Mapping[str, Any], table: str, path: Path) -> tuple[Rule, ...]:
     """Read the `[[job]]` or `[[step]]` tables of a file."""
     entries = content.get(table, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -220,16 +221,16 @@ def _rules(content: Mapping[str, Any], table: str, path: Path) -> tuple[Rule, ..
         pattern = f"(?:{entry['pattern']}){content['suffix']}" if "suffix" in content else entry["pattern"]
         allowed = (*NUMBERS, *WORDS) if is_job else ("step",)
         is_checked = path.parent == _FOLDER
-        rule = _rule({**entry, "pattern": pattern}, where, allowed=allowed, is_checked=is_checked)
+        rule = _build_rule({**entry, "pattern": pattern}, where, allowed=allowed, is_checked=is_checked)
         if is_job and rule.kind is None and "kind" not in rule.groups:
             raise NsysPPError(f"{where} has no `kind`", f"kinds are {', '.join(JOB_KINDS)}")
         rules.append(rule)
     return tuple(rules)
 
 
-def _check_keys(entry: Mapping[str, Any], where: str, known: Sequence[str]) -> None:
-    if unknown := [key for key in entry if key not in known]:
-        raise NsysPPError(f"{where} has the unknown key `{unknown[0]}`", f"known are {', '.join(known)}")
+def _check_keys(entry: Mapping[str, Any], where: str, allowed: Sequence[str]) -> None:
+    if unknown := [key for key in entry if key not in allowed]:
+        raise NsysPPError(f"{where} has the unknown key `{unknown[0]}`", f"expected: {', '.join(allowed)}")
     if "pattern" not in entry:
         raise NsysPPError(f"{where} has no `pattern`", _HINT)
     if wrong := [key for key, value in entry.items() if not isinstance(value, str)]:
@@ -237,19 +238,21 @@ def _check_keys(entry: Mapping[str, Any], where: str, known: Sequence[str]) -> N
     for key, words in (("kind", JOB_KINDS), ("direction", DIRECTION.categories.to_list())):
         if entry.get(key, words[0]) not in words:
             raise NsysPPError(
-                f"{where} has the unknown {key} `{entry[key]}`", f"known are {', '.join(words)}"
+                f"{where} has the unknown {key} `{entry[key]}`", f"expected: {', '.join(words)}"
             )
 
 
-def _rule(entry: Mapping[str, str], where: str, *, allowed: Sequence[str], is_checked: bool = False) -> Rule:
-    """Make a rule; expressions that are known to be right need no check, which costs half a millisecond."""
+def _build_rule(
+    entry: Mapping[str, str], where: str, *, allowed: Sequence[str], is_checked: bool = False
+) -> Rule:
+    """Build a rule; the check of an expression costs half a millisecond, and is skipped for built-in presets."""
     if not entry["pattern"]:
         raise NsysPPError(f"{where} has an empty expression", f"no name matches it; {_HINT}")
     groups = _GROUP.findall(entry["pattern"])
     if unknown := [name for name in groups if name not in allowed]:
         raise NsysPPError(
             f"{where} has the unknown group `{unknown[0]}`",
-            f"known are {', '.join(allowed)}; groups without a name are ignored",
+            f"expected: {', '.join(allowed)}; groups without a name are ignored",
         )
     for key in () if is_checked else ("pattern", "domain", "category"):
         if key in entry:
@@ -258,14 +261,14 @@ def _rule(entry: Mapping[str, str], where: str, *, allowed: Sequence[str], is_ch
 
 
 def _check_expression(pattern: str, where: str) -> None:
-    """Refuse what the engine cannot read: by itself, so that `a)(b` is wrong, and as a whole."""
+    """Check that the engine compiles an expression: by itself, to refuse `a)(b`, and anchored."""
     try:
-        for checked in (pattern, whole(pattern)):
+        for checked in (pattern, anchor_pattern(pattern)):
             pl.Series([""]).str.contains(checked)
     except pl.exceptions.ComputeError as error:
-        found = _REASON.search(str(error))
+        reason = _REASON.search(str(error))
         raise NsysPPError(
             f"{where} has an expression that cannot be used, `{pattern}`"
-            + (f": {found[1]}" if found is not None else ""),
-            "expressions are those of Rust's `regex`: without look-around and back-references",
+            + (f": {reason[1]}" if reason is not None else ""),
+            "expected the syntax of Rust's `regex`, without look-around and back-references",
         ) from error

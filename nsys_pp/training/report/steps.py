@@ -21,10 +21,10 @@ from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import KERNEL_KINDS
 from nsys_pp.frames.training import STEPS
-from nsys_pp.training.report.columns import find_rows, list_devices, number_devices, places
+from nsys_pp.training.report.columns import find_rows, gather_indices, list_devices, number_devices
 from nsys_pp.training.report.job_steps import find_job_steps
 from nsys_pp.training.report.jobs import find_step_rows
-from nsys_pp.training.report.launched import find_first_calls, of_calls
+from nsys_pp.training.report.launched import find_first_calls, gather_calls
 from nsys_pp.training.report.nearest import find_first
 
 _WORK = ("forward", "backward", "weight_gradient", "recompute", "forward_backward", "optimizer")
@@ -109,7 +109,7 @@ def find_steps(
         as_numbers("step", number[order]),
         as_numbers("host_start_ns", steps.host_start),
         as_numbers("host_end_ns", steps.host_end),
-        step_ranges["name"].gather(places(steps.row)).alias("name"),
+        step_ranges["name"].gather(gather_indices(steps.row)).alias("name"),
         _SOURCES.gather(steps.source).alias("source"),
         pl.Series("is_numbered", is_numbered[order]),
         pl.Series("start_ns", start),
@@ -129,7 +129,7 @@ def _list_computing(
     is_own = ~gpu_ops["is_communication"].to_numpy()
     rows = np.flatnonzero(is_own & (is_kernel | np.isin(stream, np.unique(stream[is_own & is_kernel]))))
     start = numbers(gpu_ops["start_ns"])[rows]
-    launch = of_calls(api_calls["start_ns"], find_first_calls(gpu_ops["op_id"], launches=launches))[rows]
+    launch = gather_calls(api_calls["start_ns"], find_first_calls(gpu_ops["op_id"], launches=launches))[rows]
     return _Computing(
         device=device[rows],
         start=start,

@@ -1,7 +1,7 @@
-"""Which ranges are jobs and steps: rules are chosen, or found from the data, and applied to names.
+"""Recognition of jobs and steps by range names: detection of the preset, and application of its rules.
 
-A report has many ranges and few names of jobs, so every name is asked once; one expression for all rules first
-throws out what none of them wants. The reports of a run hold the same names, so answers are remembered.
+A report has many ranges and few distinct names, so every name is matched once; one expression of all rules first
+filters names without a match. The reports of a run have the same names, so results are cached.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from nsys_pp.training.report.presets import (
     WORDS,
     Preset,
     Rule,
+    anchor_pattern,
     join_patterns,
     list_presets,
     load_preset,
-    make_job_rule,
-    make_step_rule,
-    whole,
+    parse_job_rule,
+    parse_step_rule,
 )
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ __all__ = [
     "NAMED_STEPS",
     "Rules",
     "choose_rules",
+    "list_matching_presets",
     "list_presets",
     "name_jobs",
     "name_steps",
-    "presets_that_read",
 ]
 
 NAMED_JOBS = build_schema(
@@ -63,27 +63,27 @@ NAMED_STEPS = build_schema(
         "is_numbered": pl.Boolean,
     }
 )
-_LEAST_SIGNS = 2  # different names that it takes to tell a preset
-_LEAST_NUMBERS = 3  # ranges whose names count up are steps
-_REMEMBERED = 64  # answers of each sort: as many as a pipeline has stages that speak differently
-_MOST_NAMES = 5_000  # to remember them by; of more, asking is not what takes time
+_LEAST_SIGNS = 2  # distinct names for the detection of a preset
+_LEAST_NUMBERS = 3  # consecutive numbers as names of steps
+_CACHE_SIZE = 64  # results of each function: as many as stages with different names
+_MOST_NAMES = 5_000  # cached; matching more names costs less than the rest of the report
 _ANY_NUMBER = (Rule(pattern="(?P<step>[0-9]{1,15})", groups=("step",)),)
-_Asked: TypeAlias = "frozenset[tuple[str | None, ...]]"
-_Tell: TypeAlias = "_lru_cache_wrapper[pl.DataFrame]"
+_NameKeys: TypeAlias = "frozenset[tuple[str | None, ...]]"
+_Reader: TypeAlias = "_lru_cache_wrapper[pl.DataFrame]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Which ranges are jobs and steps; the first rule that fits counts.
+    """Naming rules of a report; the first matching rule counts.
 
     Attributes:
-        name: Of the preset; "" where none was asked for and none fits.
-        title: Which programs the preset is for; "" likewise.
+        name: Name of the preset; "" without one.
+        title: Programs of the preset; "" likewise.
         jobs: Rules for jobs.
         steps: Rules for steps.
-        share: Of the ranges that some fitting preset takes for jobs, how many this one does; None unless
-            the preset was detected.
-        unmatched: What the user gave as `--job-pattern` and `--step-pattern` that matches no name of this report. Silence is
+        share: Share of the ranges that are jobs by this preset, of the ranges that are jobs by any matching
+            preset; None unless the preset was detected.
+        unmatched: Values of `--job-pattern` and `--step-pattern` that match no name of this report. Silence is
             right for one report of many: only what matches in none of them is a mistake.
     """
 
@@ -95,7 +95,7 @@ class Rules:
     unmatched: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """Say which preset it is.
+        """Format the preset.
 
         >>> Rules(name="plain", title="plain names", share=0.961).describe()
         'preset `plain` (plain names): 96 % of what looks like jobs'
@@ -113,21 +113,21 @@ def choose_rules(
     job_patterns: Sequence[str] = (),
     step_patterns: Sequence[str] = (),
 ) -> Rules:
-    """Choose the rules for a report: what the user says first, then those of a preset.
+    """Choose the rules for a report: rules of the user first, then rules of a preset.
 
-    Without `preset`, it is the one whose signs are among the names and that names the most ranges.
+    The default preset is the one with its signs among the names and the most ranges as jobs.
 
     Args:
         ranges: `RANGES`.
         preset: Name of a preset, or path of a file of rules.
-        job_patterns: Expressions for whole names, each with `KIND=` before it, with a group `kind`, or neither.
-        step_patterns: Likewise for steps; the group `step`, or else the first one, is the number.
+        job_patterns: Expressions for whole names, each with a prefix `KIND=`, with a group `kind`, or neither.
+        step_patterns: Expressions for names of steps; the group `step`, or else the first group, is the number.
 
     Raises:
-        NsysPPError: There is no such preset, or rules are wrong.
+        NsysPPError: The preset does not exist, or a rule is invalid.
     """
-    jobs = tuple(map(make_job_rule, job_patterns))
-    steps = tuple(map(make_step_rule, step_patterns))
+    jobs = tuple(map(parse_job_rule, job_patterns))
+    steps = tuple(map(parse_step_rule, step_patterns))
     unmatched = _find_unmatched(
         ranges["name"],
         {f"--job-pattern {text}": rule for text, rule in zip(job_patterns, jobs, strict=True)}
@@ -146,16 +146,16 @@ def choose_rules(
     )
 
 
-def presets_that_read(ranges: pl.DataFrame) -> list[str]:
-    """List the presets by whose rules some ranges would be jobs, whatever else speaks against them.
+def list_matching_presets(ranges: pl.DataFrame) -> list[str]:
+    """List the presets with matching job rules, for a hint to the user.
 
-    A preset is only detected where enough names speak for it; this says which one is worth asking for.
+    A preset is detected only with enough signs among the names; this lists presets worth trying.
 
     Args:
         ranges: `RANGES`, any order.
 
     Returns:
-        Names of presets: those first of which a sign is there, then by how many ranges would be jobs.
+        Names of presets: presets with a sign first, then by descending number of jobs.
     """
     names = ranges.select(pl.col("name").cast(pl.String)).drop_nulls().unique()
     found = []
@@ -167,30 +167,29 @@ def presets_that_read(ranges: pl.DataFrame) -> list[str]:
 
 
 def name_jobs(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
-    """Find the ranges that are jobs, and what their names say.
+    """Find the ranges that are jobs, and parse their names.
 
-    Of jobs within jobs, those are left out that say nothing new (directly in one of the same kind, or,
-    of kind "other", of the same name) and those within sends and receives. Data that is loaded in a range which ends
-    on another thread is loaded beside the work: nobody waits for that, it is no job.
+    Repeated inner jobs (directly in one of the same kind or, for kind "other", of the same name) are left out,
+    and so are jobs inside sends and receives. Data loading in a range that ends on another thread is not a job:
+    it is asynchronous.
 
     Args:
         ranges: `RANGES`, any order.
         rules: From `choose_rules`.
 
     Returns:
-        `NAMED_JOBS`. Empty where no name is that of a job.
+        `NAMED_JOBS`. Empty without matching names.
     """
-    found = _match(ranges, rules.jobs, _tell_jobs)
-    is_beside = is_among(found["kind"], ("data",)) & found["end_thread_key"].is_not_null().to_numpy()
-    awaited = found[np.flatnonzero(~is_beside)] if is_beside.any() else found
+    found = _match(ranges, rules.jobs, _parse_job_names)
+    is_asynchronous = is_among(found["kind"], ("data",)) & found["end_thread_key"].is_not_null().to_numpy()
+    awaited = found[np.flatnonzero(~is_asynchronous)] if is_asynchronous.any() else found
     return conform(nest_jobs(awaited), NAMED_JOBS)
 
 
 def name_steps(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     """Find the ranges that are steps, and their numbers.
 
-    Where no name is that of a step, ranges are whose names are nothing but numbers that count up, if there
-    are jobs to look for.
+    Where no step rule matches, steps are the ranges with consecutive numbers as names, if there are job rules.
 
     Args:
         ranges: `RANGES`, any order.
@@ -199,56 +198,60 @@ def name_steps(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     Returns:
         `NAMED_STEPS`; the same step may stand there for several threads and domains. Empty where none is known.
     """
-    found = _match(ranges, rules.steps, _tell_steps)
+    found = _match(ranges, rules.steps, _parse_step_names)
     if found.is_empty() and rules.jobs:
-        found = _counting_up(_match(ranges, _ANY_NUMBER, _tell_steps))
+        found = _keep_consecutive(_match(ranges, _ANY_NUMBER, _parse_step_names))
     return conform(found.with_columns(is_numbered=pl.col("step").is_not_null()), NAMED_STEPS)
 
 
 def _find_unmatched(names: pl.Series, rules: Mapping[str, Rule]) -> tuple[str, ...]:
-    """List what of `rules` matches no name."""
+    """List the rules without a matching name."""
     if not rules:
         return ()
     found = (
-        names.unique().to_frame("name").select(_fits(rule).any().alias(text) for text, rule in rules.items())
+        names.unique()
+        .to_frame("name")
+        .select(_matches(rule).any().alias(text) for text, rule in rules.items())
     )
     return tuple(text for text, is_there in zip(rules, found.row(0), strict=True) if not is_there)
 
 
 def _detect(names: pl.Series) -> tuple[Preset | None, float | None]:
-    """Find the preset that names the most ranges, and which share of those that fitting presets name."""
-    first, which = find_distinct(numbers(names, null=-1))
-    count_of = dict(zip(names[first].to_list(), np.bincount(which).tolist(), strict=True))
+    """Detect the preset with the most jobs among the ranges, and its share of the jobs of all matching presets."""
+    first, inverse = find_distinct(numbers(names, null=-1))
+    count_of = dict(zip(names[first].to_list(), np.bincount(inverse).tolist(), strict=True))
     count_of.pop(None, None)
-    find = _find_takers if len(count_of) <= _MOST_NAMES else _find_takers.__wrapped__
-    taken = find(frozenset(count_of))
-    sum_of = {preset: sum(count_of[name] for name in names_of) for preset, names_of in taken.items()}
-    every = sum(count_of[name] for name in frozenset().union(*taken.values()))
-    if not every:
+    find = _find_job_names if len(count_of) <= _MOST_NAMES else _find_job_names.__wrapped__
+    names_by_preset = find(frozenset(count_of))
+    sum_of = {
+        preset: sum(count_of[name] for name in names_of) for preset, names_of in names_by_preset.items()
+    }
+    total = sum(count_of[name] for name in frozenset().union(*names_by_preset.values()))
+    if not total:
         return None, None
     best = max(sum_of, key=lambda preset: sum_of[preset])
-    return load_preset(best), sum_of[best] / every
+    return load_preset(best), sum_of[best] / total
 
 
-@lru_cache(_REMEMBERED)
-def _find_takers(names: frozenset[str]) -> dict[str, frozenset[str]]:
-    """Find the presets whose signs are among names, and which names each of them takes for jobs."""
-    every = list_presets()
-    told = pl.DataFrame({"name": list(names)}, schema={"name": pl.String})
-    is_sign = _contains(join_patterns([part for preset in every for sign in preset.signs for part in sign]))
-    signs = told.filter(is_sign)
-    fitting = [] if signs.is_empty() else _find_fitting(every, signs)
-    takes = {
+@lru_cache(_CACHE_SIZE)
+def _find_job_names(names: frozenset[str]) -> dict[str, frozenset[str]]:
+    """Find the presets with signs among names, and the job names of each."""
+    presets = list_presets()
+    distinct = pl.DataFrame({"name": list(names)}, schema={"name": pl.String})
+    is_sign = _contains(join_patterns([part for preset in presets for sign in preset.signs for part in sign]))
+    signs = distinct.filter(is_sign)
+    fitting = [] if signs.is_empty() else _keep_signed(presets, signs)
+    job_masks = {
         preset.name: _contains(join_patterns([rule.pattern for rule in preset.jobs])) for preset in fitting
     }
-    is_taken = told.select(**takes)
-    return {preset: frozenset(told["name"].filter(is_taken[preset]).to_list()) for preset in takes}
+    is_job_name = distinct.select(**job_masks)
+    return {preset: frozenset(distinct["name"].filter(is_job_name[preset]).to_list()) for preset in job_masks}
 
 
-def _find_fitting(presets: Sequence[Preset], names: pl.DataFrame) -> list[Preset]:
-    """Keep the presets of which one sign has names for all its parts, and enough of them."""
+def _keep_signed(presets: Sequence[Preset], names: pl.DataFrame) -> list[Preset]:
+    """Keep the presets with a complete sign: all its patterns match, with enough distinct names."""
     signs = [(preset, sign) for preset in presets for sign in preset.signs]
-    parts = [[_contains(whole(part)) for part in sign] for _, sign in signs]
+    parts = [[_contains(anchor_pattern(part)) for part in sign] for _, sign in signs]
     has_all = [pl.all_horizontal(part.any() for part in sign) for sign in parts]
     has_enough = [pl.any_horizontal(sign).sum() >= _LEAST_SIGNS for sign in parts]
     found = names.select(
@@ -258,69 +261,75 @@ def _find_fitting(presets: Sequence[Preset], names: pl.DataFrame) -> list[Preset
     return [preset for preset in presets if preset.name in names_of]
 
 
-def _match(ranges: pl.DataFrame, rules: tuple[Rule, ...], tell: _Tell) -> pl.DataFrame:
-    """Find the ranges that a rule fits.
+def _match(ranges: pl.DataFrame, rules: tuple[Rule, ...], reader: _Reader) -> pl.DataFrame:
+    """Find the ranges that match a rule.
 
     Returns:
-        `RANGES` in order of range_id, with what their names tell; that replaces columns of the same name.
+        `RANGES` by range_id, with the values parsed from names, which replace columns of the same name.
     """
     keys = ("name", *(key for key in ("domain", "category") if any(getattr(rule, key) for rule in rules)))
     if not ranges["range_id"].is_sorted():
         ranges = ranges.sort("range_id")
-    first, which = find_distinct(pack(*(numbers(ranges[key], null=-1) for key in keys)))
-    asked = ranges[list(keys)][first].rows()
-    ask = tell if len(asked) <= _MOST_NAMES else tell.__wrapped__
-    told = ask(frozenset(asked), keys, rules)
-    row_of = {key: row for row, key in enumerate(told[list(keys)].rows())}
-    row = np.array([row_of.get(key, -1) for key in asked], dtype=np.int64)[which]
+    first, inverse = find_distinct(pack(*(numbers(ranges[key], null=-1) for key in keys)))
+    name_keys = ranges[list(keys)][first].rows()
+    read = reader if len(name_keys) <= _MOST_NAMES else reader.__wrapped__
+    parsed = read(frozenset(name_keys), keys, rules)
+    row_of = {key: row for row, key in enumerate(parsed[list(keys)].rows())}
+    row = np.array([row_of.get(key, -1) for key in name_keys], dtype=np.int64)[inverse]
     found = np.flatnonzero(row >= 0)
-    others = [column for column in ranges.columns if column in keys or column not in told.columns]
-    return ranges[others][found].hstack(told[[name for name in told.columns if name not in keys]][row[found]])
+    others = [column for column in ranges.columns if column in keys or column not in parsed.columns]
+    return ranges[others][found].hstack(
+        parsed[[name for name in parsed.columns if name not in keys]][row[found]]
+    )
 
 
-@lru_cache(_REMEMBERED)
-def _tell_jobs(asked: _Asked, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> pl.DataFrame:
-    """Say what names of jobs tell: `keys`, kind, direction, numbers, role; without names that no rule fits."""
-    found = _ask(asked, keys, rules, groups=(*NUMBERS, *WORDS))
+@lru_cache(_CACHE_SIZE)
+def _parse_job_names(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> pl.DataFrame:
+    """Parse job names: `keys`, kind, direction, numbers, role; names without a matching rule are left out."""
+    found = _match_names(name_keys, keys, rules, groups=(*NUMBERS, *WORDS))
     fixed = pl.DataFrame(
         [(number, rule.kind, rule.direction, rule.role) for number, rule in enumerate(rules)],
         schema={"rule": pl.UInt32, "rule_kind": pl.String, "direction": DIRECTION, "rule_role": pl.String},
         orient="row",
     )
-    told = pl.when(pl.col("kind").is_in(JOB_KINDS)).then("kind")
+    kind = pl.when(pl.col("kind").is_in(JOB_KINDS)).then("kind")
     return (
         found.join(fixed, on="rule", how="left")
         .with_columns(
-            kind=pl.coalesce("rule_kind", told, pl.lit("other")).cast(JOB_KIND),
+            kind=pl.coalesce("rule_kind", kind, pl.lit("other")).cast(JOB_KIND),
             role=pl.coalesce("rule_role", "role"),
         )
         .drop("rule", "rule_kind", "rule_role")
     )
 
 
-@lru_cache(_REMEMBERED)
-def _tell_steps(asked: _Asked, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> pl.DataFrame:
-    """Say what names of steps tell: `keys`, step; without names that no rule fits."""
-    return _ask(asked, keys, rules, groups=("step",)).drop("rule")
+@lru_cache(_CACHE_SIZE)
+def _parse_step_names(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> pl.DataFrame:
+    """Parse step names: `keys`, step; names without a matching rule are left out."""
+    return _match_names(name_keys, keys, rules, groups=("step",)).drop("rule")
 
 
-def _ask(asked: _Asked, keys: Sequence[str], rules: Sequence[Rule], *, groups: Sequence[str]) -> pl.DataFrame:
-    """Find which rule is the first that fits names.
+def _match_names(
+    name_keys: _NameKeys, keys: Sequence[str], rules: Sequence[Rule], *, groups: Sequence[str]
+) -> pl.DataFrame:
+    """Find the first matching rule of each name, and extract its groups.
 
     Args:
-        asked: Names, with what else is in `keys`.
-        keys: What a rule may look at.
+        name_keys: Rows of names and the other `keys`.
+        keys: Columns that rules match: name, domain, category.
         rules: The rules.
-        groups: What names may tell.
+        groups: Groups to extract.
 
     Returns:
-        `keys`, `rule` (its place), and `groups`: what the name has there, null where nothing; numbers as such.
+        `keys`, `rule` (its index), and `groups`: the extracted values, null without one; numbers as integers.
     """
     is_wanted = _contains(join_patterns([rule.pattern for rule in rules])) if rules else pl.lit(value=False)
-    wanted = pl.DataFrame(list(asked), schema=dict.fromkeys(keys, pl.String), orient="row").filter(is_wanted)
+    wanted = pl.DataFrame(list(name_keys), schema=dict.fromkeys(keys, pl.String), orient="row").filter(
+        is_wanted
+    )
     first = pl.coalesce(
         pl.lit(None, pl.UInt32),
-        *(pl.when(_fits(rule)).then(pl.lit(number, pl.UInt32)) for number, rule in enumerate(rules)),
+        *(pl.when(_matches(rule)).then(pl.lit(number, pl.UInt32)) for number, rule in enumerate(rules)),
     )
     ruled = wanted.with_columns(rule=first).drop_nulls("rule")
     parts = [_extract(part, rules[part["rule"][0]]) for part in ruled.partition_by("rule")]
@@ -331,23 +340,23 @@ def _ask(asked: _Asked, keys: Sequence[str], rules: Sequence[Rule], *, groups: S
     )
 
 
-def _fits(rule: Rule) -> pl.Expr:
-    asked = {"name": rule.pattern, "domain": rule.domain, "category": rule.category}
+def _matches(rule: Rule) -> pl.Expr:
+    name_keys = {"name": rule.pattern, "domain": rule.domain, "category": rule.category}
     return pl.all_horizontal(
-        _contains(whole(pattern), key) for key, pattern in asked.items() if pattern is not None
+        _contains(anchor_pattern(pattern), key) for key, pattern in name_keys.items() if pattern is not None
     )
 
 
 def _extract(keys: pl.DataFrame, rule: Rule) -> pl.DataFrame:
-    """Add what the groups of a rule say of names."""
+    """Add the groups of a rule, extracted from names."""
     if not rule.groups:
         return keys
-    found = pl.col("name").cast(pl.String).str.extract_groups(whole(rule.pattern))
+    found = pl.col("name").cast(pl.String).str.extract_groups(anchor_pattern(rule.pattern))
     return keys.with_columns(found.struct.field(*rule.groups))
 
 
-def _counting_up(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Keep the ranges of threads on which every one has the number after that of the one before it."""
+def _keep_consecutive(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Keep the ranges of threads with consecutive numbers."""
     ordered = ranges.sort("thread_key", "start_ns")
     before = pl.struct("step", "end_ns").shift()
     follows = (pl.col("step") == before.struct.field("step") + 1) & (

@@ -66,7 +66,7 @@ class Sequences:
 
     @property
     def is_weight(self) -> Bools:
-        """Mask of the weight gradients, which a schedule may delay."""
+        """Mask of the weight gradients: a schedule may delay them."""
         is_weight: Bools = self.kind == WEIGHT_GRADIENT
         return is_weight
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.report import NAME
-from nsys_pp.training.report.columns import find_rows, is_named, list_devices, number_devices, take
+from nsys_pp.training.report.columns import find_rows, gather_rows, is_named, list_devices, number_devices
 
 names = st.lists(st.one_of(st.none(), st.sampled_from(["gemm", "SendRecv", "ncclSend_Recv", "adam"])))
 
@@ -45,6 +45,6 @@ def test_what_no_row_says_is_null(some: list[int | None], data: st.DataObject) -
         {"rank": some, "name": [str(one) for one in some]}, schema={"rank": pl.Int64, "name": NAME}
     )
     row = data.draw(st.lists(st.integers(-1, len(some) - 1)))
-    taken = take(frame, ("name", "rank"), np.array(row, dtype=np.int64))
+    taken = gather_rows(frame, ("name", "rank"), np.array(row, dtype=np.int64))
     assert taken.rows() == [(None, None) if one < 0 else (str(some[one]), some[one]) for one in row]
     assert taken.schema == build_schema({"name": NAME, "rank": pl.Int64})

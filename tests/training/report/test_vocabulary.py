@@ -19,9 +19,9 @@ from nsys_pp.training.report.vocabulary import (
     NAMED_STEPS,
     Rules,
     choose_rules,
+    list_matching_presets,
     name_jobs,
     name_steps,
-    presets_that_read,
 )
 from tests.training.found import APART, read, simulate
 from tests.training.report.test_jobs import SAID, complete
@@ -384,8 +384,8 @@ def test_unknown_presets_are_an_error() -> None:
         ({"job_patterns": [""]}, "`--job-pattern ` has an empty expression"),
         ({"job_patterns": ["forward="]}, "`--job-pattern forward=` has an empty expression"),
         ({"step_patterns": [""]}, "`--step-pattern ` has an empty expression"),
-        ({"job_patterns": ["foo=bar"]}, "`--job-pattern foo=bar`: `foo` is no kind of job"),
-        ({"job_patterns": ["fwd=forward_(..)"]}, "`--job-pattern fwd=forward_(..)`: `fwd` is no kind of job"),
+        ({"job_patterns": ["foo=bar"]}, "`--job-pattern foo=bar`: invalid kind `foo`"),
+        ({"job_patterns": ["fwd=forward_(..)"]}, "`--job-pattern fwd=forward_(..)`: invalid kind `fwd`"),
     ],
 )
 def test_wrong_expressions_of_users_are_an_error(words: dict[str, Sequence[str]], message: str) -> None:
@@ -433,7 +433,7 @@ def test_patterns_that_match_no_name_are_told() -> None:
 )
 def test_presets_that_would_read_something_are_told(names: tuple[str, ...], presets: list[str]) -> None:
     ranges = ranges_of(*names)
-    assert presets_that_read(ranges) == presets
+    assert list_matching_presets(ranges) == presets
     for preset in presets:
         assert len(name_jobs(ranges, choose_rules(ranges, preset=preset)))
 

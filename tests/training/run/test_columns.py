@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from nsys_pp.training.run.columns import (
     as_whole_numbers,
+    combine_keys,
     find_latest,
     find_pairs,
-    line_up,
     order_rows,
     whole_numbers,
 )
@@ -33,7 +33,7 @@ def columns(rows: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
 @given(ROWS)
 @settings(deadline=None, max_examples=100)
 def test_lines_are_in_the_order_of_group_and_value(rows: list[tuple[int, int]]) -> None:
-    line = line_up(*columns(rows)).tolist()
+    line = combine_keys(*columns(rows)).tolist()
     for one, place in zip(rows, line, strict=True):
         for other, beside in zip(rows, line, strict=True):
             assert (one < other) == (place < beside)

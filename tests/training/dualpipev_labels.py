@@ -1,4 +1,4 @@
-"""What msprof-analyze calls the jobs of a DualPipeV schedule, by their places in a step."""
+"""Labels of msprof-analyze for the jobs of a DualPipeV schedule, by their positions in a step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nsys_pp.training.run.orders import BACKWARD, BOTH, WEIGHT_GRADIENT, Order, 
 LOGITS = "logits"
 
 
-def label_places(
+def label_jobs_of_stage(
     stage: int, stages: int, micro_batches: int, *, has_logits: bool = False
 ) -> list[tuple[str, int]]:
     """Label the jobs of a stage in one step, in order.
@@ -31,7 +31,7 @@ def label_places(
     Raises:
         ValueError: There are too few micro-batches.
 
-    >>> label_places(1, 2, 4)[:6]
+    >>> label_jobs_of_stage(1, 2, 4)[:6]
     [('0', 1), ('4', 1), ('1', 1), ('5', 1), ('2F', 3), ('4B', 3)]
     """
     order = order_jobs("dualpipev", stage=stage, stages=stages, micro_batches=micro_batches, chunks=2)
@@ -46,13 +46,13 @@ def label_places(
     return labelled
 
 
-def count_places(stage: int, stages: int, micro_batches: int, *, has_logits: bool = False) -> int:
+def count_jobs_of_stage(stage: int, stages: int, micro_batches: int, *, has_logits: bool = False) -> int:
     """Count the jobs that a stage has in a step, marks included.
 
     By phase 2(p-1-s), 2(s+1), 3(p-1-s), 2(m-2p+s+1) and one more on the last stage, 2(p-1-s), s+1 and p, of
     p stages, m micro-batches and stage s: the counts of msprof-analyze's recipe `pp_chart`.
 
-    >>> [count_places(stage, 4, 10, has_logits=True) for stage in range(4)]
+    >>> [count_jobs_of_stage(stage, 4, 10, has_logits=True) for stage in range(4)]
     [44, 32, 30, 29]
     """
     after = stages - 1 - stage

@@ -6,8 +6,8 @@ from collections import Counter
 import polars as pl
 import pytest
 
-from nsys_pp.training.run.dualpipev import LOGITS, count_places, label_places
 from nsys_pp.training.run.labels import label_jobs
+from tests.training.dualpipev_labels import LOGITS, count_jobs_of_stage, label_jobs_of_stage
 from tests.training.runs import RUNS, made_run, simulate
 
 KNOWN = {  # (stage, stages, micro-batches) -> labels by phase, from running msprof-analyze
@@ -31,24 +31,24 @@ def by_phase(places: list[tuple[str, int]]) -> str:
 
 @pytest.mark.parametrize("shape", KNOWN)
 def test_labels_are_those_of_msprof_analyze(shape: tuple[int, int, int]) -> None:
-    places = label_places(*shape, has_logits=True)
+    places = label_jobs_of_stage(*shape, has_logits=True)
     assert by_phase(places) == KNOWN[shape]
     assert [phase for _, phase in places] == sorted(phase for _, phase in places)
     without = [place for place in places if place[0] != LOGITS]
-    assert label_places(*shape) == without
+    assert label_jobs_of_stage(*shape) == without
 
 
 def test_counts_are_those_of_msprof_analyze() -> None:
-    assert [len(label_places(stage, 4, 10, has_logits=True)) for stage in range(4)] == [44, 32, 30, 29]
-    assert [len(label_places(stage, 2, 4, has_logits=True)) for stage in range(2)] == [18, 13]
+    assert [len(label_jobs_of_stage(stage, 4, 10, has_logits=True)) for stage in range(4)] == [44, 32, 30, 29]
+    assert [len(label_jobs_of_stage(stage, 2, 4, has_logits=True)) for stage in range(2)] == [18, 13]
 
 
 @pytest.mark.parametrize("stages", range(1, 17))
 def test_every_forward_and_backward_comes_once(stages: int) -> None:
     for micro_batches in range(2 * stages, 2 * stages + 20):
         for stage in range(stages):
-            places = label_places(stage, stages, micro_batches, has_logits=True)
-            assert len(places) == count_places(stage, stages, micro_batches, has_logits=True)
+            places = label_jobs_of_stage(stage, stages, micro_batches, has_logits=True)
+            assert len(places) == count_jobs_of_stage(stage, stages, micro_batches, has_logits=True)
             text = "+".join(label if label[-1].isalpha() else f"{label}F" for label, _ in places)
             found = Counter(
                 (letter.upper(), int(number)) for number, letter in re.findall(r"(\d+)([FBb])", text)
@@ -60,7 +60,7 @@ def test_every_forward_and_backward_comes_once(stages: int) -> None:
 
 def test_too_few_micro_batches_are_refused() -> None:
     with pytest.raises(ValueError, match="needs 8 micro-batches or more"):
-        label_places(0, 4, 7)
+        label_jobs_of_stage(0, 4, 7)
 
 
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (4, 10), (3, 11)])
@@ -68,7 +68,7 @@ def test_jobs_are_labelled_as_their_places(stages: int, micro_batches: int) -> N
     training = made_run("dualpipev", stages=stages, micro_batches=micro_batches, chunks=2)
     labelled = label_jobs(training.jobs, training.lanes, training.schedule)
     for (lane, _), jobs in labelled.group_by("lane", "step"):
-        assert jobs.sort("start_ns").select("label", "phase").rows() == label_places(
+        assert jobs.sort("start_ns").select("label", "phase").rows() == label_jobs_of_stage(
             lane, stages, micro_batches
         )
 
@@ -77,7 +77,7 @@ def test_jobs_of_a_simulated_run_are_labelled_as_their_places() -> None:
     training = simulate(RUNS["dualpipev"])
     labelled = label_jobs(training.jobs, training.lanes, training.schedule)
     for (lane, _), jobs in labelled.group_by("lane", "step"):
-        assert jobs.sort("start_ns").select("label", "phase").rows() == label_places(lane, 4, 10)
+        assert jobs.sort("start_ns").select("label", "phase").rows() == label_jobs_of_stage(lane, 4, 10)
 
 
 def test_a_lane_that_lacks_a_job_has_labels_but_no_phases() -> None:
