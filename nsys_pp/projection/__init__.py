@@ -1,1 +1,1 @@
-"""CPU ranges -> GPU intervals."""
+"""Projection of CPU ranges onto GPU intervals."""

@@ -1,20 +1,20 @@
-"""How long at least one operation of a range was running, for all ranges at once.
+"""Busy time of ranges: the union of their operations' intervals, for all ranges at once.
 
-The union of many intervals is their sum less what is counted twice. Cut time at every start
-and end of an operation; where k operations of a range cover the same piece of time, k - 1 of
-them are counted too often. The operations that cover one piece, in order of their calls, form
-a chain of k - 1 links between neighbours, and of the calls inside a range exactly the links
-with both ends inside are too many. So with L(range) = length of the links inside,
+The union of intervals is their sum minus the time that is counted more than once. Cut time into slots at
+every start and end of an operation; a slot that k operations of a range cover is counted k - 1 times too
+often. The operations that cover one slot, in order of their calls, form a chain of k - 1 links between
+neighbours, and among the calls inside a range exactly the links with both ends inside are excess. So with
+L(range) = total length of the links inside,
 
     busy(range) = sum of its operations - L(range)
 
-holds for every range, and neither sum needs to look at the range's operations one by one: both
-are differences of prefix sums, however many calls a range encloses and however deep ranges nest.
+holds for every range, and both sums are differences of prefix sums: their cost depends neither on the
+number of calls that a range encloses nor on the depth of nesting.
 
-Where calls of several threads overlap, a call is inside a range when it starts late enough and
-ends early enough. An operation whose call is looser on both counts than another's that covers
-the same piece adds nothing when it is inside (the tighter one is, too): it is a link of its own.
-The others form the chain.
+Where calls of several threads overlap, a call is inside a range if it starts late enough and ends early
+enough. If the call of one operation starts earlier and ends later than the call of another operation in
+the same slot, it adds nothing when it is inside (the tighter call is inside as well): it is a link by
+itself. The other operations form the chain.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ import numpy.typing as npt
 from nsys_pp.arrays.segments import expand_windows, running_maximum
 from nsys_pp.arrays.types import Int64s
 
-# Small windows are summed directly, which is cheaper than asking all links, as long as they
-# together hold so many operations for each there is.
+# Small windows are summed directly, as long as they hold at most this many operations in total for
+# each operation of the report; that is cheaper than summing all links.
 _DIRECT_READS = 8
-# Operations read directly at a time: bounds memory, and stays in the processor's cache.
+# Operations read directly at a time: bounds memory and fits the processor cache.
 _READ_CHUNK = 1 << 18
-# Pieces of time times the operations that cover them, at a time: bounds memory.
+# Slots times the operations that cover them, processed at a time: bounds memory.
 _COVER_CHUNK = 1 << 22
 
 
@@ -44,9 +44,9 @@ def measure_busy(
     op_last_call: Int64s,
     op_owner: Int64s,
     call_count: int,
-    piece_row: Int64s,
-    piece_first: Int64s,
-    piece_last: Int64s,
+    segment_row: Int64s,
+    segment_first: Int64s,
+    segment_last: Int64s,
     first_call: Int64s,
     last_call: Int64s,
 ) -> Int64s:
@@ -59,9 +59,9 @@ def measure_busy(
         op_last_call: Position of each operation's call by end.
         op_owner: Owner (0, 1, ...) of each operation's call; a row's operations have one owner.
         call_count: Number of positions.
-        piece_row: Row of each piece, ascending; every row has at least one.
-        piece_first: First operation of each piece.
-        piece_last: Operation after the last of each piece.
+        segment_row: Row of each segment, ascending; every row has at least one.
+        segment_first: First operation of each segment.
+        segment_last: Operation after the last of each segment.
         first_call: Per row: a call is inside when its position by start is not below this
         last_call: and its position by end is below this.
 
@@ -70,16 +70,16 @@ def measure_busy(
     """
     row_count = len(first_call)
     total = np.concatenate([[0], np.cumsum(op_end - op_start)])
-    busy = _sum_by_row(piece_row, total[piece_last] - total[piece_first], row_count)
-    op_start, op_end = _put_side_by_side(op_start, op_end, op_owner)
+    busy = _sum_by_row(segment_row, total[segment_last] - total[segment_first], row_count)
+    op_start, op_end = _separate_owners(op_start, op_end, op_owner)
     overlapping = _find_overlapping(op_start, op_end)
     if not overlapping.any():
         return busy
 
     crossings = np.concatenate([[0], np.cumsum(overlapping)])
-    crossing_count = _sum_by_row(piece_row, crossings[piece_last] - crossings[piece_first], row_count)
-    op_count = _sum_by_row(piece_row, piece_last - piece_first, row_count)
-    # One overlapping operation alone in a range overlaps nothing inside it.
+    crossing_count = _sum_by_row(segment_row, crossings[segment_last] - crossings[segment_first], row_count)
+    op_count = _sum_by_row(segment_row, segment_last - segment_first, row_count)
+    # A range with a single overlapping operation has no overlap inside.
     crowded = np.flatnonzero(crossing_count > 1)
     crowded = crowded[np.argsort(op_count[crowded], kind="stable")]
     small_count = np.searchsorted(np.cumsum(op_count[crowded]), _DIRECT_READS * len(op_start), side="right")
@@ -87,26 +87,26 @@ def measure_busy(
     is_small[crowded[:small_count]] = True
     is_large[crowded[small_count:]] = True
     if is_small.any():
-        chosen = is_small[piece_row]
-        busy[is_small] = _union_directly(
-            op_start, op_end, piece_row[chosen], piece_first[chosen], piece_last[chosen]
+        chosen = is_small[segment_row]
+        busy[is_small] = _union_by_sorting(
+            op_start, op_end, segment_row[chosen], segment_first[chosen], segment_last[chosen]
         )
     if is_large.any():
-        which = np.flatnonzero(overlapping)
-        links = _find_links(op_start[which], op_end[which], op_first_call[which], op_last_call[which])
+        rows = np.flatnonzero(overlapping)
+        links = _find_links(op_start[rows], op_end[rows], op_first_call[rows], op_last_call[rows])
         busy[is_large] -= _sum_links(*links, call_count, first_call[is_large], last_call[is_large])
     return busy
 
 
 def _sum_by_row(row: Int64s, values: Int64s, row_count: int) -> Int64s:
-    """Sum per row; float64 would lose nanoseconds only past 2**53 of them, 104 days."""
+    """Sum values per row; float64 is exact up to 2**53 ns, 104 days."""
     return np.bincount(row, weights=values, minlength=row_count).astype(np.int64)
 
 
-def _put_side_by_side(start: Int64s, end: Int64s, owner: Int64s) -> tuple[Int64s, Int64s]:
-    """Move the operations of each owner to a time of their own: no range needs their overlap.
+def _separate_owners(start: Int64s, end: Int64s, owner: Int64s) -> tuple[Int64s, Int64s]:
+    """Shift the operations of each owner to a disjoint interval: no range needs overlaps between owners.
 
-    Without the move results are the same, only slower; so where times would not fit, none is made.
+    The shift only saves time, so it is skipped where the shifted times would overflow.
     """
     earliest = int(start.min())
     span = int(end.max()) - earliest + 1
@@ -117,7 +117,7 @@ def _put_side_by_side(start: Int64s, end: Int64s, owner: Int64s) -> tuple[Int64s
 
 
 def _find_overlapping(start: Int64s, end: Int64s) -> npt.NDArray[np.bool_]:
-    """Say of each interval whether it may share time with another one."""
+    """Return the mask of intervals that may overlap another one."""
     order = np.argsort(start, kind="stable")
     reach = np.maximum.accumulate(end[order])
     joins_previous = np.zeros(len(start), dtype=bool)
@@ -129,8 +129,8 @@ def _find_overlapping(start: Int64s, end: Int64s) -> npt.NDArray[np.bool_]:
     return result
 
 
-def _union_directly(op_start: Int64s, op_end: Int64s, row: Int64s, first: Int64s, last: Int64s) -> Int64s:
-    """Union per row by sorting its operations; returns one value per distinct row, by row."""
+def _union_by_sorting(op_start: Int64s, op_end: Int64s, row: Int64s, first: Int64s, last: Int64s) -> Int64s:
+    """Compute the union per distinct row by sorting its operations."""
     by_start = np.argsort(op_start, kind="stable")
     rank = np.empty(len(op_start), dtype=np.int64)
     rank[by_start] = np.arange(len(op_start))
@@ -148,7 +148,7 @@ def _union_directly(op_start: Int64s, op_end: Int64s, row: Int64s, first: Int64s
 
 
 def _union_sorted(row: Int64s, start: Int64s, end: Int64s) -> Int64s:
-    """Union per distinct row of intervals in order of (row, start)."""
+    """Compute the union per distinct row of intervals in order of (row, start)."""
     is_first = np.append(True, row[1:] != row[:-1])
     reach = running_maximum(np.cumsum(is_first), end)
     previous_end = np.where(is_first, start, np.roll(reach, 1))
@@ -159,19 +159,19 @@ def _union_sorted(row: Int64s, start: Int64s, end: Int64s) -> Int64s:
 def _find_links(
     start: Int64s, end: Int64s, first_call: Int64s, last_call: Int64s
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """Find all links: position of the looser start, of the looser end, and length in ns."""
+    """Find all links: position of the looser start, position of the looser end, length in ns."""
     times = np.sort(np.concatenate([start, end]))
     times = times[np.append(True, times[1:] > times[:-1])]
     length = np.diff(times)
-    from_piece = np.searchsorted(times, start)
-    to_piece = np.searchsorted(times, end)
+    first_slot = np.searchsorted(times, start)
+    last_slot = np.searchsorted(times, end)
     cover = np.cumsum(
-        np.bincount(from_piece, minlength=len(times)) - np.bincount(to_piece, minlength=len(times))
+        np.bincount(first_slot, minlength=len(times)) - np.bincount(last_slot, minlength=len(times))
     )
     chunk = np.cumsum(cover) // _COVER_CHUNK
     bounds = np.concatenate([[0], np.flatnonzero(np.diff(chunk)) + 1, [len(times)]])
     parts = [
-        _link_chunk(from_piece, to_piece, first_call, last_call, length, low, high)
+        _link_chunk(first_slot, last_slot, first_call, last_call, length, low, high)
         for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
     ]
     low_call, high_call, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -179,34 +179,34 @@ def _find_links(
 
 
 def _link_chunk(
-    from_piece: Int64s,
-    to_piece: Int64s,
+    first_slot: Int64s,
+    last_slot: Int64s,
     first_call: Int64s,
     last_call: Int64s,
     length: Int64s,
     low: int,
     high: int,
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """Links of the pieces of time `[low, high)`."""
-    which = np.flatnonzero((from_piece < high) & (to_piece > low))
-    begin, stop = np.maximum(from_piece[which], low), np.minimum(to_piece[which], high)
-    covered = np.sort((expand_windows(begin, stop) << 32) | np.repeat(which, stop - begin))
-    piece, op = covered >> 32, covered & 0xFFFFFFFF
+    """Find the links of the slots `[low, high)`."""
+    covering = np.flatnonzero((first_slot < high) & (last_slot > low))
+    begin, stop = np.maximum(first_slot[covering], low), np.minimum(last_slot[covering], high)
+    covered = np.sort((expand_windows(begin, stop) << 32) | np.repeat(covering, stop - begin))
+    slot, op = covered >> 32, covered & 0xFFFFFFFF
     begins, ends = first_call[op], last_call[op]
 
-    # Running minimum of ends from the back, within a piece: later pieces have larger keys.
-    key = (piece << 32) | ends
+    # Running minimum of ends from the back, within a slot: later slots have larger keys.
+    key = (slot << 32) | ends
     tightest_after = np.minimum.accumulate(key[::-1])[::-1]
     is_loose = np.zeros(len(op), dtype=bool)
-    is_loose[:-1] = (piece[1:] == piece[:-1]) & (tightest_after[1:] <= key[:-1])
+    is_loose[:-1] = (slot[1:] == slot[:-1]) & (tightest_after[1:] <= key[:-1])
 
     chain = np.flatnonzero(~is_loose)
-    linked = piece[chain[1:]] == piece[chain[:-1]]
+    linked = slot[chain[1:]] == slot[chain[:-1]]
     left, right = chain[:-1][linked], chain[1:][linked]
     return (
         np.concatenate([begins[is_loose], begins[left]]),
         np.concatenate([ends[is_loose], ends[right]]),
-        np.concatenate([length[piece[is_loose]], length[piece[left]]]),
+        np.concatenate([length[slot[is_loose]], length[slot[left]]]),
     )
 
 
@@ -215,9 +215,8 @@ def _sum_links(
 ) -> Int64s:
     """Sum the links with `low >= first` and `high < last`.
 
-    Those are the links that end before `last`, less those that begin before `first`, plus
-    those that do both wrong (they begin before and end after the whole window), which the
-    subtraction has taken away without their having been there.
+    That is the sum of links that end before `last`, minus links that begin before `first`, plus links
+    that begin before and end after the window, which were subtracted without having been added.
     """
     ending = np.zeros(call_count + 1, dtype=np.int64)
     ending[1:] = np.cumsum(np.bincount(high_call, weights=weight, minlength=call_count)).astype(np.int64)
@@ -229,9 +228,9 @@ def _sum_links(
 def sum_around(low: Int64s, high: Int64s, weight: Int64s, first: Int64s, last: Int64s) -> Int64s:
     """Sum per window the weights of the links around it: `low < first` and `high >= last`.
 
-    Links in order of `low` are a prefix for every window; a prefix is taken apart into blocks
-    of sizes 2**k, each sorted by `high`, where the sum is a difference of prefix sums:
-    O((links + windows) log**2), in as many passes as the number of links has bits.
+    In order of `low`, the links of every window are a prefix. A prefix is split into blocks of sizes
+    2**k, each sorted by `high`, in which the sum is a difference of prefix sums: O((links + windows)
+    log**2), in one pass per bit of the number of links.
 
     >>> link = np.array([0, 2, 5]), np.array([9, 3, 8]), np.array([100, 10, 1])
     >>> sum_around(*link, first=np.array([6, 3, 0]), last=np.array([8, 4, 1]))
@@ -248,15 +247,15 @@ def sum_around(low: Int64s, high: Int64s, weight: Int64s, first: Int64s, last: I
     total = np.zeros(len(windows), dtype=np.int64)
     position = np.arange(len(high))
     for level in range(len(high).bit_length()):
-        asks = np.flatnonzero((prefix >> level) & 1)
-        if not len(asks):
+        selected = np.flatnonzero((prefix >> level) & 1)
+        if not len(selected):
             continue
         key = ((position >> level) << 32) | high
         by_key = np.argsort(key, kind="stable")
         sums = np.concatenate([[0], np.cumsum(weight[by_key])])
-        block = (prefix[asks] >> level) - 1
-        below = np.searchsorted(key[by_key], (block << 32) | last[asks], side="left")
-        total[asks] += sums[(block + 1) << level] - sums[below]
+        block = (prefix[selected] >> level) - 1
+        below = np.searchsorted(key[by_key], (block << 32) | last[selected], side="left")
+        total[selected] += sums[(block + 1) << level] - sums[below]
     result[windows] = total
     return result
 
@@ -264,7 +263,7 @@ def sum_around(low: Int64s, high: Int64s, weight: Int64s, first: Int64s, last: I
 def _keep_around(
     low: Int64s, high: Int64s, weight: Int64s, first: Int64s, last: Int64s
 ) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Drop the links that are around no window and the windows that are inside no link."""
+    """Drop links that enclose no window and windows without an enclosing link."""
     by_first = np.argsort(first, kind="stable")
     earliest_last = np.minimum.accumulate(last[by_first][::-1])[::-1]
     later = np.searchsorted(first[by_first], low, side="right")

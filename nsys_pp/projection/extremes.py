@@ -1,4 +1,4 @@
-"""The least value inside windows of positions, for many windows at once."""
+"""Range minimum queries: the minimum of many windows of positions at once."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import numpy as np
 
 from nsys_pp.arrays.types import Int64s
 
-# Up to so many values per position are read directly; beyond, windows are covered by powers of two.
+# Windows that hold at most this many values per position in total are read directly.
 _DIRECT_READS = 32
 
 
 def find_minimum(values: Int64s, first: Int64s, last: Int64s) -> Int64s:
     """Find the minimum of `values[first:last]` per window.
 
-    Windows that together hold few values are read as they are; otherwise each is covered by two
-    windows of the largest power of two that fits, whose minima are made by doubling, so that
-    work is O((positions + windows) log positions) whatever the windows hold.
+    Windows that hold few values in total are read directly. Otherwise each is covered by two windows
+    of the largest power of two that fits, whose minima are computed by doubling (a sparse table), so
+    that work is O((positions + windows) log positions) for any windows.
 
     Args:
         values: One value per position.
@@ -29,8 +29,8 @@ def find_minimum(values: Int64s, first: Int64s, last: Int64s) -> Int64s:
         return np.zeros(0, dtype=np.int64)
     size = last - first
     if int(size.sum()) <= _DIRECT_READS * len(values):
-        # reduceat also reads from each window's end to the next one's beginning: in order of
-        # `first` those gaps are disjoint. It takes no index past the end: one more value stands there.
+        # reduceat also reads the gaps between windows, which are disjoint in order of `first`. Its
+        # indices must be below the length: one value is appended.
         order = np.argsort(first, kind="stable")
         bounds = np.empty(2 * len(first), dtype=np.int64)
         bounds[0::2], bounds[1::2] = first[order], last[order]

@@ -1,4 +1,4 @@
-"""Which API call caused which GPU operation."""
+"""Launches: API calls paired with the GPU operations that they caused."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def match_launches(api_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> pl.DataFra
 
 
 def _correlation_keys(frame: pl.DataFrame, processes: Int64s) -> Int64s:
-    """One integer per (process, correlation id); rows of a process outside `processes` get none's."""
+    """Pack (process, correlation id) into one integer; processes outside `processes` share an unused index."""
     process_key = frame["process_key"].to_numpy()
     index = np.minimum(np.searchsorted(processes, process_key), len(processes) - 1)
     index[processes[index] != process_key] = len(processes)

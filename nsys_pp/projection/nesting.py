@@ -1,4 +1,4 @@
-"""Which range lies inside which, on its thread."""
+"""Nesting of ranges on their thread: parents and depths."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from nsys_pp.projection.order import order_by_time
 def find_parents(owner: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
     """Find the innermost interval around each interval, among those of its owner.
 
-    A parent starts no later and ends no earlier than its child; of several such the one that
-    starts last is the innermost, and of equal intervals the earlier row is the outer one.
-    Intervals may cross (start/end ranges, interleaved domains): crossing is not containing.
+    A parent starts no later and ends no earlier than its child. If several do, the one that starts
+    last is the innermost; of equal intervals the earlier row is the outer one. Intervals may overlap
+    without nesting (start/end ranges, interleaved domains).
 
-    In order of (owner, start, longest first) the parent is the nearest row before a row that
+    In order of (owner, start, longest first), the parent of a row is the nearest earlier row that
     does not end before it.
 
     Args:
-        owner: Any integer that says which intervals belong together.
+        owner: Integer key per interval; only intervals with equal keys nest.
         start: ns.
         end: ns, not before start.
 
@@ -45,14 +45,14 @@ def find_parents(owner: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int
 def find_previous_reaching(values: Int64s, first: Int64s) -> Int64s:
     """Find the nearest earlier row whose value is not below the row's own.
 
-    All rows look at once, by jumping: a row whose candidate is below it goes on to that
-    candidate's own candidate, because every row between the two is lower still. That finds all but
-    those behind a long slope (after ranges that nest deep, a step at a time), which look into a
-    tree of maxima; so work is O(rows log rows) whatever the values are.
+    All rows are searched at once by pointer jumping: a row whose candidate has a smaller value
+    continues with the candidate of that candidate, since all rows between the two are smaller still.
+    Rows after a long monotonic descent (deeply nested ranges) remain; they are searched in a tree of
+    maxima, so that work is O(rows log rows) for any values.
 
     Args:
         values: One per row.
-        first: First row of each row's group, whose rows stand together: others do not count.
+        first: First row of the group of each row; groups are contiguous, and only rows of the group count.
 
     Returns:
         A row, or -1.
@@ -64,27 +64,27 @@ def find_previous_reaching(values: Int64s, first: Int64s) -> Int64s:
     candidate[candidate < first] = -1
     pending = np.flatnonzero(candidate >= 0)
     for _ in range(len(values).bit_length()):
-        at = candidate[pending]
-        is_below = values[at] < values[pending]
-        pending, at = pending[is_below], at[is_below]
-        candidate[pending] = candidate[at]
+        current = candidate[pending]
+        is_below = values[current] < values[pending]
+        pending, current = pending[is_below], current[is_below]
+        candidate[pending] = candidate[current]
         pending = pending[candidate[pending] >= 0]
     if len(pending):
-        found = _descend(values, pending)
-        candidate[pending] = np.where(found >= first[pending], found, -1)
+        previous = _search_tree(values, pending)
+        candidate[pending] = np.where(previous >= first[pending], previous, -1)
     return candidate
 
 
-def _descend(values: Int64s, rows: Int64s) -> Int64s:
-    """Find the same for some rows, in a tree of the maxima of 2, 4, 8 ... values."""
+def _search_tree(values: Int64s, rows: Int64s) -> Int64s:
+    """Find the same for a few rows, in a tree of the maxima of 2, 4, 8 ... values."""
     least = np.iinfo(np.int64).min
     maxima = [values]
     while len(maxima[-1]) > 1:
         below = maxima[-1] if len(maxima[-1]) % 2 == 0 else np.append(maxima[-1], least)
         maxima.append(np.maximum(below[0::2], below[1::2]))
 
-    # Up: what lies before a row is blocks of growing size, one for each bit of the row's number.
-    wanted = values[rows]
+    # Up: the rows before a row are blocks of growing size, one for each set bit of its number.
+    threshold = values[rows]
     block = np.full(len(rows), -1, dtype=np.int64)
     level = np.zeros(len(rows), dtype=np.int64)
     climbing = np.arange(len(rows))
@@ -92,15 +92,15 @@ def _descend(values: Int64s, rows: Int64s) -> Int64s:
         number = rows[climbing] >> height
         has_block = (number & 1) == 1
         reaches = np.zeros(len(climbing), dtype=bool)
-        reaches[has_block] = highest[number[has_block] - 1] >= wanted[climbing[has_block]]
+        reaches[has_block] = highest[number[has_block] - 1] >= threshold[climbing[has_block]]
         block[climbing[reaches]] = number[reaches] - 1
         level[climbing[reaches]] = height
         climbing = climbing[~reaches]
 
-    # Down: the right half, if it reaches.
+    # Down: into the right half if its maximum suffices, else into the left one.
     for height in range(len(maxima) - 2, -1, -1):
-        inside = np.flatnonzero((block >= 0) & (level > height))
-        right = 2 * block[inside] + 1
-        right_reaches = maxima[height][np.minimum(right, len(maxima[height]) - 1)] >= wanted[inside]
-        block[inside] = np.where(right_reaches & (right < len(maxima[height])), right, right - 1)
+        active = np.flatnonzero((block >= 0) & (level > height))
+        right = 2 * block[active] + 1
+        right_suffices = maxima[height][np.minimum(right, len(maxima[height]) - 1)] >= threshold[active]
+        block[active] = np.where(right_suffices & (right < len(maxima[height])), right, right - 1)
     return block

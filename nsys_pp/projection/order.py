@@ -1,7 +1,7 @@
-"""Rows of each owner (a thread, a process) together, in order of time.
+"""Sort orders by owner (a thread, a process) and time.
 
-Reports hold their events in order of time nearly always, so that it is enough to put the rows of
-each owner together; only where that does not do are they sorted.
+Reports nearly always hold their events in order of time. Grouping the rows by owner then suffices; a full
+sort is needed only where it does not.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ import numpy as np
 from nsys_pp.arrays.types import Int64s
 
 
-def order_by_time(owner: Int64s, time: Int64s, then: Int64s) -> Int64s:
-    """Order rows by (owner, time, then); equal ones stay in order.
+def order_by_time(owner: Int64s, time: Int64s, second_key: Int64s) -> Int64s:
+    """Return the stable order of rows by (owner, time, second key).
 
     >>> order_by_time(np.array([7, 3, 7, 3]), np.array([0, 5, 1, 4]), np.array([0, 0, 0, 0]))
     array([3, 1, 0, 2])
     """
     order = order_by_owner(owner)
-    owners, times, thens = owner[order], time[order], then[order]
-    is_late = (times[1:] > times[:-1]) | ((times[1:] == times[:-1]) & (thens[1:] >= thens[:-1]))
-    if (is_late | (owners[1:] != owners[:-1])).all():
+    owners, times, second_keys = owner[order], time[order], second_key[order]
+    is_ascending = (times[1:] > times[:-1]) | (
+        (times[1:] == times[:-1]) & (second_keys[1:] >= second_keys[:-1])
+    )
+    if (is_ascending | (owners[1:] != owners[:-1])).all():
         return order
-    return np.lexsort((then, time, owner))
+    return np.lexsort((second_key, time, owner))
 
 
 def order_by_owner(owner: Int64s) -> Int64s:
-    """Order rows by owner; those of one owner stay in order.
+    """Return the stable order of rows by owner.
 
     >>> order_by_owner(np.array([7, 3, 7, 3]))
     array([1, 3, 0, 2])

@@ -1,4 +1,4 @@
-"""Which operations NCCL launched to do what it was asked for."""
+"""NCCL requests (send, receive, collective) of each communication operation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def match_requests(
     launches: pl.DataFrame,
     nccl_calls: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Find what NCCL was asked for when it launched each operation.
+    """Match NCCL requests to the operations that NCCL launched for them.
 
-    NCCL pushes a range around every request. The operation is launched inside it, or, where sends and
-    receives are grouped, when the group ends: then it does what was asked for since the thread's last
-    launch of the kind.
+    NCCL pushes a range around every request. The operation is launched inside it or, where sends and
+    receives are grouped, when the group ends; it then serves all requests since the previous such launch
+    of the thread.
 
         thread   [GroupStart] [Send] [Recv] [GroupEnd  ^ ]     ^ launches an operation with two requests
 
@@ -30,19 +30,21 @@ def match_requests(
         ranges: `RANGES`.
         api_calls: `API_CALLS`.
         gpu_ops: `GPU_OPS`, in order of op_id.
-        launches: `LAUNCHES`, at least of the communication among them.
+        launches: `LAUNCHES`, at least those of communication operations.
         nccl_calls: `NCCL_CALLS`.
 
     Returns:
-        `REQUESTS` by op_id, in the order of asking; empty where NCCL recorded no ranges.
+        `REQUESTS` by op_id and start of the request; empty where NCCL recorded no ranges.
     """
-    is_wanted = gpu_ops["is_communication"] & ~gpu_ops["kind"].is_in(["memcpy", "memset"])
+    is_nccl_op = gpu_ops["is_communication"] & ~gpu_ops["kind"].is_in(["memcpy", "memset"])
     requests = _list_requests(ranges, nccl_calls)
-    made = launches.filter(is_wanted.gather(launches["op_id"]))
+    nccl_launches = launches.filter(is_nccl_op.gather(launches["op_id"]))
     times = api_calls.select("thread_key", "start_ns", call_end_ns="end_ns")
-    calls = pl.concat([made.select("op_id"), times[made["call_row"]]], how="horizontal").sort("start_ns")
+    calls = pl.concat(
+        [nccl_launches.select("op_id"), times[nccl_launches["call_row"]]], how="horizontal"
+    ).sort("start_ns")
     around = calls.join_asof(
-        requests.with_columns(asked_ns="start_ns"),
+        requests.with_columns(request_ns="start_ns"),
         on="start_ns",
         by="thread_key",
         strategy="backward",
@@ -51,13 +53,13 @@ def match_requests(
     before = requests.join_asof(
         calls, on="start_ns", by="thread_key", strategy="forward", check_sortedness=False
     ).filter(pl.col("op_id").is_not_null())
-    inside = around.with_columns(start_ns="asked_ns").pipe(conform, REQUESTS)
-    grouped = before.join(inside, on="op_id", how="anti").pipe(conform, REQUESTS)
-    return pl.concat([inside, grouped]).sort("op_id", "start_ns", maintain_order=True)
+    direct = around.with_columns(start_ns="request_ns").pipe(conform, REQUESTS)
+    grouped = before.join(direct, on="op_id", how="anti").pipe(conform, REQUESTS)
+    return pl.concat([direct, grouped]).sort("op_id", "start_ns", maintain_order=True)
 
 
 def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFrame:
-    """List the ranges that NCCL pushes around what it is asked for, by start."""
+    """List the ranges that NCCL pushes around requests, by start."""
     ranks = (
         nccl_calls.filter(pl.col("rank").is_not_null())
         .join(ranges.select("range_id", "process_key"), on="range_id")
@@ -65,9 +67,9 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
         .select("process_key", "communicator", "rank")
     )
     names = ranges["name"].unique().drop_nulls()
-    wanted = names.filter(names.cast(pl.String).str.contains(_REQUEST))
+    request_names = names.filter(names.cast(pl.String).str.contains(_REQUEST))
     return (
-        ranges.filter(pl.col("name").is_in(wanted.implode()))
+        ranges.filter(pl.col("name").is_in(request_names.implode()))
         .join(nccl_calls.drop("rank", "rank_count"), on="range_id", how="left")
         .join(ranks, on=["process_key", "communicator"], how="left")
         .select(

@@ -1,9 +1,8 @@
-"""Which launching calls lie inside which range.
+"""Windows of launching calls inside ranges.
 
-Calls in order of (owner, start) make the inside of a range one window of positions, as long
-as the calls of an owner also end in that order. They do on a thread, where calls follow each
-other; among the threads of a process a range may end in the middle of a call, which then has
-to be cut out of its window. `Windows` says where.
+In order of (owner, start), the calls inside a range are one window of positions, provided that the calls
+of an owner also end in that order. Calls of one thread do, since they follow each other. Among the threads
+of a process, a range may end during a call, which then has to be cut out of its window.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from nsys_pp.projection.order import order_by_owner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """Positions of calls inside ranges: row i is range i's `[first, last)`, less its cut positions.
+    """Positions of calls inside ranges: for range i, `[first[i], last[i])` without its cut positions.
 
-    `cut_range` and `cut_position` list, by both, the calls inside a window that end after the
-    range does (and so are not inside the range).
+    `cut_range` and `cut_position` list, sorted by both, the calls in a window that end after the range
+    (and so are not inside it).
 
-    The same calls again, seen by their ends: `end_position` is the place of each call in order
-    of (owner, end), and a call is inside range i exactly when its position is at least
-    `first[i]` and its end position is below `last_by_end[i]`.
+    An equivalent description by ends: `end_position` is the index of each call in order of (owner, end);
+    a call is inside range i exactly when its position is at least `first[i]` and its end position is
+    below `last_by_end[i]`.
     """
 
     first: Int64s
@@ -51,7 +50,7 @@ def find_windows(
         range_owner: Thread or process of each range; the ranges are in any order.
         range_start: ns.
         range_end: ns.
-        call_owner: The same of each call; calls are in order of (owner, start).
+        call_owner: Thread or process of each call; calls are in order of (owner, start).
         call_start: ns.
         call_end: ns.
 
@@ -106,16 +105,16 @@ def _find_cuts(
 ) -> tuple[Int64s, Int64s]:
     """List the (range, position) pairs where a call of the window `[lo, hi)` ends after the range.
 
-    They are sought in the window, or among the calls that run when the range ends, whichever are
-    fewer: a range may enclose a million calls, and end while a hundred threads wait in long ones.
+    The search covers the window, or the calls that run when the range ends, whichever are fewer: a range
+    may enclose a million calls and end while a hundred threads wait in long calls.
 
     Args:
         starts: Of the calls, ascending.
         ends: Of the calls.
         range_end: Of the ranges.
-        lo: Per range, calls that start before it does.
-        hi: Calls that start no later than it ends.
-        ended: Calls that end no later than it does.
+        lo: Number of calls that start before each range.
+        hi: Number of calls that start no later than the range ends.
+        ended: Number of calls that end no later than the range.
     """
     running = hi - ended
     is_short = hi - lo <= running
@@ -123,7 +122,7 @@ def _find_cuts(
     short_row = np.repeat(short, hi[short] - lo[short])
     short_position = expand_windows(lo[short], hi[short])
 
-    # Seen from the call: it runs when those ranges end that end between its start and its end.
+    # From the view of a call: it runs at the end of those ranges that end between its start and its end.
     long = np.flatnonzero(~is_short & (running > 0))
     long = long[np.argsort(range_end[long], kind="stable")]
     from_end = np.searchsorted(range_end[long], starts, side="left")
@@ -138,10 +137,10 @@ def _find_cuts(
 
 
 def split_windows(windows: Windows) -> tuple[Int64s, Int64s, Int64s]:
-    """Cut the windows into pieces without a hole.
+    """Split the windows at their cuts into contiguous segments.
 
     Returns:
-        Row of the range, first and last position of every non-empty piece, by range and position.
+        Row of the range, first and last position of every non-empty segment, by range and position.
     """
     if not len(windows.cut_range):
         rows = np.flatnonzero(windows.last > windows.first)
@@ -152,7 +151,7 @@ def split_windows(windows: Windows) -> tuple[Int64s, Int64s, Int64s]:
     order = np.lexsort((first, row))
     row, first = row[order], first[order]
     last = np.empty_like(first)
-    # A piece ends where the next cut of its range stands, or where the window ends.
+    # A segment ends at the next cut of its range, or at the end of the window.
     is_final = np.ones(len(row), dtype=bool)
     is_final[:-1] = row[1:] != row[:-1]
     last[is_final] = windows.last

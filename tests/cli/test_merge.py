@@ -122,7 +122,7 @@ def test_what_a_browser_cannot_hold_is_noted(tmp_path: Path, monkeypatch: pytest
         ),
         (["--end", "1e3"], "invalid time '1e3'"),
         (["--end", ".5s"], "invalid time '.5s'"),
-        (["--ops", "kernel,"], "'' is none of kernel, memcpy, memset, all"),
+        (["--ops", "kernel,"], "invalid operations ''; expected kernel, memcpy, memset or all"),
         (["--scope", "all"], "'all' is not one of"),
         (["--per-stream"], "No such option"),
     ],

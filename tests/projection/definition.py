@@ -1,4 +1,4 @@
-"""The definition of projection in plain loops: slow, obvious, and what the package is held to."""
+"""The definition of projection in plain loops: slow, obvious, the reference of the tests."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def union_ns(intervals: Iterable[tuple[int, int]]) -> int:
     return total
 
 
-def parent_of(one: Row, others: list[Row]) -> Row | None:
-    """The innermost range of the thread around `one`: starts last; of equal ones the later row."""
+def parent_of(row: Row, ranges: list[Row]) -> Row | None:
+    """Return the innermost range of the thread around `row`: the last to start; of equal ones the later row."""
     around = [
         other
-        for other in others
-        if other is not one
-        and other["thread_key"] == one["thread_key"]
-        and other["start_ns"] <= one["start_ns"]
-        and other["end_ns"] >= one["end_ns"]
+        for other in ranges
+        if other is not row
+        and other["thread_key"] == row["thread_key"]
+        and other["start_ns"] <= row["start_ns"]
+        and other["end_ns"] >= row["end_ns"]
         and (
-            (other["start_ns"], other["end_ns"]) != (one["start_ns"], one["end_ns"])
-            or other["range_id"] < one["range_id"]
+            (other["start_ns"], other["end_ns"]) != (row["start_ns"], row["end_ns"])
+            or other["range_id"] < row["range_id"]
         )
     ]
     return max(
@@ -48,61 +48,61 @@ def project(
     scope: str,
     per_stream: bool,
 ) -> list[Row]:
-    """Rows of PROJECTIONS as dicts, by (range_id, device_id, stream_id)."""
+    """Return rows of PROJECTIONS as dicts, by (range_id, device_id, stream_id)."""
     calls = list(api_calls.iter_rows(named=True))
     ops_of = defaultdict(list)
     for op in gpu_ops.iter_rows(named=True):
         if op["kind"] in kinds and op["correlation_id"] is not None:
             ops_of[op["process_key"], op["correlation_id"]].append(op)
     all_ranges = list(ranges.iter_rows(named=True))
-    on_one_thread = [one for one in all_ranges if one["end_thread_key"] is None]
+    on_a_thread = [row for row in all_ranges if row["end_thread_key"] is None]
     rows = []
-    for one in all_ranges:
-        crosses = one["end_thread_key"] is not None
-        inside = [
+    for row in all_ranges:
+        crosses = row["end_thread_key"] is not None
+        of_process = [
             call
             for call in calls
-            if call["process_key"] == one["process_key"]
-            and one["start_ns"] <= call["start_ns"]
-            and call["end_ns"] <= one["end_ns"]
+            if call["process_key"] == row["process_key"]
+            and row["start_ns"] <= call["start_ns"]
+            and call["end_ns"] <= row["end_ns"]
         ]
-        own = [call for call in inside if call["thread_key"] == one["thread_key"]]
+        of_thread = [call for call in of_process if call["thread_key"] == row["thread_key"]]
         if scope == "thread" and crosses:
             continue
-        used = scope if scope != "auto" else ("thread" if own and not crosses else "process")
-        counted = own if used == "thread" else inside
-        by_place: dict[tuple[int, int | None], dict[int, tuple[Row, Row]]] = defaultdict(dict)
+        used_scope = scope if scope != "auto" else ("thread" if of_thread and not crosses else "process")
+        counted = of_thread if used_scope == "thread" else of_process
+        by_target: dict[tuple[int, int | None], dict[int, tuple[Row, Row]]] = defaultdict(dict)
         for call in counted:
             for op in ops_of[call["process_key"], call["correlation_id"]]:
-                place = (op["device_id"], op["stream_id"] if per_stream else None)
-                by_place[place][op["op_id"]] = (op, call)
-        depth, parent = 0, None if crosses else parent_of(one, on_one_thread)
-        above = parent
-        while above is not None:
-            depth, above = depth + 1, parent_of(above, on_one_thread)
-        for (device_id, stream_id), launched in by_place.items():
+                target = (op["device_id"], op["stream_id"] if per_stream else None)
+                by_target[target][op["op_id"]] = (op, call)
+        depth, parent = 0, None if crosses else parent_of(row, on_a_thread)
+        ancestor = parent
+        while ancestor is not None:
+            depth, ancestor = depth + 1, parent_of(ancestor, on_a_thread)
+        for (device_id, stream_id), launched in by_target.items():
             ops = [op for op, _ in launched.values()]
             rows.append(
                 {
-                    "process_key": one["process_key"],
-                    "thread_key": one["thread_key"],
+                    "process_key": row["process_key"],
+                    "thread_key": row["thread_key"],
                     "device_id": device_id,
                     "stream_id": stream_id,
-                    "range_id": one["range_id"],
+                    "range_id": row["range_id"],
                     "parent_id": parent["range_id"] if parent else None,
                     "depth": depth,
-                    "domain": one["domain"],
-                    "name": one["name"],
-                    "start_ns": one["start_ns"],
-                    "end_ns": one["end_ns"],
+                    "domain": row["domain"],
+                    "name": row["name"],
+                    "start_ns": row["start_ns"],
+                    "end_ns": row["end_ns"],
                     "gpu_start_ns": min(op["start_ns"] for op in ops),
                     "gpu_end_ns": max(op["end_ns"] for op in ops),
                     "busy_ns": union_ns((op["start_ns"], op["end_ns"]) for op in ops),
                     "total_ns": sum(op["end_ns"] - op["start_ns"] for op in ops),
                     "call_count": len({call["correlation_id"] for _, call in launched.values()}),
                     "op_count": len(ops),
-                    "scope": used,
-                    "is_open": one["is_open"],
+                    "scope": used_scope,
+                    "is_open": row["is_open"],
                     "first_ops": {
                         op["name"] for op in ops if op["start_ns"] == min(o["start_ns"] for o in ops)
                     },

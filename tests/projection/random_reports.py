@@ -1,4 +1,4 @@
-"""Random frames for projection: everything odd that real reports hold, in small numbers."""
+"""Random frames for projection: the irregularities of real reports, with few rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Frames = tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]
 
 @st.composite
 def frames(draw: st.DrawFn) -> Frames:
-    """RANGES, API_CALLS and GPU_OPS of a random report; shrinks towards few rows and one thread."""
+    """Draw RANGES, API_CALLS and GPU_OPS of a random report; shrinks towards few rows and one thread."""
     return random_frames(
         seed=draw(st.integers(0, 2**32 - 1)),
         range_count=draw(st.integers(0, 25)),
@@ -44,7 +44,7 @@ def random_frames(
     """Draw frames whose times lie around zero, so that some are negative.
 
     With `is_sequential` the calls of a thread follow each other, as real ones do; without, they
-    overlap and nest at will. With `is_queued` operations follow each other on their stream.
+    overlap and nest arbitrarily. With `is_queued` operations follow each other on their stream.
     Correlation ids restart in every process; calls have none, one or many operations (graphs);
     some operations have no call, or no correlation id.
     """
@@ -84,17 +84,17 @@ def _random_calls(
     if is_sequential:
         gap, length = rng.integers(0, 3, count), rng.integers(0, 3, count)
         start, end = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        for one in np.unique(thread):
-            which = np.flatnonzero(thread == one)
-            end[which] = np.cumsum(gap[which] + length[which]) - span // 2
-            start[which] = end[which] - length[which]
+        for key in np.unique(thread):
+            rows = np.flatnonzero(thread == key)
+            end[rows] = np.cumsum(gap[rows] + length[rows]) - span // 2
+            start[rows] = end[rows] - length[rows]
     else:
         start = rng.integers(-span // 2, span // 2, count)
         end = start + rng.integers(0, max(span // 4, 1), count)
     correlation_id = np.zeros(count, np.int64)
-    for one in range(processes):
-        which = np.flatnonzero(owner == one)
-        correlation_id[which] = rng.permutation(len(which)) + 1
+    for process in range(processes):
+        rows = np.flatnonzero(owner == process)
+        correlation_id[rows] = rng.permutation(len(rows)) + 1
     return pl.DataFrame(
         {
             "process_key": owner,
@@ -123,12 +123,12 @@ def _random_ops(
     start = rng.integers(-span, span, count)
     end = start + rng.integers(0, max(span // 2, 1), count)
     if is_queued:
-        for place in np.unique(device * 1000 + stream):
-            which = np.flatnonzero(device * 1000 + stream == place)
-            which = which[np.argsort(of_call[which], kind="stable")]
-            length, gap = rng.integers(0, 5, len(which)), rng.integers(0, 2, len(which))
-            end[which] = np.cumsum(length + gap)
-            start[which] = end[which] - length
+        for queue in np.unique(device * 1000 + stream):
+            rows = np.flatnonzero(device * 1000 + stream == queue)
+            rows = rows[np.argsort(of_call[rows], kind="stable")]
+            length, gap = rng.integers(0, 5, len(rows)), rng.integers(0, 2, len(rows))
+            end[rows] = np.cumsum(length + gap)
+            start[rows] = end[rows] - length
     return pl.DataFrame(
         {
             "op_id": np.arange(count),

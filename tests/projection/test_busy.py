@@ -29,7 +29,7 @@ def measure(
     range_owner, call_owner = np.zeros_like(one[0]), np.zeros_like(call[0])
     windows = find_windows(range_owner, one[0], one[1], call_owner, call[0], call[1])
     row, first, last = split_windows(windows)
-    hit, piece_row = np.unique(row, return_inverse=True)
+    hit, segment_row = np.unique(row, return_inverse=True)
     if not len(hit):
         return [], []
     position = np.arange(len(order))
@@ -40,9 +40,9 @@ def measure(
         op_last_call=windows.end_position,
         op_owner=np.zeros_like(position),
         call_count=len(order),
-        piece_row=piece_row,
-        piece_first=first,
-        piece_last=last,
+        segment_row=segment_row,
+        segment_first=first,
+        segment_last=last,
         first_call=windows.first[hit],
         last_call=windows.last_by_end[hit],
     )

@@ -63,19 +63,19 @@ def test_cases(slices: list[Interval], parent: list[int]) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.integers(-5, 5), max_size=40), st.integers(1, 40))
 def test_the_nearest_that_reaches_is_found_both_ways(values: list[int], group: int) -> None:
-    """By jumping and in the tree; each within groups of some size."""
+    """By pointer jumping and in the tree of maxima, within groups of a random size."""
     array, rows = np.array(values, dtype=np.int64), np.arange(len(values))
     nearest = [
         next((at for at in range(row - 1, -1, -1) if values[at] >= values[row]), -1) for row in rows.tolist()
     ]
     first = rows // group * group
     expected = [near if near >= one else -1 for near, one in zip(nearest, first.tolist(), strict=True)]
-    assert nesting._descend(array, rows).tolist() == nearest
+    assert nesting._search_tree(array, rows).tolist() == nearest
     assert find_previous_reaching(array, first).tolist() == expected
 
 
 def test_ranges_after_a_deep_nest() -> None:
-    """Each would look at all that nested before it."""
+    """A naive search would visit every nested range for each of them."""
     depth, count = 3_000, 100
     nested = [(0, level, 3 * depth - level) for level in range(depth)]
     after = [(0, 4 * depth + 10 * row, 4 * depth + 10 * row + 5) for row in range(count)]

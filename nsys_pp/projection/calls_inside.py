@@ -1,4 +1,4 @@
-"""Whose calls count, and which of them lie inside which range."""
+"""API calls inside ranges, for the calls of a thread or of a process."""
 
 from __future__ import annotations
 
@@ -13,79 +13,82 @@ from nsys_pp.projection.windows import Windows, find_windows, split_windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inside:
-    """Which launching calls lie inside some of the ranges; calls are in order of (owner, start)."""
+class CallsInside:
+    """Launching calls inside a selection of ranges; calls are in order of (owner, start).
 
-    scope: str  # "thread" or "process": what owns the calls
+    The owner of a call is its thread (scope "thread") or its process ("process").
+    """
+
+    scope: str  # "thread" or "process"
     rows: Int64s  # the ranges: rows of RANGES, ascending
     windows: Windows  # of `rows`
-    piece_row: Int64s  # pieces of windows without a hole: index into `rows`, ascending
-    piece_first: Int64s
-    piece_last: Int64s
+    segment_row: Int64s  # contiguous segments of windows: index into `rows`, ascending
+    segment_first: Int64s
+    segment_last: Int64s
     call_owner: Int64s  # number of the owner (0, 1, ...) per position
     position: Int64s  # of the call, per launch
     is_launching: Bools  # per row of API_CALLS
 
 
-def find_inside(
+def find_calls_inside(
     ranges: pl.DataFrame, rows: Int64s, scope: str, api_calls: pl.DataFrame, call_row: Int64s
-) -> Inside:
+) -> CallsInside:
     """Find the launching calls inside ranges.
 
     Args:
         ranges: `RANGES`.
-        rows: The ranges to look at, ascending.
-        scope: "thread" for calls of the range's thread, "process" for those of its process.
+        rows: Rows of `ranges` to search, ascending.
+        scope: "thread" for calls of the range's thread, "process" for calls of its process.
         api_calls: `API_CALLS`, any order.
-        call_row: The call of each launch.
+        call_row: Row of `api_calls` of each launch.
     """
     owner = f"{scope}_key"
     is_launching = np.zeros(len(api_calls), dtype=bool)
     is_launching[call_row] = True
     launching = np.flatnonzero(is_launching)
     order, calls = _order_calls(api_calls, launching, owner)
-    place = np.empty(len(api_calls), dtype=np.int64)
-    place[launching[order]] = np.arange(len(order))
+    position = np.empty(len(api_calls), dtype=np.int64)
+    position[launching[order]] = np.arange(len(order))
     windows = _find_windows(ranges, rows, owner, calls)
-    piece_row, piece_first, piece_last = split_windows(windows)
+    segment_row, segment_first, segment_last = split_windows(windows)
     begins = np.ones(len(order), dtype=bool)
     begins[1:] = calls[0][1:] != calls[0][:-1]
-    return Inside(
+    return CallsInside(
         scope=scope,
         rows=rows,
         windows=windows,
-        piece_row=piece_row,
-        piece_first=piece_first,
-        piece_last=piece_last,
+        segment_row=segment_row,
+        segment_first=segment_first,
+        segment_last=segment_last,
         call_owner=np.cumsum(begins) - 1,
-        position=place[call_row],
+        position=position[call_row],
         is_launching=is_launching,
     )
 
 
-def find_without_calls(ranges: pl.DataFrame, inside: Inside, api_calls: pl.DataFrame) -> Int64s:
+def find_without_calls(ranges: pl.DataFrame, calls_inside: CallsInside, api_calls: pl.DataFrame) -> Int64s:
     """Find the ranges without any call inside, launching or not.
 
     Returns:
         Rows of `ranges`, among those of `inside`, ascending.
     """
-    is_alone = np.ones(len(inside.rows), dtype=bool)
-    is_alone[inside.piece_row] = False
-    alone: Int64s = inside.rows[is_alone]
-    others = np.flatnonzero(~inside.is_launching)
-    if not len(alone) or not len(others):
-        return alone
-    owner = f"{inside.scope}_key"
-    windows = _find_windows(ranges, alone, owner, _order_calls(api_calls, others, owner)[1])
+    without_launching_call = np.ones(len(calls_inside.rows), dtype=bool)
+    without_launching_call[calls_inside.segment_row] = False
+    without_launch: Int64s = calls_inside.rows[without_launching_call]
+    others = np.flatnonzero(~calls_inside.is_launching)
+    if not len(without_launch) or not len(others):
+        return without_launch
+    owner = f"{calls_inside.scope}_key"
+    windows = _find_windows(ranges, without_launch, owner, _order_calls(api_calls, others, owner)[1])
     size = windows.last - windows.first
     is_empty: Bools = size == np.bincount(windows.cut_range, minlength=len(size))
-    return alone[is_empty]
+    return without_launch[is_empty]
 
 
 def _order_calls(
     api_calls: pl.DataFrame, rows: Int64s, owner: str
 ) -> tuple[Int64s, tuple[Int64s, Int64s, Int64s]]:
-    """Order some calls by (owner, start, end); returns the order, and owner, start and end in it."""
+    """Sort calls by (owner, start, end); return the order and the sorted columns."""
     columns = [api_calls[name].to_numpy() for name in (owner, "start_ns", "end_ns")]
     if len(rows) < len(api_calls):
         columns = [column[rows] for column in columns]

@@ -1,4 +1,4 @@
-"""Projection onto each place where times, or the places themselves, are out of the ordinary."""
+"""Projection onto devices and streams with extreme times or several targets."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from nsys_pp.projection.ranges import project_ranges
 
 
 def project(ops: list[dict[str, Any]], **options: Any) -> pl.DataFrame:
-    """One range around one call for each operation, in order."""
-    given = {"process_key": 1, "thread_key": 1, "is_open": False}
+    """Project one range around one call per operation, in order."""
+    common = {"process_key": 1, "thread_key": 1, "is_open": False}
     count = len(ops)
-    ranges = pl.DataFrame([{**given, "range_id": 1, "start_ns": 0, "end_ns": 10 * count}], schema=RANGES)
+    ranges = pl.DataFrame([{**common, "range_id": 1, "start_ns": 0, "end_ns": 10 * count}], schema=RANGES)
     calls = [
         {"process_key": 1, "thread_key": 1, "correlation_id": n, "start_ns": 10 * n, "end_ns": 10 * n + 1}
         for n in range(count)
     ]
-    place = {"process_key": 1, "device_id": 0, "stream_id": 7, "kind": "kernel"}
-    rows = [{**place, "op_id": n, "correlation_id": n, **op} for n, op in enumerate(ops)]
+    defaults = {"process_key": 1, "device_id": 0, "stream_id": 7, "kind": "kernel"}
+    rows = [{**defaults, "op_id": n, "correlation_id": n, **op} for n, op in enumerate(ops)]
     calls_frame, ops_frame = pl.DataFrame(calls, schema=API_CALLS), pl.DataFrame(rows, schema=GPU_OPS)
     return project_ranges(ranges, calls_frame, ops_frame, **options)
 
 
 def test_first_and_last_are_found_whatever_lies_between() -> None:
-    """Place and time do not fit into one number of 64 bits here."""
+    """Index and time together need more than 64 bits here."""
     far = 1 << 60
     frame = project(
         [
@@ -46,10 +46,10 @@ def test_of_equal_ones_the_first_launched_counts() -> None:
     assert project(ops).select("first_op", "last_op").rows() == [("a", "a")]
 
 
-def test_places_come_in_order() -> None:
-    places = [(1, 9), (0, 20), (1, 7), (0, 3), (1, 9)]
+def test_targets_are_sorted() -> None:
+    targets = [(1, 9), (0, 20), (1, 7), (0, 3), (1, 9)]
     ops = [
-        {"device_id": d, "stream_id": s, "start_ns": n, "end_ns": n + 1} for n, (d, s) in enumerate(places)
+        {"device_id": d, "stream_id": s, "start_ns": n, "end_ns": n + 1} for n, (d, s) in enumerate(targets)
     ]
     assert project(ops)["device_id"].to_list() == [0, 1]
     split = project(ops, per_stream=True).select("device_id", "stream_id", "op_count")
