@@ -1,1 +1,1 @@
-"""Many clocks -> one."""
+"""Alignment of clocks: many clocks -> one."""

@@ -1,8 +1,8 @@
-"""What ties a report's clock to those of others: the operations that other ranks take part in.
+"""Anchors of a report: operations shared with other ranks, by which clocks are aligned.
 
-A collective that needs something of every rank (all-reduce, all-gather, reduce-scatter, all-to-all)
-ends on all of them together; one that only gives (broadcast, reduce) does not, and is left out. A
-send and its receive are one message. Which of the two a kernel is, only what NCCL was asked for tells.
+A collective that needs data of every rank (all-reduce, all-gather, reduce-scatter, all-to-all) ends on all
+ranks together; broadcast and reduce do not, and are left out. A send and its receive are one message; only
+NCCL's request shows whether a kernel sends or receives.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ import polars as pl
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import conform
 
-_TOGETHER = r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier"
+_SYNCHRONISING = r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier"
 _MESSAGE = r"(?i)send_?recv"
 
 
 def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl.DataFrame) -> pl.DataFrame:
-    """List the operations of a report that other ranks take part in.
+    """List the operations of a report that are shared with other ranks.
 
     Args:
         gpu_ops: `GPU_OPS`.
-        requests: `REQUESTS`, which say what a kernel is.
+        requests: `REQUESTS`: the NCCL calls of each kernel.
         mpi_calls: `MPI_CALLS`.
 
     Returns:
-        `ANCHORS` by start; empty where nothing is known of other ranks.
+        `ANCHORS` by start; empty without shared operations.
     """
     ops = gpu_ops.filter("is_communication", pl.col("kind") != "memcpy", pl.col("kind") != "memset")
     ops = ops.select(
         *("op_id", "process_key", "device_id", "context_id", "stream_id", "start_ns", "end_ns"),
         kernel=pl.col("name").cast(pl.String),
     )
-    ops = ops.join(_fold(requests), on="op_id", how="left")
-    told = pl.coalesce("call", "kernel")
+    ops = ops.join(_combine_requests(requests), on="op_id", how="left")
+    call = pl.coalesce("call", "kernel")
     is_message = pl.col("kernel").str.contains(_MESSAGE) | pl.col("call").is_in(["Send", "Recv"])
     kind = (
         pl.when(is_message)
         .then(pl.coalesce("direction", pl.lit("send_receive")))
-        .when(pl.col("kernel").str.contains(_TOGETHER) | told.str.contains(_TOGETHER))
+        .when(pl.col("kernel").str.contains(_SYNCHRONISING) | call.str.contains(_SYNCHRONISING))
         .then(pl.lit("collective"))
     )
     stream = pl.format("stream {} of context {}", "stream_id", "context_id")
@@ -48,17 +48,17 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
         name=pl.col("kernel"),
     ).filter(pl.col("kind").is_not_null())
     return (
-        pl.concat([kernels.pipe(conform, ANCHORS), _of_mpi(mpi_calls)])
+        pl.concat([kernels.pipe(conform, ANCHORS), _list_mpi_anchors(mpi_calls)])
         .sort("start_ns", maintain_order=True)
         .pipe(conform, ANCHORS)
     )
 
 
-def _of_mpi(mpi_calls: pl.DataFrame) -> pl.DataFrame:
-    """Take the blocking collectives of which every rank waits for every other."""
+def _list_mpi_anchors(mpi_calls: pl.DataFrame) -> pl.DataFrame:
+    """List the blocking MPI collectives in which every rank waits for every other."""
     name = pl.col("name").cast(pl.String)
     return (
-        mpi_calls.filter("is_collective", name.str.contains(_TOGETHER), ~name.str.contains("MPI_I[a-z]"))
+        mpi_calls.filter("is_collective", name.str.contains(_SYNCHRONISING), ~name.str.contains("MPI_I[a-z]"))
         .with_columns(
             device_id=pl.lit(None, pl.Int32),
             channel=pl.format("MPI {}", pl.col("communicator").fill_null(0)),
@@ -72,14 +72,14 @@ def _of_mpi(mpi_calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _fold(requests: pl.DataFrame) -> pl.DataFrame:
-    """Say of each operation what all its requests agree on.
+def _combine_requests(requests: pl.DataFrame) -> pl.DataFrame:
+    """Combine the requests of each operation.
 
     Returns:
         One row per operation: op_id, call ("AllReduce"), direction ("send", "receive", "send_receive"),
-        communicator, rank, peer, size_bytes; null where several differ.
+        communicator, rank, peer, size_bytes; null where its requests differ.
     """
-    facts = ("call", "communicator", "rank", "peer", "size_bytes")
+    columns = ("call", "communicator", "rank", "peer", "size_bytes")
     is_send, is_receive = pl.col("call") == "Send", pl.col("call") == "Recv"
     return requests.group_by("op_id", maintain_order=True).agg(
         pl.when(is_send.any() & is_receive.any())
@@ -89,5 +89,5 @@ def _fold(requests: pl.DataFrame) -> pl.DataFrame:
         .when(is_receive.any())
         .then(pl.lit("receive"))
         .alias("direction"),
-        *(pl.when(pl.col(fact).n_unique() == 1).then(pl.col(fact).first()).alias(fact) for fact in facts),
+        *(pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias(name) for name in columns),
     )

@@ -1,9 +1,9 @@
-"""What no clock can contradict: a message ends on its receiver after it began on its sender.
+"""Bounds by causality: a message ends on its receiver after it began on its sender.
 
 That holds whether or not the two kernels overlap (a small message is sent from a buffer, and its
-send may end before the receive begins: NVIDIA/nccl#1369), so a message from A to B only says how
-far B's clock may be moved back against A's, and one from B to A how far forward. Clocks that
-share no collective are known no better than that.
+send may end before the receive begins: NVIDIA/nccl#1369). So a message from A to B only bounds how
+far B's clock may be moved back relative to A's, and one from B to A how far forward. For clocks that
+share no collective there is no tighter bound.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from nsys_pp.arrays.types import Floats, Int64s
 
 
 def find_groups(clock: Int64s, instance: Int64s, clock_count: int) -> Int64s:
-    """Number the groups of clocks that operations tie together, directly or through others.
+    """Number the groups of clocks connected by shared operations, directly or through other clocks.
 
     Args:
-        clock: Of each observation.
-        instance: Of each observation.
-        clock_count: How many clocks there are.
+        clock: Clock of each observation.
+        instance: Operation of each observation.
+        clock_count: Number of clocks.
 
     Returns:
         The group of each clock; the largest is 0.
@@ -30,46 +30,46 @@ def find_groups(clock: Int64s, instance: Int64s, clock_count: int) -> Int64s:
     array([0, 1, 0])
     """
     group = np.arange(clock_count)
-    what = np.unique(instance, return_inverse=True)[1]
-    while len(what):
-        lowest = np.full(int(what.max()) + 1, clock_count)
-        np.minimum.at(lowest, what, group[clock])
+    operation = np.unique(instance, return_inverse=True)[1]
+    while len(operation):
+        lowest = np.full(int(operation.max()) + 1, clock_count)
+        np.minimum.at(lowest, operation, group[clock])
         joined = group.copy()
-        np.minimum.at(joined, clock, lowest[what])
+        np.minimum.at(joined, clock, lowest[operation])
         joined = np.minimum(joined, joined[joined])
         if (joined == group).all():
             break
         group = joined
     numbers, group, sizes = np.unique(group, return_inverse=True, return_counts=True)
-    place = np.empty(len(numbers), dtype=np.int64)
-    place[np.argsort(-sizes, kind="stable")] = np.arange(len(numbers))
-    return place[group]
+    rank = np.empty(len(numbers), dtype=np.int64)
+    rank[np.argsort(-sizes, kind="stable")] = np.arange(len(numbers))
+    return rank[group]
 
 
-def reach_of_messages(sender: Int64s, receiver: Int64s, slack_ns: Floats, group: Int64s) -> Floats:
-    """Say how far each group may lie from group 0, by the messages between groups.
+def bound_groups_by_messages(sender: Int64s, receiver: Int64s, slack_ns: Floats, group: Int64s) -> Floats:
+    """Bound the offset of each group from group 0, by the messages between groups.
 
     Args:
-        sender: Clock of each message's send.
-        receiver: Clock of its receive.
-        slack_ns: End of the receive less start of the send, as the clocks now stand.
-        group: Of each clock.
+        sender: Sending clock of each message.
+        receiver: Receiving clock of each message.
+        slack_ns: End of the receive minus start of the send, by the current corrections.
+        group: Group of each clock.
 
     Returns:
-        ns for each group: 0 for group 0, infinite where messages do not go both ways.
+        Bound of each group in ns: 0 for group 0, infinite where messages do not go both ways.
     """
     count = int(group.max(initial=0)) + 1
     slack = np.full((count, count), np.inf)
     np.minimum.at(slack, (group[sender], group[receiver]), np.maximum(slack_ns, 0.0))
     width = np.maximum(slack, slack.T)
-    reach = np.full(count, np.inf)
-    reach[0] = 0.0
+    bound = np.full(count, np.inf)
+    bound[0] = 0.0
     queue = [(0.0, 0)]
     while queue:
-        far, here = heapq.heappop(queue)
-        if far > reach[here]:
+        distance, current = heapq.heappop(queue)
+        if distance > bound[current]:
             continue
-        for there in np.flatnonzero(far + width[here] < reach).tolist():
-            reach[there] = far + width[here, there]
-            heapq.heappush(queue, (float(reach[there]), there))
-    return reach
+        for other in np.flatnonzero(distance + width[current] < bound).tolist():
+            bound[other] = distance + width[current, other]
+            heapq.heappush(queue, (float(bound[other]), other))
+    return bound

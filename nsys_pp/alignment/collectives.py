@@ -1,9 +1,9 @@
-"""Which operations of different ranks are one.
+"""Matching of shared operations (collectives and messages) between clock domains.
 
-One clock domain after the other is laid onto a common timeline. A collective ends on all its
-ranks together, and so do those before and after it: gaps between ends agree where times do not
-(`nsys_pp.alignment.votes`, `nsys_pp.alignment.pairs`). What a domain has of its own joins the timeline,
-for those that come after.
+Clock domains are added to a common timeline one by one. A collective ends on all its ranks together, and so do
+the collectives before and after it: gaps between ends agree although clocks differ (`nsys_pp.alignment.votes`,
+`nsys_pp.alignment.pairs`). Operations that only the new domain has are added to the timeline, for the domains
+that follow.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import numpy as np
 
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import Line
-from nsys_pp.alignment.pairs import Pairs, Reference, keep_consensus, pair_events, refer
-from nsys_pp.alignment.votes import Found, find_offset
+from nsys_pp.alignment.pairs import Pairs, Reference, build_reference, keep_consensus, pair_events
+from nsys_pp.alignment.votes import Candidate, find_offset
 from nsys_pp.arrays.types import Int64s
 
-_CLEAR = 15.0  # evidence that leaves no doubt
-_MOST_COMPARED = 8  # timelines that another is compared with
+_CLEAR_EVIDENCE = 15.0  # enough to add several domains in one pass
+_MAX_COMPARED = 8  # larger timelines that a timeline is compared with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matches:
-    """Which events are one operation, and roughly where each domain lies.
+    """Events matched to operations, with an approximate line of each domain.
 
     Attributes:
-        instance: Of each event; events of one instance ended together (or are one message).
-            -1 where an event stands alone.
-        component: Of each domain; only domains of one component can be compared.
-        lines: Of each domain: what places it on its component's timeline.
+        instance: Operation of each event, -1 without another member. Events of one instance ended together
+            (or are one message).
+        component: Component of each domain; only domains of one component can be compared.
+        lines: Correction of each domain onto the timeline of its component.
     """
 
     instance: Int64s
@@ -39,33 +39,33 @@ class Matches:
 
 
 def match_events(events: Events, machine: Int64s) -> Matches:
-    """Lay domain after domain onto a common timeline, the clearest first.
+    """Match the events of all domains, adding domains to common timelines in order of evidence.
 
     Args:
-        events: Of all domains.
-        machine: Of each domain, with events or without, as a number.
+        events: Events of all domains.
+        machine: Machine number of each domain, with events or without.
 
     Returns:
-        The matches; a domain that shares nothing is a component of its own.
+        The matches; a domain without shared operations is a component by itself.
     """
     domain_count = len(machine)
     rows = np.argsort(events.domain, kind="stable")
     bounds = np.searchsorted(events.domain[rows], np.arange(domain_count + 1))
     rows_of = [rows[bounds[d] : bounds[d + 1]] for d in range(domain_count)]
-    waiting = sorted(range(domain_count), key=lambda d: (-len(rows_of[d]), d))
+    remaining = sorted(range(domain_count), key=lambda d: (-len(rows_of[d]), d))
     timelines: list[_Timeline] = []
     instance = np.full(len(events), -1, dtype=np.int64)
-    while waiting:
+    while remaining:
         timeline = _Timeline(events=events, instance=instance, machine=machine, channel=events.channel.copy())
-        seed = waiting.pop(0)
-        timeline.add(seed, rows_of[seed], events.take(rows_of[seed]), Line())
-        while placed := timeline.place_any(waiting, rows_of):
-            waiting = [domain for domain in waiting if domain not in placed]
+        seed = remaining.pop(0)
+        timeline.add(seed, rows_of[seed], events.select(rows_of[seed]), Line())
+        while added := timeline.add_next(remaining, rows_of):
+            remaining = [domain for domain in remaining if domain not in added]
         timelines.append(timeline)
     for by_messages in (False, True):
-        before = len(timelines) + 1
-        while len(timelines) < before:
-            before = len(timelines)
+        count = len(timelines) + 1
+        while len(timelines) < count:
+            count = len(timelines)
             timelines = _join(timelines, rows_of, by_messages=by_messages)
     component = np.empty(domain_count, dtype=np.int64)
     lines = [Line()] * domain_count
@@ -82,121 +82,129 @@ def match_events(events: Events, machine: Int64s) -> Matches:
 
 @dataclass(slots=True)
 class _Timeline:
-    """The operations of all domains that are placed, on one clock.
+    """The operations of the domains added so far, on one clock.
 
-    `instance` is shared by all timelines: an operation is numbered by the row of the event that
-    brought it.
+    `instance` is shared by all timelines: an operation is numbered by the row of its first event.
     """
 
     events: Events
     instance: Int64s
     machine: Int64s  # of each domain
-    channel: Int64s  # of each event, here
-    lines: dict[int, Line] = field(default_factory=dict)  # domain -> its place
-    known: Reference | None = None
+    channel: Int64s  # of each event, on this timeline
+    lines: dict[int, Line] = field(default_factory=dict)  # domain -> its correction
+    operations: Reference | None = None
 
-    def place_any(self, waiting: list[int], rows_of: list[Int64s]) -> list[int]:
-        """Add the domains of which it is clear where they lie, or else the one of which it is clearest."""
-        found: dict[int, Found] = {}
+    def add_next(self, remaining: list[int], rows_of: list[Int64s]) -> list[int]:
+        """Add the domains with clear evidence, or else the one with the most; return them."""
+        candidates: dict[int, Candidate] = {}
         clear = []
-        for domain in waiting:
-            own = self.events.take(rows_of[domain])
-            place = self._find(own)
-            if place is None:
+        for domain in remaining:
+            events = self.events.select(rows_of[domain])
+            candidate = self._find_candidate(events)
+            if candidate is None:
                 continue
-            found[domain] = place
-            if place.evidence >= _CLEAR:
-                self.add(domain, rows_of[domain], own, place.line)
+            candidates[domain] = candidate
+            if candidate.evidence >= _CLEAR_EVIDENCE:
+                self.add(domain, rows_of[domain], events, candidate.line)
                 clear.append(domain)
-        if clear or not found:
+        if clear or not candidates:
             return clear
-        best = max(found, key=lambda domain: found[domain].evidence)
-        self.add(best, rows_of[best], self.events.take(rows_of[best]), found[best].line)
+        best = max(candidates, key=lambda domain: candidates[domain].evidence)
+        self.add(best, rows_of[best], self.events.select(rows_of[best]), candidates[best].line)
         return [best]
 
-    def _find(self, own: Events) -> Found | None:
-        """Find a domain's place by its collectives; None if it shares none.
+    def _find_candidate(self, events: Events) -> Candidate | None:
+        """Find the correction of a domain by its collectives; None if it shares none.
 
-        Messages only speak for or against: their ends lie apart by the travel where they were sent from
-        a buffer.
+        Messages only add evidence: the ends of a buffered message differ by its transfer time.
         """
-        is_message = own.is_message
-        first = own.take(~is_message)
-        told = self._refer(first.key)
-        if not len(first) or not len(told):
+        is_message = events.is_message
+        collectives = events.select(~is_message)
+        reference = self._keep_keys(collectives.key)
+        if not len(collectives) or not len(reference):
             return None
-        messages = own.take(is_message)
-        number = self.machine[own.domain[0]]
-        beside = [line for domain, line in self.lines.items() if self.machine[domain] == number]
-        also = (messages, self._refer(messages.key))
-        return find_offset(first, told, also, beside[0] if beside else None)
+        messages = events.select(is_message)
+        number = self.machine[events.domain[0]]
+        machine_lines = [line for domain, line in self.lines.items() if self.machine[domain] == number]
+        message_reference = self._keep_keys(messages.key)
+        return find_offset(
+            collectives,
+            reference,
+            (messages, message_reference),
+            machine_lines[0] if machine_lines else None,
+        )
 
-    def find_timeline(self, other: _Timeline, *, by_messages: bool) -> Found | None:
-        """Find the place of another timeline; None if they share nothing of the kind."""
-        own, whole = other.settle(), self.settle()
-        own = own.take(own.is_message == by_messages)
-        whole = whole.take(np.isin(whole.key, np.unique(own.key)))
-        if not len(own) or not len(whole):
+    def find_timeline(self, other: _Timeline, *, by_messages: bool) -> Candidate | None:
+        """Find the correction of another timeline; None without shared operations of the kind."""
+        events, operations = other.merge_operations(), self.merge_operations()
+        events = events.select(events.is_message == by_messages)
+        operations = operations.select(np.isin(operations.key, np.unique(events.key)))
+        if not len(events) or not len(operations):
             return None
-        return find_offset(own, refer(whole, whole.end, whole.channel, np.arange(len(whole))))
+        numbers = np.arange(len(operations))
+        return find_offset(events, build_reference(operations, operations.end, operations.channel, numbers))
 
-    def settle(self) -> Events:
-        """Return each operation once, at the middle of what its members say."""
+    def merge_operations(self) -> Events:
+        """Return each operation once, at the median time of its members."""
         rows = np.flatnonzero(np.isin(self.events.domain, list(self.lines)))
         times = np.empty(len(rows))
         for domain, line in self.lines.items():
-            mine = self.events.domain[rows] == domain
-            times[mine] = self.events.end[rows[mine]] + line.at(self.events.end[rows[mine]])
-        instances, place, counts = np.unique(self.instance[rows], return_inverse=True, return_counts=True)
-        order = np.lexsort((times, place))
+            is_member = self.events.domain[rows] == domain
+            times[is_member] = self.events.end[rows[is_member]] + line.at(self.events.end[rows[is_member]])
+        instances, number, counts = np.unique(self.instance[rows], return_inverse=True, return_counts=True)
+        order = np.lexsort((times, number))
         middle = np.cumsum(counts) - counts + (counts - 1) // 2
-        settled = self.events.take(instances)
-        return replace(settled, end=times[order][middle], channel=self.channel[instances])
+        merged = self.events.select(instances)
+        return replace(merged, end=times[order][middle], channel=self.channel[instances])
 
-    def _refer(self, keys: Int64s) -> Reference:
-        assert self.known is not None
-        return self.known.take(np.isin(self.known.key, np.unique(keys)))
+    def _keep_keys(self, keys: Int64s) -> Reference:
+        assert self.operations is not None
+        return self.operations.select(np.isin(self.operations.key, np.unique(keys)))
 
-    def add(self, domain: int, rows: Int64s, own: Events, line: Line) -> None:
-        """Let a domain's operations join those that they are, and be new ones otherwise."""
+    def add(self, domain: int, rows: Int64s, events: Events, line: Line) -> None:
+        """Add a domain: its events join the operations they match, the others become new operations."""
         self.lines[domain] = line
-        channels = own.channel.copy()  # a new channel of the timeline is numbered by who brought it
+        channels = (
+            events.channel.copy()
+        )  # a new channel of the timeline keeps the number of its first event's channel
         instances = rows.copy()
-        if self.known is not None:
-            reference = self._refer(own.key)
-            pairs = keep_consensus(pair_events(own, reference, line), own, reference, line)
-            pairs = _distinct(pairs, own, reference)
-            instances[pairs.own] = reference.instances[pairs.reference]
-            mine, first = np.unique(own.channel[pairs.own], return_index=True)
-            joined = np.isin(own.channel, mine)
-            at = np.searchsorted(mine, own.channel[joined])
-            channels[joined] = reference.channels[pairs.reference[first[at]]]
+        if self.operations is not None:
+            reference = self._keep_keys(events.key)
+            pairs = keep_consensus(pair_events(events, reference, line), events, reference, line)
+            pairs = _keep_distinct(pairs, events, reference)
+            instances[pairs.event_row] = reference.instances[pairs.reference_row]
+            matched, first = np.unique(events.channel[pairs.event_row], return_index=True)
+            joined = np.isin(events.channel, matched)
+            index = np.searchsorted(matched, events.channel[joined])
+            channels[joined] = reference.channels[pairs.reference_row[first[index]]]
         self.instance[rows] = instances
         self.channel[rows] = channels
-        fresh = instances == rows
-        new = refer(own.take(fresh), (own.end + line.at(own.end))[fresh], channels[fresh], rows[fresh])
-        self.known = new if self.known is None else self.known.insert(new)
+        is_new = instances == rows
+        new = build_reference(
+            events.select(is_new), (events.end + line.at(events.end))[is_new], channels[is_new], rows[is_new]
+        )
+        self.operations = new if self.operations is None else self.operations.insert(new)
 
 
 def _join(timelines: list[_Timeline], rows_of: list[Int64s], *, by_messages: bool) -> list[_Timeline]:
-    """Lay whole timelines onto the larger ones: what many domains saw is known better than what one did."""
+    """Join timelines with larger ones: times averaged over many domains are more precise than of one."""
     kept: list[_Timeline] = []
-    for timeline in sorted(timelines, key=lambda one: -len(one.lines)):
-        for larger in kept[:_MOST_COMPARED]:
-            found = larger.find_timeline(timeline, by_messages=by_messages)
-            if found is not None:
+    for timeline in sorted(timelines, key=lambda timeline: -len(timeline.lines)):
+        for larger in kept[:_MAX_COMPARED]:
+            candidate = larger.find_timeline(timeline, by_messages=by_messages)
+            if candidate is not None:
                 for domain, line in timeline.lines.items():
-                    own = timeline.events.take(rows_of[domain])
-                    larger.add(domain, rows_of[domain], own, line.then(found.line))
+                    events = timeline.events.select(rows_of[domain])
+                    larger.add(domain, rows_of[domain], events, line.compose(candidate.line))
                 break
         else:
             kept.append(timeline)
     return kept
 
 
-def _distinct(pairs: Pairs, own: Events, reference: Reference) -> Pairs:
-    """Let each operation of the reference be only one of each channel."""
-    both = np.stack((own.channel[pairs.own], reference.instances[pairs.reference]))
+def _keep_distinct(pairs: Pairs, events: Events, reference: Reference) -> Pairs:
+    """Keep at most one event of each channel per operation of the reference."""
+    both = np.stack((events.channel[pairs.event_row], reference.instances[pairs.reference_row]))
     _, first = np.unique(both, axis=1, return_index=True)
     first.sort()
-    return Pairs(own=pairs.own[first], reference=pairs.reference[first])
+    return Pairs(event_row=pairs.event_row[first], reference_row=pairs.reference_row[first])

@@ -1,10 +1,10 @@
-"""Which reports share a clock, and where each clock stands by what was recorded.
+"""Clock domains: reports that share a clock, and the first guess of each clock from recorded times.
 
-`utc = event - shift + epoch` is the first guess (nsys gives the UTC of the session's start, and the
-total shift that the exporter applied). Machines that keep time by NTP differ by up to some
-milliseconds, and two sessions of one machine by about 0.1 ms, because each reads UTC for itself.
-Where nsys also recorded the system clock (CLOCK_MONOTONIC at the start of the session, since 2025)
-reports of one machine are exact among each other, and make one domain.
+`utc = event - shift + epoch` is the first guess (nsys records the UTC of the session's start, and the
+total shift that the exporter applied). Machines synchronised by NTP differ by up to some milliseconds,
+and two sessions of one machine by about 0.1 ms, because each reads UTC separately.
+Where nsys also recorded the system clock (CLOCK_MONOTONIC at the start of the session, since 2025),
+the reports of one machine are exact relative to each other and form one domain.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from statistics import median_low
 from nsys_pp.frames.report import Session
 from nsys_pp.units import NS_PER_S
 
-# Where sessions start on a clock that is not UTC. Events may lie before their session's start, and
-# a trace has no times below 0.
+# Start of sessions on a clock that is not UTC. Events may precede their session, and a trace has no
+# negative times.
 START_WITHOUT_UTC_NS = 86_400 * NS_PER_S
 
-# NVIDIA's own rule for one system clock: UTC and it agree to a second on both.
+# NVIDIA's rule for one system clock: its difference from UTC agrees to a second between reports.
 _ONE_CLOCK_NS = NS_PER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """Reports whose clocks differ by a constant that is known exactly."""
+    """Reports with exactly known differences between their clocks."""
 
     machine: str
-    reports: tuple[int, ...]  # places among the reports
-    is_utc: bool  # the guess is a recorded UTC
+    reports: tuple[int, ...]  # indices of reports
+    is_utc: bool  # the first guess is a recorded UTC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,28 +43,28 @@ class Guess:
 
 
 def guess_clocks(sessions: Sequence[Session], *, use_utc: bool = True) -> Guess:
-    """Group reports by clock, and place each by what it recorded.
+    """Group reports by clock domain and guess each clock from its recorded times.
 
     Args:
         sessions: Of one or more reports, in their order; sessions of one machine have the same `machine`.
-        use_utc: Otherwise all sessions begin at one time, as if no report knew its UTC.
+        use_utc: If not, all sessions begin at one time, as if no report had a UTC.
 
     Returns:
-        Domains and first guesses. Reports without UTC begin with the earliest that has one; where
+        Domains and first guesses. Reports without UTC begin with the earliest report that has one; if
         none has, all begin one day after 0.
     """
-    known = [one.utc_epoch_ns for one in sessions if one.utc_epoch_ns is not None and use_utc]
-    start_ns = min(known, default=START_WITHOUT_UTC_NS)
+    epochs = [session.utc_epoch_ns for session in sessions if session.utc_epoch_ns is not None and use_utc]
+    start_ns = min(epochs, default=START_WITHOUT_UTC_NS)
     groups: list[list[int]] = []
     for row, session in enumerate(sessions):
-        beside = next((group for group in groups if _share_clock(sessions[group[0]], session)), None)
-        if beside is None:
+        group = next((group for group in groups if _share_clock(sessions[group[0]], session)), None)
+        if group is None:
             groups.append([row])
         else:
-            beside.append(row)
+            group.append(row)
     base_ns = [0] * len(sessions)
     for group in groups:
-        lead = _lead(sessions, group)
+        lead = _find_utc_lead(sessions, group)
         for row in group:
             session = sessions[row]
             if lead is not None and session.system_clock_ns is not None:
@@ -91,17 +91,17 @@ def guess_clocks(sessions: Sequence[Session], *, use_utc: bool = True) -> Guess:
     return Guess(domains=domains, domain_of=domain_of, base_ns=base_ns)
 
 
-def _share_clock(one: Session, other: Session) -> bool:
-    if one.machine != other.machine or one.system_clock_ns is None or other.system_clock_ns is None:
+def _share_clock(session: Session, other: Session) -> bool:
+    if session.machine != other.machine or session.system_clock_ns is None or other.system_clock_ns is None:
         return False
-    if one.utc_epoch_ns is None or other.utc_epoch_ns is None:
-        return False  # containers may have a system clock of their own
-    lead = (one.utc_epoch_ns - one.system_clock_ns) - (other.utc_epoch_ns - other.system_clock_ns)
+    if session.utc_epoch_ns is None or other.utc_epoch_ns is None:
+        return False  # containers may have system clocks of their own
+    lead = (session.utc_epoch_ns - session.system_clock_ns) - (other.utc_epoch_ns - other.system_clock_ns)
     return abs(lead) < _ONE_CLOCK_NS
 
 
-def _lead(sessions: Sequence[Session], group: list[int]) -> int | None:
-    """UTC less system clock, as most of the group's reports read it."""
+def _find_utc_lead(sessions: Sequence[Session], group: list[int]) -> int | None:
+    """Return the median of UTC minus system clock of the group's reports; None for a single report."""
     leads = [
         session.utc_epoch_ns - session.system_clock_ns
         for session in (sessions[row] for row in group)

@@ -1,9 +1,9 @@
-"""The anchors of all reports in one table of arrays, in order of channel and end.
+"""Events: the anchors of all reports as arrays, in order of channel and end.
 
-A channel is what keeps its order on every rank: the operations of one name that one process runs
-on one stream of a device, or within one communicator where NCCL told it. The gap from an
-operation's end to that of its neighbours in the channel is the same on every rank of the
-collective, whatever the clocks: that is how operations are recognised.
+A channel is a sequence of operations with the same order on every rank: the operations of one name of one
+process on one stream of a device, or within one communicator where NCCL recorded it. The gaps between the
+ends of neighbours in a channel are the same on every rank of the collective, for any clocks; operations are
+matched by them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from nsys_pp.frames.clock import ANCHORS
 KINDS = ("collective", "send", "receive", "send_receive", "mpi")
 COLLECTIVE, SEND, RECEIVE, SEND_RECEIVE, MPI = range(5)
 
-MOST_OF_CHANNEL = 300
-"""Operations of a channel that are looked at: those after the longest gaps, which tell most."""
+MAX_EVENTS_PER_CHANNEL = 300
+"""Number of operations of a channel that are kept: those after the longest gaps, the most distinctive."""
 
 _CHANNEL = ["report", "process_key", "device_id", "channel", "name", "communicator"]
 
@@ -32,8 +32,8 @@ _CHANNEL = ["report", "process_key", "device_id", "channel", "name", "communicat
 class Events:
     """Anchors as arrays, by channel and end; times in ns since `origin_ns` on the guessed clock.
 
-    `key` says what must agree for two operations to be one: name and communicator. Gaps are NaN
-    at the ends of a channel.
+    Two events can be one operation only if their `key` (name and communicator) agrees. Gaps are NaN at
+    the ends of a channel.
     """
 
     origin_ns: int
@@ -46,8 +46,8 @@ class Events:
     end: Floats
     gap_before: Floats
     gap_after: Floats
-    gap_place: Int64s  # of the gap before among those of its channel, the longest first, from 1
-    is_told: Int64s  # 1 where NCCL told the communicator
+    gap_rank: Int64s  # rank of the gap before in its channel, the longest first, from 1
+    has_communicator: Int64s  # 1 where NCCL recorded the communicator
     rank: Int64s  # within the communicator, -1 where unknown
     peer: Int64s
 
@@ -56,11 +56,11 @@ class Events:
 
     @property
     def is_message(self) -> npt.NDArray[np.bool_]:
-        """Which events are sends and receives, not collectives."""
+        """Mask of the events that are sends or receives."""
         return np.isin(self.kind, (SEND, RECEIVE, SEND_RECEIVE))
 
-    def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Events:
-        """Return some of the events."""
+    def select(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Events:
+        """Return the events of these rows."""
         return Events(
             origin_ns=self.origin_ns,
             **{name: getattr(self, name)[rows] for name in self.__dataclass_fields__ if name != "origin_ns"},
@@ -68,14 +68,14 @@ class Events:
 
 
 def gather_events(anchors: Sequence[pl.DataFrame], guess: Guess) -> Events:
-    """Put the anchors of all reports on the guessed clock.
+    """Gather the anchors of all reports, on the guessed clock.
 
     Args:
         anchors: `ANCHORS` of each report.
-        guess: Where their clocks stand.
+        guess: First guess of their clocks.
 
     Returns:
-        The events of all channels, thinned to `MOST_OF_CHANNEL` each.
+        The events of all channels, reduced to `MOST_OF_CHANNEL` each.
     """
     parts = [
         frame.select(pl.all().exclude("name"), name=pl.col("name").cast(pl.String)).with_columns(
@@ -99,9 +99,9 @@ def gather_events(anchors: Sequence[pl.DataFrame], guess: Guess) -> Events:
         .with_columns(gap_before=before)
         .with_columns(gap_after=pl.col("gap_before").shift(-1).over("channel_id"))
         .with_columns(
-            gap_place=pl.col("gap_before").rank("ordinal", descending=True).over("channel_id").fill_null(0)
+            gap_rank=pl.col("gap_before").rank("ordinal", descending=True).over("channel_id").fill_null(0)
         )
-        .filter(pl.col("gap_place") <= MOST_OF_CHANNEL)
+        .filter(pl.col("gap_rank") <= MAX_EVENTS_PER_CHANNEL)
     )
     origin_ns = rows["start_ns"].min()
     origin_ns = origin_ns if isinstance(origin_ns, int) else 0
@@ -123,8 +123,8 @@ def gather_events(anchors: Sequence[pl.DataFrame], guess: Guess) -> Events:
         end=floats("end_ns", origin_ns),
         gap_before=floats("gap_before"),
         gap_after=floats("gap_after"),
-        gap_place=ints("gap_place"),
-        is_told=rows["communicator"].is_not_null().cast(pl.Int64).to_numpy(),
+        gap_rank=ints("gap_rank"),
+        has_communicator=rows["communicator"].is_not_null().cast(pl.Int64).to_numpy(),
         rank=ints("rank"),
         peer=ints("peer"),
     )

@@ -1,12 +1,12 @@
-"""Offset and drift of every clock at once, from all operations that several clocks saw.
+"""Joint fit of offset and drift of every clock, from all operations shared by several clocks.
 
-An operation `k` ends at one time `T_k`; a member that saw it at `t` on clock `d` of machine `m` says
-`t + offset_d + drift_m * (t - center) = T_k`, give or take. All offsets and drifts are found
-together by least squares, the `T_k` eliminated (each is the weighted mean of what its members
-say). Weights are Cauchy's, found anew in every round, so that a wrong match has next to no say. Drift
-is held near 0 by a prior of what oscillators do, so few or close operations do not make one up.
+An operation `k` ends at one time `T_k`; a member that ends at `t` on clock `d` of machine `m` is an observation
+`t + offset_d + drift_m * (t - center) = T_k + noise`. All offsets and drifts are fitted together by least
+squares with the `T_k` eliminated (each is the weighted mean of its members). Cauchy weights, recomputed in every
+round, make the influence of a mismatched operation negligible. A prior (the drift of real oscillators) holds
+drifts near 0 where operations are few or close in time.
 
-Only differences of clocks can be known. The mean of all offsets and drifts is left at 0 here.
+Only differences of clocks are observable: the means of all offsets and of all drifts are held at 0.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Any
 
 import numpy as np
 
-from nsys_pp.alignment.lines import scale_of
+from nsys_pp.alignment.lines import mad_sigma
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.units import NS_PER_S
 
-DRIFT_SIGMA = 60_000.0  # ns a second
+DRIFT_SIGMA = 60_000.0  # ns per second
 _FLOOR_NS = 500.0
 _ROUNDS = 10
-_MOST_WORK = 1e9  # multiplications of one round
+_MAX_WORK = 1e9  # multiplications of one round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """What is to be added to times of each clock: `offset_ns + drift * seconds since center_ns`.
+    """Corrections added to the times of each clock: `offset_ns + drift * seconds since center_ns`.
 
     Attributes:
-        offset_ns: Of each clock, at `center_ns`.
-        drift: Of each clock, ns a second; those of one machine share it.
-        residual_ns: Of each observation: how far it is from the operation's end.
-        covariance: Of offsets, then of the machines' drifts.
+        offset_ns: Offset of each clock at `center_ns`.
+        drift: Drift of each clock, ns per second; shared by the clocks of one machine.
+        residual_ns: Distance of each observation from the end of its operation.
+        covariance: Covariance of offsets, then of the machines' drifts.
     """
 
     offset_ns: Floats
@@ -64,45 +64,47 @@ def fit_clocks(
     """Fit all clocks of one component.
 
     Args:
-        time: When each observation saw its operation, ns on its own clock.
-        clock: Of each observation, 0, 1, ...
-        instance: Of each observation, 0, 1, ...: the operation.
-        noise: Of each observation: how much it may be off, relative to others.
-        machine: Of each clock, 0, 1, ...
-        start: What is to be added to each observation's time, roughly.
+        time: End of the operation in each observation, ns on the observation's clock.
+        clock: Clock of each observation, 0, 1, ...
+        instance: Operation of each observation, 0, 1, ...
+        noise: Relative noise of each observation.
+        machine: Machine of each clock, 0, 1, ...
+        start: Initial correction of each observation's time.
 
     Returns:
-        The fit; without observations all corrections are 0 and nothing is known of them.
+        The fit; without observations all corrections are 0 with infinite covariance.
     """
     clocks, machines = len(machine), int(machine.max(initial=0)) + 1
     center = float(np.median(time)) if len(time) else 0.0
     kept = _thin(instance, clocks + machines)
     x = (time - center)[kept] / NS_PER_S
-    y, who, what, loud = time[kept], clock[kept], _dense(instance[kept]), noise[kept]
+    y, kept_clock, operation, kept_noise = time[kept], clock[kept], _dense(instance[kept]), noise[kept]
     correction = start[kept]
     scale = 0.0
     theta: Any = np.zeros(clocks + machines)
-    weights: Any = 1 / loud**2
+    weights: Any = 1 / kept_noise**2
     matrix: Any = np.zeros((clocks + machines,) * 2)
     for _ in range(_ROUNDS if len(y) else 0):
         level = y + correction
-        residual = (level - _mean(level, what, weights)) / loud
-        scale = max(scale_of(residual), _FLOOR_NS)
-        weights = 1 / (1 + (residual / (2 * scale)) ** 2) / loud**2
-        matrix, right = _normal(x, y, who, what, machine, weights, clocks, machines)
+        residual = (level - _mean(level, operation, weights)) / kept_noise
+        scale = max(mad_sigma(residual), _FLOOR_NS)
+        weights = 1 / (1 + (residual / (2 * scale)) ** 2) / kept_noise**2
+        matrix, right = _build_normal_equations(
+            x, y, kept_clock, operation, machine, weights, clocks, machines
+        )
         matrix += _prior(clocks, machines, scale, weights.sum())
         theta = np.linalg.solve(matrix, right)
-        correction = theta[who] + theta[clocks + machine[who]] * x
+        correction = theta[kept_clock] + theta[clocks + machine[kept_clock]] * x
     covariance: Floats = np.full(matrix.shape, np.inf)
     if len(y):
         covariance = scale**2 * np.asarray(np.linalg.pinv(matrix))
     drift = theta[clocks:][machine]
-    everywhere = time + theta[clock] + drift[clock] * (time - center) / NS_PER_S if len(time) else time
+    corrected = time + theta[clock] + drift[clock] * (time - center) / NS_PER_S if len(time) else time
     return Fit(
         offset_ns=theta[:clocks],
         drift=drift,
         center_ns=center,
-        residual_ns=everywhere - _middle(everywhere, instance),
+        residual_ns=corrected - _median(corrected, instance),
         covariance=covariance,
         machine=machine,
     )
@@ -113,23 +115,23 @@ def _dense(numbers: Int64s) -> Int64s:
 
 
 def _thin(instance: Int64s, unknowns: int) -> Int64s:
-    """Keep as many operations as can be solved in good time, spread evenly."""
+    """Keep evenly spread operations, as many as bound the work of a round."""
     count = int(instance.max(initial=-1)) + 1
-    most = max(400, int(_MOST_WORK / unknowns**2))
-    if count <= most:
+    limit = max(400, int(_MAX_WORK / unknowns**2))
+    if count <= limit:
         return np.arange(len(instance))
     chosen = np.zeros(count, dtype=bool)
-    chosen[np.linspace(0, count - 1, most).astype(np.int64)] = True
+    chosen[np.linspace(0, count - 1, limit).astype(np.int64)] = True
     return np.flatnonzero(chosen[instance])
 
 
 def _mean(values: Floats, group: Int64s, weights: Floats) -> Floats:
-    """Weighted mean of each value's group."""
+    """Return the weighted mean of each value's group."""
     return (np.bincount(group, weights * values) / np.bincount(group, weights))[group]
 
 
-def _middle(values: Floats, group: Int64s) -> Floats:
-    """Median of each value's group."""
+def _median(values: Floats, group: Int64s) -> Floats:
+    """Return the median of each value's group."""
     order = np.lexsort((values, group))
     counts = np.bincount(group) if len(group) else np.zeros(0, dtype=np.int64)
     first = np.cumsum(counts) - counts
@@ -141,38 +143,38 @@ def _middle(values: Floats, group: Int64s) -> Floats:
     return middle[group] if len(group) else values
 
 
-def _normal(
+def _build_normal_equations(
     x: Floats,
     y: Floats,
-    who: Int64s,
-    what: Int64s,
+    clock: Int64s,
+    operation: Int64s,
     machine: Int64s,
     weights: Floats,
     clocks: int,
     machines: int,
 ) -> tuple[Floats, Floats]:
-    """Make the normal equations of offsets and drifts, the operations' ends eliminated."""
+    """Build the normal equations of offsets and drifts, with the ends of operations eliminated."""
     size = clocks + machines
-    column = clocks + machine[who]
+    column = clocks + machine[clock]
     matrix: Any = np.zeros((size, size))
-    np.add.at(matrix, (who, who), weights)
-    np.add.at(matrix, (who, column), weights * x)
-    np.add.at(matrix, (column, who), weights * x)
+    np.add.at(matrix, (clock, clock), weights)
+    np.add.at(matrix, (clock, column), weights * x)
+    np.add.at(matrix, (column, clock), weights * x)
     np.add.at(matrix, (column, column), weights * x * x)
-    right: Any = np.bincount(who, weights * y, size) + np.bincount(column, weights * x * y, size)
-    operations = int(what.max()) + 1
-    sums: Any = np.bincount(what * size + who, weights, operations * size)
-    sums += np.bincount(what * size + column, weights * x, operations * size)
+    right: Any = np.bincount(clock, weights * y, size) + np.bincount(column, weights * x * y, size)
+    operations = int(operation.max()) + 1
+    sums: Any = np.bincount(operation * size + clock, weights, operations * size)
+    sums += np.bincount(operation * size + column, weights * x, operations * size)
     sums = sums.reshape(operations, size)
-    total = np.bincount(what, weights, operations)
-    mean = np.bincount(what, weights * y, operations) / total
+    total = np.bincount(operation, weights, operations)
+    mean = np.bincount(operation, weights * y, operations) / total
     matrix -= sums.T @ (sums / total[:, np.newaxis])
     right -= sums.T @ mean
     return matrix, -right
 
 
 def _prior(clocks: int, machines: int, scale: float, weight: float) -> Floats:
-    """Hold the mean of offsets and of drifts at 0, and drifts near it."""
+    """Build the prior: the means of offsets and of drifts are 0, drifts are near 0."""
     matrix = np.zeros((clocks + machines,) * 2)
     matrix[:clocks, :clocks] = weight / clocks**2
     drifts = slice(clocks, None)

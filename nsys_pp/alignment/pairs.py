@@ -1,4 +1,4 @@
-"""Which channels of a domain are which on the timeline, once a line lays the one onto the other."""
+"""Pairs of equal operations of a domain and a timeline, for a given line between their clocks."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_pp.alignment.events import Events
-from nsys_pp.alignment.lines import MOST_DRIFT, Line, spread_of
+from nsys_pp.alignment.lines import MAX_DRIFT, Line, quantile_sigma
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
 
 SKEW_NS = 60_000.0
-"""Ends of one collective differ by less, but for exceptions (2 to 26 us on two H100s of one machine)."""
+"""Tolerance between the ends of one collective (2 to 26 us were measured on two H100s of one machine)."""
 
-_SHARE = 0.75  # of the operations that two channels could share must be shared
-_EQUAL_NS = 6_000.0  # channels that scatter, or lie apart, by no more are equally good
-_FEWEST = 3  # operations, where the channels have as many
+_MIN_SHARED_FRACTION = 0.75  # of the operations that two channels could share
+_EQUAL_NS = 6_000.0  # differences between channels in scatter or offset up to this are ignored
+_MIN_OPERATIONS = 3  # paired operations of two channels that have as many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """The operations of a timeline, in order of key and time; `Events` says what the arrays are."""
+    """Operations of a timeline, in order of key and time; arrays as in `Events`."""
 
     key: Int64s
     times: Floats  # ends, on the timeline's clock, ns since the events' origin
     gap_before: Floats
     gap_after: Floats
-    gap_place: Int64s
+    gap_rank: Int64s
     channels: Int64s  # of the timeline
     instances: Int64s
 
     def __len__(self) -> int:
         return len(self.times)
 
-    def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Reference:
-        """Return some of the operations."""
+    def select(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Reference:
+        """Return the operations of these rows."""
         return Reference(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
     def of_key(self, key: int) -> tuple[int, int]:
-        """Return the first row of a key, and the one after its last."""
+        """Return the half-open rows of a key."""
         first, stop = np.searchsorted(self.key, (key, key + 1))
         return int(first), int(stop)
 
     def insert(self, other: Reference) -> Reference:
-        """Return the operations of both."""
+        """Return the operations of both, in order."""
         at = np.empty(len(other), dtype=np.int64)
         for key in np.unique(other.key).tolist():
             (first, stop), (low, high) = self.of_key(key), other.of_key(key)
@@ -58,22 +58,22 @@ class Reference:
         )
 
 
-def refer(own: Events, times: Floats, channels: Int64s, instances: Int64s) -> Reference:
-    """Make operations something to be compared with.
+def build_reference(events: Events, times: Floats, channels: Int64s, instances: Int64s) -> Reference:
+    """Build a reference from events.
 
     Args:
-        own: The operations.
-        times: When they ended on the timeline's clock.
-        channels: Of the timeline.
-        instances: Which operation each is.
+        events: The events.
+        times: Their ends on the timeline's clock.
+        channels: Their channels of the timeline.
+        instances: Their operations.
     """
-    order = np.lexsort((times, own.key))
+    order = np.lexsort((times, events.key))
     return Reference(
-        key=own.key[order],
+        key=events.key[order],
         times=times[order],
-        gap_before=own.gap_before[order],
-        gap_after=own.gap_after[order],
-        gap_place=own.gap_place[order],
+        gap_before=events.gap_before[order],
+        gap_after=events.gap_after[order],
+        gap_rank=events.gap_rank[order],
         channels=channels[order],
         instances=instances[order],
     )
@@ -81,112 +81,128 @@ def refer(own: Events, times: Floats, channels: Int64s, instances: Int64s) -> Re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """Rows of the domain and of the reference that are one operation, by row of the domain."""
+    """Pairs of an event of a domain and a row of the reference for the same operation, by event."""
 
-    own: Int64s
-    reference: Int64s
+    event_row: Int64s
+    reference_row: Int64s
 
     def count(self, reference: Reference) -> int:
-        """Count the different operations."""
-        return len(np.unique(reference.instances[self.reference]))
+        """Count the distinct operations."""
+        return len(np.unique(reference.instances[self.reference_row]))
 
 
-def pair_events(own: Events, reference: Reference, line: Line, *, tolerance_ns: float = SKEW_NS) -> Pairs:
-    """Pair operations that a line lays near to each other, of channels that share most of theirs.
+def pair_events(events: Events, reference: Reference, line: Line, *, tolerance_ns: float = SKEW_NS) -> Pairs:
+    """Pair events with operations that are near them by a line, in channels that share most operations.
 
-    That two operations lie near each other means little where there are many; that those before or
-    after them do as well, and that this goes on all along two channels, means that they are one.
+    Proximity of two operations alone is weak evidence where operations are dense. It is strong if the gaps
+    to their neighbours agree as well, throughout two channels.
 
     Args:
-        own: Operations of one domain.
-        reference: What they are compared with.
-        line: Lays the domain onto the timeline.
-        tolerance_ns: What is near.
+        events: Events of one domain.
+        reference: Operations of the timeline.
+        line: Correction from the domain to the timeline.
+        tolerance_ns: Largest distance of a pair.
     """
-    predicted = own.end + line.at(own.end)
-    x, ref = _near(own, predicted, reference, tolerance_ns)
-    agrees = _gaps_agree(own, reference, x, ref)
+    predicted = events.end + line.at(events.end)
+    x, ref = _list_near_pairs(events, predicted, reference, tolerance_ns)
+    agrees = _gaps_agree(events, reference, x, ref)
     x, ref = x[agrees], ref[agrees]
-    joined = _join_channels(own, predicted, reference, x, ref)
-    chosen = joined[own.channel[x] - own.channel.min(initial=0)] == reference.channels[ref] if len(x) else []
+    joined = _join_channels(events, predicted, reference, x, ref)
+    chosen = (
+        joined[events.channel[x] - events.channel.min(initial=0)] == reference.channels[ref] if len(x) else []
+    )
     x, ref = x[chosen], ref[chosen]
     order = np.lexsort((np.abs(reference.times[ref] - predicted[x]), x))
     x, ref = x[order], ref[order]
     nearest = np.diff(x, prepend=-1) > 0
-    return Pairs(own=x[nearest], reference=ref[nearest])
+    return Pairs(event_row=x[nearest], reference_row=ref[nearest])
 
 
-def keep_consensus(pairs: Pairs, own: Events, reference: Reference, line: Line) -> Pairs:
-    """Leave out channels that scatter more than the best of them, or lie elsewhere.
+def keep_consensus(pairs: Pairs, events: Events, reference: Reference, line: Line) -> Pairs:
+    """Drop channels with more scatter than the best one, or with another offset.
 
-    Ranks that do the same at nearly the same time without being one collective (replicas of a stage,
-    each with its own tensor-parallel group) scatter by tens of microseconds.
+    Ranks that run the same operations at nearly the same time without sharing a collective (replicas of a
+    stage, each with its own tensor-parallel group) scatter by tens of microseconds.
     """
-    residual = reference.times[pairs.reference] - own.end[pairs.own] - line.at(own.end[pairs.own])
-    channels, place = np.unique(own.channel[pairs.own], return_inverse=True)
-    middle = np.array([np.median(residual[place == at]) for at in range(len(channels))])
-    spread = np.array([spread_of(residual[place == at] - middle[at]) for at in range(len(channels))])
-    sure = np.bincount(place, minlength=len(channels)) >= _FEWEST
-    if not sure.any():
+    residual = (
+        reference.times[pairs.reference_row]
+        - events.end[pairs.event_row]
+        - line.at(events.end[pairs.event_row])
+    )
+    channels, number = np.unique(events.channel[pairs.event_row], return_inverse=True)
+    middle = np.array([np.median(residual[number == index]) for index in range(len(channels))])
+    spread = np.array(
+        [quantile_sigma(residual[number == index] - middle[index]) for index in range(len(channels))]
+    )
+    is_reliable = np.bincount(number, minlength=len(channels)) >= _MIN_OPERATIONS
+    if not is_reliable.any():
         return pairs
-    best = int(np.argmin(np.where(sure, spread, np.inf)))
-    near = (spread <= 3 * spread[best] + _EQUAL_NS) & (
+    best = int(np.argmin(np.where(is_reliable, spread, np.inf)))
+    is_near = (spread <= 3 * spread[best] + _EQUAL_NS) & (
         np.abs(middle - middle[best]) <= 2 * _EQUAL_NS + spread[best]
     )
-    return Pairs(own=pairs.own[near[place]], reference=pairs.reference[near[place]])
+    return Pairs(
+        event_row=pairs.event_row[is_near[number]], reference_row=pairs.reference_row[is_near[number]]
+    )
 
 
-def _near(own: Events, predicted: Floats, reference: Reference, tolerance_ns: float) -> tuple[Int64s, Int64s]:
-    """List all pairs of one key that lie near each other."""
-    low, high = np.zeros(len(own), dtype=np.int64), np.zeros(len(own), dtype=np.int64)
-    for key in np.unique(own.key).tolist():
+def _list_near_pairs(
+    events: Events, predicted: Floats, reference: Reference, tolerance_ns: float
+) -> tuple[Int64s, Int64s]:
+    """List all pairs of equal key within the tolerance."""
+    low, high = np.zeros(len(events), dtype=np.int64), np.zeros(len(events), dtype=np.int64)
+    for key in np.unique(events.key).tolist():
         first, stop = reference.of_key(key)
-        chosen = own.key == key
+        chosen = events.key == key
         times = reference.times[first:stop]
         low[chosen] = first + np.searchsorted(times, predicted[chosen] - tolerance_ns)
         high[chosen] = first + np.searchsorted(times, predicted[chosen] + tolerance_ns, side="right")
-    return np.repeat(np.arange(len(own)), high - low), expand_windows(low, high)
+    return np.repeat(np.arange(len(events)), high - low), expand_windows(low, high)
 
 
-def _gaps_agree(own: Events, known: Reference, x: Int64s, ref: Int64s) -> npt.NDArray[np.bool_]:
-    """Say whether the gap before or the gap after agrees; single operations have none to compare."""
+def _gaps_agree(events: Events, reference: Reference, x: Int64s, ref: Int64s) -> npt.NDArray[np.bool_]:
+    """Return the mask of pairs with an equal gap before or after, or without any gap to compare."""
     agrees, single = np.zeros(len(x), dtype=bool), np.ones(len(x), dtype=bool)
-    for mine, theirs in (
-        (own.gap_before[x], known.gap_before[ref]),
-        (own.gap_after[x], known.gap_after[ref]),
+    for event_gap, reference_gap in (
+        (events.gap_before[x], reference.gap_before[ref]),
+        (events.gap_after[x], reference.gap_after[ref]),
     ):
         with np.errstate(invalid="ignore"):
-            agrees |= np.abs(mine - theirs) <= 2 * SKEW_NS + MOST_DRIFT * mine
-        single &= np.isnan(mine) | np.isnan(theirs)
+            agrees |= np.abs(event_gap - reference_gap) <= 2 * SKEW_NS + MAX_DRIFT * event_gap
+        single &= np.isnan(event_gap) | np.isnan(reference_gap)
     return agrees | single
 
 
-def _join_channels(own: Events, predicted: Floats, reference: Reference, x: Int64s, ref: Int64s) -> Int64s:
-    """Find for each channel of the domain the channel of the timeline that it is, or -1.
+def _join_channels(events: Events, predicted: Floats, reference: Reference, x: Int64s, ref: Int64s) -> Int64s:
+    """Find the channel of the timeline that equals each channel of the domain, or -1.
 
     Returns:
-        By number of the domain's channel, less the lowest of them.
+        Channels of the timeline, indexed by channel of the domain minus the lowest one.
     """
-    lowest = int(own.channel.min(initial=0))
-    joined = np.full(int(own.channel.max(initial=0)) - lowest + 1, -1, dtype=np.int64)
+    lowest = int(events.channel.min(initial=0))
+    joined = np.full(int(events.channel.max(initial=0)) - lowest + 1, -1, dtype=np.int64)
     if not len(x):
         return joined
     width = int(reference.channels.max()) + 1
-    once = np.unique(own.channel[x] * width * len(own) + reference.channels[ref] * len(own) + x) // len(own)
-    pairs, counts = np.unique(once, return_counts=True)
-    mine, theirs = pairs // width, pairs % width
-    order = np.lexsort((theirs, -counts, mine))
-    best = order[np.diff(mine[order], prepend=-1) > 0]
-    for channel, number, count in zip(mine[best], theirs[best], counts[best], strict=True):
-        times = np.sort(predicted[own.channel == channel])
-        known = np.sort(reference.times[reference.channels == number])
-        shared = min(_count_within(times, known), _count_within(known, times))
-        if count >= max(_SHARE * shared, min(_FEWEST, len(times), len(known))):
+    distinct = np.unique(
+        events.channel[x] * width * len(events) + reference.channels[ref] * len(events) + x
+    ) // len(events)
+    pairs, counts = np.unique(distinct, return_counts=True)
+    event_channel, reference_channel = pairs // width, pairs % width
+    order = np.lexsort((reference_channel, -counts, event_channel))
+    best = order[np.diff(event_channel[order], prepend=-1) > 0]
+    for channel, number, count in zip(
+        event_channel[best], reference_channel[best], counts[best], strict=True
+    ):
+        times = np.sort(predicted[events.channel == channel])
+        others = np.sort(reference.times[reference.channels == number])
+        shared = min(_count_within(times, others), _count_within(others, times))
+        if count >= max(_MIN_SHARED_FRACTION * shared, min(_MIN_OPERATIONS, len(times), len(others))):
             joined[channel - lowest] = number
     return joined
 
 
 def _count_within(times: Floats, others: Floats) -> int:
-    """Count the times (in order) between the first and the last of others."""
+    """Count the times (in order) between the first and the last of `others`."""
     low, high = np.searchsorted(times, (others[0] - SKEW_NS, others[-1] + SKEW_NS))
     return int(high - low)

@@ -64,7 +64,7 @@ def align_inputs(given: Sequence[Input], roster: pl.DataFrame, options: ClockOpt
         [replace(one.identity.session, machine=machines[row]) for row, one in enumerate(given)],
         [one.part.frames["anchors"] for one in given],
         mode=options.mode,
-        given_ns=options.given_ns,
+        overrides_ns=options.given_ns,
     )
     if alignment.zero_ns < 0:
         raise ClockError(
@@ -149,7 +149,7 @@ def _name_some(names: list[str]) -> str:
 
 def _warn(given: Sequence[Input], alignment: Alignment, options: ClockOptions) -> None:
     sources = alignment.clocks["source"].to_list()
-    for row in alignment.unplaced:
+    for row in alignment.without_utc:
         if sources[alignment.clock_of[row]] != "nothing":
             continue  # what it shares with others places it
         warnings.warn(

@@ -1,7 +1,7 @@
-"""A cluster's anchors with known clocks, drawn straight from distributions: quick enough for 128 machines.
+"""Random anchors of a cluster with true clocks, drawn from distributions: fast enough for 128 machines.
 
-`fixtures` simulates whole reports; this makes only what alignment looks at, so that many layouts,
-clocks and kinds of damage can be tried in a second.
+`fixtures` simulates whole reports; this draws only the inputs of alignment, so that many layouts, clocks and
+kinds of damage can be tested in a second.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MILLI = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """What to draw; times in ns, drift in parts per million."""
+    """Parameters of the drawing; times in ns, drift in parts per million."""
 
     machines: int = 4
     gpus: int = 2  # of each machine; one rank each
@@ -61,7 +61,7 @@ class Cluster:
 
 @dataclass(slots=True)
 class Recording:
-    """The reports of a cluster, and the truth."""
+    """The reports of a cluster and their truth."""
 
     reports: list[Session]
     anchors: list[pl.DataFrame]
@@ -78,12 +78,12 @@ class _Draw:
     messages: list[tuple[int, int, Int64s, Int64s]] = field(default_factory=list)
 
     def collective(self, name: str, channel: str, ranks: Int64s, done: Int64s, lasts: int) -> None:
-        """All ranks end together, but for what each of them is late by."""
+        """Add a collective: all ranks end together, plus a random delay each."""
         communicator = hash_of(name, channel, *ranks.tolist())
-        for place, rank in enumerate(ranks.tolist()):
+        for index, rank in enumerate(ranks.tolist()):
             end = done + self._late(len(done))
             start = done - (lasts * (1 + 3 * self.random.random(len(done)))).astype(np.int64)
-            self._add(rank, "collective", name, channel, communicator, place, -1, start, end)
+            self._add(rank, "collective", name, channel, communicator, index, -1, start, end)
 
     def message(self, sender: int, receiver: int, channel: str, ready: Int64s, travel: int) -> None:
         count = len(ready)
@@ -116,7 +116,7 @@ class _Draw:
         name: str,
         channel: str,
         communicator: int,
-        place: int,
+        index: int,
         peer: int,
         start: Int64s,
         end: Int64s,
@@ -126,7 +126,7 @@ class _Draw:
             "name": name,
             "channel": channel,
             "communicator": communicator,
-            "place": place,
+            "index": index,
             "peer": peer,
             "start": start,
             "end": end,
@@ -135,7 +135,7 @@ class _Draw:
 
 
 def hash_of(*parts: object) -> int:
-    """Make up an id that does not depend on the process."""
+    """Return an id that does not depend on the process."""
     value = 1469598103934665603
     for character in repr(parts):
         value = (value ^ ord(character)) * 1099511628211 % (1 << 64)
@@ -143,7 +143,7 @@ def hash_of(*parts: object) -> int:
 
 
 def record(cluster: Cluster) -> Recording:
-    """Draw a run, and what each report says of it."""
+    """Draw a run and its reports."""
     random = np.random.Generator(np.random.PCG64(cluster.seed))
     draw = _Draw(cluster, random)
     steps = 10 * _MILLI + np.cumsum(
@@ -154,7 +154,7 @@ def record(cluster: Cluster) -> Recording:
 
 
 def _run(cluster: Cluster, draw: _Draw, steps: Int64s) -> None:
-    """Let every step end with the norm; before that gradients, and all along messages and layers."""
+    """Draw the steps: messages and layers throughout, then gradients, then the norm at the end."""
     count, random = cluster.steps, draw.random
     ranks = np.arange(cluster.ranks).reshape(cluster.stages, cluster.replicas, cluster.tensor)
     if cluster.has_world:
@@ -207,20 +207,20 @@ def _report(cluster: Cluster, draw: _Draw, random: np.random.Generator, last_ns:
         ranks = [
             rank for rank in range(cluster.ranks) if (machine[rank] if cluster.per_machine else rank) == part
         ]
-        own = int(machine[ranks[0]])
+        machine_number = int(machine[ranks[0]])
         begin = -int(random.integers(20 * _MILLI, 90 * _MILLI)) + int(
             random.integers(0, cluster.window_ns + 1)
         )
         until = last_ns - int(random.integers(0, cluster.window_ns + 1))
         noise = int(random.integers(-cluster.utc_error_ns, cluster.utc_error_ns + 1))
-        rate = 1 + float(drift[own])
-        # the machine's clock agrees with true time, but for its offset, at true time 0
-        clock_at_begin = EPOCH_NS + int(offset[own]) + round(begin * rate)
+        rate = 1 + float(drift[machine_number])
+        # at true time 0 the machine's clock differs from true time by its offset only
+        clock_at_begin = EPOCH_NS + int(offset[machine_number]) + round(begin * rate)
         duration_ns = round((until - begin) * rate)
-        boot = 1_000_000_000_000 * (own + 1)
+        boot = 1_000_000_000_000 * (machine_number + 1)
         reports.append(
             Session(
-                machine=f"node{own}",
+                machine=f"node{machine_number}",
                 machine_source="hostname",
                 utc_epoch_ns=clock_at_begin + noise,
                 system_clock_ns=boot + round(begin * rate) if cluster.shares_system_clock else None,
@@ -250,7 +250,7 @@ def _anchors(
             assert isinstance(start, np.ndarray)
             assert isinstance(end, np.ndarray)
             inside = (start >= begin) & (end < until)
-            known = cluster.has_communicators
+            has_communicators = cluster.has_communicators
             frames.append(
                 pl.DataFrame(
                     {
@@ -263,9 +263,9 @@ def _anchors(
                     channel=pl.lit(row["channel"]),
                     kind=pl.lit(row["kind"]),
                     name=pl.lit(row["name"]),
-                    communicator=pl.lit(row["communicator"] if known else None, pl.UInt64),
-                    rank=pl.lit(row["place"] if known else None, pl.Int64),
-                    peer=pl.lit(row["peer"] if known and row["peer"] != -1 else None, pl.Int64),
+                    communicator=pl.lit(row["communicator"] if has_communicators else None, pl.UInt64),
+                    rank=pl.lit(row["index"] if has_communicators else None, pl.Int64),
+                    peer=pl.lit(row["peer"] if has_communicators and row["peer"] != -1 else None, pl.Int64),
                     size_bytes=pl.lit(None, pl.Int64),
                 )
             )

@@ -1,7 +1,7 @@
-"""How far an alignment is from the truth.
+"""Errors of an alignment against the truth.
 
-Only differences of clocks can be known, so every moment of the run is compared on all clocks that
-saw it: a report's error there is how far it lies from the middle of those that are known best.
+Only differences of clocks are observable, so moments of the run are compared on all clocks: the error of a
+report at a moment is its distance from the median of the reports with the smallest bounds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WELL_KNOWN = 3.0  # times the smallest bound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrueClock:
-    """A report's clock as it really was: `true = origin_ns + report / rate`."""
+    """The true clock of a report: `true = origin_ns + report / rate`."""
 
     origin_ns: int
     rate: float  # report seconds per true second
@@ -32,10 +32,10 @@ class TrueClock:
         return round((true_ns - self.origin_ns) * self.rate)
 
 
-def place(pieces: Clock, report_ns: int) -> int:
-    """Return the trace's time of a report's time."""
-    at = int(np.searchsorted(pieces.from_ns, report_ns, side="right")) - 1
-    return report_ns + int(pieces.offset_ns[max(at, 0)])
+def to_trace_ns(clock_map: Clock, report_ns: int) -> int:
+    """Map a time of a report onto the trace's clock."""
+    at = int(np.searchsorted(clock_map.from_ns, report_ns, side="right")) - 1
+    return report_ns + int(clock_map.offset_ns[max(at, 0)])
 
 
 def errors_ns(alignment: Alignment, clocks: Sequence[TrueClock], moments: int = 7) -> Floats:
@@ -50,7 +50,7 @@ def errors_ns(alignment: Alignment, clocks: Sequence[TrueClock], moments: int = 
         for at, clock in enumerate(clocks):
             report_ns = clock.report_ns(true_ns)
             if clock.first_ns <= report_ns <= clock.last_ns:
-                found[row, at] = place(alignment.report_clocks[at], report_ns) - true_ns
+                found[row, at] = to_trace_ns(alignment.report_clocks[at], report_ns) - true_ns
         for number in np.unique(component):
             own = component == number
             best = own & (bounds <= _WELL_KNOWN * bounds[own].min()) & ~np.isnan(found[row])

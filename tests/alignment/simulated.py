@@ -1,4 +1,4 @@
-"""Aligns a folder of simulated reports, and compares with the truth beside them."""
+"""Align a folder of simulated reports and compare it with its truth."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import polars as pl
 
 from nsys_pp.alignment.clocks import Alignment, align_clocks
 from nsys_pp.arrays.types import Floats
-from tests.alignment.score import TrueClock, errors_ns, place, report_bounds_ns
+from tests.alignment.score import TrueClock, errors_ns, report_bounds_ns, to_trace_ns
 from tests.alignment.test_anchors import anchors_of, open_report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of a simulated run."""
+    """Alignment of a simulated run, compared with the truth."""
 
     alignment: Alignment
     errors_ns: Floats  # of each report
     bounds_ns: Floats
     messages: int  # of which both sides were sessions
-    backwards: int  # of them, how many seem to end before they began
-    seconds: float  # that the alignment took
+    backwards: int  # messages that end before they began, on the trace's clock
+    seconds: float  # duration of the alignment
 
 
 def align_folder(folder: Path) -> Result:
@@ -61,12 +61,12 @@ def align_folder(folder: Path) -> Result:
 def _arrivals_ns(
     alignment: Alignment, clocks: dict[str, TrueClock], messages: pl.DataFrame
 ) -> npt.NDArray[np.int64]:
-    """How long after its send began each receive ended, on the trace's clock."""
+    """Return the time from start of the send to end of the receive of each message, on the trace's clock."""
     numbers = {name: at for at, name in enumerate(clocks)}
     both = messages.drop_nulls(["send_correlation_id", "receive_correlation_id"])
 
     def at(report: str, true_ns: int) -> int:
-        return place(alignment.report_clocks[numbers[report]], clocks[report].report_ns(true_ns))
+        return to_trace_ns(alignment.report_clocks[numbers[report]], clocks[report].report_ns(true_ns))
 
     return np.array(
         [

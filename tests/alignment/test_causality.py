@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.alignment.causality import find_groups, reach_of_messages
+from nsys_pp.alignment.causality import bound_groups_by_messages, find_groups
 
 observations = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 9)), max_size=30)
 
@@ -36,7 +36,7 @@ messages = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(
 @given(messages)
 def test_reach_is_the_shortest_way_over_messages_in_both_directions(sent: list[tuple[int, int, int]]) -> None:
     sender, receiver, slack = (np.array([row[i] for row in sent], dtype=np.int64) for i in range(3))
-    reach = reach_of_messages(sender, receiver, slack.astype(np.float64), np.arange(6))
+    reach = bound_groups_by_messages(sender, receiver, slack.astype(np.float64), np.arange(6))
     width = {}
     for a, b in itertools.product(range(6), range(6)):
         there = [max(0, s) for x, y, s in sent if (x, y) == (a, b)]

@@ -12,7 +12,7 @@ import pytest
 from nsys_pp.alignment.clocks import Alignment, align_clocks
 from nsys_pp.frames.clock import ANCHORS, CLOCKS
 from tests.alignment.cluster import Cluster, Recording, record
-from tests.alignment.score import errors_ns, place, report_bounds_ns
+from tests.alignment.score import errors_ns, report_bounds_ns, to_trace_ns
 
 US = 1_000
 
@@ -51,9 +51,9 @@ def test_clocks_are_known_to_microseconds_and_the_bound_holds(cluster: Cluster) 
 @pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
 def test_no_message_arrives_before_it_is_sent(cluster: Cluster) -> None:
     recording = record(cluster)
-    pieces = align(recording).report_clocks
+    clock_map = align(recording).report_clocks
     for sender, start, receiver, end in recording.messages:
-        assert place(pieces[sender], start) <= place(pieces[receiver], end)
+        assert to_trace_ns(clock_map[sender], start) <= to_trace_ns(clock_map[receiver], end)
 
 
 def test_the_bound_holds_for_nearly_every_clock_of_many_clusters() -> None:
@@ -69,10 +69,10 @@ def test_the_bound_holds_for_nearly_every_clock_of_many_clusters() -> None:
 
 def test_mapped_times_never_run_backwards() -> None:
     alignment = align(record(Cluster(machines=6, gpus=1)))
-    for pieces in alignment.report_clocks:
-        assert (np.diff(pieces.from_ns) > 0).all()
-        assert (np.diff(pieces.offset_ns) >= 0).all()
-        assert np.diff(pieces.offset_ns).max(initial=0) <= 1_001  # a piece is as good as its line
+    for clock_map in alignment.report_clocks:
+        assert (np.diff(clock_map.from_ns) > 0).all()
+        assert (np.diff(clock_map.offset_ns) >= 0).all()
+        assert np.diff(clock_map.offset_ns).max(initial=0) <= 1_001  # a piece is as good as its line
 
 
 def test_one_bad_machine_moves_no_other() -> None:
@@ -122,7 +122,7 @@ def test_a_single_shared_operation_is_used_with_caution() -> None:
 def test_utc_can_be_taken_as_it_is() -> None:
     recording = record(Cluster(machines=2, gpus=1))
     alignment = align_clocks(recording.reports, recording.anchors, mode="utc")
-    assert [int(pieces.offset_ns[0]) for pieces in alignment.report_clocks] == [
+    assert [int(clock_map.offset_ns[0]) for clock_map in alignment.report_clocks] == [
         one.utc_epoch_ns for one in recording.reports
     ]
     assert alignment.clocks["source"].to_list() == ["UTC", "UTC"]
@@ -131,18 +131,18 @@ def test_utc_can_be_taken_as_it_is() -> None:
 def test_without_any_clock_sessions_start_together() -> None:
     recording = record(Cluster(machines=2, gpus=1))
     alignment = align_clocks(recording.reports, recording.anchors, mode="none")
-    assert len({int(pieces.offset_ns[0]) for pieces in alignment.report_clocks}) == 1
+    assert len({int(clock_map.offset_ns[0]) for clock_map in alignment.report_clocks}) == 1
     assert not alignment.is_utc
     assert alignment.clocks["source"].to_list() == ["nothing", "nothing"]
 
 
 def test_a_given_offset_stands_whatever_else_is_known() -> None:
     recording = record(Cluster(machines=3, gpus=1, drift_ppm=0))
-    given = align_clocks(recording.reports, recording.anchors, given_ns={"node1": -1_200_000})
+    overridden = align_clocks(recording.reports, recording.anchors, overrides_ns={"node1": -1_200_000})
     epoch = recording.reports[1].utc_epoch_ns
     assert epoch is not None
-    assert given.clocks["source"].to_list() == ["collectives", "given", "collectives"]
-    assert abs(int(given.report_clocks[1].offset_ns[0]) - epoch + 1_200_000) < 1_000
+    assert overridden.clocks["source"].to_list() == ["collectives", "given", "collectives"]
+    assert abs(int(overridden.report_clocks[1].offset_ns[0]) - epoch + 1_200_000) < 1_000
 
 
 def test_reports_without_utc_are_placed_by_what_they_share() -> None:
@@ -150,7 +150,7 @@ def test_reports_without_utc_are_placed_by_what_they_share() -> None:
     recording.reports[1] = replace(recording.reports[1], utc_epoch_ns=None)
     alignment = align(recording)
     assert errors_ns(alignment, recording.clocks).max() <= 10 * US
-    assert alignment.unplaced == [1]
+    assert alignment.without_utc == [1]
 
 
 def test_the_order_of_reports_does_not_matter() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nsys_pp.alignment.fit import Fit, fit_clocks
-from nsys_pp.alignment.lines import Line, find_line, fit_line, scale_of
+from nsys_pp.alignment.lines import Line, find_line, fit_line, mad_sigma
 
 
 def observe(
@@ -47,7 +47,7 @@ def test_noise_averages_out_and_its_size_is_known() -> None:
     sigma = [float(fit.sigma_ns(clock, np.array([fit.center_ns]))[0]) for clock in range(6)]
     assert np.abs(offset).max() < 600
     assert 80 < max(sigma) < 300  # 3 us over the root of 400 operations
-    assert 2_000 < scale_of(fit.residual_ns) < 3_300  # of six, the middle one is near by itself
+    assert 2_000 < mad_sigma(fit.residual_ns) < 3_300  # of six, the middle one is near by itself
 
 
 def test_wrong_matches_move_no_clock() -> None:

@@ -1,0 +1,245 @@
+"""Corrections of all clocks: fitted per component, with error bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsys_pp.alignment.causality import bound_groups_by_messages, find_groups
+from nsys_pp.alignment.collectives import Matches
+from nsys_pp.alignment.domains import Domain, Guess
+from nsys_pp.alignment.events import COLLECTIVE, MPI, RECEIVE, SEND, Events
+from nsys_pp.alignment.fit import Fit, fit_clocks
+from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.units import NS_PER_S
+
+_ASSUMED_SKEW_NS = 75_000.0  # scatter of the ends of one operation, where too few operations were seen
+_SESSIONS_APART_NS = 1_000_000  # error of UTC between two sessions of one machine; 0.1 ms was measured
+_MESSAGE_NOISE = 10.0  # noise of the ends of a send and its receive, relative to those of a collective
+
+
+@dataclass(slots=True)
+class Solution:
+    """Corrections of all domains: `offset_ns + drift * seconds since center_ns` (events' origin)."""
+
+    offset_ns: Floats
+    drift: Floats  # ns per second
+    center_ns: float
+    rows: list[dict[str, object]]
+
+
+def solve_clocks(guess: Guess, events: Events, matches: Matches, mode: str) -> Solution:
+    """Solve the corrections of all domains, component by component.
+
+    Args:
+        guess: First guess of all clocks.
+        events: Events of all domains.
+        matches: Events matched to operations.
+        mode: Clock mode of `nsys_pp.alignment.clocks.align_clocks`.
+
+    Returns:
+        The corrections and rows of `CLOCKS`; domains that share no operation keep a correction of 0.
+    """
+    count = len(guess.domains)
+    shared = _list_shared_events(events, matches)
+    center = float(np.median(events.end)) if len(events) else 0.0
+    solution = Solution(
+        offset_ns=np.zeros(count),
+        drift=np.zeros(count),
+        center_ns=center,
+        rows=[
+            _build_row(domain, mode, component)
+            for domain, component in zip(guess.domains, matches.component, strict=True)
+        ],
+    )
+    for component in np.unique(matches.component).tolist():
+        members = np.flatnonzero(matches.component == component)
+        if len(members) > 1:
+            _solve_component(solution, guess, events, matches, members, shared)
+        elif count == 1:
+            solution.rows[members[0]] |= {"source": "alone", "bound_ns": 0}
+    _copy_from_same_machine(solution, guess)
+    return solution
+
+
+def _copy_from_same_machine(solution: Solution, guess: Guess) -> None:
+    """Copy the correction of another session of the machine to sessions that share no operation.
+
+    Sessions of one machine have one physical clock.
+    """
+    solved: dict[str, list[int]] = {}
+    for number, domain in enumerate(guess.domains):
+        if solution.rows[number]["bound_ns"] is not None:
+            solved.setdefault(domain.machine, []).append(number)
+    for number, domain in enumerate(guess.domains):
+        others = solved.get(domain.machine, [])
+        if solution.rows[number]["source"] != "UTC" or not others:
+            continue
+        middle = sorted(others, key=lambda other: float(solution.offset_ns[other]))[len(others) // 2]
+        solution.offset_ns[number] = solution.offset_ns[middle]
+        solution.drift[number] = solution.drift[middle]
+        model = solution.rows[middle]
+        bound = model["bound_ns"]
+        assert isinstance(bound, int)
+        solution.rows[number] |= {
+            "source": "same machine",
+            "component": model["component"],
+            "offset_ns": model["offset_ns"],
+            "drift_ppm": model["drift_ppm"],
+            "bound_ns": bound + _SESSIONS_APART_NS,
+        }
+
+
+def _build_row(domain: Domain, mode: str, component: int) -> dict[str, object]:
+    return {
+        "machine": domain.machine,
+        "reports": list(domain.reports),
+        "component": int(component),
+        "source": "UTC" if domain.is_utc and mode != "none" else "nothing",
+        "offset_ns": 0,
+        "drift_ppm": 0.0,
+        "residual_median_ns": None,
+        "residual_p95_ns": None,
+        "bound_ns": None,
+        "collective_count": 0,
+        "mpi_count": 0,
+        "message_count": 0,
+    }
+
+
+def _list_shared_events(events: Events, matches: Matches) -> Int64s:
+    """List the events of operations with members in more than one domain."""
+    rows = np.flatnonzero(matches.instance >= 0)
+    if not len(rows):
+        return rows
+    instance = matches.instance[rows]
+    low = np.full(int(instance.max()) + 1, np.iinfo(np.int64).max)
+    high = np.full(int(instance.max()) + 1, -1)
+    np.minimum.at(low, instance, events.domain[rows])
+    np.maximum.at(high, instance, events.domain[rows])
+    return rows[low[instance] < high[instance]]
+
+
+def _solve_component(
+    solution: Solution, guess: Guess, events: Events, matches: Matches, members: Int64s, shared: Int64s
+) -> None:
+    """Fit the clocks of one component."""
+    number_of = np.full(len(guess.domains), -1, dtype=np.int64)
+    number_of[members] = np.arange(len(members))
+    rows = shared[number_of[events.domain[shared]] >= 0]
+    shared_events = events.select(rows)
+    clock = number_of[shared_events.domain]
+    instance = np.unique(matches.instance[rows], return_inverse=True)[1]
+    machines = [guess.domains[member].machine for member in members.tolist()]
+    start = np.empty(len(shared_events))
+    for number, member in enumerate(members.tolist()):
+        start[clock == number] = matches.lines[member].at(shared_events.end[clock == number])
+    fit = fit_clocks(
+        shared_events.end,
+        clock,
+        instance,
+        np.where(shared_events.is_message, _MESSAGE_NOISE, 1.0),
+        np.unique(machines, return_inverse=True)[1],
+        start,
+    )
+    at_center = fit.offset_ns + fit.drift * (solution.center_ns - fit.center_ns) / NS_PER_S
+    is_utc = np.array([guess.domains[member].is_utc for member in members.tolist()])
+    gauge = _median_of(at_center[is_utc] if is_utc.any() else at_center)
+    solution.offset_ns[members] = at_center - gauge
+    solution.drift[members] = fit.drift
+    change_rate(solution, members, -float(np.median(fit.drift)))
+    _describe_component(solution, fit, shared_events, clock, instance, members)
+
+
+def _describe_component(
+    solution: Solution, fit: Fit, shared_events: Events, clock: Int64s, instance: Int64s, members: Int64s
+) -> None:
+    """Add residuals, bounds and counts to the rows of a component's clocks."""
+    is_message = shared_events.is_message
+    corrected = (
+        shared_events.end
+        + fit.offset_ns[clock]
+        + fit.drift[clock] * (shared_events.end - fit.center_ns) / NS_PER_S
+    )
+    start_times = shared_events.start + corrected - shared_events.end
+    group = find_groups(clock[~is_message], instance[~is_message], len(members))
+    message_bounds = _bound_groups(clock, instance, shared_events.kind, start_times, corrected, group)
+    direct_rows = ~is_message if not is_message.all() else is_message
+    pooled = float(np.quantile(np.abs(fit.residual_ns[direct_rows]), 0.95)) if direct_rows.any() else 0.0
+    for number, member in enumerate(members.tolist()):
+        is_member = clock == number
+        sources = {
+            "collectives": shared_events.kind == COLLECTIVE,
+            "MPI": shared_events.kind == MPI,
+            "send/receive": is_message,
+        }
+        counts = {name: len(np.unique(instance[is_member & kind])) for name, kind in sources.items()}
+        direct = is_member & ~is_message
+        residual = np.abs(fit.residual_ns[direct if direct.any() else is_member])
+        ends = shared_events.end[is_member]
+        spread = fit.sigma_ns(number, np.array([ends.min(), ends.max()])).max() if is_member.any() else np.inf
+        bound = _bound_error(
+            residual,
+            pooled,
+            float(spread),
+            int(counts["collectives"] + counts["MPI"]),
+            float(message_bounds[group[number]]),
+        )
+        solution.rows[member] |= {
+            "source": next((name for name, n in counts.items() if n), "UTC"),
+            "offset_ns": round(solution.offset_ns[member]),
+            "drift_ppm": round(-solution.drift[member] / 1_000, 6) + 0.0,
+            "residual_median_ns": round(float(np.median(residual))) if len(residual) else None,
+            "residual_p95_ns": round(float(np.quantile(residual, 0.95))) if len(residual) else None,
+            "bound_ns": round(bound) if np.isfinite(bound) else None,
+            "collective_count": counts["collectives"],
+            "mpi_count": counts["MPI"],
+            "message_count": counts["send/receive"],
+        }
+
+
+def change_rate(solution: Solution, members: Int64s, rate: float) -> None:
+    """Speed up the common clock of the members by `rate` ns per second, about the center.
+
+    Offsets scale as well: clocks that are far apart reach the center at different times of their own.
+    """
+    solution.offset_ns[members] *= 1 + rate / NS_PER_S
+    solution.drift[members] += rate + rate * solution.drift[members] / NS_PER_S
+
+
+def _median_of(values: Floats) -> float:
+    """Return the lower median, a value of the array, so that one machine keeps its UTC."""
+    return float(np.sort(values)[(len(values) - 1) // 2])
+
+
+def _bound_error(residual: Floats, pooled: float, spread: float, count: int, message_bound: float) -> float:
+    """Bound the error of a clock: scatter of its ends, standard error of the fit, and bound by messages."""
+    scatter = float(np.quantile(residual, 0.95)) if len(residual) else 0.0
+    scatter = max(scatter, pooled)
+    if count < 3:
+        scatter = max(scatter, _ASSUMED_SKEW_NS)
+    few = 1 + 3 / max(count, 1)  # residuals of few operations underestimate their scatter
+    return 2 * scatter * min(few, 2.0) + 3 * spread + message_bound
+
+
+def _bound_groups(
+    clock: Int64s, instance: Int64s, kind: Int64s, start_times: Floats, ended: Floats, group: Int64s
+) -> Floats:
+    """Bound the offset of each group of clocks from the largest group, by messages."""
+    sends, receives = np.flatnonzero(kind == SEND), np.flatnonzero(kind == RECEIVE)
+    order = sends[np.argsort(instance[sends], kind="stable")]
+    low = np.searchsorted(instance[order], instance[receives])
+    high = np.searchsorted(instance[order], instance[receives], side="right")
+    single = high - low == 1
+    sender, receiver = order[low[single]], receives[single]
+    return bound_groups_by_messages(
+        clock[sender], clock[receiver], ended[receiver] - start_times[sender], group
+    )
+
+
+def override_offset(solution: Solution, number: int, offset_ns: int) -> None:
+    """Replace the correction of a domain by an offset of the user."""
+    solution.offset_ns[number], solution.drift[number] = offset_ns, 0.0
+    unknown = dict.fromkeys(("bound_ns", "residual_median_ns", "residual_p95_ns"))
+    solution.rows[number] |= {"source": "given", "offset_ns": offset_ns, "drift_ppm": 0.0, **unknown}
