@@ -1,12 +1,9 @@
-"""What of one report is drawn: composes projection and drawing for `nsys_pp.commands`."""
+"""Projection of one report, and its view: the frames that are drawn."""
 
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import polars as pl
 
@@ -15,32 +12,15 @@ from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nesting import find_parents
 from nsys_pp.projection.ranges import Scope, count_cross_thread, project_ranges
 from nsys_pp.write.perfetto.clocks import sequence_id
-from nsys_pp.write.trace.tracks import PLACES, View
+from nsys_pp.write.trace.tracks import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What of a report's time is drawn, on its own clock: all that reaches into it."""
+    """Interval of a report's time, on its own clock; events that overlap it are drawn."""
 
     start_ns: int | None = None
     end_ns: int | None = None
-
-
-def label_reports(paths: Sequence[Path]) -> list[str]:
-    """Name reports by their files without suffix, with as many folders as tell them apart.
-
-    >>> label_reports([Path("a/rank0.sqlite"), Path("b/rank0.sqlite"), Path("b/rank1.sqlite")])
-    ['a/rank0', 'b/rank0', 'rank1']
-    """
-    parts = [(*path.parent.parts, path.stem) for path in paths]
-    labels = [part[-1] for part in parts]
-    for length in range(2, max(map(len, parts), default=0) + 1):
-        shared = {label for label, count in Counter(labels).items() if count > 1}
-        labels = [
-            "/".join(part[-length:]) if label in shared else label
-            for label, part in zip(labels, parts, strict=True)
-        ]
-    return labels
 
 
 def project_report(
@@ -51,14 +31,14 @@ def project_report(
     per_stream: bool = False,
     launches: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Project a report's ranges (`PROJECTIONS`); warns of those that scope "thread" leaves out.
+    """Project the ranges of a report (`PROJECTIONS`); warns of ranges that scope "thread" skips.
 
     Args:
         report: Read with ranges and operations.
-        ops: Which operations count.
-        scope: Whose calls count.
+        ops: Operations that count.
+        scope: Launches that count.
         per_stream: One row per stream, not per device.
-        launches: `LAUNCHES` of the report, where they are known.
+        launches: `LAUNCHES` of the report; matched here if None.
     """
     crossing = count_cross_thread(report.ranges)
     if scope == "thread" and crossing:
@@ -87,15 +67,15 @@ def view_report(
     has_jobs: bool = False,
     window: Window | None = None,
 ) -> View:
-    """Gather what is drawn of one report; it depends on no other.
+    """Build the view of one report, independent of other reports.
 
     Args:
         report: Read with the groups that `detail` needs.
         projections: Its `PROJECTIONS`.
-        detail: How much is drawn.
-        flows: Join calls and the operations they launched.
-        has_jobs: Some of its ranges are known to be jobs.
-        window: Leave out what does not reach into it.
+        detail: Level of detail.
+        flows: Join each launching call and its first operation by an id.
+        has_jobs: Some of its ranges are jobs.
+        window: Omit events outside.
     """
     no_flow = pl.lit(None, dtype=pl.UInt64).alias("flow_id")
     gpu_ops, api_calls = report.gpu_ops.with_columns(no_flow), report.api_calls.with_columns(no_flow)
@@ -104,32 +84,20 @@ def view_report(
         ranges, marks, api_calls = ranges.clear(), marks.clear(), api_calls.clear()
     elif flows:
         gpu_ops, api_calls = _join_flows(report)
-    view = View(
-        report_id=report.fingerprint,
-        has_jobs=has_jobs,
-        places=_place(report.devices),
-        processes=report.processes,
-        threads=report.threads,
-        streams=report.streams,
-        projections=projections,
-        crossing=report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"],
+    drawn = replace(
+        report,
         gpu_ops=gpu_ops,
-        op_details=report.op_details,
-        cpu_ranges=ranges.with_columns(parent_id=_parents(ranges)),
+        ranges=ranges.with_columns(parent_id=_parents(ranges)),
         marks=marks,
         api_calls=api_calls,
     )
+    crossing = report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"]
+    view = View(report=drawn, projections=projections, crossing=crossing, has_jobs=has_jobs)
     return _cut(view, window or Window())
 
 
-def _place(devices: pl.DataFrame) -> pl.DataFrame:
-    """Say which row shows which device (`PLACES`), in order of the GPUs' numbers."""
-    number = pl.col("gpu").str.extract(r"(\d+)").cast(pl.Int64)
-    return devices.sort(number, "gpu", "process_key", "device_id").select(PLACES.names())
-
-
 def _parents(ranges: pl.DataFrame) -> pl.Series:
-    """range_id of the innermost range around each range on its thread; null at the top."""
+    """Return the range_id of the innermost range around each range on its thread; null at the top."""
     columns = (ranges[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns"))
     parent, _ = find_parents(*columns)
     parent_row = pl.Series(parent)
@@ -139,7 +107,7 @@ def _parents(ranges: pl.DataFrame) -> pl.Series:
 
 
 def _join_flows(report: Report) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Give each launching call and its first operation an id that they share with nothing else."""
+    """Add a unique id that each launching call shares with its first operation."""
     launches = match_launches(report.api_calls, report.gpu_ops)
     high = pl.lit(sequence_id(report.fingerprint) << 32, pl.UInt64)
     first = (
@@ -157,7 +125,7 @@ def _join_flows(report: Report) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _cut(view: View, window: Window) -> View:
-    """Keep what reaches into the window."""
+    """Keep the events that overlap the window."""
     if window == Window():
         return view
 
@@ -168,11 +136,12 @@ def _cut(view: View, window: Window) -> View:
             frame = frame.filter(pl.col(start) < window.end_ns)
         return frame
 
-    return replace(
-        view,
-        projections=within(view.projections, "gpu_start_ns", "gpu_end_ns"),
-        gpu_ops=within(view.gpu_ops, "start_ns", "end_ns"),
-        cpu_ranges=within(view.cpu_ranges, "start_ns", "end_ns"),
-        api_calls=within(view.api_calls, "start_ns", "end_ns"),
-        marks=within(view.marks, "time_ns", "time_ns"),
+    report = replace(
+        view.report,
+        gpu_ops=within(view.report.gpu_ops, "start_ns", "end_ns"),
+        ranges=within(view.report.ranges, "start_ns", "end_ns"),
+        api_calls=within(view.report.api_calls, "start_ns", "end_ns"),
+        marks=within(view.report.marks, "time_ns", "time_ns"),
+        counters=within(view.report.counters, "time_ns", "time_ns"),
     )
+    return replace(view, report=report, projections=within(view.projections, "gpu_start_ns", "gpu_end_ns"))

@@ -102,6 +102,17 @@ MEMORY_EVENTS = build_schema(
     }
 )
 
+COUNTERS = build_schema(
+    {  # one row per sample of a counter, by name and time_ns; a value is valid until the next sample
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,  # null: a counter of the process on the CPU
+        "name": pl.String,
+        "unit": pl.String,  # "%", "count", "bytes", "ns", "W", ...
+        "time_ns": pl.Int64,
+        "value": pl.Float64,
+    }
+)
+
 GPU_OPS = build_schema(
     {  # one row per operation on a GPU, kernels first; op_id is the row's index
         "op_id": pl.UInt32,
@@ -320,3 +331,4 @@ class Report:
     os_calls: pl.DataFrame = field(default_factory=OS_CALLS.to_frame)
     thread_runs: pl.DataFrame = field(default_factory=THREAD_RUNS.to_frame)
     memory_events: pl.DataFrame = field(default_factory=MEMORY_EVENTS.to_frame)
+    counters: pl.DataFrame = field(default_factory=COUNTERS.to_frame)

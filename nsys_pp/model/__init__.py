@@ -5,6 +5,7 @@ from __future__ import annotations
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import OP_DETAILS, Report
 from nsys_pp.model.api_calls import build_api_calls
+from nsys_pp.model.counters import build_counters
 from nsys_pp.model.damage import drop_reversed
 from nsys_pp.model.devices import build_devices, build_gpus, number_gpus
 from nsys_pp.model.fingerprint import take_fingerprint
@@ -68,5 +69,6 @@ def build_report(raw: RawReport) -> Report:
         os_calls=build_os_calls(raw),
         thread_runs=build_thread_runs(raw),
         memory_events=build_memory_events(raw),
+        counters=build_counters(raw),
         ranks=ranks,
     )

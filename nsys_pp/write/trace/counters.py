@@ -1,13 +1,41 @@
-"""Counters of a report: samples computed from its frames."""
+"""Counters of a report: recorded ones, and samples computed from its frames."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
+from nsys_pp.frames.conform import conform
 from nsys_pp.write.trace.drawing import SAMPLES
 
 _MOST_SAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counter:
+    """A counter that is drawn on one row.
+
+    Attributes:
+        name: Name of the row.
+        unit: Unit of the values, as in "%"; "ns", "count" and "bytes" are formatted by Perfetto's UI.
+        samples: `SAMPLES`.
+    """
+
+    name: str
+    unit: str
+    samples: pl.DataFrame
+
+
+def list_counters(counters: pl.DataFrame) -> list[Counter]:
+    """Split `COUNTERS` of one row of the trace into counters, by name and unit in order of the frame."""
+    return [
+        Counter(name=str(name), unit=str(unit), samples=samples.sort("time_ns").pipe(conform, SAMPLES))
+        for (name, unit), samples in counters.partition_by(
+            "name", "unit", as_dict=True, maintain_order=True
+        ).items()
+    ]
 
 
 def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:

@@ -1,11 +1,11 @@
 """Drawing of one report: the tree of its rows, and their contents.
 
 GPU 0                   one GPU of the report
-  GPU busy              counter
+  GPU busy              counter; counters of the report follow
   ranges                NVTX ranges projected on the GPU, nested
   communication         NCCL kernels
   stream 7 (default)    kernels, copies, sets
-CPU: python 4242        with detail "cpu"
+CPU: python 4242        with detail "cpu"; counters of the process are first
   NVTX thread 4242      NVTX ranges on the CPU
   marks thread 4242
   CUDA API thread 4242
@@ -21,7 +21,8 @@ import polars as pl
 
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.part import Track
-from nsys_pp.write.trace.counters import busy_percent
+from nsys_pp.frames.report import Report
+from nsys_pp.write.trace.counters import Counter, busy_percent, list_counters
 from nsys_pp.write.trace.drawing import CounterSubtrack, Drawing, MarkSubtrack, SliceSubtrack, Subtrack
 from nsys_pp.write.trace.slices import (
     api_call_slices,
@@ -44,30 +45,20 @@ Subtracks = Callable[[pl.DataFrame], Iterator[tuple[int, pl.DataFrame]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Frames of a report that are drawn, as in `nsys_pp.frames.report`; frames to omit are empty."""
+    """Contents of a report that are drawn.
 
-    report_id: int  # 64 bits, unique per report
-    has_jobs: bool  # its jobs are drawn by `nsys_pp.write.trace.training_rows`
-    places: pl.DataFrame  # PLACES of all devices in the frames below
-    processes: pl.DataFrame  # PROCESSES
-    threads: pl.DataFrame  # THREADS
-    streams: pl.DataFrame  # STREAMS
-    projections: pl.DataFrame  # PROJECTIONS
-    crossing: pl.Series  # range_id of ranges that ended on another thread
-    gpu_ops: pl.DataFrame  # GPU_OPS with flow_id
-    op_details: pl.DataFrame  # OP_DETAILS of all operations, by op_id
-    cpu_ranges: pl.DataFrame  # RANGES with parent_id
-    marks: pl.DataFrame  # MARKS
-    api_calls: pl.DataFrame  # API_CALLS with flow_id
+    Attributes:
+        report: The report, with `parent_id` in `ranges`, and `flow_id` in `gpu_ops` and `api_calls`; frames and rows
+            that are not drawn are omitted.
+        projections: `PROJECTIONS` that are drawn.
+        crossing: range_id of ranges that ended on another thread.
+        has_jobs: The report has jobs, drawn by `nsys_pp.write.trace.training_rows`.
+    """
 
-
-PLACES = pl.Schema(
-    {  # row of the trace for each device of a process
-        "process_key": pl.Int64,
-        "device_id": pl.Int32,
-        "gpu": pl.String,  # name of the row: "GPU 0"
-    }
-)
+    report: Report
+    projections: pl.DataFrame
+    crossing: pl.Series
+    has_jobs: bool
 
 
 def draw_report(view: View, *, detail: Detail) -> Drawing:
@@ -81,49 +72,60 @@ def draw_report(view: View, *, detail: Detail) -> Drawing:
     """
     tracks: dict[Path, Track] = {}
     subtracks: list[Subtrack] = []
-    by_gpu = view.places.partition_by("gpu", maintain_order=True)
-    for rank, place in enumerate(by_gpu):
-        path = _add_track(tracks, (place["gpu"][0],), rank)
-        _draw_gpu(view, place, path, detail, tracks, subtracks)
+    number = pl.col("gpu").str.extract(r"(\d+)").cast(pl.Int64)
+    devices = view.report.devices.sort(number, "gpu", "process_key", "device_id")
+    for rank, gpu in enumerate(devices.partition_by("gpu", maintain_order=True)):
+        path = _add_track(tracks, (gpu["gpu"][0],), rank)
+        _draw_gpu(view, gpu, path, detail, tracks, subtracks)
     if detail == "cpu":
         _draw_cpu(view, tracks, subtracks)
-    return Drawing(report_id=view.report_id, tracks=list(tracks.values()), subtracks=subtracks)
+    return Drawing(report_id=view.report.fingerprint, tracks=list(tracks.values()), subtracks=subtracks)
 
 
 def _draw_gpu(
     view: View,
-    place: pl.DataFrame,
+    devices: pl.DataFrame,
     path: Path,
     detail: Detail,
     tracks: dict[Path, Track],
     subtracks: list[Subtrack],
 ) -> None:
-    projections, ops = view.projections, view.gpu_ops
-    if len(place) < len(view.places):
-        keys = ["process_key", "device_id"]
-        projections = projections.join(place, on=keys, how="semi", maintain_order="left")
-        ops = ops.join(place, on=keys, how="semi", maintain_order="left")
+    projections, ops, counters = view.projections, view.report.gpu_ops, view.report.counters
+    if len(devices) < len(view.report.devices):
+        projections, ops, counters = (
+            frame.join(devices, on=["process_key", "device_id"], how="semi", maintain_order="left")
+            for frame in (projections, ops, counters)
+        )
     if detail == "jobs":
         if not view.has_jobs:
             outermost = projections.filter(pl.col("depth") < _JOB_DEPTH)
             _draw_ranges(view, outermost, path, tracks, subtracks)
         return
-    samples = busy_percent(ops["start_ns"], ops["end_ns"])
-    counter = _add_track(tracks, (*path, "GPU busy"), 0, unit="%")
-    subtracks.append(CounterSubtrack(track=counter, samples=samples))
+    busy = Counter(name="GPU busy", unit="%", samples=busy_percent(ops["start_ns"], ops["end_ns"]))
+    _draw_counters([busy, *list_counters(counters)], path, tracks, subtracks)
     # Packing ranges takes about as long as packing streams, and both release the interpreter lock.
     range_tracks: dict[Path, Track] = {}
     range_subtracks: list[Subtrack] = []
     with open_executor(len(projections) + len(ops), threads=1) as executor:
         ranges = executor.submit(_draw_ranges, view, projections, path, range_tracks, range_subtracks)
         communication = _add_track(tracks, (*path, "communication"), 20)
-        slices = operation_slices(ops.filter("is_communication").with_columns(_no_flow()), view.op_details)
+        slices = operation_slices(
+            ops.filter("is_communication").with_columns(_no_flow()), view.report.op_details
+        )
         subtracks += _subtracks(communication, slices, flat_subtracks)
         if detail != "ranges":
             _draw_streams(view, ops, path, tracks, subtracks)
         ranges.result()
     tracks |= range_tracks
     subtracks += range_subtracks
+
+
+def _draw_counters(
+    counters: list[Counter], path: Path, tracks: dict[Path, Track], subtracks: list[Subtrack]
+) -> None:
+    for order, counter in enumerate(counters):
+        track = _add_track(tracks, (*path, counter.name), 0, order=order, unit=counter.unit)
+        subtracks.append(CounterSubtrack(track=track, samples=counter.samples))
 
 
 def _draw_ranges(
@@ -148,12 +150,12 @@ def _draw_streams(
     view: View, ops: pl.DataFrame, path: Path, tracks: dict[Path, Track], subtracks: list[Subtrack]
 ) -> None:
     keys = ["process_key", "context_id", "stream_id"]
-    named = ops.select(keys).unique().join(view.streams, on=keys, how="left").sort(keys)
+    named = ops.select(keys).unique().join(view.report.streams, on=keys, how="left").sort(keys)
     is_only_process = named["process_key"].n_unique() <= 1
     is_only_context = (
         named.group_by("process_key").agg(pl.col("context_id").n_unique())["context_id"].max() == 1
     )
-    pids = dict(view.processes.select("process_key", "pid").iter_rows())
+    pids = dict(view.report.processes.select("process_key", "pid").iter_rows())
     groups = ops.partition_by(keys, as_dict=True)
     for order, row in enumerate(named.iter_rows(named=True)):
         label = f"stream {row['stream_id']}"
@@ -167,18 +169,22 @@ def _draw_streams(
             label += f", pid {pids.get(row['process_key'], '?')}"
         track = _add_track(tracks, (*path, label), 30, order=order)
         group = groups[row["process_key"], row["context_id"], row["stream_id"]]
-        subtracks += _subtracks(track, operation_slices(group, view.op_details), flat_subtracks)
+        subtracks += _subtracks(track, operation_slices(group, view.report.op_details), flat_subtracks)
 
 
 def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) -> None:
     names = _thread_names(view)
-    ranges = view.cpu_ranges.partition_by("thread_key", as_dict=True)
-    calls = view.api_calls.partition_by("thread_key", as_dict=True)
-    marks = view.marks.sort("time_ns").partition_by("thread_key", as_dict=True)
-    for order, process in enumerate(view.processes.iter_rows(named=True)):
+    ranges = view.report.ranges.partition_by("thread_key", as_dict=True)
+    calls = view.report.api_calls.partition_by("thread_key", as_dict=True)
+    marks = view.report.marks.sort("time_ns").partition_by("thread_key", as_dict=True)
+    for order, process in enumerate(view.report.processes.iter_rows(named=True)):
         path = (f"CPU: {process['name'] or 'process'} {process['pid']}",)
         _add_track(tracks, path, _CPU_RANK, order=order)
-        threads = view.threads.filter(pl.col("process_key") == process["process_key"])
+        of_process = view.report.counters.filter(
+            pl.col("device_id").is_null(), pl.col("process_key") == process["process_key"]
+        )
+        _draw_counters(list_counters(of_process), path, tracks, subtracks)
+        threads = view.report.threads.filter(pl.col("process_key") == process["process_key"])
         for rank, key in enumerate(threads["thread_key"].to_list()):
             name = names[key]
             if (key,) in ranges:
@@ -230,7 +236,7 @@ def _thread_names(view: View) -> dict[int, str]:
     """Return the label of each thread: its name and number, or its number alone."""
     return {
         key: f"{name} {tid}" if name else f"thread {tid}"
-        for key, name, tid in view.threads.select("thread_key", "name", "tid").iter_rows()
+        for key, name, tid in view.report.threads.select("thread_key", "name", "tid").iter_rows()
     }
 
 

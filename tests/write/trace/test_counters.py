@@ -95,3 +95,16 @@ def test_windows_have_round_lengths_and_begin_at_round_times() -> None:
     """A little more than a second is cut into milliseconds."""
     samples = sample([(100_123, 400_223), (1_000_100_122, 1_000_200_123)])
     assert samples.rows() == [(0, 30.0), (1_000_000, 0.0), (1_000_000_000, 10.0), (1_001_000_000, 0.0)]
+
+
+def test_counters_are_split_by_name_and_unit() -> None:
+    rows = [
+        (1, 0, "power", "W", 5, 1.5),
+        (1, 0, "power", "W", 3, 2.5),
+        (1, 0, "memory", "bytes", 3, 7.0),
+    ]
+    counters = list_counters(pl.DataFrame(rows, schema=COUNTERS, orient="row"))
+    assert [(counter.name, counter.unit, counter.samples.rows()) for counter in counters] == [
+        ("power", "W", [(3, 2.5), (5, 1.5)]),
+        ("memory", "bytes", [(3, 7.0)]),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from nsys_pp.commands.extract import draw as draw_as_part
 from nsys_pp.commands.extract import project
 from nsys_pp.compose.report_view import Window
 from nsys_pp.frames.part import PartOptions
-from nsys_pp.frames.report import Report
+from nsys_pp.frames.report import COUNTERS, Report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.write.trace.drawing import Drawing, MarkSubtrack, SliceSubtrack
@@ -183,3 +184,21 @@ def test_a_window_is_on_the_clock_of_the_report(tmp_path: Path) -> None:
     assert drawn(None, 1300) == (1, 1, 2, 2)
     assert drawn(None, 1301) == (2, 2, 2, 2)
     assert drawn(2000, 2010) == (0, 0, 1, 0)
+
+
+def test_recorded_counters_follow_the_busy_time_of_their_gpu_and_head_their_process(tmp_path: Path) -> None:
+    report = read(write_report(tmp_path / "x.sqlite", **launched(1)))
+    process = report.processes["process_key"][0]
+    samples = [
+        (process, 0, "power", "W", 300, 250.0),
+        (process, None, "threads", "count", 0, 3.0),
+    ]
+    counters = pl.DataFrame(samples, schema=COUNTERS, orient="row")
+    drawing = draw(replace(report, counters=counters))
+    assert rows(drawing, below="GPU 0")[:2] == ["GPU busy", "power"]
+    assert rows(drawing, below="CPU: python 1")[0] == "threads"
+    assert {track.name: track.counter_unit for track in drawing.tracks if track.counter_unit} == {
+        "GPU busy": "%",
+        "power": "W",
+        "threads": "count",
+    }
