@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.write.trace.counters import _MOST_SAMPLES, busy_percent
+from nsys_pp.frames.report import COUNTERS
+from nsys_pp.write.trace.counters import _MOST_SAMPLES, busy_percent, list_counters
 from nsys_pp.write.trace.drawing import SAMPLES
 
 Interval = tuple[int, int]
