@@ -6,7 +6,7 @@ from nsys_pp.aggregates.calls import sum_calls
 from nsys_pp.frames.aggregates import CALL_AGGREGATES
 from nsys_pp.frames.report import API_CALLS, OS_CALLS
 from nsys_pp.frames.training import STEPS
-from tests.aggregates.made import fill, step
+from tests.aggregates.small_reports import fill, step
 
 
 def row(process: int, start: int, end: int, name: str | None) -> dict[str, object]:

@@ -11,7 +11,7 @@ from nsys_pp.aggregates.collectives import sum_collectives
 from nsys_pp.frames.aggregates import COLLECTIVE_AGGREGATES
 from nsys_pp.frames.report import GPU_OPS, NCCL_CALLS, REQUESTS
 from nsys_pp.frames.training import STEPS
-from tests.aggregates.made import Row, fill, op, step
+from tests.aggregates.small_reports import Row, fill, op, step
 
 COLUMNS = ("call", "size_bytes", "rank_count", "count", "total")
 _NCCL = ("kernel", True)

@@ -11,8 +11,18 @@ from hypothesis import strategies as st
 
 from nsys_pp.aggregates.gpu_times import measure_gpu
 from nsys_pp.frames.aggregates import GPU_TIMES
-from tests.aggregates.made import REPORTS, SPANS, WORK, Made, Row, find_moments, make, op, step
-from tests.aggregates.real import NAMES, read_real
+from tests.aggregates.real_reports import NAMES, read_real_report
+from tests.aggregates.small_reports import (
+    REPORTS,
+    SPANS,
+    WORK,
+    Row,
+    SmallReport,
+    find_moments,
+    make_report,
+    op,
+    step,
+)
 
 _DEVICE = ["process_key", "device_id"]
 _NOTHING = pl.DataFrame(schema={"process_key": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64})
@@ -39,7 +49,9 @@ def _measure(ops: list[Row], windows: list[Row], host: list[Row]) -> Row:
 
 @settings(deadline=None, max_examples=60)
 @given(report=REPORTS, host=_HOST)
-def test_times_are_those_of_their_definitions(report: Made, host: list[tuple[int, tuple[int, int]]]) -> None:
+def test_times_are_those_of_their_definitions(
+    report: SmallReport, host: list[tuple[int, tuple[int, int]]]
+) -> None:
     communication = pl.DataFrame([(process, *span) for process, span in host], _NOTHING.schema, orient="row")
     windows = report.windows.device
     measured = measure_gpu(report.gpu_ops, host_communication=communication, windows=windows)
@@ -59,7 +71,7 @@ def test_times_are_those_of_their_definitions(report: Made, host: list[tuple[int
 def test_each_kind_of_work_is_told() -> None:
     spans = [(0, 10), (5, 25), (30, 40), (38, 45), (50, 60)]
     ops = [op((1, 0), span, work) for span, work in zip(spans, WORK, strict=True)]
-    report = make(ops, steps=[step((1, 0), 3, (0, 55))])
+    report = make_report(ops, steps=[step((1, 0), 3, (0, 55))])
     host = pl.DataFrame([(1, 52, 70), (2, 0, 60)], schema=_NOTHING.schema, orient="row")
     measured = measure_gpu(report.gpu_ops, host_communication=host, windows=report.windows.device)
     assert measured.drop("process_key", "device_id").rows() == [
@@ -69,14 +81,14 @@ def test_each_kind_of_work_is_told() -> None:
 
 
 def test_nothing_has_no_times() -> None:
-    empty = make()
+    empty = make_report()
     measured = measure_gpu(empty.gpu_ops, host_communication=_NOTHING, windows=empty.windows.device)
     assert measured.equals(GPU_TIMES.to_frame())
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_of_a_real_report_add_up_to_all_of_it(shared_reports: list[Path], name: str) -> None:
-    real = read_real(shared_reports, name)
+    real = read_real_report(shared_reports, name)
     communication = real.report.ranges.select(_NOTHING.columns)[:1000]
     cut, whole = (
         measure_gpu(real.report.gpu_ops, host_communication=communication, windows=windows.device)

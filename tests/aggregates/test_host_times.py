@@ -15,8 +15,8 @@ from nsys_pp.aggregates.windows import Windows
 from nsys_pp.frames.aggregates import HOST_TIMES, NAMED_OPERATORS
 from nsys_pp.frames.report import API_CALLS, OS_CALLS, RANGES, THREAD_RUNS
 from nsys_pp.frames.training import JOBS, WAITING_CALL
-from tests.aggregates.made import SPANS, STEP_ROWS, Row, fill, find_moments, make, step
-from tests.aggregates.real import NAMES, read_real
+from tests.aggregates.real_reports import NAMES, read_real_report
+from tests.aggregates.small_reports import SPANS, STEP_ROWS, Row, fill, find_moments, make_report, step
 
 _FRAMES = {
     "ranges": RANGES,
@@ -52,7 +52,7 @@ _ROWS = st.lists(st.builds(_row, st.integers(1, 3), SPANS), max_size=10)
 @settings(deadline=None, max_examples=60)
 @given(calls=_ROWS, runs=_ROWS, steps=STEP_ROWS)
 def test_times_are_those_of_their_definitions(calls: list[Row], runs: list[Row], steps: list[Row]) -> None:
-    windows = make(steps=steps, os_calls=fill(OS_CALLS, [*calls, *runs])).windows
+    windows = make_report(steps=steps, os_calls=fill(OS_CALLS, [*calls, *runs])).windows
     measured = _measure(windows, os_calls=calls, thread_runs=runs)
     expected: dict[tuple[int, int | None, str], list[int]] = {}
     for window in windows.host.to_dicts():
@@ -81,7 +81,7 @@ def test_ranges_of_nccl_are_communication_and_no_ranges() -> None:
         {"range_id": 3, "name": "allreduce", "is_communication": True},
         {"range_id": 2, "name": None, "is_communication": True},
     ]
-    windows = make(ranges=fill(RANGES, ranges)).windows
+    windows = make_report(ranges=fill(RANGES, ranges)).windows
     measured = _measure(windows, ranges=ranges, operators=operators)
     assert _activity(measured, "range") == [(None, 3, 30)]
     assert _activity(measured, "operator") == [(None, 2, 25)]
@@ -97,7 +97,7 @@ def test_only_outermost_jobs_are_phases_and_each_counts_once() -> None:
         *(_job("forward", number, span) for number, span in ((3, (4, 6)), (4, (10, 20)), (5, (20, 30)))),
         *(_job("forward", 6, (12, 40), thread=2), _job("send", 7, (0, 50))),
     ]
-    measured = _measure(make(steps=[step((1, 0), 0, (0, 50), (0, 25))]).windows, jobs=jobs)
+    measured = _measure(make_report(steps=[step((1, 0), 0, (0, 50), (0, 25))]).windows, jobs=jobs)
     assert _activity(measured, "forward") == [(0, 3, 25), (None, 0, 15)]
     assert _activity(measured, "backward") == [(0, 1, 6)]
     assert set(measured["activity"]) == {"span", "forward", "backward"}
@@ -123,18 +123,18 @@ def test_only_outermost_jobs_are_phases_and_each_counts_once() -> None:
 def test_calls_that_wait_are_told_by_their_names(name: str, waits: bool) -> None:
     assert bool(re.search(WAITING_CALL, name)) == waits
     calls = [_row(1, (0, 10), name=name), _row(1, (5, 12), name=None)]
-    measured = _measure(make(os_calls=fill(OS_CALLS, calls)).windows, api_calls=calls)
+    measured = _measure(make_report(os_calls=fill(OS_CALLS, calls)).windows, api_calls=calls)
     assert _activity(measured, "cuda") == [(None, 2, 12)]
     assert _activity(measured, "sync") == ([(None, 1, 10)] if waits else [])
 
 
 def test_nothing_has_no_times() -> None:
-    assert _measure(make().windows).equals(HOST_TIMES.to_frame())
+    assert _measure(make_report().windows).equals(HOST_TIMES.to_frame())
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_of_a_real_report_add_up_to_all_of_it(shared_reports: list[Path], name: str) -> None:
-    real = read_real(shared_reports, name)
+    real = read_real_report(shared_reports, name)
     report = real.report
     frames = {
         "ranges": report.ranges,

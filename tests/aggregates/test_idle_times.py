@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from nsys_pp.aggregates.gpu_times import measure_gpu
 from nsys_pp.aggregates.idle_times import find_idle
 from nsys_pp.frames.aggregates import IDLE_TIMES, KERNEL_WAIT_NS
-from tests.aggregates.made import REPORTS, Made, Row, call, make, op, step
-from tests.aggregates.real import NAMES, Real, read_real
+from tests.aggregates.real_reports import NAMES, RealReport, read_real_report
+from tests.aggregates.small_reports import REPORTS, Row, SmallReport, call, make_report, op, step
 
 _DEVICE = ["process_key", "device_id"]
 _STEP = [*_DEVICE, "step"]
@@ -21,7 +21,7 @@ _NO_RANGES = pl.DataFrame(schema={"process_key": pl.Int64, "start_ns": pl.Int64,
 _Gap = tuple[int, int, str]
 
 
-def _find(report: Made) -> pl.DataFrame:
+def _find(report: SmallReport) -> pl.DataFrame:
     return find_idle(
         report.gpu_ops,
         api_calls=report.api_calls,
@@ -63,7 +63,7 @@ def _add_up(
 
 @settings(deadline=None, max_examples=60)
 @given(report=REPORTS)
-def test_gaps_are_those_of_their_definition(report: Made) -> None:
+def test_gaps_are_those_of_their_definition(report: SmallReport) -> None:
     calls: dict[int, int] = {}
     started = report.api_calls["start_ns"].to_list()
     for op_id, row in report.launches.rows():
@@ -89,13 +89,13 @@ def test_gaps_are_those_of_their_definition(report: Made) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(report=REPORTS)
-def test_causes_of_a_device_add_up_to_its_idle_time(report: Made) -> None:
+def test_causes_of_a_device_add_up_to_its_idle_time(report: SmallReport) -> None:
     _check_sums(report, _find(report))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_causes_of_real_devices_add_up_to_their_idle_time(shared_reports: list[Path], name: str) -> None:
-    real = read_real(shared_reports, name)
+    real = read_real_report(shared_reports, name)
     report = real.report
     found = find_idle(
         report.gpu_ops,
@@ -114,19 +114,19 @@ def test_causes_of_real_devices_add_up_to_their_idle_time(shared_reports: list[P
         assert total == idle
 
 
-def _check_sums(report: Made | Real, found: pl.DataFrame) -> None:
-    ops = report.gpu_ops if isinstance(report, Made) else report.report.gpu_ops
+def _check_sums(report: SmallReport | RealReport, found: pl.DataFrame) -> None:
+    ops = report.gpu_ops if isinstance(report, SmallReport) else report.report.gpu_ops
     times = measure_gpu(ops, host_communication=_NO_RANGES, windows=report.windows.device)
     idle = times.select(*_STEP, total_ns=pl.col("span_ns") - pl.col("busy_ns")).filter(pl.col("total_ns") > 0)
     summed = found.filter(pl.col("stream_id").is_null()).group_by(_STEP).agg(pl.col("total_ns").sum())
     assert summed.sort(_STEP, nulls_last=True).equals(idle)
 
 
-def _report(launch: int | None, *, begin: int = 100) -> Made:
+def _report(launch: int | None, *, begin: int = 100) -> SmallReport:
     """Two operations, the second one launched then."""
     calls = [call(1, 1, (0, 5))] + ([call(1, 2, (launch, launch + 3))] if launch is not None else [])
     ops = [op((1, 0), (10, 50), correlation=1), op((1, 0), (begin, 120), correlation=2)]
-    return make(ops, calls, [step((1, 0), 4, (10, 60))])
+    return make_report(ops, calls, [step((1, 0), 4, (10, 60))])
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_the_operation_that_ends_a_gap_tells_its_cause(launch: int | None, begin
 
 
 def test_streams_have_gaps_where_the_device_has_none() -> None:
-    report = make([op((1, 0), (0, 10)), op((1, 0), (5, 30), stream=(1, 8)), op((1, 0), (25, 40))])
+    report = make_report([op((1, 0), (0, 10)), op((1, 0), (5, 30), stream=(1, 8)), op((1, 0), (25, 40))])
     assert _find(report).select("stream_id", "cause", "count", "total_ns").rows() == [(7, "unknown", 1, 15)]
 
 
@@ -161,11 +161,11 @@ def test_streams_of_two_contexts_are_two_though_they_share_a_number() -> None:
     ops = [
         op((1, 0), (start, start + 5), stream=(context, 7)) for start, context in ((0, 1), (10, 2), (20, 1))
     ]
-    found = _find(make(ops)).filter(pl.col("stream_id").is_not_null())
+    found = _find(make_report(ops)).filter(pl.col("stream_id").is_not_null())
     assert found.select("count", "total_ns").rows() == [(1, 15)]
 
 
 def test_nothing_is_never_idle_and_a_device_without_operations_always_is() -> None:
-    assert _find(make()).equals(IDLE_TIMES.to_frame())
-    found = _find(make(steps=[step((1, 0), 4, (10, 60))]))
+    assert _find(make_report()).equals(IDLE_TIMES.to_frame())
+    found = _find(make_report(steps=[step((1, 0), 4, (10, 60))]))
     assert found.drop("process_key", "device_id").rows() == [(4, None, "edges", 1, 50, 50)]

@@ -19,7 +19,7 @@ from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, PROJECTIONS, RAN
 from nsys_pp.frames.training import JOB_KINDS, JOBS, STEPS
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import project_ranges
-from tests.aggregates.made import fill, op, step
+from tests.aggregates.small_reports import fill, op, step
 from tests.projection.random_reports import Frames, frames
 
 Row = dict[str, Any]

@@ -12,21 +12,21 @@ from nsys_pp.aggregates.launches import sum_launches
 from nsys_pp.aggregates.windows import step_on_device
 from nsys_pp.arrays.distributions import describe_distributions
 from nsys_pp.frames.aggregates import LATE_NS, LAUNCH_AGGREGATES, SLOW_CALL_NS
-from tests.aggregates.made import REPORTS, Made, Row, call, make, op, step
-from tests.aggregates.real import NAMES, read_real
+from tests.aggregates.real_reports import NAMES, read_real_report
+from tests.aggregates.small_reports import REPORTS, Row, SmallReport, call, make_report, op, step
 
 _DEVICE = ["process_key", "device_id"]
 _STEP = [*_DEVICE, "step"]
 _NUMBERS = ["count", "total", "short_count", "slow_call_count", "late_count", "queued_ns", "queue_most"]
 
 
-def _sum(report: Made) -> pl.DataFrame:
+def _sum(report: SmallReport) -> pl.DataFrame:
     return sum_launches(
         report.gpu_ops, api_calls=report.api_calls, launches=report.launches, steps=report.steps
     )
 
 
-def _list_launches(report: Made) -> list[Row]:
+def _list_launches(report: SmallReport) -> list[Row]:
     """List what each call put on each device, by the definition."""
     calls = report.api_calls.to_dicts()
     found: dict[tuple[object, ...], Row] = {}
@@ -40,7 +40,7 @@ def _list_launches(report: Made) -> list[Row]:
     return list(found.values())
 
 
-def _find_step(device: tuple[object, ...], time: int, report: Made) -> int | None:
+def _find_step(device: tuple[object, ...], time: int, report: SmallReport) -> int | None:
     row = pl.DataFrame(
         [(*device, time)], {**report.steps.select(_DEVICE).schema, "start_ns": pl.Int64}, orient="row"
     )
@@ -49,7 +49,7 @@ def _find_step(device: tuple[object, ...], time: int, report: Made) -> int | Non
 
 @settings(deadline=None, max_examples=60)
 @given(report=REPORTS)
-def test_sums_are_those_of_their_definitions(report: Made) -> None:
+def test_sums_are_those_of_their_definitions(report: SmallReport) -> None:
     expected: dict[tuple[object, ...], list[int]] = {}
     launches = _list_launches(report)
     for device in {(row["process_key"], row["device_id"]) for row in launches}:
@@ -83,31 +83,31 @@ def test_cut_offs_are_exceeded_and_not_reached() -> None:
     calls = [call(1, 1, (0, SLOW_CALL_NS)), call(1, 2, (0, SLOW_CALL_NS + 1)), call(1, 3, (0, 20))]
     spans = [(LATE_NS, LATE_NS + 20), (LATE_NS + 1, LATE_NS + SLOW_CALL_NS + 2), (30, 49)]
     ops = [op((1, 0), span, correlation=number) for number, span in enumerate(spans, 1)]
-    [row] = _sum(make(ops, calls)).select(_NUMBERS).rows()
+    [row] = _sum(make_report(ops, calls)).select(_NUMBERS).rows()
     assert row[:5] == (3, 2 * LATE_NS + 31, 2, 1, 1)
 
 
 def test_a_graph_of_many_kernels_is_one_launch() -> None:
     ops = [op((1, 0), (start, start + 10), correlation=1) for start in (40, 20, 60)]
-    [row] = _sum(make(ops, [call(1, 1, (0, 30))])).select(_NUMBERS).rows()
+    [row] = _sum(make_report(ops, [call(1, 1, (0, 30))])).select(_NUMBERS).rows()
     assert row == (1, 20, 0, 0, 0, 70, 1)
 
 
 def test_of_several_calls_the_first_counts() -> None:
     calls = [call(1, 1, (7, 9)), call(1, 1, (2, 3)), call(1, 1, (5, 6))]
-    assert _sum(make([op((1, 0), (10, 15), correlation=1)], calls))["total"].to_list() == [8]
+    assert _sum(make_report([op((1, 0), (10, 15), correlation=1)], calls))["total"].to_list() == [8]
 
 
 def test_copies_and_kernels_without_a_call_do_not_count() -> None:
     ops = [op((1, 0), (10, 15), ("memcpy", False), correlation=1), op((1, 0), (20, 30), correlation=2)]
-    assert _sum(make(ops, [call(1, 1, (0, 5))])).equals(LAUNCH_AGGREGATES.to_frame())
-    assert _sum(make()).equals(LAUNCH_AGGREGATES.to_frame())
+    assert _sum(make_report(ops, [call(1, 1, (0, 5))])).equals(LAUNCH_AGGREGATES.to_frame())
+    assert _sum(make_report()).equals(LAUNCH_AGGREGATES.to_frame())
 
 
 def test_a_queue_reaches_into_steps_in_which_nothing_starts() -> None:
     steps = [step((1, 0), number, (10 * number, 10 * number + 10)) for number in range(4)]
     ops = [op((1, 0), (25, 35), correlation=1), op((1, 0), (28, 32), correlation=2)]
-    found = _sum(make(ops, [call(1, 1, (15, 16)), call(1, 2, (22, 23))], steps))
+    found = _sum(make_report(ops, [call(1, 1, (15, 16)), call(1, 2, (22, 23))], steps))
     assert found.select("step", *_NUMBERS).rows() == [
         *((1, 0, 0, 0, 0, 0, 5, 1), (2, 2, 16, 0, 0, 0, 18, 2), (3, 0, 0, 0, 0, 0, 7, 2)),
     ]
@@ -117,7 +117,7 @@ def test_a_queue_reaches_into_steps_in_which_nothing_starts() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_launches_of_a_real_report_are_all_counted(shared_reports: list[Path], name: str) -> None:
-    real = read_real(shared_reports, name)
+    real = read_real_report(shared_reports, name)
     ops, calls = real.report.gpu_ops, real.report.api_calls
     found = sum_launches(ops, api_calls=calls, launches=real.launches, steps=real.steps)
     kernels = ops.filter(pl.col("kind").is_in(["kernel", "graph"])).join(real.launches, on="op_id")

@@ -10,7 +10,7 @@ from nsys_pp.arrays.distributions import merge_distributions, spread
 from nsys_pp.frames.aggregates import COPY_SIZES, OP_AGGREGATES
 from nsys_pp.frames.report import GPU_OPS, OP_DETAILS
 from nsys_pp.frames.training import STEPS
-from tests.aggregates.made import fill, op, step
+from tests.aggregates.small_reports import fill, op, step
 
 _COPY, _SET, _GRAPH, _SEND = ("memcpy", False), ("memset", False), ("graph", False), ("kernel", True)
 OPS = fill(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nsys_pp.aggregates.unions import Union, count_within, sum_within, unite
 from nsys_pp.arrays.types import Int64s
-from tests.aggregates.made import SPANS
+from tests.aggregates.small_reports import SPANS
 
 _INTERVALS = st.lists(SPANS, max_size=12)
 _WINDOWS = st.lists(SPANS, max_size=5)

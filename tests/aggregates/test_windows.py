@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from nsys_pp.aggregates.windows import DEVICE_WINDOWS, HOST_WINDOWS, step_on_device, step_on_host
 from nsys_pp.frames.report import GPU_OPS, OS_CALLS, RANGES
 from nsys_pp.frames.training import STEPS
-from tests.aggregates.made import REPORTS, Made, fill, make, op, step
+from tests.aggregates.small_reports import REPORTS, SmallReport, fill, make_report, op, step
 
 _DEVICE = ["process_key", "device_id"]
 _IS_SOME = pl.col("start_ns") < pl.col("end_ns")
 
 
 def test_what_lies_outside_steps_has_windows_of_its_own() -> None:
-    windows = make(
+    windows = make_report(
         [op((1, 0), (10, 12)), op((1, 1), (3, 40))],
         steps=[step((1, 0), 7, (10, 20), (5, 12)), step((1, 0), 8, (20, 30), (12, 25))],
     ).windows
@@ -30,7 +30,7 @@ def test_what_lies_outside_steps_has_windows_of_its_own() -> None:
 def test_all_events_of_a_process_and_its_steps_count_for_its_time() -> None:
     ranges = fill(RANGES, [{"process_key": 1, "start_ns": -3, "end_ns": 4}])
     os_calls = fill(OS_CALLS, [{"process_key": 2, "start_ns": 8, "end_ns": 9}])
-    windows = make(
+    windows = make_report(
         [op((1, 0), (2, 5))], steps=[step((1, 0), 0, (2, 30))], ranges=ranges, os_calls=os_calls
     ).windows
     assert windows.device.rows() == [(1, 0, None, -3, 2), (1, 0, 0, 2, 30)]
@@ -42,7 +42,7 @@ def test_a_step_without_a_place_on_the_cpu_has_what_its_neighbours_leave() -> No
         *(step((1, 0), 4, (0, 10)), step((1, 0), 5, (10, 20), (7, 13)), step((1, 0), 6, (20, 30))),
         *(step((1, 0), 7, (30, 40), (25, 33)), step((1, 0), 8, (40, 50), (33, 44))),
     ]
-    windows = make([op((1, 0), (0, 60))], steps=steps).windows
+    windows = make_report([op((1, 0), (0, 60))], steps=steps).windows
     assert windows.host.rows() == [
         *((1, 4, 0, 7), (1, 5, 7, 13), (1, 6, 13, 25)),
         *((1, 7, 25, 33), (1, 8, 33, 44), (1, None, 44, 60)),
@@ -51,22 +51,22 @@ def test_a_step_without_a_place_on_the_cpu_has_what_its_neighbours_leave() -> No
 
 def test_a_step_on_the_cpu_is_that_of_all_devices() -> None:
     steps = [step((1, 0), 1, (0, 10), (0, 5)), step((1, 1), 1, (3, 12), (2, 8))]
-    assert make(steps=steps).windows.host.rows() == [(1, 1, 0, 8), (1, None, 8, 12)]
+    assert make_report(steps=steps).windows.host.rows() == [(1, 1, 0, 8), (1, None, 8, 12)]
 
 
 def test_steps_that_overlap_end_when_the_next_begins() -> None:
     steps = [step((1, 0), 1, (0, 10), (0, 10)), step((1, 0), 2, (10, 20), (6, 14))]
     steps += [step((1, 0), 3, (20, 20), (8, 8))]
-    windows = make(steps=steps).windows
+    windows = make_report(steps=steps).windows
     assert windows.host.rows() == [(1, 1, 0, 6), (1, 2, 6, 14), (1, None, 14, 20)]
     assert windows.device["step"].to_list() == [1, 2]
 
 
 def test_nothing_has_no_windows_and_a_moment_has_one() -> None:
-    windows = make().windows
+    windows = make_report().windows
     assert windows.device.equals(DEVICE_WINDOWS.to_frame())
     assert windows.host.equals(HOST_WINDOWS.to_frame())
-    assert make([op((1, 0), (5, 5))]).windows.device.rows() == [(1, 0, None, 5, 5)]
+    assert make_report([op((1, 0), (5, 5))]).windows.device.rows() == [(1, 0, None, 5, 5)]
 
 
 def test_rows_without_a_place_or_a_time_are_in_nostep() -> None:
@@ -82,7 +82,7 @@ def test_rows_without_a_place_or_a_time_are_in_nostep() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(report=REPORTS)
-def test_windows_tile_the_time_and_agree_with_the_look_up(report: Made) -> None:
+def test_windows_tile_the_time_and_agree_with_the_look_up(report: SmallReport) -> None:
     frames = (report.gpu_ops, report.api_calls, report.steps)
     times = [
         (row["process_key"], row[name])

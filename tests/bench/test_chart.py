@@ -10,14 +10,14 @@ import pytest
 from nsys_pp.write.chart import CHARTS
 from tests.importer.parts import PartMissingError
 from tests.ui.chart import FRAMES, visit
-from tests.write.many_jobs import many_jobs
+from tests.write.large_training import make_large_training
 
 pytestmark = pytest.mark.bench
 
 
 def test_charts(tmp_path: Path) -> None:
     for lanes, steps in [(16, 10), (64, 10), (80, 10), (128, 10)]:
-        training = many_jobs(lanes=lanes, steps=steps)
+        training = make_large_training(lanes=lanes, steps=steps)
         print(
             f"\n{lanes} lanes x {steps} steps: {training.jobs.height:,} jobs, {training.transfers.height:,} arrows"
         )

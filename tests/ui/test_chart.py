@@ -14,7 +14,7 @@ from nsys_pp.write.chart import write_html
 from tests.importer.parts import PartMissingError
 from tests.training.known import known_training
 from tests.ui.chart import FRAMES, STATE, Step, Visit, visit
-from tests.write.many_jobs import many_jobs
+from tests.write.large_training import make_large_training
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)> \"'\\ 😀 \u202egnirts\nnext"
 SHOW_TOOLTIP = "document.getElementById('tooltip').innerText"
@@ -66,7 +66,7 @@ def test_a_page_shows_everything_and_its_labels_fit(tmp_path: Path) -> None:
 
 
 def test_keys_wheel_and_drag_move_the_view(tmp_path: Path) -> None:
-    many = many_jobs(lanes=64, steps=2, micro_batches=4)
+    many = make_large_training(lanes=64, steps=2, micro_batches=4)
     found = open_page(
         many,
         tmp_path,
@@ -274,14 +274,14 @@ def test_an_empty_training_says_what_is_missing(tmp_path: Path, with_lanes: bool
 
 @pytest.mark.parametrize("lanes", [1, 128])
 def test_few_and_many_lanes(tmp_path: Path, lanes: int) -> None:
-    training = many_jobs(lanes=lanes, steps=1, micro_batches=4, per_stage=1)
+    training = make_large_training(lanes=lanes, steps=1, micro_batches=4, per_stage=1)
     state = open_page(training, tmp_path, [STATE]).values[0]
     assert state["lanes"] == lanes
     assert (state["mostScroll"] > 0) == (lanes == 128)
 
 
 def test_100_000_jobs_load_and_move(tmp_path: Path) -> None:
-    found = open_page(many_jobs(lanes=80), tmp_path, [["evaluate", FRAMES], STATE])
+    found = open_page(make_large_training(lanes=80), tmp_path, [["evaluate", FRAMES], STATE])
     assert found.load_ms < 20_000
     medians = {what: times[len(times) // 2] for what, times in found.values[0].items()}
     assert all(median < 500 for median in medians.values()), medians

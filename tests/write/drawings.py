@@ -1,4 +1,4 @@
-"""Drawings for tests: a short way to write slices, random ones, and what a reader must find in them."""
+"""Drawings for tests: short forms, random ones, and their expected contents."""
 
 from __future__ import annotations
 
@@ -57,36 +57,36 @@ def slices(rows: Sequence[tuple[Any, ...]], **arguments: pl.Series) -> pl.DataFr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Put:
-    """A subtrack, and the machine and the clock of its report."""
+class PlacedSubtrack:
+    """A subtrack with the machine and the clock of its report."""
 
     machine: str
     clock: Clock
     subtrack: Subtrack
 
 
-Drawn = list[tuple[Drawing, Placement]]
+PlacedDrawings = list[tuple[Drawing, Placement]]
 
 
 def drawing(
-    *puts: Put,
+    *placed: PlacedSubtrack,
     root: str = "run",
     is_utc: bool = True,
     unit: str = "count",
     facts: dict[str, str] | None = None,
-) -> Drawn:
+) -> PlacedDrawings:
     """Draw subtracks on tracks named by the last part of their paths, in order of the subtracks.
 
     The subtracks of one machine and clock are a report.
     """
-    order = list(dict.fromkeys((put.machine, put.subtrack.track) for put in puts))
-    reports: dict[tuple[Any, ...], list[Put]] = {}
-    for put in puts:
-        key = (put.machine, *put.clock.from_ns.tolist(), *put.clock.offset_ns.tolist())
-        reports.setdefault(key, []).append(put)
+    order = list(dict.fromkeys((entry.machine, entry.subtrack.track) for entry in placed))
+    reports: dict[tuple[Any, ...], list[PlacedSubtrack]] = {}
+    for entry in placed:
+        key = (entry.machine, *entry.clock.from_ns.tolist(), *entry.clock.offset_ns.tolist())
+        reports.setdefault(key, []).append(entry)
     drawn = []
     for number, of_report in enumerate(reports.values()):
-        machine, subtracks = of_report[0].machine, [put.subtrack for put in of_report]
+        machine, subtracks = of_report[0].machine, [entry.subtrack for entry in of_report]
         tracks = [
             Track(
                 path=path,
@@ -113,18 +113,18 @@ def drawing(
             is_utc=is_utc,
             attributes=facts or {},
         )
-        drawn.append((one_drawing(tracks, subtracks, number), placement))
+        drawn.append((draw_subtracks(tracks, subtracks, number), placement))
     return drawn
 
 
-def one_drawing(tracks: list[Track], subtracks: Sequence[Subtrack], number: int = 0) -> Drawing:
-    """Draw what one report shows; its id follows from its number."""
+def draw_subtracks(tracks: list[Track], subtracks: Sequence[Subtrack], number: int = 0) -> Drawing:
+    """Draw subtracks of one report; its id follows from its number."""
     report_id = (number + 1) * 0x9E37_79B9_7F4A_7C15 % 2**64
     return Drawing(report_id=report_id, tracks=tracks, subtracks=list(subtracks))
 
 
-def encode(drawn: Drawn, threads: int | None = None) -> list[PlacedReport]:
-    """Encode every report into memory."""
+def encode(drawn: PlacedDrawings, threads: int | None = None) -> list[PlacedReport]:
+    """Encode each report into memory."""
     placed = []
     for one, placement in drawn:
         blocks = BytesIO()
@@ -140,32 +140,32 @@ def encode(drawn: Drawn, threads: int | None = None) -> list[PlacedReport]:
     return placed
 
 
-def slice_subtrack(path: str, rows: pl.DataFrame, *, number: int = 0, clock: Clock = UTC) -> Put:
-    """Put a subtrack on the track at `path`, written with slashes, the machine first."""
-    return _put(path, clock, lambda track: SliceSubtrack(track=track, number=number, slices=rows))
+def slice_subtrack(path: str, rows: pl.DataFrame, *, number: int = 0, clock: Clock = UTC) -> PlacedSubtrack:
+    """Place a subtrack on the track at `path`, with slashes, the machine first."""
+    return _place(path, clock, lambda track: SliceSubtrack(track=track, number=number, slices=rows))
 
 
-def mark_subtrack(path: str, rows: Sequence[tuple[Any, ...]], *, clock: Clock = UTC) -> Put:
-    """Put a subtrack of marks (time, name, color)."""
+def mark_subtrack(path: str, rows: Sequence[tuple[Any, ...]], *, clock: Clock = UTC) -> PlacedSubtrack:
+    """Place a subtrack of marks (time, name, color)."""
     marks = pl.DataFrame(rows, schema=MARK_POINTS, orient="row")
-    return _put(path, clock, lambda track: MarkSubtrack(track=track, marks=marks))
+    return _place(path, clock, lambda track: MarkSubtrack(track=track, marks=marks))
 
 
-def counter_subtrack(path: str, rows: Sequence[tuple[int, float]], *, clock: Clock = UTC) -> Put:
-    """Put a subtrack of samples (time, value)."""
+def counter_subtrack(path: str, rows: Sequence[tuple[int, float]], *, clock: Clock = UTC) -> PlacedSubtrack:
+    """Place a subtrack of samples (time, value)."""
     samples = pl.DataFrame(rows, schema=SAMPLES, orient="row")
-    return _put(path, clock, lambda track: CounterSubtrack(track=track, samples=samples))
+    return _place(path, clock, lambda track: CounterSubtrack(track=track, samples=samples))
 
 
-def _put(path: str, clock: Clock, make: Callable[[tuple[str, ...]], Subtrack]) -> Put:
+def _place(path: str, clock: Clock, make: Callable[[tuple[str, ...]], Subtrack]) -> PlacedSubtrack:
     machine, *track = path.split("/")
-    return Put(machine=machine, clock=clock, subtrack=make(tuple(track)))
+    return PlacedSubtrack(machine=machine, clock=clock, subtrack=make(tuple(track)))
 
 
-def random_drawing(seed: int, *, subtracks: int = 24) -> Drawn:
+def random_drawing(seed: int, *, subtracks: int = 24) -> PlacedDrawings:
     """Make nested subtracks with arguments, some of them several to a track, on several clocks before and after 0."""
     chance = random.Random(seed)
-    made: list[Put] = []
+    made: list[PlacedSubtrack] = []
     for i in range(subtracks):
         path = f"node{chance.randint(1, 11)}/GPU {chance.randint(0, 3)}/row {i}"
         clock = random_clock(chance)
@@ -219,7 +219,7 @@ def random_arguments(chance: random.Random, rows: int) -> dict[str, pl.Series]:
     return columns
 
 
-def expected_slices(drawn: Drawn) -> list[tuple[Any, ...]]:
+def expected_slices(drawn: PlacedDrawings) -> list[tuple[Any, ...]]:
     """List what a reader must find: rows of HEADINGS, sorted."""
     found = []
     for one, placement in drawn:

@@ -27,7 +27,7 @@ from nsys_pp.write.chart.canvas import LEFT, RIGHT, Canvas, format_time
 from nsys_pp.write.chart.columns import pack_column, pack_strings
 from nsys_pp.write.chart.look import SHADES, contrast, kind_looks
 from tests.training.known import known_training
-from tests.write.many_jobs import many_jobs
+from tests.write.large_training import make_large_training
 
 SVG = "{http://www.w3.org/2000/svg}"
 NASTY = "</script><script>alert(1)</script> <b> \"'\\ \u2028 😀 \u202egnirts\nnext $x^2$ {{library}}"
@@ -262,13 +262,13 @@ def test_labels_fit() -> None:
 
 @pytest.mark.parametrize("lanes", [1, 128])
 def test_few_and_many_lanes_are_drawn(lanes: int) -> None:
-    training = many_jobs(lanes=lanes, steps=1, micro_batches=4, per_stage=1)
+    training = make_large_training(lanes=lanes, steps=1, micro_batches=4, per_stage=1)
     for write in CHARTS.values():
         assert as_bytes(write, training)
 
 
 def test_100_000_jobs_stay_small() -> None:
-    training = many_jobs(lanes=80, steps=10)
+    training = make_large_training(lanes=80, steps=10)
     assert training.jobs.height > 100_000
     assert len(as_bytes(write_html, training)) < 15_000_000
 

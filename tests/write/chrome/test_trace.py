@@ -27,8 +27,8 @@ from tests.write.drawings import (
     TEXTS,
     UTC,
     UTC_NS,
-    Drawn,
-    Put,
+    PlacedDrawings,
+    PlacedSubtrack,
     counter_subtrack,
     drawing,
     expected_slices,
@@ -44,7 +44,7 @@ FROM slice JOIN thread_track ON thread_track.id = track_id JOIN thread USING (ut
 """
 
 
-def parse(drawn: Drawn) -> Any:
+def parse(drawn: PlacedDrawings) -> Any:
     return json.loads(b"".join(write_chrome(drawn)), parse_float=Decimal)
 
 
@@ -79,7 +79,7 @@ def read_slices(found: Any) -> list[tuple[Any, ...]]:
     return sorted(rows, key=repr)
 
 
-def expected(drawn: Drawn) -> list[tuple[Any, ...]]:
+def expected(drawn: PlacedDrawings) -> list[tuple[Any, ...]]:
     rows = []
     for path, ts, dur, _, name, args in expected_slices(drawn):
         machine, gpu, row = path.split("/")[1:]
@@ -253,7 +253,9 @@ def test_many_rows_in_bounded_pieces() -> None:
         color=pl.lit(None, pl.Categorical()),
         flow_id=pl.lit(None, pl.UInt64),
     )
-    put = Put(machine="m", clock=UTC, subtrack=SliceSubtrack(track=("a",), number=0, slices=rows))
-    pieces = list(write_chrome(drawing(put)))
+    entry = PlacedSubtrack(
+        machine="m", clock=UTC, subtrack=SliceSubtrack(track=("a",), number=0, slices=rows)
+    )
+    pieces = list(write_chrome(drawing(entry)))
     assert max(map(len, pieces)) < 4_000_000
     assert sum(piece.count(b'"ph":"X"') for piece in pieces) == 100_000

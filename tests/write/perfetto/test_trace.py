@@ -31,13 +31,13 @@ from tests.write.drawings import (
     TEXTS,
     UTC,
     UTC_NS,
-    Drawn,
+    PlacedDrawings,
     counter_subtrack,
+    draw_subtracks,
     drawing,
     encode,
     expected_slices,
     mark_subtrack,
-    one_drawing,
     random_drawing,
     random_slices,
     slice_subtrack,
@@ -49,11 +49,11 @@ DEEPEST = 512
 A = Track(path=("a",), name="a", rank=0)
 
 
-def written(drawn: Drawn, threads: int | None = None) -> bytes:
+def written(drawn: PlacedDrawings, threads: int | None = None) -> bytes:
     return b"".join(write_perfetto(encode(drawn, threads)))
 
 
-def read_back(importer: Importer, drawn: Drawn) -> list[tuple[Any, ...]]:
+def read_back(importer: Importer, drawn: PlacedDrawings) -> list[tuple[Any, ...]]:
     found = slices_by_track(importer, written(drawn))
     assert_no_errors(importer)
     return sorted(found.select(HEADINGS).rows(), key=repr)
@@ -165,7 +165,7 @@ def test_rows_have_the_names_and_places_that_they_are_given(importer: Importer) 
         Track(path=("GPU 0", "a"), name="last", rank=5, description="of a kind"),
         Track(path=("GPU 0", "empty"), name="nothing on it", rank=0),
     ]
-    puts = [
+    placed = [
         slice_subtrack("m/GPU 0/a", rows),
         slice_subtrack("m/GPU 0/x", rows),
         slice_subtrack("m/GPU 0/left out/y", rows),
@@ -178,7 +178,7 @@ def test_rows_have_the_names_and_places_that_they_are_given(importer: Importer) 
         rows={"GPU 0": Row(name="GPU 0 · rank 3", order=0, description="a GPU")},
         clock=UTC,
     )
-    drawn = [(one_drawing(tracks, [put.subtrack for put in puts]), placement)]
+    drawn = [(draw_subtracks(tracks, [entry.subtrack for entry in placed]), placement)]
     found = read_tracks(importer, written(drawn))
     gpu = ["r", "m", "GPU 0 · rank 3"]
     assert found["path"].to_list() == [
@@ -196,8 +196,8 @@ def test_rows_have_the_names_and_places_that_they_are_given(importer: Importer) 
 
 def test_rows_without_a_place_are_not_drawn(importer: Importer) -> None:
     chance = random.Random(3)
-    puts = [slice_subtrack(f"m/GPU {i}/s", random_slices(chance)) for i in range(4)]
-    ((one, placement),) = drawing(*puts)
+    placed = [slice_subtrack(f"m/GPU {i}/s", random_slices(chance)) for i in range(4)]
+    ((one, placement),) = drawing(*placed)
     for kept in (["GPU 1", "GPU 3"], ["GPU 0"], []):
         rows = {name: row for name, row in placement.rows.items() if name in kept}
         all_subtracks = encode([(one, placement)])[0]
@@ -228,9 +228,9 @@ def test_subtracks_of_a_track_are_one_row_and_no_other(importer: Importer) -> No
 def test_rows_of_two_reports_meet_under_one_name(importer: Importer) -> None:
     """Their slices may overlap, and each has its own clock."""
     rows = slices([(0, 10, 0, "x"), (10, 30, 0, "y")])
-    puts = [slice_subtrack("m/GPU 0/s", rows, clock=Clock.fixed(UTC_NS + late)) for late in (0, 5)]
-    puts += [counter_subtrack("m/GPU 0/busy", [(0, 1.0)], clock=put.clock) for put in puts]
-    drawn = drawing(*puts)
+    placed = [slice_subtrack("m/GPU 0/s", rows, clock=Clock.fixed(UTC_NS + late)) for late in (0, 5)]
+    placed += [counter_subtrack("m/GPU 0/busy", [(0, 1.0)], clock=entry.clock) for entry in placed]
+    drawn = drawing(*placed)
     assert len(drawn) == 2
     assert read_back(importer, drawn) == expected_slices(drawn)
     tracks = read_tracks(importer, written(drawn)).filter(pl.col("path").list.len() == 4)
@@ -304,9 +304,11 @@ def test_arrows_join_the_slices_that_share_an_id(importer: Importer) -> None:
     names = dict(zip(found["slice_id"], found["name"], strict=True))
     arrows = sorted((names[out], names[into]) for out, into in read_flows(importer))
     starts = sorted(
-        (trace_ns(put.clock, start), k, flow, name)
-        for k, put in enumerate(subtracks)
-        for start, flow, name in subtrack_rows(put.subtrack).select("start_ns", "flow_id", "name").iter_rows()
+        (trace_ns(entry.clock, start), k, flow, name)
+        for k, entry in enumerate(subtracks)
+        for start, flow, name in subtrack_rows(entry.subtrack)
+        .select("start_ns", "flow_id", "name")
+        .iter_rows()
     )
     chains = {flow: [name for _, _, other, name in starts if other == flow] for flow in ids}
     assert arrows == sorted(pair for chain in chains.values() for pair in pairwise(chain))
@@ -375,12 +377,12 @@ def test_a_clock_of_many_pieces(importer: Importer) -> None:
     begins = sorted(chance.sample(range(-1000, 1_000_000), 3000))
     offsets = UTC_NS + np.cumsum(chance.choices([0, 0, 1, 2, 700], k=len(begins)), dtype=np.int64)
     clock = Clock(from_ns=np.array(begins), offset_ns=offsets)
-    puts = []
+    placed = []
     for subtrack in range(30):
         edges = sorted({chance.choice(begins) + chance.choice([-1, 0, 1]) for _ in range(200)})
         rows = [(a, b, 0, f"{a}") for a, b in pairwise(edges)]
-        puts.append(slice_subtrack(f"m/row {30 - subtrack}", slices(rows), clock=clock))
-    drawn = drawing(*puts)
+        placed.append(slice_subtrack(f"m/row {30 - subtrack}", slices(rows), clock=clock))
+    drawn = drawing(*placed)
     found = read_back(importer, drawn)
     assert found == expected_slices(drawn)
     assert {ts for _, ts, *_ in found} >= {trace_ns(clock, at) for at in (edges[0], edges[-2])}
@@ -434,15 +436,15 @@ def test_what_cannot_be_drawn_is_refused(rows: Sequence[tuple[int, int, int]], m
     "drawn",
     [
         pytest.param(
-            one_drawing([A], [mark_subtrack("m/a", [(5, "x", None), (4, "y", None)]).subtrack]), id="marks"
+            draw_subtracks([A], [mark_subtrack("m/a", [(5, "x", None), (4, "y", None)]).subtrack]), id="marks"
         ),
         pytest.param(
-            one_drawing([A], [counter_subtrack("m/a", [(5, 1.0), (4, 1.0)]).subtrack]), id="samples"
+            draw_subtracks([A], [counter_subtrack("m/a", [(5, 1.0), (4, 1.0)]).subtrack]), id="samples"
         ),
         pytest.param(
-            one_drawing([], [slice_subtrack("m/a", slices([(0, 1, 0)])).subtrack]), id="no such track"
+            draw_subtracks([], [slice_subtrack("m/a", slices([(0, 1, 0)])).subtrack]), id="no such track"
         ),
-        pytest.param(one_drawing([A, A], []), id="same track twice"),
+        pytest.param(draw_subtracks([A, A], []), id="same track twice"),
     ],
 )
 def test_drawings_that_break_their_rules(drawn: Drawing) -> None:

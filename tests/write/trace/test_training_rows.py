@@ -19,7 +19,7 @@ from nsys_pp.write.trace.placement import Placement, Row
 from nsys_pp.write.trace.training_rows import RUN, GpuRow, _nest, draw_training
 from tests.importer import Importer, assert_no_errors, read_flows, read_tracks, slices_by_track
 from tests.training.known import known_training
-from tests.write.drawings import Drawn, encode
+from tests.write.drawings import PlacedDrawings, encode
 
 TRAINING = known_training()
 PLACES = {
@@ -28,7 +28,7 @@ PLACES = {
 }
 
 
-def place(training: Training) -> Drawn:
+def place(training: Training) -> PlacedDrawings:
     drawn = []
     for machine, drawing in draw_training(training, PLACES).items():
         rows = {track.path[0]: Row(name=track.path[0], order=track.rank) for track in drawing.tracks}

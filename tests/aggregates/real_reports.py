@@ -1,4 +1,4 @@
-"""Real reports with all that sums are made of."""
+"""Real reports with all sources of aggregates."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ NAMES = ["GindaChen__mfu_2gpu_before", "Athrun0109", "zx3xyy__result_2_7B_nvtx"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Real:
-    """A report, and what was found in it."""
+class RealReport:
+    """A report, with its launches, jobs and steps."""
 
     report: Report
     launches: pl.DataFrame
@@ -31,26 +31,26 @@ class Real:
 
     @property
     def windows(self) -> Windows:
-        """Of its steps."""
+        """Return the windows of its steps."""
         return self.find_windows(self.steps)
 
     def find_windows(self, steps: pl.DataFrame) -> Windows:
-        """Of other steps."""
+        """Return the windows of other steps."""
         report = self.report
         events = {"api_calls": report.api_calls, "os_calls": report.os_calls, "ranges": report.ranges}
         return find_windows(steps, gpu_ops=report.gpu_ops, **events)
 
 
-def read_real(reports: list[Path], name: str) -> Real:
-    """Read the report whose name begins so."""
+def read_real_report(reports: list[Path], name: str) -> RealReport:
+    """Read the report with this prefix of its name."""
     [path] = [path for path in reports if path.name.startswith(name)]
     return _read(path)
 
 
 @functools.cache
-def _read(path: Path) -> Real:
+def _read(path: Path) -> RealReport:
     report = build_report(read_report(path, need=ALL_GROUPS, nsys=None))
     links = find_links(report)
     projections = project_report(report, ops=("kernel",), scope="auto")
     frames = describe_training(report, projections=projections, links=links, options=PartOptions()).frames
-    return Real(report=report, launches=links.launches, jobs=frames["jobs"], steps=frames["steps"])
+    return RealReport(report=report, launches=links.launches, jobs=frames["jobs"], steps=frames["steps"])

@@ -1,4 +1,4 @@
-"""A large training made of numbers: frames alone, for what takes long."""
+"""A large training of random frames, for tests of speed and size."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ ZERO_NS = 1_700_000_000_000_000_000
 _FORWARD_NS, _BACKWARD_NS = 10_000_000, 20_000_000
 
 
-def many_jobs(*, lanes: int = 64, steps: int = 10, micro_batches: int = 64, per_stage: int = 4) -> Training:
-    """Return lanes that do forwards and backwards in turn, each stage one forward later than the one before."""
+def make_large_training(
+    *, lanes: int = 64, steps: int = 10, micro_batches: int = 64, per_stage: int = 4
+) -> Training:
+    """Make a training of alternating forwards and backwards, each stage one forward later than the previous one."""
     random = np.random.default_rng(0)
     per_step = 2 * micro_batches
     lane = np.repeat(np.arange(lanes), steps * per_step)

@@ -1,4 +1,4 @@
-"""Small reports made of random numbers, for tests that hold sums to their definitions in plain loops."""
+"""Small random reports, for tests that compare aggregates with their definitions in plain loops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORK = [("kernel", False), ("kernel", True), ("memcpy", False), ("memset", False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class SmallReport:
     """Frames of a report."""
 
     gpu_ops: pl.DataFrame
@@ -34,31 +34,36 @@ class Made:
 
 
 def fill(schema: pl.Schema, rows: Iterable[Row]) -> pl.DataFrame:
-    """Make a frame of rows of which only some columns are said; the others are null."""
+    """Make a frame of rows with some columns; the others are null."""
     return pl.DataFrame([dict.fromkeys(schema) | row for row in rows], schema=schema, orient="row")
 
 
-def make(
+def make_report(
     ops: Sequence[Row] = (),
     calls: Sequence[Row] = (),
     steps: Sequence[Row] = (),
     *,
     ranges: pl.DataFrame | None = None,
     os_calls: pl.DataFrame | None = None,
-) -> Made:
-    """Make a report; operations and calls with the same correlation_id belong together."""
+) -> SmallReport:
+    """Make a report; operations and calls are matched by correlation_id."""
     gpu_ops = fill(GPU_OPS, ({"kind": "kernel", "is_communication": False} | row for row in ops))
     gpu_ops = gpu_ops.with_columns(op_id=pl.int_range(pl.len(), dtype=pl.UInt32))
-    api_calls, known = fill(API_CALLS, calls), fill(STEPS, steps).sort("process_key", "device_id", "start_ns")
+    api_calls, step_frame = (
+        fill(API_CALLS, calls),
+        fill(STEPS, steps).sort("process_key", "device_id", "start_ns"),
+    )
     windows = find_windows(
-        known,
+        step_frame,
         gpu_ops=gpu_ops,
         api_calls=api_calls,
         os_calls=OS_CALLS.to_frame() if os_calls is None else os_calls,
         ranges=RANGES.to_frame() if ranges is None else ranges,
     )
     launches = match_launches(api_calls, gpu_ops)
-    return Made(gpu_ops=gpu_ops, api_calls=api_calls, launches=launches, steps=known, windows=windows)
+    return SmallReport(
+        gpu_ops=gpu_ops, api_calls=api_calls, launches=launches, steps=step_frame, windows=windows
+    )
 
 
 def op(
@@ -124,9 +129,9 @@ STEP_ROWS = st.lists(
     max_size=5,
     unique_by=lambda row: (row["process_key"], row["device_id"], row["step"]),
 )
-REPORTS = st.builds(make, OPS, CALLS, STEP_ROWS)
+REPORTS = st.builds(make_report, OPS, CALLS, STEP_ROWS)
 
 
 def find_moments(rows: Iterable[Row]) -> set[int]:
-    """List the nanoseconds in which at least one row goes on."""
+    """List the nanoseconds within at least one row."""
     return {time for row in rows for time in range(row["start_ns"], row["end_ns"])}
