@@ -29,6 +29,14 @@ JOB_KINDS = (
     "other",
 )
 JOB_KIND = pl.Enum(JOB_KINDS)
+SCHEDULED_KINDS = (
+    "forward",
+    "backward",
+    "weight_gradient",
+    "forward_backward",
+)  # jobs that a schedule orders
+MICRO_BATCH_KINDS = ("forward", "backward", "weight_gradient", "recompute", "forward_backward")
+COMPUTE_KINDS = (*MICRO_BATCH_KINDS, "optimizer")
 MESSAGE_KINDS = ("send", "receive", "send_receive")
 DIRECTION = pl.Enum(["forward", "backward"])  # what a message carries: activations or gradients
 NEED = pl.Enum(["message", "collective", "copy"])
@@ -365,3 +373,17 @@ def span_steps(steps: pl.DataFrame) -> pl.DataFrame:
         lane_count=pl.col("lane").n_unique(),
     )
     return conform(spans.sort("step"), RUN_SPANS)
+
+
+def mark_split_backwards(jobs: pl.DataFrame) -> pl.Series:
+    """Return the mask of jobs with a weight gradient job of the same micro-batch and chunk.
+
+    Args:
+        jobs: `RUN_JOBS`, or a part of it.
+    """
+    keys = ["lane", "step", "micro_batch", "chunk"]
+    weights = jobs.filter(kind="weight_gradient").select(keys).unique().with_columns(is_split=pl.lit(True))
+    if weights.is_empty():
+        return pl.repeat(False, len(jobs), dtype=pl.Boolean, eager=True).alias("is_split")
+    joined = jobs.select(keys).join(weights, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    return joined["is_split"].fill_null(False)

@@ -23,12 +23,13 @@ from nsys_pp.frames.training import (
     LANES,
     RUN_JOBS,
     RUN_STEPS,
+    SCHEDULED_KINDS,
     STEPS,
     TRANSFERS,
     Schedule,
     Training,
 )
-from nsys_pp.training.run.orders import KINDS, SCHEDULES, order_jobs
+from nsys_pp.training.run.orders import SCHEDULES, order_jobs
 from tests.training.known import known_training
 
 IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
@@ -84,7 +85,7 @@ def made_run(
     for stage in range(stages):
         order = order_jobs(schedule, stage=stage, stages=stages, micro_batches=micro_batches, chunks=chunks)
         columns = {name: getattr(order, name) for name in IDS}
-        one = pl.DataFrame({"kind": [KINDS[kind] for kind in order.kind], **columns}).with_columns(
+        one = pl.DataFrame({"kind": [SCHEDULED_KINDS[kind] for kind in order.kind], **columns}).with_columns(
             pl.when(pl.col(name) >= 0).then(name).alias(name) for name in IDS
         )
         for replica in range(replicas):

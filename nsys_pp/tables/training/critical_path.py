@@ -23,8 +23,8 @@ import polars as pl
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.training import CAUSE, JOB_KIND, PAUSE_NS, Training
-from nsys_pp.tables.training.own_compute import WORK_KINDS, outermost
+from nsys_pp.frames.training import CAUSE, COMPUTE_KINDS, JOB_KIND, PAUSE_NS, Training
+from nsys_pp.tables.training.own_compute import outermost
 
 CRITICAL_PATH = build_schema(
     {  # segments of the line; by step, start_ns; those of a step tile it from its first start to its last end
@@ -40,7 +40,6 @@ CRITICAL_PATH = build_schema(
 )
 
 
-_JOB_KINDS = (*WORK_KINDS, "optimizer")
 _STAYS = build_schema(
     {
         "step": pl.Int64,
@@ -88,7 +87,7 @@ def find_critical_path(training: Training) -> pl.DataFrame:
         and where it begins the next step earlier than another lane. Empty without compute.
     """
     lane_states = training.lane_states.sort("lane", "start_ns")
-    jobs = outermost(training.jobs, _JOB_KINDS).sort("lane", "compute_start_ns")
+    jobs = outermost(training.jobs, COMPUTE_KINDS).sort("lane", "compute_start_ns")
     lanes = _lanes(lane_states, jobs)
     stays = [
         stay

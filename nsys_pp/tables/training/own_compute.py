@@ -7,9 +7,7 @@ from collections.abc import Collection
 import polars as pl
 
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.training import Training
-
-WORK_KINDS = ("forward", "backward", "weight_gradient", "recompute", "forward_backward")
+from nsys_pp.frames.training import MICRO_BATCH_KINDS, Training
 
 OWN_COMPUTE = build_schema(
     {  # one row per lane of a known stage and step, complete or not; by step, lane
@@ -38,7 +36,7 @@ def sum_own_compute(training: Training) -> pl.DataFrame:
     known = training.schedule.micro_batch_count
     named = pl.col("micro_batch").n_unique() if not known else pl.lit(known)
     return (
-        outermost(training.jobs, WORK_KINDS)
+        outermost(training.jobs, MICRO_BATCH_KINDS)
         .join(training.lanes.select("lane", "stage"), on="lane", how="left")
         .filter(pl.col("stage").is_not_null(), pl.col("step").is_not_null())
         .group_by("lane", "stage", "step")

@@ -20,14 +20,13 @@ from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import KERNEL_KINDS
-from nsys_pp.frames.training import STEPS
+from nsys_pp.frames.training import COMPUTE_KINDS, STEPS
 from nsys_pp.training.report.columns import find_rows, gather_indices, list_devices, number_devices
 from nsys_pp.training.report.job_steps import find_job_steps
 from nsys_pp.training.report.jobs import find_step_rows
 from nsys_pp.training.report.launched import find_first_calls, gather_calls
 from nsys_pp.training.report.nearest import find_first
 
-_WORK = ("forward", "backward", "weight_gradient", "recompute", "forward_backward", "optimizer")
 _SOURCES = pl.Series(["range", "jobs", "capture"])
 _RANGE, _JOBS, _CAPTURE = range(3)  # indices of `_SOURCES`
 
@@ -91,7 +90,7 @@ def find_steps(
     on_device = number_devices(jobs, devices)
     has_computed = ~jobs["compute_start_ns"].is_null().to_numpy()
     by_range = _build_range_steps(step_ranges, compute, devices)
-    works = has_computed & is_among(jobs["kind"], _WORK)
+    works = has_computed & is_among(jobs["kind"], COMPUTE_KINDS)
     before = _build_steps_before_ranges(
         by_range, on_device[works], numbers(jobs["host_start_ns"])[works], ops
     )

@@ -10,9 +10,8 @@ import polars as pl
 from nsys_pp.arrays.columns import is_among
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.training import IDEAL, Schedule
+from nsys_pp.frames.training import IDEAL, SCHEDULED_KINDS, Schedule
 from nsys_pp.training.run.columns import order_rows, whole_numbers
-from nsys_pp.training.run.orders import KINDS
 from nsys_pp.training.run.sequences import mark_top_level
 
 _JOB_COLUMNS = [
@@ -78,7 +77,7 @@ def _list_nodes(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame) ->
         .drop("is_partial")
     )
     cost = pl.col("compute_ns").fill_null(0).median().over("stage", "kind", "chunk", "backward_chunk")
-    top_level = mark_top_level(jobs, [*KINDS, "recompute", "optimizer"])
+    top_level = mark_top_level(jobs, [*SCHEDULED_KINDS, "recompute", "optimizer"])
     nodes = (
         jobs[_JOB_COLUMNS]
         .filter(pl.Series(top_level))

@@ -11,13 +11,12 @@ import polars as pl
 from nsys_pp.arrays.columns import is_among
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.training import RUN_JOBS
+from nsys_pp.frames.training import RUN_JOBS, SCHEDULED_KINDS
 from nsys_pp.training.run.columns import as_whole_numbers, find_pairs, order_rows, whole_numbers
 from nsys_pp.training.run.orders import (
     BACKWARD,
     BOTH,
     FORWARD,
-    KINDS,
     WEIGHT_GRADIENT,
     Order,
     count_micro_batches,
@@ -182,7 +181,7 @@ def _has_one_chunk(sequences: Sequences) -> bool:
     if not len(sequences.kind) or max(sequences.chunk.max(), sequences.backward_chunk.max()) >= 0:
         return False
     numbers = sequences.micro_batch
-    key = (sequences.group * len(KINDS) + sequences.kind) * (int(numbers.max()) + 1) + numbers
+    key = (sequences.group * len(SCHEDULED_KINDS) + sequences.kind) * (int(numbers.max()) + 1) + numbers
     return bool((numbers >= 0).all() and running_count(key).max() == 0)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import find_distinct, is_among, pack
+from nsys_pp.arrays.columns import find_distinct, pack
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.training import MESSAGE_KINDS, RUN_JOBS, RUN_STEPS, Schedule
+from nsys_pp.frames.training import MESSAGE_KINDS, RUN_JOBS, RUN_STEPS, Schedule, mark_split_backwards
 from nsys_pp.training.run.columns import as_whole_numbers, whole_numbers
 from nsys_pp.training.run.orders import WEIGHT_GRADIENT, order_jobs, running_count
 from nsys_pp.training.run.sequences import build_sequences
@@ -47,7 +47,7 @@ def label_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> p
     is_v = schedule.name == "dualpipev"
     phase = _find_phases(jobs, lanes, schedule) if is_v else as_whole_numbers(np.full(len(jobs), -1))
     jobs = jobs.with_columns(phase=phase)
-    is_split = _mark_split(jobs)
+    is_split = mark_split_backwards(jobs)
     # few labels are distinct
     keys = jobs[["kind", "phase", *_IDS]].hstack([is_split.alias("is_split")])
     ids = (whole_numbers(jobs[name]) for name in ("kind", "phase", *_IDS))
@@ -75,17 +75,6 @@ def _build_label(*, base: int, is_v: bool) -> pl.Expr:
     }
     form = pl.coalesce(pl.when(kind == name).then(form) for name, form in forms.items())
     return pl.coalesce(form, pl.when(kind.is_in(["forward", "backward"])).then(number.cast(pl.String)), word)
-
-
-def _mark_split(jobs: pl.DataFrame) -> pl.Series:
-    """Return the mask of jobs with a weight gradient job of the same micro-batch and chunk."""
-    keys = ["lane", "step", "micro_batch", "chunk"]
-    is_weight = is_among(jobs["kind"], ("weight_gradient",))
-    if not is_weight.any():
-        return pl.Series(is_weight)
-    weights = jobs.filter(pl.Series(is_weight)).select(keys).unique().with_columns(is_split=pl.lit(True))
-    joined = jobs.select(keys).join(weights, on=keys, how="left", nulls_equal=True, maintain_order="left")
-    return joined["is_split"].fill_null(False)
 
 
 def _find_phases(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> pl.Series:

@@ -8,15 +8,9 @@ import polars as pl
 
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.training import LANES
+from nsys_pp.frames.training import LANES, SCHEDULED_KINDS
 
 _KEYS = ("report", "process_key", "device_id")
-_STAGE_KINDS = (
-    "forward",
-    "backward",
-    "weight_gradient",
-    "forward_backward",
-)  # kinds of jobs that pipeline stages run
 _JOB_COLUMNS = [
     *(*_KEYS, "kind", "step", "stage", "virtual_stage", "backward_virtual_stage"),
     *("start_ns", "compute_start_ns", "compute_end_ns"),
@@ -46,7 +40,7 @@ def build_lanes(
         `LANES`, and notes on inferred and unknown stages. Empty without operations on a GPU.
     """
     located = roster.drop_nulls(["process_key", "device_id"]).unique(_KEYS, keep="first", maintain_order=True)
-    jobs = jobs[_JOB_COLUMNS].filter(pl.col("kind").is_in(_STAGE_KINDS) & pl.col("start_ns").is_not_null())
+    jobs = jobs[_JOB_COLUMNS].filter(pl.col("kind").is_in(SCHEDULED_KINDS) & pl.col("start_ns").is_not_null())
     named = _join(located, _stages_of_names(jobs)).with_columns(
         stage=pl.coalesce("stage", "named_stage"),
         stage_source=pl.when(pl.col("stage").is_not_null())

@@ -14,10 +14,10 @@ from functools import lru_cache
 import numpy as np
 
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.training import SCHEDULED_KINDS
 
-KINDS = ("forward", "backward", "weight_gradient", "forward_backward")
-"""Kinds of jobs in schedules; arrays hold indices of this tuple."""
-FORWARD, BACKWARD, WEIGHT_GRADIENT, BOTH = range(4)
+FORWARD, BACKWARD, WEIGHT_GRADIENT, BOTH = range(len(SCHEDULED_KINDS))
+"""Indices of `SCHEDULED_KINDS`: the kinds of jobs in arrays."""
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "dualpipev")
 
 _F, _B, _W = (
@@ -34,7 +34,7 @@ class Order:
     """Jobs of one stage in one step, in order; -1 for absent numbers.
 
     Attributes:
-        kind: Index of `KINDS`.
+        kind: Index of `SCHEDULED_KINDS`.
         micro_batch: Micro-batch; of a combined job, that of the forward.
         chunk: Likewise.
         backward_micro_batch: Micro-batch of the backward of a combined job.
@@ -73,7 +73,7 @@ def order_jobs(
         ValueError: The schedule is unknown, or DualPipeV has less than two micro-batches per stage.
 
     >>> order = order_jobs("1f1b", stage=2, stages=4, micro_batches=3)
-    >>> [(KINDS[kind], number) for kind, number in zip(order.kind, order.micro_batch.tolist())][:3]
+    >>> [(SCHEDULED_KINDS[kind], number) for kind, number in zip(order.kind, order.micro_batch.tolist())][:3]
     [('forward', 0), ('forward', 1), ('backward', 0)]
     """
     if schedule == "interleaved":
@@ -108,7 +108,7 @@ def count_micro_batches(
     """Number jobs by counting earlier jobs of the same direction and chunk.
 
     Args:
-        kind: Indices of `KINDS`, in order of time.
+        kind: Indices of `SCHEDULED_KINDS`, in order of time.
         chunk: -1 counts as a chunk of its own.
         backward_chunk: Chunk of the backward of combined jobs; ignored for others.
         group: Counts restart in every group. Default: one group.
@@ -119,10 +119,10 @@ def count_micro_batches(
     is_both = kind == BOTH
     base = int(max(chunk.max(initial=0), backward_chunk.max(initial=0))) + 2
     forward = np.where(is_both, FORWARD, kind) * base + chunk + 1
-    backward = np.where(is_both, BACKWARD * base + backward_chunk + 1, len(KINDS) * base)
+    backward = np.where(is_both, BACKWARD * base + backward_chunk + 1, len(SCHEDULED_KINDS) * base)
     keys = np.stack([forward, backward], axis=1)
     if group is not None:
-        keys += ((len(KINDS) + 1) * base * group)[:, None]
+        keys += ((len(SCHEDULED_KINDS) + 1) * base * group)[:, None]
     counted = running_count(keys.ravel()).reshape(-1, 2)
     return counted[:, 0], np.where(is_both, counted[:, 1], -1)
 

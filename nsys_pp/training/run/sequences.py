@@ -11,9 +11,9 @@ import polars as pl
 from nsys_pp.arrays.ancestors import has_marked_line
 from nsys_pp.arrays.columns import is_among, numbers
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.training import JOB_KINDS
+from nsys_pp.frames.training import JOB_KINDS, SCHEDULED_KINDS
 from nsys_pp.training.run.columns import order_rows, whole_numbers
-from nsys_pp.training.run.orders import BACKWARD, BOTH, FORWARD, KINDS, WEIGHT_GRADIENT, running_count
+from nsys_pp.training.run.orders import BACKWARD, BOTH, FORWARD, WEIGHT_GRADIENT, running_count
 
 _IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
 
@@ -24,7 +24,7 @@ class Sequences:
 
     Attributes:
         row: Row of the frame of jobs.
-        kind: Index of `orders.KINDS`.
+        kind: Index of `SCHEDULED_KINDS`.
         group: Number of the group, from 0.
         base: Least micro-batch of the step, subtracted from `micro_batch` and `backward_micro_batch`.
         micro_batch: Micro-batch, from 0 in each step.
@@ -71,7 +71,7 @@ class Sequences:
         return is_weight
 
 
-def mark_top_level(jobs: pl.DataFrame, kinds: Sequence[str] = KINDS) -> Bools:
+def mark_top_level(jobs: pl.DataFrame, kinds: Sequence[str] = SCHEDULED_KINDS) -> Bools:
     """Return the mask of jobs of some kinds without an outer job of these kinds and outside recomputation.
 
     Args:
@@ -105,7 +105,7 @@ def build_sequences(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame
     order = order_rows(lane * (int(step.max(initial=0)) + 1) + step, at_ns)
     rows, lane, step, number = rows[order], lane[order], step[order], number[order]
     ids = {name: whole_numbers(jobs[name])[rows] for name in _IDS}
-    code = {name: index for index, name in enumerate(KINDS)}
+    code = {name: index for index, name in enumerate(SCHEDULED_KINDS)}
     kind = np.array([code.get(name, -1) for name in JOB_KINDS])[whole_numbers(jobs["kind"])[rows]]
     is_first = np.ones(len(lane), np.bool_)
     is_first[1:] = (lane[1:] != lane[:-1]) | (step[1:] != step[:-1])

@@ -7,12 +7,11 @@ from zlib import crc32
 
 import polars as pl
 
-from nsys_pp.frames.training import MESSAGE_KINDS, Training
+from nsys_pp.frames.training import MESSAGE_KINDS, MICRO_BATCH_KINDS, Training, mark_split_backwards
 from nsys_pp.write.trace.colors import COLORS
 
 STEP_COLOR = "thread_state_unknown"
 
-_NUMBERED = ("forward", "backward", "weight_gradient", "recompute", "forward_backward")
 _COLORS = {  # types of the tool, and similar ones; the second chunk of a stage is a shade darker
     "forward": ("thread_state_running", "good"),
     "backward": ("rail_idle", "rail_animation"),
@@ -54,18 +53,14 @@ def describe_jobs(training: Training, lanes: Sequence[int]) -> tuple[pl.DataFram
         .with_columns(name=pl.format("{}_{}", "type", "number"), cname=_color())
         .select("lane", "step", "start_ns", "end_ns", "parent", "type", "name", "cname")
     )
-    unknown = jobs.filter(pl.col("kind").is_in(_NUMBERED), pl.col("micro_batch").is_null()).height
+    unknown = jobs.filter(pl.col("kind").is_in(MICRO_BATCH_KINDS), pl.col("micro_batch").is_null()).height
     notes = [f"no micro-batch is known of {unknown:,} jobs: they are counted in each step"] if unknown else []
     return described, notes
 
 
 def _name_types(jobs: pl.DataFrame) -> pl.DataFrame:
     """Add `type`; a backward is split if weight gradients of the same micro-batch follow."""
-    keys = ["lane", "step", "micro_batch", "chunk"]
-    gradients = jobs.filter(pl.col("kind") == "weight_gradient").select(keys).unique()
-    jobs = jobs.join(
-        gradients.with_columns(is_split=True), on=keys, how="left", nulls_equal=True, maintain_order="left"
-    )
+    jobs = jobs.with_columns(is_split=mark_split_backwards(jobs))
     has_chunks = pl.lit(jobs["chunk"].drop_nulls().n_unique() > 1)
     chunk, backward_chunk = (
         pl.when(has_chunks).then(pl.col(column).cast(pl.String)).otherwise(None).fill_null("")

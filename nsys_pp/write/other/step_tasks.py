@@ -21,7 +21,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.training import Training
+from nsys_pp.frames.training import COMPUTE_KINDS, Training
 from nsys_pp.write.exporter import ExportedFile, ExportOptions, ExportResult, ExportSource
 from nsys_pp.write.files import check_output, replace_file, translate_errors
 from nsys_pp.write.other.report_table import Rows, add_table, check_target, copy_report
@@ -40,7 +40,6 @@ TYPES = {  # kind -> text of the bar, and color group; 2 to 6 are phases of Dual
     "other": ("Other", 12),
 }
 _TIMES = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
-_COMPUTING = ("forward", "backward", "weight_gradient", "recompute", "forward_backward", "optimizer")
 
 STEP_TASKS = build_schema(
     {  # one row per job, by startNs; times are on the report's clock, as in its other tables
@@ -80,7 +79,7 @@ def describe_step_tasks(training: Training, jobs: pl.DataFrame) -> pl.DataFrame:
         jobs.join(around, on="outer", how="left")
         .filter(
             pl.col("kind").is_in([*TYPES]),
-            ~pl.col("outer_kind").is_in(_COMPUTING).fill_null(False),
+            ~pl.col("outer_kind").is_in(COMPUTE_KINDS).fill_null(False),
             pl.col("report_start_ns").is_not_null(),
         )
         .join(training.lanes.select("lane", "stage", "rank", "machine", "device_id"), on="lane", how="left")

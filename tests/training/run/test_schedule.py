@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from fixtures.program.schedule import SCHEDULES as SIMULATED
 from fixtures.program.schedule import chunks_of
-from nsys_pp.frames.training import RUN_JOBS, RUN_STEPS, Schedule, Training
+from nsys_pp.frames.training import RUN_JOBS, RUN_STEPS, SCHEDULED_KINDS, Schedule, Training
 from nsys_pp.training.run.ids import resolve_jobs
 from nsys_pp.training.run.labels import label_jobs
-from nsys_pp.training.run.orders import KINDS, SCHEDULES, order_jobs
+from nsys_pp.training.run.orders import SCHEDULES, order_jobs
 from nsys_pp.training.run.schedule import recognise_schedule
 from tests.training.known import known_training
 from tests.training.runs import IDS, RUNS, list_alternatives, made_run, raw_jobs, simulate
@@ -74,7 +74,7 @@ def test_orders_are_those_of_the_simulator(shape: tuple[str, int, int, int]) -> 
     for stage in range(stages):
         order = order_jobs(schedule, stage=stage, stages=stages, micro_batches=micro_batches, chunks=chunks)
         found = [
-            (KINDS[kind], *ids)
+            (SCHEDULED_KINDS[kind], *ids)
             for kind, *ids in zip(*(getattr(order, name).tolist() for name in ("kind", *IDS)), strict=True)
         ]
         assert found == [
@@ -91,7 +91,7 @@ def test_orders_are_those_of_the_simulator(shape: tuple[str, int, int, int]) -> 
 
 def test_megatron_may_pass_groups_of_any_size_through_a_chunk() -> None:
     order = order_jobs("interleaved", stage=1, stages=2, micro_batches=5, chunks=2, group=3)
-    forwards = order.kind == KINDS.index("forward")
+    forwards = order.kind == SCHEDULED_KINDS.index("forward")
     assert order.micro_batch[forwards].tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 3, 4]
     assert order.chunk[forwards].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 1, 1]
     assert order.kind.tolist()[:5] == [0, 0, 0, 0, 1]
@@ -228,7 +228,7 @@ def test_megatron_with_groups_of_another_size_is_interleaved(size: int) -> None:
     kinds, numbers, chunks = [], [], []
     for stage in range(4):
         order = order_jobs("interleaved", stage=stage, stages=4, micro_batches=12, chunks=2, group=size)
-        kinds += [KINDS[kind] for kind in order.kind]
+        kinds += [SCHEDULED_KINDS[kind] for kind in order.kind]
         numbers += order.micro_batch.tolist()
         chunks += order.chunk.tolist()
     grouped = jobs.with_columns(
