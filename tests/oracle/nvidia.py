@@ -1,4 +1,4 @@
-"""NVIDIA's own projection of a report, and how ours must look beside it."""
+"""NVIDIA's projection of a report (`nvtx_gpu_proj_trace`), in columns comparable with ours."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ COLUMNS = {
 KEYS = ["range_id", "gpu_start_ns", "gpu_duration_ns", "start_ns", "duration_ns", "pid", "tid", "call_count"]
 
 
-def parse(csv: bytes) -> pl.DataFrame:
-    """Rows of ranges, by range_id; the row without a range (launches outside all) is left out."""
+def parse_projection(csv: bytes) -> pl.DataFrame:
+    """Parse the rows of ranges, by range_id; the row of launches outside all ranges is dropped."""
     frame = pl.read_csv(io.BytesIO(csv), infer_schema=False).select(
         pl.col(theirs).alias(ours) for theirs, ours in COLUMNS.items()
     )
@@ -32,8 +32,8 @@ def parse(csv: bytes) -> pl.DataFrame:
     return frame.drop_nulls("range_id").with_columns(pl.col(numbers).cast(pl.Int64)).sort("range_id")
 
 
-def ask(nsys: str, report: Path) -> pl.DataFrame:
-    """Run the real projection; `report` is written to, so it must be a copy."""
+def run_projection(nsys: str, report: Path) -> pl.DataFrame:
+    """Run NVIDIA's projection; nsys writes to `report`, so it must be a copy."""
     command: list[str | Path] = [
         nsys,
         "stats",
@@ -46,14 +46,14 @@ def ask(nsys: str, report: Path) -> pl.DataFrame:
         "-",
         report,
     ]
-    done = subprocess.run(command, capture_output=True, check=True)
-    if not re.search(rb"^Name,", done.stdout, re.MULTILINE):
-        return parse((",".join(COLUMNS) + "\n").encode())
-    return parse(done.stdout[done.stdout.index(b"Name,") :])
+    process = subprocess.run(command, capture_output=True, check=True)
+    if not re.search(rb"^Name,", process.stdout, re.MULTILINE):
+        return parse_projection((",".join(COLUMNS) + "\n").encode())
+    return parse_projection(process.stdout[process.stdout.index(b"Name,") :])
 
 
-def hull(projections: pl.DataFrame) -> pl.DataFrame:
-    """Our rows (one per range and device) as NVIDIA's (one per range), by range_id."""
+def merge_devices(projections: pl.DataFrame) -> pl.DataFrame:
+    """Merge our rows (one per range and device) into one per range, as NVIDIA's, by range_id."""
     return (
         projections.group_by("range_id")
         .agg(

@@ -1,4 +1,4 @@
-"""Summary tables of the real `nsys stats`, with the same columns whatever they are called there."""
+"""Summary tables of the real `nsys stats`, with uniform column names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TABLES = (
     "nvtx_pushpop_sum",
     "nvtx_gpu_proj_sum",
 )
-COLUMNS = {  # ours -> theirs, without units
+COLUMNS = {  # our column -> pattern of NVIDIA's columns, without units
     "name": r"Name|Operation|Range",
     "style": r"Style",
     "count": r"Instances|Num Calls|Count|Range Instances",
@@ -32,18 +32,18 @@ COLUMNS = {  # ours -> theirs, without units
     "call_count": r"Total GPU Ops",
 }
 WHOLE = ("count", "total", "min", "max", "call_count")
-ANSWER = pl.Schema({column: pl.String() for column in COLUMNS}) | {
+STATS = pl.Schema({column: pl.String() for column in COLUMNS}) | {
     **dict.fromkeys(WHOLE, pl.Int64()),
     **dict.fromkeys(("mean", "median", "std"), pl.Float64()),
 }
 
 
-def ask(nsys: str, report: Path) -> dict[str, pl.DataFrame]:
-    """Let `nsys stats` make all tables of a report (`ANSWER`), rows of no name included; none is missing.
+def run_stats(nsys: str, report: Path) -> dict[str, pl.DataFrame]:
+    """Run `nsys stats` and return all tables of a report (`STATS`), including rows without a name.
 
     Args:
-        nsys: The program.
-        report: Written to, so it must be a copy; the tables are written beside it.
+        nsys: Path of nsys.
+        report: A copy of the report: nsys writes to it, and the tables next to it.
     """
     output = report.with_suffix("")
     command: list[str | Path] = [
@@ -52,20 +52,22 @@ def ask(nsys: str, report: Path) -> dict[str, pl.DataFrame]:
         *("--report", ",".join(TABLES), report),
     ]
     subprocess.run(command, capture_output=True, check=True)
-    return {table: parse(output.with_name(f"{output.name}_{table}.csv").read_bytes()) for table in TABLES}
+    return {
+        table: parse_table(output.with_name(f"{output.name}_{table}.csv").read_bytes()) for table in TABLES
+    }
 
 
-def parse(csv: bytes) -> pl.DataFrame:
-    """Read one table (`ANSWER`); a report without such data gives no rows."""
+def parse_table(csv: bytes) -> pl.DataFrame:
+    """Parse one table (`STATS`); without data it has no rows."""
     if not csv.strip():
-        return pl.DataFrame(schema=ANSWER)
+        return pl.DataFrame(schema=STATS)
     table = pl.read_csv(io.BytesIO(csv), infer_schema=False)
     theirs = {re.sub(r" \((?:ns|B)\)$", "", column): column for column in table.columns}
-    found = {
+    columns = {
         ours: next((theirs[name] for name in theirs if re.fullmatch(pattern, name)), None)
         for ours, pattern in COLUMNS.items()
     }
     return table.select(
-        (pl.lit(None) if column is None else pl.col(column)).cast(ANSWER[ours]).alias(ours)
-        for ours, column in found.items()
+        (pl.lit(None) if column is None else pl.col(column)).cast(STATS[ours]).alias(ours)
+        for ours, column in columns.items()
     )

@@ -17,22 +17,22 @@ from tests.oracle import nvidia
 NOT_KERNELS = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 
 
-def find_answers(shared_reports: list[Path]) -> list[Path]:
+def find_expected_projections(shared_reports: list[Path]) -> list[Path]:
     return sorted((shared_reports[0].parent / "oracle").glob("*.nvtx_gpu_proj_trace.csv"))
 
 
-def projected(report: Path, ops: str) -> pl.DataFrame:
-    return nvidia.hull(api.project([report], ops=api.parse_ops(ops), scope="thread"))
+def project_report(report: Path, ops: str) -> pl.DataFrame:
+    return nvidia.merge_devices(api.project([report], ops=api.parse_ops(ops), scope="thread"))
 
 
 def test_all_operations_equal_the_stored_answers(shared_reports: list[Path]) -> None:
-    answers = find_answers(shared_reports)
+    answers = find_expected_projections(shared_reports)
     assert answers
     compared = 0
     for answer in answers:
         report = answer.parents[1] / f"{answer.name.removesuffix('.nvtx_gpu_proj_trace.csv')}.sqlite"
-        expected = nvidia.parse(answer.read_bytes())
-        assert_frame_equal(projected(report, "all"), expected.select(nvidia.KEYS))
+        expected = nvidia.parse_projection(answer.read_bytes())
+        assert_frame_equal(project_report(report, "all"), expected.select(nvidia.KEYS))
         compared += len(expected)
     assert compared > 10_000
 
@@ -41,22 +41,24 @@ def test_reports_without_an_answer_have_no_projections(shared_reports: list[Path
     for report in shared_reports:
         if not (report.parent / "oracle" / f"{report.stem}.nvtx_gpu_proj_trace.csv").exists():
             with pytest.raises(MissingDataError):
-                projected(report, "all")
+                project_report(report, "all")
 
 
 def test_names_and_domains_equal_the_stored_answers(shared_reports: list[Path]) -> None:
-    """A domain whose creation was not captured has a number with us and nothing with NVIDIA."""
-    is_known = ~pl.col("domain").cast(pl.String).str.contains(r"^domain \d+$")
-    for answer in find_answers(shared_reports):
+    """A domain without a captured creation event is a number in our names and absent in NVIDIA's."""
+    has_domain_name = ~pl.col("domain").cast(pl.String).str.contains(r"^domain \d+$")
+    for answer in find_expected_projections(shared_reports):
         report = answer.parents[1] / f"{answer.name.removesuffix('.nvtx_gpu_proj_trace.csv')}.sqlite"
         ours = api.project([report], ops=api.parse_ops("all"), scope="thread")
         named = ours.unique("range_id").select(
             "range_id",
             ours=pl.concat_str(
-                pl.when(is_known).then(pl.col("domain").cast(pl.String) + ":"), "name", ignore_nulls=True
+                pl.when(has_domain_name).then(pl.col("domain").cast(pl.String) + ":"),
+                "name",
+                ignore_nulls=True,
             ),
         )
-        both = nvidia.parse(answer.read_bytes()).join(named, on="range_id", how="left")
+        both = nvidia.parse_projection(answer.read_bytes()).join(named, on="range_id", how="left")
         different = both.filter(pl.col("ours") != pl.col("name"))
         assert different.is_empty(), f"{report.name}: {different.rows()[:5]}"
 
@@ -72,9 +74,9 @@ def test_kernels_alone_equal_the_answers_for_a_report_without_copies_and_sets(
             for table in NOT_KERNELS:
                 database.execute(f"drop table if exists {table}")
         database.close()
-        expected = nvidia.ask(nsys, copy)
+        expected = nvidia.run_projection(nsys, copy)
         try:
-            ours = projected(report, "kernel")
+            ours = project_report(report, "kernel")
         except MissingDataError:
             assert expected.is_empty()
             continue

@@ -1,4 +1,4 @@
-"""Every row of the summary tables of `nsys stats` comes out of our sums, on real reports."""
+"""Every row of the summary tables of `nsys stats` equals our aggregates, on real reports."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DIRECTIONS = {  # ours -> NVIDIA's
     "Memcpy PtoP": "[CUDA memcpy Peer-to-Peer]",
     "Memset": "[CUDA memset]",
 }
-VERSION = r"_v\d+$"  # of the ABI: nsys 2023.4 means to cut it off, but only does where it has four digits
+VERSION = r"_v\d+$"  # ABI version: nsys 2023.4 removes it only where it has four digits
 MEMORY = ("cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum")
 DIRECTION_NAMES = (
     "ENUM_CUDA_MEMCPY_OPER"  # older exports lack it: then nsys 2023.4 shows neither copies nor sets
@@ -47,8 +47,8 @@ STYLES = {"push_pop": "PushPop", "start_end": "StartEnd"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sums:
-    """Ours of one report; its time is cut into steps, which must make no difference."""
+class Aggregates:
+    """Aggregates of one report, over several steps: merging them must make no difference."""
 
     ops: pl.DataFrame
     sizes: pl.DataFrame
@@ -57,20 +57,22 @@ class Sums:
 
 
 @pytest.fixture(scope="session")
-def ask(nsys: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], dict[str, pl.DataFrame]]:
-    """NVIDIA's tables of a report, made once."""
+def run_nsys_stats(
+    nsys: str, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Path], dict[str, pl.DataFrame]]:
+    """Return a cached function from report to NVIDIA's tables."""
 
     @cache
-    def answer(report: Path) -> dict[str, pl.DataFrame]:
+    def run_once(report: Path) -> dict[str, pl.DataFrame]:
         copy = tmp_path_factory.mktemp("stats") / report.name
         shutil.copyfile(report, copy)
-        return stats.ask(nsys, copy)
+        return stats.run_stats(nsys, copy)
 
-    return answer
+    return run_once
 
 
 @cache
-def sum_report(path: Path) -> Sums:
+def aggregate_report(path: Path) -> Aggregates:
     report = build_report(read_report(path, need=ALL_GROUPS, nsys=None))
     launches = match_launches(report.api_calls, report.gpu_ops)
     steps = cut_time(report)
@@ -82,7 +84,7 @@ def sum_report(path: Path) -> Sums:
         scope="thread",
         launches=launches,
     )
-    return Sums(
+    return Aggregates(
         ops=sum_ops(report.gpu_ops, report.op_details, steps),
         sizes=sum_copy_sizes(report.gpu_ops, report.op_details, steps),
         calls=sum_calls(report.api_calls, report.os_calls, steps),
@@ -107,7 +109,7 @@ def has_table(report: Path, name: str) -> bool:
 
 
 def cut_time(report: Report) -> pl.DataFrame:
-    """Make steps of three thirds of the time in which a device ran something, the last of them left out."""
+    """Build steps from the first two thirds of the time span of each device."""
     span = report.gpu_ops.group_by("process_key", "device_id").agg(
         first=pl.col("start_ns").min(), third=(pl.col("end_ns").max() - pl.col("start_ns").min()) // 3
     )
@@ -122,15 +124,17 @@ def cut_time(report: Report) -> pl.DataFrame:
     return conform(hosts.sort("process_key", "device_id", "start_ns"), STEPS)
 
 
-def describe(sums: pl.DataFrame, *, keys: list[str]) -> pl.DataFrame:
-    """Our table, over all steps, devices and processes."""
-    described = describe_distributions(merge_distributions(sums, keys))
+def describe_rows(aggregates: pl.DataFrame, *, keys: list[str]) -> pl.DataFrame:
+    """Return our table, merged over all steps, devices and processes."""
+    described = describe_distributions(merge_distributions(aggregates, keys))
     return described.rename(lambda column: column.removesuffix("_ns"))
 
 
-def compare(ours: pl.DataFrame, theirs: pl.DataFrame, keys: list[str], exact: list[str] = EXACT) -> list[str]:
-    """Say which rows differ: whole numbers at all, others by more than the rounding to one digit."""
-    both = theirs.join(ours, on=keys, how="full", nulls_equal=True, suffix="_ours")
+def find_different_rows(
+    ours: pl.DataFrame, expected: pl.DataFrame, keys: list[str], exact: list[str] = EXACT
+) -> list[str]:
+    """List the rows that differ: whole numbers exactly, others by more than the rounding to one digit."""
+    both = expected.join(ours, on=keys, how="full", nulls_equal=True, suffix="_ours")
     is_same = pl.all_horizontal(
         *(pl.col(column).eq_missing(pl.col(f"{column}_ours")) for column in exact),
         *(
@@ -142,67 +146,67 @@ def compare(ours: pl.DataFrame, theirs: pl.DataFrame, keys: list[str], exact: li
     return [str(row) for row in different.rows(named=True)]
 
 
-def tag_ranges(sums: pl.DataFrame) -> pl.DataFrame:
-    """Name ranges as NVIDIA does; a domain whose creation was not captured has a number with us and nothing there."""
+def name_ranges(aggregates: pl.DataFrame) -> pl.DataFrame:
+    """Name ranges as NVIDIA does: domains without a captured creation event are omitted."""
     domain = pl.col("domain").cast(pl.String)
-    is_known = ~domain.str.contains(r"^domain \d+$")
+    has_domain_name = ~domain.str.contains(r"^domain \d+$")
     name = pl.col("name").cast(pl.String)
-    return sums.with_columns(
-        name=pl.when(is_known).then(domain + ":" + name).otherwise(name),
+    return aggregates.with_columns(
+        name=pl.when(has_domain_name).then(domain + ":" + name).otherwise(name),
         style=pl.col("style").cast(pl.String).replace(STYLES),
     )
 
 
-def ours_of(table: str, sums: Sums) -> pl.DataFrame:
+def select_rows(table: str, aggregates: Aggregates) -> pl.DataFrame:
     text = pl.col("name").cast(pl.String)
     if table == "cuda_gpu_kern_sum":
-        return describe(sums.ops.filter(kind="kernel").with_columns(text), keys=["name"])
+        return describe_rows(aggregates.ops.filter(kind="kernel").with_columns(text), keys=["name"])
     if table == "cuda_gpu_mem_time_sum":
-        copies = sums.ops.filter(pl.col("kind").is_in(["memcpy", "memset"]))
-        return describe(copies.with_columns(text.replace(DIRECTIONS)), keys=["name"])
+        copies = aggregates.ops.filter(pl.col("kind").is_in(["memcpy", "memset"]))
+        return describe_rows(copies.with_columns(text.replace(DIRECTIONS)), keys=["name"])
     if table == "cuda_gpu_mem_size_sum":
-        return describe(sums.sizes.with_columns(text.replace(DIRECTIONS)), keys=["name"])
+        return describe_rows(aggregates.sizes.with_columns(text.replace(DIRECTIONS)), keys=["name"])
     if table in ("cuda_api_sum", "osrt_sum"):
         api = {"cuda_api_sum": "cuda", "osrt_sum": "os"}[table]
-        return describe(sums.calls.filter(api=api).with_columns(text), keys=["name"])
-    ranges = tag_ranges(sums.items.filter(item="range", measure="host"))
+        return describe_rows(aggregates.calls.filter(api=api).with_columns(text), keys=["name"])
+    ranges = name_ranges(aggregates.items.filter(item="range", measure="host"))
     if table == "nvtx_pushpop_sum":
-        return describe(ranges.filter(style="PushPop"), keys=["name"])
-    return describe(ranges, keys=["style", "name"])
+        return describe_rows(ranges.filter(style="PushPop"), keys=["name"])
+    return describe_rows(ranges, keys=["style", "name"])
 
 
 @pytest.mark.parametrize("table", [table for table in stats.TABLES if table != "nvtx_gpu_proj_sum"])
 def test_rows_equal_those_of_nsys_stats(
-    table: str, ask: Callable[[Path], dict[str, pl.DataFrame]], shared_reports: list[Path]
+    table: str, run_nsys_stats: Callable[[Path], dict[str, pl.DataFrame]], shared_reports: list[Path]
 ) -> None:
     compared = 0
     for report in shared_reports:
-        theirs = ask(report)[table]
+        expected = run_nsys_stats(report)[table]
         if table == "cuda_api_sum":
-            theirs = theirs.with_columns(pl.col("name").str.replace(VERSION, ""))
+            expected = expected.with_columns(pl.col("name").str.replace(VERSION, ""))
         if table in MEMORY and not has_table(report, DIRECTION_NAMES):
-            assert theirs.is_empty()
+            assert expected.is_empty()
             continue
         keys = ["style", "name"] if table == "nvtx_sum" else ["name"]
-        different = compare(ours_of(table, sum_report(report)), theirs, keys)
+        different = find_different_rows(select_rows(table, aggregate_report(report)), expected, keys)
         assert not different, f"{report.name}: {len(different)} rows differ, as {different[:3]}"
-        compared += len(theirs)
+        compared += len(expected)
     assert compared > 10
 
 
 def test_projected_rows_equal_those_of_nsys_stats(
-    ask: Callable[[Path], dict[str, pl.DataFrame]], shared_reports: list[Path]
+    run_nsys_stats: Callable[[Path], dict[str, pl.DataFrame]], shared_reports: list[Path]
 ) -> None:
-    """NVIDIA has one row per range, we have one per device: in none of these reports a range reaches two."""
+    """NVIDIA has one row per range, we have one per device; no range of these reports reaches two devices."""
     compared = 0
     for report in shared_reports:
-        sums = sum_report(report)
-        spans = tag_ranges(sums.items.filter(item="range", measure="span"))
+        aggregates = aggregate_report(report)
+        spans = name_ranges(aggregates.items.filter(item="range", measure="span"))
         keys = ["style", "name"]
         calls = spans.group_by(keys).agg(pl.col("call_count").sum())
-        ours = describe(spans, keys=keys).join(calls, on=keys, nulls_equal=True).drop_nulls("name")
-        theirs = ask(report)["nvtx_gpu_proj_sum"]
-        different = compare(ours, theirs, keys, [*EXACT, "call_count"])
+        ours = describe_rows(spans, keys=keys).join(calls, on=keys, nulls_equal=True).drop_nulls("name")
+        expected = run_nsys_stats(report)["nvtx_gpu_proj_sum"]
+        different = find_different_rows(ours, expected, keys, [*EXACT, "call_count"])
         assert not different, f"{report.name}: {len(different)} rows differ, as {different[:3]}"
-        compared += len(theirs)
+        compared += len(expected)
     assert compared > 9_000

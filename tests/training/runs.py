@@ -55,10 +55,16 @@ def simulate(arguments: str) -> Training:
     """Return the truth of a simulated run of two steps; no report is written."""
     with TemporaryDirectory() as folder:
         out = Path(folder)
-        chosen = options.parser().parse_args([folder, "--layers", "1", "--steps", "2", *arguments.split()])
-        workers = train(options.training(chosen), seed=chosen.seed)
+        chosen = options.build_parser().parse_args(
+            [folder, "--layers", "1", "--steps", "2", *arguments.split()]
+        )
+        workers = train(options.build_training(chosen), seed=chosen.seed)
         recordings = build_recordings(
-            workers, out, site=options.site(chosen), errors=options.clock_errors(chosen), seed=chosen.seed
+            workers,
+            out,
+            site=options.build_site(chosen),
+            errors=options.build_clock_errors(chosen),
+            seed=chosen.seed,
         )
         write_truth(recordings, out / "truth", is_brief=True)
         return known_training(out, schedule=chosen.schedule)

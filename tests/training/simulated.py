@@ -20,13 +20,13 @@ def simulate_training(text: str = "") -> Training:
     """Simulate a run of four stages of two replicas and return its truth; `text`: options of the simulator."""
     with tempfile.TemporaryDirectory() as folder:
         common = "--pp 4 --dp 2 --micro-batches 4 --layers 2 --steps 4"
-        chosen = options.parser().parse_args([folder, *common.split(), *text.split()])
-        workers = train(options.training(chosen), seed=chosen.seed)
+        chosen = options.build_parser().parse_args([folder, *common.split(), *text.split()])
+        workers = train(options.build_training(chosen), seed=chosen.seed)
         recordings = build_recordings(
             workers,
             chosen.out,
-            site=options.site(chosen),
-            errors=options.clock_errors(chosen),
+            site=options.build_site(chosen),
+            errors=options.build_clock_errors(chosen),
             seed=chosen.seed,
         )
         write_truth(recordings, chosen.out / "truth", is_brief=True)
