@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.aggregates.windows import step_on_host
-from nsys_pp.arrays.distributions import spread
+from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.frames.aggregates import CALL_AGGREGATES, CALL_API
 from nsys_pp.frames.conform import conform
 
@@ -33,4 +33,6 @@ def _sum(calls: pl.DataFrame, api: str, steps: pl.DataFrame) -> pl.DataFrame:
         "name",
         duration_ns=pl.col("end_ns") - pl.col("start_ns"),
     )
-    return conform(spread(timed, ["process_key", "step", "api", "name"], "duration_ns"), CALL_AGGREGATES)
+    return conform(
+        build_distributions(timed, ["process_key", "step", "api", "name"], "duration_ns"), CALL_AGGREGATES
+    )

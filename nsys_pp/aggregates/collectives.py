@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.aggregates.windows import step_on_device
-from nsys_pp.arrays.distributions import spread
+from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.frames.aggregates import COLLECTIVE_AGGREGATES
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import KERNEL_KINDS
@@ -50,7 +50,7 @@ def sum_collectives(
         duration_ns=pl.col("end_ns") - pl.col("start_ns"),
     )
     keys = ["process_key", "device_id", "step", "call", "size_bytes", "rank_count"]
-    return conform(spread(timed, keys, "duration_ns"), COLLECTIVE_AGGREGATES)
+    return conform(build_distributions(timed, keys, "duration_ns"), COLLECTIVE_AGGREGATES)
 
 
 def _describe_requests(requests: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFrame:

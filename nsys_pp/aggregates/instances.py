@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.arrays.distributions import spread
+from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.frames.aggregates import DISTRIBUTION, ITEM_AGGREGATES
 from nsys_pp.frames.conform import conform
 
@@ -25,7 +25,7 @@ def sum_instances(instances: pl.DataFrame, *, item: str, measure: str) -> pl.Dat
     keys = [column for column in instances.columns if column not in (*_COUNTS, "value_ns")]
     counts = [column for column in _COUNTS if column in instances.columns]
     timed = instances.drop_nulls("value_ns")
-    sums = spread(timed, keys, "value_ns")
+    sums = build_distributions(timed, keys, "value_ns")
     if counts:
         # the groups have the same order, as the rows are the same
         sums = sums.hstack(timed.group_by(keys, maintain_order=True).agg(pl.col(counts).sum()).select(counts))

@@ -17,7 +17,7 @@ import polars as pl
 from nsys_pp.aggregates.launched import find_calls
 from nsys_pp.aggregates.unions import sum_within
 from nsys_pp.aggregates.windows import step_on_device, tile_devices
-from nsys_pp.arrays.distributions import spread
+from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import DISTRIBUTION, LATE_NS, LAUNCH_AGGREGATES, SLOW_CALL_NS
 from nsys_pp.frames.conform import conform
@@ -58,7 +58,7 @@ def sum_launches(
     return (
         _measure_queues(launched, steps)
         .join(counts, on=_STEP, how="left", nulls_equal=True)
-        .join(spread(launched, _STEP, "delay_ns"), on=_STEP, how="left", nulls_equal=True)
+        .join(build_distributions(launched, _STEP, "delay_ns"), on=_STEP, how="left", nulls_equal=True)
         .filter((pl.col("count") > 0) | (pl.col("queue_most") > 0))
         .with_columns(pl.col(f"{name}_count").fill_null(0) for name in ("short", "slow_call", "late"))
         .with_columns(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.aggregates.windows import step_on_device
-from nsys_pp.arrays.distributions import spread
+from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.frames.aggregates import COPY_SIZES, OP_AGGREGATES
 from nsys_pp.frames.conform import conform
 
@@ -34,7 +34,9 @@ def sum_ops(gpu_ops: pl.DataFrame, op_details: pl.DataFrame, steps: pl.DataFrame
         base_name="name",
         duration_ns=pl.col("end_ns") - pl.col("start_ns"),
     )
-    sums = spread(ops, [*_DEVICE, "kind", "name", "base_name", "is_communication"], "duration_ns")
+    sums = build_distributions(
+        ops, [*_DEVICE, "kind", "name", "base_name", "is_communication"], "duration_ns"
+    )
     return conform(sums, OP_AGGREGATES)
 
 
@@ -52,7 +54,7 @@ def sum_copy_sizes(gpu_ops: pl.DataFrame, op_details: pl.DataFrame, steps: pl.Da
     """
     sized = gpu_ops.with_columns(_detail("size_bytes", gpu_ops, op_details)).drop_nulls("size_bytes")
     ops = sized.with_columns(step_on_device(sized, steps))
-    return conform(spread(ops, [*_DEVICE, "kind", "name"], "size_bytes"), COPY_SIZES)
+    return conform(build_distributions(ops, [*_DEVICE, "kind", "name"], "size_bytes"), COPY_SIZES)
 
 
 def _detail(column: str, gpu_ops: pl.DataFrame, op_details: pl.DataFrame) -> pl.Series:

@@ -55,8 +55,8 @@ class _Runs:
         return frame.group_by(pl.col(_ROW).set_sorted(), maintain_order=True).all().drop(_ROW)
 
 
-def spread(frame: pl.DataFrame, keys: Sequence[str], value: str) -> pl.DataFrame:
-    """Say how the values of each group are spread.
+def build_distributions(frame: pl.DataFrame, keys: Sequence[str], value: str) -> pl.DataFrame:
+    """Build the distribution of the values of each group.
 
     Args:
         frame: Any frame.

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from nsys_pp.aggregates.ops import sum_copy_sizes, sum_ops
-from nsys_pp.arrays.distributions import merge_distributions, spread
+from nsys_pp.arrays.distributions import build_distributions, merge_distributions
 from nsys_pp.frames.aggregates import COPY_SIZES, OP_AGGREGATES
 from nsys_pp.frames.report import GPU_OPS, OP_DETAILS
 from nsys_pp.frames.training import STEPS
@@ -88,7 +88,7 @@ def test_sizes_are_of_what_says_its_size() -> None:
 @pytest.mark.parametrize("steps", [STEPS.to_frame(), STEP])
 def test_nothing_is_lost_or_counted_twice(steps: pl.DataFrame) -> None:
     durations = OPS.with_columns(duration=pl.col("end_ns") - pl.col("start_ns"))
-    whole = spread(durations, ["kind"], "duration").sort("kind").drop("squares")
+    whole = build_distributions(durations, ["kind"], "duration").sort("kind").drop("squares")
     found = merge_distributions(sum_ops(OPS, DETAILS, steps), ["kind"]).sort("kind").drop("squares")
     assert found.equals(whole)
 

@@ -11,7 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.arrays.distributions import describe_distributions, merge_distributions, quantile, spread
+from nsys_pp.arrays.distributions import (
+    build_distributions,
+    describe_distributions,
+    merge_distributions,
+    quantile,
+)
 from nsys_pp.frames.aggregates import DISTRIBUTION, MOST_VALUES
 from nsys_pp.frames.conform import build_schema
 
@@ -42,7 +47,7 @@ def test_a_spread_tells_the_values_of_each_group(
         if value is not None:
             groups.setdefault((name, device), []).append(value)
 
-    found = spread(frame_of(rows), ["name", "device"], "value")
+    found = build_distributions(frame_of(rows), ["name", "device"], "value")
 
     assert found.schema == pl.Schema({"name": pl.Categorical(), "device": pl.Int32, **DISTRIBUTION})
     assert list(found.select("name", "device").iter_rows()) == list(groups)
@@ -60,7 +65,7 @@ def test_a_spread_tells_the_values_of_each_group(
 def test_descriptions_are_those_of_the_statistics_module(
     rows: list[tuple[str | None, int | None, int | None]],
 ) -> None:
-    found = describe_distributions(spread(frame_of(rows), ["name"], "value"))
+    found = describe_distributions(build_distributions(frame_of(rows), ["name"], "value"))
 
     for row in found.iter_rows(named=True):
         values = [value for name, _, value in rows if name == row["name"] and value is not None]
@@ -74,7 +79,7 @@ def test_descriptions_are_those_of_the_statistics_module(
 @checked
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=40), st.floats(0, 1))
 def test_quantiles_are_those_of_numpy(values: list[int], fraction: float) -> None:
-    found = quantile(spread(pl.DataFrame({"value": values}), [], "value"), fraction)
+    found = quantile(build_distributions(pl.DataFrame({"value": values}), [], "value"), fraction)
 
     assert found.to_list() == pytest.approx([np.quantile(values, fraction)], rel=1e-9)
 
@@ -86,9 +91,11 @@ def test_spreads_of_parts_make_the_spread_of_the_whole(
 ) -> None:
     frame = frame_of(rows).with_columns(part=pl.Series(parts[: len(rows)], dtype=pl.Int64))
 
-    merged = merge_distributions(spread(frame, ["part", "name", "device"], "value"), ["name", "device"])
+    merged = merge_distributions(
+        build_distributions(frame, ["part", "name", "device"], "value"), ["name", "device"]
+    )
 
-    assert_same(merged, spread(frame, ["name", "device"], "value"))
+    assert_same(merged, build_distributions(frame, ["name", "device"], "value"))
 
 
 @pytest.mark.parametrize("part_count", [1, 2, 400])
@@ -97,8 +104,8 @@ def test_spreads_of_parts_make_the_whole_where_values_are_rounded(part_count: in
     values = np.random.default_rng(0).integers(0, most, 60_000)
     frame = pl.DataFrame({"value": values, "part": np.arange(60_000) % part_count, "name": "a"})
 
-    whole = spread(frame, ["name"], "value")
-    merged = merge_distributions(spread(frame, ["part", "name"], "value"), ["name"])
+    whole = build_distributions(frame, ["name"], "value")
+    merged = merge_distributions(build_distributions(frame, ["part", "name"], "value"), ["name"])
 
     assert len(np.unique(values)) > MOST_VALUES
     assert_same(merged, whole)
@@ -109,18 +116,18 @@ def test_a_rounded_part_makes_the_whole_rounded_even_if_few_values_are_left() ->
     few = pl.DataFrame({"value": [5_000_001], "part": 1})
     frame = pl.concat([many, few])
 
-    merged = merge_distributions(spread(frame, ["part"], "value"), [])
+    merged = merge_distributions(build_distributions(frame, ["part"], "value"), [])
 
     assert len(merged["values"][0]) < MOST_VALUES
-    assert_same(merged, spread(frame, [], "value"))
+    assert_same(merged, build_distributions(frame, [], "value"))
 
 
 def test_values_are_exact_up_to_the_limit_and_a_thousandth_off_beyond() -> None:
-    exact = spread(pl.DataFrame({"value": 10**6 + np.arange(MOST_VALUES)}), [], "value")
+    exact = build_distributions(pl.DataFrame({"value": 10**6 + np.arange(MOST_VALUES)}), [], "value")
     assert exact["values"][0].to_list() == list(range(10**6, 10**6 + MOST_VALUES))
 
     values = np.sort(np.geomspace(1, 1e12, 50_001).astype(np.int64))
-    rounded = spread(pl.DataFrame({"value": values}), [], "value")
+    rounded = build_distributions(pl.DataFrame({"value": values}), [], "value")
     for fraction in (0.0, 0.01, 0.25, 0.5, 0.75, 0.99, 1.0):
         found = quantile(rounded, fraction)[0]
         assert found == pytest.approx(values[int(50_000 * fraction)], rel=1e-3)
@@ -131,15 +138,18 @@ def test_values_are_exact_up_to_the_limit_and_a_thousandth_off_beyond() -> None:
 def test_small_deviations_of_large_values_survive() -> None:
     values = [10**17, 10**17 + 1, 10**17 + 2]
     halves = pl.concat(
-        [spread(pl.DataFrame({"value": part}), [], "value") for part in (values[:1], values[1:])]
+        [build_distributions(pl.DataFrame({"value": part}), [], "value") for part in (values[:1], values[1:])]
     )
 
-    for whole in (spread(pl.DataFrame({"value": values}), [], "value"), merge_distributions(halves, [])):
+    for whole in (
+        build_distributions(pl.DataFrame({"value": values}), [], "value"),
+        merge_distributions(halves, []),
+    ):
         assert describe_distributions(whole)["std_ns"][0] == pytest.approx(1.0)
 
 
 def test_nothing_gives_nothing() -> None:
-    empty = spread(frame_of([]), ["name"], "value")
+    empty = build_distributions(frame_of([]), ["name"], "value")
     assert empty.schema == pl.Schema({"name": pl.Categorical(), **DISTRIBUTION})
     assert merge_distributions(empty, ["name"]).equals(empty)
     assert merge_distributions(empty, []).is_empty()
@@ -150,7 +160,7 @@ def test_nothing_gives_nothing() -> None:
 
 
 def test_rows_without_values_add_nothing_and_describe_as_unknown() -> None:
-    some = spread(frame_of([("sum", 0, 3), ("sum", 0, 4)]), ["name"], "value")
+    some = build_distributions(frame_of([("sum", 0, 3), ("sum", 0, 4)]), ["name"], "value")
     with_null = pl.concat(
         [some.clear().with_columns(pl.lit("none").cast(pl.Categorical()).alias("name"))[:0], some]
     )
@@ -166,4 +176,4 @@ def test_rows_without_values_add_nothing_and_describe_as_unknown() -> None:
 
 def test_fractions_outside_of_what_there_is_are_refused() -> None:
     with pytest.raises(ValueError, match="fraction"):
-        quantile(spread(frame_of([]), [], "value"), 1.5)
+        quantile(build_distributions(frame_of([]), [], "value"), 1.5)

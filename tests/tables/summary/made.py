@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys_pp.arrays.distributions import spread
+from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, DISTRIBUTION, PLACES, Summary
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.tables.summary.registry import TABLES
@@ -65,5 +65,5 @@ def rows_of(frame: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
 def _spread(values: Sequence[int] | None) -> dict[str, Any]:
     if values is None:
         return {}
-    found = spread(pl.DataFrame({"value": values}, schema={"value": pl.Int64}), [], "value")
+    found = build_distributions(pl.DataFrame({"value": values}, schema={"value": pl.Int64}), [], "value")
     return found.select(list(DISTRIBUTION)).row(0, named=True)

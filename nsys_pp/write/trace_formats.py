@@ -1,0 +1,66 @@
+"""Registry of trace formats.
+
+To add a format, write its encoder in a package of its own and add one line to `_FORMATS`: `nsys-pp merge --format NAME`
+and the library offer it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nsys_pp.write.chrome.trace import write_chrome
+from nsys_pp.write.perfetto.trace import PlacedReport, write_perfetto
+from nsys_pp.write.trace.drawing import Drawing
+from nsys_pp.write.trace.placement import Placement
+
+PlacedDrawings = Sequence[tuple[Drawing, Placement]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFormat:
+    """A format of traces; one of the two writers is set.
+
+    Attributes:
+        name: The word of `--format`.
+        description: The format in a phrase, for `--help`.
+        suffixes: Suffixes of its files; empty for the default format.
+        merge_encoded: Merges reports that are encoded already, as parts are.
+        encode_drawings: Encodes the drawings of all reports at once, for a file of this name.
+    """
+
+    name: str
+    description: str
+    suffixes: tuple[str, ...] = ()
+    merge_encoded: Callable[[Sequence[PlacedReport]], Iterator[bytes]] | None = None
+    encode_drawings: Callable[[PlacedDrawings, Path], Iterator[bytes]] | None = None
+
+
+def _encode_chrome(drawings: PlacedDrawings, output: Path) -> Iterator[bytes]:
+    return write_chrome(drawings, compress=output.suffix == ".gz")
+
+
+_FORMATS = (
+    TraceFormat(name="perfetto", description="Perfetto's protobuf", merge_encoded=write_perfetto),
+    TraceFormat(
+        name="chrome",
+        description="Chrome's JSON",
+        suffixes=(".json", ".json.gz"),
+        encode_drawings=_encode_chrome,
+    ),
+)
+TRACE_FORMATS: Mapping[str, TraceFormat] = {trace_format.name: trace_format for trace_format in _FORMATS}
+"""All formats by name; the first is the default."""
+
+
+def infer_trace_format(output: Path) -> TraceFormat:
+    """Return the format of a trace by its file name.
+
+    >>> infer_trace_format(Path("run.json.gz")).name, infer_trace_format(Path("run.pftrace")).name
+    ('chrome', 'perfetto')
+    """
+    for trace_format in _FORMATS:
+        if trace_format.suffixes and output.name.endswith(trace_format.suffixes):
+            return trace_format
+    return _FORMATS[0]
