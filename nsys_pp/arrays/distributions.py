@@ -1,10 +1,10 @@
-"""How values are spread, kept so small that parts can carry it and so exactly that nothing is lost by adding up.
+"""Distributions of values: small enough for parts, and exact under merging.
 
-A spread is the columns `nsys_pp.frames.aggregates.SPREAD` of a row: moments, and the different values with their counts.
-Moments are always exact. Values are exact while a row has at most `MOST_VALUES` different ones. Beyond, each is
-replaced by the middle of its bin: bins keep nine binary digits after the leading one, 512 per power of two,
-so that a median or quantile is off by less than 0.1 %. Rounding a rounded value changes nothing, which is why it does
-not matter in which order spreads are put together.
+A distribution is the columns `nsys_pp.frames.aggregates.DISTRIBUTION` of a row: moments, and the distinct values with their
+counts. Moments are always exact. Values are exact while a row has at most `MOST_VALUES` distinct ones. Above that, each
+value is replaced by the middle of its bin: bins keep nine binary digits after the leading one, 512 per power of two,
+so that the error of a median or quantile is below 0.1 %. Rounding a rounded value has no effect, so distributions may be
+merged in any order.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _HALF_OF_INT64 = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Runs:
-    """Different values of rows, one after the other: by row, value; every row has some."""
+    """Distinct values of rows with their counts, by row and value; no row is empty."""
 
     row: Int64s
     value: Int64s
     count: Int64s
 
     def join(self) -> _Runs:
-        """Put neighbours together that are the same value of the same row."""
+        """Merge adjacent runs with the same row and value."""
         is_new = np.ones(len(self.row), dtype=np.bool_)
         is_new[1:] = (self.row[1:] != self.row[:-1]) | (self.value[1:] != self.value[:-1])
         first = np.flatnonzero(is_new)
@@ -42,7 +42,7 @@ class _Runs:
         return _Runs(row=self.row[first], value=self.value[first], count=np.add.reduceat(self.count, first))
 
     def round_rows(self, is_rounded: npt.NDArray[np.bool_]) -> _Runs:
-        """Round the values of the rows that are marked or have too many."""
+        """Round the values of marked rows, and of rows with more than `MOST_VALUES` values."""
         too_many = is_rounded | (np.bincount(self.row, minlength=len(is_rounded)) > MOST_VALUES)
         if not too_many.any():
             return self
@@ -50,7 +50,7 @@ class _Runs:
         return _Runs(row=self.row, value=value, count=self.count).join()
 
     def as_lists(self) -> pl.DataFrame:
-        """One row per row, in order: `values`, `value_counts`."""
+        """Return `values` and `value_counts` of each row, in order."""
         frame = pl.DataFrame({_ROW: self.row, "values": self.value, "value_counts": self.count})
         return frame.group_by(pl.col(_ROW).set_sorted(), maintain_order=True).all().drop(_ROW)
 
@@ -60,8 +60,8 @@ def build_distributions(frame: pl.DataFrame, keys: Sequence[str], value: str) ->
 
     Args:
         frame: Any frame.
-        keys: Columns that tell groups apart; nulls are a group. None: all rows are one group.
-        value: Column of integers; rows in which it is null are left out.
+        keys: Columns of the groups; nulls are a group. Without keys, all rows are one group.
+        value: Column of integers; rows with null are skipped.
 
     Returns:
         The keys, with their types, and `DISTRIBUTION`: one row per group, in order of their first rows. Empty in,
@@ -90,17 +90,17 @@ def build_distributions(frame: pl.DataFrame, keys: Sequence[str], value: str) ->
 
 
 def merge_distributions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Put the spreads of each group together: the result is the spread of all values together.
+    """Merge the distributions of each group into the distribution of all their values.
 
-    Squares are put together as Chan, Golub and LeVeque (1979) have it: those of the rows, and those
-    of their means, as often as each counts.
+    Squares are merged as in Chan, Golub and LeVeque (1979): the squares of the rows, plus the squares
+    of their means, weighted by count.
 
     Args:
-        frame: The keys and `DISTRIBUTION`; other columns are dropped. Rows whose `count` is null or 0 are left out.
-        keys: As for `spread`.
+        frame: The keys and `DISTRIBUTION`; other columns are dropped. Rows with a `count` of null or 0 are skipped.
+        keys: As in `build_distributions`.
 
     Returns:
-        As `spread`: the keys and `DISTRIBUTION`, one row per group, in order of their first rows.
+        As in `build_distributions`: the keys and `DISTRIBUTION`, one row per group, in order of their first rows.
     """
     known = frame.filter(pl.col("count") > 0)
     groups = _group(
@@ -122,7 +122,7 @@ def merge_distributions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFram
     groups = groups.with_columns(squares=pl.col("squares") + pl.Series(between))
 
     old = _runs_of(known)
-    # Of a rounded row the values do not add up; where they do by chance, it does no harm to keep the others.
+    # The values of a rounded row do not add up to its total; if they do by chance, not rounding again is harmless.
     is_rounded = np.zeros(len(groups), dtype=np.bool_)
     is_rounded[
         new_row[_sum_rows(old.value * old.count, old.row, len(known)) != known["total"].to_numpy()]
@@ -131,17 +131,17 @@ def merge_distributions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFram
 
 
 def describe_distributions(frame: pl.DataFrame, *, unit: str = "ns") -> pl.DataFrame:
-    """Turn spreads into the columns that tables show.
+    """Replace distributions by the columns of tables.
 
     Args:
         frame: Any frame with `DISTRIBUTION`.
-        unit: Ends the names of the columns.
+        unit: Suffix of the names of the columns.
 
     Returns:
         The frame without `DISTRIBUTION`, and `count`, `total_ns`, `mean_ns`, `median_ns`, `min_ns`, `max_ns`,
-        `std_ns`. As `nsys stats` has it, the median of an even number of values is the mean of the two in the
-        middle, and the deviation is that of a sample (n - 1), 0.0 for a single value. Where `count` is
-        null or 0, all but it are null.
+        `std_ns`. As in `nsys stats`, the median of an even number of values is the mean of the two middle ones,
+        and the standard deviation is of a sample (n - 1), 0.0 for a single value. If `count` is null or 0, all
+        other columns are null.
     """
     known = pl.col("count") > 0
     numbers: dict[str, pl.Expr | pl.Series] = {
@@ -160,40 +160,42 @@ def describe_distributions(frame: pl.DataFrame, *, unit: str = "ns") -> pl.DataF
 
 
 def quantile(frame: pl.DataFrame, fraction: float) -> pl.Series:
-    """Value below which a fraction of each row's values lies, on a straight line between two neighbours.
+    """Return a quantile of each row's values, with linear interpolation.
 
     Args:
         frame: Any frame with `DISTRIBUTION`.
-        fraction: 0: the least. 0.5: the median. 1: the most.
+        fraction: 0 for the minimum, 0.5 for the median, 1 for the maximum.
 
     Returns:
-        One number per row of the frame, named `quantile`; null where `count` is null or 0.
+        One number per row of the frame, named `quantile`; null if `count` is null or 0.
     """
     if not 0 <= fraction <= 1:
-        raise ValueError(f"a fraction is from 0 to 1, not {fraction}")
+        raise ValueError(f"invalid fraction {fraction}; expected 0 to 1")
     is_known = frame["count"].fill_null(0).to_numpy() > 0
     known = frame.filter(pl.Series(is_known))
     runs = _runs_of(known)
     count = known["count"].to_numpy()
-    last_of_value = np.cumsum(runs.count)  # places of all values of all rows, one after the other
-    place = (count - 1) * fraction
-    below = np.floor(place).astype(np.int64)
+    last_of_value = np.cumsum(runs.count)  # index of the last copy of each value among all values of all rows
+    position = (count - 1) * fraction
+    below = np.floor(position).astype(np.int64)
     first_of_row = np.cumsum(count) - count
     low, high = (
         runs.value[np.searchsorted(last_of_value, first_of_row + at, side="right")].astype(np.float64)
         for at in (below, np.minimum(below + 1, count - 1))
     )
-    # Middles of bins may lie outside of what there is.
-    found = np.clip(low + (high - low) * (place - below), known["least"].to_numpy(), known["most"].to_numpy())
+    # Middles of bins may lie outside of the range of values.
+    value = np.clip(
+        low + (high - low) * (position - below), known["least"].to_numpy(), known["most"].to_numpy()
+    )
     result = np.full(len(frame), np.nan)
-    result[is_known] = found
+    result[is_known] = value
     return pl.Series("quantile", result, nan_to_null=True)
 
 
-def _mean_above(spreads: pl.DataFrame, base: Int64s) -> Floats:
-    """Distance of each row's mean to a value below it: small deviations of large values survive."""
-    count = spreads["count"].to_numpy()
-    return np.asarray((spreads["total"].to_numpy() - base * count) / count)
+def _mean_above(distributions: pl.DataFrame, base: Int64s) -> Floats:
+    """Return the distance of each row's mean to a lower value, precise also for large values."""
+    count = distributions["count"].to_numpy()
+    return np.asarray((distributions["total"].to_numpy() - base * count) / count)
 
 
 def _group(frame: pl.DataFrame, keys: Sequence[str], **columns: pl.Expr) -> pl.DataFrame:
@@ -212,22 +214,22 @@ def _runs_of(frame: pl.DataFrame) -> _Runs:
 
 
 def _sort(row: Int64s, runs: _Runs) -> _Runs:
-    """The same runs of other rows, in order, equal values put together.
+    """Assign runs to new rows; sort them, and merge equal values.
 
-    Row and value are sorted as one number; values that span too much for that are replaced by their ranks.
+    Row and value are sorted as one number; values with a larger span are replaced by their ranks.
     """
     if not len(row):
         return runs
-    place, span = runs.value - runs.value.min(), int(runs.value.max()) - int(runs.value.min()) + 1
+    rank, span = runs.value - runs.value.min(), int(runs.value.max()) - int(runs.value.min()) + 1
     if span * (int(row.max()) + 1) >= _HALF_OF_INT64:
-        by_value, place = np.unique(runs.value, return_inverse=True)
+        by_value, rank = np.unique(runs.value, return_inverse=True)
         span = len(by_value)
-    order = np.argsort(row * span + place)
+    order = np.argsort(row * span + rank)
     return _Runs(row=row[order], value=runs.value[order], count=runs.count[order]).join()
 
 
 def _round_values(values: Int64s) -> Int64s:
-    """Middles of bins of ten significant binary digits.
+    """Return the middles of bins with ten significant binary digits.
 
     >>> _round_values(np.array([1023, 1024, 1025, 1026, -5000]))
     array([ 1023,  1025,  1025,  1027, -5004])
@@ -240,14 +242,14 @@ def _round_values(values: Int64s) -> Int64s:
 
 
 def _sum_rows(values: npt.NDArray[np.generic], row: Int64s, row_count: int) -> npt.NDArray[np.generic]:
-    """Sum of the values of each row, of the values' type."""
+    """Add up the values of each row, in the type of the values."""
     sums = np.zeros(row_count, dtype=values.dtype)
     np.add.at(sums, row, values)
     return sums
 
 
 def _flatten(lists: pl.Series) -> Int64s:
-    """All values of lists of which none is null or empty, one after the other."""
+    """Concatenate the values of lists; no list is null or empty."""
     if lists.is_empty():
         return np.empty(0, dtype=np.int64)
     return lists.explode(empty_as_null=False).to_numpy()
