@@ -1,9 +1,9 @@
 #!/bin/bash
-# Make one trace of reports on the disks of several hosts, which share a file system for the parts.
+# Make one trace of reports on the local disks of several hosts with a shared file system for the parts.
 #
 #     docs/batch/pdsh.sh REPORTS RUN HOSTS
 #
-# REPORTS is the folder on each host, RUN one that all see under the same path, HOSTS as in node[01-16].
+# REPORTS is the folder on each host, RUN a folder with the same path on all hosts, HOSTS e.g. node[01-16].
 set -euo pipefail
 
 [ $# = 3 ] || { echo "usage: pdsh.sh REPORTS RUN HOSTS" >&2; exit 2; }

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Make one trace of reports that lie on the disks of several hosts. Only parts travel.
+# Make one trace of reports on the local disks of several hosts. Only parts are copied.
 #
 #     docs/batch/ssh.sh REPORTS RUN HOST...
 #
-# REPORTS is the folder on each host, RUN one here. Each host needs nsys-pp.
+# REPORTS is the folder on each host, RUN a local folder. Each host needs nsys-pp.
 set -euo pipefail
 
 [ $# -ge 3 ] || { echo "usage: ssh.sh REPORTS RUN HOST..." >&2; exit 2; }
@@ -11,15 +11,15 @@ reports=$1 run=$2
 shift 2
 mkdir -p "$run"
 
-# The parts stay on the host, where the next call finds those that are finished. nsys-pp says all that it says
-# on stderr, so stdout is free for what travels.
+# The parts remain on the host, so that the next call keeps complete ones. nsys-pp writes its log to stderr:
+# stdout is free for the archive.
 remote="mkdir -p '$reports/parts'
         nsys-pp extract '$reports' -o '$reports/parts' --keep-going --processes auto; status=\$?
         tar -C '$reports/parts' -cf - . && exit \$status"
 pids=()
 for host in "$@"; do
     mkdir -p "$run/parts/$host"
-    # shellcheck disable=SC2029 # the words are put together here
+    # shellcheck disable=SC2029 # expanded here on purpose
     { ssh -n "$host" "$remote" | tar -C "$run/parts/$host" -xf -; } 2> "$run/$host.log" &
     pids+=($!)
 done

@@ -24,7 +24,7 @@ def test_the_page_shows_the_files_that_are_there() -> None:
 def test_the_whole_way_leads_to_the_trace(tmp_path: Path) -> None:
     world = make_world(tmp_path, "slurm", "recorder")
     job = ["SLURM_NNODES=2", "SLURM_NTASKS=4", "SLURM_NTASKS_PER_NODE=2"]
-    done = world.run("env", *job, "bash", "-euc", find_block("the whole way"))
+    done = world.run("env", *job, "bash", "-euc", find_block("all steps"))
     assert done.code == 0, done
     recorded = sorted((tmp_path / "slurm").rglob("*.nsys-rep"), key=lambda path: path.stem)
     assert len(recorded) == 4

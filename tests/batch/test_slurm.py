@@ -20,7 +20,7 @@ def world(tmp_path: Path) -> World:
 def test_an_array_makes_parts_and_the_job_after_it_one_trace(world: World, merged: bytes) -> None:
     world.copy_reports(world.folder / "reports")
     said = world.run(SCRIPTS / "submit.sh", "reports", TASKS="4")
-    assert said.stdout == "4 reports: array 101 makes parts, then job 102 merges them; logs in run/\n"
+    assert said.stdout == "4 reports: array 101 extracts parts, then job 102 merges them; logs in run/\n"
     run = world.folder / "run"
 
     # a task of the array by itself makes the parts of its share
@@ -65,7 +65,7 @@ def test_what_is_missing_is_told_or_ends_it(world: World) -> None:
     assert (run / "run.pftrace").is_file()
     assert any("1 of 2 reports" in note for note in read_result(run / "merge.json")["notes"])
     if shutil.which("jq"):
-        told = world.run("bash", "-euc", find_block("what was skipped")).stdout.splitlines()
+        told = world.run("bash", "-euc", find_block("skipped inputs")).stdout.splitlines()
         assert told[0].startswith("reports/rank0.sqlite: `reports/rank0.sqlite` is truncated")
         assert told[1].startswith("merge: after 1s, 1 of 2 reports are there and whole; ")
 
@@ -87,7 +87,7 @@ def test_reports_that_cannot_be_told_apart_are_refused(world: World) -> None:
         for report in ("report1.nsys-rep", f"report{name}.nsys-rep", "report2.sqlite"):
             (folder / report).touch()
     said = world.run(SCRIPTS / "submit.sh", "reports")
-    assert (said.code, said.stderr) == (1, "several reports have one name: report1, report2\n")
+    assert (said.code, said.stderr) == (1, "several reports have the same name: report1, report2\n")
     (world.folder / "empty").mkdir()
     said = world.run(SCRIPTS / "submit.sh", "empty")
     assert (said.code, said.stderr) == (1, "empty holds no reports\n")
