@@ -39,7 +39,8 @@ def test_every_option_of_the_readme_is_there() -> None:
         "--input",
         "--quiet",
         "--editable",
-    }  # nsys's and pip's
+        "--help",
+    }  # of nsys, pip and click
     text = BLOCK.sub(lambda block: block["words"], README.read_text())
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) <= known | others
 
