@@ -14,7 +14,7 @@ import pytest
 from nsys_pp import commands as api
 from nsys_pp.errors import MissingDataError, NsysPPError
 from tests.commands.whole import WORK, causes_of, jobs_of, run, wrong_by
-from tests.training.known import PIPELINE
+from tests.training.expected_training import PIPELINE
 
 SMALL = "--steps 3 --layers 1"
 SCHEDULES = {

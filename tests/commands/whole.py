@@ -11,7 +11,7 @@ import polars as pl
 from fixtures.simulate import main as simulate
 from nsys_pp import commands as api
 from nsys_pp.frames.training import Training
-from tests.training.known import known_training
+from tests.training.expected_training import expected_training
 
 WORK = ("forward", "backward", "weight_gradient", "forward_backward")
 _JOB = ["rank", "step", "kind", "micro_batch", "chunk", "backward_micro_batch", "backward_chunk"]
@@ -31,7 +31,7 @@ def run(folder: Path, arguments: str, **options: object) -> Whole:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = api.pipeline([folder], **options).training  # type: ignore[arg-type]
-    return Whole(found=found, true=known_training(folder))
+    return Whole(found=found, true=expected_training(folder))
 
 
 def jobs_of(training: Training) -> pl.DataFrame:

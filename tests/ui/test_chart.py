@@ -12,7 +12,7 @@ import pytest
 from nsys_pp.frames.training import RUN_JOBS, Training
 from nsys_pp.write.chart import write_html
 from tests.importer.parts import PartMissingError
-from tests.training.known import known_training
+from tests.training.expected_training import expected_training
 from tests.ui.chart import FRAMES, STATE, Step, Visit, visit
 from tests.write.large_training import make_large_training
 
@@ -45,7 +45,7 @@ def click_on(words: str) -> Step:
 
 
 def test_a_page_shows_everything_and_its_labels_fit(tmp_path: Path) -> None:
-    known = known_training()
+    known = expected_training()
     span = "(() => { const s = nsysChart.state(); nsysChart.view(s.start + (s.end - s.start) * %f, s.start + (s.end - s.start) * %f); })()"
     steps: list[Step] = [STATE]
     for window in [(0.0, 0.5), (0.13, 0.31), (0.4, 0.43), (0.0, 1.0)]:
@@ -109,7 +109,7 @@ def test_keys_wheel_and_drag_move_the_view(tmp_path: Path) -> None:
 
 def test_the_wheel_zooms_where_all_lanes_are_in_sight(tmp_path: Path) -> None:
     found = open_page(
-        known_training(), tmp_path, [["move", 900, 400], STATE, ["wheel", 0, -120, None], STATE]
+        expected_training(), tmp_path, [["move", 900, 400], STATE, ["wheel", 0, -120, None], STATE]
     )
     before, after = (value for value in found.values if value)
     assert before["mostScroll"] == 0
@@ -117,7 +117,7 @@ def test_the_wheel_zooms_where_all_lanes_are_in_sight(tmp_path: Path) -> None:
 
 
 def test_the_legend_hides_kinds_causes_and_arrows(tmp_path: Path) -> None:
-    known = with_ideal(known_training())
+    known = with_ideal(expected_training())
     steps = [click_on("forward"), STATE, click_on("message wait"), STATE, click_on("arrows"), STATE]
     steps += [click_on("ideal schedule"), STATE, click_on("forward"), STATE]
     forward, bubbles, arrows, ideal, again = (
@@ -132,7 +132,7 @@ def test_the_legend_hides_kinds_causes_and_arrows(tmp_path: Path) -> None:
 
 
 def test_search_finds_and_enter_goes_to_the_next(tmp_path: Path) -> None:
-    known = known_training()
+    known = expected_training()
     steps: list[Step] = []
     for words in ["3", "rank 2", "stage 1", "BACKWARD_7", "nothing at all", ""]:
         steps += [["type", "#search", words], STATE]
@@ -157,7 +157,7 @@ def test_search_finds_and_enter_goes_to_the_next(tmp_path: Path) -> None:
 
 
 def test_tooltips_say_what_lies_under_the_mouse(tmp_path: Path) -> None:
-    known = known_training()
+    known = expected_training()
     first = open_page(known, tmp_path, [STATE]).values[0]
 
     def at(lane: int, time_ns: float, offset: float) -> Step:
@@ -203,7 +203,7 @@ def test_tooltips_say_what_lies_under_the_mouse(tmp_path: Path) -> None:
 
 
 def test_names_neither_break_nor_run(tmp_path: Path) -> None:
-    known = known_training()
+    known = expected_training()
     jobs = known.jobs.with_columns(name=pl.lit(NASTY).cast(RUN_JOBS["name"]), label=pl.lit(NASTY))
     lanes = known.lanes.with_columns(label=pl.lit(NASTY), machine=pl.lit(NASTY))
     nasty = replace(known, jobs=jobs, lanes=lanes, notes=[NASTY])
@@ -236,19 +236,19 @@ def test_light_and_dark(tmp_path: Path) -> None:
         ["scheme", "light"],
         STATE,
     ]
-    found = open_page(known_training(), tmp_path, steps, scheme="dark").values
+    found = open_page(expected_training(), tmp_path, steps, scheme="dark").values
     assert [found[0]["theme"], found[3]["theme"], found[7]["theme"]] == ["dark", "light", "dark"]
     assert found[1] != found[4] == "rgb(255, 255, 255)"
 
 
 def test_the_scheme_of_the_system_is_followed(tmp_path: Path) -> None:
-    found = open_page(known_training(), tmp_path, [STATE, ["scheme", "dark"], STATE]).values
+    found = open_page(expected_training(), tmp_path, [STATE, ["scheme", "dark"], STATE]).values
     assert [found[0]["theme"], found[2]["theme"]] == ["light", "dark"]
 
 
 def test_the_page_prints(tmp_path: Path) -> None:
     paper = tmp_path / "chart.pdf"
-    found = open_page(known_training(), tmp_path, [["pdf", str(paper)], STATE], scheme="dark")
+    found = open_page(expected_training(), tmp_path, [["pdf", str(paper)], STATE], scheme="dark")
     content = paper.read_bytes()
     assert content.startswith(b"%PDF")
     assert content.count(b"/Type /Page\n") == 1
@@ -258,7 +258,7 @@ def test_the_page_prints(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("with_lanes", [False, True])
 def test_an_empty_training_says_what_is_missing(tmp_path: Path, with_lanes: bool) -> None:
-    known = known_training()
+    known = expected_training()
     frames = (
         ("jobs", "transfers", "lane_states", "steps", "ideal")
         if with_lanes

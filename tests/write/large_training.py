@@ -18,7 +18,7 @@ from nsys_pp.frames.training import (
     Schedule,
     Training,
 )
-from tests.training.known import known_training
+from tests.training.expected_training import expected_training
 
 ZERO_NS = 1_700_000_000_000_000_000
 _FORWARD_NS, _BACKWARD_NS = 10_000_000, 20_000_000
@@ -51,7 +51,7 @@ def make_large_training(
     )
     jobs = _jobs(frame)
     return replace(
-        known_training(),
+        expected_training(),
         lanes=_lanes(lanes, per_stage),
         steps=_steps(jobs),
         jobs=jobs,

@@ -12,9 +12,9 @@ from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.training import Training
 from nsys_pp.write.exporter import Exporter, ExportOptions, ExportSource, file_writer
 from nsys_pp.write.exporters import EXPORTERS, find_exporter
-from tests.training.known import PIPELINE, known_training
+from tests.training.expected_training import PIPELINE, expected_training
 
-TRAINING = known_training()
+TRAINING = expected_training()
 
 
 def write_lines(training: Training, stream: BinaryIO, options: ExportOptions) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from nsys_pp.frames.training import CAUSES, PAUSE_NS, Training
 from nsys_pp.tables.training.critical_path import CRITICAL_PATH, find_critical_path
 from nsys_pp.tables.training.critical_table import build_critical_table, build_path_table
-from tests.training.made import Row, training_of
-from tests.training.simulated import simulate_training
+from tests.training.expected_training import simulate_training
+from tests.training.small_training import Row, build_small_training
 
 SCHEDULES = ["", "--schedule gpipe", "--schedule interleaved", "--schedule zb-h1"]
 DUALPIPEV = "--schedule dualpipev --micro-batches 8"
@@ -22,7 +22,7 @@ def path_of(training: Training) -> list[tuple[object, ...]]:
 
 
 def test_the_path_goes_on_with_the_lane_that_was_late() -> None:
-    training = training_of(
+    training = build_small_training(
         [
             (0, "compute", 0, 20, None),
             (0, "idle", 20, 50, None),
@@ -43,7 +43,7 @@ def test_the_path_goes_on_with_the_lane_that_was_late() -> None:
 
 
 def test_what_the_sender_computes_meanwhile_has_no_part_in_it() -> None:
-    training = training_of(
+    training = build_small_training(
         [
             (0, "compute", 0, 10, None),
             (0, "message_wait", 10, 12, 1),
@@ -61,7 +61,7 @@ def test_what_the_sender_computes_meanwhile_has_no_part_in_it() -> None:
 
 
 def test_a_send_that_seems_to_begin_before_its_job_ended_is_of_that_job() -> None:
-    training = training_of(
+    training = build_small_training(
         [
             (0, "compute", 0, 20, None),
             (1, "message_wait", 0, 19, 0),
@@ -73,7 +73,7 @@ def test_a_send_that_seems_to_begin_before_its_job_ended_is_of_that_job() -> Non
 
 
 def test_a_late_member_of_a_collective_takes_the_path() -> None:
-    training = training_of(
+    training = build_small_training(
         [
             (0, "compute", 0, 30, None),
             (0, "collective", 30, 35, None),
@@ -92,7 +92,7 @@ def test_a_late_member_of_a_collective_takes_the_path() -> None:
 
 
 def test_lanes_that_wait_for_each_other_do_not_loop() -> None:
-    training = training_of(
+    training = build_small_training(
         [
             (0, "compute", 0, 5, None),
             (0, "message_wait", 5, 20, 1),
@@ -110,18 +110,21 @@ def test_lanes_that_wait_for_each_other_do_not_loop() -> None:
 
 def test_an_unknown_cause_of_a_wait_stays_on_the_path() -> None:
     rows: list[Row] = [(0, "message_wait", 0, 9, None), (0, "compute", 9, 10, None)]
-    assert path_of(training_of(rows)) == [(0, "message_wait", None, 0, 9), (0, "compute", None, 9, 10)]
+    assert path_of(build_small_training(rows)) == [
+        (0, "message_wait", None, 0, 9),
+        (0, "compute", None, 9, 10),
+    ]
 
 
 def test_pauses_belong_to_the_compute_around_them() -> None:
     rows: list[Row] = [(0, "compute", 0, 4, None), (0, "pause", 4, 5, None), (0, "compute", 5, 10, None)]
-    assert path_of(training_of(rows, [(0, "forward", 0, 10)])) == [(0, "compute", "forward", 0, 10)]
+    assert path_of(build_small_training(rows, [(0, "forward", 0, 10)])) == [(0, "compute", "forward", 0, 10)]
 
 
 def test_a_pause_after_a_job_belongs_to_it() -> None:
     rows: list[Row] = [(0, "compute", 0, 9_000, None)]
     jobs = [(0, "forward", 0, 1_000), (0, "forward", 2_000, 4_000), (0, "forward", 7_000, 8_000)]
-    assert path_of(training_of(rows, jobs)) == [
+    assert path_of(build_small_training(rows, jobs)) == [
         (0, "compute", "forward", 0, 2_000),
         (0, "compute", "forward", 2_000, 4_000),
         (0, "compute", None, 4_000, 7_000),
@@ -131,7 +134,7 @@ def test_a_pause_after_a_job_belongs_to_it() -> None:
 
 def test_before_its_first_step_a_lane_is_idle() -> None:
     rows: list[Row] = [(0, "compute", 0, 4, None), (0, "idle", 4, 30, None), (1, "compute", 10, 30, None)]
-    assert path_of(training_of(rows)) == [(1, "idle", None, 0, 10), (1, "compute", None, 10, 30)]
+    assert path_of(build_small_training(rows)) == [(1, "idle", None, 0, 10), (1, "compute", None, 10, 30)]
 
 
 @pytest.mark.parametrize("options", [*SCHEDULES, DUALPIPEV, "--slow-rank 5=1.2"])
@@ -233,7 +236,9 @@ def test_whatever_the_pieces_the_path_tiles_the_step(
         for cause, length, late in lane_states:
             rows.append((lane, cause, now, now + length, late))
             now += length
-    training = training_of(rows, [(lane, kind, start, start + length) for lane, kind, start, length in jobs])
+    training = build_small_training(
+        rows, [(lane, kind, start, start + length) for lane, kind, start, length in jobs]
+    )
     if any(row[1] == "compute" for row in rows):
         assert_tiles(training)
     else:

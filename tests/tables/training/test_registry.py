@@ -21,8 +21,8 @@ from nsys_pp.tables.training.lane_steps import CAUSE_COLUMNS, POSITION_COLUMNS, 
 from nsys_pp.tables.training.own_compute import outermost, sum_own_compute
 from nsys_pp.tables.training.registry import TABLES
 from nsys_pp.tables.training.schedule_table import ideal_bubble_fraction
-from tests.training.made import Row, training_of
-from tests.training.simulated import simulate_training
+from tests.training.expected_training import simulate_training
+from tests.training.small_training import Row, build_small_training
 
 POSITIONS = POSITION.categories.to_list()
 SCHEDULES = ["", "--schedule gpipe", "--schedule interleaved", "--schedule dualpipev --micro-batches 8"]
@@ -89,7 +89,7 @@ def test_whatever_the_pieces_they_add_up(drawn: list[tuple[int, str, int, str]])
     for lane, cause, length, _ in drawn:
         rows.append((lane, cause, now[lane], now[lane] + length, None))
         now[lane] += length
-    made = training_of(rows)
+    made = build_small_training(rows)
     positions = pl.Series([position for *_, position in drawn], dtype=POSITION)
     sums = sum_lane_steps(replace(made, lane_states=made.lane_states.with_columns(position=positions)))
     for row in sums.rows(named=True):

@@ -8,7 +8,7 @@ import pytest
 from nsys_pp.frames.training import Training
 from nsys_pp.tables.training.link_table import build_link_table
 from nsys_pp.tables.training.stragglers import find_stragglers
-from tests.training.simulated import simulate_training
+from tests.training.expected_training import simulate_training
 
 
 def slow_ones(training: Training) -> list[str]:

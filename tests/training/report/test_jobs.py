@@ -13,8 +13,8 @@ from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, PROJECTIONS
 from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.training.report.jobs import assign_steps, build_jobs, widen_projections
 from nsys_pp.training.report.vocabulary import NAMED_JOBS
-from tests.training.found import APART, find_all, simulate
-from tests.training.known import known_training
+from tests.training.analysed_reports import APART, analyse_reports, simulate_reports
+from tests.training.expected_training import expected_training
 
 WORK = ["forward", "backward", "weight_gradient", "forward_backward"]
 IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
@@ -31,7 +31,7 @@ SAID = {  # vocabulary -> preset, what its names say of micro-batches and chunks
 
 
 def true_jobs(folder: Path) -> pl.DataFrame:
-    training = known_training(folder)
+    training = expected_training(folder)
     return training.jobs.join(training.lanes.select("lane", "rank", "stage"), on="lane").sort(
         "rank", "start_ns"
     )
@@ -40,7 +40,7 @@ def true_jobs(folder: Path) -> pl.DataFrame:
 def check_jobs(folder: Path, preset: str, said: tuple[str, ...]) -> pl.DataFrame:
     """Compare the jobs of all reports with their truth; return those found."""
     parts = []
-    for found in find_all(folder):
+    for found in analyse_reports(folder):
         assert found.rules.name == preset, found.name
         assert found.rules.share == 1
         parts.append(found.jobs)
@@ -69,7 +69,7 @@ def test_overlapped_jobs_recomputations_and_messages_are_those_of_the_truth(
     names: str, tmp_path: Path
 ) -> None:
     preset, said = SAID[names]
-    simulate(tmp_path, f"--schedule dualpipev --recompute --names {names}")
+    simulate_reports(tmp_path, f"--schedule dualpipev --recompute --names {names}")
     jobs = check_jobs(tmp_path, preset, said)
     messages = pl.read_parquet(tmp_path / "truth" / "messages.parquet")
     for kind, side in (("send", "sender"), ("receive", "receiver")):
@@ -91,7 +91,7 @@ def test_overlapped_jobs_recomputations_and_messages_are_those_of_the_truth(
 @pytest.mark.parametrize("names", SAID)
 def test_split_backwards_are_those_of_the_truth(names: str, tmp_path: Path) -> None:
     preset, said = SAID[names]
-    simulate(tmp_path, f"--schedule zb-h1 --micro-batches 3 --steps 1 --names {names}")
+    simulate_reports(tmp_path, f"--schedule zb-h1 --micro-batches 3 --steps 1 --names {names}")
     has_chunks = names == "zero-bubble"
     check_jobs(
         tmp_path,
@@ -111,13 +111,13 @@ def test_split_backwards_are_those_of_the_truth(names: str, tmp_path: Path) -> N
 )
 def test_chunks_are_those_of_the_truth(names: str, options: str, tmp_path: Path) -> None:
     preset, said = SAID[names]
-    simulate(tmp_path, f"{options} --names {names}")
+    simulate_reports(tmp_path, f"{options} --names {names}")
     jobs = check_jobs(tmp_path, preset, tuple(column for column in said if "backward" not in column))
     assert jobs.filter(kind="forward")["chunk"].n_unique() == 2
 
 
 def test_virtual_stages_are_those_of_the_truth(tmp_path: Path) -> None:
-    simulate(tmp_path, "--schedule dualpipev --names torch")
+    simulate_reports(tmp_path, "--schedule dualpipev --names torch")
     jobs = (
         check_jobs(tmp_path, *SAID["torch"])
         .filter(pl.col("kind").is_in(WORK))
@@ -138,9 +138,11 @@ def test_virtual_stages_are_those_of_the_truth(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", SAID)
 def test_exchanges_are_those_of_the_truth(names: str, tmp_path: Path) -> None:
-    simulate(tmp_path, f"--schedule 1f1b --micro-batches 3 --grouped-messages --steps 1 --names {names}")
+    simulate_reports(
+        tmp_path, f"--schedule 1f1b --micro-batches 3 --grouped-messages --steps 1 --names {names}"
+    )
     messages = pl.read_parquet(tmp_path / "truth" / "messages.parquet")
-    (found,) = find_all(tmp_path)
+    (found,) = analyse_reports(tmp_path)
     for rank in range(2):
         jobs = found.jobs.filter(rank=rank)
         sent = messages.filter(sender=rank)["send_start_ns"]
@@ -158,8 +160,8 @@ def test_exchanges_are_those_of_the_truth(names: str, tmp_path: Path) -> None:
 
 
 def test_the_hull_of_a_job_has_its_communication(tmp_path: Path) -> None:
-    simulate(tmp_path, "--schedule 1f1b --tp 2 --steps 1")
-    jobs = pl.concat([found.jobs for found in find_all(tmp_path)]).filter(kind="forward")
+    simulate_reports(tmp_path, "--schedule 1f1b --tp 2 --steps 1")
+    jobs = pl.concat([found.jobs for found in analyse_reports(tmp_path)]).filter(kind="forward")
     first_stage = jobs.filter(pl.col("rank") < 2)
     assert len(first_stage) == 8
     assert (first_stage["end_ns"] > first_stage["compute_end_ns"]).all()  # layers end with an all-reduce

@@ -15,12 +15,17 @@ from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
 from nsys_pp.training.report.messages import find_messages
-from tests.training.known_report import Known, known_report, message_jobs, truth_of
+from tests.training.simulated_reports import (
+    SimulatedReport,
+    build_message_jobs,
+    read_simulated_report,
+    read_truth,
+)
 
 SMALL = "--steps 2 --layers 1 --micro-batches 4 --brief-truth"
 
 
-def messages_of(known: Known, *, with_requests: bool = True) -> pl.DataFrame:
+def messages_of(known: SimulatedReport, *, with_requests: bool = True) -> pl.DataFrame:
     return find_messages(
         gpu_ops=known.report.gpu_ops,
         requests=known.requests if with_requests else REQUESTS.to_frame(),
@@ -56,9 +61,9 @@ def test_every_kernel_tells_its_verb_direction_and_micro_batch(
     tmp_path: Path, names: str, with_requests: bool
 ) -> None:
     simulate.main([str(tmp_path), *SMALL.split(), "--pp", "3", "--machines", "3", "--names", names])
-    truth = truth_of(tmp_path)
+    truth = read_truth(tmp_path)
     for report in truth["clocks"]["report"]:
-        found = messages_of(known_report(tmp_path, report, truth), with_requests=with_requests)
+        found = messages_of(read_simulated_report(tmp_path, report, truth), with_requests=with_requests)
         expected = true_messages(truth, report).sort(ORDER)
         assert found.schema == MESSAGES
         assert found["start_ns"].is_sorted()
@@ -70,9 +75,9 @@ def test_every_kernel_tells_its_verb_direction_and_micro_batch(
 @pytest.mark.parametrize("with_requests", [True, False], ids=["NCCL's ranges", "names"])
 def test_a_grouped_kernel_sends_and_receives(tmp_path: Path, with_requests: bool) -> None:
     simulate.main([str(tmp_path), *SMALL.split(), "--pp", "3", "--machines", "3", "--grouped-messages"])
-    truth = truth_of(tmp_path)
+    truth = read_truth(tmp_path)
     for report in truth["clocks"]["report"]:
-        found = messages_of(known_report(tmp_path, report, truth), with_requests=with_requests)
+        found = messages_of(read_simulated_report(tmp_path, report, truth), with_requests=with_requests)
         expected = true_messages(truth, report).sort(ORDER)
         text = found.with_columns(pl.col("verb").cast(pl.String)).sort(ORDER)
         assert text.select(ORDER).equals(expected.select(ORDER))
@@ -84,9 +89,9 @@ def test_a_grouped_kernel_sends_and_receives(tmp_path: Path, with_requests: bool
 def test_payloads_tell_peers_and_bytes(tmp_path: Path) -> None:
     payload = "--pp 3 --machines 3 --schema 3.25.0 --nccl-payload --init-communicators"
     simulate.main([str(tmp_path), *SMALL.split(), *payload.split()])
-    truth = truth_of(tmp_path)
+    truth = read_truth(tmp_path)
     for report in truth["clocks"]["report"]:
-        found = messages_of(known_report(tmp_path, report, truth))
+        found = messages_of(read_simulated_report(tmp_path, report, truth))
         assert (
             found.select("communicator", "rank", "peer", "size_bytes").null_count().sum_horizontal().item()
             == 0
@@ -110,7 +115,7 @@ def test_the_innermost_message_around_a_launch_names_it(tmp_path: Path) -> None:
     ]
     path = write_report(tmp_path / "r.sqlite", ranges=ranges, api_calls=calls, kernels=kernels)
     report = build_report(read_report(path, need=frozenset({"ranges", "ops"})))
-    jobs = message_jobs(report.ranges)
+    jobs = build_message_jobs(report.ranges)
     keys = dict(zip(report.ranges["name"].cast(pl.String), report.ranges["range_id"], strict=True))
     jobs = jobs.with_columns(
         outer_id=pl.when(pl.col("name").cast(pl.String).is_in(["recv_backward_3", "recv_backward_4"])).then(

@@ -11,7 +11,7 @@ from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, PROJECTIONS
 from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.training.report.steps import find_steps
 from nsys_pp.training.report.vocabulary import NAMED_STEPS
-from tests.training.found import APART, Found, find_all, simulate
+from tests.training.analysed_reports import APART, AnalysedReport, analyse_reports, simulate_reports
 from tests.training.report.test_jobs import complete
 
 
@@ -21,14 +21,14 @@ def true_steps(folder: Path) -> pl.DataFrame:
     return bubbles.group_by("rank", "step").agg(hull).sort("rank", "step")
 
 
-def steps_of(found: list[Found]) -> pl.DataFrame:
+def steps_of(found: list[AnalysedReport]) -> pl.DataFrame:
     return pl.concat([one.steps for one in found]).sort("rank", "start_ns")
 
 
 @pytest.mark.parametrize("names", ["plain", "megatron", "zero-bubble", "deepspeed"])
 def test_steps_are_those_of_the_truth(names: str, tmp_path: Path) -> None:
-    simulate(tmp_path, f"--schedule 1f1b --steps 3 --names {names}")
-    steps, truth = steps_of(list(find_all(tmp_path))), true_steps(tmp_path)
+    simulate_reports(tmp_path, f"--schedule 1f1b --steps 3 --names {names}")
+    steps, truth = steps_of(list(analyse_reports(tmp_path))), true_steps(tmp_path)
     is_numbered = names != "deepspeed"
     assert (steps["is_numbered"] == is_numbered).all()
     counted = steps if is_numbered else steps.with_columns(pl.col("step") + 10)
@@ -48,8 +48,8 @@ def test_steps_are_those_of_the_truth(names: str, tmp_path: Path) -> None:
     ],
 )
 def test_steps_of_every_schedule_are_those_of_the_truth(options: str, tmp_path: Path) -> None:
-    simulate(tmp_path, options)
-    steps, truth = steps_of(list(find_all(tmp_path))), true_steps(tmp_path)
+    simulate_reports(tmp_path, options)
+    steps, truth = steps_of(list(analyse_reports(tmp_path))), true_steps(tmp_path)
     assert steps.select(truth.columns).equals(truth)
 
 
@@ -64,8 +64,8 @@ def test_steps_of_every_schedule_are_those_of_the_truth(options: str, tmp_path: 
     ],
 )
 def test_without_ranges_jobs_tell_the_steps(options: str, tmp_path: Path) -> None:
-    simulate(tmp_path, f"--steps 3 {options}")
-    found = list(find_all(tmp_path, with_steps=False))
+    simulate_reports(tmp_path, f"--steps 3 {options}")
+    found = list(analyse_reports(tmp_path, with_steps=False))
     steps, truth = steps_of(found), true_steps(tmp_path)
     counted = steps.with_columns(pl.col("step") + 10)
     assert counted.select("rank", "step", "start_ns").equals(truth.select("rank", "step", "start_ns"))
@@ -80,8 +80,8 @@ def test_without_ranges_jobs_tell_the_steps(options: str, tmp_path: Path) -> Non
 
 
 def test_a_single_step_without_a_range_is_the_whole_capture(tmp_path: Path) -> None:
-    simulate(tmp_path, f"--steps 1 --names paddle {APART}")
-    for found in find_all(tmp_path, with_steps=False):
+    simulate_reports(tmp_path, f"--steps 1 --names paddle {APART}")
+    for found in analyse_reports(tmp_path, with_steps=False):
         assert found.steps.select("step", "source", "is_partial").rows() == [(0, "capture", False)]
         kernels = found.report.gpu_ops.filter(pl.col("kind") == "kernel", ~pl.col("is_communication"))
         (span,) = (found.steps["end_ns"] - found.steps["start_ns"]).to_list()
@@ -91,10 +91,10 @@ def test_a_single_step_without_a_range_is_the_whole_capture(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("seed", range(2))
 def test_captures_that_begin_or_end_inside_a_step_mark_it(seed: int, tmp_path: Path) -> None:
-    simulate(tmp_path, f"--schedule 1f1b --steps 4 --window-ms 25 --seed {seed} {APART}")
+    simulate_reports(tmp_path, f"--schedule 1f1b --steps 4 --window-ms 25 --seed {seed} {APART}")
     truth, clocks = true_steps(tmp_path), pl.read_parquet(tmp_path / "truth" / "clocks.parquet")
     ranges = pl.read_parquet(tmp_path / "truth" / "jobs.parquet")
-    for found in find_all(tmp_path):
+    for found in analyse_reports(tmp_path):
         begin, duration = clocks.filter(report=found.name).select("capture_utc_ns", "duration_ns").row(0)
         both = found.steps.join(truth, on=["rank", "step"], suffix="_true").sort("step")
         assert both["step"].to_list() == list(range(10, 14))
@@ -222,12 +222,12 @@ def test_a_report_without_kernels_has_no_steps() -> None:
 
 def test_the_first_step_is_partial_where_only_computation_tells_the_steps(tmp_path: Path) -> None:
     """Later stages wait before their first forward, and nothing says how long."""
-    simulate(tmp_path / "run", "--steps 3 --schedule 1f1b --names plain")
+    simulate_reports(tmp_path / "run", "--steps 3 --schedule 1f1b --names plain")
     rules = tmp_path / "rules.toml"
     kinds = ("forward", "backward")
     patterns = (f"[[job]]\nkind = '{kind}'\npattern = '^{kind}_(?<micro_batch>[0-9]+)'\n" for kind in kinds)
     rules.write_text("title = 'computation'\n" + "".join(patterns))
-    found = find_all(tmp_path / "run", preset=str(rules), with_steps=False)
+    found = analyse_reports(tmp_path / "run", preset=str(rules), with_steps=False)
     steps = steps_of(list(found))
     assert set(steps["source"]) == {"jobs"}
     assert steps.filter("is_partial").select("rank", "step").rows() == [(0, 0), (1, 0)]

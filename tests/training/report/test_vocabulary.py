@@ -23,7 +23,7 @@ from nsys_pp.training.report.vocabulary import (
     name_jobs,
     name_steps,
 )
-from tests.training.found import APART, read, simulate
+from tests.training.analysed_reports import APART, read_events, simulate_reports
 from tests.training.report.test_jobs import SAID, complete
 
 
@@ -168,16 +168,16 @@ def test_presets_read_steps(preset: str, name: str, step: int | None) -> None:
 
 @pytest.mark.parametrize("names", SAID)
 def test_the_preset_is_found_in_parts_of_steps(names: str, tmp_path: Path) -> None:
-    simulate(tmp_path, f"--schedule 1f1b --window-ms 30 --no-truth --names {names} {APART}")
+    simulate_reports(tmp_path, f"--schedule 1f1b --window-ms 30 --no-truth --names {names} {APART}")
     for path in tmp_path.rglob("*.sqlite"):
-        rules = choose_rules(read(path).ranges)
+        rules = choose_rules(read_events(path).ranges)
         assert (rules.name, rules.share) == (SAID[names][0], 1)
 
 
 def test_real_reports_without_jobs_fit_no_preset(shared_reports: list[Path]) -> None:
     assert len(shared_reports) > 10
     for path in shared_reports:
-        rules = choose_rules(read(path).ranges)
+        rules = choose_rules(read_events(path).ranges)
         assert (rules.name, rules.jobs, rules.steps) == ("", (), ()), path.name
 
 

@@ -17,13 +17,13 @@ from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import COMPUTE_SEGMENTS, COVER, LANE_STATES, RUN_JOBS, RUN_STEPS, TRANSFERS
 from nsys_pp.training.run.bubbles import build_lane_states, measure_cover
 from nsys_pp.training.run.transfers import pair_messages
-from tests.training.known_report import KnownRun, known_run
+from tests.training.simulated_reports import SimulatedRun, read_simulated_run
 
 SMALL = "--steps 2 --layers 1 --pp 4 --micro-batches 8 --brief-truth"
 LENGTH = pl.col("end_ns") - pl.col("start_ns")
 
 
-def lane_states_of(run: KnownRun) -> pl.DataFrame:
+def lane_states_of(run: SimulatedRun) -> pl.DataFrame:
     jobs = run.jobs
     transfers, _ = pair_messages(lanes=run.lanes, messages=run.messages, jobs=jobs)
     return build_lane_states(
@@ -61,7 +61,7 @@ def test_bubbles_by_position_and_cause_equal_the_truth_to_the_nanosecond(
     tmp_path: Path, options: str
 ) -> None:
     simulate.main([str(tmp_path), *SMALL.split(), *options.split()])
-    run = known_run(tmp_path)
+    run = read_simulated_run(tmp_path)
     lane_states = lane_states_of(run)
     assert lane_states.schema == LANE_STATES
     assert lane_states.equals(lane_states.sort("lane", "start_ns"))
@@ -70,7 +70,7 @@ def test_bubbles_by_position_and_cause_equal_the_truth_to_the_nanosecond(
 
 def test_a_wait_names_the_lane_that_came_last(tmp_path: Path) -> None:
     simulate.main([str(tmp_path), *SMALL.split(), "--schedule", "gpipe"])
-    waits = lane_states_of(known_run(tmp_path)).filter(pl.col("cause") == "message_wait")
+    waits = lane_states_of(read_simulated_run(tmp_path)).filter(pl.col("cause") == "message_wait")
     own = waits.group_by("lane", "step", maintain_order=True).agg(
         first=pl.col("waits_for").first().cast(pl.Int64), last=pl.col("waits_for").last().cast(pl.Int64)
     )

@@ -12,12 +12,12 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import COMPUTE_SEGMENTS, PAUSE_NS, RUN_JOBS, RUN_STEPS, TRANSFERS
 from nsys_pp.training.run.cadence import reconstruct_jobs
 from nsys_pp.training.run.transfers import pair_messages
-from tests.training.known_report import KnownRun, known_run
+from tests.training.simulated_reports import SimulatedRun, read_simulated_run
 
 SMALL = "--steps 2 --layers 1 --pp 4 --micro-batches 8 --brief-truth"
 
 
-def reconstruct(run: KnownRun) -> tuple[pl.DataFrame, str]:
+def reconstruct(run: SimulatedRun) -> tuple[pl.DataFrame, str]:
     """Reconstruct jobs from messages of which no name tells anything, only NCCL."""
     nothing = [
         pl.lit(None, run.messages.schema[name]).alias(name) for name in ("direction", "micro_batch", "chunk")
@@ -34,7 +34,7 @@ def reconstruct(run: KnownRun) -> tuple[pl.DataFrame, str]:
 @pytest.mark.parametrize("options", ["", "--free-running", "--stall 10=15", "--grouped-messages --recompute"])
 def test_jobs_of_1f1b_are_found_with_their_micro_batches(tmp_path: Path, options: str) -> None:
     simulate.main([str(tmp_path), *SMALL.split(), *options.split()])
-    run = known_run(tmp_path)
+    run = read_simulated_run(tmp_path)
     jobs, reason = reconstruct(run)
     assert reason == ""
     assert jobs.schema == RUN_JOBS
@@ -52,7 +52,7 @@ def test_jobs_of_1f1b_are_found_with_their_micro_batches(tmp_path: Path, options
 
 def test_where_nothing_lies_between_a_forward_and_a_backward_they_are_one_job(tmp_path: Path) -> None:
     simulate.main([str(tmp_path), *SMALL.split()])
-    run = known_run(tmp_path)
+    run = read_simulated_run(tmp_path)
     both = reconstruct(run)[0].filter(pl.col("kind") == "forward_backward")
     pairs = both.group_by("lane", maintain_order=True).agg(
         pl.struct("micro_batch", "backward_micro_batch").unique().sort()
@@ -84,7 +84,7 @@ def test_where_nothing_lies_between_a_forward_and_a_backward_they_are_one_job(tm
 )
 def test_other_schedules_are_refused(tmp_path: Path, schedule: str, reason: str) -> None:
     simulate.main([str(tmp_path), *SMALL.split(), "--schedule", schedule])
-    jobs, why = reconstruct(known_run(tmp_path))
+    jobs, why = reconstruct(read_simulated_run(tmp_path))
     assert (why, len(jobs)) == (reason, 0)
 
 

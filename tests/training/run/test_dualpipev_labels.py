@@ -8,7 +8,7 @@ import pytest
 
 from nsys_pp.training.run.labels import label_jobs
 from tests.training.dualpipev_labels import LOGITS, count_jobs_of_stage, label_jobs_of_stage
-from tests.training.runs import RUNS, made_run, simulate
+from tests.training.scheduled_runs import RUNS, build_scheduled_run, simulate_run
 
 KNOWN = {  # (stage, stages, micro-batches) -> labels by phase, from running msprof-analyze
     (0, 2, 4): "0 1/2 4/logits 4b 4w 5/logits 3F+5B 6F+0B/logits 6B 7F+1B/logits 7B/2B 3B",
@@ -65,7 +65,7 @@ def test_too_few_micro_batches_are_refused() -> None:
 
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (4, 10), (3, 11)])
 def test_jobs_are_labelled_as_their_places(stages: int, micro_batches: int) -> None:
-    training = made_run("dualpipev", stages=stages, micro_batches=micro_batches, chunks=2)
+    training = build_scheduled_run("dualpipev", stages=stages, micro_batches=micro_batches, chunks=2)
     labelled = label_jobs(training.jobs, training.lanes, training.schedule)
     for (lane, _), jobs in labelled.group_by("lane", "step"):
         assert jobs.sort("start_ns").select("label", "phase").rows() == label_jobs_of_stage(
@@ -74,14 +74,14 @@ def test_jobs_are_labelled_as_their_places(stages: int, micro_batches: int) -> N
 
 
 def test_jobs_of_a_simulated_run_are_labelled_as_their_places() -> None:
-    training = simulate(RUNS["dualpipev"])
+    training = simulate_run(RUNS["dualpipev"])
     labelled = label_jobs(training.jobs, training.lanes, training.schedule)
     for (lane, _), jobs in labelled.group_by("lane", "step"):
         assert jobs.sort("start_ns").select("label", "phase").rows() == label_jobs_of_stage(lane, 4, 10)
 
 
 def test_a_lane_that_lacks_a_job_has_labels_but_no_phases() -> None:
-    training = made_run("dualpipev", stages=2, micro_batches=4, chunks=2, steps=1)
+    training = build_scheduled_run("dualpipev", stages=2, micro_batches=4, chunks=2, steps=1)
     jobs = training.jobs.filter(~((pl.col("lane") == 0) & (pl.col("start_ns") == 3000)))
     labelled = label_jobs(jobs.with_columns(job=pl.int_range(pl.len())), training.lanes, training.schedule)
     phases = dict(labelled.group_by("lane").agg(pl.col("phase").null_count()).iter_rows())

@@ -12,13 +12,13 @@ from nsys_pp.frames.training import IDEAL, RUN_JOBS, RUN_STEPS, Training
 from nsys_pp.tables.training.ideal_bubbles import IDEAL_BUBBLES, ideal_bubbles
 from nsys_pp.training.run.ideal import build_ideal
 from nsys_pp.training.run.ids import resolve_jobs
-from tests.training.runs import RUNS, made_run, raw_jobs, simulate
+from tests.training.scheduled_runs import RUNS, build_scheduled_run, build_unresolved_jobs, simulate_run
 
 Key = tuple[int, int, int, int]  # replica, tensor, virtual stage, micro-batch
 
 
 def resolved(training: Training) -> Training:
-    jobs, _ = resolve_jobs(training.lanes, training.steps, raw_jobs(training))
+    jobs, _ = resolve_jobs(training.lanes, training.steps, build_unresolved_jobs(training))
     return replace(training, jobs=jobs)
 
 
@@ -35,7 +35,9 @@ def test_equal_jobs_have_the_bubble_of_the_formula(
     schedule: str, chunks: int, stages: int, groups: int
 ) -> None:
     micro_batches = groups * stages
-    training = resolved(made_run(schedule, stages=stages, micro_batches=micro_batches, chunks=chunks))
+    training = resolved(
+        build_scheduled_run(schedule, stages=stages, micro_batches=micro_batches, chunks=chunks)
+    )
     ideal, notes = ideal_of(training)
     bubbles = ideal_bubbles(ideal)
     assert not notes
@@ -48,7 +50,7 @@ def test_equal_jobs_have_the_bubble_of_the_formula(
 def test_halved_backwards_have_the_smaller_bubble_of_zb_h1() -> None:
     """(p-1)(F+B-W) of 1F1B's (p-1)(F+B+W), with F = B = W: a third."""
     stages, micro_batches = 4, 12
-    training = resolved(made_run("zb-h1", stages=stages, micro_batches=micro_batches))
+    training = resolved(build_scheduled_run("zb-h1", stages=stages, micro_batches=micro_batches))
     bubbles = ideal_bubbles(ideal_of(training)[0])
     assert bubbles["bubble_ns"].to_list() == [(stages - 1) * 900] * len(training.steps)
 
@@ -106,7 +108,7 @@ def expected_ideal(training: Training) -> dict[tuple[int, int], tuple[int, int]]
 
 @pytest.mark.parametrize("run", RUNS)
 def test_jobs_run_again_as_defined(run: str) -> None:
-    training = resolved(simulate(RUNS[run]))
+    training = resolved(simulate_run(RUNS[run]))
     ideal, notes = ideal_of(training)
     assert not notes
     zero = dict(training.steps.group_by("step").agg(pl.col("start_ns").min()).iter_rows())
@@ -120,7 +122,7 @@ def test_jobs_run_again_as_defined(run: str) -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 def test_the_ideal_bubble_is_smaller_than_the_true_one(run: str) -> None:
-    training = resolved(simulate(RUNS[run]))
+    training = resolved(simulate_run(RUNS[run]))
     ideal = ideal_bubbles(ideal_of(training)[0])
     length = pl.col("end_ns") - pl.col("start_ns")
     true = training.lane_states.group_by("lane", "step").agg(
@@ -132,7 +134,7 @@ def test_the_ideal_bubble_is_smaller_than_the_true_one(run: str) -> None:
 
 
 def test_the_optimizer_comes_last() -> None:
-    training = made_run("1f1b", stages=2, micro_batches=2, steps=1)
+    training = build_scheduled_run("1f1b", stages=2, micro_batches=2, steps=1)
     first = training.jobs.filter((pl.col("micro_batch") == 0) & (pl.col("kind") == "forward"))
     update = first.with_columns(
         kind=pl.lit("optimizer", RUN_JOBS["kind"]),
@@ -152,7 +154,7 @@ def test_the_optimizer_comes_last() -> None:
 
 
 def test_steps_that_are_cut_are_left_out() -> None:
-    training = resolved(made_run("1f1b", stages=2, micro_batches=4))
+    training = resolved(build_scheduled_run("1f1b", stages=2, micro_batches=4))
     steps = training.steps.with_columns(is_partial=(pl.col("step") == 1) & (pl.col("lane") == 0))
     ideal, notes = ideal_of(replace(training, steps=steps))
     assert ideal["step"].unique().to_list() == [0]
@@ -160,7 +162,7 @@ def test_steps_that_are_cut_are_left_out() -> None:
 
 
 def test_steps_of_which_a_job_is_missing_or_unknown_have_no_ideal() -> None:
-    training = resolved(made_run("1f1b", stages=2, micro_batches=4))
+    training = resolved(build_scheduled_run("1f1b", stages=2, micro_batches=4))
     is_odd = (pl.col("step") == 1) & (pl.col("lane") == 0) & (pl.col("kind") == "backward")
     lost = training.jobs.filter(~(is_odd & (pl.col("micro_batch") == 3))).with_columns(
         job=pl.int_range(pl.len())
@@ -181,7 +183,7 @@ def test_steps_of_which_a_job_is_missing_or_unknown_have_no_ideal() -> None:
 
 
 def test_jobs_that_wait_for_each_other_have_no_ideal_and_nobody_hangs() -> None:
-    training = resolved(made_run("1f1b", stages=2, micro_batches=4))
+    training = resolved(build_scheduled_run("1f1b", stages=2, micro_batches=4))
     is_first = (pl.col("step") == 1) & (pl.col("lane") == 0) & (pl.col("kind") == "forward")
     turned = training.jobs.with_columns(
         compute_start_ns=pl.when(is_first & (pl.col("micro_batch") == 0))
@@ -194,7 +196,7 @@ def test_jobs_that_wait_for_each_other_have_no_ideal_and_nobody_hangs() -> None:
 
 
 def test_one_replica_that_lacks_jobs_spoils_no_other() -> None:
-    training = resolved(made_run("1f1b", stages=2, micro_batches=4, replicas=2, steps=1))
+    training = resolved(build_scheduled_run("1f1b", stages=2, micro_batches=4, replicas=2, steps=1))
     jobs = training.jobs.filter((pl.col("lane") != 2) | (pl.col("kind") == "forward"))
     ideal, notes = ideal_of(
         replace(training, jobs=jobs.with_columns(job=pl.int_range(pl.len(), dtype=pl.UInt32)))
@@ -204,13 +206,13 @@ def test_one_replica_that_lacks_jobs_spoils_no_other() -> None:
 
 
 def test_lanes_of_unknown_replicas_work_together_in_order() -> None:
-    training = resolved(made_run("1f1b", stages=2, micro_batches=4, replicas=2))
+    training = resolved(build_scheduled_run("1f1b", stages=2, micro_batches=4, replicas=2))
     unknown = training.lanes.with_columns(replica=pl.lit(None, pl.Int64))
     assert ideal_of(replace(training, lanes=unknown))[0].equals(ideal_of(training)[0])
 
 
 def test_the_ideal_of_nothing_is_nothing() -> None:
-    training = made_run("1f1b", stages=2, micro_batches=2)
+    training = build_scheduled_run("1f1b", stages=2, micro_batches=2)
     ideal, notes = build_ideal(training.lanes, RUN_STEPS.to_frame(), RUN_JOBS.to_frame(), training.schedule)
     assert ideal.equals(IDEAL.to_frame())
     assert ideal_bubbles(ideal).equals(IDEAL_BUBBLES.to_frame())

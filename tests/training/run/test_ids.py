@@ -11,15 +11,15 @@ from fixtures.program.schedule import chunks_of, virtual_stage
 from nsys_pp.frames.training import LANES, RUN_JOBS, RUN_STEPS, Training
 from nsys_pp.training.run.ids import _copy_backward_ids, resolve_jobs
 from nsys_pp.training.run.orders import SCHEDULES
-from tests.training.runs import (
+from tests.training.scheduled_runs import (
     IDS,
     JOBS_BY_LANE,
     RUNS,
-    complete,
+    build_scheduled_run,
+    build_unresolved_jobs,
+    fill_columns,
     list_alternatives,
-    made_run,
-    raw_jobs,
-    simulate,
+    simulate_run,
 )
 
 CHUNKS = ("chunk", "backward_chunk")
@@ -29,24 +29,27 @@ TIMES = ("start_ns", "end_ns", "compute_start_ns", "compute_end_ns")
 
 
 def resolve(
-    training: Training, *, unsaid: tuple[str, ...] = (), schedule_name: str | None = None
+    training: Training, *, hidden: tuple[str, ...] = (), schedule_name: str | None = None
 ) -> tuple[pl.DataFrame, list[str]]:
     return resolve_jobs(
-        training.lanes, training.steps, raw_jobs(training, unsaid=unsaid), schedule_name=schedule_name
+        training.lanes,
+        training.steps,
+        build_unresolved_jobs(training, hidden=hidden),
+        schedule_name=schedule_name,
     )
 
 
 def raw(rows: list[dict[str, object]]) -> pl.DataFrame:
-    return complete(pl.DataFrame(rows, infer_schema_length=None), JOBS_BY_LANE)
+    return fill_columns(pl.DataFrame(rows, infer_schema_length=None), JOBS_BY_LANE)
 
 
 @pytest.mark.parametrize(
-    "unsaid", [(), IDS, CHUNKS, NUMBERS, MSPROF], ids=["named", "all", "chunks", "numbers", "msprof"]
+    "hidden", [(), IDS, CHUNKS, NUMBERS, MSPROF], ids=["named", "all", "chunks", "numbers", "msprof"]
 )
 @pytest.mark.parametrize("run", RUNS)
-def test_ids_are_those_of_the_simulator(run: str, unsaid: tuple[str, ...]) -> None:
-    training = simulate(RUNS[run])
-    jobs, notes = resolve(training, unsaid=unsaid)
+def test_ids_are_those_of_the_simulator(run: str, hidden: tuple[str, ...]) -> None:
+    training = simulate_run(RUNS[run])
+    jobs, notes = resolve(training, hidden=hidden)
     assert jobs.select(IDS).equals(training.jobs.select(IDS))
     stages = training.schedule.stage_count
     placed = jobs.join(training.lanes.select("lane", "stage"), on="lane", maintain_order="left")
@@ -57,7 +60,7 @@ def test_ids_are_those_of_the_simulator(run: str, unsaid: tuple[str, ...]) -> No
         ]
         assert jobs[virtual].to_list() == expected
     several = training.schedule.chunk_count > 1
-    is_inferred = "micro_batch" in unsaid or (several and "chunk" in unsaid)
+    is_inferred = "micro_batch" in hidden or (several and "chunk" in hidden)
     assert jobs["is_inferred"].to_list() == [is_inferred] * len(jobs)
     assert jobs["confidence"].to_list() == [1.0 if is_inferred else None] * len(jobs)
     assert [note.startswith("the micro-batches or chunks") and "inferred" in note for note in notes] == [
@@ -76,14 +79,16 @@ def test_ids_are_those_of_the_simulator(run: str, unsaid: tuple[str, ...]) -> No
 @example("interleaved", 6, 15, 4, IDS)  # in the order of 12 micro-batches in 5 chunks
 @example("interleaved", 6, 12, 5, IDS)
 def test_ids_are_right_or_refused(
-    schedule: str, stages: int, micro_batches: int, chunks: int, unsaid: tuple[str, ...]
+    schedule: str, stages: int, micro_batches: int, chunks: int, hidden: tuple[str, ...]
 ) -> None:
     chunks = chunks_of(schedule, chunks)
     assume(schedule != "dualpipev" or micro_batches >= 2 * stages)
     assume(chunks == 1 or (micro_batches >= stages and stages > 1))
-    training = made_run(schedule, stages=stages, micro_batches=micro_batches, chunks=chunks, steps=1)
-    jobs, notes = resolve(training, unsaid=unsaid)
-    is_ambiguous = "micro_batch" in unsaid and bool(
+    training = build_scheduled_run(
+        schedule, stages=stages, micro_batches=micro_batches, chunks=chunks, steps=1
+    )
+    jobs, notes = resolve(training, hidden=hidden)
+    is_ambiguous = "micro_batch" in hidden and bool(
         list_alternatives(schedule, stages=stages, micro_batches=micro_batches, chunks=chunks)
     )
     may_refuse = micro_batches < 3 or stages == 1 or is_ambiguous
@@ -105,16 +110,16 @@ def test_ids_are_right_or_refused(
     st.sampled_from([IDS, CHUNKS]),
 )
 def test_ids_of_a_cut_lane_are_right_or_refused(
-    schedule: str, lane: int, lost: int, is_end_lost: bool, is_told: bool, unsaid: tuple[str, ...]
+    schedule: str, lane: int, lost: int, is_end_lost: bool, is_told: bool, hidden: tuple[str, ...]
 ) -> None:
     """The first or last jobs of a lane in a step are lost, whether or not the step is known to be cut."""
-    training = made_run(schedule, stages=4, micro_batches=8, chunks=chunks_of(schedule, 2))
+    training = build_scheduled_run(schedule, stages=4, micro_batches=8, chunks=chunks_of(schedule, 2))
     here = (pl.col("lane") == lane) & (pl.col("step") == 1)
     place = pl.int_range(pl.len()).over("lane", "step")
     is_lost = place >= pl.len().over("lane", "step") - lost if is_end_lost else place < lost
     cut = training.jobs.filter(~(here & is_lost))
     steps = training.steps.with_columns(is_partial=here & is_told)
-    jobs, _ = resolve(replace(training, jobs=cut, steps=steps), unsaid=unsaid)
+    jobs, _ = resolve(replace(training, jobs=cut, steps=steps), hidden=hidden)
     right = [pl.when(jobs[name].is_not_null()).then(name).alias(name) for name in IDS]
     assert jobs.select(IDS).equals(cut.select(right))
     if is_told:
@@ -124,43 +129,43 @@ def test_ids_of_a_cut_lane_are_right_or_refused(
 
 @pytest.mark.parametrize("run", ["interleaved", "interleaved in 3", "dualpipev"])
 def test_chunks_follow_from_virtual_stages(run: str) -> None:
-    training = simulate(RUNS[run])
+    training = simulate_run(RUNS[run])
     known, _ = resolve(training)
     named = replace(training, jobs=known)
-    jobs, notes = resolve(named, unsaid=CHUNKS)
+    jobs, notes = resolve(named, hidden=CHUNKS)
     assert jobs.equals(known)
     assert not notes
 
 
 def test_without_stages_one_chunk_is_still_numbered() -> None:
-    training = made_run("1f1b", stages=1, micro_batches=8)
+    training = build_scheduled_run("1f1b", stages=1, micro_batches=8)
     lanes = training.lanes.with_columns(stage=pl.lit(None, pl.Int64))
-    jobs, _ = resolve(replace(training, lanes=lanes), unsaid=IDS)
+    jobs, _ = resolve(replace(training, lanes=lanes), hidden=IDS)
     assert jobs.select(IDS).equals(training.jobs.select(IDS))
     assert jobs["virtual_stage"].null_count() == len(jobs)
 
 
 def test_forwards_before_all_backwards_are_not_numbered_without_stages() -> None:
     """So does the first stage of an interleaved schedule."""
-    training = made_run("interleaved", stages=2, micro_batches=2, chunks=2)
+    training = build_scheduled_run("interleaved", stages=2, micro_batches=2, chunks=2)
     alone = training.lanes.head(1).with_columns(stage=pl.lit(None, pl.Int64))
     one = replace(
         training, lanes=alone, jobs=training.jobs.filter(lane=0), steps=training.steps.filter(lane=0)
     )
-    jobs, notes = resolve(one, unsaid=IDS)
+    jobs, notes = resolve(one, hidden=IDS)
     assert jobs["micro_batch"].null_count() == len(jobs) == 16
     assert "unknown" in notes[0]
 
 
 def test_a_cut_step_is_numbered_only_if_all_of_it_is_there() -> None:
-    training = made_run("1f1b", stages=2, micro_batches=4)
+    training = build_scheduled_run("1f1b", stages=2, micro_batches=4)
     steps = training.steps.with_columns(is_partial=pl.col("step") == 1)
-    whole, _ = resolve(replace(training, steps=steps), unsaid=IDS)
+    whole, _ = resolve(replace(training, steps=steps), hidden=IDS)
     assert whole["micro_batch"].null_count() == 0
     lost = training.jobs.filter(
         (pl.col("step") == 0) | (pl.col("lane") == 1) | (pl.col("start_ns") > 1_000_000)
     )
-    cut, notes = resolve(replace(training, steps=steps, jobs=lost), unsaid=IDS)
+    cut, notes = resolve(replace(training, steps=steps, jobs=lost), hidden=IDS)
     unknown = cut.filter(pl.col("micro_batch").is_null())
     assert unknown.select("lane", "step").unique().rows() == [(0, 1)]
     assert len(unknown) == 7
@@ -170,31 +175,31 @@ def test_a_cut_step_is_numbered_only_if_all_of_it_is_there() -> None:
 
 
 def test_an_order_that_is_no_schedule_is_not_numbered() -> None:
-    training = made_run("interleaved", stages=4, micro_batches=8, chunks=2)
+    training = build_scheduled_run("interleaved", stages=4, micro_batches=8, chunks=2)
     shuffled = training.jobs.with_columns(pl.col(TIMES).shuffle(seed=1).over("lane", "step"))
-    jobs, notes = resolve(replace(training, jobs=shuffled), unsaid=IDS)
+    jobs, notes = resolve(replace(training, jobs=shuffled), hidden=IDS)
     assert jobs["micro_batch"].null_count() == len(jobs)
     assert jobs["is_inferred"].sum() == 0
     assert "only" in notes[0]
 
 
 def test_what_names_say_stays_even_where_no_schedule_has_it() -> None:
-    training = made_run("1f1b", stages=4, micro_batches=8)
+    training = build_scheduled_run("1f1b", stages=4, micro_batches=8)
     shuffled = training.jobs.with_columns(pl.col(TIMES).shuffle(seed=1).over("lane", "step"))
     right = shuffled.sort("lane", "start_ns")
-    jobs, notes = resolve(replace(training, jobs=shuffled), unsaid=CHUNKS)
+    jobs, notes = resolve(replace(training, jobs=shuffled), hidden=CHUNKS)
     assert jobs["micro_batch"].equals(right["micro_batch"])
     assert jobs["chunk"].to_list() == [0] * len(jobs)
     assert not notes
 
 
 def test_confidence_is_the_share_of_jobs_in_their_places() -> None:
-    training = made_run("1f1b", stages=2, micro_batches=30, steps=1)
+    training = build_scheduled_run("1f1b", stages=2, micro_batches=30, steps=1)
     late = (pl.col("lane") == 1) & (pl.col("kind") == "forward") & (pl.col("micro_batch") == 7)
     moved = training.jobs.with_columns(
         pl.when(late).then(pl.col(name) + 1500).otherwise(name).alias(name) for name in TIMES
     )
-    jobs, _ = resolve(replace(training, jobs=moved), unsaid=IDS)
+    jobs, _ = resolve(replace(training, jobs=moved), hidden=IDS)
     assert jobs.select(IDS).equals(moved.sort("lane", "start_ns").select(IDS))
     assert dict(jobs.group_by("lane").agg(pl.col("confidence").mean()).iter_rows()) == {
         0: 1.0,
@@ -203,24 +208,24 @@ def test_confidence_is_the_share_of_jobs_in_their_places() -> None:
 
 
 def test_a_given_schedule_says_how_chunks_are_numbered() -> None:
-    training = made_run("interleaved", stages=2, micro_batches=4, chunks=2)
-    jobs, notes = resolve(training, unsaid=IDS, schedule_name="gpipe")
+    training = build_scheduled_run("interleaved", stages=2, micro_batches=4, chunks=2)
+    jobs, notes = resolve(training, hidden=IDS, schedule_name="gpipe")
     assert jobs["micro_batch"].null_count() == len(jobs)
     assert "gpipe" in notes[0]
-    jobs, _ = resolve(training, unsaid=IDS, schedule_name="interleaved")
+    jobs, _ = resolve(training, hidden=IDS, schedule_name="interleaved")
     assert jobs.select(IDS).equals(training.jobs.select(IDS))
 
 
 def test_numbers_that_count_on_from_step_to_step_are_kept() -> None:
-    training = made_run("interleaved", stages=2, micro_batches=4, chunks=2)
+    training = build_scheduled_run("interleaved", stages=2, micro_batches=4, chunks=2)
     counted = training.jobs.with_columns(pl.col("micro_batch") + 4 * pl.col("step"))
-    jobs, _ = resolve(replace(training, jobs=counted), unsaid=CHUNKS)
+    jobs, _ = resolve(replace(training, jobs=counted), hidden=CHUNKS)
     assert jobs.select(IDS).equals(counted.select(IDS))
 
 
 def test_jobs_within_others_are_about_the_same() -> None:
     """A forward and a backward at once, its two halves, and the recomputation within the second half."""
-    training = made_run("1f1b", stages=1, micro_batches=1, steps=1)
+    training = build_scheduled_run("1f1b", stages=1, micro_batches=1, steps=1)
     row = {"lane": 0, "step": 0, "start_ns": 5, "end_ns": 9}
     rows = [
         {
@@ -243,7 +248,7 @@ def test_jobs_within_others_are_about_the_same() -> None:
 
 
 def test_recomputation_that_stands_by_itself_is_about_the_next_backward() -> None:
-    training = made_run("gpipe", stages=2, micro_batches=2, steps=1)
+    training = build_scheduled_run("gpipe", stages=2, micro_batches=2, steps=1)
     again = training.jobs.filter(kind="backward").with_columns(
         *(pl.col(name) - 50 for name in TIMES),
         *(pl.lit(None, pl.Int64).alias(name) for name in IDS),
@@ -251,15 +256,15 @@ def test_recomputation_that_stands_by_itself_is_about_the_next_backward() -> Non
         range_id=pl.col("range_id") + 100,
     )
     both = pl.concat([training.jobs, again])
-    for unsaid in ((), IDS):
-        jobs, _ = resolve(replace(training, jobs=both), unsaid=unsaid)
+    for hidden in ((), IDS):
+        jobs, _ = resolve(replace(training, jobs=both), hidden=hidden)
         assert jobs.filter(lane=0).select("kind", "micro_batch").rows() == [
             ("forward", 0), ("forward", 1), ("recompute", 0), ("backward", 0), ("recompute", 1), ("backward", 1)
         ]  # fmt: skip
 
 
 def test_jobs_that_launched_nothing_are_left_out_and_the_others_numbered_by_lane_and_time() -> None:
-    training = made_run("1f1b", stages=2, micro_batches=2, steps=1)
+    training = build_scheduled_run("1f1b", stages=2, micro_batches=2, steps=1)
     rows = [
         {"lane": 1, "kind": "optimizer", "range_id": 1, "start_ns": 7, "end_ns": 8},
         {"lane": 0, "kind": "data", "range_id": 1, "start_ns": 9, "end_ns": 10},
@@ -274,7 +279,7 @@ def test_jobs_that_launched_nothing_are_left_out_and_the_others_numbered_by_lane
 
 
 def test_nothing_comes_of_nothing() -> None:
-    training = made_run("1f1b", stages=2, micro_batches=2)
+    training = build_scheduled_run("1f1b", stages=2, micro_batches=2)
     jobs, notes = resolve_jobs(training.lanes, RUN_STEPS.to_frame(), JOBS_BY_LANE.to_frame())
     assert jobs.equals(RUN_JOBS.to_frame())
     assert not notes

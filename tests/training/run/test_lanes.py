@@ -7,7 +7,7 @@ from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.roster import ROSTER
 from nsys_pp.frames.training import JOBS, LANES, STEPS, Training
 from nsys_pp.training.run.lanes import build_lanes
-from tests.training.runs import RUNS, complete, made_run, simulate
+from tests.training.scheduled_runs import RUNS, build_scheduled_run, fill_columns, simulate_run
 
 _ROSTER = build_schema({**ROSTER, "bound_ns": pl.Int64})
 _JOBS = build_schema({"report": pl.UInt32, **JOBS})
@@ -26,7 +26,7 @@ def roster(rows: list[dict[str, object]]) -> pl.DataFrame:
         "gpu": "GPU 0",
         "bound_ns": 0,
     }
-    return complete(
+    return fill_columns(
         pl.DataFrame([usual | {"report": at} | row for at, row in enumerate(rows)], infer_schema_length=None),
         _ROSTER,
     )
@@ -43,14 +43,14 @@ def roster_of(
         bound_ns=pl.lit(bound_ns),
         pid="process_key",
     )
-    return complete(lanes.sample(fraction=1, shuffle=True, seed=1), _ROSTER)
+    return fill_columns(lanes.sample(fraction=1, shuffle=True, seed=1), _ROSTER)
 
 
 def jobs_of(training: Training, *, unknown: tuple[str, ...] = ("virtual_stage", "stage")) -> pl.DataFrame:
     jobs = training.jobs.join(training.lanes.select("lane", *_KEYS), on="lane").with_columns(
         pl.lit(None).alias(name) for name in unknown
     )
-    return complete(jobs, _JOBS)
+    return fill_columns(jobs, _JOBS)
 
 
 def stages(lanes: pl.DataFrame) -> list[int | None]:
@@ -62,7 +62,7 @@ def true_stages(training: Training) -> list[int | None]:
 
 
 def test_stages_of_the_roster_come_first_and_order_the_lanes() -> None:
-    training = simulate("--schedule 1f1b --dp 2 --tp 2 --order dp-tp-pp")
+    training = simulate_run("--schedule 1f1b --dp 2 --tp 2 --order dp-tp-pp")
     lanes, notes = build_lanes(roster_of(training, unknown=()), jobs_of(training))
     names = ("lane", "rank", *KNOWN, "stage_source", "label", "report", "process_key", "device_id", "machine")
     assert lanes.select(names).equals(training.lanes.select(names))
@@ -72,7 +72,7 @@ def test_stages_of_the_roster_come_first_and_order_the_lanes() -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 def test_first_forwards_tell_stages(run: str) -> None:
-    training = simulate(RUNS[run])
+    training = simulate_run(RUNS[run])
     lanes, notes = build_lanes(roster_of(training), jobs_of(training))
     assert stages(lanes) == true_stages(training)
     assert lanes["stage_source"].unique().to_list() == ["first forwards"]
@@ -80,7 +80,7 @@ def test_first_forwards_tell_stages(run: str) -> None:
 
 
 def test_stages_against_the_order_of_ranks_are_noted() -> None:
-    training = simulate(RUNS["1f1b"])
+    training = simulate_run(RUNS["1f1b"])
     backwards = roster_of(training).with_columns(rank=pl.col("rank").max() - pl.col("rank"))
     lanes, notes = build_lanes(backwards, jobs_of(training))
     assert stages(lanes) == true_stages(training)
@@ -92,14 +92,14 @@ def test_stages_against_the_order_of_ranks_are_noted() -> None:
     "trouble", ["--stall 10=30", "--stage-costs 1,3,0.3,1", "--slow-rank 2=1.2", "--jitter 0.3"]
 )
 def test_first_forwards_tell_stages_whatever_goes_wrong(trouble: str) -> None:
-    training = simulate(f"--schedule 1f1b --dp 2 --steps 3 {trouble}")
+    training = simulate_run(f"--schedule 1f1b --dp 2 --steps 3 {trouble}")
     lanes, _ = build_lanes(roster_of(training), jobs_of(training))
     assert stages(lanes) == true_stages(training)
 
 
 @pytest.mark.parametrize("run", ["interleaved", "interleaved in 3", "dualpipev", "1f1b"])
 def test_virtual_stages_in_names_tell_stages(run: str) -> None:
-    training = simulate(RUNS[run])
+    training = simulate_run(RUNS[run])
     count = training.schedule.stage_count
     stage = pl.col("lane").replace_strict(dict(training.lanes.select("lane", "stage").iter_rows()))
 
@@ -113,7 +113,7 @@ def test_virtual_stages_in_names_tell_stages(run: str) -> None:
     named = training.jobs.with_columns(
         virtual_stage=place("chunk"), backward_virtual_stage=place("backward_chunk"), lane="lane"
     )
-    jobs = complete(named.join(training.lanes.select("lane", *_KEYS), on="lane"), _JOBS)
+    jobs = fill_columns(named.join(training.lanes.select("lane", *_KEYS), on="lane"), _JOBS)
     lanes, notes = build_lanes(roster_of(training, bound_ns=None), jobs)
     assert stages(lanes) == true_stages(training)
     assert lanes["stage_source"].unique().to_list() == ["job names"]
@@ -121,14 +121,14 @@ def test_virtual_stages_in_names_tell_stages(run: str) -> None:
 
 
 def test_stages_in_names_tell_stages() -> None:
-    training = simulate(RUNS["gpipe"])
+    training = simulate_run(RUNS["gpipe"])
     jobs = jobs_of(training).with_columns(stage=3 - pl.col("report").cast(pl.Int64))
     lanes, _ = build_lanes(roster_of(training), jobs)
     assert stages(lanes) == [3, 2, 1, 0]
 
 
 def test_captures_that_begin_in_different_steps_do_not_matter() -> None:
-    training = simulate("--schedule 1f1b --steps 4")
+    training = simulate_run("--schedule 1f1b --steps 4")
     jobs = jobs_of(training).filter((pl.col("report") != 1) | (pl.col("step") > 11))
     first = pl.col("step").min().over("report")
     counted = jobs.with_columns(step=pl.col("step") - first)
@@ -137,11 +137,11 @@ def test_captures_that_begin_in_different_steps_do_not_matter() -> None:
 
 
 def test_steps_that_are_cut_do_not_count() -> None:
-    training = simulate("--schedule 1f1b --steps 2")
+    training = simulate_run("--schedule 1f1b --steps 2")
     jobs = jobs_of(training).filter(
         (pl.col("report") != 0) | (pl.col("step") == 11) | (pl.col("micro_batch") > 4)
     )
-    steps = complete(
+    steps = fill_columns(
         pl.DataFrame(
             [
                 {**dict(zip(_KEYS, key, strict=True)), "step": step, "is_partial": key[0] == 0 and step == 10}
@@ -158,7 +158,7 @@ def test_steps_that_are_cut_do_not_count() -> None:
 
 
 def test_groups_of_unequal_size_are_no_stages() -> None:
-    training = simulate("--schedule 1f1b --dp 2")
+    training = simulate_run("--schedule 1f1b --dp 2")
     found = roster_of(training).filter(pl.col("report") != 3)
     lanes, notes = build_lanes(found, jobs_of(training))
     assert lanes["stage"].null_count() == len(lanes) == 7
@@ -168,14 +168,14 @@ def test_groups_of_unequal_size_are_no_stages() -> None:
 
 @pytest.mark.parametrize("bound_ns", [None, 10_000_000])
 def test_clocks_that_are_not_known_well_tell_no_stages(bound_ns: int | None) -> None:
-    training = simulate("--schedule 1f1b")
+    training = simulate_run("--schedule 1f1b")
     lanes, notes = build_lanes(roster_of(training, bound_ns=bound_ns), jobs_of(training))
     assert lanes["stage"].null_count() == len(lanes)
     assert "clocks are not known well enough" in notes[0]
 
 
 def test_lanes_of_one_report_need_no_bounds() -> None:
-    training = simulate("--schedule 1f1b")
+    training = simulate_run("--schedule 1f1b")
     one = pl.lit(0, pl.UInt32).alias("report")
     lanes, _ = build_lanes(
         roster_of(training, bound_ns=None).with_columns(one), jobs_of(training).with_columns(one)
@@ -185,7 +185,7 @@ def test_lanes_of_one_report_need_no_bounds() -> None:
 
 @pytest.mark.parametrize("share", [0.6, 1.5])
 def test_replicas_that_begin_at_different_times_are_no_stages(share: float) -> None:
-    training = simulate("--schedule 1f1b --dp 2 --jitter 0")
+    training = simulate_run("--schedule 1f1b --dp 2 --jitter 0")
     late = training.lanes.filter(replica=1)["report"].implode()
     jobs = jobs_of(training)
     forward = jobs.filter(kind="forward").select((pl.col("end_ns") - pl.col("start_ns")).median()).item()
@@ -197,7 +197,7 @@ def test_replicas_that_begin_at_different_times_are_no_stages(share: float) -> N
 
 
 def test_a_lane_without_jobs_has_no_stage_and_stands_last() -> None:
-    training = simulate("--schedule 1f1b")
+    training = simulate_run("--schedule 1f1b")
     first = training.lanes["report"][0]
     jobs = jobs_of(training).filter(pl.col("report") != first)
     lanes, _ = build_lanes(roster_of(training), jobs)
@@ -205,7 +205,7 @@ def test_a_lane_without_jobs_has_no_stage_and_stands_last() -> None:
 
 
 def test_stages_that_the_roster_lacks_for_some_are_told() -> None:
-    training = simulate("--schedule 1f1b")
+    training = simulate_run("--schedule 1f1b")
     is_known = pl.col("rank") < 2
     some = roster_of(training, unknown=()).with_columns(
         pl.when(is_known).then(name).alias(name) for name in ("stage", "stage_source")
@@ -257,9 +257,9 @@ def test_no_reports_no_lanes() -> None:
 
 
 def test_one_lane_alone_has_no_stage() -> None:
-    training = made_run("1f1b", stages=1, micro_batches=4)
+    training = build_scheduled_run("1f1b", stages=1, micro_batches=4)
     found = roster([{"rank": 0}])
-    jobs = complete(training.jobs.with_columns(report=0, process_key=1, device_id=0), _JOBS)
+    jobs = fill_columns(training.jobs.with_columns(report=0, process_key=1, device_id=0), _JOBS)
     lanes, notes = build_lanes(found, jobs)
     assert lanes["stage"].to_list() == [None]
     assert not notes
@@ -269,7 +269,7 @@ def test_one_lane_alone_has_no_stage() -> None:
     ("gone", "why"), [({0}, "rank 0 is missing"), ({1, 2}, "rank 1 is missing, and 1 more")]
 )
 def test_first_forwards_tell_no_stages_where_ranks_are_missing(gone: set[int], why: str) -> None:
-    training = simulate("--schedule 1f1b")
+    training = simulate_run("--schedule 1f1b")
     found = roster_of(training).filter(~pl.col("rank").is_in(list(gone)))
     lanes, notes = build_lanes(found, jobs_of(training))
     assert lanes["stage"].null_count() == len(lanes) == 4 - len(gone)
@@ -277,7 +277,7 @@ def test_first_forwards_tell_no_stages_where_ranks_are_missing(gone: set[int], w
 
 
 def test_a_lane_of_unknown_rank_may_be_the_missing_one() -> None:
-    training = simulate("--schedule 1f1b")
+    training = simulate_run("--schedule 1f1b")
     found = roster_of(training).with_columns(rank=pl.when(pl.col("rank") != 1).then("rank"))
     lanes, _ = build_lanes(found, jobs_of(training))
     assert stages(lanes) == true_stages(training)

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from nsys_pp.frames.training import RUN_SPANS, RUN_STEPS, span_steps
 from nsys_pp.training.run.run_steps import STEP_NUMBERS, join_steps, number_steps, renumber_steps
-from tests.training.runs import STEPS_BY_LANE, complete
+from tests.training.scheduled_runs import STEPS_BY_LANE, fill_columns
 
 
 def steps(*rows: tuple[int, int, int, int, bool]) -> pl.DataFrame:
     """(lane, step, start, end, is numbered)"""
     frame = pl.DataFrame(rows, schema=["lane", "step", "start_ns", "end_ns", "is_numbered"], orient="row")
-    return complete(frame.with_columns(is_partial=False), STEPS_BY_LANE)
+    return fill_columns(frame.with_columns(is_partial=False), STEPS_BY_LANE)
 
 
 def numbers(frame: pl.DataFrame) -> list[tuple[int, int, int]]:

@@ -14,14 +14,21 @@ from nsys_pp.training.run.ids import resolve_jobs
 from nsys_pp.training.run.labels import label_jobs
 from nsys_pp.training.run.orders import SCHEDULES, order_jobs
 from nsys_pp.training.run.schedule import recognise_schedule
-from tests.training.known import known_training
-from tests.training.runs import IDS, RUNS, list_alternatives, made_run, raw_jobs, simulate
+from tests.training.expected_training import expected_training
+from tests.training.scheduled_runs import (
+    IDS,
+    RUNS,
+    build_scheduled_run,
+    build_unresolved_jobs,
+    list_alternatives,
+    simulate_run,
+)
 
 
 def recognise(
-    training: Training, *, unsaid: tuple[str, ...] = (), schedule_name: str | None = None
+    training: Training, *, hidden: tuple[str, ...] = (), schedule_name: str | None = None
 ) -> Schedule:
-    jobs, _ = resolve_jobs(training.lanes, training.steps, raw_jobs(training, unsaid=unsaid))
+    jobs, _ = resolve_jobs(training.lanes, training.steps, build_unresolved_jobs(training, hidden=hidden))
     return recognise_schedule(training.lanes, training.steps, jobs, schedule_name=schedule_name)
 
 
@@ -48,9 +55,11 @@ def shapes(
 def test_without_forwards_or_backwards_no_schedule_is_known(
     kept: tuple[str, ...], reason: str, given_name: str | None
 ) -> None:
-    training = made_run("1f1b", stages=2, micro_batches=4)
+    training = build_scheduled_run("1f1b", stages=2, micro_batches=4)
     some = replace(training, jobs=training.jobs.filter(pl.col("kind").cast(pl.String).is_in(kept)))
-    jobs, _ = resolve_jobs(some.lanes, some.steps, raw_jobs(some, unsaid=IDS), schedule_name=given_name)
+    jobs, _ = resolve_jobs(
+        some.lanes, some.steps, build_unresolved_jobs(some, hidden=IDS), schedule_name=given_name
+    )
     found = recognise_schedule(some.lanes, some.steps, jobs, schedule_name=given_name)
     if given_name is None:
         assert (found.name, found.source, found.reason) == ("unknown", "", reason)
@@ -59,12 +68,12 @@ def test_without_forwards_or_backwards_no_schedule_is_known(
 
 def test_micro_batches_of_an_unknown_schedule_are_those_that_names_say() -> None:
     """Of two chunks, the last forward is missing: the number of forwards is no multiple of the chunks."""
-    training = made_run("interleaved", stages=2, micro_batches=3, chunks=2)
+    training = build_scheduled_run("interleaved", stages=2, micro_batches=3, chunks=2)
     of_second = (pl.col("chunk") == 1) & (pl.col("micro_batch") == 2)
     cut = replace(training, jobs=training.jobs.filter(~of_second))
     assert recognise(cut).name == "unknown"
     assert recognise(cut).micro_batch_count == 3
-    assert recognise(cut, unsaid=("micro_batch",)).micro_batch_count == 0
+    assert recognise(cut, hidden=("micro_batch",)).micro_batch_count == 0
 
 
 @settings(deadline=None, max_examples=50)
@@ -98,18 +107,18 @@ def test_megatron_may_pass_groups_of_any_size_through_a_chunk() -> None:
 
 
 def test_unknown_names_of_schedules_are_refused() -> None:
-    training = made_run("1f1b", stages=2, micro_batches=4)
+    training = build_scheduled_run("1f1b", stages=2, micro_batches=4)
     with pytest.raises(ValueError, match="unknown schedule '1f2b'; expected one of gpipe, "):
         order_jobs("1f2b", stage=0, stages=1, micro_batches=1)
     with pytest.raises(ValueError, match="unknown schedule '1f2b'; expected one of gpipe, "):
         recognise(training, schedule_name="1f2b")
 
 
-@pytest.mark.parametrize("unsaid", [(), IDS], ids=["named", "unnamed"])
+@pytest.mark.parametrize("hidden", [(), IDS], ids=["named", "unnamed"])
 @pytest.mark.parametrize("run", RUNS)
-def test_every_simulated_schedule_is_recognised(run: str, unsaid: tuple[str, ...]) -> None:
-    training = simulate(RUNS[run])
-    found = recognise(training, unsaid=unsaid)
+def test_every_simulated_schedule_is_recognised(run: str, hidden: tuple[str, ...]) -> None:
+    training = simulate_run(RUNS[run])
+    found = recognise(training, hidden=hidden)
     assert (found.name, found.source, found.reason) == (training.schedule.name, "recognised", "")
     assert found.agreement == 1
     assert found.stage_count == training.schedule.stage_count
@@ -121,7 +130,7 @@ def test_every_simulated_schedule_is_recognised(run: str, unsaid: tuple[str, ...
     "trouble", ["--stall 11=30", "--slow-rank 2=3", "--stage-costs 1,3,1,0.2", "--recompute"]
 )
 def test_what_goes_wrong_does_not_change_the_schedule(trouble: str) -> None:
-    assert recognise(simulate(f"--schedule 1f1b {trouble}")).name == "1f1b"
+    assert recognise(simulate_run(f"--schedule 1f1b {trouble}")).name == "1f1b"
 
 
 @settings(deadline=None, max_examples=50)
@@ -130,8 +139,10 @@ def test_no_schedule_is_taken_for_another(shape: tuple[str, int, int, int], are_
     """It is unknown where two are one and the same, as with one micro-batch."""
     schedule, stages, micro_batches, chunks = shape
     assume(are_named or chunks == 1 or micro_batches >= stages)  # Megatron-LM interleaves no fewer
-    training = made_run(schedule, stages=stages, micro_batches=micro_batches, chunks=chunks, steps=1)
-    found = recognise(training, unsaid=() if are_named else IDS)
+    training = build_scheduled_run(
+        schedule, stages=stages, micro_batches=micro_batches, chunks=chunks, steps=1
+    )
+    found = recognise(training, hidden=() if are_named else IDS)
     allowed = {schedule} if chunks > 1 or micro_batches > 1 else {schedule, "unknown"}
     assert found.name in allowed
     assert bool(found.reason) == (found.name == "unknown")
@@ -143,16 +154,18 @@ def test_no_schedule_is_taken_for_another(shape: tuple[str, int, int, int], are_
 def test_counts_are_unknown_where_two_numbers_of_chunks_have_the_same_order(
     micro_batches: int, chunks: int
 ) -> None:
-    training = made_run("interleaved", stages=6, micro_batches=micro_batches, chunks=chunks, steps=1)
+    training = build_scheduled_run(
+        "interleaved", stages=6, micro_batches=micro_batches, chunks=chunks, steps=1
+    )
     assert list_alternatives("interleaved", stages=6, micro_batches=micro_batches, chunks=chunks)
-    unnamed = recognise(training, unsaid=IDS)
+    unnamed = recognise(training, hidden=IDS)
     assert (unnamed.name, unnamed.micro_batch_count, unnamed.chunk_count) == ("interleaved", 0, 0)
     named = recognise(training)
     assert (named.name, named.micro_batch_count, named.chunk_count) == ("interleaved", micro_batches, chunks)
 
 
 def test_an_order_that_is_no_schedule_is_unknown() -> None:
-    training = made_run("1f1b", stages=4, micro_batches=16)
+    training = build_scheduled_run("1f1b", stages=4, micro_batches=16)
     shuffled = training.jobs.with_columns(
         pl.col("start_ns", "end_ns", "compute_start_ns", "compute_end_ns")
         .shuffle(seed=1)
@@ -165,7 +178,7 @@ def test_an_order_that_is_no_schedule_is_unknown() -> None:
 
 
 def test_a_longer_warm_up_is_no_1f1b_however_many_micro_batches_agree() -> None:
-    training = made_run("1f1b", stages=4, micro_batches=400, steps=1)
+    training = build_scheduled_run("1f1b", stages=4, micro_batches=400, steps=1)
     placed = training.jobs.sort("lane", "start_ns").with_columns(place=pl.int_range(pl.len()).over("lane"))
     first = pl.col("place").filter(pl.col("kind") == "backward").min().over("lane")
     later = pl.col("place") - first
@@ -178,7 +191,7 @@ def test_a_longer_warm_up_is_no_1f1b_however_many_micro_batches_agree() -> None:
 
 
 def test_one_job_out_of_its_turn_does_no_harm() -> None:
-    training = made_run("gpipe", stages=4, micro_batches=16)
+    training = build_scheduled_run("gpipe", stages=4, micro_batches=16)
     late = (pl.col("lane") == 2) & (pl.col("micro_batch") == 7) & (pl.col("kind") == "forward")
     moved = training.jobs.with_columns(
         pl.when(late).then(pl.col(name) + 1500).otherwise(name).alias(name)
@@ -190,7 +203,7 @@ def test_one_job_out_of_its_turn_does_no_harm() -> None:
 
 
 def test_a_schedule_that_is_given_is_believed_and_its_agreement_told() -> None:
-    training = made_run("gpipe", stages=4, micro_batches=8)
+    training = build_scheduled_run("gpipe", stages=4, micro_batches=8)
     found = recognise(training, schedule_name="1f1b")
     assert (found.name, found.source, found.reason) == ("1f1b", "given", "")
     assert found.agreement < 0.8
@@ -205,12 +218,12 @@ def test_a_schedule_that_is_given_is_believed_and_its_agreement_told() -> None:
     ],
 )
 def test_why_nothing_is_recognised(schedule: str, stages: int, micro_batches: int, reason: str) -> None:
-    training = made_run(schedule, stages=stages, micro_batches=micro_batches)
+    training = build_scheduled_run(schedule, stages=stages, micro_batches=micro_batches)
     assert recognise(training).reason == reason
 
 
 def test_without_stages_or_whole_steps_or_jobs_nothing_is_recognised() -> None:
-    training = made_run("1f1b", stages=4, micro_batches=8)
+    training = build_scheduled_run("1f1b", stages=4, micro_batches=8)
     no_stages = training.lanes.with_columns(stage=pl.lit(None, pl.Int64))
     cut = training.steps.with_columns(is_partial=pl.lit(True))
     jobs = training.jobs
@@ -223,7 +236,7 @@ def test_without_stages_or_whole_steps_or_jobs_nothing_is_recognised() -> None:
 
 @pytest.mark.parametrize("size", [4, 6, 7, 12])
 def test_megatron_with_groups_of_another_size_is_interleaved(size: int) -> None:
-    usual = made_run("interleaved", stages=4, micro_batches=12, chunks=2, steps=1)
+    usual = build_scheduled_run("interleaved", stages=4, micro_batches=12, chunks=2, steps=1)
     jobs = usual.jobs.sort("lane", "start_ns")
     kinds, numbers, chunks = [], [], []
     for stage in range(4):
@@ -234,13 +247,13 @@ def test_megatron_with_groups_of_another_size_is_interleaved(size: int) -> None:
     grouped = jobs.with_columns(
         kind=pl.Series(kinds, dtype=RUN_JOBS["kind"]), micro_batch=pl.Series(numbers), chunk=pl.Series(chunks)
     )
-    for unsaid in ((), IDS):
-        found = recognise(replace(usual, jobs=grouped), unsaid=unsaid)
+    for hidden in ((), IDS):
+        found = recognise(replace(usual, jobs=grouped), hidden=hidden)
         assert (found.name, found.micro_batch_count, found.chunk_count) == ("interleaved", 12, 2)
 
 
 def test_steps_that_are_cut_do_not_count() -> None:
-    training = made_run("1f1b", stages=4, micro_batches=8)
+    training = build_scheduled_run("1f1b", stages=4, micro_batches=8)
     cut = training.jobs.filter((pl.col("step") == 0) | (pl.col("start_ns") < 1_009_000))
     steps = training.steps.with_columns(is_partial=pl.col("step") == 1)
     found = recognise(replace(training, jobs=cut, steps=steps))
@@ -248,21 +261,21 @@ def test_steps_that_are_cut_do_not_count() -> None:
 
 
 def test_steps_that_only_evaluate_do_not_count() -> None:
-    training = made_run("1f1b", stages=4, micro_batches=8)
+    training = build_scheduled_run("1f1b", stages=4, micro_batches=8)
     evaluated = training.jobs.filter((pl.col("step") == 0) | (pl.col("kind") == "forward"))
     assert recognise(replace(training, jobs=evaluated)).agreement == 1
 
 
 @pytest.mark.parametrize("run", ["1f1b", "gpipe", "interleaved"])
 def test_labels_are_micro_batches(run: str) -> None:
-    training = simulate(RUNS[run])
+    training = simulate_run(RUNS[run])
     assert label_jobs(training.jobs, training.lanes, training.schedule)["label"].equals(
         training.jobs["label"]
     )
 
 
 def test_labels_tell_halves_of_backwards_and_other_jobs() -> None:
-    training = made_run("zb-h1", stages=2, micro_batches=2, steps=1)
+    training = build_scheduled_run("zb-h1", stages=2, micro_batches=2, steps=1)
     labelled = label_jobs(training.jobs, training.lanes, training.schedule)
     assert labelled.filter(lane=0)["label"].to_list() == ["0", "1", "0b", "0w", "1b", "1w"]
     others = training.jobs.head(5).with_columns(
@@ -275,6 +288,6 @@ def test_labels_tell_halves_of_backwards_and_other_jobs() -> None:
 
 def test_labels_of_nothing_are_none() -> None:
     for name in SCHEDULES:
-        schedule = replace(made_run("1f1b", stages=1, micro_batches=1).schedule, name=name)
-        labelled = label_jobs(RUN_JOBS.to_frame(), known_training().lanes, schedule)
+        schedule = replace(build_scheduled_run("1f1b", stages=1, micro_batches=1).schedule, name=name)
+        labelled = label_jobs(RUN_JOBS.to_frame(), expected_training().lanes, schedule)
         assert labelled.equals(RUN_JOBS.to_frame())

@@ -26,7 +26,7 @@ from nsys_pp.write.chart.bars import build_bars, plural
 from nsys_pp.write.chart.canvas import LEFT, RIGHT, Canvas, format_time
 from nsys_pp.write.chart.columns import pack_column, pack_strings
 from nsys_pp.write.chart.look import SHADES, contrast, kind_looks
-from tests.training.known import known_training
+from tests.training.expected_training import expected_training
 from tests.write.large_training import make_large_training
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -36,7 +36,7 @@ CODES = {"u8": "u1", "i8": "i1", "u16": "<u2", "i16": "<i2", "u32": "<u4", "i32"
 
 @pytest.fixture(scope="module")
 def known() -> Training:
-    return known_training()
+    return expected_training()
 
 
 def empty(training: Training, *, with_lanes: bool) -> Training:

@@ -17,9 +17,9 @@ from nsys_pp.errors import OutputError
 from nsys_pp.frames.training import RUN_JOBS, Training
 from nsys_pp.write.other.paddle import write_paddle
 from tests.importer import Importer, assert_no_errors
-from tests.training.known import known_training
+from tests.training.expected_training import expected_training
 
-TRAINING = known_training()
+TRAINING = expected_training()
 SLICES = """
 SELECT slice.name, category, ts, dur, thread.name AS thread, tid
 FROM slice JOIN thread_track ON slice.track_id = thread_track.id JOIN thread USING (utid)

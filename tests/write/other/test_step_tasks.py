@@ -18,9 +18,9 @@ from nsys_pp.errors import NsysPPError, OutputError, ReportError
 from nsys_pp.frames.training import RUN_JOBS, Training
 from nsys_pp.write.other import report_table
 from nsys_pp.write.other.step_tasks import ENDING, STEP_TASKS, TYPES, describe_step_tasks, write_step_tasks
-from tests.training.known import PIPELINE, known_training
+from tests.training.expected_training import PIPELINE, expected_training
 
-TRAINING = known_training()
+TRAINING = expected_training()
 SHIFT_NS = TRAINING.zero_ns
 REPORTS = [PIPELINE / "node10" / f"rank{rank}.sqlite" for rank in (2, 3)] + [
     PIPELINE / "node2" / f"rank{rank}.sqlite" for rank in (0, 1)

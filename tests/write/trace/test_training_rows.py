@@ -18,10 +18,10 @@ from nsys_pp.write.trace.packing import nest_order, pack_nested
 from nsys_pp.write.trace.placement import Placement, Row
 from nsys_pp.write.trace.training_rows import RUN, GpuRow, _nest, draw_training
 from tests.importer import Importer, assert_no_errors, read_flows, read_tracks, slices_by_track
-from tests.training.known import known_training
+from tests.training.expected_training import expected_training
 from tests.write.drawings import PlacedDrawings, encode
 
-TRAINING = known_training()
+TRAINING = expected_training()
 PLACES = {
     row["lane"]: GpuRow(machine=row["machine"], row=row["gpu"])
     for row in TRAINING.lanes.iter_rows(named=True)

@@ -1,4 +1,4 @@
-"""Simulated runs, and what their reports would say of jobs."""
+"""Runs with the jobs of a schedule, simulated or built directly, and their unresolved jobs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ from tempfile import TemporaryDirectory
 
 import polars as pl
 
-from fixtures import options
 from fixtures.program.schedule import chunks_of
-from fixtures.recording.assignment import build_recordings
-from fixtures.simulate import train
-from fixtures.truth.tables import write_truth
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.training import (
     COVER,
@@ -30,7 +26,7 @@ from nsys_pp.frames.training import (
     Training,
 )
 from nsys_pp.training.run.orders import SCHEDULES, order_jobs
-from tests.training.known import known_training
+from tests.training.expected_training import expected_training, simulate_truth
 
 IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
 _NO_LANE = ("process_key", "device_id")
@@ -51,57 +47,47 @@ RUNS = {  # schedule and chunks -> options
 
 
 @cache
-def simulate(arguments: str) -> Training:
+def simulate_run(arguments: str) -> Training:
     """Return the truth of a simulated run of two steps; no report is written."""
-    with TemporaryDirectory() as folder:
-        out = Path(folder)
-        chosen = options.build_parser().parse_args(
-            [folder, "--layers", "1", "--steps", "2", *arguments.split()]
-        )
-        workers = train(options.build_training(chosen), seed=chosen.seed)
-        recordings = build_recordings(
-            workers,
-            out,
-            site=options.build_site(chosen),
-            errors=options.build_clock_errors(chosen),
-            seed=chosen.seed,
-        )
-        write_truth(recordings, out / "truth", is_brief=True)
-        return known_training(out, schedule=chosen.schedule)
+    with TemporaryDirectory() as name:
+        schedule = simulate_truth(Path(name), f"--layers 1 --steps 2 {arguments}")
+        return expected_training(Path(name), schedule=schedule)
 
 
-def raw_jobs(training: Training, *, unsaid: Sequence[str] = ()) -> pl.DataFrame:
-    """Return the jobs as `JOBS` by lane, of which names leave some ids out."""
-    jobs = training.jobs.with_columns(pl.lit(None).alias(name) for name in unsaid)
-    return complete(jobs.with_columns(outer_id="outer"), JOBS_BY_LANE)
+def build_unresolved_jobs(training: Training, *, hidden: Sequence[str] = ()) -> pl.DataFrame:
+    """Return the jobs as `JOBS` by lane, with the hidden ids null."""
+    jobs = training.jobs.with_columns(pl.lit(None).alias(name) for name in hidden)
+    return fill_columns(jobs.with_columns(outer_id="outer"), JOBS_BY_LANE)
 
 
-def complete(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+def fill_columns(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     """Return `frame` with the columns of `schema`, null where it lacks them."""
     absent = [pl.lit(None).alias(name) for name in schema if name not in frame.columns]
     return frame.with_columns(absent).select(pl.col(name).cast(dtype) for name, dtype in schema.items())
 
 
-def made_run(
+def build_scheduled_run(
     schedule: str, *, stages: int, micro_batches: int, chunks: int = 1, replicas: int = 1, steps: int = 2
 ) -> Training:
-    """Return a run without a simulation: every lane does its jobs of 900 ns, one every microsecond."""
-    made: list[pl.DataFrame] = []
+    """Build a run without a simulation: every lane runs its jobs of 900 ns, one every microsecond."""
+    jobs_of_lanes: list[pl.DataFrame] = []
     lanes: list[dict[str, int]] = []
     for stage in range(stages):
         order = order_jobs(schedule, stage=stage, stages=stages, micro_batches=micro_batches, chunks=chunks)
         columns = {name: getattr(order, name) for name in IDS}
-        one = pl.DataFrame({"kind": [SCHEDULED_KINDS[kind] for kind in order.kind], **columns}).with_columns(
-            pl.when(pl.col(name) >= 0).then(name).alias(name) for name in IDS
-        )
+        jobs_of_stage = pl.DataFrame(
+            {"kind": [SCHEDULED_KINDS[kind] for kind in order.kind], **columns}
+        ).with_columns(pl.when(pl.col(name) >= 0).then(name).alias(name) for name in IDS)
         for replica in range(replicas):
             lane = len(lanes)
             lanes.append({"lane": lane, "stage": stage, "replica": replica, "tensor": 0, "rank": lane})
-            made += [
-                one.with_columns(lane=lane, step=step, start_ns=1000 * pl.int_range(pl.len()) + step * 10**6)
+            jobs_of_lanes += [
+                jobs_of_stage.with_columns(
+                    lane=lane, step=step, start_ns=1000 * pl.int_range(pl.len()) + step * 10**6
+                )
                 for step in range(steps)
             ]
-    jobs = pl.concat(made).with_columns(
+    jobs = pl.concat(jobs_of_lanes).with_columns(
         job=pl.int_range(pl.len()),
         range_id=pl.int_range(pl.len()),
         end_ns=pl.col("start_ns") + 900,
@@ -112,10 +98,10 @@ def made_run(
     )
     spans = jobs.group_by("lane", "step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     return replace(
-        known_training(),
-        lanes=complete(pl.DataFrame(lanes), LANES),
-        steps=complete(spans.with_columns(is_partial=False).sort("step", "lane"), RUN_STEPS),
-        jobs=complete(jobs, RUN_JOBS),
+        expected_training(),
+        lanes=fill_columns(pl.DataFrame(lanes), LANES),
+        steps=fill_columns(spans.with_columns(is_partial=False).sort("step", "lane"), RUN_STEPS),
+        jobs=fill_columns(jobs, RUN_JOBS),
         transfers=TRANSFERS.to_frame(),
         lane_states=LANE_STATES.to_frame(),
         cover=COVER.to_frame(),

@@ -11,8 +11,8 @@ from fixtures import simulate
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.training import MESSAGES, RUN_JOBS, TRANSFERS
 from nsys_pp.training.run.transfers import pair_messages
-from tests.training.known import _lanes as lanes_of
-from tests.training.known_report import KnownRun, known_run
+from tests.training.expected_training import expected_lanes
+from tests.training.simulated_reports import SimulatedRun, read_simulated_run
 
 SMALL = "--steps 2 --layers 1 --pp 4 --micro-batches 8 --brief-truth"
 MEGATRON = "--names megatron"
@@ -21,11 +21,11 @@ BUFFERED = "--buffered-bytes 100000000"
 WINDOWS = "--window-ms 40 --steps 3"
 
 
-def transfers_of(run: KnownRun) -> tuple[pl.DataFrame, list[str]]:
+def transfers_of(run: SimulatedRun) -> tuple[pl.DataFrame, list[str]]:
     return pair_messages(lanes=run.lanes, messages=run.messages, jobs=RUN_JOBS.to_frame())
 
 
-def true_transfers(run: KnownRun) -> pl.DataFrame:
+def true_transfers(run: SimulatedRun) -> pl.DataFrame:
     lane = dict(run.lanes.select("rank", "lane").iter_rows())
     return (
         run.truth["messages"]
@@ -60,7 +60,7 @@ RUNS = {
 @pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
 def test_arrows_are_the_messages_of_which_both_sides_are_recorded(tmp_path: Path, options: str) -> None:
     simulate.main([str(tmp_path), *SMALL.split(), *options.split()])
-    run = known_run(tmp_path)
+    run = read_simulated_run(tmp_path)
     found, _ = transfers_of(run)
     assert found.schema == TRANSFERS
     assert found["send_start_ns"].is_sorted()
@@ -73,7 +73,7 @@ def test_arrows_are_the_messages_of_which_both_sides_are_recorded(tmp_path: Path
 
 def test_no_side_is_paired_across_a_missing_rank(tmp_path: Path) -> None:
     simulate.main([str(tmp_path), *SMALL.split(), "--missing-ranks", "1"])
-    run = known_run(tmp_path)
+    run = read_simulated_run(tmp_path)
     found, notes = transfers_of(run)
     expected = true_transfers(run)
     assert len(found) == len(expected) == 32
@@ -83,7 +83,7 @@ def test_no_side_is_paired_across_a_missing_rank(tmp_path: Path) -> None:
 def test_where_the_layout_of_the_model_is_not_known_nothing_is_paired_at_random(tmp_path: Path) -> None:
     """Names tell no parts of the model, and messages leave before they arrive: nothing tells whose they are."""
     simulate.main([str(tmp_path), *SMALL.split(), *f"--schedule dualpipev {MEGATRON} {BUFFERED}".split()])
-    found, notes = transfers_of(known_run(tmp_path))
+    found, notes = transfers_of(read_simulated_run(tmp_path))
     assert found.is_empty()
     assert notes == ["384 sends and receives have no known peer, and are not paired"]
 
@@ -97,7 +97,7 @@ def message(lane: int, verb: str | None, start: int, end: int) -> dict[str, obje
 
 def pair(*messages: dict[str, object]) -> tuple[pl.DataFrame, list[str]]:
     places = {"rank": [0, 1], "stage": [0, 1], "replica": [0, 0], "tensor": [0, 0], "report": ["a", "b"]}
-    lanes = lanes_of(
+    lanes = expected_lanes(
         pl.DataFrame({**places, "pid": [1, 2], "device_id": [0, 0], "machine": ["m", "m"], "gpu": [0, 1]})
     )
     lanes = lanes.with_columns(bound_ns=pl.Series([300, 400]))
@@ -140,7 +140,7 @@ def test_no_messages_no_arrows() -> None:
 def test_wrong_neighbours_are_recognised_by_the_ends_of_their_messages(tmp_path: Path) -> None:
     """Three stages are said to follow each other, of which one is missing between the first two."""
     simulate.main([str(tmp_path), *SMALL.split(), "--missing-ranks", "1"])
-    run = known_run(tmp_path)
+    run = read_simulated_run(tmp_path)
     dense = run.lanes.with_columns(stage=pl.col("lane").cast(pl.Int64))
     found, notes = pair_messages(lanes=dense, messages=run.messages, jobs=RUN_JOBS.to_frame())
     assert len(found) == 32
@@ -153,7 +153,7 @@ def test_wrong_neighbours_are_recognised_by_the_ends_of_their_messages(tmp_path:
 def test_a_peer_that_is_told_but_has_no_lane_leaves_its_messages_alone(tmp_path: Path) -> None:
     options = f"{SMALL} --missing-ranks 2 {PAYLOAD} --init-communicators"
     simulate.main([str(tmp_path), *options.split()])
-    run = known_run(tmp_path)
+    run = read_simulated_run(tmp_path)
     dense = run.lanes.with_columns(stage=pl.col("lane").cast(pl.Int64))
     found, notes = pair_messages(lanes=dense, messages=run.messages, jobs=RUN_JOBS.to_frame())
     assert set(found.select("sender", "receiver").rows()) == {(0, 1), (1, 0)}
@@ -167,7 +167,7 @@ def test_a_peer_that_is_told_but_has_no_lane_leaves_its_messages_alone(tmp_path:
 )
 def test_members_of_stages_are_matched_though_their_places_are_unknown(tmp_path: Path, options: str) -> None:
     simulate.main([str(tmp_path), *f"{SMALL} {options}".split()])
-    run = known_run(tmp_path)
+    run = read_simulated_run(tmp_path)
     unknown = [pl.lit(None, pl.Int64).alias(name) for name in ("replica", "tensor")]
     found, notes = pair_messages(
         lanes=run.lanes.with_columns(unknown), messages=run.messages, jobs=RUN_JOBS.to_frame()
@@ -180,7 +180,7 @@ def test_members_of_stages_are_matched_though_their_places_are_unknown(tmp_path:
 
 def test_members_that_nothing_tells_apart_are_not_paired(tmp_path: Path) -> None:
     simulate.main([str(tmp_path), *f"{SMALL} --dp 2 {BUFFERED}".split()])
-    run = known_run(tmp_path)
+    run = read_simulated_run(tmp_path)
     unknown = [pl.lit(None, pl.Int64).alias(name) for name in ("rank", "replica", "tensor")]
     found, notes = pair_messages(
         lanes=run.lanes.with_columns(unknown), messages=run.messages, jobs=RUN_JOBS.to_frame()

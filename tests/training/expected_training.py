@@ -1,14 +1,19 @@
-"""The training that a simulated run truly was, as the frames that nsys-pp should find.
-
-Also a source of frames for whatever takes a `Training`: charts, tables, outputs.
-"""
+"""Expected training of a simulated run, built from its truth; also input of charts, tables and outputs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import polars as pl
 
+from fixtures import options
+from fixtures.recording.assignment import build_recordings
+from fixtures.simulate import train
+from fixtures.truth.tables import write_truth
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import (
     COVER,
@@ -29,23 +34,23 @@ _KINDS = {"weight": "weight_gradient"}
 _CAUSES = {"optimizer": "compute"}
 
 
-def known_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Training:
-    """Return the truth beside the reports that the simulator wrote into `folder`; times are true UTC.
+def expected_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Training:
+    """Return the training of the simulated reports in `folder`, from their truth; times are true UTC.
 
     Jobs are those of the compute stream (forwards, backwards, ...); their host times, which the truth
     does not hold, are their GPU times. Arrows are the messages of which both sides ran.
     """
     truth = {path.stem: pl.read_parquet(path) for path in sorted((folder / "truth").glob("*.parquet"))}
-    lanes = _lanes(truth["processes"])
+    lanes = expected_lanes(truth["processes"])
     of_rank = dict(lanes.select("rank", "lane").iter_rows())
-    jobs = _jobs(truth["jobs"], of_rank)
-    lane_states = _pieces(truth["bubbles"], jobs, of_rank)
+    jobs = expected_jobs(truth["jobs"], of_rank)
+    lane_states = expected_lane_states(truth["bubbles"], jobs, of_rank)
     steps = lane_states.group_by("lane", "step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     return Training(
         lanes=lanes,
         steps=conform(steps.with_columns(is_partial=pl.lit(False)), RUN_STEPS).sort("step", "lane"),
         jobs=jobs,
-        transfers=_arrows(truth["messages"], of_rank),
+        transfers=expected_transfers(truth["messages"], of_rank),
         lane_states=lane_states,
         cover=COVER.to_frame(),
         ideal=IDEAL.to_frame(),
@@ -65,7 +70,7 @@ def known_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Traini
     )
 
 
-def _lanes(processes: pl.DataFrame) -> pl.DataFrame:
+def expected_lanes(processes: pl.DataFrame) -> pl.DataFrame:
     ordered = processes.sort("stage", "replica", "tensor", "rank")
     reports = {name: number for number, name in enumerate(sorted(ordered["report"].unique()))}
     return conform(
@@ -82,7 +87,7 @@ def _lanes(processes: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _jobs(jobs: pl.DataFrame, of_rank: dict[int, int]) -> pl.DataFrame:
+def expected_jobs(jobs: pl.DataFrame, of_rank: dict[int, int]) -> pl.DataFrame:
     whole = jobs.filter(~pl.col("is_part")).with_columns(
         kind=pl.col("kind").replace(_KINDS), lane=pl.col("rank").replace_strict(of_rank)
     )
@@ -135,7 +140,7 @@ def _jobs(jobs: pl.DataFrame, of_rank: dict[int, int]) -> pl.DataFrame:
     )
 
 
-def _arrows(messages: pl.DataFrame, of_rank: dict[int, int]) -> pl.DataFrame:
+def expected_transfers(messages: pl.DataFrame, of_rank: dict[int, int]) -> pl.DataFrame:
     both = messages.drop_nulls(["send_start_ns", "receive_start_ns"])
     receive_wait = (pl.min_horizontal("send_start_ns", "receive_end_ns") - pl.col("receive_start_ns")).clip(0)
     send_wait = (pl.min_horizontal("receive_start_ns", "send_end_ns") - pl.col("send_start_ns")).clip(0)
@@ -157,7 +162,7 @@ def _arrows(messages: pl.DataFrame, of_rank: dict[int, int]) -> pl.DataFrame:
     )
 
 
-def _pieces(bubbles: pl.DataFrame, jobs: pl.DataFrame, of_rank: dict[int, int]) -> pl.DataFrame:
+def expected_lane_states(bubbles: pl.DataFrame, jobs: pl.DataFrame, of_rank: dict[int, int]) -> pl.DataFrame:
     lane = pl.col("rank").replace_strict(of_rank, return_dtype=pl.UInt32)
     is_backward = pl.col("kind").is_in(["backward", "forward_backward"])
     is_forward = pl.col("kind").is_in(["forward", "forward_backward"])
@@ -178,3 +183,64 @@ def _pieces(bubbles: pl.DataFrame, jobs: pl.DataFrame, of_rank: dict[int, int]) 
         .otherwise(pl.lit("steady"))
     )
     return conform(located.with_columns(position=position, waits_for=pl.lit(None)), LANE_STATES)
+
+
+def fill_waits_for(training: Training, folder: Path) -> Training:
+    """Fill `waits_for` from the truth: a wait ends at the start of the sender, or of the last member."""
+    of_rank = dict(training.lanes.select("rank", "lane").iter_rows())
+    collectives = pl.read_parquet(folder / "truth" / "collectives.parquet").with_columns(
+        lane=pl.col("rank").replace_strict(of_rank, return_dtype=pl.UInt32)
+    )
+    group = ["communicator", "instance"]
+    last = (
+        collectives.sort("start_ns")
+        .group_by(group)
+        .agg(pl.col("lane").last().alias("late"), pl.col("start_ns").last().alias("end_ns"))
+    )
+    members = collectives.select("lane", *group).join(last, on=group).select("lane", "end_ns", "late")
+    senders = training.transfers.select(lane="receiver", end_ns="send_start_ns", late="sender")
+    lane_states = training.lane_states
+    for cause, late in (("message_wait", senders), ("collective_wait", members)):
+        found = lane_states.join(late.unique(["lane", "end_ns"]), on=["lane", "end_ns"], how="left")
+        lane_states = found.with_columns(
+            waits_for=pl.when(pl.col("cause") == cause).then("late").otherwise("waits_for")
+        ).drop("late")
+    return replace(training, lane_states=lane_states.sort("lane", "start_ns"))
+
+
+def measure_own_compute(training: Training) -> Training:
+    """Subtract the time without compute on the lane from each job's compute: collectives inside jobs."""
+    lanes = []
+    for (lane,), jobs in training.jobs.partition_by("lane", as_dict=True).items():
+        lane_states = training.lane_states.filter(lane=lane).sort("start_ns")
+        edges = np.append(lane_states["start_ns"].to_numpy(), lane_states["end_ns"][-1])
+        is_compute = (lane_states["cause"] == "compute").to_numpy()
+        elapsed = np.concatenate([[0], np.cumsum(np.diff(edges) * is_compute)])
+        ends = [
+            np.interp(
+                (jobs[column].to_numpy() - edges[0]).astype(float), (edges - edges[0]).astype(float), elapsed
+            )
+            for column in ("compute_start_ns", "compute_end_ns")
+        ]
+        lanes.append(jobs.with_columns(compute_ns=pl.Series((ends[1] - ends[0]).round().astype(np.int64))))
+    return replace(training, jobs=pl.concat(lanes))
+
+
+@cache
+def simulate_training(text: str = "") -> Training:
+    """Simulate a run of four stages of two replicas and return its truth; `text`: options of the simulator."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        schedule = simulate_truth(folder, f"--pp 4 --dp 2 --micro-batches 4 --layers 2 --steps 4 {text}")
+        return measure_own_compute(fill_waits_for(expected_training(folder, schedule=schedule), folder))
+
+
+def simulate_truth(folder: Path, text: str) -> str:
+    """Write the truth of a simulated run into `folder`, without reports; return its schedule."""
+    chosen = options.build_parser().parse_args([str(folder), *text.split()])
+    workers = train(options.build_training(chosen), seed=chosen.seed)
+    recordings = build_recordings(
+        workers, folder, site=options.build_site(chosen), errors=options.build_clock_errors(chosen), seed=chosen.seed
+    )
+    write_truth(recordings, folder / "truth", is_brief=True)
+    return str(chosen.schedule)

@@ -1,4 +1,4 @@
-"""Small trainings of one step, written by hand."""
+"""Small trainings of one step, built from rows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import polars as pl
 
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import COVER, LANE_STATES, LANES, RUN_JOBS, RUN_STEPS, Training
-from tests.training.simulated import simulate_training
+from tests.training.expected_training import simulate_training
 
 Row = tuple[int, str, int, int, int | None]  # lane, cause, start, end, whom it waits for
 
 
-def training_of(rows: Sequence[Row], jobs: Sequence[tuple[int, str, int, int]] = ()) -> Training:
-    """Make a training of one step out of pieces, and jobs of (lane, kind, start, end)."""
+def build_small_training(rows: Sequence[Row], jobs: Sequence[tuple[int, str, int, int]] = ()) -> Training:
+    """Build a training of one step from lane states, and jobs of (lane, kind, start, end)."""
     lane_states = pl.DataFrame(
         [
             {"lane": lane, "step": 0, "cause": cause, "start_ns": start, "end_ns": end, "waits_for": late}

@@ -1,4 +1,4 @@
-"""What one simulated report truly holds, and all of them on true time: frames that others are tested with."""
+"""Simulated reports with their truth: one report, and all reports of a run on true time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from nsys_pp.projection.requests import match_requests
 from nsys_pp.read import read_report
 from nsys_pp.training.report.compute_segments import build_compute_segments
 from nsys_pp.training.report.messages import find_messages
-from tests.training.known import _jobs as jobs_of
-from tests.training.known import _lanes as lanes_of
-from tests.training.known import _pieces as true_lane_states
+from tests.training.expected_training import expected_jobs, expected_lane_states, expected_lanes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """A report, what caused its operations, and its true steps."""
+class SimulatedReport:
+    """A report, the launches and requests of its operations, and its true steps."""
 
     report: Report
     launches: pl.DataFrame
@@ -34,12 +32,12 @@ class Known:
     jobs: pl.DataFrame  # JOBS: those whose name says that they send or receive
 
 
-def truth_of(folder: Path) -> dict[str, pl.DataFrame]:
+def read_truth(folder: Path) -> dict[str, pl.DataFrame]:
     """Read all tables of a run's truth."""
     return {path.stem: pl.read_parquet(path) for path in sorted((folder / "truth").glob("*.parquet"))}
 
 
-def known_report(folder: Path, name: str, truth: dict[str, pl.DataFrame]) -> Known:
+def read_simulated_report(folder: Path, name: str, truth: dict[str, pl.DataFrame]) -> SimulatedReport:
     """Read one report of a simulated run with exact clocks."""
     report = build_report(read_report(folder / name, need=frozenset({"ranges", "ops", "communication"})))
     launches = match_launches(report.api_calls, report.gpu_ops)
@@ -50,12 +48,12 @@ def known_report(folder: Path, name: str, truth: dict[str, pl.DataFrame]) -> Kno
         launches=launches,
         nccl_calls=report.nccl_calls,
     )
-    return Known(
+    return SimulatedReport(
         report=report,
         launches=launches,
         requests=requests,
         steps=_steps(report, name, truth),
-        jobs=message_jobs(report.ranges),
+        jobs=build_message_jobs(report.ranges),
     )
 
 
@@ -83,8 +81,8 @@ def _steps(report: Report, name: str, truth: dict[str, pl.DataFrame]) -> pl.Data
     )
 
 
-def message_jobs(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Make jobs of the ranges that send and receive, by the names of the simulator's vocabularies."""
+def build_message_jobs(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Build jobs from the ranges that send and receive, by the simulator's names."""
     name = pl.col("name").cast(pl.String)
     plain = r"(?i)^(send|recv)_(forward|backward)_(\d+)(?:_chunk_(\d+))?$"
     torch = r"^PP:(\d+)(SEND|RECV)_([FB])(\d+)$"
@@ -127,7 +125,7 @@ def message_jobs(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownRun:
+class SimulatedRun:
     """All reports of a run with exact clocks: frames by lane, on true time."""
 
     folder: Path
@@ -135,11 +133,11 @@ class KnownRun:
     lanes: pl.DataFrame  # LANES
     steps: pl.DataFrame  # RUN_STEPS
     messages: pl.DataFrame  # MESSAGES with `lane`
-    compute_segments: pl.DataFrame  # STRETCHES with `lane`
+    compute_segments: pl.DataFrame  # COMPUTE_SEGMENTS with `lane`
     anchors: pl.DataFrame  # ANCHORS with `lane`
     data_jobs: pl.DataFrame  # lane, start_ns, end_ns of what loads data
     jobs: pl.DataFrame  # RUN_JOBS, as they truly are
-    lane_states: pl.DataFrame  # PIECES, as they truly are
+    lane_states: pl.DataFrame  # LANE_STATES, as they truly are
 
 
 _TIMES = {
@@ -151,30 +149,30 @@ _TIMES = {
 }
 
 
-def known_run(folder: Path) -> KnownRun:
-    """Read a simulated run, find its messages and stretches, and put them onto true time."""
-    truth = truth_of(folder)
-    lanes = lanes_of(truth["processes"])
+def read_simulated_run(folder: Path) -> SimulatedRun:
+    """Read a simulated run, and find its messages and compute segments, on true time."""
+    truth = read_truth(folder)
+    lanes = expected_lanes(truth["processes"])
     parts: dict[str, list[pl.DataFrame]] = {name: [] for name in _TIMES}
     for name, zero_ns in truth["clocks"].select("report", "capture_utc_ns").iter_rows():
-        known = known_report(folder, name, truth)
+        known = read_simulated_report(folder, name, truth)
         for what, frame in _frames(known).items():
-            placed = lane_of(name, truth["processes"], lanes)
+            placed = list_process_lanes(name, truth["processes"], lanes)
             moved = frame.with_columns(pl.col(_TIMES[what]) + zero_ns, pid=pid(pl.col("process_key")))
             parts[what].append(moved.join(placed, on="pid", maintain_order="left").drop("pid"))
     frames = {what: pl.concat(found) for what, found in parts.items()}
     of_rank = dict(lanes.select("rank", "lane").iter_rows())
-    jobs = jobs_of(truth["jobs"], of_rank)
-    lane_states = true_lane_states(truth["bubbles"], jobs, of_rank)
-    return KnownRun(folder=folder, truth=truth, lanes=lanes, jobs=jobs, lane_states=lane_states, **frames)
+    jobs = expected_jobs(truth["jobs"], of_rank)
+    lane_states = expected_lane_states(truth["bubbles"], jobs, of_rank)
+    return SimulatedRun(folder=folder, truth=truth, lanes=lanes, jobs=jobs, lane_states=lane_states, **frames)
 
 
-def lane_of(name: str, processes: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
-    """Give the pid and the lane of each process of a report."""
+def list_process_lanes(name: str, processes: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
+    """List the pid and the lane of each process of a report."""
     return processes.filter(report=name).join(lanes, on="rank").select("pid", "lane")
 
 
-def _frames(known: Known) -> dict[str, pl.DataFrame]:
+def _frames(known: SimulatedReport) -> dict[str, pl.DataFrame]:
     report = known.report
     caused = {"api_calls": report.api_calls, "launches": known.launches, "gpu_ops": report.gpu_ops}
     data = report.ranges.filter(pl.col("name").cast(pl.String) == "next_batch")

@@ -1,4 +1,4 @@
-"""What is found in simulated reports, put together as the api does it, and the truth beside them."""
+"""Jobs and steps of simulated reports, analysed as the commands do."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ APART = "--machines 2 --per rank"  # a report for each rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What is found in one report of a run; times are true UTC."""
+class AnalysedReport:
+    """Jobs and steps of one report of a run; times are true UTC."""
 
     name: str
     report: Report
@@ -34,18 +34,18 @@ class Found:
     steps: pl.DataFrame  # STEPS with `rank`
 
 
-def simulate(folder: Path, arguments: str) -> Path:
+def simulate_reports(folder: Path, arguments: str) -> Path:
     """Write a small run into `folder`."""
     main([str(folder), *SMALL.split(), *arguments.split()])
     return folder
 
 
-def read(path: Path) -> Report:
+def read_events(path: Path) -> Report:
     """Read ranges and operations of a report."""
     return build_report(read_report(path, need=frozenset({"ranges", "ops"})))
 
 
-def find(
+def analyse_report(
     report: Report, rules: Rules, *, step_rules: Rules | None = None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return `JOBS` and `STEPS` of a report."""
@@ -70,17 +70,19 @@ def find(
     return assign_steps(jobs, steps), steps
 
 
-def find_all(folder: Path, *, preset: str | None = None, with_steps: bool = True) -> Iterator[Found]:
-    """Yield what is found in each report of a run with exact clocks."""
+def analyse_reports(
+    folder: Path, *, preset: str | None = None, with_steps: bool = True
+) -> Iterator[AnalysedReport]:
+    """Yield the analysis of each report of a run with exact clocks."""
     processes = pl.read_parquet(folder / "truth" / "processes.parquet")
     clocks = pl.read_parquet(folder / "truth" / "clocks.parquet")
     for name, zero_ns in clocks.select("report", "capture_utc_ns").sort("report").iter_rows():
-        report = read(folder / name)
+        report = read_events(folder / name)
         rules = choose_rules(report.ranges, preset=preset)
-        jobs, steps = find(report, rules, step_rules=None if with_steps else Rules())
+        jobs, steps = analyse_report(report, rules, step_rules=None if with_steps else Rules())
         ranks = processes.filter(report=name).select("pid", "rank")
         times = [column for column in jobs.columns if column.endswith(("start_ns", "end_ns"))]
-        yield Found(
+        yield AnalysedReport(
             name=name,
             report=report,
             rules=rules,
