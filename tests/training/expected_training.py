@@ -240,7 +240,11 @@ def simulate_truth(folder: Path, text: str) -> str:
     chosen = options.build_parser().parse_args([str(folder), *text.split()])
     workers = train(options.build_training(chosen), seed=chosen.seed)
     recordings = build_recordings(
-        workers, folder, site=options.build_site(chosen), errors=options.build_clock_errors(chosen), seed=chosen.seed
+        workers,
+        folder,
+        site=options.build_site(chosen),
+        errors=options.build_clock_errors(chosen),
+        seed=chosen.seed,
     )
     write_truth(recordings, folder / "truth", is_brief=True)
     return str(chosen.schedule)
