@@ -16,7 +16,8 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import Group, RawReport
 from nsys_pp.read.broken_text import open_broken_text
 from nsys_pp.read.plan import assemble, name_recorded, plan_sources, rows_wanted, shape_rows
-from nsys_pp.read.tables import STRINGS_TABLE, TABLES, Source
+from nsys_pp.read.table import Source
+from nsys_pp.read.tables import STRINGS_TABLE, TABLES
 
 _SUFFIXES = (".parquet", ".arrow")
 _SESSION_TABLES = next(table.names for table in TABLES if table.frame == "session")

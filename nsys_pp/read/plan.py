@@ -8,15 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 import polars as pl
 
 from nsys_pp.frames.raw import SCHEMAS, Group
-from nsys_pp.read.tables import (
-    COUNTED,
-    LAUNCHER_VARIABLE,
-    ROW_ID,
-    TABLES,
-    Column,
-    Source,
-    Table,
-)
+from nsys_pp.read.table import Column, Source, Table
+from nsys_pp.read.tables import COUNTED, LAUNCHER_VARIABLE, ROW_ID, TABLES
 
 _EMPTY = {name: schema.to_frame() for name, schema in SCHEMAS.items()}
 _LAUNCHER_VARIABLE = re.compile(LAUNCHER_VARIABLE)

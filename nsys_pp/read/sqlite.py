@@ -29,7 +29,8 @@ from nsys_pp.read.broken_text import decode_text
 from nsys_pp.read.plan import assemble, name_recorded, plan_sources, shape_rows
 from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, take_stamp
 from nsys_pp.read.sqlite_query import Chunk, column_types, quote_name, write_query
-from nsys_pp.read.tables import ROW_ID, STRINGS_TABLE, Source
+from nsys_pp.read.table import Source
+from nsys_pp.read.tables import ROW_ID, STRINGS_TABLE
 
 _BATCH_ROWS = 65_536
 _CHUNK_ROWS = 262_144

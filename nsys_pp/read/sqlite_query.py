@@ -8,7 +8,8 @@ import polars as pl
 
 from nsys_pp.frames.raw import SCHEMAS
 from nsys_pp.read.plan import rows_wanted
-from nsys_pp.read.tables import ROW_ID, Source
+from nsys_pp.read.table import Source
+from nsys_pp.read.tables import ROW_ID
 
 
 @dataclass(frozen=True, slots=True)

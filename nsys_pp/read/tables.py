@@ -9,46 +9,13 @@ are optional, a name that moved is a second name in a tuple, and the first that 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from nsys_pp.frames.raw import Group
+from nsys_pp.read.table import Column, Table
 
 ROW_ID = "rowid"  # not a column: where the row lies in its table
 STRINGS_TABLE = "StringIds"  # the one that every export has
 PAYLOAD_FIELDS_TABLE = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column that we read: its names, newest first, and who needs it."""
-
-    names: tuple[str, ...]
-    groups: tuple[Group, ...] = ()  # read for any of these; () whenever the table is read
-    words: Mapping[int, str | int] | None = None  # enumeration -> our words; other numbers become null
-    words_beyond: tuple[int, str | int] | None = None  # (from here on, this word)
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """One exported table that fills (a part of) one raw frame."""
-
-    frame: str
-    names: tuple[str, ...]
-    columns: Mapping[str, Column]
-    groups: tuple[Group, ...] = ()  # read for any of these; () always
-    useless_without: Mapping[Group, str] = field(default_factory=dict)  # for that group, without that table
-    must_have: tuple[str, ...] = ()  # their columns without which it is another table of that name
-    any_of: tuple[str, ...] = ()  # rows where one of these frame columns is set; () for all rows
-    rows_named: Mapping[str, str] = field(default_factory=dict)  # rows by name -> our name of the fact
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A `Table` as one export has it: its name there, and the columns that are there and wanted."""
-
-    table: Table
-    name: str
-    columns: Mapping[str, str]  # our column -> theirs
 
 
 def _c(*names: str, groups: tuple[Group, ...] = (), words: Mapping[int, str | int] | None = None) -> Column:
