@@ -1,8 +1,8 @@
-"""The frames of a training: what one report says of it, and what all reports together say.
+"""Frames of a training: of one report, and of a whole run.
 
-Two levels, as everywhere: frames of one report (`JOBS`, `STEPS`, `COMPUTE_SEGMENTS`, `MESSAGES`, `KERNEL_AGGREGATES`)
-are on that report's clock and depend on no other, so parts keep them. Frames of the whole run (a
-`Training`) are on the trace's clock, and name a GPU process by its `lane`.
+Two levels: frames of one report (`JOBS`, `STEPS`, `COMPUTE_SEGMENTS`, `MESSAGES`, `KERNEL_AGGREGATES`)
+are on the report's clock and independent of other reports, so parts hold them. Frames of the whole run (a
+`Training`) are on the trace's clock, with GPU processes as `lane`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ JOB_KINDS = (
     "backward",  # whole, or the input gradients of a split one
     "weight_gradient",  # the rest of a split backward
     "recompute",
-    "forward_backward",  # a forward and a backward at once: `micro_batch` is the forward's
+    "forward_backward",  # combined forward and backward: `micro_batch` is the forward's
     "optimizer",
     "send",
     "receive",
@@ -38,25 +38,25 @@ SCHEDULED_KINDS = (
 MICRO_BATCH_KINDS = ("forward", "backward", "weight_gradient", "recompute", "forward_backward")
 COMPUTE_KINDS = (*MICRO_BATCH_KINDS, "optimizer")
 MESSAGE_KINDS = ("send", "receive", "send_receive")
-DIRECTION = pl.Enum(["forward", "backward"])  # what a message carries: activations or gradients
+DIRECTION = pl.Enum(["forward", "backward"])  # forward: activations; backward: gradients
 NEED = pl.Enum(["message", "collective", "copy"])
 CAUSES = (
     "compute",  # kernels other than communication
-    "pause",  # between two kernels, at most PAUSE_NS: the GPU is as busy as it gets. Of sums only: see `COVER`
-    "message_wait",  # a message is awaited that its peer has not begun to send (or take)
-    "transfer",  # a message that is needed is on its way
-    "collective_wait",  # a collective is awaited that others have not begun
-    "collective",  # a collective that is needed is under way
-    "copy",  # a copy or set that is needed is under way
+    "pause",  # between two kernels, at most PAUSE_NS; only in sums: see `COVER`
+    "message_wait",  # a needed message whose peer has not begun to send (or receive)
+    "transfer",  # a needed message under way
+    "collective_wait",  # a needed collective that other members have not begun
+    "collective",  # a needed collective under way
+    "copy",  # a needed copy or set under way
     "data",  # the host loads data
-    "host",  # nothing is in the way: the host came late
-    "idle",  # nothing to do any more in this step
+    "host",  # no other cause: the host launched late
+    "idle",  # no work left in this step
 )
 CAUSE = pl.Enum(CAUSES)
 BUBBLE_CAUSES = tuple(cause for cause in CAUSES if cause not in ("compute", "pause"))
 POSITION = pl.Enum(["warm-up", "steady", "cool-down"])
 PAUSE_NS = 2_000
-"""Gaps between kernels up to this long are no bubble: back-to-back kernels of one stream have them."""
+"""Longest gap between kernels that does not count as a bubble: back-to-back kernels of one stream have such gaps."""
 
 WAITING_CALL = (
     r"Synchronize"
@@ -64,42 +64,42 @@ WAITING_CALL = (
 )
 """Names of CUDA calls that wait for the GPU.
 
-Those that synchronise, and copies from or to the CPU that are not asynchronous. `cudaStreamWaitEvent` is none:
-the stream waits, not the CPU. That other calls may wait too (`cudaFree`, asynchronous copies of pageable memory) no name tells.
+Synchronising calls, and synchronous copies from or to the CPU. `cudaStreamWaitEvent` is not included: the stream
+waits, not the CPU. Other calls may wait too (`cudaFree`, asynchronous copies of pageable memory), but not always.
 """
 
 JOBS = build_schema(
-    {  # one row per job and device that it ran on; by host_start_ns, range_id, device_id
+    {  # one row per job and device; by host_start_ns, range_id, device_id
         "process_key": pl.Int64,
         "thread_key": pl.Int64,
-        "device_id": pl.Int32,  # null where it launched nothing
+        "device_id": pl.Int32,  # null without launches
         "range_id": pl.Int64,
-        "outer_id": pl.Int64,  # range_id of the innermost job around it; null where none
+        "outer_id": pl.Int64,  # range_id of the innermost job around it; null without one
         "name": NAME,
         "kind": JOB_KIND,
-        "direction": DIRECTION,  # of sends and receives; null where the name does not say
-        # Of these, what the name says; null where it does not.
+        "direction": DIRECTION,  # of sends and receives; null where the name has none
+        # Parsed from the name; null where it has none.
         "micro_batch": pl.Int64,
-        "chunk": pl.Int64,  # which part of the model, among those of its stage
-        "virtual_stage": pl.Int64,  # which part of the model, among all
+        "chunk": pl.Int64,  # part of the model, numbered in its stage
+        "virtual_stage": pl.Int64,  # part of the model, numbered over all stages
         "stage": pl.Int64,
-        "backward_micro_batch": pl.Int64,  # of the backward in a "forward_backward"
+        "backward_micro_batch": pl.Int64,  # of the backward of a "forward_backward"
         "backward_chunk": pl.Int64,
         "backward_virtual_stage": pl.Int64,
-        "role": pl.String,  # which model, where there are several: "actor", "critic"
+        "role": pl.String,  # name of the model, where there are several: "actor", "critic"
         "step": pl.Int64,  # of `STEPS`; null outside all of them
         "host_start_ns": pl.Int64,  # the range on the CPU
         "host_end_ns": pl.Int64,
-        "start_ns": pl.Int64,  # hull of all its operations; null where it launched nothing
+        "start_ns": pl.Int64,  # hull of all its operations; null without launches
         "end_ns": pl.Int64,
-        "busy_ns": pl.Int64,  # union of them
+        "busy_ns": pl.Int64,  # union of its operations
         "total_ns": pl.Int64,  # sum of their durations
         "compute_start_ns": pl.Int64,  # hull of its kernels that are not communication; null without any
         "compute_end_ns": pl.Int64,
         "compute_ns": pl.Int64,  # union of these
-        "launch_delay_ns": pl.Int64,  # from the call that launched its first operation to that operation
+        "launch_delay_ns": pl.Int64,  # from the launching call of its first operation to the start of the operation
         "op_count": pl.Int64,
-        "is_open": pl.Boolean,  # still open when the capture ended
+        "is_open": pl.Boolean,  # open at the end of the capture
     }
 )
 
@@ -107,24 +107,24 @@ STEPS = build_schema(
     {  # one row per step and device; by process_key, device_id, start_ns
         "process_key": pl.Int64,
         "device_id": pl.Int32,
-        "step": pl.Int64,  # the number in its name, else counted from 0; one less for what came before a name
-        "is_numbered": pl.Boolean,  # the number is that in the name
-        "name": NAME,  # of its range; null where it was found by its jobs
-        "source": pl.Enum(["range", "jobs", "capture"]),  # "capture": no steps are known, all is one
-        # From the first thing that its computing streams do for it (a kernel, or a copy or set that was
-        # launched since its range began) to that of the next step; the last one ends with the last
-        # operation launched before its range ended.
+        "step": pl.Int64,  # number in its name, else counted from 0; one less for a step before the first name
+        "is_numbered": pl.Boolean,  # the number is from the name
+        "name": NAME,  # of its range; null for steps without a range
+        "source": pl.Enum(["range", "jobs", "capture"]),  # "capture": one step, for lack of others
+        # From the first operation of its computing streams (a kernel, or a copy or set launched inside its
+        # range) to the first one of the next step; the last step ends with the last operation launched
+        # before the end of its range.
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
-        "host_start_ns": pl.Int64,  # its range on the CPU, or its jobs; null where it has none
+        "host_start_ns": pl.Int64,  # its range on the CPU, or its jobs; null without both
         "host_end_ns": pl.Int64,
         "is_partial": pl.Boolean,  # the capture began or ended inside it
     }
 )
 
 COMPUTE_SEGMENTS = build_schema(
-    {  # kernels that are not communication, joined where at most PAUSE_NS lies between;
-        # none reaches over the start of a step. One row per stretch; by process_key, device_id, start_ns
+    {  # kernels that are not communication, joined over gaps of at most PAUSE_NS and cut at the start
+        # of steps. One row per segment; by process_key, device_id, start_ns
         "process_key": pl.Int64,
         "device_id": pl.Int32,
         "step": pl.Int64,  # of `STEPS`
@@ -132,8 +132,8 @@ COMPUTE_SEGMENTS = build_schema(
         "end_ns": pl.Int64,
         "compute_ns": pl.Int64,  # union of its kernels
         "op_count": pl.Int64,
-        "launch_ns": pl.Int64,  # when the call began that launched its first kernel; null where unknown
-        # What its first kernel waited for in the gap before; null: nothing but the host
+        "launch_ns": pl.Int64,  # start of the launching call of its first kernel; null where unknown
+        # The operation that its first kernel waited for in the gap before; null: only the host
         "need": NEED,
         "need_op_id": pl.UInt32,
         "need_start_ns": pl.Int64,
@@ -142,21 +142,21 @@ COMPUTE_SEGMENTS = build_schema(
 )
 
 MESSAGES = build_schema(
-    {  # one row per send or receive that a kernel on a GPU does (a grouped kernel has several); by start_ns
+    {  # one row per send or receive of a kernel (a grouped kernel has several); by start_ns
         "process_key": pl.Int64,
         "device_id": pl.Int32,
         "context_id": pl.Int32,
         "stream_id": pl.Int64,
-        "op_id": pl.UInt32,  # the kernel, among GPU_OPS
+        "op_id": pl.UInt32,  # the kernel in GPU_OPS
         "start_ns": pl.Int64,  # of the kernel
         "end_ns": pl.Int64,
-        "verb": pl.Enum(["send", "receive"]),  # null where nothing tells which
-        "source": pl.Enum(["NCCL", "name"]),  # what told it; null where nothing did
+        "verb": pl.Enum(["send", "receive"]),  # null where unknown
+        "source": pl.Enum(["NCCL", "name"]),  # source of the verb; null where unknown
         "communicator": pl.UInt64,
         "rank": pl.Int64,  # within the communicator
         "peer": pl.Int64,  # within the communicator
         "size_bytes": pl.Int64,
-        # What the job range around its launch says; null where it does not.
+        # From the job around its launch; null where unknown.
         "direction": DIRECTION,
         "micro_batch": pl.Int64,
         "chunk": pl.Int64,
@@ -188,9 +188,9 @@ REPORT_FRAMES: Mapping[str, pl.Schema] = {
 }
 
 LANES = build_schema(
-    {  # one row per GPU process, in the order in which they are shown: stage, replica, tensor, rank
+    {  # one row per GPU process, in display order: stage, replica, tensor, rank
         "lane": pl.UInt32,  # 0, 1, ...
-        "report": pl.UInt32,  # place among the reports
+        "report": pl.UInt32,  # index of the report
         "process_key": pl.Int64,
         "device_id": pl.Int32,
         "machine": pl.String,
@@ -201,7 +201,7 @@ LANES = build_schema(
         "replica": pl.Int64,
         "tensor": pl.Int64,
         "label": pl.String,  # unique: "rank 3"; "node2 GPU 0" where no rank is known
-        "bound_ns": pl.Int64,  # error of its times against those of other lanes; null: unknown
+        "bound_ns": pl.Int64,  # error of its times relative to other lanes; null: unknown
     }
 )
 
@@ -218,19 +218,19 @@ RUN_STEPS = build_schema(
 RUN_SPANS = build_schema(
     {  # one row per step of the run, in order
         "step": pl.Int64,
-        "start_ns": pl.Int64,  # of the lane that began first
-        "end_ns": pl.Int64,  # of the lane that ended last
-        "is_partial": pl.Boolean,  # on some lane
-        "lane_count": pl.Int64,  # lanes that have it
+        "start_ns": pl.Int64,  # of the first lane to start
+        "end_ns": pl.Int64,  # of the last lane to end
+        "is_partial": pl.Boolean,  # on any lane
+        "lane_count": pl.Int64,  # lanes with the step
     }
 )
 
 RUN_JOBS = build_schema(
-    {  # jobs that ran on a GPU, of all lanes; by lane, start_ns. As JOBS, with ids as far as they can be known.
-        # Jobs that are inferred from messages have no name, range_id, host times, launch delay and operations.
+    {  # jobs that ran on a GPU, of all lanes; by lane, start_ns. As JOBS, with inferred ids.
+        # Jobs reconstructed from messages have no name, range_id, host times, launch delay and operations.
         "lane": pl.UInt32,
         "job": pl.UInt32,  # 0, 1, ...: row of this frame
-        "outer": pl.UInt32,  # job of the innermost job around it; null where none
+        "outer": pl.UInt32,  # job of the innermost job around it; null without one
         "step": pl.Int64,
         "kind": JOB_KIND,
         "direction": DIRECTION,
@@ -241,7 +241,7 @@ RUN_JOBS = build_schema(
         "backward_chunk": pl.Int64,
         "backward_virtual_stage": pl.Int64,
         "is_inferred": pl.Boolean,  # micro_batch or chunk is not from its name
-        "confidence": pl.Float64,  # of what is inferred, 0 to 1; null where nothing is
+        "confidence": pl.Float64,  # of inferred ids, 0 to 1; null without any
         "phase": pl.Int64,  # of a DualPipeV schedule, 0 to 6; else null
         "label": pl.String,  # text for its bar: "3", "3b", "7F+13B"
         "name": NAME,
@@ -261,7 +261,7 @@ RUN_JOBS = build_schema(
 )
 
 TRANSFERS = build_schema(
-    {  # messages of which both sides are known; by send_start_ns
+    {  # messages with both sides; by send_start_ns
         "sender": pl.UInt32,  # lane
         "receiver": pl.UInt32,
         "step": pl.Int64,  # of the sender; null outside all steps
@@ -272,18 +272,18 @@ TRANSFERS = build_schema(
         "send_end_ns": pl.Int64,
         "receive_start_ns": pl.Int64,  # the receiver's kernel
         "receive_end_ns": pl.Int64,
-        "send_wait_ns": pl.Int64,  # of the sender's kernel, what lies before the receiver's start
-        "receive_wait_ns": pl.Int64,  # of the receiver's kernel, what lies before the sender's start
-        "transfer_ns": pl.Int64,  # of the receiver's kernel, the rest
+        "send_wait_ns": pl.Int64,  # time of the sender's kernel before the receiver's start
+        "receive_wait_ns": pl.Int64,  # time of the receiver's kernel before the sender's start
+        "transfer_ns": pl.Int64,  # the rest of the receiver's kernel
         "is_buffered": pl.Boolean,  # the send ended before the receive began
         "bound_ns": pl.Int64,  # error of wait and transfer: both lanes' bounds; null: unknown
-        "source": pl.String,  # how the two were paired: "peer and order", "stages and order", "ends"
+        "source": pl.String,  # basis of the pair: "peer and order", "stages and order", "ends"
     }
 )
 
 LANE_STATES = build_schema(
-    {  # what each lane did or waited for at every moment of every step; by lane, start_ns;
-        # neighbours differ, and the pieces of a step tile [start_ns, end_ns) of RUN_STEPS exactly
+    {  # state of each lane at every moment of every step; by lane, start_ns;
+        # neighbours differ, and the states of a step tile [start_ns, end_ns) of RUN_STEPS exactly
         "lane": pl.UInt32,
         "step": pl.Int64,
         # Warm-up: before the lane's first backward of the step; cool-down: after its last forward; null
@@ -292,12 +292,12 @@ LANE_STATES = build_schema(
         "cause": CAUSE,
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
-        "waits_for": pl.UInt32,  # lane whose lateness it is, for message_wait and collective_wait; null where unknown
+        "waits_for": pl.UInt32,  # the late lane, for message_wait and collective_wait; null where unknown
     }
 )
 
 COVER = build_schema(
-    {  # what `LANE_STATES` calls compute: kernels, and pauses of at most PAUSE_NS between them; by step, lane
+    {  # the compute of `LANE_STATES`, split into kernels and pauses of at most PAUSE_NS between them; by step, lane
         "lane": pl.UInt32,
         "step": pl.Int64,
         "compute_ns": pl.Int64,  # union of the kernels
@@ -306,11 +306,11 @@ COVER = build_schema(
 )
 
 IDEAL = build_schema(
-    {  # the same jobs in the same order without anything in between; by lane, start_ns
+    {  # the same jobs in the same order without gaps; by lane, start_ns
         "lane": pl.UInt32,
         "step": pl.Int64,
         "job": pl.UInt32,  # of RUN_JOBS
-        "start_ns": pl.Int64,  # the step begins where it really began
+        "start_ns": pl.Int64,  # the step has its recorded start
         "end_ns": pl.Int64,
     }
 )
@@ -318,7 +318,7 @@ IDEAL = build_schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Which schedule a run follows.
+    """Schedule of a run.
 
     Attributes:
         name: "gpipe", "1f1b", "interleaved", "zb-h1", "dualpipev", or "unknown".
@@ -326,8 +326,8 @@ class Schedule:
         stage_count: Stages of the pipeline; 0 where unknown.
         micro_batch_count: Of a step; 0 where unknown.
         chunk_count: Parts of the model that each stage holds; 0 where unknown.
-        agreement: Share of the jobs that are where the schedule has them.
-        reason: Why nothing was recognised; "" otherwise.
+        agreement: Share of the jobs at their positions in the schedule.
+        reason: Reason for an unknown schedule; "" otherwise.
     """
 
     name: str
@@ -341,24 +341,24 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """All that is known of a training run, on the trace's clock."""
+    """Frames and notes of a training run, on the trace's clock."""
 
     lanes: pl.DataFrame  # LANES
     steps: pl.DataFrame  # RUN_STEPS
     jobs: pl.DataFrame  # RUN_JOBS
-    transfers: pl.DataFrame  # ARROWS
-    lane_states: pl.DataFrame  # PIECES
+    transfers: pl.DataFrame  # TRANSFERS
+    lane_states: pl.DataFrame  # LANE_STATES
     cover: pl.DataFrame  # COVER
     ideal: pl.DataFrame  # IDEAL
-    kernels: pl.DataFrame  # KERNEL_SUMS with `lane` instead of process_key and device_id
+    kernels: pl.DataFrame  # KERNEL_AGGREGATES with `lane` instead of process_key and device_id
     schedule: Schedule
-    preset: str  # name of the rules that named the jobs; "" where none fits
+    preset: str  # name of the naming rules; "" without any
     zero_ns: int  # start of the earliest session on the trace's clock
-    notes: list[str] = field(default_factory=list)  # what was inferred, refused or doubted, in sentences
+    notes: list[str] = field(default_factory=list)  # sentences on inferred, refused and doubtful results
 
 
 def span_steps(steps: pl.DataFrame) -> pl.DataFrame:
-    """Say when each step of the run truly began and ended: on the first and on the last of its lanes.
+    """Compute the span of each step of the run: from its first start to its last end on any lane.
 
     Args:
         steps: `RUN_STEPS`.
