@@ -47,8 +47,8 @@ def find_innermost(
     rows, first, last = rows[is_around], first[is_around], last[is_around]
     order = np.lexsort((-end[rows], start[rows], first))
     nearest = np.searchsorted(first[order], number, side="right") - 1
-    found = _find_reaching(last[order], nearest, number)
-    innermost[found >= 0] = rows[order[found[found >= 0]]]
+    reaching = _find_reaching(last[order], nearest, number)
+    innermost[reaching >= 0] = rows[order[reaching[reaching >= 0]]]
     return innermost
 
 

@@ -48,19 +48,19 @@ def sum_operators(
         Empty in, empty out.
     """
     named = operators.drop_nulls("name").select("range_id", operator="name")
-    found = ranges.filter(pl.col("end_thread_key").is_null()).join(named, on="range_id")
-    if found.is_empty():
+    instances = ranges.filter(pl.col("end_thread_key").is_null()).join(named, on="range_id")
+    if instances.is_empty():
         return ITEM_AGGREGATES.to_frame()
-    found = found.select(
+    instances = instances.select(
         "process_key",
         "thread_key",
         "start_ns",
         "end_ns",
         "operator",
-        step_on_host(found, steps),
+        step_on_host(instances, steps),
     ).sort("thread_key", "start_ns", "end_ns", descending=[False, False, True], maintain_order=True)
-    is_contained = _is_contained(found)
-    outer, rest = found.filter(~is_contained), found.filter(is_contained)
+    is_contained = _is_contained(instances)
+    outer, rest = instances.filter(~is_contained), instances.filter(is_contained)
     inner = rest.filter(~_is_contained(rest))
 
     outer = outer.with_columns(name="operator", inner=pl.lit(None, NAME))
@@ -158,7 +158,7 @@ def _find_around(frame: pl.DataFrame, ranges: pl.DataFrame) -> pl.Series:
     Returns:
         Row of `ranges`, null without any.
     """
-    wanted = frame.select("thread_key", "start_ns", "end_ns").with_row_index("row").sort("start_ns")
+    intervals = frame.select("thread_key", "start_ns", "end_ns").with_row_index("row").sort("start_ns")
     candidates = (
         ranges.select("thread_key", "start_ns", until_ns="end_ns")
         .with_row_index("range_row")
@@ -166,7 +166,7 @@ def _find_around(frame: pl.DataFrame, ranges: pl.DataFrame) -> pl.Series:
     )
     is_around = pl.col("end_ns") <= pl.col("until_ns")
     return (
-        wanted.join_asof(candidates, on="start_ns", by="thread_key", check_sortedness=False)
+        intervals.join_asof(candidates, on="start_ns", by="thread_key", check_sortedness=False)
         .sort("row")
         .select(pl.when(is_around).then("range_row"))["range_row"]
     )

@@ -6,7 +6,7 @@ threads, as that tool writes it for Perfetto. Both are `{"traceEvents": [...]}` 
     name   <type>_<micro-batch>; step<n>      pid  0
     cat    <type>; step                       tid  GPU<device>, GPU<device>(machine:<i>), Step
     ts     microseconds                            2334 + machine * devices + index of the device; 2333
-    cname  a colour of Chrome's palette
+    cname  a color of Chrome's palette
 
 The interval of a job is its compute interval, as in that tool; jobs without compute kernels (sends and
 receives) are skipped. Types are Paddle's words: `forward`, `backward`, followed by the
@@ -96,7 +96,7 @@ def export_paddle(training: Training, folder: Path, options: ExportOptions) -> E
             ExportedFile(path=path, row_count=written.jobs) for path in (written.chrome, written.perfetto)
         ),
         notes=tuple(written.notes),
-        hint="Look at the latter: open https://ui.perfetto.dev and drop the file there (it stays on your machine).",
+        hint="To view the latter, open https://ui.perfetto.dev and drop the file there (it stays on your machine).",
     )
 
 

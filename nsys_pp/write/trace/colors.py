@@ -1,8 +1,8 @@
-"""One colour for each kind of job, in every output.
+"""One color for each kind of job, in every output.
 
 A drawing names kinds; the color of a kind differs by viewer:
 
-* Perfetto's UI takes no colours. It colours a slice by a hash of its correlation id, or of its
+* Perfetto's UI accepts no colors. It colors a slice by a hash of its correlation id, or of its
   name where it has none: `ui/src/components/colorizer.ts` (`proceduralColorScheme`) and
   `ui/src/base/hash.ts` of https://github.com/google/perfetto/blob/v52.0. So each kind has a
   seed, a string that hashes to the wanted hue and lightness; the UI shows it among the slice's
@@ -74,6 +74,6 @@ def perfetto_seeds(keys: pl.Series) -> pl.Series:
 
 
 def chrome_names(keys: pl.Series) -> pl.Series:
-    """Return the palette name that colours each key in the viewer of Chrome's JSON; null for an unknown key."""
+    """Return the palette name that colors each key in the viewer of Chrome's JSON; null for an unknown key."""
     names = [COLORS[key].cname if key in COLORS else None for key in keys]
     return pl.Series(names, dtype=pl.String)

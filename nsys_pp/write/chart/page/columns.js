@@ -19,8 +19,8 @@ function valueOf(table, name, row) {
   return value === table.missing[name] ? null : value;
 }
 
-// `start` and `end` are functions of a row. Within a lane, layout are in order of start, and `reach` is the
-// last end so far, so that what covers a moment is rows by bisection however long or nested it is.
+// Builds the strip of rows, where `start` and `end` are functions of a row. Within a lane, rows are sorted by start, and
+// `reach` is the last end so far, so that bisection finds the rows around a moment, also long and nested ones.
 function makeStrip(laneCount, lanes, start, end, count = lanes.length) {
   const starts = Float64Array.from({ length: count }, (_, row) => start(row));
   const order = Uint32Array.from({ length: count }, (_, row) => row);

@@ -1,6 +1,6 @@
 // Layout of lanes: positions in pixels, from the top of the first lane.
 
-const STEP_ROW = 24;  // of the row of steps, above all lanes
+const STEP_ROW = 24;  // height of the row of steps, above all lanes
 const LEAST_LANE = 28;
 const MOST_LANE = 132;
 const STAGE_GAP = 8;

@@ -3,7 +3,7 @@
 
 const DENSE = 4;  // average pixels per box below which a line is painted
 const line = { canvas: document.createElement('canvas'), image: null, pixels: null };
-const inks = new Map();  // colour and alpha -> bytes of a pixel
+const inks = new Map();  // color and alpha -> bytes of a pixel
 
 function beginLine(brush, strip, lane, y, height) {
   const { frame, view } = brush;

@@ -1,7 +1,7 @@
 // Painting of lanes: bubbles, bars, messages, the ideal schedule, labels. Counts of painted items are for tests.
 
 const ARROW_LIMIT = 2000;  // more arrows in sight are indistinguishable
-const LABEL_ROOM = 2;  // on either side
+const LABEL_ROOM = 2;  // pixels on either side
 
 function makeBrush(ctx, frame, view, theme) {
   const scale = frame.width / (view.end - view.start);
@@ -60,7 +60,7 @@ function writeLabels(brush) {
   }
 }
 
-const EDGE = 0.1;  // of a bar's height
+const EDGE = 0.1;  // share of a bar's height
 
 function paintBubbles(brush, chart, lane, y, height, colors) {
   const { bubbles } = chart;
