@@ -159,7 +159,7 @@ def describe_missing(training: Training) -> str:
         return "There is nothing to draw: no GPU process was found."
     if not training.jobs.height:
         return (
-            "Without jobs, nothing is drawn: no range was recognised as a forward, a backward or another job. "
+            "There is nothing to draw: no jobs, since no range was recognised as a forward, a backward or another job. "
             "Name the ranges with `--job-pattern` or `--preset`."
         )
     return ""
