@@ -1,4 +1,4 @@
-"""Ctrl-C: clean up and go, whatever it takes."""
+"""Ctrl-C: clean up and end the process, by force if necessary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
+INTERRUPTED = 130  # exit status of a program that Ctrl-C ended, as in shells
 
 _PATIENCE_S = 10.0
 _SOON_S = 0.02
@@ -17,10 +17,10 @@ _received = threading.Event()
 
 @contextmanager
 def end_on_interrupt() -> Iterator[None]:
-    """Let the first Ctrl-C raise `KeyboardInterrupt`, and the second end the process at once.
+    """Raise `KeyboardInterrupt` at the first Ctrl-C, and end the process at the second.
 
-    Python may raise between the taking of a lock and the `with` that gives it back, so that a
-    pool of threads waits for ever. Should the cleaning up take that long, the system ends it.
+    Python may raise between the acquisition of a lock and the `with` that releases it, so that a
+    pool of threads waits forever: after some seconds, an alarm ends the process.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -38,7 +38,7 @@ def end_on_interrupt() -> Iterator[None]:
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error; what it interrupts may turn it into another one."""
+    """Return whether Ctrl-C caused an error; the interrupted code may raise another one."""
     if _received.is_set():
         return True
     while error is not None and not isinstance(error, KeyboardInterrupt):
@@ -54,7 +54,7 @@ def _unwind(*_: object) -> None:
 
 
 def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Raise an interrupt once more that came where nothing can be raised, in a callback of a library."""
+    """Raise an interrupt again that occurred where no exception can be raised, in a callback of a library."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
     elif hasattr(signal, "setitimer"):

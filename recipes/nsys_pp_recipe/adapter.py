@@ -1,4 +1,4 @@
-"""The seam to nsys: its classes and options are looked up by name, as they differ between its releases."""
+"""Adapter to nsys: its classes and options are looked up by name, since they differ between its releases."""
 
 from __future__ import annotations
 
@@ -14,32 +14,36 @@ from nsys_recipe.lib import exceptions, recipe
 from nsys_recipe.lib.args import Option
 
 from nsys_pp_recipe import work
-from nsys_pp_recipe.command import HERE, find_nsys_pp
+from nsys_pp_recipe.command import PACKAGE, find_nsys_pp
 from nsys_pp_recipe.options import add_option, add_options
 
 NOTEBOOK = "results.ipynb"
 
 
 class Adapter(recipe.Recipe):  # type: ignore[misc]
-    """A recipe that has nsys-pp do its work; those of nsys differ in what it `does` alone."""
+    """Base of the recipes of nsys-pp.
 
-    does: work.Work
+    Attributes:
+        plan: The steps of the recipe.
+    """
+
+    plan: work.Plan
 
     def run(self, context: Any) -> None:
-        """Do the work, and write what nsys opens: a notebook and a list of results."""
+        """Run the recipe; write a notebook and the list of results that nsys opens."""
         super().run(context)
-        tell = _find_logger().log
+        logger = _find_logger()
         worker = work.Worker(
             nsys_pp=_translate(find_nsys_pp),
             nsys=_find_nsys(),
             run_all=lambda commands: context.wait(context.map(subprocess.run, commands, **work.CAPTURE)),
-            tell=lambda level, line: tell(getattr(logging, level.upper()), line),
+            log=lambda level, line: logger.log(getattr(logging, level.upper()), line),
         )
         reports = _flatten(getattr(self._parsed_args, "input", None))
         folder = Path(os.path.abspath(self.add_output_file(NOTEBOOK))).parent
         _translate(
-            work.do_work,
-            self.does,
+            work.run_plan,
+            self.plan,
             reports,
             self._parsed_args,
             folder,
@@ -47,7 +51,7 @@ class Adapter(recipe.Recipe):  # type: ignore[misc]
             csv=bool(getattr(self._parsed_args, "csv", False)),
             keep_parts=bool(getattr(self._parsed_args, "nsys_pp_keep_parts", False)),
         )
-        self.create_notebook(NOTEBOOK, str(HERE), {"NSYS_PP_RECIPE": self.get_metadata("display_name")})
+        self.create_notebook(NOTEBOOK, str(PACKAGE), {"NSYS_PP_RECIPE": self.get_metadata("display_name")})
         self._analysis_dict.update(
             EndTime=str(datetime.now()), InputFiles=reports, Outputs=getattr(self, "_output_files", {})
         )
@@ -55,28 +59,28 @@ class Adapter(recipe.Recipe):  # type: ignore[misc]
 
     @classmethod
     def get_argument_parser(cls) -> Any:
-        """Add what recipes have in common, and the options of nsys-pp."""
+        """Return the parser with the options of nsys' recipes and of nsys-pp."""
         parser = super().get_argument_parser()
         add = parser.add_recipe_argument
-        # the first ones may be there already: later releases add them to all recipes
+        # Later releases of nsys add these to all recipes.
         for name in ("OUTPUT", "FORCE_OVERWRITE", "INPUT", "CSV"):
             if (option := getattr(Option, name, None)) is not None:
                 add_option(add, option, **({"required": True} if name == "INPUT" else {}))
-        add_options(add, cls.does.steps[0].command)
+        add_options(add, cls.plan.steps[0].command)
         add_option(
             add,
             "--keep-parts",
             dest="nsys_pp_keep_parts",
             action="store_true",
-            help="Keep the parts (`extract`)",
+            help="Keep the parts in a folder `parts`",
         )
         return parser
 
 
-def _translate(do: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Call something, and let nsys say what a user can fix."""
+def _translate(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Call a function; raise errors that the user can fix as errors of nsys."""
     try:
-        return do(*args, **options)
+        return function(*args, **options)
     except (work.WorkError, LookupError) as error:
         raise getattr(exceptions, "ValueError", RuntimeError)(str(error)) from None
 
@@ -90,7 +94,7 @@ def _find_logger() -> Any:
 
 
 def _find_nsys() -> str | None:
-    """Find the nsys that runs this; None: nsys-pp looks for one, where `$NSYS_PP_NSYS` says first."""
+    """Return the nsys that runs the recipe; None if nsys-pp searches for one, first in `$NSYS_PP_NSYS`."""
     if os.environ.get("NSYS_PP_NSYS"):
         return None
     try:
@@ -98,12 +102,12 @@ def _find_nsys() -> str | None:
         from nsys_recipe.lib import nsys_path
 
         return str(nsys_path.find_installed_file(nsys_constants.NSYS_EXE_NAME))
-    except Exception:  # each release has its own
+    except Exception:  # of a type that depends on the release
         return None
 
 
 def _flatten(reports: Any) -> list[str]:
-    """List the reports as paths, whatever nsys made of them."""
+    """Return the paths of nested lists of reports; their nesting depends on the release of nsys."""
     if isinstance(reports, (list, tuple)):
-        return [path for one in reports for path in _flatten(one)]
+        return [path for report in reports for path in _flatten(report)]
     return [] if reports is None else [os.fspath(reports)]

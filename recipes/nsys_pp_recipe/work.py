@@ -1,4 +1,4 @@
-"""What recipes do: each report becomes a part, wherever workers are, and parts become results here."""
+"""Steps of a recipe: workers extract a part of each report, then commands process all parts."""
 
 from __future__ import annotations
 
@@ -21,73 +21,73 @@ CAPTURE = {
     "encoding": "utf-8",
     "errors": "replace",
 }
-_SKIPPED = 3  # nsys-pp ends so where it left out reports that it was told to leave out
+_SKIPPED = 3  # exit status of nsys-pp for skipped reports
 
 
 class WorkError(Exception):
-    """What a user can fix, in the words of nsys-pp."""
+    """An error that the user can fix, with the message of nsys-pp."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A command of nsys-pp that makes results of all parts.
+    """A command of nsys-pp that processes all parts.
 
     Attributes:
         command: Its name.
-        output: A file in the folder of results; empty: the folder, for tables.
-        is_extra: Results are of use without it: where nothing is known to be a job there is no pipeline to show.
+        output: File in the folder of results; empty: the folder itself, for tables.
+        is_optional: Continue if it fails: a run without jobs has no pipeline.
     """
 
     command: str
     output: str = ""
-    is_extra: bool = False
+    is_optional: bool = False
 
 
 @dataclass(frozen=True)
-class Work:
-    """What a recipe does.
+class Plan:
+    """The steps of a recipe.
 
     Attributes:
-        detail: What parts show, if nothing is asked for.
-        steps: In this order; the options of the first are those of the recipe.
+        detail: Default level of detail of parts.
+        steps: Commands in order; the recipe has the options of the first.
     """
 
     detail: str
     steps: tuple[Step, ...]
 
 
-MERGE = Work(
+MERGE = Plan(
     "kernels",
     (
         Step("merge", "run.pftrace"),
-        Step("chart", "pipeline.html", is_extra=True),
-        Step("pipeline", is_extra=True),
+        Step("chart", "pipeline.html", is_optional=True),
+        Step("pipeline", is_optional=True),
     ),
 )
-PIPELINE = Work("jobs", (Step("pipeline"), Step("chart", "pipeline.html", is_extra=True)))
-# parts of detail cpu are made of reports without GPU work, too
-SUMMARY = Work("cpu", (Step("summary"),))
+PIPELINE = Plan("jobs", (Step("pipeline"), Step("chart", "pipeline.html", is_optional=True)))
+# Reports without GPU work have parts of detail cpu only.
+SUMMARY = Plan("cpu", (Step("summary"),))
 
 
 @dataclass(frozen=True)
 class Worker:
-    """Who does the work.
+    """Execution of commands.
 
     Attributes:
-        nsys_pp: The start of every command.
-        nsys: The nsys that exports reports; None: nsys-pp looks for one.
-        run_all: Runs commands where workers are, all at once; keeps their order.
-        tell: Takes a line for the user: its level ("info" or "warning") and text.
+        nsys_pp: Command line prefix of nsys-pp.
+        nsys: The nsys that exports reports; None: nsys-pp searches for one.
+        run_all: Function that runs commands on workers in parallel, and returns their results in order.
+        log: Function that logs a line with a level ("info" or "warning").
     """
 
     nsys_pp: Sequence[str]
     nsys: str | None
     run_all: Callable[[Commands], Done]
-    tell: Callable[[str, str], None]
+    log: Callable[[str, str], None]
 
 
-def do_work(
-    work: Work,
+def run_plan(
+    plan: Plan,
     reports: Iterable[str],
     parsed: object,
     folder: Path,
@@ -96,41 +96,40 @@ def do_work(
     csv: bool,
     keep_parts: bool,
 ) -> None:
-    """Make parts of reports and results of parts.
+    """Extract parts of reports, and process them.
 
-    What cannot be made a part is left to the commands that put parts together: they say what is wrong with it,
-    or take it as it is.
+    Reports that cannot be extracted are passed to the following commands, which report the error or read them.
 
     Args:
-        work: What to do.
+        plan: The steps.
         reports: Paths.
         parsed: The parsed options of the recipe.
-        folder: For results; an absolute path, which all workers can write to.
-        worker: Who does it.
+        folder: Folder of results; an absolute path, writable by all workers.
+        worker: Execution of commands.
         csv: Also write tables as CSV.
         keep_parts: Keep the parts, in a folder `parts`.
 
     Raises:
         WorkError: A command failed.
     """
-    paths = arrange(reports)
+    paths = sort_reports(reports)
     export = [] if worker.nsys is None else [f"--nsys={worker.nsys}"]
-    asked = forward_options(parsed, "extract")
-    if not any(word.startswith("--detail=") for word in asked):
-        asked = [f"--detail={work.detail}", *asked]
+    options = forward_options(parsed, "extract")
+    if not any(option.startswith("--detail=") for option in options):
+        options = [f"--detail={plan.detail}", *options]
     parts = [folder / "parts" / str(number) / f"{path.stem}.nspart" for number, path in enumerate(paths)]
     for part in parts:
         part.parent.mkdir(parents=True)
-    extract = [*worker.nsys_pp, "extract", *export, *asked]
+    extract = [*worker.nsys_pp, "extract", *export, *options]
     commands = [
         [*extract, f"--output={part}", "--", str(path)] for path, part in zip(paths, parts, strict=True)
     ]
     inputs = []
     for path, part, done in zip(paths, parts, worker.run_all(commands), strict=True):
         if done.returncode != 0:
-            worker.tell("warning", f"no part was made of {path}: {_first_line(done.stdout)}")
+            worker.log("warning", f"{path} was not extracted: {_first_line(done.stdout)}")
         inputs.append(str(path if done.returncode else part))
-    for step in work.steps:
+    for step in plan.steps:
         start = [*worker.nsys_pp, step.command, *export, *forward_options(parsed, step.command)]
         output = f"--output={folder / step.output}"
         forms = [[]] if step.output else [["--format=parquet"], *[["--format=csv"]] * csv]
@@ -141,16 +140,16 @@ def do_work(
         shutil.rmtree(folder / "parts")
 
 
-def arrange(reports: Iterable[str]) -> list[Path]:
-    """List reports as nsys-pp lists those of a folder: in natural order, and by their exports where these lie beside.
+def sort_reports(reports: Iterable[str]) -> list[Path]:
+    """Return reports in the natural order of nsys-pp, each replaced by its SQLite export if there is one.
 
-    Only SQLite exports are taken: folders of tables beside reports may be of recipes, which export what they need alone.
+    Other exports are ignored: folders of tables may come from recipes, which export only some tables.
     """
     paths = sorted((Path(os.path.abspath(report)) for report in reports), key=_natural_key)
-    return [_choose(path) for path in paths]
+    return [_find_export(path) for path in paths]
 
 
-def _choose(report: Path) -> Path:
+def _find_export(report: Path) -> Path:
     export = report.with_suffix(".sqlite")
     try:
         is_fresh = export.stat().st_mtime_ns >= report.stat().st_mtime_ns
@@ -166,20 +165,20 @@ def _natural_key(path: Path) -> list[list[tuple[str, int]]]:
 
 
 def _run_step(step: Step, command: Sequence[str], worker: Worker) -> bool:
-    """Run a step, and say whether it had anything to show."""
+    """Run a step; False if it is optional and has no result."""
     done = subprocess.run(command, check=False, **CAPTURE)  # type: ignore[call-overload]
     if done.returncode in (0, _SKIPPED):
         for line in done.stdout.splitlines():
-            worker.tell("warning" if line.startswith("skipped ") else "info", line)
+            worker.log("warning" if line.startswith("skipped ") else "info", line)
         return True
-    if step.is_extra and done.returncode == 1 and "Error: " in done.stdout:
-        worker.tell("info", f"no {step.command}: {_first_line(done.stdout)}")
+    if step.is_optional and done.returncode == 1 and "Error: " in done.stdout:
+        worker.log("info", f"no {step.command}: {_first_line(done.stdout)}")
         return False
     raise WorkError(f"nsys-pp {step.command} failed: {done.stdout.strip()}")
 
 
 def _first_line(text: str) -> str:
-    """Give the line that says what is wrong."""
+    """Return the error message of an output, or its last line."""
     lines = [line for line in text.splitlines() if line.strip()]
-    telling = [line[len("Error: ") :] for line in lines if line.startswith("Error: ")]
-    return (telling or lines[-1:] or ["it said nothing"])[0]
+    errors = [line[len("Error: ") :] for line in lines if line.startswith("Error: ")]
+    return (errors or lines[-1:] or ["no output"])[0]

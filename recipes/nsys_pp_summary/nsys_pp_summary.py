@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-# what recipes share lies beside this folder, wherever nsys found it
+# The common modules are beside this folder, wherever nsys found it.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from nsys_pp_recipe import adapter, work
@@ -14,4 +14,4 @@ from nsys_pp_recipe import adapter, work
 class NsysPPSummary(adapter.Adapter):
     """The recipe."""
 
-    does = work.SUMMARY
+    plan = work.SUMMARY

@@ -90,7 +90,7 @@ def test_reports_are_in_natural_order_and_fresh_exports_stand_for_them(
         os.utime(tmp_path / name, (changed_s, changed_s))
     (tmp_path / "r10_pqtdir").mkdir()
     monkeypatch.chdir(tmp_path)
-    found = work.arrange(["r10.nsys-rep", "r2.nsys-rep"])
+    found = work.sort_reports(["r10.nsys-rep", "r2.nsys-rep"])
     assert found == [tmp_path / "r2.sqlite", tmp_path / "r10.nsys-rep"]
 
 

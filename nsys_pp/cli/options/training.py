@@ -42,7 +42,7 @@ class NamePattern(click.ParamType[str]):
     name = "regex"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check that polars supports the expression; errors come from `re`, whose messages are clearer."""
+        """Check that polars supports the expression; errors come from `re`, with clearer messages."""
         try:
             pl.Series([""]).str.contains(value)
         except pl.exceptions.ComputeError:
