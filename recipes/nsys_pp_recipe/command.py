@@ -41,7 +41,7 @@ def find_nsys_pp(folder: Path = PACKAGE) -> list[str]:
         if done.returncode == 0 and "nsys-pp" in done.stdout:
             return command
         tried[tuple(command)] = (done.stderr.strip().splitlines() or ["nothing"])[-1]
-    attempts = "".join(f"\n`{' '.join(command)}` says: {error}" for command, error in tried.items())
+    attempts = "".join(f"\n`{' '.join(command)}`: {error}" for command, error in tried.items())
     raise LookupError(
         f"no nsys-pp was found from {sys.executable}: install it there or put `nsys-pp` on PATH,"
         f" run `nsys-pp recipe install`, or name the program in ${VARIABLE}{attempts}"

@@ -118,7 +118,7 @@ def test_an_nsys_pp_that_does_not_run_is_named_with_what_it_says(
     broken.chmod(0o755)
     for program, words in ((broken, "ImportError: half of it is missing"), (tmp_path / "no", "No such file")):
         monkeypatch.setenv(command.VARIABLE, str(program))
-        with pytest.raises(LookupError, match=f"`{program}` says: {words}"):
+        with pytest.raises(LookupError, match=f"`{program}`: {words}"):
             command.find_nsys_pp(tmp_path)
 
 
