@@ -82,12 +82,12 @@ def _nest_backward_parts(jobs: pl.DataFrame) -> pl.DataFrame:
         "process_key", "start_ns", around_id="range_id", around_end_ns="end_ns"
     )
     parts = jobs.filter(pl.Series(is_part))
-    found = (
+    outer_jobs = (
         parts.sort("start_ns")
         .join_asof(around.sort("start_ns"), on="start_ns", by="process_key", check_sortedness=False)
         .filter(pl.col("end_ns") <= pl.col("around_end_ns"))
     )
     placed = jobs.join(
-        found.select("range_id", "around_id"), on="range_id", how="left", maintain_order="left"
+        outer_jobs.select("range_id", "around_id"), on="range_id", how="left", maintain_order="left"
     )
     return placed.with_columns(outer_id=pl.coalesce("outer_id", "around_id")).drop("around_id")

@@ -134,11 +134,11 @@ def find_step_rows(frame: pl.DataFrame, steps: pl.DataFrame) -> Int64s:
         return _find_open(on_device, at, of_device, began, until)
     at, began = numbers(frame["host_start_ns"]), numbers(steps["host_start_ns"])
     until = _end_on_host(of_device, began, numbers(steps["host_end_ns"]))
-    found = _find_open(on_device, at, of_device, began, until)
+    step_row = _find_open(on_device, at, of_device, began, until)
     elsewhere = np.flatnonzero(frame["device_id"].is_null().to_numpy())
     process, of_process = (numbers(table["process_key"]) for table in (frame, steps))
-    found[elsewhere] = _find_open(process[elsewhere], at[elsewhere], of_process, began, until)
-    return found
+    step_row[elsewhere] = _find_open(process[elsewhere], at[elsewhere], of_process, began, until)
+    return step_row
 
 
 def _end_on_host(of_device: Int64s, began: Int64s, ended: Int64s) -> Int64s:
@@ -153,8 +153,8 @@ def _end_on_host(of_device: Int64s, began: Int64s, ended: Int64s) -> Int64s:
 def _find_open(group: Int64s, at: Int64s, of_group: Int64s, began: Int64s, until: Int64s) -> Int64s:
     """Find the last span of the same group started by each moment; -1 without one, or if it has ended."""
     order = np.argsort(began, kind="stable")
-    found = np.append(order, -1)[find_last(group, at, of_group[order], began[order])]
-    return np.where(at < np.append(until, NEVER)[found], found, -1)
+    step_row = np.append(order, -1)[find_last(group, at, of_group[order], began[order])]
+    return np.where(at < np.append(until, NEVER)[step_row], step_row, -1)
 
 
 def _find_delays(

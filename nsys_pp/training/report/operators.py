@@ -47,10 +47,10 @@ def name_operators(ranges: pl.DataFrame) -> pl.DataFrame:
         operator=_name(text, _rules("operator")).cast(NAME),
         is_communication=_matches(text, _rules("communication")),
     ).filter(pl.col("operator").is_not_null() | pl.col("is_communication"))
-    found = ranges.select("range_id", "domain", "name").join(
+    operators = ranges.select("range_id", "domain", "name").join(
         matched, on=["domain", "name"], nulls_equal=True, maintain_order="left"
     )
-    return conform(found.drop("name").rename({"operator": "name"}).sort("range_id"), NAMED_OPERATORS)
+    return conform(operators.drop("name").rename({"operator": "name"}).sort("range_id"), NAMED_OPERATORS)
 
 
 @cache
@@ -66,9 +66,9 @@ def _rules(table: str) -> tuple[_Rule, ...]:
 
 def _name(text: pl.DataFrame, rules: Sequence[_Rule]) -> pl.Series:
     """Return the group `name` of the first matching rule of each name; null without one."""
-    found = [pl.when(_is_in(rule)).then(pl.col("name").str.extract(rule.pattern, 1)) for rule in rules]
+    operators = [pl.when(_is_in(rule)).then(pl.col("name").str.extract(rule.pattern, 1)) for rule in rules]
     # parts of a model are numbered in their paths: `FSDP::forward (blocks.18.mlp)`
-    return text.select(pl.coalesce(found).str.replace_all(_NUMBERED_PART, ".#")).to_series()
+    return text.select(pl.coalesce(operators).str.replace_all(_NUMBERED_PART, ".#")).to_series()
 
 
 def _matches(text: pl.DataFrame, rules: Sequence[_Rule]) -> pl.Series:

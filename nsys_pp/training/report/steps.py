@@ -190,16 +190,16 @@ def _build_steps_before_ranges(
 
 def _build_job_steps(jobs: pl.DataFrame, is_left: Bools, devices: pl.DataFrame) -> _StepBounds:
     """Build the steps of devices without step ranges from their jobs."""
-    found = find_job_steps(jobs.filter(pl.Series(is_left)), jobs)
+    job_steps = find_job_steps(jobs.filter(pl.Series(is_left)), jobs)
     return _StepBounds(
-        device=number_devices(found, devices),
-        source=np.full(len(found), _JOBS),
-        row=np.full(len(found), -1),
-        number=np.full(len(found), NEVER),
-        host_start=numbers(found["host_start_ns"]),
-        host_end=numbers(found["host_end_ns"]),
-        first=numbers(found["first_ns"]),
-        is_partial=found["is_partial"].to_numpy(),
+        device=number_devices(job_steps, devices),
+        source=np.full(len(job_steps), _JOBS),
+        row=np.full(len(job_steps), -1),
+        number=np.full(len(job_steps), NEVER),
+        host_start=numbers(job_steps["host_start_ns"]),
+        host_end=numbers(job_steps["host_end_ns"]),
+        first=numbers(job_steps["first_ns"]),
+        is_partial=job_steps["is_partial"].to_numpy(),
     )
 
 

@@ -84,7 +84,7 @@ class Rules:
         share: Share of the ranges that are jobs by this preset, of the ranges that are jobs by any matching
             preset; None unless the preset was detected.
         unmatched: Values of `--job-pattern` and `--step-pattern` that match no name of this report. Silence is
-            right for one report of many: only what matches in none of them is a mistake.
+            correct for one report of many: a rule without a match in any report is a mistake.
     """
 
     name: str = ""
@@ -158,12 +158,12 @@ def list_matching_presets(ranges: pl.DataFrame) -> list[str]:
         Names of presets: presets with a sign first, then by descending number of jobs.
     """
     names = ranges.select(pl.col("name").cast(pl.String)).drop_nulls().unique()
-    found = []
+    matched = []
     for preset in list_presets():
         if count := len(name_jobs(ranges, Rules(jobs=preset.jobs))):
             is_sign = _contains(join_patterns([part for sign in preset.signs for part in sign]))
-            found.append((not names.select(is_sign.any()).item(), -count, preset.name))
-    return [name for _, _, name in sorted(found)]
+            matched.append((not names.select(is_sign.any()).item(), -count, preset.name))
+    return [name for _, _, name in sorted(matched)]
 
 
 def name_jobs(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
@@ -180,9 +180,11 @@ def name_jobs(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     Returns:
         `NAMED_JOBS`. Empty without matching names.
     """
-    found = _match(ranges, rules.jobs, _parse_job_names)
-    is_asynchronous = is_among(found["kind"], ("data",)) & found["end_thread_key"].is_not_null().to_numpy()
-    awaited = found[np.flatnonzero(~is_asynchronous)] if is_asynchronous.any() else found
+    matched = _match(ranges, rules.jobs, _parse_job_names)
+    is_asynchronous = (
+        is_among(matched["kind"], ("data",)) & matched["end_thread_key"].is_not_null().to_numpy()
+    )
+    awaited = matched[np.flatnonzero(~is_asynchronous)] if is_asynchronous.any() else matched
     return conform(nest_jobs(awaited), NAMED_JOBS)
 
 
@@ -196,24 +198,24 @@ def name_steps(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
         rules: From `choose_rules`.
 
     Returns:
-        `NAMED_STEPS`; the same step may stand there for several threads and domains. Empty where none is known.
+        `NAMED_STEPS`; the same step may have rows of several threads and domains. Empty without steps.
     """
-    found = _match(ranges, rules.steps, _parse_step_names)
-    if found.is_empty() and rules.jobs:
-        found = _keep_consecutive(_match(ranges, _ANY_NUMBER, _parse_step_names))
-    return conform(found.with_columns(is_numbered=pl.col("step").is_not_null()), NAMED_STEPS)
+    matched = _match(ranges, rules.steps, _parse_step_names)
+    if matched.is_empty() and rules.jobs:
+        matched = _keep_consecutive(_match(ranges, _ANY_NUMBER, _parse_step_names))
+    return conform(matched.with_columns(is_numbered=pl.col("step").is_not_null()), NAMED_STEPS)
 
 
 def _find_unmatched(names: pl.Series, rules: Mapping[str, Rule]) -> tuple[str, ...]:
     """List the rules without a matching name."""
     if not rules:
         return ()
-    found = (
+    matched = (
         names.unique()
         .to_frame("name")
         .select(_matches(rule).any().alias(text) for text, rule in rules.items())
     )
-    return tuple(text for text, is_there in zip(rules, found.row(0), strict=True) if not is_there)
+    return tuple(text for text, is_there in zip(rules, matched.row(0), strict=True) if not is_there)
 
 
 def _detect(names: pl.Series) -> tuple[Preset | None, float | None]:
@@ -254,10 +256,10 @@ def _keep_signed(presets: Sequence[Preset], names: pl.DataFrame) -> list[Preset]
     parts = [[_contains(anchor_pattern(part)) for part in sign] for _, sign in signs]
     has_all = [pl.all_horizontal(part.any() for part in sign) for sign in parts]
     has_enough = [pl.any_horizontal(sign).sum() >= _LEAST_SIGNS for sign in parts]
-    found = names.select(
+    matched = names.select(
         (both[0] & both[1]).alias(str(at)) for at, both in enumerate(zip(has_all, has_enough, strict=True))
     )
-    names_of = {preset.name for (preset, _), fits in zip(signs, found.row(0), strict=True) if fits}
+    names_of = {preset.name for (preset, _), fits in zip(signs, matched.row(0), strict=True) if fits}
     return [preset for preset in presets if preset.name in names_of]
 
 
@@ -276,17 +278,17 @@ def _match(ranges: pl.DataFrame, rules: tuple[Rule, ...], reader: _Reader) -> pl
     parsed = read(frozenset(name_keys), keys, rules)
     row_of = {key: row for row, key in enumerate(parsed[list(keys)].rows())}
     row = np.array([row_of.get(key, -1) for key in name_keys], dtype=np.int64)[inverse]
-    found = np.flatnonzero(row >= 0)
+    matched = np.flatnonzero(row >= 0)
     others = [column for column in ranges.columns if column in keys or column not in parsed.columns]
-    return ranges[others][found].hstack(
-        parsed[[name for name in parsed.columns if name not in keys]][row[found]]
+    return ranges[others][matched].hstack(
+        parsed[[name for name in parsed.columns if name not in keys]][row[matched]]
     )
 
 
 @lru_cache(_CACHE_SIZE)
 def _parse_job_names(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> pl.DataFrame:
     """Parse job names: `keys`, kind, direction, numbers, role; names without a matching rule are left out."""
-    found = _match_names(name_keys, keys, rules, groups=(*NUMBERS, *WORDS))
+    matched = _match_names(name_keys, keys, rules, groups=(*NUMBERS, *WORDS))
     fixed = pl.DataFrame(
         [(number, rule.kind, rule.direction, rule.role) for number, rule in enumerate(rules)],
         schema={"rule": pl.UInt32, "rule_kind": pl.String, "direction": DIRECTION, "rule_role": pl.String},
@@ -294,7 +296,7 @@ def _parse_job_names(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[R
     )
     kind = pl.when(pl.col("kind").is_in(JOB_KINDS)).then("kind")
     return (
-        found.join(fixed, on="rule", how="left")
+        matched.join(fixed, on="rule", how="left")
         .with_columns(
             kind=pl.coalesce("rule_kind", kind, pl.lit("other")).cast(JOB_KIND),
             role=pl.coalesce("rule_role", "role"),
@@ -351,8 +353,8 @@ def _extract(keys: pl.DataFrame, rule: Rule) -> pl.DataFrame:
     """Add the groups of a rule, extracted from names."""
     if not rule.groups:
         return keys
-    found = pl.col("name").cast(pl.String).str.extract_groups(anchor_pattern(rule.pattern))
-    return keys.with_columns(found.struct.field(*rule.groups))
+    matched = pl.col("name").cast(pl.String).str.extract_groups(anchor_pattern(rule.pattern))
+    return keys.with_columns(matched.struct.field(*rule.groups))
 
 
 def _keep_consecutive(ranges: pl.DataFrame) -> pl.DataFrame:

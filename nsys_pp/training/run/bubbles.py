@@ -185,7 +185,7 @@ def _cut_data(lane_states: pl.DataFrame, data_jobs: pl.DataFrame) -> pl.DataFram
     loads = _union(data_jobs.select("lane", begin_ns="host_start_ns", until_ns="host_end_ns"))
     if loads.is_empty():
         return lane_states
-    free = lane_states.filter(is_free).with_row_index("piece")
+    free = lane_states.filter(is_free).with_row_index("state")
     data = (
         _overlaps(free, loads)
         .with_columns(
@@ -193,28 +193,28 @@ def _cut_data(lane_states: pl.DataFrame, data_jobs: pl.DataFrame) -> pl.DataFram
             end_ns=pl.min_horizontal("end_ns", "until_ns"),
             cause=pl.lit("data", CAUSE),
         )
-        .sort("piece", "start_ns")
+        .sort("state", "start_ns")
     )
     columns = lane_states.columns
     left = pl.concat(
         [
-            data.select("piece", *_STEP, start_ns="end_ns"),
-            free.join(data, on="piece", how="semi").select("piece", *_STEP, "start_ns"),
+            data.select("state", *_STEP, start_ns="end_ns"),
+            free.join(data, on="state", how="semi").select("state", *_STEP, "start_ns"),
         ]
-    ).sort("piece", "start_ns")
+    ).sort("state", "start_ns")
     stops = pl.concat(
         [
-            data.select("piece", stop_ns="start_ns"),
-            free.join(data, on="piece", how="semi").select("piece", stop_ns="end_ns"),
+            data.select("state", stop_ns="start_ns"),
+            free.join(data, on="state", how="semi").select("state", stop_ns="end_ns"),
         ]
-    ).sort("piece", "stop_ns")
+    ).sort("state", "stop_ns")
     rest = pl.concat([left, stops.select("stop_ns")], how="horizontal").join(
-        free.select("piece", "cause", "waits_for"), on="piece", maintain_order="left"
+        free.select("state", "cause", "waits_for"), on="state", maintain_order="left"
     )
     return pl.concat(
         [
             lane_states.filter(~is_free),
-            free.join(data, on="piece", how="anti").select(columns),
+            free.join(data, on="state", how="anti").select(columns),
             data.select(columns),
             rest.rename({"stop_ns": "end_ns"}).select(columns),
         ]
@@ -257,19 +257,19 @@ def _finish(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
     edges = np.stack(
         [lane_states["start_ns"].to_numpy(), warm, cool, lane_states["end_ns"].to_numpy()], axis=1
     )
-    piece, position = np.nonzero(edges[:, :-1] < edges[:, 1:])
-    start, end = edges[piece, position], edges[piece, position + 1]
+    state, position = np.nonzero(edges[:, :-1] < edges[:, 1:])
+    start, end = edges[state, position], edges[state, position + 1]
     positions = pl.Series([*POSITION.categories, None], dtype=POSITION)
-    position = np.where(is_known[piece], position, len(positions) - 1)
+    position = np.where(is_known[state], position, len(positions) - 1)
     is_new = np.append(-1, end)[:-1] != start
     for values in (
         position,
-        *(whole_numbers(lane_states[name])[piece] for name in (*_STEP, "cause", "waits_for")),
+        *(whole_numbers(lane_states[name])[state] for name in (*_STEP, "cause", "waits_for")),
     ):
         is_new[1:] |= values[1:] != values[:-1]
     first = np.flatnonzero(is_new)
     last = np.append(first[1:], len(start))[: len(first)] - 1
-    return lane_states[[*_STEP, "cause", "waits_for"]][piece[first]].hstack(
+    return lane_states[[*_STEP, "cause", "waits_for"]][state[first]].hstack(
         [
             pl.Series("start_ns", start[first]),
             pl.Series("end_ns", end[last]),

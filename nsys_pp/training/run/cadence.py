@@ -19,7 +19,7 @@ from nsys_pp.training.run.peers import count_stages
 
 _STEP = ["lane", "step"]
 _EARLY_NS, _SOMETIMES = 100_000, 0.2  # computation before a job's message, and how often it may be seen
-_SURE, _BOTH, _REST = 0.9, 0.5, 0.3  # confidence in a job, in one that is two, in what is left of a step
+_SURE, _BOTH, _REST = 0.9, 0.5, 0.3  # confidence in a job, in a combined job, in the rest of a step
 
 
 def reconstruct_jobs(
@@ -182,12 +182,12 @@ def _covered(spans: pl.DataFrame, compute_segments: pl.DataFrame, column: str) -
         last_ns="end_ns",
     )
     edges = spans.select("lane", edge_ns=column).with_row_index("row").sort("edge_ns")
-    found = edges.join_asof(
+    latest = edges.join_asof(
         parts.sort("first_ns"), left_on="edge_ns", right_on="first_ns", by="lane", check_sortedness=False,
         coalesce=False,
     ).sort("row")  # fmt: skip
     covered = pl.col("before_ns") + pl.min_horizontal("edge_ns", "last_ns") - pl.col("first_ns")
-    return found.select(covered.fill_null(0).alias("covered"), "last_ns", pl.col("order").fill_null(-1))
+    return latest.select(covered.fill_null(0).alias("covered"), "last_ns", pl.col("order").fill_null(-1))
 
 
 def _measure(spans: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataFrame:

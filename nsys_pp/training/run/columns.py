@@ -16,7 +16,7 @@ _HALF_OF_INT64 = 1 << 62
 
 
 def whole_numbers(series: pl.Series) -> Int64s:
-    """Return the values of a column of numbers from 0 on, or the codes of an `Enum`; -1 stands for null."""
+    """Return the values of a column of numbers from 0 on, or the codes of an `Enum`; -1 for null."""
     return numbers(series, null=-1)
 
 

@@ -92,11 +92,11 @@ def _is_folded(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame) 
 
 def _pair(messages: pl.DataFrame) -> pl.DataFrame:
     """Join sends with their receives, with columns `*_of_receive`."""
-    found = match_messages(messages)
-    sends, receives = messages[_PAIRED][found.send], messages[_PAIRED][found.receive]
+    matches = match_messages(messages)
+    sends, receives = messages[_PAIRED][matches.send], messages[_PAIRED][matches.receive]
     pairs = sends.hstack(
         [
-            pl.Series("channel", found.channel),
+            pl.Series("channel", matches.channel),
             *(column.alias(f"{column.name}_of_receive") for column in receives),
         ]
     )
