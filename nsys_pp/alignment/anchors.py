@@ -1,4 +1,4 @@
-"""Anchors of a report: operations shared with other ranks, by which clocks are aligned.
+"""Anchors of a report: operations shared with other ranks, the input of alignment.
 
 A collective that needs data of every rank (all-reduce, all-gather, reduce-scatter, all-to-all) ends on all
 ranks together; broadcast and reduce do not, and are left out. A send and its receive are one message; only
@@ -55,7 +55,7 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
 
 
 def _list_mpi_anchors(mpi_calls: pl.DataFrame) -> pl.DataFrame:
-    """List the blocking MPI collectives in which every rank waits for every other."""
+    """List the blocking and synchronising MPI collectives."""
     name = pl.col("name").cast(pl.String)
     return (
         mpi_calls.filter("is_collective", name.str.contains(_SYNCHRONISING), ~name.str.contains("MPI_I[a-z]"))

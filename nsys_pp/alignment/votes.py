@@ -50,7 +50,7 @@ def find_offset(
     messages: tuple[Events, Reference] | None = None,
     machine_line: Line | None = None,
 ) -> Candidate | None:
-    """Find the line by which most operations agree, far more than by chance.
+    """Find the line with most agreeing operations, far more than by chance.
 
     Args:
         events: Events of one domain.
@@ -107,7 +107,7 @@ def _is_rival(best: Candidate, other: Candidate) -> bool:
 
 
 def _vote(events: Events, reference: Reference) -> tuple[Int64s, Floats, Floats]:
-    """Collect the votes of pairs of equal gaps; the votes of an event weigh 1 in total, which favours rare gaps.
+    """Collect the votes of pairs of equal gaps; the votes of an event weigh 1 in total, in favour of rare gaps.
 
     Returns:
         Event rows, offsets in ns, weights.

@@ -121,7 +121,7 @@ def _project_onto_target(
     name: pl.Series,
     threads: Executor,
 ) -> pl.DataFrame | None:
-    """Project ranges onto the operations of one target, which are in order of their calls' positions."""
+    """Project ranges onto the operations of one target, in order of their calls' positions."""
     per_call = np.bincount(position, minlength=len(calls_inside.call_owner))
     ops_before = np.concatenate([[0], np.cumsum(per_call)])
     op_first, op_last = ops_before[calls_inside.segment_first], ops_before[calls_inside.segment_last]

@@ -10,7 +10,7 @@ from nsys_pp.projection.order import order_by_time
 
 
 def find_parents(owner: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
-    """Find the innermost interval around each interval, among those of its owner.
+    """Find the innermost enclosing interval of the same owner, for each interval.
 
     A parent starts no later and ends no earlier than its child. If several do, the one that starts
     last is the innermost; of equal intervals the earlier row is the outer one. Intervals may overlap
@@ -43,7 +43,7 @@ def find_parents(owner: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int
 
 
 def find_previous_reaching(values: Int64s, first: Int64s) -> Int64s:
-    """Find the nearest earlier row whose value is not below the row's own.
+    """Find the nearest earlier row with an equal or larger value, for each row.
 
     All rows are searched at once by pointer jumping: a row whose candidate has a smaller value
     continues with the candidate of that candidate, since all rows between the two are smaller still.

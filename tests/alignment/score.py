@@ -44,18 +44,18 @@ def errors_ns(alignment: Alignment, clocks: Sequence[TrueClock], moments: int = 
     component = alignment.clocks["component"].to_numpy()[alignment.clock_of]
     starts = [clock.origin_ns + round(clock.first_ns / clock.rate) for clock in clocks]
     ends = [clock.origin_ns + round(clock.last_ns / clock.rate) for clock in clocks]
-    found = np.full((moments, len(clocks)), np.nan)
+    errors = np.full((moments, len(clocks)), np.nan)
     for row, moment in enumerate(np.linspace(0.05, 0.95, moments)):
         true_ns = min(starts) + round(moment * (max(ends) - min(starts)))
         for at, clock in enumerate(clocks):
             report_ns = clock.report_ns(true_ns)
             if clock.first_ns <= report_ns <= clock.last_ns:
-                found[row, at] = to_trace_ns(alignment.report_clocks[at], report_ns) - true_ns
+                errors[row, at] = to_trace_ns(alignment.report_clocks[at], report_ns) - true_ns
         for number in np.unique(component):
-            own = component == number
-            best = own & (bounds <= _WELL_KNOWN * bounds[own].min()) & ~np.isnan(found[row])
-            found[row, own] -= np.median(found[row, best]) if best.any() else np.nan
-    return np.asarray(np.nanmax(np.abs(np.where(np.isnan(found).all(axis=0), 0.0, found)), axis=0))
+            is_member = component == number
+            best = is_member & (bounds <= _WELL_KNOWN * bounds[is_member].min()) & ~np.isnan(errors[row])
+            errors[row, is_member] -= np.median(errors[row, best]) if best.any() else np.nan
+    return np.asarray(np.nanmax(np.abs(np.where(np.isnan(errors).all(axis=0), 0.0, errors)), axis=0))
 
 
 def report_bounds_ns(alignment: Alignment) -> Floats:

@@ -23,13 +23,13 @@ class Result:
     alignment: Alignment
     errors_ns: Floats  # of each report
     bounds_ns: Floats
-    messages: int  # of which both sides were sessions
+    messages: int  # with both sides recorded
     backwards: int  # messages that end before they began, on the trace's clock
     seconds: float  # duration of the alignment
 
 
 def align_folder(folder: Path) -> Result:
-    """Align all reports of a data set that the simulator wrote."""
+    """Align all reports of a simulated data set."""
     truth = pl.read_parquet(folder / "truth" / "clocks.parquet")
     sessions, anchors, clocks = [], [], {}
     for row in truth.iter_rows(named=True):

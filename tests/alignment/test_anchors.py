@@ -1,4 +1,4 @@
-"""Operations that tie clocks together, against what the simulator knows of them."""
+"""Anchors against the truth of the simulator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def anchors_of(report: Report) -> pl.DataFrame:
 
 
 def true_anchors(folder: Path, name: str) -> pl.DataFrame:
-    """List the shared operations of one report as the simulator knows them, on the report's clock."""
+    """List the true shared operations of one report, on the report's clock."""
     truth = {
         table: pl.read_parquet(folder / "truth" / f"{table}.parquet") for table in ("collectives", "messages")
     }
@@ -77,15 +77,15 @@ def test_anchors_are_what_ranks_did_together(tmp_path: Path, options: str) -> No
     common = "--steps 2 --layers 1 --micro-batches 4 --brief-truth"
     simulate.main([str(tmp_path), *options.split(), *common.split()])
     for path in sorted(tmp_path.glob("*/*.sqlite")):
-        found = anchors_of(open_report(path))
+        anchors = anchors_of(open_report(path))
         expected = true_anchors(tmp_path, path.relative_to(tmp_path).as_posix())
-        assert found.schema == ANCHORS
-        assert len(found) == len(expected) > 8
-        assert found["start_ns"].is_sorted()
-        found = found.sort("start_ns", "end_ns")
-        assert ((found["start_ns"] - expected["start"]).abs() <= 2).all()
-        assert ((found["end_ns"] - expected["end"]).abs() <= 2).all()
-        assert found["kind"].cast(pl.String).to_list() == expected["kind"].to_list()
+        assert anchors.schema == ANCHORS
+        assert len(anchors) == len(expected) > 8
+        assert anchors["start_ns"].is_sorted()
+        anchors = anchors.sort("start_ns", "end_ns")
+        assert ((anchors["start_ns"] - expected["start"]).abs() <= 2).all()
+        assert ((anchors["end_ns"] - expected["end"]).abs() <= 2).all()
+        assert anchors["kind"].cast(pl.String).to_list() == expected["kind"].to_list()
 
 
 def test_a_payload_tells_communicators_and_peers(tmp_path: Path) -> None:
@@ -95,13 +95,13 @@ def test_a_payload_tells_communicators_and_peers(tmp_path: Path) -> None:
     simulate.main([str(tmp_path), *options.split(), "--brief-truth"])
     truth = pl.read_parquet(tmp_path / "truth" / "collectives.parquet")
     for path in sorted(tmp_path.glob("*/*.sqlite")):
-        found = anchors_of(open_report(path))
-        own = truth.filter(pl.col("report") == path.relative_to(tmp_path).as_posix()).sort("start_ns")
-        collectives = found.filter(pl.col("kind") == "collective")
-        assert collectives["communicator"].to_list() == own["communicator"].to_list()
-        assert set(found["channel"]) == {"communicator"}
-        assert found["rank"].null_count() == 0
-        messages = found.filter(pl.col("kind") != "collective")
+        anchors = anchors_of(open_report(path))
+        of_report = truth.filter(pl.col("report") == path.relative_to(tmp_path).as_posix()).sort("start_ns")
+        collectives = anchors.filter(pl.col("kind") == "collective")
+        assert collectives["communicator"].to_list() == of_report["communicator"].to_list()
+        assert set(anchors["channel"]) == {"communicator"}
+        assert anchors["rank"].null_count() == 0
+        messages = anchors.filter(pl.col("kind") != "collective")
         assert (messages["peer"] == 1 - messages["rank"]).all()
 
 
@@ -142,8 +142,8 @@ def test_only_what_all_ranks_end_together_ties_clocks(tmp_path: Path) -> None:
     }
     kernels = [{"start": 10 * i, "end": 10 * i + 5, "name": name} for i, name in enumerate(names)]
     path = write_report(tmp_path / "r.sqlite", kernels=kernels)
-    found = anchors_of(open_report(path))
-    assert dict(found.select(pl.col("name", "kind").cast(pl.String)).rows()) == {
+    anchors = anchors_of(open_report(path))
+    assert dict(anchors.select(pl.col("name", "kind").cast(pl.String)).rows()) == {
         name: kind for name, kind in names.items() if kind
     }
 
@@ -152,9 +152,9 @@ def test_barriers_of_mpi_tie_clocks(tmp_path: Path) -> None:
     options = "--pp 2 --dp 2 --machines 2 --steps 3 --layers 1 --mpi --launcher ompi --brief-truth"
     simulate.main([str(tmp_path), *options.split()])
     for path in sorted(tmp_path.glob("*/*.sqlite")):
-        found = anchors_of(open_report(path)).filter(pl.col("kind") == "mpi")
-        assert found["name"].cast(pl.String).unique().to_list() == ["MPI_Barrier of 4"]
-        assert len(found) == 3
+        anchors = anchors_of(open_report(path)).filter(pl.col("kind") == "mpi")
+        assert anchors["name"].cast(pl.String).unique().to_list() == ["MPI_Barrier of 4"]
+        assert len(anchors) == 3
 
 
 def test_a_report_without_communication_has_none(tmp_path: Path) -> None:

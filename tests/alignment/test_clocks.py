@@ -72,11 +72,11 @@ def test_mapped_times_never_run_backwards() -> None:
     for clock_map in alignment.report_clocks:
         assert (np.diff(clock_map.from_ns) > 0).all()
         assert (np.diff(clock_map.offset_ns) >= 0).all()
-        assert np.diff(clock_map.offset_ns).max(initial=0) <= 1_001  # a piece is as good as its line
+        assert np.diff(clock_map.offset_ns).max(initial=0) <= 1_001  # steps between pieces are limited
 
 
 def test_one_bad_machine_moves_no_other() -> None:
-    """A report whose ends are all scattered by milliseconds is left alone, or its bound says so."""
+    """A report with ends scattered by milliseconds is not matched, or has a large bound."""
     recording = record(Cluster(machines=6, gpus=1, steps=40))
     random = np.random.Generator(np.random.PCG64(5))
     noise = pl.Series(random.normal(0, 3e6, len(recording.anchors[2])).astype(np.int64))
@@ -101,7 +101,7 @@ def test_machines_that_share_nothing_are_left_where_utc_puts_them() -> None:
 
 
 def test_a_regular_run_does_not_fool_it() -> None:
-    """Where steps hardly differ, a whole step more or less fits as well: then UTC must do."""
+    """With nearly equal steps, an offset of a whole step fits as well: then UTC is used."""
     for seed in range(8):
         recording = record(
             Cluster(machines=3, gpus=1, steps=12, step_ns=20_000_000, jitter=1e-6, buckets=1, seed=seed)
@@ -191,12 +191,12 @@ def test_a_session_that_shares_nothing_stands_like_others_of_its_machine() -> No
         "collectives",
     ]
     assert bounds[1] > 1_000_000
-    assert errors[1] < 300 * US  # each reads UTC for itself
+    assert errors[1] < 300 * US  # each session reads UTC separately
     assert (errors <= bounds).all()
 
 
 def test_sessions_of_one_machine_are_never_far_apart() -> None:
-    """Three steps of a run in which much happens alike a micro-batch later."""
+    """Three steps of a run that nearly repeats itself a micro-batch later."""
     for seed in range(6):
         recording = record(Cluster(machines=4, gpus=2, stages=4, steps=3, micro_batches=4, seed=seed))
         alignment = align(recording)

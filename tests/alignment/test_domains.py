@@ -1,4 +1,4 @@
-"""Where clocks stand by what was recorded."""
+"""First guesses of clocks from recorded times."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_epoch_of_1970_is_a_utc() -> None:
 
 
 def test_reports_of_one_machine_meet_on_its_system_clock() -> None:
-    """Each session reads UTC for itself, 30 us apart here; the system clock is one."""
+    """Sessions read UTC separately, 30 us apart; they share the system clock."""
     first = make_session(5_000_000_000, system=1_000_000_000)
     second = make_session(5_700_030_000, 100, system=1_700_000_000)
     guess = guess_clocks([first, second, make_session(5_000_000_000, machine="node2", system=1_000_000_000)])
@@ -68,7 +68,7 @@ def test_reports_of_one_machine_meet_on_its_system_clock() -> None:
 
 
 def test_system_clocks_that_contradict_utc_are_private() -> None:
-    """Containers have a clock of their own, which began when they did."""
+    """Containers have their own clocks, which start with them."""
     guess = guess_clocks([make_session(10**18, system=28 * 10**9), make_session(10**18, system=35 * 10**9)])
     assert guess.domain_of == [0, 1]
     assert guess.base_ns == [10**18, 10**18]

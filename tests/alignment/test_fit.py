@@ -1,4 +1,4 @@
-"""Offsets and drifts from operations that several clocks saw."""
+"""Fit of offsets and drifts from operations shared by several clocks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from nsys_pp.alignment.lines import Line, find_line, fit_line, mad_sigma
 def observe(
     *, clocks: int, operations: int, noise_ns: float, wrong: float = 0.0, seed: int = 1
 ) -> tuple[Fit, np.ndarray, np.ndarray]:
-    """Let every clock see every operation, with a known offset and drift, and fit them."""
+    """Fit clocks with true offsets and drifts; every clock has every operation."""
     random = np.random.Generator(np.random.PCG64(seed))
     offset = random.uniform(-1e6, 1e6, clocks)
-    drift = random.uniform(-50_000, 50_000, clocks)  # ns a second
+    drift = random.uniform(-50_000, 50_000, clocks)  # ns per second
     true = np.sort(random.uniform(0, 10e9, operations))
     clock, what = np.divmod(np.arange(clocks * operations), operations)
     seen = true[what] - offset[clock] - drift[clock] * (true[what] - 5e9) / 1e9
@@ -37,7 +37,7 @@ def observe(
 
 def test_without_noise_clocks_are_exact() -> None:
     fit, offset, drift = observe(clocks=5, operations=40, noise_ns=0.0)
-    assert np.abs(offset).max() < 100  # drift and offset enter each other in second order
+    assert np.abs(offset).max() < 100  # drift and offset are coupled in second order
     assert np.abs(drift).max() < 10
     assert np.abs(fit.residual_ns).max() < 100
 
@@ -47,7 +47,7 @@ def test_noise_averages_out_and_its_size_is_known() -> None:
     sigma = [float(fit.sigma_ns(clock, np.array([fit.center_ns]))[0]) for clock in range(6)]
     assert np.abs(offset).max() < 600
     assert 80 < max(sigma) < 300  # 3 us over the root of 400 operations
-    assert 2_000 < mad_sigma(fit.residual_ns) < 3_300  # of six, the middle one is near by itself
+    assert 2_000 < mad_sigma(fit.residual_ns) < 3_300  # the median of six is close to one of them
 
 
 def test_wrong_matches_move_no_clock() -> None:

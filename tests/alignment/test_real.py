@@ -1,4 +1,4 @@
-"""A pair of real reports of two hosts that share one collective."""
+"""Two real reports of different hosts with one shared collective."""
 
 from __future__ import annotations
 
@@ -30,4 +30,4 @@ def test_the_collective_that_two_hosts_share_ends_at_one_time(shared_reports: li
         )
         <= 1
     )
-    assert alignment.clocks["bound_ns"].min() >= 100_000  # type: ignore[operator]  # one operation proves little
+    assert alignment.clocks["bound_ns"].min() >= 100_000  # type: ignore[operator]  # one operation is weak evidence

@@ -1,4 +1,4 @@
-"""Unions of operations against plain loops; the rest of `measure_busy` is held by `test_ranges`."""
+"""Unions of operations against plain loops; `test_ranges` covers the rest of `measure_busy`."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ ranges = st.lists(st.tuples(st.integers(-3, 40), st.integers(0, 45)), min_size=1
 def measure(
     calls: list[tuple[int, int]], ops: list[tuple[int, int]], rows: list[tuple[int, int]], scale: int
 ) -> tuple[list[int], list[list[tuple[int, int]]]]:
-    """Busy time of each range that has an operation, and those operations; operation i belongs to call i."""
+    """Return the busy time and the operations of each range with operations; operation i belongs to call i."""
     order = sorted(range(len(calls)), key=lambda row: calls[row])
     call = np.array([calls[row] for row in order], dtype=np.int64).T
     op = np.array([ops[row] for row in order], dtype=np.int64).T * scale
-    one = np.array(rows, dtype=np.int64).T
-    range_owner, call_owner = np.zeros_like(one[0]), np.zeros_like(call[0])
-    windows = find_windows(range_owner, one[0], one[1], call_owner, call[0], call[1])
+    interval = np.array(rows, dtype=np.int64).T
+    range_owner, call_owner = np.zeros_like(interval[0]), np.zeros_like(call[0])
+    windows = find_windows(range_owner, interval[0], interval[1], call_owner, call[0], call[1])
     row, first, last = split_windows(windows)
     hit, segment_row = np.unique(row, return_inverse=True)
     if not len(hit):
         return [], []
     position = np.arange(len(order))
-    found = measure_busy(
+    busy = measure_busy(
         op_start=op[0],
         op_end=op[1],
         op_first_call=position,
@@ -50,11 +50,11 @@ def measure(
         [
             (start * scale, end * scale)
             for (begin, finish), (start, end) in zip(calls, ops, strict=True)
-            if rows[one][0] <= begin and finish <= rows[one][1]
+            if rows[row][0] <= begin and finish <= rows[row][1]
         ]
-        for one in hit
+        for row in hit
     ]
-    return found.tolist(), inside
+    return busy.tolist(), inside
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_busy_is_the_length_of_the_union(
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ways.items():
             patch.setattr(busy, name, value)
-        found, inside = measure(calls, ops, rows, scale)
-    assert found == [union_ns(one) for one in inside]
+        busy_ns, inside = measure(calls, ops, rows, scale)
+    assert busy_ns == [union_ns(intervals) for intervals in inside]
 
 
 links = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 9)), max_size=30)
@@ -90,12 +90,12 @@ links = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0
 @settings(max_examples=300, deadline=None)
 @given(links, st.lists(st.tuples(st.integers(0, 13), st.integers(0, 13)), max_size=15))
 def test_links_around_windows(
-    given_links: list[tuple[int, int, int]], windows: list[tuple[int, int]]
+    drawn_links: list[tuple[int, int, int]], windows: list[tuple[int, int]]
 ) -> None:
-    low, high, weight = np.array(given_links, dtype=np.int64).reshape(-1, 3).T
+    low, high, weight = np.array(drawn_links, dtype=np.int64).reshape(-1, 3).T
     first, last = np.array(windows, dtype=np.int64).reshape(-1, 2).T
     assert sum_around(low, high, weight, first, last).tolist() == [
-        sum(length for one, other, length in given_links if one < begin and other >= end)
+        sum(length for low_call, high_call, length in drawn_links if low_call < begin and high_call >= end)
         for begin, end in windows
     ]
 
@@ -105,8 +105,8 @@ def test_nanoseconds_survive_a_sum_of_days() -> None:
     count, day = 100, 86_400 * 10**9
     ops: list[Any] = [(day * number, day * number + day - 1) for number in range(count)]
     calls = [(number, number) for number in range(count)]
-    found, _ = measure(calls, ops, [(0, count), (5, 5)], 1)
-    assert found == [count * (day - 1), day - 1]
+    busy, _ = measure(calls, ops, [(0, count), (5, 5)], 1)
+    assert busy == [count * (day - 1), day - 1]
 
 
 def test_operations_far_apart_do_not_overflow() -> None:

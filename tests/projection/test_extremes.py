@@ -1,4 +1,4 @@
-"""Minima of windows against plain loops, both ways of finding them."""
+"""Minima of windows against plain loops, for both algorithms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def windows(draw: st.DrawFn) -> tuple[list[int], list[tuple[int, int]]]:
     values = draw(st.lists(st.integers(-(2**62), 2**62) | st.integers(-3, 3), min_size=1, max_size=40))
     first = st.integers(0, len(values) - 1)
     pairs = draw(st.lists(st.tuples(first, st.integers(1, len(values))), max_size=30))
-    return values, [(one, min(one + size, len(values))) for one, size in pairs]
+    return values, [(start, min(start + size, len(values))) for start, size in pairs]
 
 
 @pytest.mark.parametrize("direct_reads", [0, 1, 10**9])
@@ -26,8 +26,8 @@ def test_minima_are_those_of_a_loop(direct_reads: int, case: tuple[list[int], li
     first, last = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(extremes, "_DIRECT_READS", direct_reads)
-        found = find_minimum(np.array(values), first, last)
-    assert found.tolist() == [min(values[low:high]) for low, high in pairs]
+        minima = find_minimum(np.array(values), first, last)
+    assert minima.tolist() == [min(values[low:high]) for low, high in pairs]
 
 
 def test_the_input_is_left_alone() -> None:

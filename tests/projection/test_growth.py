@@ -1,4 +1,4 @@
-"""No quadratic step: four times the input is about four times the work, whatever the input looks like.
+"""No quadratic step: four times the input is about four times the work, for every shape of input.
 
 Work is bounded without a clock. Projection runs in numpy: each call into it costs about as much as
 its largest array is long (a sort a little more), and no array is larger than the most memory that
@@ -43,7 +43,7 @@ class Work:
 
     @staticmethod
     def of(task: Callable[[], object]) -> Work:
-        """Count the calls of a task and the most memory that it holds in numpy."""
+        """Count the calls of a task and its peak memory in numpy."""
         counter: Counter[str] = Counter()
 
         def count(frame: object, event: str, argument: object) -> None:
@@ -67,31 +67,31 @@ def report(
     ops: tuple[Ints, Ints, Ints | int],
     call_of_op: Ints | None = None,
 ) -> Frames:
-    """Frames of one process: start, end and thread of ranges and calls, start, end and stream of operations."""
+    """Build frames of one process: start, end and thread of ranges and calls; start, end and stream of operations."""
 
     def fill(schema: pl.Schema, count: int, **columns: Any) -> pl.DataFrame:
         rows = pl.DataFrame({"row": np.arange(count)})
-        given = {name: pl.Series(np.broadcast_to(value, count)) for name, value in columns.items()}
+        series = {name: pl.Series(np.broadcast_to(value, count)) for name, value in columns.items()}
         return rows.select(
-            (given[name].cast(dtype) if name in given else pl.lit(None, dtype)).alias(name)
+            (series[name].cast(dtype) if name in series else pl.lit(None, dtype)).alias(name)
             for name, dtype in schema.items()
         )
 
     number = np.arange(1, len(calls[0]) + 1)
     start, end, thread = marked
-    given = {"process_key": 7, "thread_key": thread, "start_ns": start, "end_ns": end, "is_open": False}
-    all_ranges = fill(RANGES, len(start), range_id=np.arange(1, len(start) + 1), **given)
+    common = {"process_key": 7, "thread_key": thread, "start_ns": start, "end_ns": end, "is_open": False}
+    all_ranges = fill(RANGES, len(start), range_id=np.arange(1, len(start) + 1), **common)
     start, end, thread = calls
-    given = {"process_key": 7, "thread_key": thread, "start_ns": start, "end_ns": end}
-    all_calls = fill(API_CALLS, len(start), correlation_id=number, **given)
+    common = {"process_key": 7, "thread_key": thread, "start_ns": start, "end_ns": end}
+    all_calls = fill(API_CALLS, len(start), correlation_id=number, **common)
     start, end, stream = ops
-    given = {"process_key": 7, "device_id": 0, "stream_id": stream, "start_ns": start, "end_ns": end}
+    common = {"process_key": 7, "device_id": 0, "stream_id": stream, "start_ns": start, "end_ns": end}
     all_ops = fill(
         GPU_OPS,
         len(start),
         op_id=np.arange(len(start)),
         correlation_id=number if call_of_op is None else number[call_of_op],
-        **given,
+        **common,
     )
     return all_ranges, all_calls, all_ops.with_columns(kind=pl.lit("kernel", GPU_OPS["kind"]))
 
@@ -185,7 +185,7 @@ SHAPES: list[tuple[Callable[[int], Frames], Scope, bool, int]] = [
 
 
 @pytest.mark.parametrize(
-    ("shape", "scope", "per_stream", "size"), SHAPES, ids=lambda one: getattr(one, "__name__", str(one))
+    ("shape", "scope", "per_stream", "size"), SHAPES, ids=lambda value: getattr(value, "__name__", str(value))
 )
 def test_four_times_the_report_is_not_much_more_than_four_times_the_work(
     shape: Callable[[int], Frames], scope: Scope, per_stream: bool, size: int
@@ -223,7 +223,7 @@ def test_ranges_after_a_deep_nest_do_not_look_at_all_of_it() -> None:
 def test_the_count_sees_a_quadratic_step() -> None:
     def slow(size: int) -> Work:
         values = np.arange(size)
-        return Work.of(lambda: [np.maximum(values, one) for one in range(size)])
+        return Work.of(lambda: [np.maximum(values, number) for number in range(size)])
 
     less, more = slow(200), slow(800)
     assert more.calls * more.memory > 8 * less.calls * less.memory

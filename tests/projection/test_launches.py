@@ -78,5 +78,5 @@ def test_nothing_in_nothing_out(first: list[tuple[int, int]], second: list[tuple
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5)), max_size=20))
 def test_windows_are_listed_one_after_the_other(windows: list[tuple[int, int]]) -> None:
     first, size = np.array(windows, dtype=np.int64).reshape(-1, 2).T
-    listed = [position for one, count in windows for position in range(one, one + count)]
+    listed = [position for start, count in windows for position in range(start, start + count)]
     assert expand_windows(first, first + size).tolist() == listed

@@ -14,7 +14,7 @@ from tests.projection.definition import parent_of
 Interval = tuple[int, int, int]  # owner, start, end
 intervals = st.lists(
     st.tuples(st.sampled_from([5, -3, 1 << 60]), st.integers(-9, 9), st.integers(0, 9)).map(
-        lambda one: (one[0], one[1], one[1] + one[2])
+        lambda drawn: (drawn[0], drawn[1], drawn[1] + drawn[2])
     ),
     max_size=25,
 )
@@ -34,7 +34,7 @@ def test_the_parent_is_the_innermost_around(slices: list[Interval]) -> None:
     ]
     parents = [parent_of(row, rows) for row in rows]
     parent, depth = nest(slices)
-    assert parent == [-1 if one is None else one["range_id"] for one in parents]
+    assert parent == [-1 if row is None else row["range_id"] for row in parents]
     for row, above in enumerate(parent):
         assert depth[row] == (0 if above < 0 else depth[above] + 1)
 
@@ -69,7 +69,7 @@ def test_the_nearest_that_reaches_is_found_both_ways(values: list[int], group: i
         next((at for at in range(row - 1, -1, -1) if values[at] >= values[row]), -1) for row in rows.tolist()
     ]
     first = rows // group * group
-    expected = [near if near >= one else -1 for near, one in zip(nearest, first.tolist(), strict=True)]
+    expected = [near if near >= low else -1 for near, low in zip(nearest, first.tolist(), strict=True)]
     assert nesting._search_tree(array, rows).tolist() == nearest
     assert find_previous_reaching(array, first).tolist() == expected
 

@@ -29,7 +29,7 @@ from tests.projection.random_reports import Frames, frames
 def test_projection_is_its_definition(
     report: Frames, ops: tuple[str, ...], scope: Scope, per_stream: bool, is_as_if_huge: bool
 ) -> None:
-    """With `is_as_if_huge` the paths for windows of many operations take every window."""
+    """With `is_as_if_huge`, every window uses the algorithm for windows of many operations."""
     ranges, api_calls, gpu_ops = report
     kinds = {kind for name in ops for kind in OPS[name]}
     expected = definition.project(ranges, api_calls, gpu_ops, kinds, scope, per_stream)
@@ -55,12 +55,12 @@ def test_projection_is_its_definition(
 @given(report=frames(), scope=st.sampled_from(["thread", "process", "auto"]))
 def test_known_launches_change_nothing(report: Frames, scope: Scope) -> None:
     ranges, api_calls, gpu_ops = report
-    known = match_launches(api_calls, gpu_ops)
-    matched, told = (
+    all_launches = match_launches(api_calls, gpu_ops)
+    matched, with_launches = (
         project_ranges(ranges, api_calls, gpu_ops, scope=scope, launches=launches)
-        for launches in (None, known)
+        for launches in (None, all_launches)
     )
-    assert told.equals(matched)
+    assert with_launches.equals(matched)
 
 
 @settings(max_examples=100, deadline=None)

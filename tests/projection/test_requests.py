@@ -1,4 +1,4 @@
-"""What NCCL was asked for, and which operation it launched for that."""
+"""NCCL requests matched to the operations launched for them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_group_is_every_request_since_the_last_launch_in_the_order_of_asking(t
         nccl(20, 25, "ncclRecv"),
         nccl(30, 60, "ncclGroupEnd"),
         nccl(200, 240, "ncclAllReduce"),
-        nccl(0, 300, "ncclSend", tid=1001),  # another thread asks for nothing here
+        nccl(0, 300, "ncclSend", tid=1001),  # a request of another thread
     ]
     calls = [{"start": at, "end": at + 10, "correlation": at} for at in (40, 210, 400)]
     kernels = [
@@ -44,9 +44,9 @@ def test_a_group_is_every_request_since_the_last_launch_in_the_order_of_asking(t
         for at, name in ((40, "SendRecv"), (210, "AllReduce"), (400, "SendRecv"))
     ]
     path = write_report(tmp_path / "r.sqlite", ranges=ranges, api_calls=calls, kernels=kernels)
-    found = requests_of(path)
-    assert found.schema == REQUESTS
-    assert found.select("op_id", "call", "start_ns").rows() == [
+    requests = requests_of(path)
+    assert requests.schema == REQUESTS
+    assert requests.select("op_id", "call", "start_ns").rows() == [
         (0, "Send", 10),
         (0, "Recv", 20),
         (1, "AllReduce", 200),
