@@ -39,3 +39,21 @@ class OutputError(NsysPPError):
 
 class ClockError(NsysPPError):
     """Clocks that cannot be put onto one as asked."""
+
+
+class OptionError(NsysPPError, ValueError):
+    """An option with an invalid value.
+
+    Args:
+        option: Keyword of the library, as in `steps`.
+        message: One sentence: the value, and the expected form.
+        hint: Next step for the user, or None.
+    """
+
+    def __init__(self, option: str, message: str, hint: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.option = option
+
+    def __reduce__(self) -> tuple[type[OptionError], tuple[str, str, str | None]]:
+        """Return the arguments, so that the error can be sent between processes."""
+        return OptionError, (self.option, self.message, self.hint)

@@ -13,8 +13,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import nsys_pp
 from nsys_pp import capture
-from nsys_pp import commands as api
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import RANGES
 from nsys_pp.model import build_report
@@ -172,7 +172,7 @@ def test_the_real_nsys_records_what_is_marked(
     jobs = name_jobs(ranges, rules).sort("start_ns")
     assert jobs["name"].to_list() == STEP * len(steps)
     trace = tmp_path / "run.pftrace"
-    api.merge([report], trace, detail="cpu", nsys=nsys)
+    nsys_pp.merge([report], trace, detail="cpu", nsys=nsys)
     importer.load(trace)
     assert_no_errors(importer)
     drawn = slices_by_track(importer)["name"].to_list()

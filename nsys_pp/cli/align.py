@@ -8,9 +8,9 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nsys_pp import commands as api
+import nsys_pp
 from nsys_pp.cli.align_table import print_clocks
-from nsys_pp.cli.inputs import exit_if_skipped, wait_for_inputs
+from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
 from nsys_pp.cli.options.inputs import input_options
@@ -18,7 +18,6 @@ from nsys_pp.cli.options.output import format_option
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SectionCommand
-from nsys_pp.compose.waiting import Wait
 
 
 @click.command(cls=SectionCommand)
@@ -35,9 +34,6 @@ def align(
     /,
     reports: tuple[str, ...],
     format: str,
-    overrides: api.Overrides,
-    wait: Wait | None,
-    keep_going: bool,
     **options: Any,
 ) -> None:
     """Align the clocks of all machines, with error bounds.
@@ -51,8 +47,7 @@ def align(
       nsys-pp align node*/report*.sqlite
     """
     with show_progress() as progress:
-        inputs, incomplete = wait_for_inputs(reports, wait, keep_going=keep_going, progress=progress)
-        aligned = api.align(inputs, overrides=overrides, keep_going=keep_going, progress=progress, **options)
+        aligned = nsys_pp.align(reports, progress=progress, **options)
     if format == "json":
         click.echo(json.dumps(_describe_clocks(aligned), indent=2, ensure_ascii=False))
     else:
@@ -60,10 +55,10 @@ def align(
         with console.capture() as screen:
             print_clocks(aligned, console)
         click.echo("\n".join(line.rstrip() for line in screen.get().splitlines()))
-    exit_if_skipped(ctx, [*incomplete, *aligned.skipped])
+    exit_if_skipped(ctx, aligned.skipped)
 
 
-def _describe_clocks(aligned: api.AlignResult) -> list[dict[str, Any]]:
+def _describe_clocks(aligned: nsys_pp.AlignResult) -> list[dict[str, Any]]:
     """Return the clocks as plain types; the keys are stable."""
     return [
         {**row, "reports": [str(aligned.paths[index]) for index in row["reports"]]}

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nsys_pp.commands import AlignResult
+from nsys_pp.commands.align import AlignResult
 from nsys_pp.units import NS_PER_US
 
 _COUNTS = {"collective_count": "coll", "mpi_count": "mpi", "message_count": "msg"}

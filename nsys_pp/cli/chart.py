@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from nsys_pp import commands as api
-from nsys_pp.cli.inputs import exit_if_skipped, wait_for_inputs
+import nsys_pp
+from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.log import log_notes, log_output
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
@@ -18,7 +18,6 @@ from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.options.training import training_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import OUTPUT, SectionCommand, option
-from nsys_pp.compose.waiting import Wait
 from nsys_pp.units import format_bytes, format_count
 
 _FORMATS = ("html", "svg", "png")
@@ -43,9 +42,6 @@ def chart(
     reports: tuple[str, ...],
     output: Path,
     format: str | None,
-    overrides: api.Overrides,
-    wait: Wait | None,
-    keep_going: bool,
     force: bool,
     **options: Any,
 ) -> None:
@@ -65,15 +61,10 @@ def chart(
             f"unknown extension of `{output}`; expected .html, .svg or .png, or choose a `--format`"
         )
     with show_progress() as progress:
-        inputs, incomplete = wait_for_inputs(
-            reports, wait, keep_going=keep_going, progress=progress, output=output, force=force
-        )
-        charted = api.chart(
-            inputs,
+        charted = nsys_pp.chart(
+            reports,
             output,
             format=format,
-            overrides=overrides,
-            keep_going=keep_going,
             force=force,
             progress=progress,
             **options,
@@ -85,4 +76,4 @@ def chart(
         f" in {format_count(charted.steps, 'step')}.",
         output,
     )
-    exit_if_skipped(ctx, [*incomplete, *charted.skipped])
+    exit_if_skipped(ctx, charted.skipped)

@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from nsys_pp import commands as api
+import nsys_pp
 from nsys_pp.cli.compare_table import TITLES, arrange, print_comparison
+from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
 from nsys_pp.cli.log import log, log_notes
-from nsys_pp.cli.options.batch import work_options
+from nsys_pp.cli.options.batch import keep_going_option, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
 from nsys_pp.cli.options.inputs import nsys_option
 from nsys_pp.cli.options.output import format_option
@@ -19,6 +20,7 @@ from nsys_pp.cli.options.tables import ALL_ROWS, limit_option
 from nsys_pp.cli.options.training import training_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import OUTPUT, SELECTION, SectionArgument, SectionCommand, option
+from nsys_pp.write.tables.frames import format_tables
 
 GATE_FAILED = 4
 
@@ -46,6 +48,7 @@ GATE_FAILED = 4
 @training_options
 @clock_and_rank_options
 @work_options
+@keep_going_option
 @result_options
 @click.pass_context
 def compare(
@@ -56,7 +59,6 @@ def compare(
     gates: tuple[str, ...],
     format: str,
     limit: int,
-    overrides: api.Overrides,
     **options: Any,
 ) -> None:
     """Compare two runs: steps, bubbles, stages, jobs, kernels.
@@ -69,18 +71,20 @@ def compare(
       nsys-pp compare before/ after/ --fail-on 'bubble>5%' --fail-on 'step>3%'
     """
     with show_progress() as progress:
-        compared = api.compare(a, b, overrides=overrides, gates=gates, progress=progress, **options)
+        compared = nsys_pp.compare(a, b, gates=gates, progress=progress, **options)
     if format == "table":
         print_comparison(compared.tables, limit=limit or ALL_ROWS)
     elif format == "markdown":
         frames = {name: arrange(frame) for name, frame in compared.tables.items()}
-        click.echo(api.format_tables(frames, format="markdown", titles=TITLES), nl=False)
+        click.echo(format_tables(frames, format="markdown", titles=TITLES), nl=False)
     else:
-        tables = json.loads(api.format_tables(compared.tables, format="json", titles=TITLES))
+        tables = json.loads(format_tables(compared.tables, format="json", titles=TITLES))
         content = {"tables": tables, "failures": compared.failures, "notes": compared.notes}
         click.echo(json.dumps(content, indent=2, ensure_ascii=False))
     log_notes(compared.notes)
     for failure in compared.failures:
         log(failure, event="gate failed", level="error", prefix="failed: ")
     if compared.failures:
+        log_skipped(compared.skipped)
         ctx.exit(GATE_FAILED)
+    exit_if_skipped(ctx, compared.skipped)

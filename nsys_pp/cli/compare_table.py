@@ -9,8 +9,8 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from nsys_pp import commands as api
 from nsys_pp.units import NS_PER_MS
+from nsys_pp.write.tables.frames import print_table
 
 TITLES = {
     "steps": "Steps",
@@ -30,7 +30,7 @@ def print_comparison(frames: Mapping[str, pl.DataFrame], *, limit: int) -> None:
     """Print what changed; of what did not, the steps alone, and how much there is.
 
     Args:
-        frames: Tables of `api.compare` by name.
+        frames: Tables of `nsys_pp.compare` by name.
         limit: Most rows of each.
     """
     console = Console(highlight=False, markup=False, emoji=False)
@@ -63,7 +63,7 @@ def _print_one(title: str, frame: pl.DataFrame, is_whole: bool, limit: int, cons
     shown = frame if is_whole else frame.filter(pl.col("verdict") != "same")
     console.print(title, style="cyan")
     if len(shown):
-        api.print_table(arrange(shown), limit=limit, console=console, decimals=_DECIMALS)
+        print_table(arrange(shown), limit=limit, console=console, decimals=_DECIMALS)
     lines = []
     if len(shown) > limit:
         hidden = len(shown) - limit

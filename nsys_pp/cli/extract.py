@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from nsys_pp import commands as api
+import nsys_pp
 from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.log import describe_outputs, log, log_output
-from nsys_pp.cli.options.batch import keep_going_option, work_options
+from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.drawing import detail_options
 from nsys_pp.cli.options.inputs import input_options
 from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, output_option
@@ -19,7 +19,10 @@ from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.options.training import job_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SectionCommand
+from nsys_pp.compose.part_files import ExtractedPart
 from nsys_pp.units import format_bytes, format_count
+from nsys_pp.write.tables.frames import FORMATS
+from nsys_pp.write.trace.tracks import Detail
 
 
 @click.command(cls=SectionCommand)
@@ -30,6 +33,7 @@ from nsys_pp.units import format_bytes, format_count
 @projection_options
 @job_options
 @work_options
+@wait_options
 @keep_going_option
 @result_options
 @click.pass_context
@@ -38,7 +42,7 @@ def extract(
     /,
     reports: tuple[str, ...],
     output: Path | None,
-    detail: api.Detail,
+    detail: Detail,
     flows: bool,
     **options: Any,
 ) -> None:
@@ -55,11 +59,11 @@ def extract(
     """
     if output == STANDARD_OUTPUT:
         raise click.UsageError("a part cannot be printed; choose a file with `-o`")
-    is_other_file = output is not None and output.suffix in (*api.FORMATS, ".nsys-rep")
+    is_other_file = output is not None and output.suffix in (*FORMATS, ".nsys-rep")
     if is_other_file and str(output) not in reports:  # a report as output is refused below
         raise click.UsageError(f"`{output}` has the extension of a table or a report; a part is `.nspart`")
     with show_progress() as progress:
-        extracted, skipped = api.extract_all(
+        result = nsys_pp.extract(
             reports,
             output,
             detail="cpu" if flows else detail,
@@ -67,12 +71,12 @@ def extract(
             progress=progress,
             **options,
         )
-    for part in extracted:
+    for part in result.parts:
         _log_part(part)
-    exit_if_skipped(ctx, skipped)
+    exit_if_skipped(ctx, result.skipped)
 
 
-def _log_part(part: api.Extracted) -> None:
+def _log_part(part: ExtractedPart) -> None:
     size = format_bytes(part.output.stat().st_size)
     if not part.is_new:
         message = f"already there: {part.output} ({size}), from {part.report}"

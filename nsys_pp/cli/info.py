@@ -9,17 +9,18 @@ import click
 import polars as pl
 from rich.console import Console
 
-from nsys_pp import commands as api
+import nsys_pp
 from nsys_pp.cli.info_screen import format_utc, print_info
 from nsys_pp.cli.info_table import print_roster
 from nsys_pp.cli.inputs import exit_if_skipped
-from nsys_pp.cli.options.batch import keep_going_option
+from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.identity import identity_options
 from nsys_pp.cli.options.inputs import input_options
 from nsys_pp.cli.options.output import format_option
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SELECTION, SectionCommand, option
+from nsys_pp.commands.info import ReportInfo
 
 _MAX_SCREENS = 4
 _ROSTER_COLUMNS = (
@@ -38,6 +39,8 @@ _ROSTER_COLUMNS = (
     help=f"Show the contents of each report also for more than {_MAX_SCREENS} reports.",
 )
 @identity_options
+@work_options
+@wait_options
 @keep_going_option
 @result_options
 @click.pass_context
@@ -56,15 +59,17 @@ def info(ctx: click.Context, /, reports: tuple[str, ...], format: str, verbose: 
       nsys-pp info report.sqlite
     """
     with show_progress() as progress:
-        infos, skipped = api.info(reports, progress=progress, **options)
+        result = nsys_pp.info(reports, progress=progress, **options)
     if format == "json":
-        click.echo(json.dumps([_describe_info(info) for info in infos], indent=2, ensure_ascii=False))
+        click.echo(
+            json.dumps([_describe_info(info) for info in result.reports], indent=2, ensure_ascii=False)
+        )
     else:
-        _print_infos(infos, with_contents=verbose or len(infos) <= _MAX_SCREENS)
-    exit_if_skipped(ctx, skipped)
+        _print_infos(result.reports, with_contents=verbose or len(result.reports) <= _MAX_SCREENS)
+    exit_if_skipped(ctx, result.skipped)
 
 
-def _print_infos(infos: list[api.ReportInfo], *, with_contents: bool) -> None:
+def _print_infos(infos: list[ReportInfo], *, with_contents: bool) -> None:
     """Print the roster of several reports, and the contents of each."""
     console = Console(highlight=False, markup=False, emoji=False)
     with console.capture() as screen:
@@ -77,7 +82,7 @@ def _print_infos(infos: list[api.ReportInfo], *, with_contents: bool) -> None:
     click.echo("\n".join(line.rstrip() for line in screen.get().splitlines()))
 
 
-def _describe_info(info: api.ReportInfo) -> dict[str, Any]:
+def _describe_info(info: ReportInfo) -> dict[str, Any]:
     """Return a report as plain types; the keys are stable."""
     session, contents = info.session, info.contents
     return {

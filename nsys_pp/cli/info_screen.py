@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nsys_pp.commands import ReportInfo
+from nsys_pp.commands.info import ReportInfo
 from nsys_pp.units import NS_PER_MS, NS_PER_S, format_duration
 
 _LABEL_WIDTH = 14

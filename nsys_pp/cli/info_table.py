@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nsys_pp.cli.info_screen import start_table
-from nsys_pp.commands import ReportInfo
+from nsys_pp.commands.info import ReportInfo
 
 _SOURCES = {"machine": "machine_source", "rank": "rank_source", "stage": "stage_source"}
 

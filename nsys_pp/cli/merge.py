@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from nsys_pp import commands as api
-from nsys_pp.cli.inputs import exit_if_skipped, wait_for_inputs
+import nsys_pp
+from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.log import log_note, log_notes, log_output
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
@@ -20,8 +20,8 @@ from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.options.training import training_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SectionCommand
-from nsys_pp.compose.waiting import Wait
 from nsys_pp.units import format_bytes, format_count
+from nsys_pp.write.tables.frames import FORMATS
 
 # Capacity of Perfetto's UI in a browser's 4 GB: measured at 0.2 to 0.35 KB per slice.
 _MAX_SLICES = 8_000_000
@@ -48,9 +48,6 @@ def merge(
     /,
     reports: tuple[str, ...],
     output: Path,
-    overrides: api.Overrides,
-    wait: Wait | None,
-    keep_going: bool,
     force: bool,
     **options: Any,
 ) -> None:
@@ -70,19 +67,14 @@ def merge(
     start_ns, end_ns = options["start_ns"], options["end_ns"]
     if start_ns is not None and end_ns is not None and end_ns <= start_ns:
         raise click.UsageError("`--end` must be later than `--start`")
-    if options["format"] is None and output.suffix in api.FORMATS.keys() - {".json"}:
+    if options["format"] is None and output.suffix in FORMATS.keys() - {".json"}:
         raise click.UsageError(
             f"`{output}` has the extension of a table; a trace is `.pftrace`, `.json` or `.json.gz`"
         )
     with show_progress() as progress:
-        inputs, incomplete = wait_for_inputs(
-            reports, wait, keep_going=keep_going, progress=progress, output=output, force=force
-        )
-        merged = api.merge(
-            inputs,
+        merged = nsys_pp.merge(
+            reports,
             output,
-            overrides=overrides,
-            keep_going=keep_going,
             force=force,
             progress=progress,
             **{**options, **explicit_drawing(ctx)},
@@ -100,4 +92,4 @@ def merge(
             f"a browser holds about {_MAX_SLICES:,} slices; reduce the trace with `--detail ranges`,"
             " `--detail jobs`, `--device`, or `--start` and `--end`"
         )
-    exit_if_skipped(ctx, [*incomplete, *merged.skipped])
+    exit_if_skipped(ctx, merged.skipped)

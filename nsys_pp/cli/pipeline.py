@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from nsys_pp import commands as api
-from nsys_pp.cli.inputs import exit_if_skipped, wait_for_inputs
+import nsys_pp
+from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.log import log_notes, log_output
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
@@ -22,8 +22,11 @@ from nsys_pp.cli.pipeline_table import VIEWS, arrange, print_tables
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import OUTPUT, SectionCommand, option
 from nsys_pp.cli.table_output import list_outputs, settle_format
-from nsys_pp.compose.waiting import Wait
+from nsys_pp.commands.export import export_jobs
+from nsys_pp.compose.batch import list_existing_inputs
 from nsys_pp.units import format_count
+from nsys_pp.write.files import check_output
+from nsys_pp.write.tables.frames import format_table, format_tables, write_tables
 
 _SHOWN = ("schedule", "steps", "stages", "kinds", "stragglers", "critical")
 
@@ -47,7 +50,7 @@ _SHOWN = ("schedule", "steps", "stages", "kinds", "stragglers", "critical")
 @option(
     "--in-place", section=OUTPUT, is_flag=True, help="Add the table StepTaskInfo to the reports themselves."
 )
-@table_option(api.PIPELINE_TABLES, default_text=f"{', '.join(_SHOWN)} on standard output, else all")
+@table_option(nsys_pp.PIPELINE_TABLES, default_text=f"{', '.join(_SHOWN)} on standard output, else all")
 @limit_option(40, default_text="40 in tables; all rows in other formats")
 @device_option
 @training_options
@@ -68,9 +71,6 @@ def pipeline(
     steptask: Path | None,
     in_place: bool,
     limit: int,
-    overrides: api.Overrides,
-    wait: Wait | None,
-    keep_going: bool,
     **options: Any,
 ) -> None:
     """Show steps, stages, jobs, and the causes of bubbles.
@@ -84,40 +84,38 @@ def pipeline(
       nsys-pp pipeline node*/report*.sqlite
       nsys-pp pipeline node*/report*.sqlite --table stages -o stages.csv
     """
-    options |= {"overrides": overrides, "keep_going": keep_going}
     if steptask is not None or in_place:
         option = "--steptask" if steptask is not None else "--in-place"
         _refuse_table_options(ctx, option)
-        _write_step_tasks(reports, steptask, in_place, wait, options)
+        _write_step_tasks(reports, steptask, in_place, options)
         return
     if devices is not None and format != "paddle":
         raise click.UsageError("`--device` requires `--format paddle`")
     if format == "paddle":
-        _write_paddle(ctx, reports, output, names, devices, wait, options)
+        _write_paddle(ctx, reports, output, names, devices, options)
         return
     format = settle_format(str(output), format, names, option="--table")
     force = options.pop("force")
-    names = names or (_SHOWN if format == "table" else tuple(api.PIPELINE_TABLES))
+    names = names or (_SHOWN if format == "table" else tuple(nsys_pp.PIPELINE_TABLES))
     with show_progress() as progress:
-        inputs, incomplete = wait_for_inputs(reports, wait, keep_going=keep_going, progress=progress)
         for path in list_outputs(str(output), format, names):
-            api.check_output(path, force=force, inputs=api.find_reports(inputs, with_parts=True))
-        result = api.pipeline(inputs, progress=progress, **options)
+            check_output(path, force=force, inputs=list_existing_inputs(reports))
+        result = nsys_pp.pipeline(reports, progress=progress, **options)
     frames = result.tables(names)
     if format == "markdown":  # for people, like a terminal
         frames = {name: arrange(frame, VIEWS[name]) for name, frame in frames.items()}
     if output != STANDARD_OUTPUT:
-        written = api.write_tables(frames, output, format=format, titles=api.PIPELINE_TABLES, force=force)
+        written = write_tables(frames, output, format=format, titles=nsys_pp.PIPELINE_TABLES, force=force)
         for path in written:
             log_output(f"Wrote {path}", path)
     elif format == "table":
-        print_tables(frames, api.PIPELINE_TABLES, limit=limit or ALL_ROWS)
+        print_tables(frames, nsys_pp.PIPELINE_TABLES, limit=limit or ALL_ROWS)
     elif format == "csv":
-        click.echo(api.format_table(*frames.values(), format="csv"), nl=False)
+        click.echo(format_table(*frames.values(), format="csv"), nl=False)
     else:
-        click.echo(api.format_tables(frames, format=format, titles=api.PIPELINE_TABLES), nl=False)
+        click.echo(format_tables(frames, format=format, titles=nsys_pp.PIPELINE_TABLES), nl=False)
     log_notes(result.training.notes)
-    exit_if_skipped(ctx, [*incomplete, *result.skipped])
+    exit_if_skipped(ctx, result.skipped)
 
 
 def _refuse_table_options(ctx: click.Context, option: str) -> None:
@@ -137,19 +135,18 @@ def _write_step_tasks(
     reports: tuple[str, ...],
     folder: Path | None,
     in_place: bool,
-    wait: Wait | None,
     options: dict[str, Any],
 ) -> None:
     if folder is not None and in_place:
         raise click.UsageError("`--steptask` and `--in-place` exclude each other; omit one of them")
-    if options.pop("keep_going"):
+    if options["keep_going"]:
         raise click.UsageError("`--keep-going` is not available with `--steptask` and `--in-place`")
     with show_progress() as progress:
-        inputs, _ = wait_for_inputs(reports, wait, keep_going=False, progress=progress)
-        written = api.write_step_tasks_of(inputs, folder, progress=progress, **options)
-    for report, path, rows in written:
-        source = "" if path == report else f", a copy of {report}"
-        log_output(f"Wrote {format_count(rows, 'row')} of StepTaskInfo to {path}{source}", path)
+        result = export_jobs(reports, folder, format="steptask", progress=progress, **options)
+    for file in result.files:
+        source = "" if file.path == file.source else f", a copy of {file.source}"
+        rows = format_count(file.row_count, "row")
+        log_output(f"Wrote {rows} of StepTaskInfo to {file.path}{source}", file.path)
 
 
 def _write_paddle(
@@ -158,7 +155,6 @@ def _write_paddle(
     output: Path,
     names: tuple[str, ...] | None,
     devices: frozenset[int] | None,
-    wait: Wait | None,
     options: dict[str, Any],
 ) -> None:
     if output == STANDARD_OUTPUT:
@@ -166,15 +162,11 @@ def _write_paddle(
     if names is not None:
         raise click.UsageError("`--format paddle` writes no tables; omit `--table`")
     with show_progress() as progress:
-        inputs, incomplete = wait_for_inputs(
-            reports, wait, keep_going=options["keep_going"], progress=progress
-        )
-        written = api.write_paddle_of(inputs, output, devices=devices, progress=progress, **options)
-    log_notes(written.notes)
+        result = export_jobs(reports, output, format="paddle", devices=devices, progress=progress, **options)
+    log_notes(result.notes)
+    paths = [file.path for file in result.files]
     log_output(
-        f"Wrote {written.chrome} and {written.perfetto}: {format_count(written.jobs, 'job')}. To view the latter, open"
-        " https://ui.perfetto.dev and drop the file there (it stays on your machine).",
-        written.chrome,
-        written.perfetto,
+        f"Wrote {' and '.join(map(str, paths))}: {format_count(result.files[0].row_count, 'job')}. {result.hint}",
+        *paths,
     )
-    exit_if_skipped(ctx, [*incomplete, *written.skipped])
+    exit_if_skipped(ctx, result.skipped)

@@ -10,8 +10,8 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from nsys_pp import commands as api
 from nsys_pp.units import NS_PER_MS, NS_PER_US
+from nsys_pp.write.tables.frames import print_table
 
 _UNITS = {"ms": 1 / NS_PER_MS, "us": 1 / NS_PER_US, "%": 100.0, "GB/s": 1e-9}
 _DECIMALS = {"ms": 3, "us": 1, "%": 1, "GB/s": 2}
@@ -183,7 +183,7 @@ def print_tables(frames: Mapping[str, pl.DataFrame], titles: Mapping[str, str], 
     """Print tables under their titles, and below each how it was made.
 
     Args:
-        frames: Tables of `api.PIPELINE_TABLES` by name.
+        frames: Tables of `nsys_pp.PIPELINE_TABLES` by name.
         titles: What stands above each.
         limit: Most rows of each.
     """
@@ -204,7 +204,7 @@ def print_view(frame: pl.DataFrame, view: View, *, limit: int, console: Console)
         table = arrange(rows, view)
         explained = [text for heading, text in view.explains.items() if heading in table.columns]
         decimals = {heading: _DECIMALS.get(_unit(heading), 3) for heading in table.columns}
-        api.print_table(table, limit=limit, console=console, decimals=decimals)
+        print_table(table, limit=limit, console=console, decimals=decimals)
     notes = ["; ".join([view.how, *explained])]
     if view.only is not None and len(rows) < len(frame):
         notes.insert(0, f"{len(frame) - len(rows):,} of {len(frame):,} are as their likes")

@@ -21,7 +21,7 @@ from rich.progress import (
 )
 
 from nsys_pp.cli.log import Record, current_record, log
-from nsys_pp.commands import Progress as Callback
+from nsys_pp.compose.progress import Progress as Callback
 from nsys_pp.compose.progress import Share
 
 _BAR_DELAY_S = 1.0

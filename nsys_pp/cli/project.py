@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
-from nsys_pp import commands as api
+import nsys_pp
+from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.log import log_output
+from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.inputs import input_options
 from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, format_option, output_option
 from nsys_pp.cli.options.projection import projection_options
@@ -17,7 +19,11 @@ from nsys_pp.cli.options.tables import ALL_ROWS, limit_option
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.project_table import print_projections
 from nsys_pp.cli.sections import PROJECTION, SectionCommand, option
+from nsys_pp.compose.batch import list_existing_inputs
+from nsys_pp.compose.options import parse_counted_ops
 from nsys_pp.units import format_count
+from nsys_pp.write.files import check_output
+from nsys_pp.write.tables.frames import FORMATS, format_table, write_table
 
 
 @click.command(cls=SectionCommand)
@@ -33,9 +39,20 @@ from nsys_pp.units import format_count
 @option(
     "--per-stream", section=PROJECTION, is_flag=True, help="One row per stream instead of one per device."
 )
+@work_options
+@wait_options
+@keep_going_option
 @result_options
+@click.pass_context
 def project(
-    reports: tuple[str, ...], output: Path, format: str | None, limit: int, force: bool, **options: Any
+    ctx: click.Context,
+    /,
+    reports: tuple[str, ...],
+    output: Path,
+    format: str | None,
+    limit: int,
+    force: bool,
+    **options: Any,
 ) -> None:
     """Project NVTX ranges onto the GPU operations they launch.
 
@@ -48,16 +65,22 @@ def project(
     """
     format = _choose_format(output, format)
     if output != STANDARD_OUTPUT:
-        api.check_output(output, force=force, inputs=api.find_reports(reports))
+        check_output(output, force=force, inputs=list_existing_inputs(reports, with_parts=False))
     with show_progress() as progress:
-        frame = api.project(reports, progress=progress, **options)
+        result = nsys_pp.project(reports, progress=progress, **options)
     if output != STANDARD_OUTPUT:
-        api.write_table(frame, output, format=format, name="projections", force=force)
-        log_output(f"Wrote {output}: {format_count(len(frame), 'row')}", output)
+        write_table(result.ranges, output, format=format, name="projections", force=force)
+        log_output(f"Wrote {output}: {format_count(len(result.ranges), 'row')}", output)
     elif format == "table":
-        print_projections(frame, limit=limit or ALL_ROWS, ops=options["ops"], scope=options["scope"])
+        print_projections(
+            result.ranges,
+            limit=limit or ALL_ROWS,
+            ops=parse_counted_ops(options["ops"]),
+            scope=options["scope"],
+        )
     else:
-        click.echo(api.format_table(frame, format=format), nl=False)
+        click.echo(format_table(result.ranges, format=format), nl=False)
+    exit_if_skipped(ctx, result.skipped)
 
 
 def _choose_format(output: Path, format: str | None) -> str:
@@ -69,9 +92,9 @@ def _choose_format(output: Path, format: str | None) -> str:
         return format
     if format == "table":
         raise click.UsageError("a table is printed; omit `-o`, or choose another `--format`")
-    format = format or api.FORMATS.get(output.suffix)
+    format = format or FORMATS.get(output.suffix)
     if format is None:
         raise click.UsageError(
-            f"unknown extension of `{output}`; expected {', '.join(api.FORMATS)}, or choose a `--format`"
+            f"unknown extension of `{output}`; expected {', '.join(FORMATS)}, or choose a `--format`"
         )
     return format

@@ -7,8 +7,8 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from nsys_pp import commands as api
 from nsys_pp.units import NS_PER_MS
+from nsys_pp.write.tables.frames import print_table
 
 _INDENT = "  "
 _PLACES = {
@@ -20,7 +20,7 @@ _PLACES = {
 }
 
 
-def print_projections(frame: pl.DataFrame, *, limit: int, ops: tuple[str, ...], scope: api.Scope) -> None:
+def print_projections(frame: pl.DataFrame, *, limit: int, ops: tuple[str, ...], scope: str) -> None:
     """Print the first projections, and below them how they were made and how many there are more.
 
     Args:
@@ -34,7 +34,7 @@ def print_projections(frame: pl.DataFrame, *, limit: int, ops: tuple[str, ...], 
     with console.capture() as captured:
         if len(frame):
             table = _describe_rows(_arrange(frame), differing)
-            api.print_table(table, limit=limit, console=console, decimals={"busy %": 1})
+            print_table(table, limit=limit, console=console, decimals={"busy %": 1})
             console.print()
         for line in _describe_whole(frame, differing, limit, ops, scope):
             console.print(Text(line, style="dim"), soft_wrap=not console.is_terminal)
@@ -91,7 +91,7 @@ def _describe_rows(frame: pl.DataFrame, differing: list[str]) -> pl.DataFrame:
 
 
 def _describe_whole(
-    frame: pl.DataFrame, differing: list[str], limit: int, ops: tuple[str, ...], scope: api.Scope
+    frame: pl.DataFrame, differing: list[str], limit: int, ops: tuple[str, ...], scope: str
 ) -> list[str]:
     """Say what all rows share, how they were made, and how many are not shown."""
     made = f"--ops {','.join(ops)} --scope {scope}"

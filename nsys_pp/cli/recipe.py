@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from nsys_pp import commands as api
 from nsys_pp.cli.options.inputs import nsys_option
 from nsys_pp.cli.options.output import force_option
 from nsys_pp.cli.sections import OUTPUT, OrderedGroup, option
+from nsys_pp.commands.recipe import install_recipes, recipe_folder
 
 
 @click.group(cls=OrderedGroup)
@@ -29,7 +29,7 @@ def recipe() -> None:
 @recipe.command()
 def path() -> None:
     """Print the folder of the recipes, for NSYS_RECIPE_PATH."""
-    click.echo(api.recipe_folder())
+    click.echo(recipe_folder())
 
 
 @recipe.command()
@@ -51,7 +51,7 @@ def install(ctx: click.Context, /, nsys: str | None, to: Path | None, force: boo
     """
     if to is not None and ctx.get_parameter_source("nsys") is click.core.ParameterSource.COMMANDLINE:
         raise click.UsageError("`--nsys` and `--to` exclude each other; omit one of them")
-    installed = api.install_recipes(nsys=nsys, to=to, force=force)
+    installed = install_recipes(nsys=nsys, to=to, force=force)
     line = f"{shlex.quote(installed.nsys or 'nsys')} recipe {installed.names[0]} --input DIR"
     if installed.nsys is None:
         line = f"NSYS_RECIPE_PATH={shlex.quote(str(installed.folder.absolute()))} {line}"

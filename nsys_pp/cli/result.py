@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
-from nsys_pp import commands as api
 from nsys_pp.cli.interrupts import INTERRUPTED, is_interrupt
 from nsys_pp.cli.log import Record, describe_outputs, log_note
+from nsys_pp.compose.batch import list_existing_inputs
 from nsys_pp.errors import NsysPPError
+from nsys_pp.write.files import check_output
 from nsys_pp.write.result import write_result
 
 _WITHOUT_PARTS = ("extract", "info", "project")
@@ -25,7 +26,7 @@ def check_result_path(path: Path, output: Any) -> None:
         raise click.UsageError(f"invalid `--result {path}`; expected a .json file")
     if output is not None and Path(output).absolute() == path.absolute():
         raise click.UsageError(f"`--result` and `-o` are the same file `{path}`")
-    api.check_output(path, force=True)
+    check_output(path, force=True)
 
 
 def describe_error(error: BaseException) -> tuple[int, dict[str, str | None] | None]:
@@ -104,7 +105,7 @@ def _find_inputs(ctx: click.Context, named: list[str]) -> list[str]:
     runs = [[name] for name in named] if ctx.info_name == "compare" else [named]
     with_parts = ctx.info_name not in _WITHOUT_PARTS
     try:
-        return [str(path) for run in runs for path in api.find_reports(run, with_parts=with_parts)]
+        return [str(path) for run in runs for path in list_existing_inputs(run, with_parts=with_parts)]
     except NsysPPError:
         return []
 

@@ -8,8 +8,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from nsys_pp import commands as api
-from nsys_pp.cli.inputs import exit_if_skipped, wait_for_inputs
+import nsys_pp
+from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.log import log_notes
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.identity import identity_options
@@ -23,7 +23,9 @@ from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SELECTION, SectionCommand, option
 from nsys_pp.cli.summary_output import SummaryOutput, check_sort, write_summary
 from nsys_pp.cli.table_output import list_outputs, settle_format
-from nsys_pp.compose.waiting import Wait
+from nsys_pp.commands.summarise import SUMMARY_GROUPS
+from nsys_pp.compose.batch import list_existing_inputs
+from nsys_pp.write.files import check_output
 
 _SHOWN = (
     *("overview", "device", "model", "distribution", "operators", "kernels", "copies", "communication"),
@@ -41,13 +43,13 @@ _TEXT_LIMIT = 15
 @force_option
 @input_options
 @table_option(
-    api.SUMMARY_TABLES,
+    nsys_pp.SUMMARY_TABLES,
     default_text="on standard output all but ranges, base_kernels, cuda, os and sync; else all",
 )
 @option(
     "--by",
     section=SELECTION,
-    type=click.Choice([*api.SUMMARY_GROUPS]),
+    type=click.Choice([*SUMMARY_GROUPS]),
     default="run",
     help="Groups of rows; device: each GPU of each machine.",
 )
@@ -93,10 +95,6 @@ def summary(
     output: Path,
     format: str | None,
     force: bool,
-    layout: api.Layout | None,
-    rank_from: str | None,
-    wait: Wait | None,
-    keep_going: bool,
     **options: Any,
 ) -> None:
     """Summarise time by operator, kernel, copy, and idle cause.
@@ -112,21 +110,18 @@ def summary(
     """
     format = settle_format(str(output), format, names, option="--table")
     is_text = format in ("table", "markdown")
-    names = names or (_SHOWN if is_text and output == STANDARD_OUTPUT else tuple(api.SUMMARY_TABLES))
+    names = names or (_SHOWN if is_text and output == STANDARD_OUTPUT else tuple(nsys_pp.SUMMARY_TABLES))
     check_sort(sort, names)
     for name in ("ops", "scope"):  # None: those of the parts
         if ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
             options[name] = None
     with show_progress() as progress:
-        inputs, incomplete = wait_for_inputs(reports, wait, keep_going=keep_going, progress=progress)
         for path in list_outputs(str(output), format, names):
-            api.check_output(path, force=force, inputs=api.find_reports(inputs, with_parts=True))
-        summarised = api.summarise(
-            inputs,
+            check_output(path, force=force, inputs=list_existing_inputs(reports))
+        summarised = nsys_pp.summarise(
+            reports,
             tables=names,
             by=by,
-            overrides=api.Overrides(layout=layout, rank_from=rank_from),
-            keep_going=keep_going,
             progress=progress,
             **options,
         )
@@ -138,4 +133,4 @@ def summary(
     target = None if output == STANDARD_OUTPUT else output
     write_summary(summarised, content, output=target, format=format, force=force)
     log_notes(summarised.notes)
-    exit_if_skipped(ctx, [*incomplete, *summarised.skipped])
+    exit_if_skipped(ctx, summarised.skipped)

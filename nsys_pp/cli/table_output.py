@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from nsys_pp import commands as api
+from nsys_pp.write.tables.frames import FORMATS, files_in, is_one_file
 
 _ONE_FRAME = ("csv", "parquet")
 
@@ -26,20 +26,16 @@ def settle_format(output: str, format: str | None, names: Sequence[str] | None, 
         format = format or "table"
         if format in ("parquet", "sqlite"):
             raise click.UsageError(f"{format} cannot be printed; choose a file or a folder with `-o`")
-    elif api.is_one_file(path):
-        format = format or api.FORMATS[path.suffix]
+    elif is_one_file(path):
+        format = format or FORMATS[path.suffix]
     elif format is None:
-        extensions = ", ".join(api.FORMATS)
+        extensions = ", ".join(FORMATS)
         raise click.UsageError(
             f"unknown extension of `{output}`; expected {extensions}, or a folder with a `--format`"
         )
     if format == "table" and output != "-":
         raise click.UsageError("a table is printed; omit `-o`, or choose another `--format`")
-    if (
-        format in _ONE_FRAME
-        and (output == "-" or api.is_one_file(path))
-        and (names is None or len(names) > 1)
-    ):
+    if format in _ONE_FRAME and (output == "-" or is_one_file(path)) and (names is None or len(names) > 1):
         raise click.UsageError(f"{format} holds one table; choose it with `{option}`, or a folder with `-o`")
     return format
 
@@ -49,6 +45,6 @@ def list_outputs(output: str, format: str, names: Sequence[str]) -> list[Path]:
     path = Path(output)
     if output == "-":
         return []
-    if api.is_one_file(path):
+    if is_one_file(path):
         return [path]
-    return [*api.files_in(path, names, format).values()] if path.is_dir() else []
+    return [*files_in(path, names, format).values()] if path.is_dir() else []

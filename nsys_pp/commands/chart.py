@@ -2,86 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nsys_pp.commands.pipeline import pipeline
-from nsys_pp.compose.batch import Skipped
-from nsys_pp.compose.progress import Progress
-from nsys_pp.compose.run_training import TrainingOptions
-from nsys_pp.compose.trace_layout import Overrides
-from nsys_pp.compose.work import WorkOptions
-from nsys_pp.read import find_reports
+from nsys_pp.commands.pipeline import build_pipeline
+from nsys_pp.compose.batch import Batch, Skipped
+from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
+from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.write.chart import CHARTS
 from nsys_pp.write.files import check_output, open_output, replace_file
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChartResult:
-    """What a chart shows."""
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ChartResult(ShortRepr):
+    """Counts of a chart."""
+
+    output: Path
     jobs: int
     lanes: int
     steps: int
-    notes: list[str]
+    notes: list[str]  # inferred, refused and doubtful facts of the training, in sentences
     skipped: Skipped
 
 
 def chart(
-    inputs: Sequence[str | Path],
-    output: Path,
+    inputs: Inputs,
+    output: str | Path,
     *,
     format: str | None = None,
     title: str | None = None,
-    training: TrainingOptions | None = None,
-    overrides: Overrides | None = None,
-    keep_going: bool = False,
     force: bool = False,
-    nsys: str | None = None,
-    work: WorkOptions | None = None,
-    progress: Progress | None = None,
+    **options: Unpack[RunOptions],
 ) -> ChartResult:
-    """Draw how a pipeline ran.
+    """Draw a pipeline: a lane per GPU, with jobs, messages and bubbles.
 
     Args:
-        inputs: Reports, parts, directories of them, or glob patterns.
-        output: The picture; replaced only with `force`.
-        format: "html", "svg" or "png"; by the ending of `output` if None.
-        title: What stands above it; the output's name if None.
-        training: What is said of jobs and steps.
-        overrides: What is said of clocks and ranks.
-        keep_going: Skip reports that cannot be read, and say so in the result.
-        force: Replace an output that exists.
-        nsys: The nsys that exports `.nsys-rep` files.
-        work: Where reports are worked on; one by one in this process if None.
-        progress: Told what is going on.
+        inputs: Reports, parts, folders of them, or glob patterns.
+        output: The picture.
+        format: "html", "svg" or "png". Default: inferred from the file extension.
+        title: Title of the picture. Default: the name of the output.
+        force: Replace an existing output.
+        options: See `nsys_pp.RunOptions`.
 
     Raises:
-        ReportError: A report cannot be read, or is there twice.
-        MissingDataError: No report has anything that is known to be a job.
+        ReportError: A report cannot be read, or is named twice.
+        MissingDataError: No report has a job.
         OutputError: The output exists, or cannot be written.
-        NsysPPError: What draws charts is not installed.
-        KeyError: The format is none of these.
+        NsysPPError: The library that draws the format is not installed.
     """
-    write = CHARTS[format or output.suffix.removeprefix(".")]
-    check_output(output, force=force, inputs=find_reports(inputs, with_parts=True))
-    found = pipeline(
-        inputs,
-        training=training,
-        overrides=overrides,
-        keep_going=keep_going,
-        nsys=nsys,
-        work=work,
-        progress=progress,
+    check_keywords(options, RunOptions)
+    target = Path(output)
+    format = format or target.suffix.removeprefix(".")
+    check_choice("format", format, CHARTS)
+    check_output(target, force=force)
+    batch = Batch(inputs, options)
+    result = build_pipeline(
+        batch, options, check=lambda paths: check_output(target, force=force, inputs=paths)
     )
-    drawn = found.training
-    with replace_file(output, force=force) as target, open_output(target) as stream:
-        write(drawn, stream, title=title or output.stem)
+    training = result.training
+    with replace_file(target, force=force) as partial, open_output(partial) as stream:
+        CHARTS[format](training, stream, title=title or target.stem)
     return ChartResult(
-        jobs=len(drawn.jobs),
-        lanes=len(drawn.lanes),
-        steps=drawn.steps["step"].n_unique(),
-        notes=drawn.notes,
-        skipped=found.skipped,
+        output=target,
+        jobs=len(training.jobs),
+        lanes=len(training.lanes),
+        steps=training.steps["step"].n_unique(),
+        notes=training.notes,
+        skipped=result.skipped,
     )

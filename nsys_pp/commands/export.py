@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from nsys_pp.commands.pipeline import pipeline
-from nsys_pp.compose.batch import Skipped
-from nsys_pp.read import find_reports
+from nsys_pp.commands.pipeline import build_pipeline
+from nsys_pp.compose.batch import Batch, Skipped
+from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
+from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.write.exporter import ExportedFile, ExportOptions, ExportSource
 from nsys_pp.write.exporters import EXPORTERS
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportJobsResult:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExportJobsResult(ShortRepr):
     """Files that hold the jobs of a run.
 
     Attributes:
@@ -32,50 +36,50 @@ class ExportJobsResult:
 
 
 def export_jobs(
-    inputs: Sequence[str | Path],
-    output: Path,
+    inputs: Inputs,
+    output: str | Path | None,
     *,
     format: str,
-    devices: frozenset[int] | None = None,
+    devices: Collection[int] | None = None,
     title: str | None = None,
     force: bool = False,
-    **options: Any,
+    **options: Unpack[RunOptions],
 ) -> ExportJobsResult:
     """Write the jobs of a run in a format of `nsys_pp.write.exporters`.
 
     Args:
-        inputs: Reports, parts, directories of them, or glob patterns.
-        output: File or folder, as the format has it.
+        inputs: Reports, parts, folders of them, or glob patterns.
+        output: File or folder, as the format has it; None: the reports themselves (format "steptask").
         format: Name of the format, a key of `EXPORTERS`.
         devices: Include only these GPUs (index per machine, as in nvidia-smi).
         title: Heading of the output. Default: the name of the output.
         force: Replace files that exist.
-        options: Options of `pipeline`.
+        options: See `nsys_pp.RunOptions`.
 
     Raises:
-        ReportError: A report cannot be read, is there twice, or is not of the kind that the format needs.
+        ReportError: A report cannot be read, is named twice, or is not of the kind that the format needs.
         MissingDataError: No report has a job, or none of `devices` exists.
         OutputError: A file exists, or cannot be written.
-        KeyError: The format does not exist.
     """
+    check_keywords(options, RunOptions)
+    check_choice("format", format, EXPORTERS)
     exporter = EXPORTERS[format]
-    exporter.check(output, find_reports(inputs, with_parts=True), force)
-    result = pipeline(inputs, **options)
-    written = exporter.write(
-        result.training,
-        output,
-        ExportOptions(
-            force=force,
-            title=title,
-            devices=None if devices is None else tuple(sorted(devices)),
-            sources=tuple(
-                ExportSource(path=given.path, report=report, clock=clock)
-                for report, (given, clock) in enumerate(
-                    zip(result.plan.given, result.plan.clocks.clocks, strict=True)
-                )
-            ),
-        ),
+    target: Path = None if output is None else Path(output)  # type: ignore[assignment]  # "steptask" accepts None
+    needs_reports = "sources" in exporter.options
+    batch = Batch(inputs, options, with_parts=not needs_reports)
+    result = build_pipeline(batch, options, check=lambda paths: exporter.check(target, paths, force))
+    run = result.run
+    sources = (
+        ExportSource(path=recorded.path, report=report, clock=clock)
+        for report, (recorded, clock) in enumerate(zip(run.inputs, run.clocks.clocks, strict=True))
     )
+    export_options = ExportOptions(
+        force=force,
+        title=title,
+        devices=None if devices is None else tuple(sorted(devices)),
+        sources=tuple(sources),
+    )
+    written = exporter.write(result.training, target, export_options)
     return ExportJobsResult(
         files=written.files, notes=written.notes, hint=written.hint, skipped=result.skipped
     )

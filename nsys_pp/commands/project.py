@@ -1,23 +1,33 @@
-"""`nsys-pp project`: when every range ran on its GPU."""
+"""`nsys-pp project`: the GPU interval of each NVTX range."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from nsys_pp.compose.progress import Progress, tell
-from nsys_pp.compose.report_view import label_reports, project_report
+from nsys_pp.compose.batch import Batch, Skipped
+from nsys_pp.compose.inputs import label_reports
+from nsys_pp.compose.options import BatchOptions, Inputs, check_choice, check_keywords, parse_counted_ops
+from nsys_pp.compose.report import SURVEY_GROUPS
+from nsys_pp.compose.report_view import project_report
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
+from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.model import build_report
 from nsys_pp.projection.ranges import Scope
-from nsys_pp.read import find_reports, read_report
-from nsys_pp.roster.identity import identify
-from nsys_pp.roster.roster import build_roster
+from nsys_pp.read import read_report
+from nsys_pp.roster.identity import find_repeated, identify
+from nsys_pp.roster.roster import build_roster, repeated_error
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 PROJECT_COLUMNS = (
     *("report", "machine", "process_id", "thread_id", "device_id", "stream_id", "range_id", "parent_id"),
@@ -25,59 +35,97 @@ PROJECT_COLUMNS = (
     *("call_count", "op_count", "first_op", "last_op", "scope", "is_open"),
     *("gpu", "rank", "utc_offset_ns"),
 )
+SCOPES = ("thread", "process", "auto")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ProjectResult(ShortRepr):
+    """Projected ranges of all reports.
+
+    Attributes:
+        ranges: One row per range and device (and stream) with `PROJECT_COLUMNS`, reports in natural order,
+            then by range_id. Times are on the clock of each report; adding `utc_offset_ns` makes them UTC
+            (null where the report has no UTC).
+        skipped: Skipped inputs, each with its error.
+    """
+
+    ranges: pl.DataFrame
+    skipped: Skipped
 
 
 def project(
-    inputs: Sequence[str | Path],
+    inputs: Inputs,
     *,
-    ops: tuple[str, ...] = ("kernel",),
+    ops: str | Sequence[str] = ("kernel",),
     scope: Scope = "auto",
     per_stream: bool = False,
-    nsys: str | None = None,
-    progress: Progress | None = None,
-) -> pl.DataFrame:
+    **options: Unpack[BatchOptions],
+) -> ProjectResult:
     """Project the ranges of all reports onto their GPUs.
 
     Args:
-        inputs: Reports, directories of them, or glob patterns.
-        ops: Which operations count: "kernel", "memcpy", "memset".
-        scope: Whose calls count: "thread", "process" or "auto".
+        inputs: Reports, folders of them, or glob patterns.
+        ops: GPU operations that ranges are projected onto: "kernel", "memcpy", "memset", or "all".
+        scope: Launches that count for a range: "thread", "process" or "auto".
         per_stream: One row per stream instead of one per device.
-        nsys: The nsys that exports `.nsys-rep` files.
-        progress: Told what is going on.
-
-    Returns:
-        One row per range and device (and stream) with `PROJECT_COLUMNS`, reports in natural
-        order, then by range_id. Times are on the clock of each report; adding `utc_offset_ns`
-        makes them UTC (null where the report knows no UTC).
+        options: See `nsys_pp.BatchOptions`.
 
     Raises:
-        ReportError: A report cannot be read, or is there twice, or none has both NVTX ranges and GPU
-            operations.
+        ReportError: A report cannot be read, or is named twice, or none has both NVTX ranges and GPU operations.
     """
-    frames: list[tuple[Identity, pl.DataFrame]] = []
-    lacking: list[MissingDataError] = []
-    paths = find_reports(inputs)
-    for number, (path, label) in enumerate(zip(paths, label_reports(paths), strict=True)):
-        tell(progress, f"projecting {path.name}", number / len(paths))
-        report = build_report(
-            read_report(path, need=frozenset({"ranges", "ops", "communication"}), nsys=nsys)
-        )
-        if missing := _find_missing(report):
-            lacking.append(missing)
-            continue
-        projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream)
-        frames.append((identify(report), _describe_projections(report, label, projections)))
-    if not frames:
+    check_keywords(options, BatchOptions)
+    check_choice("scope", scope, SCOPES)
+    counted = parse_counted_ops(ops)
+    batch = Batch(inputs, options, with_parts=False)
+    work = partial(
+        _project_file,
+        labels=dict(zip(batch.paths, label_reports(batch.paths), strict=True)),
+        ops=counted,
+        scope=scope,
+        per_stream=per_stream,
+        nsys=batch.nsys,
+    )
+    projected = batch.map("projecting", batch.paths, work)
+    lacking = [report for report in projected.values() if isinstance(report, MissingDataError)]
+    found = {path: report for path, report in projected.items() if not isinstance(report, MissingDataError)}
+    if not found:
         raise lacking[0]
     for missing in lacking:
         warnings.warn(f"{missing.message}: it has no rows", stacklevel=2)
-    roster = build_roster([identity for identity, _ in frames])
-    return pl.concat(_name_places(frame, roster.filter(report=at)) for at, (_, frame) in enumerate(frames))
+    return ProjectResult(ranges=_join(found, batch), skipped=batch.skipped)
 
 
-def _describe_projections(report: Report, label: str, projections: pl.DataFrame) -> pl.DataFrame:
-    """Add whose projections they are, as far as the report tells."""
+def _project_file(
+    path: Path,
+    labels: Mapping[Path, str],
+    ops: tuple[str, ...],
+    scope: Scope,
+    per_stream: bool,
+    nsys: str | None,
+) -> tuple[Identity, pl.DataFrame] | MissingDataError:
+    """Project the ranges of one report; an error is returned where it has none, or no operations."""
+    report = build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys))
+    if missing := _find_missing(report):
+        return missing
+    projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream)
+    return identify(report), _add_identity(report, labels[path], projections)
+
+
+def _join(projected: Mapping[Path, tuple[Identity, pl.DataFrame]], batch: Batch) -> pl.DataFrame:
+    """Concatenate the rows of all reports, one for each recording."""
+    paths, reports = list(projected), list(projected.values())
+    repeated = dict(find_repeated([identity for identity, _ in reports]))
+    for again, first in repeated.items():
+        batch.skip(paths[again], repeated_error(reports[first][0].path, reports[again][0].path))
+    different = [report for index, report in enumerate(reports) if index not in repeated]
+    roster = build_roster([identity for identity, _ in different])
+    return pl.concat(
+        _add_roster(frame, roster.filter(report=number)) for number, (_, frame) in enumerate(different)
+    )
+
+
+def _add_identity(report: Report, label: str, projections: pl.DataFrame) -> pl.DataFrame:
+    """Add label, process, thread and UTC offset, which the report contains."""
     session = report.session
     threads = report.threads.select("thread_key", thread_id="tid")
     processes = report.processes.select("process_key", process_id="pid")
@@ -92,21 +140,21 @@ def _describe_projections(report: Report, label: str, projections: pl.DataFrame)
     )
 
 
-def _name_places(described: pl.DataFrame, roster: pl.DataFrame) -> pl.DataFrame:
-    """Add machine, GPU and rank, as all reports together tell them; `PROJECT_COLUMNS`."""
-    places = roster.select("process_key", "device_id", "gpu", "rank")
+def _add_roster(projections: pl.DataFrame, roster: pl.DataFrame) -> pl.DataFrame:
+    """Add machine, GPU and rank, which need all reports; `PROJECT_COLUMNS`."""
+    devices = roster.select("process_key", "device_id", "gpu", "rank")
     return (
-        described.join(places, on=["process_key", "device_id"], how="left", maintain_order="left")
+        projections.join(devices, on=["process_key", "device_id"], how="left", maintain_order="left")
         .with_columns(machine=pl.lit(roster["machine"][0]))
         .select(PROJECT_COLUMNS)
     )
 
 
 def _find_missing(report: Report) -> MissingDataError | None:
-    """Say what a report lacks that projection is about."""
-    for frame, what in ((report.gpu_ops, "GPU operations"), (report.ranges, "NVTX ranges")):
+    """Return the error of a report without operations or ranges."""
+    for frame, content in ((report.gpu_ops, "GPU operations"), (report.ranges, "NVTX ranges")):
         if frame.is_empty():
             return MissingDataError(
-                f"`{report.path}` has no {what}", "record them with `nsys profile --trace cuda,nvtx`"
+                f"`{report.path}` has no {content}", "record them with `nsys profile --trace cuda,nvtx`"
             )
     return None

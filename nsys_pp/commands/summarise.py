@@ -1,114 +1,112 @@
-"""`nsys-pp summary`: where the time went, as tables."""
+"""`nsys-pp summary`: times of operators, kernels, copies, communication and the CPU, as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from nsys_pp.aggregates.processes import build_places, place_frames
 from nsys_pp.aggregates.range_items import MOST_NAMES
-from nsys_pp.compose.batch import Skipped
-from nsys_pp.compose.inputs import Input, drop_repeated, read_all
-from nsys_pp.compose.progress import Progress
-from nsys_pp.compose.run_training import TrainingOptions, choose_steps, number_run
-from nsys_pp.compose.trace_layout import Overrides, make_plan
-from nsys_pp.compose.work import WorkOptions
+from nsys_pp.compose.batch import Batch, Skipped
+from nsys_pp.compose.inputs import Input, read_inputs
+from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords, parse_counted_ops
+from nsys_pp.compose.run import Run
+from nsys_pp.compose.run_training import select_steps
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, Summary
+from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.model.recorded import say_absent
+from nsys_pp.projection.ranges import Scope
 from nsys_pp.tables.summary.registry import TABLES
-from nsys_pp.tables.summary.table import SummaryTable, TableOptions
+from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SummaryTable, TableOptions, describe_columns
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["SUMMARY_GROUPS", "SUMMARY_TABLES", "SummaryResult", "describe_columns", "summarise"]
 
 _FOLDED = (
     f"in {{}} of the reports, ranges have more than {MOST_NAMES:,} names: numbers in them are shown as #"
 )
 SUMMARY_TABLES: Mapping[str, SummaryTable] = TABLES
+"""Tables of `SummaryResult.tables`, by name."""
+SUMMARY_GROUPS: Mapping[str, tuple[str, ...]] = COLUMNS_OF_GROUP
+"""Columns that rows are grouped by, by the value of `by`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SummaryResult(ShortRepr):
     """Tables of a summary."""
 
-    tables: dict[str, pl.DataFrame]  # by name; not those that are absent
-    absent: dict[str, str]  # of tables that need what no report has: how to record it
-    notes: list[str] = field(default_factory=list)  # what was guessed or doubted, in sentences
+    tables: dict[str, pl.DataFrame]  # by name, without absent ones
+    absent: dict[str, str]  # tables whose data no report has, with the option that records it
+    notes: list[str] = field(default_factory=list)  # inferred and doubtful facts, in sentences
     skipped: Skipped
 
 
 def summarise(
-    inputs: Sequence[str | Path],
+    inputs: Inputs,
     *,
     tables: Sequence[str] | None = None,
     by: str = "run",
     paddle_compat: bool = False,
-    ops: tuple[str, ...] | None = None,
-    scope: str | None = None,
-    training: TrainingOptions | None = None,
-    overrides: Overrides | None = None,
-    keep_going: bool = False,
-    nsys: str | None = None,
-    work: WorkOptions | None = None,
-    progress: Progress | None = None,
+    ops: str | Sequence[str] | None = None,
+    scope: Scope | None = None,
+    **options: Unpack[RunOptions],
 ) -> SummaryResult:
-    """Say where the time went.
+    """Sum the times of all reports.
 
     Args:
-        inputs: Reports, parts, directories of them, or glob patterns. Of parts no event is read again.
+        inputs: Reports, parts, folders of them, or glob patterns. Parts contain aggregates: none of their events
+            is read.
         tables: Names in `SUMMARY_TABLES`; all of them if None.
-        by: What rows are split by: a key of `SUMMARY_GROUPS`.
+        by: Group of the rows: "run", "machine", "rank" and others.
         paddle_compat: Count communication as Paddle's tables do.
-        ops: Which operations count for GPU times of ranges; None: as parts have it, else kernels.
-        scope: Whose calls count for them; None: as parts have it, else "auto".
-        training: What is said of jobs and steps; its steps are all that counts, where they are given.
-        overrides: What is said of clocks and ranks.
-        keep_going: Skip reports that cannot be read, and say so in the result.
-        nsys: The nsys that exports `.nsys-rep` files.
-        work: Where reports are worked on; one by one in this process if None.
-        progress: Told what is going on.
+        ops: GPU operations that ranges are projected onto. Default: those of the parts, else "kernel".
+        scope: Launches that count for a range. Default: that of the parts, else "auto".
+        options: See `nsys_pp.RunOptions`; `schedule` and `infer_jobs` have no effect.
 
     Raises:
-        ReportError: A report cannot be read, or is there twice; or a part was made with other options.
-        NsysPPError: Rules cannot be read; or none of the steps that are asked for is there.
+        ReportError: A report cannot be read, or is named twice, or a part was made with other options.
+        NsysPPError: Rules cannot be read, or `steps` contains none of the steps.
     """
-    training = training or TrainingOptions()
-    given, batch = read_all(
-        inputs,
-        {**training.of_parts(), "ops": ops, "scope": scope},
-        doing="summing up",
-        with_aggregates=True,
-        keep_going=keep_going,
-        nsys=nsys,
-        work=work,
-        progress=progress,
-    )
-    different = drop_repeated(given, batch)
-    summary, notes = _put_together(different, training, overrides or Overrides())
-    chosen = tuple(TABLES) if tables is None else tuple(tables)
+    check_keywords(options, RunOptions)
+    check_choice("by", by, SUMMARY_GROUPS)
+    names = tuple(TABLES) if tables is None else tuple(tables)
+    for name in names:
+        check_choice("tables", name, TABLES)
+    read = partial(_read_inputs, ops=None if ops is None else parse_counted_ops(ops), scope=scope)
+    run = Run(Batch(inputs, options), options, read=read)
+    summary, notes = _join_aggregates(run)
     recorded = frozenset[str]().union(*summary.recorded)
-    needs = {name: TABLES[name].needs for name in chosen}
     absent = {
-        name: say_absent(some, recorded) for name, some in needs.items() if some and not recorded & set(some)
+        name: say_absent(needs, recorded)
+        for name in names
+        if (needs := TABLES[name].needs) and not recorded & set(needs)
     }
-    how = TableOptions(by=by, paddle_compat=paddle_compat)
-    made = {name: TABLES[name].build(summary, how) for name in chosen if name not in absent}
-    return SummaryResult(tables=made, absent=absent, notes=notes, skipped=batch.skipped)
+    table_options = TableOptions(by=by, paddle_compat=paddle_compat)
+    built = {name: TABLES[name].build(summary, table_options) for name in names if name not in absent}
+    return SummaryResult(tables=built, absent=absent, notes=notes, skipped=run.skipped)
 
 
-def _put_together(
-    given: Sequence[Input], training: TrainingOptions, overrides: Overrides
-) -> tuple[Summary, list[str]]:
-    """Put the sums of all reports together, with the numbers of steps of the whole run."""
-    plan = make_plan(list(given), root="", devices=None, overrides=overrides)
-    numbered = number_run(plan)
-    reports = [{name: one.part.frames[name] for name in AGGREGATE_FRAMES} for one in given]
-    places = build_places(plan.roster, numbered.lanes, reports)
-    frames = place_frames(reports, places, numbered.numbers)
-    if training.steps is not None:
-        window = choose_steps(numbered.steps, training.steps)
-        frames = {name: frame.filter(window) for name, frame in frames.items()}
-    recorded = tuple(frozenset(one.part.facts["recorded"]) for one in given)
-    folded = sum(one.part.facts["is_folded"] for one in given)
+def _read_inputs(run: Run, ops: tuple[str, ...] | None, scope: Scope | None) -> list[Input]:
+    asked = {**run.job_options, "ops": ops, "scope": scope}
+    return read_inputs(run.batch, asked, doing="summing up", with_aggregates=True)
+
+
+def _join_aggregates(run: Run) -> tuple[Summary, list[str]]:
+    """Join the aggregates of all reports, with the numbers of the run's steps."""
+    numbered = run.numbered_steps
+    reports = [{name: recorded.part.frames[name] for name in AGGREGATE_FRAMES} for recorded in run.inputs]
+    processes = build_places(run.roster, numbered.lanes, reports)
+    frames = place_frames(reports, processes, numbered.numbers)
+    if run.steps is not None:
+        is_selected = select_steps(numbered.steps, run.steps)
+        frames = {name: frame.filter(is_selected) for name, frame in frames.items()}
+    recorded = tuple(frozenset(report.part.facts["recorded"]) for report in run.inputs)
+    folded = sum(report.part.facts["is_folded"] for report in run.inputs)
     notes = [*numbered.notes, *([_FOLDED.format(folded)] if folded else [])]
-    return Summary(places=places, frames=frames, recorded=recorded), notes
+    return Summary(places=processes, frames=frames, recorded=recorded), notes

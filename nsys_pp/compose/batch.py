@@ -1,115 +1,183 @@
-"""Going through inputs of which some may be broken."""
+"""One way through many inputs: executors, skipped inputs, progress, waiting."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
-from nsys_pp.compose.progress import Progress, Share, tell
-from nsys_pp.errors import NsysPPError, OutputError
+from nsys_pp.compose.options import BatchOptions, Inputs, check_least, parse_inputs
+from nsys_pp.compose.progress import Share, report_progress
+from nsys_pp.compose.waiting import wait_for_reports
+from nsys_pp.errors import NsysPPError, OptionError, OutputError
+from nsys_pp.executors.choose import choose_executor
 from nsys_pp.executors.executor import Executor, Outcome, RemoteTraceback
 from nsys_pp.executors.serial import SerialExecutor
+from nsys_pp.read import find_reports
 
 T = TypeVar("T")
-Skipped = list[tuple[Path, NsysPPError]]
+Skipped: TypeAlias = list[tuple[Path, NsysPPError]]
+"""Skipped inputs, each with its error."""
 
 
 class Batch:
-    """Works on inputs and, where that is wanted, leaves out those that fail.
+    """Inputs of a command, and the functions that process all of them.
+
+    Nothing is read or waited for before `paths` is used.
 
     Args:
-        paths: All inputs.
-        keep_going: Leave out what fails, but not the only input, nor all of them.
-        progress: Told what is going on.
-        workers: Who does what is heavy; this process, one by one, if None.
+        inputs: Reports, folders of them, or glob patterns.
+        options: Keywords. With `keep_going`, inputs that fail are skipped, but neither the only one nor all.
+        with_parts: Include parts.
+
+    Raises:
+        OptionError: A value is invalid.
     """
 
-    def __init__(
-        self,
-        paths: Sequence[Path],
-        *,
-        keep_going: bool,
-        progress: Progress | None,
-        workers: Executor | None = None,
-    ) -> None:
-        self._paths = list(paths)
-        self._keeps_going = keep_going and len(paths) > 1
-        self._progress = progress
-        self._workers = workers or SerialExecutor()
+    def __init__(self, inputs: Inputs, options: BatchOptions, *, with_parts: bool = True) -> None:
+        self.inputs = parse_inputs(inputs)
+        self.nsys = None if (nsys := options.get("nsys")) is None else str(nsys)
+        self.progress = options.get("progress")
+        self._options = options
+        self._with_parts = with_parts
         self._failed: dict[Path, NsysPPError] = {}
+        self._missing: Skipped = []
+        check_least("processes", options.get("processes"), 0)
+        check_least("memory_bytes", options.get("memory_bytes"), 1)
+        check_least("wait_for", options.get("wait_for"), 1)
+        check_least("wait_timeout_s", options.get("wait_timeout_s"), 0)
+        if options.get("dask_scheduler") is not None:
+            for name in ("processes", "memory_bytes"):
+                if options.get(name) is not None:
+                    raise OptionError(name, f"`dask_scheduler` excludes `{name}`; omit one of them")
+
+    @cached_property
+    def paths(self) -> list[Path]:
+        """Paths of all inputs; waits for them where that is asked for.
+
+        Raises:
+            ReportError: An input matches no file, or did not come in time.
+        """
+        count = self._options.get("wait_for")
+        if count is None:
+            return find_reports(self.inputs, with_parts=self._with_parts)
+        arrivals = wait_for_reports(
+            self.inputs,
+            count=count,
+            timeout_s=self._options.get("wait_timeout_s", 3600.0),
+            with_parts=self._with_parts,
+            keep_going=self._options.get("keep_going", False),
+            progress=self.progress,
+        )
+        self._missing = arrivals.missing
+        return arrivals.paths
+
+    @cached_property
+    def _executor(self) -> Executor:
+        return choose_executor(
+            self.paths,
+            processes=self._options.get("processes"),
+            memory_bytes=self._options.get("memory_bytes"),
+            scheduler=self._options.get("dask_scheduler"),
+        )
 
     @property
     def is_local(self) -> bool:
-        """Whether heavy work runs in this process, so that it may share what is here."""
-        return self._workers.is_local
+        """Whether `map` runs in this process, where functions can share state."""
+        return self._executor.is_local
 
     @property
     def skipped(self) -> Skipped:
-        """What was left out, with what is wrong with it."""
-        return [(path, self._failed[path]) for path in self._paths if path in self._failed]
+        """Skipped inputs in order, each with its error; first those that never came."""
+        return [*self._missing, *((path, self._failed[path]) for path in self.paths if path in self._failed)]
 
     def skip(self, path: Path, error: NsysPPError) -> None:
-        """Leave out an input, where that is wanted.
+        """Skip an input.
 
         Raises:
-            NsysPPError: It must not be left out.
+            NsysPPError: `error`, unless `keep_going` allows to skip the input.
         """
-        if not self._keeps_going:
+        if not self._options.get("keep_going", False) or len(self.paths) < 2:
             raise error
         self._failed[path] = error
 
-    def each(self, doing: str, paths: Sequence[Path], work: Callable[[Path], T]) -> dict[Path, T]:
-        """Return what comes of each path that has not failed, now or before, one by one in this process.
+    def map_locally(self, doing: str, paths: Sequence[Path], work: Callable[[Path], T]) -> dict[Path, T]:
+        """Call a function with each path, one by one in this process; for work that takes no time.
+
+        Args:
+            doing: Phase of the work for the progress, as in "reading".
+            paths: Some of the inputs; skipped ones are left out.
+            work: The function.
+
+        Returns:
+            Results by path, in order.
 
         Raises:
-            NsysPPError: One failed and must not be left out, or all failed.
+            NsysPPError: An input fails that must not be skipped, or all have failed.
         """
-        return self._go_through(doing, paths, work, SerialExecutor())
+        return self._run(doing, paths, work, SerialExecutor())
 
-    def spread(self, doing: str, paths: Sequence[Path], work: Callable[[Path], T]) -> dict[Path, T]:
-        """Do the same wherever there are workers: `work` and its results must be picklable.
+    def map(self, doing: str, paths: Sequence[Path], work: Callable[[Path], T]) -> dict[Path, T]:
+        """Call a function with each path in the executor; `work` and its results must be picklable.
 
-        Whoever is the first to finish, results are in order of `paths`, and so are warnings; and of
-        several errors that may not be left out, that of the first path is raised.
+        In whatever order calls finish, results and warnings are in order of `paths`, and of several errors
+        that of the first path is raised.
+
+        Args:
+            doing: Phase of the work for the progress, as in "reading".
+            paths: Some of the inputs; skipped ones are left out.
+            work: The function.
+
+        Returns:
+            Results by path, in order.
 
         Raises:
-            NsysPPError: As above, or nobody can work.
+            NsysPPError: As above, or the executor cannot run.
         """
-        return self._go_through(doing, paths, work, self._workers)
+        return self._run(doing, paths, work, self._executor)
 
-    def _go_through(
-        self, doing: str, paths: Sequence[Path], work: Callable[[Path], T], workers: Executor
+    def _run(
+        self, doing: str, paths: Sequence[Path], work: Callable[[Path], T], executor: Executor
     ) -> dict[Path, T]:
         todo = [path for path in paths if path not in self._failed]
-        come: dict[int, Outcome] = {}
-        first = 0  # of what has not come
-        results = workers.map(work, todo)
+        outcomes: dict[int, Outcome] = {}
+        first = 0  # without an outcome
+        results = executor.map(work, todo)
         try:
             while first < len(todo):
-                what = f"{doing} {todo[first].name}"
-                tell(self._progress, what, Share.of(len(come), len(todo), doing=doing))
-                done = next(results)
-                come[done.place] = done
-                while first in come:
-                    self._settle(todo[first], come[first])
+                share = Share.of(len(outcomes), len(todo), doing=doing)
+                report_progress(self.progress, f"{doing} {todo[first].name}", share)
+                outcome = next(results)
+                outcomes[outcome.index] = outcome
+                while first in outcomes:
+                    self._settle(todo[first], outcomes[first])
                     first += 1
         finally:
             results.close()
-        if len(self._failed) == len(self._paths):
-            raise self.skipped[0][1]
-        return {path: come[place].value for place, path in enumerate(todo) if path not in self._failed}
+        if len(self._failed) == len(self.paths):
+            raise next(iter(self._failed[path] for path in self.paths))
+        return {path: outcomes[index].value for index, path in enumerate(todo) if path not in self._failed}
 
-    def _settle(self, path: Path, done: Outcome) -> None:
-        """Say what was said of a path; raise what was raised, unless it may be left out."""
-        for warned in done.warned:
-            warnings.warn(warned, stacklevel=5)
-        if done.error is None:
+    def _settle(self, path: Path, outcome: Outcome) -> None:
+        """Re-emit the warnings of an input; re-raise its error unless skipping is allowed."""
+        for warning in outcome.warnings:
+            warnings.warn(warning, stacklevel=5)
+        if outcome.error is None:
             return
-        if isinstance(done.error, NsysPPError) and not isinstance(done.error, OutputError):
-            self.skip(path, done.error)
+        if isinstance(outcome.error, NsysPPError) and not isinstance(outcome.error, OutputError):
+            self.skip(path, outcome.error)
             return
-        if done.traceback:
-            raise done.error from RemoteTraceback(done.traceback)
-        raise done.error
+        if outcome.traceback:
+            raise outcome.error from RemoteTraceback(outcome.traceback)
+        raise outcome.error
+
+
+def list_existing_inputs(inputs: Inputs, *, with_parts: bool = True) -> list[Path]:
+    """List the paths that inputs match now; inputs that match none are ignored.
+
+    Raises:
+        ReportError: A path is named twice.
+    """
+    return find_reports(parse_inputs(inputs), with_parts=with_parts, absent={})

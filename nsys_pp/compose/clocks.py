@@ -1,10 +1,10 @@
-"""Puts the clocks of all reports of a trace onto one."""
+"""Clocks of a run: from the clock of each report to one clock of the trace."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -19,86 +19,93 @@ _MOST_OFFSET_DAYS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClockOptions:
-    """What the user wants of clocks."""
-
-    mode: ClockMode = "collectives"
-    given_ns: Mapping[str, int] = field(default_factory=dict)  # machine -> what is added to its UTC
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Clocks:
-    """From each report's clock to the trace's."""
+    """Clocks of the reports of a run, aligned."""
 
-    clocks: list[Clock]  # in order of the reports
+    clocks: list[Clock]  # to the trace's clock, in order of the reports
     zero_ns: int  # start of the earliest session, on the trace's clock
     is_utc: bool  # the trace's clock is UTC
-    table: pl.DataFrame  # `CLOCKS` of `nsys_pp.alignment.clocks`
-    of_machine: dict[str, str]  # what is said of each machine's clock
-    attributes: dict[str, str]  # facts for the trace's metadata
+    table: pl.DataFrame  # `CLOCKS`
+    descriptions: dict[str, str]  # of the clock of each machine, for people; empty for one report
+    attributes: dict[str, str]  # metadata of the trace
+
+    def __repr__(self) -> str:
+        """Return the counts."""
+        return f"Clocks({len(self.clocks)} reports, {self.table['machine'].n_unique()} machines)"
 
 
-def align_inputs(given: Sequence[Input], roster: pl.DataFrame, options: ClockOptions | None = None) -> Clocks:
-    """Put all reports on one clock; warns of those that cannot be compared with others.
+def align_inputs(
+    inputs: Sequence[Input],
+    roster: pl.DataFrame,
+    *,
+    mode: ClockMode = "collectives",
+    offsets_ns: Mapping[str, int] | None = None,
+) -> Clocks:
+    """Align the clocks of all reports; warns of those that cannot be compared with others.
 
     Args:
-        given: One or more.
-        roster: `ROSTER` of all: says which machine each report is of.
-        options: What the user wants.
+        inputs: One or more.
+        roster: `ROSTER` of all; names the machine of each report.
+        mode: As in `align_clocks`.
+        offsets_ns: Clock offset to UTC by machine; overrides the alignment.
 
     Raises:
-        ClockError: An offset was given for a machine that is not there, or of years.
+        ClockError: An offset is of an unknown machine, or of years.
     """
-    options = options or ClockOptions()
+    offsets_ns = offsets_ns or {}
     machines = dict(roster.select("report", "machine").unique("report").iter_rows())
-    unknown = sorted(options.given_ns.keys() - set(machines.values()))
-    if unknown:
-        known = ", ".join(f"`{name}`" for name in sorted(set(machines.values()), key=natural_key)[:10])
-        raise ClockError(f"there is no machine `{unknown[0]}`", f"the machines are {known}")
-    for machine, offset_ns in options.given_ns.items():
-        if abs(offset_ns) > _MOST_OFFSET_DAYS * NS_PER_DAY:
-            raise ClockError(
-                f"the offset of `{machine}` is more than {_MOST_OFFSET_DAYS} days", "write it as in `-1.2ms`"
-            )
+    _check_offsets(offsets_ns, set(machines.values()))
     alignment = align_clocks(
-        [replace(one.identity.session, machine=machines[row]) for row, one in enumerate(given)],
-        [one.part.frames["anchors"] for one in given],
-        mode=options.mode,
-        overrides_ns=options.given_ns,
+        [replace(recorded.identity.session, machine=machines[row]) for row, recorded in enumerate(inputs)],
+        [recorded.part.frames["anchors"] for recorded in inputs],
+        mode=mode,
+        overrides_ns=offsets_ns,
     )
     if alignment.zero_ns < 0:
         raise ClockError(
             "with these offsets a report begins before 0 of the trace's clock",
             "give smaller ones with `--offset`",
         )
-    _warn(given, alignment, options)
+    _warn(inputs, alignment, mode)
     return Clocks(
         clocks=alignment.report_clocks,
         zero_ns=alignment.zero_ns,
         is_utc=alignment.is_utc,
         table=alignment.clocks,
-        of_machine=_word(alignment) if len(given) > 1 else {},
-        attributes=_describe(alignment) if len(given) > 1 else {},
+        descriptions=_describe_machines(alignment) if len(inputs) > 1 else {},
+        attributes=_list_attributes(alignment) if len(inputs) > 1 else {},
     )
 
 
-def _word(alignment: Alignment) -> dict[str, str]:
-    """Say for a person what was done to each machine's clock; sessions of one machine share its drift."""
-    words = {}
+def _check_offsets(offsets_ns: Mapping[str, int], machines: set[str]) -> None:
+    unknown = sorted(offsets_ns.keys() - machines)
+    if unknown:
+        names = ", ".join(f"`{name}`" for name in sorted(machines, key=natural_key)[:10])
+        raise ClockError(f"there is no machine `{unknown[0]}`", f"the machines are {names}")
+    for machine, offset_ns in offsets_ns.items():
+        if abs(offset_ns) > _MOST_OFFSET_DAYS * NS_PER_DAY:
+            raise ClockError(
+                f"the offset of `{machine}` is more than {_MOST_OFFSET_DAYS} days", "write it as in `-1.2ms`"
+            )
+
+
+def _describe_machines(alignment: Alignment) -> dict[str, str]:
+    """Describe the clock of each machine for people; sessions of one machine share its drift."""
+    descriptions = {}
     for (machine,), rows in alignment.clocks.group_by("machine", maintain_order=True):
         offsets = [offset / NS_PER_US for offset in rows["offset_ns"].to_list()]
         moved = f"{min(offsets):+,.1f} us" + (f" to {max(offsets):+,.1f} us" if len(rows) > 1 else "")
         bounds = rows["bound_ns"].to_list()
-        known = "by an unknown error" if None in bounds else f"to {max(bounds) / NS_PER_US:,.1f} us"
+        bound = "by an unknown error" if None in bounds else f"to {max(bounds) / NS_PER_US:,.1f} us"
         source = ", ".join(rows["source"].cast(pl.String).unique(maintain_order=True))
-        words[str(machine)] = (
-            f"clock: {moved} on recorded UTC, drift {rows['drift_ppm'][0]:+.2f} ppm, known {known} ({source})"
+        descriptions[str(machine)] = (
+            f"clock: {moved} on recorded UTC, drift {rows['drift_ppm'][0]:+.2f} ppm, known {bound} ({source})"
         )
-    return words
+    return descriptions
 
 
-def _describe(alignment: Alignment) -> dict[str, str]:
-    """Say in the trace what was added to each machine's UTC, and how well that is known."""
+def _list_attributes(alignment: Alignment) -> dict[str, str]:
+    """List the offset, drift and error bound of each clock as metadata of the trace."""
     facts = {}
     names = alignment.clocks["machine"]
     several = set(names.filter(names.is_duplicated()))
@@ -114,53 +121,53 @@ def _describe(alignment: Alignment) -> dict[str, str]:
 
 
 def find_unrelated(clocks: pl.DataFrame) -> list[str]:
-    """Say which machines were never compared with which: only recorded UTC relates them.
+    """Describe machines that only recorded UTC relates to others.
 
     Args:
-        clocks: `CLOCKS` that were refined.
+        clocks: `CLOCKS`, refined.
 
     Returns:
         Sentences; none where all machines share operations, directly or through others.
     """
-    believed = clocks.filter(pl.col("source") == "UTC")["machine"]
+    by_utc = clocks.filter(pl.col("source") == "UTC")["machine"]
     groups = clocks.group_by("component", maintain_order=True).agg("machine")["machine"].to_list()
     if clocks["machine"].n_unique() < 2 or len(groups) < 2:
         return []
-    found = []
-    names = believed.unique(maintain_order=True).to_list()
+    sentences = []
+    names = by_utc.unique(maintain_order=True).to_list()
     if names:
-        found.append(
-            f"{_name_some(names)}: no operation is shared beyond doubt with other reports, so only recorded UTC places them;"
+        sentences.append(
+            f"{_join_names(names)}: no operation is shared beyond doubt with other reports, so only recorded UTC places them;"
             " machines that keep time by NTP differ by some milliseconds, by PTP by microseconds"
         )
-    tied = [_name_some(list(dict.fromkeys(group))) for group in groups if len(group) > 1]
+    tied = [_join_names(list(dict.fromkeys(group))) for group in groups if len(group) > 1]
     if len(tied) > 1:
         shown = "; ".join(tied[:4])
-        found.append(
+        sentences.append(
             f"{len(tied)} groups of clocks share nothing beyond doubt, only UTC relates them: {shown}"
         )
-    return found
+    return sentences
 
 
-def _name_some(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     shown = ", ".join(f"`{name}`" for name in sorted(names, key=natural_key)[:5])
     return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _warn(given: Sequence[Input], alignment: Alignment, options: ClockOptions) -> None:
+def _warn(inputs: Sequence[Input], alignment: Alignment, mode: ClockMode) -> None:
     sources = alignment.clocks["source"].to_list()
     for row in alignment.without_utc:
         if sources[alignment.clock_of[row]] != "nothing":
-            continue  # what it shares with others places it
+            continue  # operations that it shares with others align it
         warnings.warn(
-            f"`{given[row].path}` does not know its UTC: it is drawn from the start of the earliest report",
+            f"`{inputs[row].path}` does not know its UTC: it is drawn from the start of the earliest report",
             stacklevel=5,
         )
-    if not alignment.is_utc and len(given) > 1 and options.mode != "none":
+    if not alignment.is_utc and len(inputs) > 1 and mode != "none":
         warnings.warn(
             "no report knows its UTC: times count from one start, and what shares no operation begins there",
             stacklevel=5,
         )
-    if options.mode == "collectives":
+    if mode == "collectives":
         for sentence in find_unrelated(alignment.clocks):
             warnings.warn(sentence, stacklevel=5)

@@ -1,30 +1,103 @@
-"""Parts as files: their names, and whether they are there already."""
+"""Files of parts: their names, their checks, and their extraction."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from nsys_pp.compose.report import extract_report, nothing_to_draw_error, shorten_path
 from nsys_pp.errors import OutputError, ReportError
 from nsys_pp.frames.part import BLOCKS_MEMBER, SUFFIX, Part, PartOptions
 from nsys_pp.model.fingerprint import take_fingerprint
 from nsys_pp.read import open_part_blocks, read_part, read_report
 from nsys_pp.write.files import check_output, translate_errors
+from nsys_pp.write.parts import write_part
+from nsys_pp.write.perfetto.trace import Sink
 
-_FIRST_NAME = 30  # where a zip has the name of its first member, APPNOTE.TXT 4.3.7
+_FIRST_NAME = 30  # offset of the name of the first member of a zip, APPNOTE.TXT 4.3.7
 _PIECE_BYTES = 1 << 20
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractedPart:
+    """A part of a report."""
+
+    report: Path
+    output: Path
+    slices: int
+    jobs: int  # drawn in a trace besides the slices
+    gpus: int
+    is_new: bool  # else it existed, as it would be made again
+
+
+def extract_file(
+    path: Path,
+    outputs: Mapping[Path, Path],
+    options: PartOptions,
+    *,
+    force: bool,
+    nsys: str | None,
+    scratch: Path | None,
+) -> ExtractedPart:
+    """Write the part of a report, unless it exists.
+
+    Args:
+        path: The report.
+        outputs: Parts by report.
+        options: Content of the part.
+        force: Make it again.
+        nsys: Program that exports `.nsys-rep` files.
+        scratch: Folder to write the part in before it is moved: this process may be killed. None: its own folder.
+
+    Raises:
+        ReportError: The report cannot be read, or has nothing to draw.
+        OutputError: The output is another report's part, or cannot be written.
+    """
+    output = outputs[path]
+    if not force and is_like_part(output):
+        part = find_finished_part(path, shorten_path(path), output, options, nsys=nsys)
+        if part is not None:
+            return _describe(path, output, part, is_new=False)
+
+    def make(sink: Sink) -> Part:
+        part = extract_report(path, options, sink, nsys=nsys)
+        if not part.encoded.slice_count and not part.frames["jobs"]["start_ns"].count():
+            raise nothing_to_draw_error(f"`{path}` has nothing to draw")
+        return part
+
+    if scratch is None or output.is_symlink() or (output.exists() and not output.is_file()):
+        return _describe(path, output, write_part(output, make, force=True), is_new=True)
+    with translate_errors(output):
+        temporary = Path(tempfile.mkdtemp(dir=scratch)) / "part"
+        part = write_part(temporary, make, force=True)
+        os.replace(temporary, output)
+    return _describe(path, output, part, is_new=True)
+
+
+def _describe(path: Path, output: Path, part: Part, *, is_new: bool) -> ExtractedPart:
+    return ExtractedPart(
+        report=path,
+        output=output,
+        slices=part.encoded.slice_count,
+        jobs=part.frames["jobs"]["start_ns"].count(),
+        gpus=part.frames["devices"]["gpu"].n_unique(),
+        is_new=is_new,
+    )
+
+
 def name_outputs(paths: Sequence[Path], output: Path | None) -> list[Path]:
-    """Name the part of each report; makes the folder of several.
+    """Name the part of each report, and make the folder of several parts.
 
     Args:
         paths: The reports.
-        output: A part, for one report; or a folder; None is the current one.
+        output: A part, for one report; or a folder; None: the current one.
 
     Raises:
-        OutputError: It is no folder, or two reports have one name.
+        OutputError: It is no folder, or two reports share a name.
     """
     folder = Path() if output is None else output
     if output is not None and not output.is_dir():
@@ -48,16 +121,16 @@ def name_outputs(paths: Sequence[Path], output: Path | None) -> list[Path]:
 
 
 def check_target(report: Path, target: Path, *, force: bool) -> None:
-    """Refuse what cannot be written, or is there and no part, before any work is done.
+    """Check that a part can be written, before any work is done.
 
     Raises:
-        OutputError: That is so.
+        OutputError: It cannot be written, or a file exists that is no part.
     """
     check_output(target, force=force or is_like_part(target), inputs=[report])
 
 
 def is_like_part(path: Path) -> bool:
-    """Say whether a file begins as parts do, whatever became of the rest."""
+    """Return whether a file begins like a part, even if the rest is damaged."""
     name = BLOCKS_MEMBER.encode()
     try:
         with path.open("rb") as file:
@@ -67,28 +140,28 @@ def is_like_part(path: Path) -> bool:
     return start.startswith(b"PK\x03\x04") and start.endswith(name)
 
 
-def find_finished(
+def find_finished_part(
     report: Path, source: Path, target: Path, options: PartOptions, *, nsys: str | None
 ) -> Part | None:
-    """Find the part that an extraction would make again, to the byte, and need not.
+    """Read an existing part that an extraction would make again, to the byte.
 
-    It is whole, made by this version with these options of this recording, and not older than it.
+    It is complete, made by this version with these options of this recording, and not older than it.
 
     Args:
         report: The report.
-        source: How a part of it calls it.
-        target: Where its part is to be; begins as parts do.
-        options: What it is to show.
-        nsys: The nsys that exports `.nsys-rep` files.
+        source: Path of the report as its part keeps it.
+        target: The part; begins like one.
+        options: Its expected options.
+        nsys: Program that exports `.nsys-rep` files.
 
     Returns:
-        The part without frames that tell what is drawn; None where it is to be made again.
+        The part; None where it is to be made again.
 
     Raises:
-        OutputError: There is another report's part.
+        OutputError: It is another report's part.
         ReportError: The report cannot be read.
     """
-    part = _read_whole(target)
+    part = _read_complete(target)
     if part is None:
         return None
     if part.encoded.report_id != take_fingerprint(read_report(report, need=frozenset(), nsys=nsys)):
@@ -100,11 +173,11 @@ def find_finished(
         return None
     if part.made_by != version("nsys-pp") or part.options != options:
         return None
-    return part if _made_ns(target) >= _made_ns(report) else None
+    return part if _changed_ns(target) >= _changed_ns(report) else None
 
 
-def _read_whole(path: Path) -> Part | None:
-    """Read a part with all its bytes, which are checked; None where it is damaged or of another format."""
+def _read_complete(path: Path) -> Part | None:
+    """Read a part and check all its bytes; None where it is damaged or of another format."""
     try:
         part = read_part(path, version=version("nsys-pp"))
         with open_part_blocks(path) as blocks:
@@ -115,7 +188,7 @@ def _read_whole(path: Path) -> Part | None:
     return part
 
 
-def _made_ns(path: Path) -> int:
-    """Tell when a report was last written; a folder of tables is as old as the youngest of them."""
+def _changed_ns(path: Path) -> int:
+    """Return the time of the last change of a report; of a folder of tables, that of its newest file."""
     files = [path, *path.iterdir()] if path.is_dir() else [path]
     return max(file.stat().st_mtime_ns for file in files)

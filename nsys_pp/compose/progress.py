@@ -1,15 +1,15 @@
-"""How a command tells what it is doing."""
+"""Progress of a command: the current activity, and the finished share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Progress = Callable[[str, float], None]
-"""Called with what is being done and the share that is done, 0 to 1; a `Share` also has the counts."""
+"""Callback: receives the current activity and the finished share, 0 to 1; a `Share` also has the counts."""
 
 
 class Share(float):
-    """The share that is done, and what it is a share of.
+    """A finished share with its counts.
 
     >>> share = Share.of(3, 12, doing="drawing")
     >>> share, share.done, share.total, share.doing
@@ -18,29 +18,29 @@ class Share(float):
 
     done: int  # reports
     total: int
-    doing: str  # what is done to them: the phase of the work
+    doing: str  # phase of the work, as in "reading"
 
     @classmethod
     def of(cls, done: int, total: int, *, doing: str, value: float | None = None) -> Share:
-        """Make the share of so many; another value where they are a part of the whole work."""
+        """Build the share of a count; `value` replaces it where the count covers a part of the work."""
         share = cls(done / total if value is None else value)
         share.done, share.total, share.doing = done, total, doing
         return share
 
 
-def tell(progress: Progress | None, what: str, share: float) -> None:
-    """Tell what is being done, if anyone listens."""
+def report_progress(progress: Progress | None, activity: str, share: float) -> None:
+    """Call a progress callback, if there is one."""
     if progress is not None:
-        progress(what, share)
+        progress(activity, share)
 
 
-def share_of(progress: Progress | None, number: int, count: int) -> Progress:
-    """Return what the work on one of several inputs tells, so that its share becomes its part of all."""
+def split_progress(progress: Progress | None, number: int, count: int) -> Progress:
+    """Return the callback of one of several equal parts of the work."""
 
-    def pass_on(what: str, share: float) -> None:
+    def forward(activity: str, share: float) -> None:
         value = (number + share) / count
         if isinstance(share, Share):
             value = Share.of(share.done, share.total, doing=share.doing, value=value)
-        tell(progress, what, value)
+        report_progress(progress, activity, value)
 
-    return pass_on
+    return forward

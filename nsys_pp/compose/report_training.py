@@ -1,4 +1,4 @@
-"""What one report says of a training: its jobs, steps, messages and bubbles, on its own clock."""
+"""Training frames of one report: jobs, steps, compute segments and messages, on its own clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nsys_pp.training.report.vocabulary import choose_rules, name_jobs, name_ste
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """What caused a report's operations."""
+    """Causes of a report's operations."""
 
     launches: pl.DataFrame  # LAUNCHES, of all operations
     requests: pl.DataFrame  # REQUESTS
@@ -35,20 +35,20 @@ class Links:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportTraining:
-    """What is kept of it in a part."""
+    """Training frames of one report, as a part keeps them."""
 
-    preset: str  # name of the rules that fit; "" where none does
-    unmatched: tuple[str, ...]  # options of the user that fit no range
+    preset: str  # name of the rules; "" where none match
+    unmatched: tuple[str, ...]  # patterns of the user that match no range
     frames: Mapping[str, pl.DataFrame]  # by name, of `REPORT_FRAMES`
 
     @property
     def has_jobs(self) -> bool:
-        """Some ranges of the report are jobs that ran on a GPU."""
+        """Whether some ranges of the report are jobs that ran on a GPU."""
         return self.frames["jobs"]["start_ns"].count() > 0
 
 
 def find_links(report: Report) -> Links:
-    """Find what caused the operations of a report that was read with ranges, operations and communication."""
+    """Find the causes of the operations of a report, read with ranges, operations and communication."""
     launches = match_launches(report.api_calls, report.gpu_ops)
     requests = match_requests(
         ranges=report.ranges,
@@ -68,14 +68,14 @@ def describe_training(
     options: PartOptions,
     with_tables: bool = True,
 ) -> ReportTraining:
-    """Find the jobs of a report, its steps, and all that happens between them.
+    """Find the jobs of a report, its steps, compute segments and messages.
 
     Args:
         report: Read with ranges, operations and communication.
         projections: Its `PROJECTIONS`.
-        links: What caused its operations.
-        options: Which rules say what a job is.
-        with_tables: Also what only tables are made of, not traces: kernels by name; else that frame is empty.
+        links: Causes of its operations.
+        options: Rules of jobs and steps.
+        with_tables: Also aggregate kernels by name, for tables; else that frame is empty.
 
     Raises:
         NsysPPError: The rules cannot be read, or are wrong.
@@ -88,13 +88,17 @@ def describe_training(
     )
     ops, calls = report.gpu_ops, report.api_calls
     named, step_ranges = name_jobs(report.ranges, rules), name_steps(report.ranges, rules)
-    known = partial(project_compute, api_calls=calls, gpu_ops=ops, launches=links.launches)
-    picked = _pick(report, np.concatenate([frame["range_id"].to_numpy() for frame in (named, step_ranges)]))
-    compute = known(picked, scope=options.scope)  # type: ignore[arg-type]
+    compute_of = partial(project_compute, api_calls=calls, gpu_ops=ops, launches=links.launches)
+    selected = _select_ranges(
+        report, np.concatenate([frame["range_id"].to_numpy() for frame in (named, step_ranges)])
+    )
+    compute = compute_of(selected, scope=options.scope)  # type: ignore[arg-type]
     if options.scope == "auto":
-        wide = partial(project_ranges, api_calls=calls, gpu_ops=ops, ops=options.ops, launches=links.launches)
-        projections = _widen(report, named, projections, wide)
-        compute = _widen(report, named, compute, known)
+        all_ops = partial(
+            project_ranges, api_calls=calls, gpu_ops=ops, ops=options.ops, launches=links.launches
+        )
+        projections = _widen(report, named, projections, all_ops)
+        compute = _widen(report, named, compute, compute_of)
     jobs = build_jobs(
         named, projections=projections, compute=compute, gpu_ops=ops, api_calls=calls, launches=links.launches
     )
@@ -125,23 +129,23 @@ def describe_training(
     return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)
 
 
-def _pick(report: Report, range_ids: npt.NDArray[np.int64]) -> pl.DataFrame:
-    """Pick some of the ranges (`RANGES`)."""
-    is_picked = np.isin(report.ranges["range_id"].to_numpy(), range_ids)
-    return report.ranges[np.flatnonzero(is_picked)]
+def _select_ranges(report: Report, range_ids: npt.NDArray[np.int64]) -> pl.DataFrame:
+    """Return the ranges with these ids (`RANGES`)."""
+    is_selected = np.isin(report.ranges["range_id"].to_numpy(), range_ids)
+    return report.ranges[np.flatnonzero(is_selected)]
 
 
 def _widen(
     report: Report, named: pl.DataFrame, narrow: pl.DataFrame, project: Callable[..., pl.DataFrame]
 ) -> pl.DataFrame:
-    """Project jobs that other threads may take part in onto all that their process launched meanwhile.
+    """Project jobs that run on several threads with scope "process"; `narrow` has those of scope "auto".
 
-    Those of which `narrow` (projections of scope "auto") says that already stay as they are.
+    Rows of `narrow` that have scope "process" already stay as they are.
     """
     range_id = narrow["range_id"].to_numpy()
-    wide_already = range_id[is_among(narrow["scope"], ("process",))]
+    is_wide = range_id[is_among(narrow["scope"], ("process",))]
     threaded = named["range_id"].to_numpy()[is_among(named["kind"], THREADED_KINDS)]
-    threaded = np.setdiff1d(threaded, wide_already)
+    threaded = np.setdiff1d(threaded, is_wide)
     if not len(threaded):
         return narrow
-    return widen_projections(narrow, project(_pick(report, threaded), scope="process"))
+    return widen_projections(narrow, project(_select_ranges(report, threaded), scope="process"))

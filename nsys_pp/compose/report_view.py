@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import polars as pl
 
@@ -24,23 +21,6 @@ class Window:
 
     start_ns: int | None = None
     end_ns: int | None = None
-
-
-def label_reports(paths: Sequence[Path]) -> list[str]:
-    """Name reports by their files without suffix, with as many folders as tell them apart.
-
-    >>> label_reports([Path("a/rank0.sqlite"), Path("b/rank0.sqlite"), Path("b/rank1.sqlite")])
-    ['a/rank0', 'b/rank0', 'rank1']
-    """
-    parts = [(*path.parent.parts, path.stem) for path in paths]
-    labels = [part[-1] for part in parts]
-    for length in range(2, max(map(len, parts), default=0) + 1):
-        shared = {label for label, count in Counter(labels).items() if count > 1}
-        labels = [
-            "/".join(part[-length:]) if label in shared else label
-            for label, part in zip(labels, parts, strict=True)
-        ]
-    return labels
 
 
 def project_report(

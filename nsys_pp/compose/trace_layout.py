@@ -1,29 +1,33 @@
-"""Which place each report of a trace has, and what is shown there."""
+"""Layout of a trace: the rows of each report under its machine, and the rows of the training among them."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from nsys_pp.compose.clocks import ClockOptions, Clocks, align_inputs
 from nsys_pp.compose.inputs import Input
-from nsys_pp.compose.placing import is_gpu, place_report
+from nsys_pp.compose.report_view import Window
+from nsys_pp.compose.run import Run
+from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
-from nsys_pp.roster.consistency import find_inconsistencies
-from nsys_pp.roster.layout import Layout
-from nsys_pp.roster.roster import build_roster
+from nsys_pp.frames.roster import Identity
 from nsys_pp.write.perfetto.trace import PlacedReport
 from nsys_pp.write.trace.drawing import Drawing, SliceSubtrack
-from nsys_pp.write.trace.placement import Placement
+from nsys_pp.write.trace.placement import Placement, Row
+from nsys_pp.write.trace.training_rows import RUN, GpuRow, draw_training
+
+_CPU_ORDER = 1 << 40  # rows other than GPUs stand below all GPUs of their machine
+_MOST_RANKS = 100_000
+_MOST_GPUS = 1_000  # of a machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedDrawing:
-    """A report whose events are at hand, and its place in the trace."""
+    """A report that is drawn, not encoded, and its rows in the trace."""
 
     drawing: Drawing
     placement: Placement
@@ -32,109 +36,165 @@ class PlacedDrawing:
 Shown = PlacedReport | PlacedDrawing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What is known of all reports of a trace before any is placed."""
+class TraceLayout:
+    """Rows of the reports of a run.
 
-    given: list[Input]
-    clocks: Clocks
-    roster: pl.DataFrame  # ROSTER
-    root: str
-    devices: frozenset[int] | None
+    Args:
+        run: The run.
+        root: Name of the root row.
+        devices: Include only these GPUs (index per machine); None: all.
+    """
 
-    def find(self, path: Path) -> int:
-        """Return the place among the reports of the one that was named so."""
-        return [one.path for one in self.given].index(path)
+    def __init__(self, run: Run, *, root: str, devices: frozenset[int] | None) -> None:
+        self._run = run
+        self._root = root
+        self._devices = devices
+        self._roster = run.staged_roster
+        self._report_of: dict[Path, int] = {recorded.path: at for at, recorded in enumerate(run.inputs)}
 
-    def with_stages(self, lanes: pl.DataFrame) -> Plan:
-        """Take over stages that the training tells (`LANES`) where the roster has none."""
-        keys = ["report", "process_key", "device_id"]
-        found = lanes.select(*keys, "stage", "stage_source")
-        roster = self.roster.join(found, on=keys, how="left", maintain_order="left", suffix="_found")
-        filled = [pl.coalesce(name, f"{name}_found").alias(name) for name in ("stage", "stage_source")]
-        return replace(self, roster=roster.with_columns(filled).select(self.roster.columns))
+    def place_encoded(self, recorded: Input) -> PlacedReport:
+        """Return an encoded report with its rows."""
+        encoded = recorded.part.encoded
+        placement = self._place(recorded, encoded.tracks)
+        return PlacedReport(encoded=encoded, placement=placement, open_blocks=recorded.open_blocks)
 
-    def place(self, one: Input, tracks: Iterable[Track]) -> Placement:
-        """Place a report that shows these tracks."""
-        at = self.find(one.path)
-        roster = self.roster.filter(pl.col("report") == at)
-        return place_report(
-            one.identity,
-            roster,
-            tracks,
-            root=self.root,
-            clock=self.clocks.clocks[at],
-            is_utc=self.clocks.is_utc,
-            devices=self.devices,
-            machine_description=self.clocks.of_machine.get(roster["machine"][0], ""),
-            attributes=self.clocks.attributes,
-        )
-
-    def place_encoded(self, one: Input) -> PlacedReport:
-        """Place a report that is encoded."""
-        placement = self.place(one, one.part.encoded.tracks)
-        return PlacedReport(encoded=one.part.encoded, placement=placement, open_blocks=one.open_blocks)
-
-    def place_drawing(self, one: Input, drawing: Drawing) -> PlacedDrawing:
-        """Place a report that is drawn; rows that are not wanted are left out."""
-        placement = self.place(one, drawing.tracks)
+    def place_drawing(self, recorded: Input, drawing: Drawing) -> PlacedDrawing:
+        """Return a drawn report with its rows; subtracks of excluded rows are dropped."""
+        placement = self._place(recorded, drawing.tracks)
         subtracks = [subtrack for subtrack in drawing.subtracks if subtrack.track[0] in placement.rows]
         return PlacedDrawing(drawing=replace(drawing, subtracks=subtracks), placement=placement)
 
+    def place_training(self, shown: Sequence[Shown], *, window: Window) -> list[PlacedDrawing]:
+        """Draw the training on the rows of the reports.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overrides:
-    """What the user says of all reports, where they do not tell it themselves."""
+        Args:
+            shown: Each report of the run, in order.
+            window: Draw events that overlap it, on the trace's clock.
 
-    clocks: ClockOptions = field(default_factory=ClockOptions)
-    layout: Layout | None = None
-    rank_from: str | None = None
+        Returns:
+            A drawing for the run and for each machine; none without jobs and messages.
+        """
+        rows = self._list_lane_rows(shown)
+        gpu_rows = {
+            lane: GpuRow(machine=placement.machine, row=row.name) for lane, (placement, row) in rows.items()
+        }
+        drawings = draw_training(self._run.training, gpu_rows, start_ns=window.start_ns, end_ns=window.end_ns)
+        placed = []
+        for machine, drawing in drawings.items():
+            if machine == RUN:
+                names = {
+                    track.path[0]: Row(name=track.name, order=_CPU_ORDER + track.rank)
+                    for track in drawing.tracks
+                }
+                placement = replace(
+                    shown[0].placement, machine=RUN, machine_order=-1, machine_description="", rows=names
+                )
+            else:
+                own = [(placement, row) for placement, row in rows.values() if placement.machine == machine]
+                placement = replace(own[0][0], rows={row.name: row for _, row in own})
+            on_trace = replace(placement, clock=Clock.fixed(0))
+            placed.append(PlacedDrawing(drawing=drawing, placement=on_trace))
+        return placed
 
+    def _place(self, recorded: Input, tracks: Iterable[Track]) -> Placement:
+        """Name and order the rows of a report that has these tracks besides its GPUs."""
+        report = self._report_of[recorded.path]
+        clocks = self._run.clocks
+        roster = self._roster.filter(pl.col("report") == report)
+        machine = roster["machine"][0]
+        return Placement(
+            root=self._root,
+            machine=machine,
+            machine_order=roster["machine_order"][0],
+            rows=_list_rows(recorded.identity, roster, tracks, self._devices),
+            clock=clocks.clocks[report],
+            machine_description=clocks.descriptions.get(machine, ""),
+            is_utc=clocks.is_utc,
+            attributes=clocks.attributes,
+        )
 
-def make_plan(given: list[Input], *, root: str, devices: frozenset[int] | None, overrides: Overrides) -> Plan:
-    """Find out who is who, and put all clocks onto one; warns of what is doubtful.
-
-    Args:
-        given: One or more.
-        root: Name of the row above all.
-        devices: Draw only these GPUs, by their number on their machine; all if None.
-        overrides: What the user says.
-    """
-    roster = build_run_roster(given, overrides)
-    return Plan(
-        given=given,
-        clocks=align_inputs(given, roster, overrides.clocks),
-        roster=roster,
-        root=root,
-        devices=devices,
-    )
-
-
-def build_run_roster(given: Sequence[Input], overrides: Overrides) -> pl.DataFrame:
-    """Tell machines, GPUs and ranks of all reports apart (`ROSTER`); warns of what is doubtful."""
-    identities = [one.identity for one in given]
-    roster = build_roster(identities, layout=overrides.layout, rank_from=overrides.rank_from)
-    for doubt in find_inconsistencies(identities, roster, layout=overrides.layout):
-        warnings.warn(doubt, stacklevel=4)
-    return roster
+    def _list_lane_rows(self, shown: Sequence[Shown]) -> dict[int, tuple[Placement, Row]]:
+        """List the row of each lane; lanes that are not drawn are left out."""
+        gpu_of = [
+            {
+                (process, device): gpu
+                for process, device, gpu in recorded.identity.devices[
+                    ["process_key", "device_id", "gpu"]
+                ].rows()
+            }
+            for recorded in self._run.inputs
+        ]
+        rows = {}
+        lanes = self._run.training.lanes.select("lane", "report", "process_key", "device_id")
+        for lane, report, *key in lanes.rows():
+            placement = shown[report].placement
+            row = placement.rows.get(gpu_of[report].get(tuple(key), ""))
+            if row is not None:
+                rows[lane] = (placement, row)
+        return rows
 
 
 def count_shown(shown: Sequence[Shown]) -> tuple[int, int]:
-    """Count GPUs that have a subtrack, as rows of the trace, and slices."""
+    """Count the GPUs that have a subtrack, as rows of the trace, and the slices."""
     gpus: set[tuple[str, str]] = set()
     slices = 0
-    for one in shown:
-        if isinstance(one, PlacedReport):
+    for report in shown:
+        if isinstance(report, PlacedReport):
             subtracks = [
                 (subtrack.track, subtrack.rows * (subtrack.kind == "slices"))
-                for subtrack in one.drawn_subtracks()
+                for subtrack in report.drawn_subtracks()
             ]
         else:
             subtracks = [
                 (subtrack.track, len(subtrack.slices) if isinstance(subtrack, SliceSubtrack) else 0)
-                for subtrack in one.drawing.subtracks
+                for subtrack in report.drawing.subtracks
             ]
         slices += sum(count for _, count in subtracks)
-        rows = {one.placement.rows[track[0]] for track, _ in subtracks}
-        gpus |= {(one.placement.machine, row.name) for row in rows if is_gpu(row)}
+        rows = {report.placement.rows[track[0]] for track, _ in subtracks}
+        gpus |= {(report.placement.machine, row.name) for row in rows if row.order < _CPU_ORDER}
     return len(gpus), slices
+
+
+def _list_rows(
+    identity: Identity, roster: pl.DataFrame, tracks: Iterable[Track], devices: frozenset[int] | None
+) -> dict[str, Row]:
+    """List the rows of a report by their names there: GPUs, then the other outermost tracks."""
+    gpus = _list_gpus(identity, roster)
+    numbers = dict(zip(gpus["local"], gpus["gpu_number"], strict=True))
+    named = {gpu["local"]: _build_gpu_row(gpu, identity.path.name) for gpu in gpus.iter_rows(named=True)}
+    rows = {local: row for local, row in named.items() if devices is None or numbers[local] in devices}
+    for track in tracks:
+        if len(track.path) == 1 and track.name not in named:
+            rows[track.name] = Row(name=track.name, order=_CPU_ORDER + track.rank)
+    return rows
+
+
+def _list_gpus(identity: Identity, roster: pl.DataFrame) -> pl.DataFrame:
+    """List the GPUs of a report, one row each: the name in the report, and the facts of the roster."""
+    local = identity.devices.select("process_key", "device_id", local="gpu")
+    facts = ("gpu", "gpu_number", "gpu_name", "uuid", "bus_location")
+    several = ("rank", "rank_source", "stage", "stage_source")  # processes of several ranks may share a GPU
+    return (
+        roster.join(local, on=["process_key", "device_id"], how="inner", maintain_order="left")
+        .group_by("local", maintain_order=True)
+        .agg(pl.col(facts).first(), pl.col(several).drop_nulls().unique().sort())
+    )
+
+
+def _build_gpu_row(gpu: Mapping[str, Any], report: str) -> Row:
+    """Build the row of a GPU, named like `GPU 0 · rank 3 · stage 1`."""
+    ranks, stages = gpu["rank"], gpu["stage"]
+    name = " · ".join([str(gpu["gpu"]), *_format_numbers("rank", ranks), *_format_numbers("stage", stages)])
+    sources = [f"{word} from {source}" for word in ("rank", "stage") for source in gpu[f"{word}_source"]]
+    facts = [gpu["gpu_name"], gpu["uuid"], gpu["bus_location"], report, *sources]
+    return Row(
+        name=name,
+        order=((stages or [0])[0] * _MOST_GPUS + gpu["gpu_number"]) * _MOST_RANKS + (ranks or [0])[0],
+        description=", ".join(str(fact) for fact in facts if fact is not None),
+    )
+
+
+def _format_numbers(word: str, numbers: list[int]) -> list[str]:
+    if not numbers:
+        return []
+    return [f"{word}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"]

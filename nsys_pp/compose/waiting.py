@@ -1,52 +1,44 @@
-"""Waits until reports are there, and whole."""
+"""Waiting for inputs until they exist and are complete."""
 
 from __future__ import annotations
 
+import os
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nsys_pp.arrays.natural_sort import natural_key
-from nsys_pp.compose.batch import Skipped
-from nsys_pp.compose.progress import Progress, Share, tell
-from nsys_pp.errors import ReportError
+from nsys_pp.compose.progress import Progress, Share, report_progress
+from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.read import find_reports
 from nsys_pp.read.whole import Stamp, find_lack, take_stamp, tells_its_end
 
-_LOOK_S = 1.0
-_SETTLED_S = 4.0  # what tells its end in no other way has come when it did not change for so long
+_POLL_S = 1.0
+_SETTLED_S = 4.0  # without an end mark, a file is complete when it has not changed for so long
 _MOST_NAMED = 8
+_HINT = "wait longer with `--wait-timeout`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """What is waited for."""
+class Arrivals:
+    """Result of waiting."""
 
-    count: int  # reports
-    timeout_s: float = 3600.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waited:
-    """What came."""
-
-    paths: list[Path]
-    skipped: Skipped  # what is there and not whole
+    paths: list[Path]  # complete inputs
+    missing: list[tuple[Path, NsysPPError]]  # incomplete inputs, and those that never came
 
 
 @dataclass(slots=True)
-class _Look:
-    """What was seen, and since when it has not changed."""
+class _Search:
+    """State of the inputs at the last search, and times of their last changes."""
 
     stamps: dict[Path, tuple[Stamp, float]] = field(default_factory=dict)
-    absent: list[ReportError] = field(default_factory=list)  # of inputs that name nothing
-    whole: list[Path] = field(default_factory=list)
-    lacking: dict[Path, ReportError] = field(default_factory=dict)
+    absent: dict[str, ReportError] = field(default_factory=dict)  # inputs that match no file
+    complete: list[Path] = field(default_factory=list)
+    incomplete: dict[Path, ReportError] = field(default_factory=dict)
 
-    def take(self, inputs: Sequence[str | Path], *, with_parts: bool) -> None:
-        self.absent, self.whole, self.lacking = [], [], {}
+    def repeat(self, inputs: Sequence[str | Path], *, with_parts: bool) -> None:
+        self.absent, self.complete, self.incomplete = {}, [], {}
         now = time.monotonic()
         for path in find_reports(inputs, with_parts=with_parts, absent=self.absent):
             stamp = take_stamp(path)
@@ -54,70 +46,93 @@ class _Look:
             self.stamps[path] = stamp, since if stamp == before else now
             lack = find_lack(path)
             if lack is None and not tells_its_end(path) and now - self.stamps[path][1] < _SETTLED_S:
-                lack = ReportError(f"`{path}` is still growing", "wait longer with `--wait-timeout`")
+                lack = ReportError(f"`{path}` is still growing", _HINT)
             if lack is None:
-                self.whole.append(path)
+                self.complete.append(path)
             else:
-                self.lacking[path] = lack
+                self.incomplete[path] = lack
 
 
 def wait_for_reports(
     inputs: Sequence[str | Path],
-    wait: Wait,
     *,
+    count: int,
+    timeout_s: float = 3600.0,
     with_parts: bool = True,
     keep_going: bool = False,
     progress: Progress | None = None,
-) -> Waited:
-    """Look at inputs again and again, until they name so many reports and each of them is whole.
+) -> Arrivals:
+    """Search inputs repeatedly until they match the expected number of files, all complete.
 
     Args:
-        inputs: Reports, parts, directories of them, or patterns; they need not be there yet.
-        wait: For what, and how long.
-        with_parts: Parts count.
-        keep_going: When time is over, go on with what is whole; warns of what is missing.
-        progress: Told what is going on.
+        inputs: Reports, parts, folders of them, or patterns; they need not exist yet.
+        count: Expected number of files; all that match must be complete, also if there are more.
+        timeout_s: Time limit.
+        with_parts: Include parts.
+        keep_going: After the time limit, return the complete files and the missing ones.
+        progress: Receives the number of complete files.
 
     Raises:
-        ReportError: Time is over; with `keep_going`, nothing is whole.
+        ReportError: The time limit is over; with `keep_going`, no file is complete.
     """
-    began, look = time.monotonic(), _Look()
+    began, search = time.monotonic(), _Search()
     while True:
-        look.take(inputs, with_parts=with_parts)
-        if not look.lacking and not look.absent and len(look.whole) >= wait.count:
-            return Waited(paths=look.whole, skipped=[])
-        left_s = wait.timeout_s - (time.monotonic() - began)
+        search.repeat(inputs, with_parts=with_parts)
+        if not search.incomplete and not search.absent and len(search.complete) >= count:
+            return Arrivals(paths=search.complete, missing=[])
+        left_s = timeout_s - (time.monotonic() - began)
         if left_s <= 0:
             break
-        came = min(len(look.whole), wait.count)
-        what = (
-            f"waiting for {wait.count - came} more reports" if came < wait.count else "waiting for the rest"
+        arrived = min(len(search.complete), count)
+        activity = (
+            f"waiting for {count - arrived} more reports" if arrived < count else "waiting for the rest"
         )
-        tell(progress, what, Share.of(came, wait.count, doing="waiting"))
-        time.sleep(min(_LOOK_S, left_s))
-    lack = _describe_lack(look, wait)
-    if not keep_going or not look.whole:
+        report_progress(progress, activity, Share.of(arrived, count, doing="waiting"))
+        time.sleep(min(_POLL_S, left_s))
+    if not keep_going or not search.complete:
         raise ReportError(
-            lack, "wait longer with `--wait-timeout`, or go on with what is whole with `--keep-going`"
+            _describe_lack(search, count, timeout_s),
+            f"{_HINT}, or go on with what is whole with `--keep-going`",
         )
-    if len(look.whole) < wait.count or look.absent:
-        warnings.warn(lack, stacklevel=2)
-    return Waited(paths=look.whole, skipped=list(look.lacking.items()))
+    return Arrivals(paths=search.complete, missing=_list_missing(inputs, search, count, timeout_s))
 
 
-def _describe_lack(look: _Look, wait: Wait) -> str:
-    """Say in one sentence what did not come."""
-    found = (
-        f"after {format_wait(wait.timeout_s)}, {len(look.whole)} of {wait.count} reports are there and whole"
-    )
-    lacks = [error.message for error in (*look.absent, *look.lacking.values())]
+def _summarise_count(search: _Search, count: int, timeout_s: float) -> str:
+    return f"after {format_wait(timeout_s)}, {len(search.complete)} of {count} reports are there and whole"
+
+
+def _describe_lack(search: _Search, count: int, timeout_s: float) -> str:
+    """Describe all missing inputs in one sentence."""
+    lacks = [error.message for error in (*search.absent.values(), *search.incomplete.values())]
     lacks.sort(key=natural_key)
     more = [f"and {len(lacks) - _MOST_NAMED} more"] * (len(lacks) > _MOST_NAMED)
-    return ": ".join([found, *["; ".join([*lacks[:_MOST_NAMED], *more])] * bool(lacks)])
+    details = ["; ".join([*lacks[:_MOST_NAMED], *more])] * bool(lacks)
+    return ": ".join([_summarise_count(search, count, timeout_s), *details])
+
+
+def _list_missing(
+    inputs: Sequence[str | Path], search: _Search, count: int, timeout_s: float
+) -> list[tuple[Path, NsysPPError]]:
+    """List incomplete and absent inputs; one more entry if these do not explain the number of files."""
+    missing: list[tuple[Path, NsysPPError]] = [
+        (Path(name), ReportError(f"{error.message} after {format_wait(timeout_s)}", _HINT))
+        for name, error in search.absent.items()
+    ]
+    missing += search.incomplete.items()
+    if len(search.complete) + len(search.incomplete) < count and not search.absent:
+        error = ReportError(_summarise_count(search, count, timeout_s), _HINT)
+        missing.append((_find_common_folder(inputs), error))
+    return missing
+
+
+def _find_common_folder(inputs: Sequence[str | Path]) -> Path:
+    if len(inputs) == 1:
+        return Path(inputs[0])
+    return Path(os.path.commonpath([Path(name).absolute() for name in inputs]))
 
 
 def format_wait(seconds: float) -> str:
-    """Write a time to wait as it is given.
+    """Format a timeout in its largest whole unit.
 
     >>> format_wait(5400), format_wait(600), format_wait(3600), format_wait(1.5)
     ('90m', '10m', '1h', '1.5s')

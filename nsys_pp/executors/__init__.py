@@ -1,1 +1,1 @@
-"""Where work runs: in this process, in processes of its own, on a Dask cluster."""
+"""Executors: this process, spawned processes, or a Dask cluster."""

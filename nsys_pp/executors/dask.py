@@ -1,6 +1,6 @@
-"""Work on a Dask cluster, whose workers have nsys-pp and see the same files.
+"""Executor on a Dask cluster, whose workers have nsys-pp and see the same files.
 
-Docs of what is called: https://distributed.dask.org/en/stable/client.html.
+API: https://distributed.dask.org/en/stable/client.html.
 """
 
 from __future__ import annotations
@@ -18,57 +18,57 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.executors.executor import Outcome, batch
+from nsys_pp.executors.executor import Outcome, run_item
 from nsys_pp.frames.part import FORMAT
 
 _CONNECT_S = 30
-_LOOK_S = 2.0
-_ABANDONED_S = 60  # that long without any worker is an error
+_POLL_S = 2.0
+_ABANDONED_S = 60  # without any worker for so long is an error
 _ONE_AT_A_TIME = threading.Lock()
 _OURS = (version("nsys-pp"), FORMAT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaskExecutor:
-    """Works on the cluster of a scheduler."""
+    """Executor on the cluster of a scheduler."""
 
-    scheduler: str  # its address, or the file that it wrote
+    scheduler: str  # its address, or its scheduler file
 
     @property
     def is_local(self) -> bool:
-        """Never."""
+        """False."""
         return False
 
     def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Outcome, None, None]:
-        """Work on all items; Dask gives those of a worker that is gone to others.
+        """Yield the outcome of each item; Dask moves the items of a lost worker to others.
 
         Raises:
-            NsysPPError: There is no such cluster, it is another version's, or does not see the items.
+            NsysPPError: There is no such cluster, its version differs, or its workers do not see the items.
         """
         with _connect(self.scheduler) as client:
             if items:
                 _check_workers(client, items[0], self.scheduler)
             folder = os.getcwd()
             waiting = {
-                client.submit(_work, work, item, place, folder, pure=False): place
-                for place, item in enumerate(items)
+                client.submit(_run_remotely, work, item, index, folder, pure=False): index
+                for index, item in enumerate(items)
             }
             for future in _as_finished(client, waiting, self.scheduler):
-                place = waiting[future]
+                index = waiting[future]
                 if future.status == "finished":
                     yield future.result()
                 else:
-                    yield Outcome(place=place, error=_lost_error(items[place], future))
+                    yield Outcome(index=index, error=_lost_error(items[index], future))
                 future.release()
 
 
-def _work(work: Callable[[Path], Any], item: Path, place: int, folder: str) -> Outcome:
-    """Work where the client stands, on one item at a time: memory is for the largest, not for some."""
+def _run_remotely(work: Callable[[Path], Any], item: Path, index: int, folder: str) -> Outcome:
+    """Run one item at a time, in the client's working directory: memory is planned for the largest report."""
     with _ONE_AT_A_TIME:
         before = os.getcwd()
         os.chdir(folder)
         try:
-            return batch(work, item, place)
+            return run_item(work, item, index)
         finally:
             os.chdir(before)
 
@@ -81,7 +81,7 @@ def _connect(scheduler: str) -> Iterator[Any]:
         raise NsysPPError(
             "Dask is not installed, and a scheduler was given", "install it: `pip install 'nsys-pp[dask]'`"
         ) from None
-    # what it logs - a worker that went away - is told by what comes of the items
+    # a worker that went away shows in the outcomes of its items, not in a log
     logger = logging.getLogger("distributed")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -106,8 +106,8 @@ def _connect(scheduler: str) -> Iterator[Any]:
 
 
 def _check_workers(client: Any, item: Path, scheduler: str) -> None:
-    """Hold that all workers are of our version and see our files."""
-    answers = client.run(_tell, str(item.absolute()), os.getcwd(), on_error="return")
+    """Check that all workers have our version and see our files."""
+    answers = client.run(_describe_worker, str(item.absolute()), os.getcwd(), on_error="return")
     for address, answer in sorted(answers.items()):
         if isinstance(answer, ImportError) or "ModuleNotFoundError" in str(answer):  # Dask's wording of it
             raise NsysPPError(
@@ -116,7 +116,7 @@ def _check_workers(client: Any, item: Path, scheduler: str) -> None:
             )
         if isinstance(answer, Exception):
             raise NsysPPError(
-                f"the Dask worker `{address}` cannot work: {_first_line(answer)}",
+                f"the Dask worker `{address}` cannot run nsys-pp: {_first_line(answer)}",
                 "install the same versions of Python, Dask and nsys-pp there as here",
             )
         theirs, sees_item, sees_folder = answer
@@ -134,21 +134,21 @@ def _check_workers(client: Any, item: Path, scheduler: str) -> None:
             )
 
 
-def _tell(item: str, folder: str) -> tuple[tuple[str, int], bool, bool]:
+def _describe_worker(item: str, folder: str) -> tuple[tuple[str, int], bool, bool]:
     return _OURS, os.path.exists(item), os.path.isdir(folder)
 
 
 def _as_finished(client: Any, futures: Iterable[Any], scheduler: str) -> Iterator[Any]:
-    """Give futures as they are finished, in whatever way."""
+    """Yield futures as they finish, in whatever way."""
     finished: SimpleQueue[Any] = SimpleQueue()
     waiting = list(futures)
     for future in waiting:
         future.add_done_callback(finished.put)
-    seen = time.monotonic()
+    seen = time.monotonic()  # last time with a worker
     for _ in waiting:
         while True:
             with suppress(Empty):
-                yield finished.get(timeout=_LOOK_S)
+                yield finished.get(timeout=_POLL_S)
                 break
             if _has_workers(client):
                 seen = time.monotonic()
@@ -172,10 +172,10 @@ def _count_workers(dask_scheduler: Any) -> int:
 
 
 def _lost_error(item: Path, future: Any) -> NsysPPError:
-    """Say why Dask gave an item up; what its work itself raises comes back as a value."""
+    """Return the error of an item that Dask gave up; errors of the work itself come back as values."""
     why = "it was cancelled" if future.status == "cancelled" else _first_line(future.exception(timeout=5))
     return NsysPPError(
-        f"`{item}` could not be worked on with Dask: {why}",
+        f"`{item}` could not be processed with Dask: {why}",
         "see the workers' logs: a report may need more memory than a worker has",
     )
 

@@ -1,4 +1,4 @@
-"""What goes through items, wherever that is: the contract of the modules beside."""
+"""Executors: the interface of the modules in this folder, and the outcome of an item."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one item: a value, or the error that its work ended with."""
+    """Result of one item: a value, or an error."""
 
-    place: int  # of the item among all
+    index: int  # of the item
     value: Any = None
     error: Exception | None = None
     traceback: str = ""  # of an error in another process
-    warned: tuple[Warning, ...] = ()  # in other processes, in that order; what warned in this one is told
+    warnings: tuple[Warning, ...] = ()  # of another process, in order; those of this one are emitted already
 
 
 class Executor(Protocol):
-    """Goes through items."""
+    """Calls a function with each of many items."""
 
     @property
     def is_local(self) -> bool:
-        """Whether work runs in this process, one item after the other."""
+        """Whether calls run in this process, one after the other."""
 
     def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Outcome, None, None]:
-        """Work on all items, and give what came of each as soon as it is there.
+        """Yield the outcome of each item as soon as it is ready, in any order; closing stops all work.
 
-        Where work does not run here, `work` and what comes of it must be picklable: functions of
-        modules, and partials of these. To close the iterator is to stop all work.
+        Unless `is_local`, `work` and its results must be picklable: functions of modules, and partials of
+        these.
 
         Raises:
-            NsysPPError: There is nobody to work.
+            NsysPPError: The executor cannot run.
         """
 
 
 class RemoteTraceback(Exception):  # noqa: N818  (shown as the cause of an error)
-    """Where in another process an error came from."""
+    """Traceback of an error in another process."""
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
 
 
-def batch(work: Callable[[Path], Any], item: Path, place: int) -> Outcome:
-    """Work on one item in a process that is not that of the caller."""
+def run_item(work: Callable[[Path], Any], item: Path, index: int) -> Outcome:
+    """Call a function with one item in a process other than the caller's."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         value, error, text = None, None, ""
         try:
             value = work(item)
         except Exception as raised:
-            error, text = _portable(raised), traceback.format_exc()
-    warned = tuple(one.message for one in caught if isinstance(one.message, UserWarning))
-    return Outcome(place=place, value=value, error=error, traceback=text, warned=warned)
+            error, text = _make_portable(raised), traceback.format_exc()
+    kept = tuple(record.message for record in caught if isinstance(record.message, UserWarning))
+    return Outcome(index=index, value=value, error=error, traceback=text, warnings=kept)
 
 
-def _portable(error: Exception) -> Exception:
-    """Give an error that can be sent to another process."""
+def _make_portable(error: Exception) -> Exception:
+    """Return an error that can be sent to another process."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

@@ -1,4 +1,4 @@
-"""How many processes cores and memory are enough for."""
+"""Number of processes that fit cores and memory."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from nsys_pp.frames.part import SUFFIX
 
 # Peaks of `extract`, all details, measured from outside on reports with as many NVTX ranges as kernels:
 # 1.6 MB of SQLite 0.14 GB, 15 MB 0.22 GB, 47 MB 0.37 GB, 162 MB 0.89 GB, 329 MB 1.57 GB. That is 0.15 GB and
-# 4.3 bytes for each byte; reports of other shapes, and what allocators keep, have the rest.
+# 4.3 bytes for each byte; the rest is a margin for reports of other shapes and for memory that allocators keep.
 BASE_BYTES = 250_000_000
 BYTES_PER_BYTE = 6
-# What compressed forms are taken to be larger as SQLite.
+# Assumed size as SQLite, relative to the compressed form.
 _GROWTH = {".sqlite": 1, ".nsys-rep": 10, ".qdrep": 10}
 _FOLDER_GROWTH = 6
 
 
 def estimate_peak(path: Path) -> int:
-    """Estimate how many bytes of memory work on one report takes at most."""
+    """Estimate the peak memory of processing one report, in bytes."""
     if path.suffix == SUFFIX:
         return BASE_BYTES
     try:
@@ -28,31 +28,33 @@ def estimate_peak(path: Path) -> int:
             size = sum(file.stat().st_size for file in path.iterdir()) * _FOLDER_GROWTH
         else:
             size = path.stat().st_size * _GROWTH.get(path.suffix, 1)
-    except OSError:  # whoever reads it says what is wrong
+    except OSError:  # reading it will raise the error
         size = 0
     return BASE_BYTES + BYTES_PER_BYTE * size
 
 
-def choose_jobs(paths: Sequence[Path], *, jobs: int | None = None, memory_bytes: int | None = None) -> int:
-    """Choose how many processes work on reports; warns where memory may not be enough for the largest.
+def choose_process_count(
+    paths: Sequence[Path], *, processes: int | None = None, memory_bytes: int | None = None
+) -> int:
+    """Choose the number of processes; warns where memory may be too small for the largest report.
 
     Args:
         paths: The reports.
-        jobs: At most so many; None: as many as there are cores, and as free memory is enough for.
-        memory_bytes: At most so many that they, together, need no more than this.
+        processes: Upper limit; None: as many as cores and free memory allow.
+        memory_bytes: Memory limit of all processes together.
     """
     if not paths:
         return 1
-    most = min(len(paths), jobs or count_cores())
-    memory = memory_bytes if memory_bytes is not None else find_memory() if jobs is None else None
+    most = min(len(paths), processes or count_cores())
+    memory = memory_bytes if memory_bytes is not None else find_memory() if processes is None else None
     if memory is None:
         return most
     largest = max(paths, key=estimate_peak)
     peak = estimate_peak(largest)
     if memory_bytes is not None and peak > memory_bytes:
         warnings.warn(
-            f"`{largest}` may need {peak / 1e9:.1f} GB of memory, which is more than `--memory`: reports are worked on"
-            " one by one",
-            stacklevel=4,
+            f"`{largest}` may need {peak / 1e9:.1f} GB of memory, which is more than `--memory`: reports are"
+            " processed one by one",
+            stacklevel=5,
         )
     return max(1, min(most, memory // peak))

@@ -1,8 +1,8 @@
-"""Work in processes of our own, each on one item at a time.
+"""Executor in spawned processes, one item at a time in each.
 
-The pools of the standard library end altogether when the system kills one of their processes (no
-memory left), or wait for ever for the rest of what it was sending. Here each process has a pipe of
-its own: its end tells which item is concerned, and the others go on.
+`concurrent.futures` and loky stop all processes when the system kills one of them (out of memory), and do not
+report its item; `multiprocessing.Pool` waits for ever. Here each process has its own pipe: the end of the pipe
+names the item, and the other processes go on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.executors.executor import Outcome, batch
+from nsys_pp.executors.executor import Outcome, run_item
 from nsys_pp.executors.resources import count_cores
 
 _SPAWN = get_context("spawn")  # a fork of a process with threads, as polars has, may wait for ever
@@ -33,112 +33,112 @@ _THREADS_VARIABLE = "POLARS_MAX_THREADS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessExecutor:
-    """Works in up to `jobs` processes."""
+    """Executor in up to `processes` spawned processes."""
 
-    jobs: int
+    processes: int
 
     @property
     def is_local(self) -> bool:
-        """Never."""
+        """False."""
         return False
 
     def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Outcome, None, None]:
-        """Work on all items; one whose process is killed is tried once more, alone.
+        """Yield the outcome of each item; an item whose process is killed is retried once, alone.
 
-        So that what the others need does not add up, there is half as many processes from then on.
+        After a killed process, half as many processes run, so that the memory of all of them shrinks.
         """
         if not items:
             return
-        crew = _Crew(work, items, most=min(self.jobs, len(items)))
-        with _share_cores(crew.most):
+        pool = _Pool(work, items, limit=min(self.processes, len(items)))
+        with _share_cores(pool.limit):
             try:
-                yield from crew.work()
+                yield from pool.run()
             finally:
-                crew.dismiss()
+                pool.stop()
 
 
 @dataclass(slots=True)
-class _Crew:
-    """Processes at work."""
+class _Pool:
+    """Running processes and the items that are left."""
 
-    task: Callable[[Path], Any]
+    work: Callable[[Path], Any]
     items: Sequence[Path]
-    most: int
+    limit: int  # of processes
     waiting: deque[int] = field(init=False)
-    again: deque[int] = field(default_factory=deque)  # whose process was killed
+    retries: deque[int] = field(default_factory=deque)  # items whose process was killed
     busy: dict[Connection, tuple[BaseProcess, int]] = field(default_factory=dict)
     idle: dict[Connection, BaseProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.waiting = deque(range(len(self.items)))
 
-    def work(self) -> Iterator[Outcome]:
-        while self.waiting or self.busy or self.again:
-            while self.waiting and len(self.busy) < self.most:
-                self._give(self.waiting.popleft())
+    def run(self) -> Iterator[Outcome]:
+        while self.waiting or self.busy or self.retries:
+            while self.waiting and len(self.busy) < self.limit:
+                self._assign(self.waiting.popleft())
             if not self.busy:
-                self.most = 1
-                self.waiting.append(self.again[0])
+                self.limit = 1
+                self.waiting.append(self.retries[0])
                 continue
             for ready in wait(list(self.busy)):
-                done = self._take(ready)  # type: ignore[arg-type]
-                if done is not None:
-                    yield done
+                outcome = self._receive(ready)  # type: ignore[arg-type]
+                if outcome is not None:
+                    yield outcome
 
-    def _give(self, place: int) -> None:
+    def _assign(self, index: int) -> None:
         while True:
-            connection, process = self.idle.popitem() if self.idle else self._hire()
-            with suppress(OSError):  # it was killed while it had nothing to do
-                connection.send_bytes(pickle.dumps((place, self.items[place])))
-                self.busy[connection] = process, place
+            connection, process = self.idle.popitem() if self.idle else self._start()
+            with suppress(OSError):  # it was killed while it was idle
+                connection.send_bytes(pickle.dumps((index, self.items[index])))
+                self.busy[connection] = process, index
                 return
             _end(connection, process)
 
-    def _hire(self) -> tuple[Connection, BaseProcess]:
+    def _start(self) -> tuple[Connection, BaseProcess]:
         ours, theirs = _SPAWN.Pipe()
-        process = _SPAWN.Process(target=_serve, args=(theirs, pickle.dumps(self.task)), daemon=True)
+        process = _SPAWN.Process(target=_serve, args=(theirs, pickle.dumps(self.work)), daemon=True)
         with _without_interrupts():
             process.start()
         theirs.close()
         return ours, process
 
-    def _take(self, connection: Connection) -> Outcome | None:
-        """Take what a process sends; None where the process is gone and its item is tried once more."""
-        process, place = self.busy.pop(connection)
+    def _receive(self, connection: Connection) -> Outcome | None:
+        """Receive an outcome; None where the process was killed and its item is retried."""
+        process, index = self.busy.pop(connection)
         try:
-            done: Outcome = pickle.loads(connection.recv_bytes())
+            outcome: Outcome = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError):
             _end(connection, process)
-            if place not in self.again:
-                self.again.append(place)
-                self.most = max(1, self.most // 2)
+            if index not in self.retries:
+                self.retries.append(index)
+                self.limit = max(1, self.limit // 2)
                 return None
-            done = Outcome(place=place, error=_killed_error(self.items[place], process))
+            outcome = Outcome(index=index, error=_killed_error(self.items[index], process))
         else:
             self.idle[connection] = process
         with suppress(ValueError):
-            self.again.remove(place)
-        self._thin_out()
-        return done
+            self.retries.remove(index)
+        self._end_surplus()
+        return outcome
 
-    def _thin_out(self) -> None:
-        """Let go of those that there is no more work for."""
-        while self.idle and len(self.idle) + len(self.busy) > self.most:
+    def _end_surplus(self) -> None:
+        """End idle processes beyond the limit."""
+        while self.idle and len(self.idle) + len(self.busy) > self.limit:
             connection, process = self.idle.popitem()
             connection.close()  # ends it
             process.join(_PATIENCE_S)
 
-    def dismiss(self) -> None:
-        """Stop all, whatever they do."""
+    def stop(self) -> None:
+        """End all processes, busy ones too."""
         busy = [process for process, _ in self.busy.values()]
-        crew = [*zip(self.busy, busy, strict=True), *self.idle.items()]
+        running = [*zip(self.busy, busy, strict=True), *self.idle.items()]
         self.idle, self.busy = {}, {}
-        for connection, process in crew:
-            connection.close()  # who has nothing to do ends
+        for connection, process in running:
+            connection.close()  # ends an idle one
             if process in busy:
                 process.terminate()
         until = time.monotonic() + _PATIENCE_S
-        for connection, process in crew:
+        for connection, process in running:
             _end(connection, process, until - time.monotonic())
 
 
@@ -153,32 +153,32 @@ def _end(connection: Connection, process: BaseProcess, patience_s: float = _PATI
 def _killed_error(path: Path, process: BaseProcess) -> NsysPPError:
     code = process.exitcode or 0
     how = f"killed by signal {-code}" if code < 0 else f"gone with status {code}"
-    why = ", as the system does when there is no memory left" if code == -9 else ""
+    why = ", usually by the system for lack of memory" if code == -9 else ""
     return NsysPPError(
-        f"the process that worked on `{path}` was {how}{why}; so was one that had the machine to itself",
-        "the report may need more memory than there is: give the job more, take fewer with `--processes 1` or a smaller"
-        " `--memory`, or show less with `--detail`",
+        f"the process that read `{path}` was {how}{why}, and so was a second one that ran alone",
+        "the report may need more memory than there is: raise the memory limit of the job, use `--processes 1` or a"
+        " smaller `--memory`, or draw less with `--detail`",
     )
 
 
-def _serve(connection: Connection, task: bytes) -> None:
-    """Work on what comes until nothing comes any more."""
+def _serve(connection: Connection, pickled_work: bytes) -> None:
+    """Run items until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _leave)
-    work = pickle.loads(task)
-    with suppress(EOFError, OSError):  # whoever gave work is gone
+    signal.signal(signal.SIGTERM, _exit_quietly)
+    work = pickle.loads(pickled_work)
+    with suppress(EOFError, OSError):  # the parent process is gone
         while True:
-            place, item = pickle.loads(connection.recv_bytes())
-            done = batch(work, item, place)
+            index, item = pickle.loads(connection.recv_bytes())
+            outcome = run_item(work, item, index)
             try:
-                data = pickle.dumps(done)
+                data = pickle.dumps(outcome)
             except Exception as error:
-                data = pickle.dumps(Outcome(place=place, error=TypeError(f"cannot be sent: {error}")))
+                data = pickle.dumps(Outcome(index=index, error=TypeError(f"cannot be sent: {error}")))
             connection.send_bytes(data)
 
 
-def _leave(*_: object) -> None:
-    """Close what is open and take it away, without a word: nobody listens any more."""
+def _exit_quietly(*_: object) -> None:
+    """Exit with cleanup, but without output: nobody reads it any more."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -186,10 +186,10 @@ def _leave(*_: object) -> None:
 
 
 @contextmanager
-def _share_cores(jobs: int) -> Iterator[None]:
-    """Let the processes that are started here share the cores; polars reads this when it is imported."""
+def _share_cores(processes: int) -> Iterator[None]:
+    """Split the cores among the processes started here; polars reads the variable when it is imported."""
     before = os.environ.get(_THREADS_VARIABLE)
-    os.environ[_THREADS_VARIABLE] = str(max(1, count_cores() // jobs))
+    os.environ[_THREADS_VARIABLE] = str(max(1, count_cores() // processes))
     try:
         yield
     finally:
@@ -201,13 +201,13 @@ def _share_cores(jobs: int) -> Iterator[None]:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Start processes that Ctrl-C does not reach: who gave them work ends them."""
+    """Start processes that ignore Ctrl-C; the parent process ends them."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
     from multiprocessing import resource_tracker  # not on Windows
 
-    resource_tracker.ensure_running()  # starting it, which a first process does, would let signals in again
+    resource_tracker.ensure_running()  # a first process would start it, and that would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

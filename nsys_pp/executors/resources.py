@@ -1,4 +1,4 @@
-"""What of the machine is ours: cores and memory, as far as the system, a container or a batch job lets us."""
+"""Cores and memory available to this process, within the limits of a container or a batch job."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ _MEMORY = Path("/proc/meminfo")
 
 
 def count_cores() -> int:
-    """Count the cores that this process may run on; a container's share of time counts as so many cores."""
+    """Count the available cores; a container's CPU quota counts in whole cores, rounded up."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for group in _find_groups():
-        with suppress(OSError, ValueError):  # without a limit it says `max` instead of a number
+        with suppress(OSError, ValueError):  # `max` instead of a number: no limit
             quota, period = (group / "cpu.max").read_text().split()
             cores = min(cores, -(-int(quota) // int(period)))
     return max(1, cores)
 
 
 def find_memory() -> int | None:
-    """Tell how many bytes of memory are free for this process; None where nobody says."""
-    found = []
+    """Return the free memory in bytes; None where it is unknown."""
+    limits = []
     with suppress(OSError, ValueError, StopIteration):
         lines = _MEMORY.read_text().splitlines()
-        found.append(_find_number(lines, "MemAvailable:") * 1024)
+        limits.append(_find_number(lines, "MemAvailable:") * 1024)
     for group in _find_groups():
         with suppress(OSError, ValueError, StopIteration):
             used = int((group / "memory.current").read_text())
             cached = _find_number((group / "memory.stat").read_text().splitlines(), "inactive_file")
-            found.append(int((group / "memory.max").read_text()) - used + cached)
-    return max(0, min(found)) if found else None
+            limits.append(int((group / "memory.max").read_text()) - used + cached)
+    return max(0, min(limits)) if limits else None
 
 
 def _find_groups() -> list[Path]:
-    """List the control groups that this process is in, the innermost first."""
+    """List the control groups of this process, innermost first."""
     own = "/"
     with suppress(OSError, StopIteration):
         lines = _OWN_GROUP.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Work in this process: one item after the other, in order."""
+"""Executor in this process."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from nsys_pp.executors.executor import Outcome
 
 
 class SerialExecutor:
-    """Works on an item when it is asked for."""
+    """Executor in this process: one item after the other, each when its outcome is asked for."""
 
     is_local = True
 
     def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Outcome, None, None]:
-        """Work on one item after the other; nothing needs to be picklable."""
-        for place, item in enumerate(items):
+        """Yield the outcome of each item in order; nothing needs to be picklable."""
+        for index, item in enumerate(items):
             try:
-                done = Outcome(place=place, value=work(item))
+                outcome = Outcome(index=index, value=work(item))
             except Exception as error:
-                done = Outcome(place=place, error=error)
-            yield done
+                outcome = Outcome(index=index, error=error)
+            yield outcome

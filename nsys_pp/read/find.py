@@ -19,7 +19,7 @@ _OF_NSYS = re.compile(r"\**(?:%(?:[hpn]|q\{\w+\})\**)+")
 
 
 def find_reports(
-    inputs: Iterable[str | Path], *, with_parts: bool = False, absent: list[ReportError] | None = None
+    inputs: Iterable[str | Path], *, with_parts: bool = False, absent: dict[str, ReportError] | None = None
 ) -> list[Path]:
     """List the reports that `inputs` name, in that order; inside folders and patterns in natural order.
 
@@ -34,7 +34,7 @@ def find_reports(
     Args:
         inputs: Files, folders, patterns.
         with_parts: Parts are wanted, too.
-        absent: Takes what would be raised where an input names nothing that is there (yet).
+        absent: Receives the error of each input that matches no file (yet), by the input, instead of raising it.
 
     Raises:
         ReportError: Nothing is there, a folder or pattern holds no report, or one was named twice.
@@ -48,7 +48,7 @@ def find_reports(
         except ReportError as error:
             if absent is None:
                 raise
-            absent.append(error)
+            absent[str(named)] = error
             continue
         for report in expanded:
             real = report.resolve()

@@ -16,7 +16,7 @@ from typing import TypeVar
 import pytest
 
 from fixtures.recording.bulk import write_bulk_report
-from nsys_pp.commands.extract import draw, project
+from nsys_pp.compose.report import draw, project
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.raw import Group
 from nsys_pp.model import build_report

@@ -9,15 +9,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import click
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp import commands as api
-from nsys_pp.cli.options.training import StepWindow
+import nsys_pp
 from nsys_pp.cli.pipeline_table import VIEWS, arrange
+from nsys_pp.compose.options import parse_steps
 from tests.cli.calls import assert_refused, call
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
@@ -40,7 +39,7 @@ def assert_usage(*arguments: str | Path, says: str) -> None:
 
 
 def test_every_table_has_a_view_of_columns_that_it_has() -> None:
-    assert VIEWS.keys() == api.PIPELINE_TABLES.keys()
+    assert VIEWS.keys() == nsys_pp.PIPELINE_TABLES.keys()
     for name, rows in as_json().items():
         made = {"causes", "doing"}
         assert {*VIEWS[name].columns.values()} - made <= {*rows[0]}, name
@@ -51,7 +50,7 @@ def test_a_terminal_shows_tables_with_how_they_were_made() -> None:
     assert done.code == 0, done
     blocks = [block.splitlines() for block in done.stdout.split("\n\n")]
     shown = ["schedule", "steps", "stages", "kinds", "stragglers", "critical"]
-    assert [lines[0] for lines in blocks] == [api.PIPELINE_TABLES[name] for name in shown]
+    assert [lines[0] for lines in blocks] == [nsys_pp.PIPELINE_TABLES[name] for name in shown]
     for name, lines in zip(shown, blocks, strict=True):
         assert lines[-1].startswith(VIEWS[name].how)
     assert all(line == line.rstrip() for line in done.stdout.splitlines())
@@ -129,8 +128,8 @@ def test_csv_is_one_table() -> None:
 
 def test_markdown_is_what_a_terminal_shows() -> None:
     done = call("pipeline", PIPELINE, "--format", "markdown", "--table", "steps,kinds")
-    assert done.stdout.startswith(f"## {api.PIPELINE_TABLES['steps']}\n\n| step | start ms |")
-    assert f"\n\n## {api.PIPELINE_TABLES['kinds']}\n\n| stage |" in done.stdout
+    assert done.stdout.startswith(f"## {nsys_pp.PIPELINE_TABLES['steps']}\n\n| step | start ms |")
+    assert f"\n\n## {nsys_pp.PIPELINE_TABLES['kinds']}\n\n| stage |" in done.stdout
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet", "json", "markdown"])
@@ -197,12 +196,12 @@ def test_what_makes_no_sense_is_wrong_usage(arguments: list[str], says: str) -> 
 @given(st.integers(0, 99), st.integers(0, 99))
 def test_steps_are_from_the_first_to_before_the_last(first: int, last: int) -> None:
     if first < last:
-        assert StepWindow().convert(f"{first}:{last}", None, None) == (first, last)
-        assert StepWindow().convert(f"{first}:", None, None) == (first, None)
-        assert StepWindow().convert(f":{last}", None, None) == (None, last)
+        assert parse_steps(f"{first}:{last}") == (first, last)
+        assert parse_steps(f"{first}:") == (first, None)
+        assert parse_steps(f":{last}") == (None, last)
     else:
-        with pytest.raises(click.BadParameter):
-            StepWindow().convert(f"{first}:{last}", None, None)
+        with pytest.raises(nsys_pp.OptionError):
+            parse_steps(f"{first}:{last}")
 
 
 def test_steps_can_be_chosen() -> None:

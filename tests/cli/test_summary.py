@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nsys_pp import commands as api
+import nsys_pp
 from nsys_pp.cli.summary_output import SummaryOutput, write_summary
 from nsys_pp.errors import MissingDataError
 from tests.cli.calls import assert_refused, call
@@ -58,9 +58,9 @@ def test_by_default_a_terminal_shows_what_fits_it_each_with_how_it_was_made(one:
     assert done.code == 0, done
     assert done.stderr == ""
     blocks = [block.splitlines() for block in done.stdout.split("\n\n")]
-    assert [lines[0] for lines in blocks] == [api.SUMMARY_TABLES[name].title for name in SHOWN]
+    assert [lines[0] for lines in blocks] == [nsys_pp.SUMMARY_TABLES[name].title for name in SHOWN]
     for name, lines in zip(SHOWN, blocks, strict=True):
-        assert " ".join(lines).endswith(api.SUMMARY_TABLES[name].says) or len(lines) == 2
+        assert " ".join(lines).endswith(nsys_pp.SUMMARY_TABLES[name].says) or len(lines) == 2
     assert blocks[-1][1] == "not recorded: profile with `--cuda-memory-usage=true`"
     rows = [line for line in blocks[SHOWN.index("kernels")][2:] if re.match(r" *[\d,]+  ", line)]
     assert len(rows) == 15 + 2
@@ -185,7 +185,7 @@ def test_csv_is_one_table(one: Path) -> None:
 
 def test_markdown_is_what_a_terminal_shows(tmp_path: Path, one: Path) -> None:
     done = call("summary", one, "--table", "kernels,memory", "--format", "markdown")
-    title = api.SUMMARY_TABLES["kernels"].title
+    title = nsys_pp.SUMMARY_TABLES["kernels"].title
     assert done.stdout.startswith(f"## {title}\n\n| Count | Total (ms) | Share (%) |")
     assert "**total**" in done.stdout
     assert "not recorded: profile with" in done.stdout
@@ -201,8 +201,8 @@ def test_a_folder_has_a_file_for_each_table_that_is_there(tmp_path: Path, format
     done = call("summary", one, "-o", tmp_path / "out", "--format", format)
     assert done.code == 0, done
     missing = {"memory"} | {name for name in ("os",) if f"no table {name}" in done.stderr}
-    assert {path.stem for path in (tmp_path / "out").iterdir()} == {*api.SUMMARY_TABLES} - missing
-    assert done.stderr.count("Wrote ") == len(api.SUMMARY_TABLES) - len(missing)
+    assert {path.stem for path in (tmp_path / "out").iterdir()} == {*nsys_pp.SUMMARY_TABLES} - missing
+    assert done.stderr.count("Wrote ") == len(nsys_pp.SUMMARY_TABLES) - len(missing)
     assert_refused(call("summary", one, "-o", tmp_path / "out", "--format", format), "exists")
     assert call("summary", one, "-o", tmp_path / "out", "--format", format, "--force").code == 0
 
@@ -211,11 +211,11 @@ def test_one_file_holds_all_tables_where_it_can(tmp_path: Path, one: Path) -> No
     assert call("summary", one, "-o", tmp_path / "out.sqlite").code == 0
     with closing(sqlite3.connect(tmp_path / "out.sqlite")) as database:
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert {"overview", "kernels", "cuda"} <= tables <= {*api.SUMMARY_TABLES}
+    assert {"overview", "kernels", "cuda"} <= tables <= {*nsys_pp.SUMMARY_TABLES}
 
 
 def test_parts_will_do_instead_of_reports(parts: Path) -> None:
-    names = ",".join(name for name in api.SUMMARY_TABLES if name not in ("memory", "os"))
+    names = ",".join(name for name in nsys_pp.SUMMARY_TABLES if name not in ("memory", "os"))
     assert as_json(parts, "--table", names) == as_json(PIPELINE, "--table", names)
 
 
@@ -226,7 +226,7 @@ def test_what_cannot_be_read_is_skipped_where_that_is_wanted(tmp_path: Path) -> 
     done = call("summary", tmp_path, "--keep-going", "--table", "device")
     assert done.code == 3
     assert "skipped" in done.stderr
-    assert done.stdout.startswith(api.SUMMARY_TABLES["device"].title)
+    assert done.stdout.startswith(nsys_pp.SUMMARY_TABLES["device"].title)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_no_report_is_replaced(tmp_path: Path, one: Path) -> None:
 def test_names_that_begin_with_blanks_count_in_totals(capsys: pytest.CaptureFixture[str]) -> None:
     schema = {"count": pl.Int64, "total_ns": pl.Int64, "name": pl.String}
     kernels = pl.DataFrame([[2, 3], [20, 30], ["  a", " b"]], schema=schema)
-    found = api.SummaryResult(tables={"kernels": kernels}, absent={}, notes=[], skipped=[])
+    found = nsys_pp.SummaryResult(tables={"kernels": kernels}, absent={}, notes=[], skipped=[])
     how = SummaryOutput(names=["kernels"], by="run", sort=None, top=1, unit="ns")
     write_summary(found, how, output=None, format="table", force=False)
     assert capsys.readouterr().out.splitlines()[1:5] == [
@@ -274,7 +274,7 @@ def test_names_that_begin_with_blanks_count_in_totals(capsys: pytest.CaptureFixt
 
 
 def test_nothing_at_all_is_not_written(tmp_path: Path) -> None:
-    found = api.SummaryResult(tables={}, absent={"memory": "not recorded: x"}, notes=[], skipped=[])
+    found = nsys_pp.SummaryResult(tables={}, absent={"memory": "not recorded: x"}, notes=[], skipped=[])
     how = SummaryOutput(names=["memory"], by="run", sort=None, top=0, unit=None)
     with pytest.raises(MissingDataError, match="memory: not recorded"):
         write_summary(found, how, output=tmp_path / "x.json", format="json", force=False)

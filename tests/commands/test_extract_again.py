@@ -12,14 +12,11 @@ from typing import Any
 
 import pytest
 
-from nsys_pp import commands as api
-from nsys_pp.compose.work import WorkOptions
+import nsys_pp
 from nsys_pp.errors import OutputError, ReportError
 from tests.cli.calls import command_line, environment
 from tests.commands.test_parts import PIPELINE, REPORTS, rewritten
 from tests.patience import PATIENCE_S
-
-JOBS = WorkOptions(jobs=2)
 
 
 @pytest.fixture
@@ -31,21 +28,22 @@ def report(tmp_path: Path) -> Path:
 @pytest.fixture
 def part(report: Path) -> Path:
     made = report.parent.parent / "x.nspart"
-    api.extract(report, made)
+    nsys_pp.extract(report, made)
     return made
 
 
 def extract_again(report: Path, part: Path, **options: Any) -> bool:
     """Say whether the part was made again."""
     before = part.stat().st_ino
-    is_new = api.extract(report, part, **options).is_new
+    [extracted] = nsys_pp.extract(report, part, **options).parts
+    is_new = extracted.is_new
     assert is_new == (part.stat().st_ino != before)
     return is_new
 
 
 def test_a_part_that_is_there_is_left(report: Path, part: Path) -> None:
-    first = api.extract(report, part.with_name("y.nspart"))
-    again = api.extract(report, part)
+    [first] = nsys_pp.extract(report, part.with_name("y.nspart")).parts
+    [again] = nsys_pp.extract(report, part).parts
     assert not again.is_new
     assert (again.slices, again.jobs, again.gpus) == (first.slices, first.jobs, first.gpus)
     assert not extract_again(report, part)
@@ -78,7 +76,7 @@ def test_a_part_that_is_stale_is_made_again(report: Path, part: Path, tmp_path: 
 def test_a_part_that_is_cut_is_made_again(keep: float, report: Path, part: Path) -> None:
     whole = part.read_bytes()
     part.write_bytes(whole[: int(len(whole) * keep)])
-    assert api.extract(report, part).is_new
+    assert nsys_pp.extract(report, part).parts[0].is_new
     assert part.read_bytes() == whole
 
 
@@ -87,14 +85,14 @@ def test_a_part_whose_blocks_are_damaged_is_made_again(report: Path, part: Path)
     with zipfile.ZipFile(part) as archive:
         at = 200 + archive.getinfo("trace.blocks").header_offset
     part.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-    assert api.extract(report, part).is_new
+    assert nsys_pp.extract(report, part).parts[0].is_new
     assert part.read_bytes() == whole
 
 
 def test_the_part_of_another_report_is_refused(report: Path, part: Path) -> None:
     before = part.read_bytes()
     with pytest.raises(OutputError, match="is the part of another report") as refused:
-        api.extract(REPORTS[1], part)
+        nsys_pp.extract(REPORTS[1], part)
     assert str(report) in refused.value.message
     assert part.read_bytes() == before
 
@@ -102,17 +100,17 @@ def test_the_part_of_another_report_is_refused(report: Path, part: Path) -> None
 @pytest.mark.parametrize("data", [b"", b"precious", b"PK\x03\x04" + bytes(100)])
 def test_what_is_no_part_is_refused(data: bytes, report: Path, part: Path) -> None:
     part.write_bytes(data)
-    for work in (None, JOBS):
+    for processes in (None, 2):
         with pytest.raises(OutputError, match="exists"):
-            api.extract_all([report, REPORTS[1]], part.parent, work=work)
+            nsys_pp.extract([report, REPORTS[1]], part.parent, processes=processes)
     assert part.read_bytes() == data
 
 
 def test_what_was_interrupted_goes_on(tmp_path: Path) -> None:
-    for work in (None, JOBS):
-        folder = tmp_path / str(work is None)
-        api.extract_all(REPORTS[:2], folder)
-        extracted, _ = api.extract_all([PIPELINE], folder, work=work)
+    for processes in (None, 2):
+        folder = tmp_path / str(processes is None)
+        nsys_pp.extract(REPORTS[:2], folder)
+        extracted = nsys_pp.extract([PIPELINE], folder, processes=processes).parts
         assert [one.is_new for one in extracted] == [False, False, True, True]
         assert [one.report for one in extracted] == REPORTS
         assert sorted(path.name for path in folder.iterdir()) == [f"rank{n}.nspart" for n in range(4)]
@@ -127,10 +125,10 @@ def test_broken_reports_leave_the_others_and_nothing_else(tmp_path: Path) -> Non
     broken = tmp_path / "in" / "rank1.sqlite"
     broken.write_bytes(broken.read_bytes()[:20_000])
     with pytest.raises(ReportError, match=r"rank1\.sqlite` is truncated"):
-        api.extract_all([tmp_path / "in"], tmp_path / "out", work=JOBS)
-    extracted, skipped = api.extract_all([tmp_path / "in"], tmp_path / "out", work=JOBS, keep_going=True)
-    assert [one.output.name for one in extracted] == ["rank0.nspart", "rank2.nspart"]
-    assert [path for path, _ in skipped] == [broken]
+        nsys_pp.extract([tmp_path / "in"], tmp_path / "out", processes=2)
+    result = nsys_pp.extract([tmp_path / "in"], tmp_path / "out", processes=2, keep_going=True)
+    assert [one.output.name for one in result.parts] == ["rank0.nspart", "rank2.nspart"]
+    assert [path for path, _ in result.skipped] == [broken]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["rank0.nspart", "rank2.nspart"]
 
 
@@ -142,7 +140,7 @@ def test_several_processes_extract_the_same_reports_at_once(tmp_path: Path) -> N
     ]
     said = [process.communicate(timeout=PATIENCE_S)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
-    api.extract_all([PIPELINE], tmp_path / "alone")
+    nsys_pp.extract([PIPELINE], tmp_path / "alone")
     found = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     assert found == {path.name: path.read_bytes() for path in (tmp_path / "alone").iterdir()}
     lines = "".join(said).splitlines()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -16,18 +15,21 @@ from typing import Any
 import polars as pl
 import pytest
 
+import nsys_pp
 from fixtures.recording.export import Session, write_report
-from nsys_pp import commands as api
-from nsys_pp.commands.extract import IDENTITY_FRAMES, identity_of, open_report
-from nsys_pp.compose import trace_layout as plan
-from nsys_pp.compose.clocks import ClockOptions, Clocks, align_inputs
+from nsys_pp.compose import report as reporting
+from nsys_pp.compose import run as running
+from nsys_pp.compose import trace as tracing
+from nsys_pp.compose.clocks import Clocks, align_inputs
 from nsys_pp.compose.inputs import Input
+from nsys_pp.compose.report import IDENTITY_FRAMES, SURVEY_GROUPS, build_identity
 from nsys_pp.errors import MissingDataError, NsysPPError, OutputError, ReportError
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, Encoded, Part, PartOptions
 from nsys_pp.frames.report import PROJECTIONS
+from nsys_pp.model import build_report
 from nsys_pp.projection.ranges import project_ranges
-from nsys_pp.read import read_part
+from nsys_pp.read import find_reports, read_part, read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.write.perfetto.trace import encode_drawing
 from nsys_pp.write.trace import spool
@@ -37,7 +39,6 @@ from tests.importer import Importer, assert_no_errors, slices_by_track
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 REPORTS = [PIPELINE / f"node2/rank{rank}.sqlite" for rank in (0, 1)]
 REPORTS += [PIPELINE / f"node10/rank{rank}.sqlite" for rank in (2, 3)]
-EXTRACTING, MERGING = (sys.modules[f"nsys_pp.commands.{name}"] for name in ("extract", "merge"))
 ASKED: list[dict[str, Any]] = [
     {},
     {"detail": "jobs"},
@@ -48,11 +49,11 @@ ASKED: list[dict[str, Any]] = [
 
 def extract_into(folder: Path, reports: Iterable[Path] = REPORTS, **asked: Any) -> list[Path]:
     folder.mkdir(exist_ok=True)
-    return [one.output for one in api.extract_all(list(reports), folder, **asked)[0]]
+    return [part.output for part in nsys_pp.extract(list(reports), folder, **asked).parts]
 
 
 def merged(inputs: Iterable[Path], trace: Path, **asked: Any) -> bytes:
-    api.merge(list(inputs), trace, **asked)
+    nsys_pp.merge(list(inputs), trace, **asked)
     return trace.read_bytes()
 
 
@@ -75,7 +76,7 @@ def test_parts_of_real_reports_do_too(shared_reports: list[Path], tmp_path: Path
     for number, report in enumerate(shared_reports):
         part = tmp_path / f"{number}.nspart"
         try:
-            api.extract(report, part, detail="cpu", flows=True)
+            nsys_pp.extract(report, part, detail="cpu", flows=True)
         except MissingDataError:
             assert not part.exists()
             continue
@@ -88,14 +89,14 @@ def test_parts_of_real_reports_do_too(shared_reports: list[Path], tmp_path: Path
 def test_a_part_is_the_same_whenever_it_is_made(tmp_path: Path) -> None:
     first, second = tmp_path / "first.nspart", tmp_path / "second.nspart"
     for part in (first, second):
-        api.extract(REPORTS[0], part)
+        nsys_pp.extract(REPORTS[0], part)
     assert first.read_bytes() == second.read_bytes()
 
 
 def test_a_part_holds_the_projections(tmp_path: Path) -> None:
     part = tmp_path / "x.nspart"
-    api.extract(REPORTS[0], part, ops=("kernel", "memcpy"), scope="process")
-    report = open_report(REPORTS[0], PartOptions(), None)
+    nsys_pp.extract(REPORTS[0], part, ops=("kernel", "memcpy"), scope="process")
+    report = build_report(read_report(REPORTS[0], need=SURVEY_GROUPS))
     expected = project_ranges(
         report.ranges, report.api_calls, report.gpu_ops, ops=("kernel", "memcpy"), scope="process"
     )
@@ -112,9 +113,9 @@ def test_who_recorded_a_part_is_known(tmp_path: Path) -> None:
     (tmp_path / "machine3").mkdir()
     report = Path(shutil.copy(REPORTS[0], tmp_path / "machine3"))
     part = tmp_path / "x.nspart"
-    api.extract(report, part)
-    found = identity_of(read_part(part, version="1"))
-    expected = identify(open_report(report, PartOptions(), None))
+    nsys_pp.extract(report, part)
+    found = build_identity(read_part(part, version="1"))
+    expected = identify(build_report(read_report(report, need=SURVEY_GROUPS)))
     assert (found.session, found.fingerprint) == (expected.session, expected.fingerprint)
     assert found.path == report
     for name in IDENTITY_FRAMES:
@@ -125,7 +126,7 @@ def test_the_folder_that_tells_the_machine_is_kept(tmp_path: Path, monkeypatch: 
     (tmp_path / "machine3" / "a").mkdir(parents=True)
     shutil.copy(REPORTS[0], tmp_path / "machine3" / "a" / "x.sqlite")
     monkeypatch.chdir(tmp_path / "machine3" / "a")
-    api.extract("x.sqlite", Path("x.nspart"))
+    nsys_pp.extract("x.sqlite", Path("x.nspart"))
     assert read_part(Path("x.nspart"), [], version="1").source == Path("machine3/a/x.sqlite")
 
 
@@ -141,18 +142,18 @@ def test_aligning_anew_copies_the_blocks(
         encoded.append(drawing.report_id)
         return encode_drawing(drawing, *args)
 
-    for module in (MERGING, EXTRACTING):
+    for module in (tracing, reporting):
         monkeypatch.setattr(module, "encode_drawing", encode)
 
-    def moved(given: list[Input], roster: pl.DataFrame, options: ClockOptions) -> Clocks:
-        clocks = align_inputs(given, roster, options)
+    def moved(inputs: list[Input], roster: pl.DataFrame, **options: Any) -> Clocks:
+        clocks = align_inputs(inputs, roster, **options)
         later = [
             Clock(from_ns=one.from_ns, offset_ns=one.offset_ns + 1000 * place)
             for place, one in enumerate(clocks.clocks)
         ]
         return replace(clocks, clocks=later, attributes={"clock.node2.offset_ns": "1"})
 
-    monkeypatch.setattr(plan, "align_inputs", moved)
+    monkeypatch.setattr(running, "align_inputs", moved)
     after = merged(parts, tmp_path / "run.moved")
     assert before != after
     assert not set(encoded) & {read_part(part, (), version="").encoded.report_id for part in parts}
@@ -170,7 +171,7 @@ def test_aligning_anew_copies_the_blocks(
 
 def test_blocks_are_not_read_before_they_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     part = tmp_path / "x.nspart"
-    api.extract(REPORTS[0], part)
+    nsys_pp.extract(REPORTS[0], part)
     opened: list[str] = []
     open_member = zipfile.ZipFile.open
 
@@ -197,7 +198,7 @@ def test_many_blocks_lie_on_disk_until_they_are_written(
 def test_what_was_half_encoded_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(UserWarning, match="rank 1 has no report"):
         expected = merged([REPORTS[0], *REPORTS[2:]], tmp_path / "run.pftrace")
-    extract_report = MERGING.extract_report
+    extract_report = reporting.extract_report
 
     def fail_late(path: Path, *args: Any, **more: Any) -> Part:
         part: Part = extract_report(path, *args, **more)
@@ -205,9 +206,9 @@ def test_what_was_half_encoded_is_forgotten(tmp_path: Path, monkeypatch: pytest.
             raise ReportError("broken")
         return part
 
-    monkeypatch.setattr(MERGING, "extract_report", fail_late)
+    monkeypatch.setattr(tracing, "extract_report", fail_late)
     with pytest.warns(UserWarning, match="rank 1 has no report"):
-        done = api.merge(REPORTS, tmp_path / "run.b", keep_going=True)
+        done = nsys_pp.merge(REPORTS, tmp_path / "run.b", keep_going=True)
     assert [path for path, _ in done.skipped] == [REPORTS[1]]
     assert (tmp_path / "run.b").read_bytes() == expected
 
@@ -218,14 +219,14 @@ def test_a_full_disk_is_no_reason_to_skip_a_report(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(spool.Spool, "write", refuse)
     with pytest.raises(OutputError, match="disk is full"):
-        api.merge(REPORTS, tmp_path / "run.pftrace", keep_going=True)
+        nsys_pp.merge(REPORTS, tmp_path / "run.pftrace", keep_going=True)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")
 def part(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("part") / "rank0.nspart"
-    api.extract(REPORTS[0], made)
+    nsys_pp.extract(REPORTS[0], made)
     return made
 
 
@@ -247,7 +248,7 @@ def test_another_format_is_refused(part: Path, tmp_path: Path) -> None:
         part, tmp_path / "x.nspart", lambda facts: facts.update(format=7, made_by="9.1", encoded={"new": 1})
     )
     with pytest.raises(ReportError) as refused:
-        api.merge([old], tmp_path / "run.pftrace")
+        nsys_pp.merge([old], tmp_path / "run.pftrace")
     assert refused.value.message == (
         f"`{old}` was made by nsys-pp 9.1 (format 7); this is nsys-pp {version('nsys-pp')}, which reads format {FORMAT}"
     )
@@ -298,7 +299,7 @@ def test_damage_anywhere_is_noticed(part: Path, tmp_path: Path) -> None:
     for at in range(0, len(whole), len(whole) // 100):
         broken.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
         try:
-            api.merge([broken], trace, force=True)
+            nsys_pp.merge([broken], trace, force=True)
         except ReportError as error:
             errors.append(error.message)
             assert not trace.exists()
@@ -311,7 +312,7 @@ def test_damage_anywhere_is_noticed(part: Path, tmp_path: Path) -> None:
 
 def assert_damaged(part: Path, folder: Path) -> None:
     with pytest.raises(ReportError) as refused:
-        api.merge([part], folder / "run.pftrace")
+        nsys_pp.merge([part], folder / "run.pftrace")
     assert refused.value.message == f"`{part}` is damaged, or no part of nsys-pp"
     assert not (folder / "run.pftrace").exists()
 
@@ -320,13 +321,13 @@ def test_what_parts_show_is_not_asked_for_again(tmp_path: Path) -> None:
     first = extract_into(tmp_path / "a", REPORTS[:1], detail="jobs")
     second = extract_into(tmp_path / "b", REPORTS[1:2])
     with pytest.raises(ReportError) as refused:
-        api.merge(first, tmp_path / "run.pftrace", detail="kernels")
+        nsys_pp.merge(first, tmp_path / "run.pftrace", detail="kernels")
     assert refused.value.message == (
         f"`{first[0]}` was made with `--detail jobs --ops kernel --scope auto`,"
         " and `--detail kernels --ops kernel --scope auto` is asked for"
     )
     with pytest.raises(ReportError) as refused:
-        api.merge([*first, *second], tmp_path / "run.pftrace")
+        nsys_pp.merge([*first, *second], tmp_path / "run.pftrace")
     assert refused.value.message == (
         f"`{second[0]}` was made with `--detail kernels --ops kernel --scope auto`,"
         f" and `{first[0]}` with `--detail jobs --ops kernel --scope auto`"
@@ -345,7 +346,7 @@ def test_what_needs_events_is_refused(
     name: str, asked: dict[str, Any], words: str, part: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ReportError) as refused:
-        api.merge([REPORTS[1], part], tmp_path / name, **asked)
+        nsys_pp.merge([REPORTS[1], part], tmp_path / name, **asked)
     assert refused.value.message == (
         f"`{part}` is a part: its trace is made already, and {words} cannot be had from it"
     )
@@ -361,14 +362,14 @@ def test_beside_its_report_a_part_is_taken_unless_it_is_older(part: Path, tmp_pa
         os.utime(beside, (made, made))
         phases: list[str] = []
         trace = tmp_path / f"{age_s}.pftrace"
-        api.merge([report.parent], trace, progress=lambda what, _: phases.append(what))  # noqa: B023
+        nsys_pp.merge([report.parent], trace, progress=lambda what, _: phases.append(what))  # noqa: B023
         assert {one.name for one in (report, beside) if any(one.name in what for what in phases)} == {
             taken.name
         }
-    assert api.find_reports([report.parent]) == [report]
+    assert find_reports([report.parent]) == [report]
 
 
-@pytest.mark.parametrize("command", [api.project, api.info, api.extract_all])
+@pytest.mark.parametrize("command", [nsys_pp.project, nsys_pp.info, nsys_pp.extract])
 def test_what_needs_a_report_says_so(
     command: Callable[[list[Path]], Any], part: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,7 +380,7 @@ def test_what_needs_a_report_says_so(
 
 def test_a_part_and_its_report_are_one_recording(part: Path, tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="are the same recording") as refused:
-        api.merge([REPORTS[0], part], tmp_path / "run.pftrace")
+        nsys_pp.merge([REPORTS[0], part], tmp_path / "run.pftrace")
     assert str(part) in refused.value.message
     assert str(REPORTS[0]) in refused.value.message
 
@@ -400,18 +401,18 @@ def test_two_reports_that_cannot_be_told_apart(tmp_path: Path, monkeypatch: pyte
         rewritten(one, tmp_path / one.name, change) for one, change in zip(parts, (near, far), strict=True)
     ]
     with pytest.raises(ReportError, match="cannot stand in one trace"):
-        api.merge(alike, tmp_path / "run.pftrace")
+        nsys_pp.merge(alike, tmp_path / "run.pftrace")
 
 
 def test_a_broken_part_is_skipped_where_that_is_wanted(part: Path, tmp_path: Path) -> None:
     broken = tmp_path / "x.nspart"
     broken.write_bytes(part.read_bytes()[:999])
     with pytest.warns(UserWarning, match="rank 0 has no report"):
-        done = api.merge([broken, *REPORTS[1:]], tmp_path / "run.pftrace", keep_going=True)
+        done = nsys_pp.merge([broken, *REPORTS[1:]], tmp_path / "run.pftrace", keep_going=True)
     assert [path for path, _ in done.skipped] == [broken]
     assert (done.reports, done.gpus) == (3, 3)
     with pytest.raises(NsysPPError, match="is damaged"):
-        api.merge([broken, *REPORTS[1:]], tmp_path / "other.pftrace")
+        nsys_pp.merge([broken, *REPORTS[1:]], tmp_path / "other.pftrace")
 
 
 def test_what_has_nothing_to_draw_makes_no_part(tmp_path: Path) -> None:
@@ -419,6 +420,6 @@ def test_what_has_nothing_to_draw_makes_no_part(tmp_path: Path) -> None:
         tmp_path / "x.sqlite", session=Session(), ranges=[{"start": 0, "end": 9, "name": "a"}]
     )
     with pytest.raises(MissingDataError, match="has nothing to draw: no GPU operations"):
-        api.extract(report, tmp_path / "x.nspart")
+        nsys_pp.extract(report, tmp_path / "x.nspart")
     assert list(tmp_path.iterdir()) == [report]
-    assert api.extract(report, tmp_path / "x.nspart", detail="cpu").slices == 1
+    assert nsys_pp.extract(report, tmp_path / "x.nspart", detail="cpu").parts[0].slices == 1

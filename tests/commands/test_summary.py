@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from nsys_pp import commands as api
+import nsys_pp
 from nsys_pp.compose import inputs as reading
 from nsys_pp.errors import MissingDataError, NsysPPError, ReportError
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP as GROUPS
@@ -28,12 +28,12 @@ ADDED = {  # columns that add up over whatever a table is split by
 
 
 def tables_of(inputs: list[Path], **asked: Any) -> dict[str, pl.DataFrame]:
-    return api.summarise(inputs, **asked).tables
+    return nsys_pp.summarise(inputs, **asked).tables
 
 
 def extract_into(folder: Path, reports: list[Path]) -> list[Path]:
     folder.mkdir()
-    return [one.output for one in api.extract_all(reports, folder)[0]]
+    return [part.output for part in nsys_pp.extract(reports, folder).parts]
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +57,10 @@ def test_parts_of_real_reports_do_too(shared_reports: list[Path], tmp_path: Path
     for number, report in enumerate(shared_reports):
         part = tmp_path / f"{number}.nspart"
         try:
-            api.extract(report, part)
+            nsys_pp.extract(report, part)
         except MissingDataError:
             continue
-        expected, found = api.summarise([report]), api.summarise([part])
+        expected, found = nsys_pp.summarise([report]), nsys_pp.summarise([part])
         assert found.absent == expected.absent
         for name, table in expected.tables.items():
             assert_frame_equal(found.tables[name], table)
@@ -96,17 +96,16 @@ def test_groups_add_up_to_the_run(parts: list[Path], by: str, name: str) -> None
 def test_steps_are_chosen_as_everywhere(parts: list[Path]) -> None:
     steps = tables_of(parts, tables=["kernels"], by="step")["kernels"]
     second = steps["step"].drop_nulls().unique().sort()[1]
-    chosen = api.TrainingOptions(steps=(second, second + 1))
-    found = tables_of(parts, tables=["kernels"], training=chosen)["kernels"]
+    found = tables_of(parts, tables=["kernels"], steps=(second, second + 1))["kernels"]
     expected = steps.filter(pl.col("step") == second)
     assert dict(found.select("name", "total_ns").rows()) == dict(expected.select("name", "total_ns").rows())
     assert 0 < found["count"].sum() < steps["count"].sum()
     with pytest.raises(NsysPPError, match="no step is in `--steps 70:80`"):
-        tables_of(parts, training=api.TrainingOptions(steps=(70, 80)))
+        tables_of(parts, steps=(70, 80))
 
 
 def test_what_was_not_recorded_is_told_with_how_to_record_it(parts: list[Path]) -> None:
-    found = api.summarise(parts)
+    found = nsys_pp.summarise(parts)
     assert found.absent == {
         "memory": "not recorded: profile with `--cuda-memory-usage=true`",
         "os": "not recorded: profile with `--trace=osrt`",
@@ -135,6 +134,6 @@ def test_damage_in_a_part_is_noticed(parts: list[Path], tmp_path: Path) -> None:
 def test_a_broken_report_is_left_out_where_that_is_wanted(tmp_path: Path) -> None:
     broken = tmp_path / "broken.sqlite"
     broken.write_bytes(b"SQLite format 3\0" + bytes(80))
-    found = api.summarise([*REPORTS, broken], tables=["kernels"], keep_going=True)
+    found = nsys_pp.summarise([*REPORTS, broken], tables=["kernels"], keep_going=True)
     assert [path for path, _ in found.skipped] == [broken]
     assert_frame_equal(found.tables["kernels"], tables_of(REPORTS, tables=["kernels"])["kernels"])

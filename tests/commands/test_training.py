@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nsys_pp import commands as api
+import nsys_pp
 from nsys_pp.errors import MissingDataError, NsysPPError
 from tests.commands.whole import WORK, causes_of, jobs_of, run, wrong_by
 from tests.training.expected_training import PIPELINE
@@ -107,7 +107,7 @@ def test_clocks_that_drift_move_causes_within_their_bounds(tmp_path: Path) -> No
 
 
 def test_pieces_tile_every_step() -> None:
-    training = api.pipeline([PIPELINE]).training
+    training = nsys_pp.pipeline([PIPELINE]).training
     lane_states = training.lane_states.sort("lane", "start_ns")
     following = lane_states.with_columns(next_ns=pl.col("start_ns").shift(-1).over("lane", "step"))
     inner = following.drop_nulls("next_ns")
@@ -123,33 +123,30 @@ def test_pieces_tile_every_step() -> None:
 
 
 def test_steps_can_be_chosen() -> None:
-    training = api.pipeline([PIPELINE], training=api.TrainingOptions(steps=(11, 12))).training
+    training = nsys_pp.pipeline([PIPELINE], steps=(11, 12)).training
     assert training.steps["step"].unique().to_list() == [11]
     assert training.jobs["step"].unique().to_list() == [11]
     with pytest.raises(NsysPPError, match="no step is in `--steps 20:`") as caught:
-        api.pipeline([PIPELINE], training=api.TrainingOptions(steps=(20, None)))
+        nsys_pp.pipeline([PIPELINE], steps="20:")
     assert caught.value.hint == "the steps of these reports are 10 to 12"
 
 
 def test_reports_without_jobs_are_told(tmp_path: Path) -> None:
     rules = tmp_path / "nothing.toml"
     rules.write_text('title = "nothing"\n[[job]]\nkind = "other"\npattern = "never"\n')
-    unknown = api.TrainingOptions(preset=str(rules))
     with pytest.raises(MissingDataError, match="none of the 4 reports has an NVTX range") as caught:
-        api.pipeline([PIPELINE], training=unknown)
+        nsys_pp.pipeline([PIPELINE], preset=rules)
     assert "--infer-jobs" in str(caught.value.hint)
 
 
 def test_jobs_are_inferred_from_messages_on_request(tmp_path: Path) -> None:
     rules = tmp_path / "nothing.toml"
     rules.write_text('title = "nothing"\n[[job]]\nkind = "other"\npattern = "never"\n')
-    options = api.TrainingOptions(preset=str(rules), infer_jobs=True)
-    overrides = api.Overrides(layout=api.parse_layout("pp=4"))
-    training = api.pipeline([PIPELINE], training=options, overrides=overrides).training
+    training = nsys_pp.pipeline([PIPELINE], preset=rules, infer_jobs=True, layout="pp=4").training
     assert training.jobs["is_inferred"].all()
     assert training.jobs["confidence"].null_count() == 0
     assert any("inferred from the cadence of messages" in note for note in training.notes)
-    true = api.pipeline([PIPELINE]).training.jobs.filter(kind="forward", lane=1)
+    true = nsys_pp.pipeline([PIPELINE]).training.jobs.filter(kind="forward", lane=1)
     inferred = training.jobs.filter(kind="forward", lane=1)
     assert inferred["micro_batch"].to_list() == true["micro_batch"].to_list()
     apart = (inferred["end_ns"] - true["compute_end_ns"]).abs()

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from fixtures.simulate import main as simulate
-from nsys_pp import commands as api
+import nsys_pp
 from nsys_pp.frames.training import Training
 from tests.training.expected_training import expected_training
 
@@ -30,7 +30,7 @@ def run(folder: Path, arguments: str, **options: object) -> Whole:
     simulate([str(folder), *arguments.split()])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = api.pipeline([folder], **options).training  # type: ignore[arg-type]
+        found = nsys_pp.pipeline([folder], **options).training  # type: ignore[arg-type]
     return Whole(found=found, true=expected_training(folder))
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import nsys_pp
 from fixtures.recording.export import Session, write_report
-from nsys_pp import commands as api
 from nsys_pp.cli import main
 from nsys_pp.errors import MissingDataError, OutputError
 from tests.importer.importer import Importer
@@ -56,7 +56,7 @@ def test_reports_of_one_gpu_share_its_row_if_they_are_of_one_rank(
     claimed = [rank for rank in ranks if rank is not None]
     doubted = len(set(claimed)) < len(claimed)
     with pytest.warns(UserWarning, match="claim rank 3") if doubted else nullcontext():
-        assert api.merge([tmp_path], trace).gpus == len(expected)
+        assert nsys_pp.merge([tmp_path], trace).gpus == len(expected)
     assert rows_of_gpus(importer, trace) == expected
 
 
@@ -65,15 +65,15 @@ def test_reports_of_one_name_and_machine_get_rows_of_their_own(tmp_path: Path, i
         (tmp_path / folder).mkdir()
         write(tmp_path / folder / "report1.sqlite", pid=pid, omit={"TARGET_INFO_GPU"})
     trace = tmp_path / "run.pftrace"
-    merged = api.merge([tmp_path / "a", tmp_path / "b"], trace)
+    merged = nsys_pp.merge([tmp_path / "a", tmp_path / "b"], trace)
     assert merged.gpus == 2
     assert rows_of_gpus(importer, trace) == {"GPU 0 · rank 0", "GPU 1 · rank 1"}
-    assert api.project([tmp_path])["report"].to_list() == ["a/report1", "b/report1"]
+    assert nsys_pp.project([tmp_path]).ranges["report"].to_list() == ["a/report1", "b/report1"]
 
 
 def test_a_row_tells_which_gpu_it_is(tmp_path: Path, importer: Importer) -> None:
     write(tmp_path / "x.sqlite", pid=1000, rank=2)
-    api.merge([tmp_path], tmp_path / "run.pftrace")
+    nsys_pp.merge([tmp_path], tmp_path / "run.pftrace")
     tracks = read_tracks(importer, tmp_path / "run.pftrace")
     (said,) = tracks["description"].drop_nulls()
     assert said.startswith("NVIDIA H100")
@@ -84,21 +84,21 @@ def test_a_report_without_what_is_projected_is_named_and_left_out(tmp_path: Path
     shutil.copy(FIXTURES / "node2" / "rank0.sqlite", tmp_path)
     write_report(tmp_path / "cpu_only.sqlite", ranges=KERNELS["ranges"])
     with pytest.warns(UserWarning, match="cpu_only.sqlite` has no GPU operations: it has no rows"):
-        frame = api.project([tmp_path])
+        frame = nsys_pp.project([tmp_path]).ranges
     assert frame["report"].unique().to_list() == ["rank0"]
 
 
 def test_nothing_to_project_anywhere_is_an_error(tmp_path: Path) -> None:
     write_report(tmp_path / "cpu_only.sqlite", ranges=KERNELS["ranges"])
     with pytest.raises(MissingDataError, match="has no GPU operations"):
-        api.project([tmp_path])
+        nsys_pp.project([tmp_path])
 
 
 def test_an_output_is_never_one_of_the_inputs(tmp_path: Path) -> None:
     report = Path(shutil.copy(FIXTURES / "node2" / "rank0.sqlite", tmp_path))
     before = report.read_bytes()
     with pytest.raises(OutputError, match="it is one of the reports to read"):
-        api.merge([report], report, force=True)
+        nsys_pp.merge([report], report, force=True)
     done = CliRunner().invoke(main, ["project", str(report), "-o", str(report), "--force"])
     assert done.exit_code == 1
     assert "it is one of the reports to read" in done.stderr
@@ -110,7 +110,7 @@ def test_reports_of_different_days_are_doubted(tmp_path: Path) -> None:
         session = Session(hostname=f"node{day}", utc_epoch_ns=day * 86_400_000_000_000)
         write_report(tmp_path / f"{day}.sqlite", **KERNELS, session=session)
     with pytest.warns(UserWarning, match="2 days before|no operation is shared") as caught:
-        api.merge([tmp_path], tmp_path / "run.pftrace")
+        nsys_pp.merge([tmp_path], tmp_path / "run.pftrace")
     doubt, unrelated = (str(one.message) for one in caught)
     assert "2 days before" in doubt
     assert "are they of one run" in doubt

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp import commands as api
+import nsys_pp
 from nsys_pp.compose import waiting
 from nsys_pp.compose.progress import Share
-from nsys_pp.compose.waiting import Wait, wait_for_reports
+from nsys_pp.compose.waiting import wait_for_reports
 from nsys_pp.errors import ReportError
+from nsys_pp.read import find_reports
 from nsys_pp.read.whole import find_lack
 from tests.commands.test_parts import REPORTS
 from tests.patience import PATIENCE_S
@@ -26,14 +27,14 @@ AT_ONCE = 0.0
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "_LOOK_S", 0.05)
+    monkeypatch.setattr(waiting, "_POLL_S", 0.05)
     monkeypatch.setattr(waiting, "_SETTLED_S", 0.3)
 
 
 @pytest.fixture(scope="module")
 def part(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("part") / "x.nspart"
-    api.extract(REPORTS[0], made)
+    nsys_pp.extract(REPORTS[0], made)
     return made
 
 
@@ -45,9 +46,9 @@ def after(seconds: float, work: Callable[[], object]) -> None:
 
 def test_what_is_there_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nsys_pp.compose.waiting.time.sleep", lambda seconds: pytest.fail("waited"))
-    waited = wait_for_reports(REPORTS, Wait(count=4))
-    assert (waited.paths, waited.skipped) == (REPORTS, [])
-    assert wait_for_reports(REPORTS, Wait(count=1)).paths == REPORTS
+    waited = wait_for_reports(REPORTS, count=4)
+    assert (waited.paths, waited.missing) == (REPORTS, [])
+    assert wait_for_reports(REPORTS, count=1).paths == REPORTS
 
 
 def test_late_reports_are_found_by_folders_and_patterns(tmp_path: Path, part: Path) -> None:
@@ -67,7 +68,7 @@ def test_late_reports_are_found_by_folders_and_patterns(tmp_path: Path, part: Pa
         shutil.copy(REPORTS[2], tmp_path / "a")
 
     after(0.3, come)
-    waited = wait_for_reports(inputs, Wait(count=3, timeout_s=PATIENCE_S), progress=tell)
+    waited = wait_for_reports(inputs, count=3, timeout_s=PATIENCE_S, progress=tell)
     assert [path.name for path in waited.paths] == ["rank2.sqlite", "x.nspart", "node.7.sqlite"]
     assert shares[0] == ("waiting", 0, 3)
 
@@ -80,11 +81,11 @@ def test_what_is_half_copied_is_waited_for(kind: str, tmp_path: Path, part: Path
     target.write_bytes(whole[: len(whole) // 2])
     assert find_lack(target)
     with pytest.raises(ReportError) as missing:
-        wait_for_reports([tmp_path], Wait(count=1, timeout_s=AT_ONCE))
+        wait_for_reports([tmp_path], count=1, timeout_s=AT_ONCE)
     assert "0 of 1 reports are there and whole" in missing.value.message
     assert f"`{target}` is {'damaged' if kind == 'part' else 'truncated'}" in missing.value.message
     after(0.3, lambda: target.write_bytes(whole))
-    assert wait_for_reports([tmp_path], Wait(count=1, timeout_s=PATIENCE_S)).paths == [target]
+    assert wait_for_reports([tmp_path], count=1, timeout_s=PATIENCE_S).paths == [target]
 
 
 def test_a_database_that_is_written_is_waited_for(tmp_path: Path) -> None:
@@ -97,11 +98,11 @@ def test_a_database_that_is_written_is_waited_for(tmp_path: Path) -> None:
     journal = target.with_name(target.name + "-journal")
     journal.write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(504))
     with pytest.raises(ReportError, match="is being written by another program"):
-        wait_for_reports([target], Wait(count=1, timeout_s=AT_ONCE))
+        wait_for_reports([target], count=1, timeout_s=AT_ONCE)
     writer.rollback()
     writer.close()
     journal.unlink(missing_ok=True)
-    assert wait_for_reports([target], Wait(count=1, timeout_s=PATIENCE_S)).paths == [target]
+    assert wait_for_reports([target], count=1, timeout_s=PATIENCE_S).paths == [target]
 
 
 @pytest.mark.parametrize("is_folder", [False, True])
@@ -124,8 +125,8 @@ def test_what_does_not_tell_its_end_must_not_grow(is_folder: bool, tmp_path: Pat
     thread = threading.Thread(target=grow)
     thread.start()
     with pytest.raises(ReportError, match="is still growing"):
-        wait_for_reports([target], Wait(count=1, timeout_s=0.4))
-    assert wait_for_reports([target], Wait(count=1, timeout_s=PATIENCE_S)).paths == [target]
+        wait_for_reports([target], count=1, timeout_s=0.4)
+    assert wait_for_reports([target], count=1, timeout_s=PATIENCE_S).paths == [target]
     assert over.is_set()
     thread.join()
 
@@ -133,7 +134,7 @@ def test_what_does_not_tell_its_end_must_not_grow(is_folder: bool, tmp_path: Pat
 def test_an_empty_recording_is_not_whole(tmp_path: Path) -> None:
     (tmp_path / "x.nsys-rep").touch()
     with pytest.raises(ReportError, match=r"x\.nsys-rep` is empty"):
-        wait_for_reports([tmp_path], Wait(count=1, timeout_s=AT_ONCE))
+        wait_for_reports([tmp_path], count=1, timeout_s=AT_ONCE)
 
 
 def test_when_time_is_over_what_is_missing_is_named(tmp_path: Path, part: Path) -> None:
@@ -142,18 +143,29 @@ def test_when_time_is_over_what_is_missing_is_named(tmp_path: Path, part: Path) 
     cut.write_bytes(part.read_bytes()[:1000])
     inputs = [whole, cut, tmp_path / "c.nspart"]
     with pytest.raises(ReportError) as missing:
-        wait_for_reports(inputs, Wait(count=4, timeout_s=0.1))
+        wait_for_reports(inputs, count=4, timeout_s=0.1)
     assert missing.value.message == (
         f"after 0.1s, 1 of 4 reports are there and whole: `{cut}` is damaged, or no part of nsys-pp;"
         f" `{inputs[2]}` does not exist"
     )
-    with pytest.warns(UserWarning, match=r"1 of 4 reports .*c\.nspart` does not exist"):
-        waited = wait_for_reports(inputs, Wait(count=4, timeout_s=0.1), keep_going=True)
+    waited = wait_for_reports(inputs, count=4, timeout_s=0.1, keep_going=True)
     assert waited.paths == [whole]
-    assert [path for path, _ in waited.skipped] == [cut]
+    assert [(path, error.message) for path, error in waited.missing] == [
+        (inputs[2], f"`{inputs[2]}` does not exist after 0.1s"),
+        (cut, f"`{cut}` is damaged, or no part of nsys-pp"),
+    ]
     whole.unlink()
     with pytest.raises(ReportError, match="0 of 4"):
-        wait_for_reports(inputs, Wait(count=4, timeout_s=AT_ONCE), keep_going=True)
+        wait_for_reports(inputs, count=4, timeout_s=AT_ONCE, keep_going=True)
+
+
+def test_a_folder_with_too_few_reports_is_missing_some(tmp_path: Path, part: Path) -> None:
+    whole = Path(shutil.copy(part, tmp_path / "a.nspart"))
+    waited = wait_for_reports([tmp_path], count=3, timeout_s=AT_ONCE, keep_going=True)
+    assert waited.paths == [whole]
+    assert [(path, error.message) for path, error in waited.missing] == [
+        (tmp_path, "after 0s, 1 of 3 reports are there and whole")
+    ]
 
 
 def test_names_of_nsys_are_patterns(tmp_path: Path) -> None:
@@ -163,9 +175,9 @@ def test_names_of_nsys_are_patterns(tmp_path: Path) -> None:
     (tmp_path / "n2.txt").touch()
     expected = [tmp_path / f"{name}.sqlite" for name in ("n2.9", "n2.11", "n10.0")]
     for pattern in ("%h.%q{SLURM_PROCID}.sqlite", "%h.%p", "%h.%q{RANK}", "n%n.%p", "%h*.sqlite"):
-        assert api.find_reports([tmp_path / pattern]) == expected, pattern
+        assert find_reports([tmp_path / pattern]) == expected, pattern
     with pytest.raises(ReportError, match=r"`.*%h\.none` matches no report"):
-        api.find_reports([tmp_path / "%h.none"])
+        find_reports([tmp_path / "%h.none"])
     odd = tmp_path / "%h.sqlite"
     os.rename(expected[0], odd)
-    assert api.find_reports([odd]) == [odd]
+    assert find_reports([odd]) == [odd]

@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from nsys_pp import commands as api
+import nsys_pp
 from nsys_pp.compose.progress import Share
-from nsys_pp.compose.work import WorkOptions
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.executors import dask as dask_run
 from nsys_pp.executors.dask import DaskExecutor
@@ -118,7 +117,7 @@ def test_all_items_come_to_what_they_come_to_here(
     cluster: Cluster, items: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for scheduler in (str(cluster.file), cluster.address):
-        found = {done.place: done.value for done in DaskExecutor(scheduler=scheduler).map(jobs.read, items)}
+        found = {done.index: done.value for done in DaskExecutor(scheduler=scheduler).map(jobs.read, items)}
         assert found == {number: f"text of {number}" for number in range(6)}
     monkeypatch.chdir(items[0].parent)
     short = [Path(path.name) for path in items]
@@ -138,7 +137,7 @@ def test_errors_are_values(cluster: Cluster, items: list[Path]) -> None:
 def test_a_worker_is_killed_in_the_middle_of_a_merge(cluster: Cluster, tmp_path: Path) -> None:
     expected = tmp_path / "expected" / "run.pftrace"
     expected.parent.mkdir()
-    api.merge([PIPELINE], expected)
+    nsys_pp.merge([PIPELINE], expected)
     (tmp_path / "found").mkdir()
     killed = False
 
@@ -148,7 +147,7 @@ def test_a_worker_is_killed_in_the_middle_of_a_merge(cluster: Cluster, tmp_path:
             killed = cluster.kill_a_busy_worker()
 
     output = tmp_path / "found" / "run.pftrace"
-    api.merge([PIPELINE], output, work=WorkOptions(scheduler=str(cluster.file)), progress=kill)
+    nsys_pp.merge([PIPELINE], output, dask_scheduler=cluster.file, progress=kill)
     assert killed
     assert output.read_bytes() == expected.read_bytes()
     assert list(output.parent.iterdir()) == [output]
@@ -156,10 +155,9 @@ def test_a_worker_is_killed_in_the_middle_of_a_merge(cluster: Cluster, tmp_path:
 
 
 def test_parts_are_the_same(cluster: Cluster, tmp_path: Path) -> None:
-    work = WorkOptions(scheduler=cluster.address)
-    for name, where in (("here", None), ("there", work)):
+    for name, scheduler in (("here", None), ("there", cluster.address)):
         (tmp_path / name).mkdir()
-        api.extract_all([PIPELINE], tmp_path / name, work=where)
+        nsys_pp.extract(PIPELINE, tmp_path / name, dask_scheduler=scheduler)
     for path in (tmp_path / "here").iterdir():
         assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
     assert len(list((tmp_path / "there").iterdir())) == 4
@@ -169,11 +167,11 @@ def test_an_item_that_kills_its_workers_is_an_error(cluster: Cluster, items: lis
     """Dask gives it to four workers, and then gives it up."""
     cluster.add_worker()
     cluster.add_worker()
-    found = {done.place: done for done in DaskExecutor(scheduler=cluster.address).map(jobs.be_killed, items)}
+    found = {done.index: done for done in DaskExecutor(scheduler=cluster.address).map(jobs.be_killed, items)}
     assert len(found) == 6
     error = found[2].error
     assert isinstance(error, NsysPPError)
-    assert error.message.startswith(f"`{items[2]}` could not be worked on with Dask: ")
+    assert error.message.startswith(f"`{items[2]}` could not be processed with Dask: ")
     cluster.add_worker()
 
 

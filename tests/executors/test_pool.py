@@ -29,62 +29,56 @@ def items(tmp_path: Path) -> list[Path]:
 
 
 def test_all_items_come_to_what_they_come_to_here(items: list[Path]) -> None:
-    expected = {done.place: done.value for done in SerialExecutor().map(jobs.read, items)}
-    found = {done.place: done.value for done in ProcessExecutor(jobs=3).map(jobs.read, items)}
+    expected = {done.index: done.value for done in SerialExecutor().map(jobs.read, items)}
+    found = {done.index: done.value for done in ProcessExecutor(processes=3).map(jobs.read, items)}
     assert found == expected == {number: f"text of {number}" for number in range(6)}
-    assert list(ProcessExecutor(jobs=2).map(jobs.read, [])) == []
+    assert list(ProcessExecutor(processes=2).map(jobs.read, [])) == []
 
 
 def test_results_are_in_order_of_the_inputs_and_so_are_errors(items: list[Path]) -> None:
-    done = Batch(items, keep_going=True, progress=None, workers=ProcessExecutor(jobs=2))
-    assert list(done.spread("reading", items, jobs.read_slowly)) == items
+    batch = Batch(items, {"keep_going": True, "processes": 2})
+    assert list(batch.map("reading", items, jobs.read_slowly)) == items
     with pytest.raises(ReportError, match=r"`1\.txt` is broken") as raised:  # 2 is the first to fail
-        Batch(items[1:], keep_going=False, progress=None, workers=ProcessExecutor(jobs=2)).spread(
-            "reading", items[1:], jobs.fail
-        )
+        Batch(items[1:], {"processes": 2}).map("reading", items[1:], jobs.fail)
     assert raised.value.hint == "mend 1"
     with pytest.raises(ReportError, match=r"`0\.txt` is broken"):
-        done.spread("reading", items, jobs.fail)
-    assert [path for path, _ in done.skipped] == items
+        batch.map("reading", items, jobs.fail)
+    assert [path for path, _ in batch.skipped] == items
 
 
 def test_warnings_of_other_processes_come_in_order(items: list[Path]) -> None:
     with pytest.warns(UserWarning, match="beware") as caught:
-        Batch(items, keep_going=False, progress=None, workers=ProcessExecutor(jobs=2)).spread(
-            "", items, jobs.warn
-        )
+        Batch(items, {"processes": 2}).map("", items, jobs.warn)
     assert [str(one.message) for one in caught] == [f"beware of {number}" for number in range(6)]
 
 
 def test_errors_that_nobody_expects_say_where_they_came_from(items: list[Path]) -> None:
     with pytest.raises(ZeroDivisionError) as raised:
-        Batch(items, keep_going=True, progress=None, workers=ProcessExecutor(jobs=2)).spread(
-            "", items, jobs.crash
-        )
+        Batch(items, {"keep_going": True, "processes": 2}).map("", items, jobs.crash)
     assert "in crash" in str(raised.value.__cause__)
-    done = list(ProcessExecutor(jobs=1).map(jobs.give_what_cannot_be_sent, items[:1]))
+    done = list(ProcessExecutor(processes=1).map(jobs.give_what_cannot_be_sent, items[:1]))
     assert isinstance(done[0].error, TypeError)
 
 
 def test_processes_share_the_cores(items: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("POLARS_MAX_THREADS", raising=False)
     monkeypatch.setattr("nsys_pp.executors.pool.count_cores", lambda: 6)
-    found = {done.value for done in ProcessExecutor(jobs=2).map(jobs.tell_threads, items)}
+    found = {done.value for done in ProcessExecutor(processes=2).map(jobs.tell_threads, items)}
     assert found == {(3, "3")}
     assert "POLARS_MAX_THREADS" not in os.environ
 
 
 def test_an_item_whose_process_is_killed_is_tried_once_more(items: list[Path]) -> None:
     found = {
-        done.place: (done.value, done.error)
-        for done in ProcessExecutor(jobs=3).map(jobs.be_killed_once, items)
+        done.index: (done.value, done.error)
+        for done in ProcessExecutor(processes=3).map(jobs.be_killed_once, items)
     }
     assert found == {number: (f"text of {number}", None) for number in range(6)}
     assert items[2].with_suffix(".killed").exists()
 
 
 def test_an_item_that_kills_its_process_twice_is_an_error_and_the_others_are_done(items: list[Path]) -> None:
-    found = {done.place: done for done in ProcessExecutor(jobs=2).map(jobs.be_killed, items)}
+    found = {done.index: done for done in ProcessExecutor(processes=2).map(jobs.be_killed, items)}
     assert {place: done.value for place, done in found.items() if place != 2} == {
         number: f"text of {number}" for number in range(6) if number != 2
     }
@@ -113,8 +107,8 @@ def is_alive(process: int) -> bool:
 
 
 def test_whoever_stops_listening_stops_the_work(items: list[Path]) -> None:
-    results = ProcessExecutor(jobs=2).map(jobs.wait_for_ever_after_the_first, items)
-    assert next(results).place == 0
+    results = ProcessExecutor(processes=2).map(jobs.wait_for_ever_after_the_first, items)
+    assert next(results).index == 0
     marks = [path.with_suffix(".pid") for path in items[1:3]]
     wait_until(lambda: any(mark.exists() and mark.read_text() for mark in marks))
     processes = [int(mark.read_text()) for mark in marks if mark.exists()]
@@ -133,16 +127,16 @@ def test_memory_chooses_how_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             file.truncate(size)
     paths = [large, *[small] * 9]
     assert memory.estimate_peak(large) == 1_000_000_000
-    assert memory.choose_jobs(paths) == 3  # free memory
-    assert memory.choose_jobs(paths, jobs=5) == 5  # as it is asked for
-    assert memory.choose_jobs(paths, memory_bytes=4_500_000_000) == 4
-    assert memory.choose_jobs(paths, jobs=2, memory_bytes=4_500_000_000) == 2
-    assert memory.choose_jobs([small] * 99) == 8
-    assert memory.choose_jobs([small] * 3, jobs=4) == 3
+    assert memory.choose_process_count(paths) == 3  # free memory
+    assert memory.choose_process_count(paths, processes=5) == 5  # as it is asked for
+    assert memory.choose_process_count(paths, memory_bytes=4_500_000_000) == 4
+    assert memory.choose_process_count(paths, processes=2, memory_bytes=4_500_000_000) == 2
+    assert memory.choose_process_count([small] * 99) == 8
+    assert memory.choose_process_count([small] * 3, processes=4) == 3
     with pytest.warns(
         UserWarning, match=r"b\.sqlite` may need 1\.0 GB of memory, which is more than `--memory`"
     ):
-        assert memory.choose_jobs(paths, memory_bytes=900_000_000) == 1
+        assert memory.choose_process_count(paths, memory_bytes=900_000_000) == 1
 
 
 def test_a_container_bounds_cores_and_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import nsys_pp
 from fixtures.recording.export import write_report
-from nsys_pp import commands as api
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 
@@ -45,5 +45,5 @@ def test_a_trace_of_a_damaged_report_is_written(tmp_path: Path) -> None:
         kernels=[{"start": 30, "end": 50, "correlation": 1}, {"start": 90, "end": 60}],
     )
     with pytest.warns(UserWarning, match="left out 1 kernels"):
-        merged = api.merge([report], tmp_path / "run.pftrace")
+        merged = nsys_pp.merge([report], tmp_path / "run.pftrace")
     assert merged.slices == 2

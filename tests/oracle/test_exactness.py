@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from nsys_pp import commands as api
+import nsys_pp
 from nsys_pp.errors import MissingDataError
 from tests.oracle import nvidia
 
@@ -22,7 +22,7 @@ def find_expected_projections(shared_reports: list[Path]) -> list[Path]:
 
 
 def project_report(report: Path, ops: str) -> pl.DataFrame:
-    return nvidia.merge_devices(api.project([report], ops=api.parse_ops(ops), scope="thread"))
+    return nvidia.merge_devices(nsys_pp.project([report], ops=ops, scope="thread"))
 
 
 def test_all_operations_equal_the_stored_answers(shared_reports: list[Path]) -> None:
@@ -49,7 +49,7 @@ def test_names_and_domains_equal_the_stored_answers(shared_reports: list[Path]) 
     has_domain_name = ~pl.col("domain").cast(pl.String).str.contains(r"^domain \d+$")
     for answer in find_expected_projections(shared_reports):
         report = answer.parents[1] / f"{answer.name.removesuffix('.nvtx_gpu_proj_trace.csv')}.sqlite"
-        ours = api.project([report], ops=api.parse_ops("all"), scope="thread")
+        ours = nsys_pp.project([report], ops="all", scope="thread")
         named = ours.unique("range_id").select(
             "range_id",
             ours=pl.concat_str(

@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from nsys_pp import commands as api
+import nsys_pp
+from nsys_pp.write.tables.frames import write_tables
 from tests.recipes.conftest import RunRecipe
 from tests.recipes.interpreters import make_interpreter
 
@@ -30,16 +31,14 @@ RUNS = [  # modes differ in who starts the commands, which is the same in all re
 def expected(with_gpu: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the commands give for the reports with GPUs."""
     folder = tmp_path_factory.mktemp("expected")
-    api.merge([with_gpu], folder / "run.pftrace")
-    api.chart([with_gpu], folder / "pipeline.html")
+    nsys_pp.merge([with_gpu], folder / "run.pftrace")
+    nsys_pp.chart([with_gpu], folder / "pipeline.html")
     for name, frames in (
-        ("pipeline", api.pipeline([with_gpu]).tables()),
-        ("summary", api.summarise([with_gpu]).tables),
+        ("pipeline", nsys_pp.pipeline([with_gpu]).tables()),
+        ("summary", nsys_pp.summarise([with_gpu]).tables),
     ):
         (folder / name).mkdir()
-        api.write_tables(
-            frames, folder / name, format="parquet", titles=dict.fromkeys(frames, ""), force=False
-        )
+        write_tables(frames, folder / name, format="parquet", titles=dict.fromkeys(frames, ""), force=False)
     return folder
 
 
@@ -99,7 +98,7 @@ def test_what_nsys_recorded_is_exported_by_the_nsys_that_runs_the_recipe(
     assert "no chart: none of the 2 reports has GPU operations" in done.stdout
     parts = sorted((tmp_path / "out" / "parts").rglob("*.nspart"))
     assert [part.name for part in parts] == ["rank2.nspart", "rank10.nspart"]
-    api.merge([recorded], tmp_path / "run.pftrace", detail="cpu", nsys=nsys)
+    nsys_pp.merge([recorded], tmp_path / "run.pftrace", detail="cpu", nsys=nsys)
     assert (tmp_path / "run.pftrace").read_bytes() == trace
 
 
@@ -115,7 +114,7 @@ def test_all_kinds_of_exports_give_what_the_recipe_gives(
             output = exports / (f"{report.stem}.sqlite" if kind == "sqlite" else f"{report.stem}_{kind}")
             command = [nsys, "export", "-q", "true", "--type", kind, "-o", str(output), str(report)]
             subprocess.run(command, check=True, capture_output=True)
-        tables = api.summarise([exports], by="rank").tables
+        tables = nsys_pp.summarise([exports], by="rank").tables
         assert tables
         for name, table in tables.items():
             written = pl.read_parquet(tmp_path / "out" / f"{name}.parquet")

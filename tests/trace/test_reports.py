@@ -8,13 +8,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nsys_pp import commands as api
+import nsys_pp
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
 from nsys_pp.projection.ranges import project_ranges
 from nsys_pp.read import find_reports, read_report
 from nsys_pp.write.trace.counters import busy_percent
+from nsys_pp.write.trace.tracks import DETAILS, Detail
 from tests.importer.importer import Importer
 from tests.importer.readback import assert_no_errors, read_flows, read_tracks, slices_by_track
 
@@ -31,7 +32,7 @@ ORDER BY counter.ts
 def read_back(importer: Importer, inputs: list[Path], tmp_path: Path) -> tuple[pl.DataFrame, list[Report]]:
     """Merge with everything drawn; the slices as the importer has them, and the reports."""
     trace = tmp_path / "run.pftrace"
-    api.merge(inputs, trace, detail="cpu", flows=True)
+    nsys_pp.merge(inputs, trace, detail="cpu", flows=True)
     slices = slices_by_track(importer, trace)
     assert_no_errors(importer)
     reports = [build_report(read_report(path)) for path in find_reports(inputs)]
@@ -219,10 +220,10 @@ def test_several_machines_come_back_in_natural_order(importer: Importer, tmp_pat
     assert kinds == sorted(kinds, key=order.index)
 
 
-@pytest.mark.parametrize("detail", api.DETAILS)
-def test_each_detail_shows_more(detail: api.Detail, importer: Importer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("detail", DETAILS)
+def test_each_detail_shows_more(detail: Detail, importer: Importer, tmp_path: Path) -> None:
     trace = tmp_path / "run.pftrace"
-    api.merge([FIXTURES], trace, detail=detail)
+    nsys_pp.merge([FIXTURES], trace, detail=detail)
     slices = slices_by_track(importer, trace)
     kinds = {path.split("/")[3].split()[0] for path in slices["path"] if path.count("/") >= 3}
     expected = {

@@ -9,8 +9,6 @@ import click
 
 from nsys_pp.cli.options.values import MemorySize, ProcessCount, Timeout
 from nsys_pp.cli.sections import BATCH, Command, option
-from nsys_pp.compose.waiting import Wait
-from nsys_pp.compose.work import WorkOptions
 
 keep_going_option = option(
     "--keep-going",
@@ -21,31 +19,23 @@ keep_going_option = option(
 
 
 def work_options(command: Command) -> Command:
-    """Add `--processes`, `--memory` and `--dask-scheduler`; the command receives them as `work`."""
+    """Add `--processes`, `--memory` and `--dask-scheduler`."""
 
     @functools.wraps(command)
-    def with_work(
-        *args: Any, processes: int | None, memory_bytes: int | None, scheduler: str | None, **options: Any
-    ) -> Any:
-        if scheduler is not None and (processes is not None or memory_bytes is not None):
+    def checked(*args: Any, **options: Any) -> Any:
+        has_processes = options["processes"] is not None or options["memory_bytes"] is not None
+        if options["dask_scheduler"] is not None and has_processes:
             raise click.UsageError(
                 "`--dask-scheduler` excludes `--processes` and `--memory`; omit one of them"
             )
-        work = WorkOptions(jobs=processes, memory_bytes=memory_bytes, scheduler=scheduler)
-        return command(*args, work=work, **options)
+        return command(*args, **options)
 
-    return cast(Command, _processes_option(_memory_option(_dask_option(with_work))))
+    return cast(Command, _processes_option(_memory_option(_dask_option(checked))))
 
 
 def wait_options(command: Command) -> Command:
-    """Add `--wait-for` and `--wait-timeout`; the command receives them as `wait`, None without `--wait-for`."""
-
-    @functools.wraps(command)
-    def with_wait(*args: Any, wait_for: int | None, wait_timeout: float, **options: Any) -> Any:
-        wait = None if wait_for is None else Wait(count=wait_for, timeout_s=wait_timeout)
-        return command(*args, wait=wait, **options)
-
-    return cast(Command, _wait_for_option(_wait_timeout_option(with_wait)))
+    """Add `--wait-for` and `--wait-timeout`."""
+    return _wait_for_option(_wait_timeout_option(command))
 
 
 _processes_option = option(
@@ -66,7 +56,6 @@ _memory_option = option(
 )
 _dask_option = option(
     "--dask-scheduler",
-    "scheduler",
     section=BATCH,
     metavar="ADDRESS|FILE",
     help="Process reports on a Dask cluster: the scheduler's address or its --scheduler-file. Workers need the"
@@ -81,6 +70,7 @@ _wait_for_option = option(
 )
 _wait_timeout_option = option(
     "--wait-timeout",
+    "wait_timeout_s",
     section=BATCH,
     type=Timeout(),
     metavar="TIME",

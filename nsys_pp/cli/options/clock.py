@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from typing import Any, cast
+from typing import Any
 
 import click
 
-from nsys_pp import commands as api
 from nsys_pp.cli.options.identity import identity_options
 from nsys_pp.cli.options.values import Duration
 from nsys_pp.cli.sections import RANKS, Command, option
@@ -32,22 +30,8 @@ class MachineOffset(click.ParamType[tuple[str, int]]):
 
 
 def clock_and_rank_options(command: Command) -> Command:
-    """Add `--clock`, `--offset`, `--layout` and `--rank-from`; the command receives them as `overrides`."""
-
-    @functools.wraps(command)
-    def with_overrides(
-        *args: Any,
-        clock: Any,
-        offsets: tuple[tuple[str, int], ...],
-        layout: api.Layout | None,
-        rank_from: str | None,
-        **options: Any,
-    ) -> Any:
-        clocks = api.ClockOptions(mode=clock, given_ns=_unique_offsets(offsets))
-        overrides = api.Overrides(clocks=clocks, layout=layout, rank_from=rank_from)
-        return command(*args, overrides=overrides, **options)
-
-    return cast(Command, _clock_options(identity_options(with_overrides)))
+    """Add `--clock`, `--offset`, `--layout` and `--rank-from`."""
+    return _clock_options(identity_options(command))
 
 
 def _clock_options(command: Command) -> Command:
@@ -58,6 +42,7 @@ def _clock_options(command: Command) -> Command:
         type=MachineOffset(),
         metavar="MACHINE=TIME",
         multiple=True,
+        callback=_collect_offsets,
         help="Override a machine's clock offset to UTC, e.g. node07=-1.2ms. Repeatable.",
     )(command)
     return option(
@@ -70,9 +55,12 @@ def _clock_options(command: Command) -> Command:
     )(command)
 
 
-def _unique_offsets(offsets: tuple[tuple[str, int], ...]) -> dict[str, int]:
-    machines = [machine for machine, _ in offsets]
+def _collect_offsets(
+    ctx: click.Context, param: click.Parameter, values: tuple[tuple[str, int], ...]
+) -> dict[str, int]:
+    """Return offsets in ns by machine."""
+    machines = [machine for machine, _ in values]
     for machine in machines:
         if machines.count(machine) > 1:
             raise click.UsageError(f"duplicate `--offset` for machine `{machine}`")
-    return dict(offsets)
+    return dict(values)

@@ -13,7 +13,7 @@ from nsys_pp.cli.interrupts import INTERRUPTED
 from nsys_pp.cli.log import begin_record, log, log_note
 from nsys_pp.cli.result import check_result_path, describe_error, save_result
 from nsys_pp.cli.sections import LOGGING, Command, option
-from nsys_pp.errors import NsysPPError
+from nsys_pp.errors import NsysPPError, OptionError
 
 _log_format_option = option(
     "--log-format",
@@ -43,7 +43,7 @@ def result_options(command: Command) -> Command:
             check_result_path(result, ctx.params.get("output"))
         warnings.showwarning = lambda message, *_, **__: log_note(str(message))  # the group restores it
         try:
-            returned = command(*args, **options)
+            returned = _call(ctx, command, args, options)
         except BaseException as error:
             status, description = describe_error(error)
             save_result(ctx, record, result, status=status, error=description, warn_only=True)
@@ -56,3 +56,14 @@ def result_options(command: Command) -> Command:
         return returned
 
     return cast(Command, _log_format_option(_result_option(recorded)))
+
+
+def _call(ctx: click.Context, command: Command, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Call a command; an invalid value that the library reports is wrong usage of its option."""
+    try:
+        return command(*args, **options)
+    except OptionError as error:
+        param = next((param for param in ctx.command.params if param.name == error.option), None)
+        if param is None:
+            raise click.UsageError(error.message) from None
+        raise click.BadParameter(error.message, ctx, param) from None

@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 
 from fixtures.recording.export import write_report
-from nsys_pp.commands.extract import draw as draw_as_part
-from nsys_pp.commands.extract import project
+from nsys_pp.compose.report import draw as draw_as_part
+from nsys_pp.compose.report import project
 from nsys_pp.compose.report_view import Window
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import COUNTERS, Report

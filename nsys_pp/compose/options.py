@@ -1,0 +1,290 @@
+"""Keywords that several commands share, defined once, and their parsers."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, TypedDict, TypeVar
+
+import polars as pl
+
+from nsys_pp.alignment.clocks import ClockMode
+from nsys_pp.compose.progress import Progress
+from nsys_pp.errors import OptionError
+from nsys_pp.projection.ranges import parse_ops
+from nsys_pp.roster.file_names import check_rank_pattern
+from nsys_pp.roster.layout import Layout, parse_layout
+from nsys_pp.training.run.orders import SCHEDULES
+
+Inputs: TypeAlias = "str | Path | Sequence[str | Path]"
+"""Reports, parts, folders of them, or glob patterns; a single one needs no list."""
+
+StepWindow: TypeAlias = "tuple[int | None, int | None]"
+"""Steps of [first, last); None: no limit."""
+
+T = TypeVar("T")
+SCHEDULE_NAMES = SCHEDULES
+"""Values of `schedule`."""
+_CLOCK_MODES = ("collectives", "utc", "none")
+
+
+class BatchOptions(TypedDict, total=False):
+    """Keywords of all commands: processing of the inputs.
+
+    Attributes:
+        keep_going: Skip inputs that cannot be read, and list them in `skipped` of the result.
+        processes: Number of processes; 0: as many as cores and memory allow. Without it, and without
+            `memory_bytes` and `dask_scheduler`, inputs are processed one by one in this process. Processes
+            are spawned: a script that uses them starts with `if __name__ == "__main__"`.
+        memory_bytes: Memory limit of all processes together; limits their number.
+        dask_scheduler: Address or scheduler file of a Dask cluster that processes the inputs instead.
+        wait_for: Number of inputs to wait for, complete ones; folders and patterns are searched repeatedly.
+        wait_timeout_s: Time limit of `wait_for`, 3600 by default. Then a missing input is an error, or with
+            `keep_going` an entry of `skipped`.
+        nsys: Program that exports `.nsys-rep` files; by default `$NSYS_PP_NSYS`, else `nsys` on PATH.
+        progress: Callback that receives the current work and the finished share, 0 to 1.
+    """
+
+    keep_going: bool
+    processes: int | None
+    memory_bytes: int | None
+    dask_scheduler: str | Path | None
+    wait_for: int | None
+    wait_timeout_s: float
+    nsys: str | Path | None
+    progress: Progress | None
+
+
+class JobOptions(BatchOptions, total=False):
+    """Keywords that select ranges as jobs and steps.
+
+    Attributes:
+        preset: Naming rules: a built-in preset or a .toml file. Default: detected.
+        job_patterns: Additional ranges that are jobs, each as `KIND=REGEX`.
+        step_patterns: Additional ranges that are steps, each a regular expression.
+    """
+
+    preset: str | Path | None
+    job_patterns: str | Sequence[str]
+    step_patterns: str | Sequence[str]
+
+
+class RosterOptions(BatchOptions, total=False):
+    """Keywords about the ranks of a run.
+
+    Attributes:
+        layout: Parallel layout of the ranks, as in `pp=4,tp=2` or `pp=4,tp=2,order=tp-pp`.
+        rank_from: Regular expression whose first group is the rank in a report's file name.
+    """
+
+    layout: Layout | str | None
+    rank_from: str | None
+
+
+class ClockOptions(RosterOptions, total=False):
+    """Keywords about the clocks of machines.
+
+    Attributes:
+        clock: "collectives" (default): recorded UTC, refined by collectives that ranks share; "utc": as
+            recorded; "none": all sessions begin at the same time.
+        offsets: Clock offset to UTC in ns, by machine; overrides the alignment.
+    """
+
+    clock: ClockMode
+    offsets: Mapping[str, int] | None
+
+
+class RunOptions(ClockOptions, JobOptions, total=False):
+    """Keywords of commands that analyse the training of a run.
+
+    Attributes:
+        schedule: Name of the pipeline schedule. Default: detected.
+        steps: Include only these steps: `(10, 12)` or "10:12" is 10 and 11; "10:" begins with 10.
+        infer_jobs: Infer jobs from the gaps between messages where no range is a job.
+    """
+
+    schedule: str | None
+    steps: StepWindow | str | None
+    infer_jobs: bool
+
+
+def check_keywords(options: Mapping[str, Any], allowed: type) -> None:
+    """Check the names of keywords against those of an option type.
+
+    Raises:
+        TypeError: A name is unknown.
+    """
+    names = allowed.__annotations__
+    for name in options:
+        if name not in names:
+            similar = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean `{similar[0]}`?" if similar else f"expected {', '.join(sorted(names))}"
+            raise TypeError(f"unexpected keyword `{name}`; {hint}")
+
+
+def parse_inputs(inputs: Inputs) -> list[str | Path]:
+    """Return the inputs as a list; a single path is one input."""
+    return [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
+
+
+def parse_run_layout(value: Layout | str | None) -> Layout | None:
+    """Return a layout from its text.
+
+    Raises:
+        OptionError: The text is invalid.
+    """
+    return _parse("layout", parse_layout, value) if isinstance(value, str) else value
+
+
+def parse_rank_from(value: str | None) -> str | None:
+    """Return the pattern of ranks in file names.
+
+    Raises:
+        OptionError: It is no regular expression, or has no group.
+    """
+    return None if value is None else _parse("rank_from", check_rank_pattern, value)
+
+
+def parse_counted_ops(value: str | Sequence[str]) -> tuple[str, ...]:
+    """Return kinds of operations from their names, or from a text of names with commas.
+
+    Raises:
+        OptionError: A name is unknown.
+    """
+    return _parse("ops", parse_ops, value if isinstance(value, str) else ",".join(value))
+
+
+def parse_clock(value: str) -> ClockMode:
+    """Return the mode of the alignment.
+
+    Raises:
+        OptionError: There is no such mode.
+    """
+    check_choice("clock", value, _CLOCK_MODES)
+    return value  # type: ignore[return-value]
+
+
+def parse_offsets(value: Mapping[str, int] | None) -> dict[str, int]:
+    """Return the clock offsets in ns by machine.
+
+    Raises:
+        OptionError: An offset is no whole number.
+    """
+    for machine, offset in (value or {}).items():
+        if not isinstance(offset, int):
+            raise OptionError(
+                "offsets", f"invalid offset {offset!r} of `{machine}`; expected whole nanoseconds"
+            )
+    return dict(value or {})
+
+
+def parse_schedule(value: str | None) -> str | None:
+    """Return the name of a schedule.
+
+    Raises:
+        OptionError: There is no such schedule.
+    """
+    if value is not None:
+        check_choice("schedule", value, SCHEDULE_NAMES)
+    return value
+
+
+def parse_steps(value: StepWindow | str | None) -> StepWindow | None:
+    """Return the window of steps from its text.
+
+    Raises:
+        OptionError: The text is invalid, or the window is empty.
+
+    >>> parse_steps("10:12"), parse_steps(":3"), parse_steps((10, None))
+    ((10, 12), (None, 3), (10, None))
+    """
+    if value is None:
+        return None
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d*)\s*:\s*(\d*)\s*", value)
+        if match is None and value.strip().isdecimal():
+            step = int(value)
+            raise OptionError(
+                "steps", f"invalid steps {value!r}; for that step alone, use `{step}:{step + 1}`"
+            )
+        if match is None or match[1] == match[2] == "":
+            raise OptionError("steps", f"invalid steps {value!r}; expected e.g. `10:12`, `10:` or `:12`")
+        first, last = (int(number) if number else None for number in match.groups())
+    else:
+        try:
+            first, last = value
+        except (TypeError, ValueError):
+            raise OptionError("steps", f"invalid steps {value!r}; expected e.g. (10, 12)") from None
+    if last is not None and last <= (first or 0):
+        raise OptionError("steps", f"empty steps {value!r}; the first step is included, the last one is not")
+    return first, last
+
+
+def parse_patterns(option: str, value: str | Iterable[str]) -> tuple[str, ...]:
+    """Return regular expressions for names of ranges; a single one needs no list.
+
+    Args:
+        option: Keyword.
+        value: The expressions.
+
+    Raises:
+        OptionError: polars cannot search for one of them.
+    """
+    patterns = (value,) if isinstance(value, str) else tuple(value)
+    for pattern in patterns:
+        try:
+            pl.Series([""]).str.contains(pattern)
+        except pl.exceptions.ComputeError:
+            try:
+                re.compile(pattern)  # its messages are clearer than those of polars
+            except re.error as error:
+                raise OptionError(option, f"invalid regular expression {pattern!r}: {error}") from None
+            raise OptionError(
+                option,
+                f"unsupported regular expression {pattern!r}: look-around, back-references and huge repetitions"
+                " are not available",
+            ) from None
+    return patterns
+
+
+def check_choice(option: str, value: str, choices: Collection[str]) -> None:
+    """Check that a value is one of the choices.
+
+    Raises:
+        OptionError: It is none of them.
+    """
+    if value not in choices:
+        raise OptionError(option, f"invalid {option} {value!r}; expected {', '.join(choices)}")
+
+
+def check_least(option: str, value: float | None, least: float) -> None:
+    """Check that a number is not below the least one.
+
+    Raises:
+        OptionError: It is, or is no number.
+    """
+    if value is not None and (not isinstance(value, (int, float)) or value < least):
+        raise OptionError(option, f"invalid {option} {value!r}; expected a number from {least:g} on")
+
+
+def _parse(option: str, parse: Callable[[str], T], value: str) -> T:
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise OptionError(option, str(error)) from None
+
+
+def parse_job_options(options: JobOptions) -> dict[str, Any]:
+    """Return the fields of `PartOptions` that select jobs and steps; None for each that is left open.
+
+    Raises:
+        OptionError: A pattern is invalid.
+    """
+    preset = options.get("preset")
+    return {
+        "preset": None if preset is None else str(preset),
+        "job_patterns": parse_patterns("job_patterns", options.get("job_patterns", ())) or None,
+        "step_patterns": parse_patterns("step_patterns", options.get("step_patterns", ())) or None,
+    }

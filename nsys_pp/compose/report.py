@@ -1,0 +1,243 @@
+"""One report through all stages: read, project, find the training, draw, aggregate; the result is a part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from nsys_pp.aggregates.range_items import MOST_NAMES
+from nsys_pp.aggregates.registry import GROUPS as AGGREGATE_GROUPS
+from nsys_pp.alignment.anchors import find_anchors
+from nsys_pp.compose.report_aggregates import aggregate_report
+from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
+from nsys_pp.compose.report_view import Window, project_report, view_report
+from nsys_pp.errors import MissingDataError
+from nsys_pp.frames.part import Encoded, Part, PartOptions
+from nsys_pp.frames.raw import Group
+from nsys_pp.frames.report import Report, Session
+from nsys_pp.frames.roster import Identity
+from nsys_pp.model import build_report
+from nsys_pp.model.contents import count_rows
+from nsys_pp.model.recorded import name_recorded
+from nsys_pp.read import read_report
+from nsys_pp.roster.identity import identify
+from nsys_pp.write.perfetto.trace import Sink, encode_drawing
+from nsys_pp.write.trace.drawing import Drawing
+from nsys_pp.write.trace.tracks import draw_report
+
+# Tables for the identity of a report, its jobs, and the anchors of its clock.
+SURVEY_GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "communication"})
+_DETAIL_GROUPS: dict[str, frozenset[Group]] = {
+    "jobs": SURVEY_GROUPS,
+    "ranges": SURVEY_GROUPS,
+    "kernels": SURVEY_GROUPS | {"details"},
+    "cpu": SURVEY_GROUPS | {"details", "cpu"},
+}
+IDENTITY_FRAMES = tuple(field.name for field in fields(Identity) if "DataFrame" in str(field.type))
+
+
+def extract_report(
+    path: Path, options: PartOptions, sink: Sink, *, nsys: str | None, with_tables: bool = True
+) -> Part:
+    """Build the part of one report.
+
+    Args:
+        path: The report.
+        options: Content of the part.
+        sink: Receives the blocks of the trace.
+        nsys: Program that exports `.nsys-rep` files.
+        with_tables: Keep the frames that tables need and traces do not: projections and aggregates.
+
+    Raises:
+        ReportError: It cannot be read.
+    """
+    groups = _DETAIL_GROUPS[options.detail] | (AGGREGATE_GROUPS if with_tables else frozenset())
+    report = build_report(read_report(path, need=groups, nsys=nsys))
+    links = find_links(report)
+    projections = project(report, options, links.launches)
+    training = describe_training(
+        report, projections=projections, links=links, options=options, with_tables=with_tables
+    )
+    encoded = encode_drawing(draw(report, projections, options, has_jobs=training.has_jobs), sink)
+    frames = {}
+    if with_tables:
+        frames = {"projections": projections, **_aggregate(report, projections, links, training, options)}
+    return _build_part(report, options, encoded, links, training, frames)
+
+
+def survey_report(
+    path: Path,
+    options: PartOptions,
+    *,
+    nsys: str | None,
+    with_training: bool = False,
+    with_aggregates: bool = False,
+) -> Part:
+    """Build a part with the identity and the anchors of a report; its trace is empty.
+
+    Args:
+        path: The report.
+        options: Rules of jobs and steps, and operations that count.
+        nsys: Program that exports `.nsys-rep` files.
+        with_training: Also find the jobs.
+        with_aggregates: Also find the jobs and build the aggregates.
+
+    Raises:
+        ReportError: It cannot be read.
+    """
+    groups = AGGREGATE_GROUPS if with_aggregates else SURVEY_GROUPS
+    report = build_report(read_report(path, need=groups, nsys=nsys))
+    links = find_links(report)
+    empty = Encoded(report_id=report.fingerprint, base_ns=0, tracks=[], subtracks=[])
+    training, aggregates = None, {}
+    if with_training or with_aggregates:
+        projections = project(report, options, links.launches)
+        training = describe_training(report, projections=projections, links=links, options=options)
+        if with_aggregates:
+            aggregates = _aggregate(report, projections, links, training, options)
+    return _build_part(report, options, empty, links, training, aggregates)
+
+
+def redraw_report(
+    path: Path, options: PartOptions, *, nsys: str | None, has_jobs: bool, window: Window
+) -> Drawing:
+    """Draw the events of a report that overlap a window.
+
+    Args:
+        path: The report.
+        options: Content of the drawing.
+        nsys: Program that exports `.nsys-rep` files.
+        has_jobs: Some of its ranges are jobs.
+        window: On the report's clock.
+
+    Raises:
+        ReportError: It cannot be read.
+    """
+    report = build_report(read_report(path, need=_DETAIL_GROUPS[options.detail], nsys=nsys))
+    return draw(report, project(report, options), options, has_jobs=has_jobs, window=window)
+
+
+def project(report: Report, options: PartOptions, launches: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Project the ranges of a report by the options of its part (`PROJECTIONS`).
+
+    Args:
+        report: Read with ranges and operations.
+        options: Operations and scope that count.
+        launches: `LAUNCHES`; matched here if None.
+    """
+    scope: Any = options.scope
+    return project_report(report, ops=options.ops, scope=scope, launches=launches)
+
+
+def draw(
+    report: Report,
+    projections: pl.DataFrame,
+    options: PartOptions,
+    *,
+    has_jobs: bool = False,
+    window: Window | None = None,
+) -> Drawing:
+    """Draw a report by the options of its part, or its events that overlap a window."""
+    if "details" not in _DETAIL_GROUPS[options.detail]:  # they were read for aggregates only
+        report = replace(report, op_details=report.op_details.clear())
+    view = view_report(
+        report,
+        projections,
+        detail=options.detail,
+        flows=options.flows,
+        has_jobs=has_jobs,
+        window=window,
+    )
+    return draw_report(view, detail=options.detail)  # type: ignore[arg-type]
+
+
+def build_identity(part: Part) -> Identity:
+    """Build the identity of a part's report; the inverse of what extraction stores.
+
+    Raises:
+        KeyError, TypeError: A fact is missing.
+    """
+    facts = dict(part.facts["identity"])
+    session_facts = facts.pop("session")
+    if missing := {field.name for field in fields(Session)} - session_facts.keys():
+        raise KeyError(*missing)  # fields have defaults, for reports; a part stores all of them
+    session = Session(**session_facts)
+    frames: dict[str, Any] = {name: part.frames[name] for name in IDENTITY_FRAMES}
+    return Identity(path=part.source, session=session, **facts, **frames)
+
+
+def shorten_path(path: Path) -> Path:
+    """Return the path as named, or from its `machine*` folder on, which names the machine."""
+    names = path.absolute().parts
+    at = [index for index, name in enumerate(names[:-1]) if name.lower().startswith("machine")]
+    if not at or len(path.parts) >= len(names) - at[-1]:
+        return path
+    return Path(*names[at[-1] :])
+
+
+def nothing_to_draw_error(subject: str) -> MissingDataError:
+    """Return the error of reports without events to draw, with the option that records them."""
+    return MissingDataError(
+        f"{subject}: no GPU operations",
+        "`nsys profile --trace cuda,nvtx` records them; `--detail cpu` also draws CPU ranges",
+    )
+
+
+def _aggregate(
+    report: Report, projections: pl.DataFrame, links: Links, training: ReportTraining, options: PartOptions
+) -> dict[str, pl.DataFrame]:
+    """Aggregate a report by the options of its part (`AGGREGATE_FRAMES`)."""
+    return aggregate_report(
+        report, projections=projections, links=links, training=training.frames, counted=options.ops
+    )
+
+
+def _build_part(
+    report: Report,
+    options: PartOptions,
+    encoded: Encoded,
+    links: Links,
+    training: ReportTraining | None,
+    frames: Mapping[str, pl.DataFrame],
+) -> Part:
+    identity = identify(report)
+    facts: dict[str, Any] = {
+        field.name: getattr(identity, field.name)
+        for field in fields(identity)
+        if field.name not in ("path", "session", *IDENTITY_FRAMES)
+    }
+    return Part(
+        source=shorten_path(report.path),
+        made_by=version("nsys-pp"),
+        options=options,
+        facts={
+            "identity": {**facts, "session": asdict(identity.session)},
+            "preset": training.preset if training else "",
+            "unmatched": list(training.unmatched) if training else [],
+            **(_summary_facts(report) if "item_aggregates" in frames else {}),
+        },
+        frames={
+            **{name: getattr(identity, name) for name in IDENTITY_FRAMES},
+            "anchors": find_anchors(
+                requests=links.requests,
+                gpu_ops=report.gpu_ops,
+                mpi_calls=report.mpi_calls,
+            ),
+            **(training.frames if training else {}),
+            **frames,
+        },
+        encoded=encoded,
+    )
+
+
+def _summary_facts(report: Report) -> dict[str, Any]:
+    """Return the facts of a report that a summary needs besides its aggregates."""
+    return {
+        "recorded": name_recorded(count_rows(report)),
+        "is_folded": report.ranges["name"].n_unique() > MOST_NAMES,
+    }

@@ -1,0 +1,142 @@
+"""A run: the inputs of a command, and their roster, clocks and training, each computed once, on first use."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import polars as pl
+
+from nsys_pp.compose.batch import Batch, Skipped
+from nsys_pp.compose.clocks import Clocks, align_inputs
+from nsys_pp.compose.inputs import Input, drop_repeated
+from nsys_pp.compose.options import (
+    RunOptions,
+    parse_clock,
+    parse_job_options,
+    parse_offsets,
+    parse_rank_from,
+    parse_run_layout,
+    parse_schedule,
+    parse_steps,
+)
+from nsys_pp.compose.progress import report_progress
+from nsys_pp.compose.run_training import NumberedSteps, find_training, number_run
+from nsys_pp.frames.roster import Identity
+from nsys_pp.frames.training import Training
+from nsys_pp.roster.consistency import find_inconsistencies
+from nsys_pp.roster.layout import Layout
+from nsys_pp.roster.roster import build_roster
+
+
+class Run:
+    """All reports of a training.
+
+    Nothing is read before it is used: `inputs` reads the reports, `roster` and `clocks` need the inputs,
+    `training` needs all of these.
+
+    Args:
+        batch: Batch of the inputs.
+        options: Keywords.
+        read: Reads the inputs of the run; called once.
+
+    Raises:
+        OptionError: A value is invalid.
+    """
+
+    def __init__(self, batch: Batch, options: RunOptions, *, read: Callable[[Run], Sequence[Input]]) -> None:
+        self.batch = batch
+        self.steps = parse_steps(options.get("steps"))
+        self._layout = parse_run_layout(options.get("layout"))
+        self._rank_from = parse_rank_from(options.get("rank_from"))
+        self._clock = parse_clock(options.get("clock", "collectives"))
+        self._offsets_ns = parse_offsets(options.get("offsets"))
+        self._schedule = parse_schedule(options.get("schedule"))
+        self._infer_jobs = options.get("infer_jobs", False)
+        self._read = read
+        self.job_options = parse_job_options(options)
+
+    def __repr__(self) -> str:
+        """Return the number of inputs, if they are read."""
+        read = self.__dict__.get("inputs")
+        return f"Run({len(self.batch.inputs) if read is None else len(read)} inputs)"
+
+    @cached_property
+    def inputs(self) -> list[Input]:
+        """Inputs in order, one for each recording.
+
+        Raises:
+            ReportError: An input cannot be read, or two are the same recording.
+        """
+        inputs = self._read(self)
+        report_progress(self.batch.progress, "aligning reports", 1)
+        return drop_repeated(inputs, self.batch)
+
+    @cached_property
+    def roster(self) -> pl.DataFrame:
+        """Machines, GPUs, ranks and stages of all reports (`ROSTER`); warns of inconsistencies.
+
+        Raises:
+            NsysPPError: A rank exceeds the layout, or `rank_from` matches no file name.
+        """
+        identities = [recorded.identity for recorded in self.inputs]
+        return build_run_roster(identities, layout=self._layout, rank_from=self._rank_from)
+
+    @cached_property
+    def clocks(self) -> Clocks:
+        """Clocks of all reports, aligned; warns of those that cannot be compared with others.
+
+        Raises:
+            ClockError: An offset is of an unknown machine, or of years.
+        """
+        return align_inputs(self.inputs, self.roster, mode=self._clock, offsets_ns=self._offsets_ns)
+
+    @cached_property
+    def training(self) -> Training:
+        """Training of all reports.
+
+        Raises:
+            NsysPPError: `steps` contains none of the steps.
+        """
+        return find_training(
+            self.inputs,
+            self.roster,
+            self.clocks,
+            schedule=self._schedule,
+            steps=self.steps,
+            infer_jobs=self._infer_jobs,
+        )
+
+    @cached_property
+    def numbered_steps(self) -> NumberedSteps:
+        """Lanes and steps of all reports, without the rest of the training."""
+        return number_run(self.inputs, self.roster, self.clocks)
+
+    @cached_property
+    def staged_roster(self) -> pl.DataFrame:
+        """`roster` with the stages of the training's lanes where it has none."""
+        keys = ["report", "process_key", "device_id"]
+        stages = self.training.lanes.select(*keys, "stage", "stage_source")
+        roster = self.roster.join(stages, on=keys, how="left", maintain_order="left", suffix="_of_lane")
+        filled = [pl.coalesce(name, f"{name}_of_lane").alias(name) for name in ("stage", "stage_source")]
+        return roster.with_columns(filled).select(self.roster.columns)
+
+    @property
+    def skipped(self) -> Skipped:
+        """Skipped inputs, each with its error."""
+        return self.batch.skipped
+
+
+def build_run_roster(
+    identities: Sequence[Identity], *, layout: Layout | None, rank_from: str | None
+) -> pl.DataFrame:
+    """Build the roster of all reports (`ROSTER`); warns of inconsistencies.
+
+    Raises:
+        NsysPPError: A rank exceeds the layout, or `rank_from` matches no file name.
+    """
+    roster = build_roster(identities, layout=layout, rank_from=rank_from)
+    for sentence in find_inconsistencies(identities, roster, layout=layout):
+        warnings.warn(sentence, stacklevel=4)
+    return roster

@@ -1,0 +1,249 @@
+"""The trace of a run: reports are encoded one by one, placed, and written with the rows of the training.
+
+There are two ways. Without a window, reports are encoded before clocks are known: a block of the trace is in its
+report's own time. With a window (and in Chrome's format, whose times are the trace's), reports are first
+surveyed, then aligned, and each is read once more to draw its events that overlap the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from nsys_pp.compose.batch import Batch
+from nsys_pp.compose.inputs import (
+    Input,
+    order_inputs,
+    read_parts,
+    refuse_parts,
+    settle_part_options,
+    survey_input,
+)
+from nsys_pp.compose.progress import report_progress
+from nsys_pp.compose.report import build_identity, extract_report, nothing_to_draw_error, redraw_report
+from nsys_pp.compose.report_view import Window
+from nsys_pp.compose.run import Run
+from nsys_pp.compose.trace_layout import PlacedDrawing, Shown, TraceLayout, count_shown
+from nsys_pp.errors import MissingDataError
+from nsys_pp.frames.part import Encoded, PartOptions
+from nsys_pp.read import is_part, read_report
+from nsys_pp.write.chrome.trace import write_chrome
+from nsys_pp.write.files import replace_file
+from nsys_pp.write.perfetto.trace import PlacedReport, encode_drawing, write_perfetto
+from nsys_pp.write.trace.drawing import Drawing
+from nsys_pp.write.trace.spool import OpenBlocks, Shelf, Spool, Store, make_scratch
+
+TraceFormat = Literal["perfetto", "chrome"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceContent:
+    """Content of a trace, as asked for by the user."""
+
+    format: TraceFormat
+    part_options: Mapping[str, Any]  # fields of `PartOptions`; None where open
+    devices: frozenset[int] | None
+    start_ns: int | None  # from the start of the earliest session
+    end_ns: int | None
+    only_steps: bool  # draw the chosen steps of the training alone
+
+    @property
+    def is_chrome(self) -> bool:
+        """Whether the format is Chrome's."""
+        return self.format == "chrome"
+
+    @property
+    def needs(self) -> list[str]:
+        """Features that need the events of reports, in words."""
+        needs = ["Chrome's format"] * self.is_chrome
+        needs += ["`--start` and `--end`"] * (self.start_ns is not None or self.end_ns is not None)
+        return needs + ["`--steps`"] * self.only_steps
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the trace shows a part of the run only."""
+        return len(self.needs) > self.is_chrome or self.devices is not None
+
+
+class TraceBuilder:
+    """Builds the trace of a run; a context, which holds encoded blocks until they are written.
+
+    Args:
+        batch: Batch of the inputs.
+        content: Content of the trace.
+        output: The trace.
+    """
+
+    def __init__(self, batch: Batch, content: TraceContent, output: Path) -> None:
+        self._batch = batch
+        self._content = content
+        self._output = output
+        self._stack = ExitStack()
+        self._options = PartOptions()
+
+    def __enter__(self) -> TraceBuilder:
+        """Open the stores of encoded blocks."""
+        self._spool = self._stack.enter_context(Spool(self._output))
+        self._store: Store = self._spool
+        if not self._batch.is_local:
+            self._store = Shelf(self._stack.enter_context(make_scratch(self._output)))
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        """Close the stores."""
+        self._stack.close()
+
+    def read_inputs(self, run: Run) -> list[Input]:
+        """Read the parts of a run, and encode its reports, or survey them where they are drawn later.
+
+        Raises:
+            ReportError: An input cannot be read, or a part has other content than asked for.
+        """
+        content, batch = self._content, run.batch
+        parts = read_parts(batch)
+        refuse_parts(parts, content.needs)
+        self._options = settle_part_options(list(parts.values()), content.part_options)
+        reports = [path for path in batch.paths if path not in parts and not is_part(path)]
+        if content.needs:
+            survey = partial(survey_input, options=self._options, nsys=batch.nsys, with_training=True)
+            return order_inputs(batch, parts, batch.map("reading", reports, survey))
+        if len(batch.paths) > 1:  # broken ones fail before work begins
+            batch.map_locally("reading", reports, partial(_check_report, nsys=batch.nsys))
+        encode = partial(_encode_report, options=self._options, nsys=batch.nsys, store=self._store)
+        return order_inputs(batch, parts, batch.map("drawing", reports, encode))
+
+    def draw(self, run: Run) -> list[Shown]:
+        """Place all reports and the rows of the training.
+
+        Raises:
+            MissingDataError: There is nothing to draw.
+        """
+        content = self._content
+        layout = TraceLayout(run, root=self._output.name.split(".")[0] or "run", devices=content.devices)
+        window = _find_window(run, content)
+        shown: list[Shown]
+        if content.needs:
+            shown = self._redraw(run, layout, window)
+        else:
+            shown = [layout.place_encoded(recorded) for recorded in run.inputs]
+        report_progress(self._batch.progress, f"writing {self._output.name}", 1)
+        rows = layout.place_training(shown, window=window)
+        shown += rows if content.is_chrome else [self._encode_rows(drawing) for drawing in rows]
+        if not count_shown(shown)[1]:
+            raise _nothing_to_draw_error([recorded.path for recorded in run.inputs], is_cut=content.is_cut)
+        return shown
+
+    def write(self, shown: Sequence[Shown], *, force: bool) -> None:
+        """Write the trace.
+
+        Raises:
+            OutputError: It exists, or cannot be written.
+        """
+        with replace_file(self._output, force=force) as target, target.open("wb") as stream:
+            for block in _encode_trace(shown, compress=self._output.suffix == ".gz"):
+                stream.write(block)
+
+    def _redraw(self, run: Run, layout: TraceLayout, window: Window) -> list[Shown]:
+        """Draw the events of all reports that overlap the window."""
+        redraw = partial(
+            _redraw_report,
+            cuts=_cut(run, window),
+            options=self._options,
+            nsys=self._batch.nsys,
+            store=None if self._content.is_chrome else self._store,
+        )
+        by_path = {recorded.path: recorded for recorded in run.inputs}
+        redrawn = self._batch.map("drawing", list(by_path), redraw)
+        return [_place(layout, by_path[path], drawn) for path, drawn in redrawn.items()]
+
+    def _encode_rows(self, rows: PlacedDrawing) -> PlacedReport:
+        with self._spool.add() as (sink, open_blocks):
+            encoded = encode_drawing(rows.drawing, sink)
+        return PlacedReport(encoded=encoded, placement=rows.placement, open_blocks=open_blocks)
+
+
+def infer_format(output: Path) -> TraceFormat:
+    """Return the format of a trace by its file name."""
+    return "chrome" if output.name.endswith((".json", ".json.gz")) else "perfetto"
+
+
+def _check_report(path: Path, nsys: str | None) -> None:
+    """Read as little as it takes to find that a file is no report."""
+    read_report(path, need=frozenset(), nsys=nsys)
+
+
+def _encode_report(path: Path, options: PartOptions, nsys: str | None, store: Store) -> Input:
+    with store.add() as (sink, open_blocks):
+        part = extract_report(path, options, sink, nsys=nsys, with_tables=False)
+    return Input(path=path, part=part, identity=build_identity(part), open_blocks=open_blocks)
+
+
+def _cut(run: Run, window: Window) -> dict[Path, tuple[Window, bool]]:
+    """Map the window to the clock of each report, with a flag of reports that have jobs."""
+    cuts = {}
+    for recorded, clock in zip(run.inputs, run.clocks.clocks, strict=True):
+        on_report = Window(
+            start_ns=None if window.start_ns is None else clock.to_report(window.start_ns),
+            end_ns=None if window.end_ns is None else clock.to_report(window.end_ns),
+        )
+        cuts[recorded.path] = on_report, recorded.part.frames["jobs"]["start_ns"].count() > 0
+    return cuts
+
+
+def _redraw_report(
+    path: Path,
+    cuts: Mapping[Path, tuple[Window, bool]],
+    options: PartOptions,
+    nsys: str | None,
+    store: Store | None,
+) -> Drawing | tuple[Encoded, OpenBlocks]:
+    """Draw the events of a report that overlap its window; encoded, if there is a store."""
+    window, has_jobs = cuts[path]
+    drawing = redraw_report(path, options, nsys=nsys, has_jobs=has_jobs, window=window)
+    if store is None:
+        return drawing
+    with store.add() as (sink, open_blocks):
+        return encode_drawing(drawing, sink), open_blocks
+
+
+def _place(layout: TraceLayout, recorded: Input, drawn: Drawing | tuple[Encoded, OpenBlocks]) -> Shown:
+    if isinstance(drawn, Drawing):
+        return layout.place_drawing(recorded, drawn)
+    encoded, open_blocks = drawn
+    part = replace(recorded.part, encoded=encoded)
+    return layout.place_encoded(replace(recorded, part=part, open_blocks=open_blocks))
+
+
+def _find_window(run: Run, content: TraceContent) -> Window:
+    """Return the window of a trace on its clock; chosen steps are those of the training."""
+    training = run.training
+    starts = [training.zero_ns + content.start_ns] if content.start_ns is not None else []
+    ends = [training.zero_ns + content.end_ns] if content.end_ns is not None else []
+    if content.only_steps:
+        starts.append(int(training.steps["start_ns"].min()))  # type: ignore[arg-type]
+        ends.append(int(training.steps["end_ns"].max()))  # type: ignore[arg-type]
+    return Window(start_ns=max(starts, default=None), end_ns=min(ends, default=None))
+
+
+def _encode_trace(shown: Sequence[Shown], *, compress: bool) -> Iterator[bytes]:
+    drawings = [(report.drawing, report.placement) for report in shown if isinstance(report, PlacedDrawing)]
+    if drawings:
+        return write_chrome(drawings, compress=compress)
+    return write_perfetto([report for report in shown if isinstance(report, PlacedReport)])
+
+
+def _nothing_to_draw_error(paths: Sequence[Path], *, is_cut: bool) -> MissingDataError:
+    subject = f"`{paths[0]}` has nothing to draw"
+    if len(paths) > 1:
+        subject = f"none of the {len(paths)} reports has anything to draw"
+    if not is_cut:
+        return nothing_to_draw_error(subject)
+    return MissingDataError(
+        f"{subject} within what was asked for",
+        "check `--device`, `--start` and `--end`: times count from the start of the earliest report,"
+        " and `nsys-pp info` lists the GPUs",
+    )
