@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "arrays": {"frames"},
     **dict.fromkeys(STAGES, CONTRACTS),
     "executors": CONTRACTS,
-    "compose": CONTRACTS | set(STAGES) | {"executors", "commands"},
+    "compose": CONTRACTS | set(STAGES) | {"executors"},
     "commands": CONTRACTS | set(STAGES) | {"compose", "executors"},
     "cli": {"__init__", "commands", "compose", "errors", "units", "write"},
     "__main__": {"cli"},

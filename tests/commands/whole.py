@@ -8,8 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
-from fixtures.simulate import main as simulate
 import nsys_pp
+from fixtures.simulate import main as simulate
 from nsys_pp.frames.training import Training
 from tests.training.expected_training import expected_training
 

@@ -22,7 +22,7 @@ def find_expected_projections(shared_reports: list[Path]) -> list[Path]:
 
 
 def project_report(report: Path, ops: str) -> pl.DataFrame:
-    return nvidia.merge_devices(nsys_pp.project([report], ops=ops, scope="thread"))
+    return nvidia.merge_devices(nsys_pp.project([report], ops=ops, scope="thread").ranges)
 
 
 def test_all_operations_equal_the_stored_answers(shared_reports: list[Path]) -> None:
@@ -49,7 +49,7 @@ def test_names_and_domains_equal_the_stored_answers(shared_reports: list[Path]) 
     has_domain_name = ~pl.col("domain").cast(pl.String).str.contains(r"^domain \d+$")
     for answer in find_expected_projections(shared_reports):
         report = answer.parents[1] / f"{answer.name.removesuffix('.nvtx_gpu_proj_trace.csv')}.sqlite"
-        ours = nsys_pp.project([report], ops="all", scope="thread")
+        ours = nsys_pp.project([report], ops="all", scope="thread").ranges
         named = ours.unique("range_id").select(
             "range_id",
             ours=pl.concat_str(
