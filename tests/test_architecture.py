@@ -204,7 +204,6 @@ def test_no_module_imports_itself_through_others() -> None:
     assert not edges, "modules on cycles, or importing such modules"
 
 
-@pytest.mark.xfail(reason="compose.inputs still imports commands.extract")
 def test_parts_form_no_cycle() -> None:
     edges: dict[str, set[str]] = {part: set() for part in ALLOWED}
     for module, target, _ in internal_imports():
