@@ -22,6 +22,7 @@ from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SectionCommand
 from nsys_pp.units import format_bytes, format_count
 from nsys_pp.write.tables.frames import FORMATS
+from nsys_pp.write.trace_formats import TRACE_FORMATS
 
 # Capacity of Perfetto's UI in a browser's 4 GB: measured at 0.2 to 0.35 KB per slice.
 _MAX_SLICES = 8_000_000
@@ -29,7 +30,7 @@ _MAX_SLICES = 8_000_000
 
 @click.command(cls=SectionCommand)
 @output_option("run.pftrace")
-@format_option(["perfetto", "chrome"], default_text="chrome for .json and .json.gz, else perfetto")
+@format_option([*TRACE_FORMATS], default_text="chrome for .json and .json.gz, else perfetto")
 @force_option
 @input_options
 @detail_options

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 import nsys_pp
+from nsys_pp.cli.export_output import check_devices, check_export, write_export
 from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.log import log_notes, log_output
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
@@ -22,9 +23,8 @@ from nsys_pp.cli.pipeline_table import VIEWS, arrange, print_tables
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import OUTPUT, SectionCommand, option
 from nsys_pp.cli.table_output import list_outputs, settle_format
-from nsys_pp.commands.export import export_jobs
 from nsys_pp.compose.batch import list_existing_inputs
-from nsys_pp.units import format_count
+from nsys_pp.write.exporters import EXPORTERS
 from nsys_pp.write.files import check_output
 from nsys_pp.write.tables.frames import format_table, format_tables, write_tables
 
@@ -34,7 +34,7 @@ _SHOWN = ("schedule", "steps", "stages", "kinds", "stragglers", "critical")
 @click.command(cls=SectionCommand)
 @output_option("-", default_text="standard output")
 @format_option(
-    ["table", "markdown", "csv", "json", "parquet", "sqlite", "paddle"],
+    ["table", "markdown", "csv", "json", "parquet", "sqlite", *EXPORTERS],
     default_text="inferred from the file extension; table on standard output",
 )
 @force_option
@@ -76,8 +76,9 @@ def pipeline(
     """Show steps, stages, jobs, and the causes of bubbles.
 
     `-o` writes a .json, .md or .sqlite file with all tables, a .csv or .parquet file with one table,
-    or a folder with a file per table. `--format paddle` writes the two files of Paddle's timeline
-    tool to the folder of `-o`, for all GPUs or those of `--device`.
+    or a folder with a file per table. The formats html, svg and png are those of `nsys-pp chart`; `--format paddle`
+    writes the two files of Paddle's timeline tool to the folder of `-o`, for all GPUs or those of `--device`;
+    `--format steptask` is short for `--steptask`.
 
     \b
     Examples:
@@ -87,12 +88,13 @@ def pipeline(
     if steptask is not None or in_place:
         option = "--steptask" if steptask is not None else "--in-place"
         _refuse_table_options(ctx, option)
-        _write_step_tasks(reports, steptask, in_place, options)
+        _refuse_batch_options(steptask, in_place, options)
+        write_export(ctx, reports, steptask, format="steptask", **options)
         return
-    if devices is not None and format != "paddle":
-        raise click.UsageError("`--device` requires `--format paddle`")
-    if format == "paddle":
-        _write_paddle(ctx, reports, output, names, devices, options)
+    check_devices(format, devices)
+    if format in EXPORTERS:
+        check_export(format, output, names)
+        write_export(ctx, reports, output, format=format, devices=devices, **options)
         return
     format = settle_format(str(output), format, names, option="--table")
     force = options.pop("force")
@@ -131,42 +133,9 @@ def _refuse_table_options(ctx: click.Context, option: str) -> None:
             raise click.UsageError(f"`{option}` writes no other tables; omit `{other}`")
 
 
-def _write_step_tasks(
-    reports: tuple[str, ...],
-    folder: Path | None,
-    in_place: bool,
-    options: dict[str, Any],
-) -> None:
+def _refuse_batch_options(folder: Path | None, in_place: bool, options: dict[str, Any]) -> None:
+    """Refuse options that contradict copies of reports, or tables in place."""
     if folder is not None and in_place:
         raise click.UsageError("`--steptask` and `--in-place` exclude each other; omit one of them")
     if options["keep_going"]:
         raise click.UsageError("`--keep-going` is not available with `--steptask` and `--in-place`")
-    with show_progress() as progress:
-        result = export_jobs(reports, folder, format="steptask", progress=progress, **options)
-    for file in result.files:
-        source = "" if file.path == file.source else f", a copy of {file.source}"
-        rows = format_count(file.row_count, "row")
-        log_output(f"Wrote {rows} of StepTaskInfo to {file.path}{source}", file.path)
-
-
-def _write_paddle(
-    ctx: click.Context,
-    reports: tuple[str, ...],
-    output: Path,
-    names: tuple[str, ...] | None,
-    devices: frozenset[int] | None,
-    options: dict[str, Any],
-) -> None:
-    if output == STANDARD_OUTPUT:
-        raise click.UsageError("`--format paddle` writes two files; choose a folder with `-o`")
-    if names is not None:
-        raise click.UsageError("`--format paddle` writes no tables; omit `--table`")
-    with show_progress() as progress:
-        result = export_jobs(reports, output, format="paddle", devices=devices, progress=progress, **options)
-    log_notes(result.notes)
-    paths = [file.path for file in result.files]
-    log_output(
-        f"Wrote {' and '.join(map(str, paths))}: {format_count(result.files[0].row_count, 'job')}. {result.hint}",
-        *paths,
-    )
-    exit_if_skipped(ctx, result.skipped)

@@ -18,12 +18,13 @@ from nsys_pp.compose.options import (
     parse_steps,
 )
 from nsys_pp.compose.run import Run
-from nsys_pp.compose.trace import TraceBuilder, TraceContent, TraceFormat, infer_format
+from nsys_pp.compose.trace import TraceBuilder, TraceContent
 from nsys_pp.compose.trace_layout import count_shown
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.write.files import check_output
 from nsys_pp.write.trace.tracks import DETAILS, Detail
+from nsys_pp.write.trace_formats import TRACE_FORMATS, infer_trace_format
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -46,7 +47,7 @@ def merge(
     inputs: Inputs,
     output: str | Path,
     *,
-    format: TraceFormat | None = None,
+    format: str | None = None,
     detail: Detail | None = None,
     ops: str | Sequence[str] | None = None,
     scope: Scope | None = None,
@@ -64,7 +65,7 @@ def merge(
     Args:
         inputs: Reports, parts, folders of them, or glob patterns.
         output: The trace.
-        format: "perfetto" or "chrome". Default: "chrome" for `.json` and `.json.gz`, else "perfetto".
+        format: A key of `nsys_pp.write.trace_formats.TRACE_FORMATS`. Default: "chrome" for `.json` and `.json.gz`, else "perfetto".
         detail: "jobs", "ranges", "kernels" or "cpu": each has more than the one before. Default: that of the
             parts, else "kernels".
         ops: GPU operations that ranges are projected onto. Default: those of the parts, else "kernel".
@@ -82,13 +83,15 @@ def merge(
         OutputError: The output exists, or cannot be written.
     """
     check_keywords(options, RunOptions)
+    if format is not None:
+        check_choice("format", format, TRACE_FORMATS)
     if detail is not None:
         check_choice("detail", detail, DETAILS)
     target = Path(output)
     check_output(target, force=force)
     counted = None if ops is None else parse_counted_ops(ops)
     content = TraceContent(
-        format=format or infer_format(target),
+        format=infer_trace_format(target) if format is None else TRACE_FORMATS[format],
         part_options={
             "detail": detail,
             "ops": counted,

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from nsys_pp.compose.batch import Batch
 from nsys_pp.compose.inputs import (
@@ -31,13 +31,11 @@ from nsys_pp.compose.trace_layout import PlacedDrawing, Shown, TraceLayout, coun
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.part import Encoded, PartOptions
 from nsys_pp.read import is_part, read_report
-from nsys_pp.write.chrome.trace import write_chrome
 from nsys_pp.write.files import replace_file
-from nsys_pp.write.perfetto.trace import PlacedReport, encode_drawing, write_perfetto
+from nsys_pp.write.perfetto.trace import PlacedReport, encode_drawing
 from nsys_pp.write.trace.drawing import Drawing
 from nsys_pp.write.trace.spool import OpenBlocks, Shelf, Spool, Store, make_scratch
-
-TraceFormat = Literal["perfetto", "chrome"]
+from nsys_pp.write.trace_formats import TraceFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,21 +50,21 @@ class TraceContent:
     only_steps: bool  # draw the chosen steps of the training alone
 
     @property
-    def is_chrome(self) -> bool:
-        """Whether the format is Chrome's."""
-        return self.format == "chrome"
+    def is_encoded(self) -> bool:
+        """Whether reports are encoded one by one, as in parts."""
+        return self.format.merge_encoded is not None
 
     @property
     def needs(self) -> list[str]:
         """Features that need the events of reports, in words."""
-        needs = ["Chrome's format"] * self.is_chrome
+        needs = [] if self.is_encoded else [self.format.description]
         needs += ["`--start` and `--end`"] * (self.start_ns is not None or self.end_ns is not None)
         return needs + ["`--steps`"] * self.only_steps
 
     @property
     def is_cut(self) -> bool:
         """Whether the trace shows a part of the run only."""
-        return len(self.needs) > self.is_chrome or self.devices is not None
+        return len(self.needs) > (not self.is_encoded) or self.devices is not None
 
 
 class TraceBuilder:
@@ -132,7 +130,7 @@ class TraceBuilder:
             shown = [layout.place_encoded(recorded) for recorded in run.inputs]
         report_progress(self._batch.progress, f"writing {self._output.name}", 1)
         rows = layout.place_training(shown, window=window)
-        shown += rows if content.is_chrome else [self._encode_rows(drawing) for drawing in rows]
+        shown += [self._encode_rows(drawing) for drawing in rows] if content.is_encoded else rows
         if not count_shown(shown)[1]:
             raise _nothing_to_draw_error([recorded.path for recorded in run.inputs], is_cut=content.is_cut)
         return shown
@@ -144,7 +142,7 @@ class TraceBuilder:
             OutputError: It exists, or cannot be written.
         """
         with replace_file(self._output, force=force) as target, target.open("wb") as stream:
-            for block in _encode_trace(shown, compress=self._output.suffix == ".gz"):
+            for block in _encode_trace(shown, self._content.format, self._output):
                 stream.write(block)
 
     def _redraw(self, run: Run, layout: TraceLayout, window: Window) -> list[Shown]:
@@ -154,7 +152,7 @@ class TraceBuilder:
             cuts=_cut(run, window),
             options=self._options,
             nsys=self._batch.nsys,
-            store=None if self._content.is_chrome else self._store,
+            store=self._store if self._content.is_encoded else None,
         )
         by_path = {recorded.path: recorded for recorded in run.inputs}
         redrawn = self._batch.map("drawing", list(by_path), redraw)
@@ -164,11 +162,6 @@ class TraceBuilder:
         with self._spool.add() as (sink, open_blocks):
             encoded = encode_drawing(rows.drawing, sink)
         return PlacedReport(encoded=encoded, placement=rows.placement, open_blocks=open_blocks)
-
-
-def infer_format(output: Path) -> TraceFormat:
-    """Return the format of a trace by its file name."""
-    return "chrome" if output.name.endswith((".json", ".json.gz")) else "perfetto"
 
 
 def _check_report(path: Path, nsys: str | None) -> None:
@@ -229,11 +222,14 @@ def _find_window(run: Run, content: TraceContent) -> Window:
     return Window(start_ns=max(starts, default=None), end_ns=min(ends, default=None))
 
 
-def _encode_trace(shown: Sequence[Shown], *, compress: bool) -> Iterator[bytes]:
-    drawings = [(report.drawing, report.placement) for report in shown if isinstance(report, PlacedDrawing)]
-    if drawings:
-        return write_chrome(drawings, compress=compress)
-    return write_perfetto([report for report in shown if isinstance(report, PlacedReport)])
+def _encode_trace(shown: Sequence[Shown], trace_format: TraceFormat, output: Path) -> Iterator[bytes]:
+    if trace_format.encode_drawings is not None:
+        drawings = [
+            (report.drawing, report.placement) for report in shown if isinstance(report, PlacedDrawing)
+        ]
+        return trace_format.encode_drawings(drawings, output)
+    assert trace_format.merge_encoded is not None
+    return trace_format.merge_encoded([report for report in shown if isinstance(report, PlacedReport)])
 
 
 def _nothing_to_draw_error(paths: Sequence[Path], *, is_cut: bool) -> MissingDataError:

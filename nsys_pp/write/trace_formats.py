@@ -42,10 +42,10 @@ def _encode_chrome(drawings: PlacedDrawings, output: Path) -> Iterator[bytes]:
 
 
 _FORMATS = (
-    TraceFormat(name="perfetto", description="Perfetto's protobuf", merge_encoded=write_perfetto),
+    TraceFormat(name="perfetto", description="Perfetto's format", merge_encoded=write_perfetto),
     TraceFormat(
         name="chrome",
-        description="Chrome's JSON",
+        description="Chrome's format",
         suffixes=(".json", ".json.gz"),
         encode_drawings=_encode_chrome,
     ),

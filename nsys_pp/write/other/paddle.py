@@ -33,7 +33,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.errors import MissingDataError, NsysPPError
+from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.training import Training
 from nsys_pp.units import NS_PER_US
 from nsys_pp.write.chrome.events import encode_texts
@@ -66,14 +66,12 @@ class PaddleFiles:
         perfetto: The file with numbers for threads.
         jobs: Number of jobs in each file.
         notes: Missing and inferred facts, in sentences; both files have them in `otherData`, too.
-        skipped: Inputs skipped by the caller, each with its error.
     """
 
     chrome: Path
     perfetto: Path
     jobs: int
     notes: list[str]
-    skipped: Sequence[tuple[Path, NsysPPError]] = ()
 
 
 def export_paddle(training: Training, folder: Path, options: ExportOptions) -> ExportResult:
