@@ -92,7 +92,7 @@ def pipeline(
         write_export(ctx, reports, steptask, format="steptask", **options)
         return
     check_devices(format, devices)
-    if format in EXPORTERS:
+    if format is not None and format in EXPORTERS:
         check_export(format, output, names)
         write_export(ctx, reports, output, format=format, devices=devices, **options)
         return
