@@ -40,5 +40,7 @@ def describe_value(value: Any) -> str:
         return "{" + ", ".join([*names[:_MOST_NAMES], *more]) + "}"
     if isinstance(value, (Sequence, Set)) and not isinstance(value, (str, bytes)):
         return f"<{len(value):,} items>" if value else "<none>"
+    if isinstance(value, ShortRepr):
+        return f"<{type(value).__name__}>"
     text = repr(value)
     return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "..."

@@ -14,6 +14,7 @@ import polars as pl
 
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import NAME
+from nsys_pp.frames.short_repr import ShortRepr
 
 JOB_KINDS = (
     "forward",
@@ -339,8 +340,8 @@ class Schedule:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Training(ShortRepr):
     """Frames and notes of a training run, on the trace's clock."""
 
     lanes: pl.DataFrame  # LANES

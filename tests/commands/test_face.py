@@ -1,0 +1,109 @@
+"""The library: its names, short results, one form of its keywords, and one way through inputs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nsys_pp
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
+PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "align": nsys_pp.align,
+    "info": nsys_pp.info,
+    "pipeline": nsys_pp.pipeline,
+    "project": nsys_pp.project,
+    "summarise": nsys_pp.summarise,
+}
+FRAMES: dict[str, Callable[[Any], Any]] = {
+    "info": lambda result: [report.contents.gpus.to_dicts() for report in result.reports],
+    "project": lambda result: result.ranges.to_dicts(),
+    "align": lambda result: result.clocks.to_dicts(),
+}
+
+
+def test_all_names_exist() -> None:
+    assert len(nsys_pp.__all__) <= 30
+    for name in nsys_pp.__all__:
+        assert getattr(nsys_pp, name) is not None
+    assert callable(nsys_pp.align)
+    assert callable(nsys_pp.project)
+    with pytest.raises(AttributeError, match="no attribute `merged`"):
+        nsys_pp.merged  # noqa: B018
+
+
+def test_importing_the_library_imports_no_polars() -> None:
+    code = "import sys, nsys_pp, nsys_pp.errors, nsys_pp.capture; assert 'polars' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_results_are_short(command: str) -> None:
+    result = COMMANDS[command](PIPELINE)
+    assert len(repr(result)) < 500
+    for name in ("training", "run"):
+        assert len(repr(getattr(result, name, None))) < 500
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_broken_reports_are_skipped(command: str, tmp_path: Path) -> None:
+    for rank in (0, 1):
+        shutil.copy(PIPELINE / "node2" / f"rank{rank}.sqlite", tmp_path)
+    broken = tmp_path / "rank1.sqlite"
+    broken.write_bytes(broken.read_bytes()[:20_000])
+    with pytest.raises(nsys_pp.NsysPPError, match=r"rank1\.sqlite` is truncated"):
+        COMMANDS[command](tmp_path)
+    assert [path for path, _ in COMMANDS[command](tmp_path, keep_going=True).skipped] == [broken]
+
+
+@pytest.mark.parametrize("command", FRAMES)
+def test_processes_give_equal_results(command: str) -> None:
+    alone, spawned = (COMMANDS[command](PIPELINE / "node2", processes=count) for count in (None, 2))
+    assert FRAMES[command](alone) == FRAMES[command](spawned)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_inputs_that_never_come_are_skipped(command: str) -> None:
+    absent = str(PIPELINE / "node77*.sqlite")
+    result = COMMANDS[command]([PIPELINE / "node2", absent], wait_for=3, wait_timeout_s=0.0, keep_going=True)
+    assert [str(path) for path, _ in result.skipped] == [absent]
+    assert "matches no report after 0s" in result.skipped[0][1].message
+
+
+def test_texts_and_values_are_equal() -> None:
+    first = nsys_pp.pipeline(str(PIPELINE), layout="pp=4", steps="11:12").training
+    second = nsys_pp.pipeline([PIPELINE], layout="pp=4", steps=(11, 12)).training
+    assert first.jobs.equals(second.jobs)
+    assert first.steps["step"].unique().to_list() == [11]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"layout": "pp=four"},
+        {"steps": "12"},
+        {"steps": (12, 11)},
+        {"rank_from": "("},
+        {"clock": "sundial"},
+        {"schedule": "someday"},
+        {"job_patterns": ["("]},
+        {"processes": -1},
+        {"processes": 2, "dask_scheduler": "tcp://x:1"},
+    ],
+    ids=str,
+)
+def test_invalid_values_are_refused_before_work(options: dict[str, Any]) -> None:
+    with pytest.raises(nsys_pp.OptionError):
+        nsys_pp.pipeline(PIPELINE / "none.sqlite", **options)
+
+
+def test_unknown_keywords_are_refused() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword `layuot`; did you mean `layout`"):
+        nsys_pp.pipeline(PIPELINE, layuot="pp=4")  # type: ignore[arg-type]
