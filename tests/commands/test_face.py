@@ -106,4 +106,4 @@ def test_invalid_values_are_refused_before_work(options: dict[str, Any]) -> None
 
 def test_unknown_keywords_are_refused() -> None:
     with pytest.raises(TypeError, match="unexpected keyword `layuot`; did you mean `layout`"):
-        nsys_pp.pipeline(PIPELINE, layuot="pp=4")  # type: ignore[arg-type]
+        nsys_pp.pipeline(PIPELINE, layuot="pp=4")  # type: ignore[call-arg]
