@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,14 @@ def test_commands_print_what_the_readme_shows(block: re.Match[str], tmp_path: Pa
 def without_sizes(text: str) -> str:
     """Another version of the compressor may need some bytes more or less."""
     return re.sub(r"\([\d.]+ [KM]iB\)", "(size)", text)
+
+
+def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    monkeypatch.chdir(ROOT)
+    variables: dict[str, Any] = {}
+    exec(example, variables)
+    assert all(len(variables[name]) for name in ("ranges", "steps", "clocks", "stages", "jobs"))
 
 
 def test_every_command_is_shown() -> None:

@@ -45,7 +45,7 @@ _ROSTER_COLUMNS = (
 @result_options
 @click.pass_context
 def info(ctx: click.Context, /, reports: tuple[str, ...], format: str, verbose: bool, **options: Any) -> None:
-    """Show the contents of reports, and what is missing.
+    """Show the contents of reports, and missing tables.
 
     Several reports are listed with machine, rank, GPU, pipeline stage, and the source of each. The
     contents of a report are its versions, GPUs, processes, ranges, and the tables that are missing

@@ -1,4 +1,4 @@
-"""For whom no person watches: processes, waiting, logs, results."""
+"""Batch processing: processes, waiting, logs, results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_S
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 REPORT = PIPELINE / "node2" / "rank0.sqlite"
-MANY = ("merge", "extract", "pipeline", "chart", "compare", "align")
+MANY = ("merge", "extract", "pipeline", "chart", "compare", "align", "summary", "project", "info")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -33,11 +33,13 @@ def objects(result: Result) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("command", MANY)
-def test_commands_that_read_many_reports_say_where_work_runs(command: str) -> None:
+def test_commands_that_read_many_reports_have_all_batch_options(command: str) -> None:
     done = call(command, "--help")
-    for option in ("--processes", "--memory", "--dask-scheduler", "--log-format", "--result"):
+    options = ("--processes", "--memory", "--dask-scheduler", "--keep-going", "--log-format", "--result")
+    for option in options:
         assert f"\n  {option} " in done.stdout
-    assert ("--wait-for" in done.stdout) == (command not in ("extract", "compare"))
+    # two runs have no common number of reports
+    assert ("\n  --wait-for " in done.stdout) == (command != "compare")
 
 
 def test_processes_make_the_same_outputs(tmp_path: Path) -> None:
@@ -110,7 +112,7 @@ def test_merge_waits_for_parts_that_come(tmp_path: Path) -> None:
     assert output.read_bytes() == expected.read_bytes()
 
 
-def test_who_waited_in_vain_goes_on_with_what_is_whole(tmp_path: Path) -> None:
+def test_after_the_time_limit_complete_inputs_are_processed(tmp_path: Path) -> None:
     for path in PIPELINE.rglob("*.sqlite"):
         shutil.copy(path, tmp_path)
     cut = tmp_path / "rank3.sqlite"
@@ -120,12 +122,35 @@ def test_who_waited_in_vain_goes_on_with_what_is_whole(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     done = call(*line, "--keep-going", "--result", result)
     assert done.code == 3, done.stderr
-    assert "note: after 0.2s, 3 of 5 reports are there and whole" in done.stderr
     assert f"\nskipped {cut}: " in done.stderr
-    (skipped,) = read(result)["skipped"]
-    assert skipped["path"] == str(cut)
-    assert "is truncated" in skipped["reason"]
-    assert skipped["hint"]
+    skipped = {entry["path"]: entry for entry in read(result)["skipped"]}
+    assert skipped.keys() == {str(cut), str(tmp_path)}
+    assert "is truncated" in skipped[str(cut)]["reason"]
+    assert "3 of 5 reports are there and whole" in skipped[str(tmp_path)]["reason"]
+    assert all(entry["hint"] for entry in skipped.values())
+
+
+@pytest.mark.parametrize("command", [command for command in MANY if command != "compare"])
+def test_missing_inputs_of_a_wait_end_with_3_and_are_named(command: str, tmp_path: Path) -> None:
+    outputs = {"merge": "run.pftrace", "extract": "parts", "chart": "run.html"}
+    output = ["-o", tmp_path / outputs[command]] if command in outputs else []
+    absent, result = tmp_path / "rank9.sqlite", tmp_path / "result.json"
+    wait = ("--wait-for", "3", "--wait-timeout", "0.1s", "--keep-going", "--result", result)
+    done = call(command, PIPELINE / "node2", absent, *output, *wait)
+    assert done.code == 3, done
+    assert f"skipped {absent}: " in done.stderr
+    written = read(result)
+    assert written["exit_status"] == 3
+    (entry,) = written["skipped"]
+    assert entry["path"] == str(absent)
+    assert entry["reason"]
+    assert entry["hint"]
+    # a number alone names the folder
+    done = call(command, PIPELINE / "node2", *output, *wait, *["--force"] * bool(output))
+    assert done.code == 3, done
+    (entry,) = read(result)["skipped"]
+    assert entry["path"] == str(PIPELINE / "node2")
+    assert "2 of 3 reports are there and whole" in entry["reason"]
 
 
 def test_a_result_tells_what_was_done(tmp_path: Path) -> None:
@@ -145,10 +170,8 @@ def test_a_result_tells_what_was_done(tmp_path: Path) -> None:
     assert found["peak_memory_bytes"]["largest_worker"] > 10_000_000
 
 
-@pytest.mark.parametrize("command", [*MANY, "summary", "project", "info"])
+@pytest.mark.parametrize("command", MANY)
 def test_a_result_is_written_for_every_command(command: str, tmp_path: Path) -> None:
-    if "--result" not in call(command, "--help").stdout:
-        pytest.skip(f"{command} has no --result yet")
     result = tmp_path / "result.json"
     options = {"merge": "run.pftrace", "extract": "parts", "chart": "run.html"}
     output = ["-o", str(tmp_path / options[command])] if command in options else []

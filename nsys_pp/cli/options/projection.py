@@ -14,8 +14,8 @@ def projection_options(command: Command) -> Command:
         section=PROJECTION,
         type=click.Choice(["thread", "process", "auto"]),
         default="auto",
-        help="Launches that count for a range: those of its thread, of its process while it is open, or"
-        " (auto) of the process only where its thread has none.",
+        help="Launches that count for a range. thread: of its thread. process: of its process while it is open."
+        " auto: of the process only where its thread has none.",
     )(command)
     return option(
         "--ops",
