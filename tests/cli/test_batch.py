@@ -133,7 +133,7 @@ def test_after_the_time_limit_complete_inputs_are_processed(tmp_path: Path) -> N
 @pytest.mark.parametrize("command", [command for command in MANY if command != "compare"])
 def test_missing_inputs_of_a_wait_end_with_3_and_are_named(command: str, tmp_path: Path) -> None:
     outputs = {"merge": "run.pftrace", "extract": "parts", "chart": "run.html"}
-    output = ["-o", tmp_path / outputs[command]] if command in outputs else []
+    output = ["-o", str(tmp_path / outputs[command])] if command in outputs else []
     absent, result = tmp_path / "rank9.sqlite", tmp_path / "result.json"
     wait = ("--wait-for", "3", "--wait-timeout", "0.1s", "--keep-going", "--result", result)
     done = call(command, PIPELINE / "node2", absent, *output, *wait)
