@@ -6,10 +6,8 @@ import json
 from typing import Any
 
 import click
-from rich.console import Console
 
 import nsys_pp
-from nsys_pp.cli.align_table import print_clocks
 from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
@@ -17,7 +15,10 @@ from nsys_pp.cli.options.inputs import input_options
 from nsys_pp.cli.options.output import format_option
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.progress import show_progress
+from nsys_pp.cli.screen import open_screen
 from nsys_pp.cli.sections import SectionCommand
+from nsys_pp.commands.align import CLOCK_TABLE
+from nsys_pp.write.tables import FilledTable, print_tables
 
 
 @click.command(cls=SectionCommand)
@@ -51,10 +52,9 @@ def align(
     if format == "json":
         click.echo(json.dumps(_describe_clocks(aligned), indent=2, ensure_ascii=False))
     else:
-        console = Console(highlight=False, markup=False, emoji=False)
-        with console.capture() as screen:
-            print_clocks(aligned, console)
-        click.echo("\n".join(line.rstrip() for line in screen.get().splitlines()))
+        frame = CLOCK_TABLE.build(aligned.clocks, aligned.labels)
+        with open_screen() as console:
+            print_tables([FilledTable(table=CLOCK_TABLE, frame=frame)], console=console)
     exit_if_skipped(ctx, aligned.skipped)
 
 

@@ -8,19 +8,20 @@ from typing import Any
 import click
 
 import nsys_pp
-from nsys_pp.cli.compare_table import TITLES, arrange, print_comparison
 from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
 from nsys_pp.cli.log import log, log_notes
 from nsys_pp.cli.options.batch import keep_going_option, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
 from nsys_pp.cli.options.inputs import nsys_option
-from nsys_pp.cli.options.output import format_option
+from nsys_pp.cli.options.output import STANDARD_OUTPUT, format_option
 from nsys_pp.cli.options.result import result_options
-from nsys_pp.cli.options.tables import ALL_ROWS, limit_option
+from nsys_pp.cli.options.tables import limit_option
 from nsys_pp.cli.options.training import training_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import OUTPUT, SELECTION, SectionArgument, SectionCommand, option
-from nsys_pp.write.tables.frames import format_tables
+from nsys_pp.cli.table_output import output_tables
+from nsys_pp.commands.compare import COMPARE_TABLES
+from nsys_pp.write.tables import fill_tables, format_tables
 
 GATE_FAILED = 4
 
@@ -72,15 +73,13 @@ def compare(
     """
     with show_progress() as progress:
         compared = nsys_pp.compare(a, b, gates=gates, progress=progress, **options)
-    if format == "table":
-        print_comparison(compared.tables, limit=limit or ALL_ROWS)
-    elif format == "markdown":
-        frames = {name: arrange(frame) for name, frame in compared.tables.items()}
-        click.echo(format_tables(frames, format="markdown", titles=TITLES), nl=False)
-    else:
-        tables = json.loads(format_tables(compared.tables, format="json", titles=TITLES))
-        content = {"tables": tables, "failures": compared.failures, "notes": compared.notes}
+    tables = fill_tables(COMPARE_TABLES, compared.tables)
+    if format == "json":
+        frames = json.loads(format_tables(tables, format="json"))
+        content = {"tables": frames, "failures": compared.failures, "notes": compared.notes}
         click.echo(json.dumps(content, indent=2, ensure_ascii=False))
+    else:
+        output_tables(tables, output=STANDARD_OUTPUT, format=format, limit=limit if format == "table" else 0)
     log_notes(compared.notes)
     for failure in compared.failures:
         log(failure, event="gate failed", level="error", prefix="failed: ")

@@ -21,7 +21,7 @@ from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SectionCommand
 from nsys_pp.compose.part_files import ExtractedPart
 from nsys_pp.units import format_bytes, format_count
-from nsys_pp.write.tables.frames import FORMATS
+from nsys_pp.write.tables import SUFFIXES
 from nsys_pp.write.trace.tracks import Detail
 
 
@@ -59,7 +59,7 @@ def extract(
     """
     if output == STANDARD_OUTPUT:
         raise click.UsageError("a part cannot be printed; choose a file with `-o`")
-    is_other_file = output is not None and output.suffix in (*FORMATS, ".nsys-rep")
+    is_other_file = output is not None and output.suffix in (*SUFFIXES, ".nsys-rep")
     if is_other_file and str(output) not in reports:  # a report as output is refused below
         raise click.UsageError(f"`{output}` has the extension of a table or a report; a part is `.nspart`")
     with show_progress() as progress:

@@ -7,11 +7,9 @@ from typing import Any
 
 import click
 import polars as pl
-from rich.console import Console
 
 import nsys_pp
-from nsys_pp.cli.info_screen import format_utc, print_info
-from nsys_pp.cli.info_table import print_roster
+from nsys_pp.cli.info_screen import format_utc, print_info, print_roster
 from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.identity import identity_options
@@ -19,6 +17,7 @@ from nsys_pp.cli.options.inputs import input_options
 from nsys_pp.cli.options.output import format_option
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.progress import show_progress
+from nsys_pp.cli.screen import open_screen
 from nsys_pp.cli.sections import SELECTION, SectionCommand, option
 from nsys_pp.commands.info import ReportInfo
 
@@ -71,15 +70,13 @@ def info(ctx: click.Context, /, reports: tuple[str, ...], format: str, verbose: 
 
 def _print_infos(infos: list[ReportInfo], *, with_contents: bool) -> None:
     """Print the roster of several reports, and the contents of each."""
-    console = Console(highlight=False, markup=False, emoji=False)
-    with console.capture() as screen:
+    with open_screen() as console:
         if len(infos) > 1:
             print_roster(infos, console)
         if with_contents:
             for info in infos:
                 console.print("\n" * (len(infos) > 1), end="")
                 print_info(info, console)
-    click.echo("\n".join(line.rstrip() for line in screen.get().splitlines()))
 
 
 def _describe_info(info: ReportInfo) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nsys_pp.commands.info import ReportInfo
+from nsys_pp.commands.info import ROSTER_TABLE, ReportInfo
 from nsys_pp.units import NS_PER_MS, NS_PER_S, format_duration
+from nsys_pp.write.tables import FilledTable, print_tables
 
 _LABEL_WIDTH = 14
 _MOST_ROWS = 8
@@ -38,6 +39,12 @@ def print_info(info: ReportInfo, console: Console) -> None:
     console.print(_list_kinds(info, console.width))
     for sentence in info.contents.anomalies:
         console.print(_hang("note", sentence, style="yellow"))
+
+
+def print_roster(infos: Sequence[ReportInfo], console: Console) -> None:
+    """Print a row per report, process and device."""
+    roster = pl.concat(info.roster.with_columns(label=pl.lit(info.label)) for info in infos)
+    print_tables([FilledTable(table=ROSTER_TABLE, frame=ROSTER_TABLE.build(roster))], console=console)
 
 
 def format_utc(utc_ns: int) -> str:

@@ -21,7 +21,7 @@ from nsys_pp.cli.options.training import training_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SectionCommand
 from nsys_pp.units import format_bytes, format_count
-from nsys_pp.write.tables.frames import FORMATS
+from nsys_pp.write.tables import SUFFIXES
 from nsys_pp.write.trace_formats import TRACE_FORMATS
 
 # Capacity of Perfetto's UI in a browser's 4 GB: measured at 0.2 to 0.35 KB per slice.
@@ -68,7 +68,7 @@ def merge(
     start_ns, end_ns = options["start_ns"], options["end_ns"]
     if start_ns is not None and end_ns is not None and end_ns <= start_ns:
         raise click.UsageError("`--end` must be later than `--start`")
-    if options["format"] is None and output.suffix in FORMATS.keys() - {".json"}:
+    if options["format"] is None and output.suffix in SUFFIXES.keys() - {".json"}:
         raise click.UsageError(
             f"`{output}` has the extension of a table; a trace is `.pftrace`, `.json` or `.json.gz`"
         )

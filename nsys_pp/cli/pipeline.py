@@ -10,23 +10,22 @@ import click
 import nsys_pp
 from nsys_pp.cli.export_output import check_devices, check_export, write_export
 from nsys_pp.cli.inputs import exit_if_skipped
-from nsys_pp.cli.log import log_notes, log_output
+from nsys_pp.cli.log import log_notes
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
 from nsys_pp.cli.options.drawing import device_option
 from nsys_pp.cli.options.inputs import input_options
-from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, format_option, output_option
+from nsys_pp.cli.options.output import force_option, format_option, output_option
 from nsys_pp.cli.options.result import result_options
-from nsys_pp.cli.options.tables import ALL_ROWS, limit_option, table_option
+from nsys_pp.cli.options.tables import limit_option, table_option
 from nsys_pp.cli.options.training import training_options
-from nsys_pp.cli.pipeline_table import VIEWS, arrange, print_tables
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import OUTPUT, SectionCommand, option
-from nsys_pp.cli.table_output import list_outputs, settle_format
+from nsys_pp.cli.table_output import list_outputs, output_tables, settle_format
 from nsys_pp.compose.batch import list_existing_inputs
 from nsys_pp.write.exporters import EXPORTERS
 from nsys_pp.write.files import check_output
-from nsys_pp.write.tables.frames import format_table, format_tables, write_tables
+from nsys_pp.write.tables import fill_tables
 
 _SHOWN = ("schedule", "steps", "stages", "kinds", "stragglers", "critical")
 
@@ -103,19 +102,8 @@ def pipeline(
         for path in list_outputs(str(output), format, names):
             check_output(path, force=force, inputs=list_existing_inputs(reports))
         result = nsys_pp.pipeline(reports, progress=progress, **options)
-    frames = result.tables(names)
-    if format == "markdown":  # for people, like a terminal
-        frames = {name: arrange(frame, VIEWS[name]) for name, frame in frames.items()}
-    if output != STANDARD_OUTPUT:
-        written = write_tables(frames, output, format=format, titles=nsys_pp.PIPELINE_TABLES, force=force)
-        for path in written:
-            log_output(f"Wrote {path}", path)
-    elif format == "table":
-        print_tables(frames, nsys_pp.PIPELINE_TABLES, limit=limit or ALL_ROWS)
-    elif format == "csv":
-        click.echo(format_table(*frames.values(), format="csv"), nl=False)
-    else:
-        click.echo(format_tables(frames, format=format, titles=nsys_pp.PIPELINE_TABLES), nl=False)
+    tables = fill_tables({name: nsys_pp.PIPELINE_TABLES[name] for name in names}, result.tables(names))
+    output_tables(tables, output=output, format=format, limit=limit if format == "table" else 0, force=force)
     log_notes(result.training.notes)
     exit_if_skipped(ctx, result.skipped)
 

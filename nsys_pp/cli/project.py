@@ -15,15 +15,23 @@ from nsys_pp.cli.options.inputs import input_options
 from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, format_option, output_option
 from nsys_pp.cli.options.projection import projection_options
 from nsys_pp.cli.options.result import result_options
-from nsys_pp.cli.options.tables import ALL_ROWS, limit_option
+from nsys_pp.cli.options.tables import limit_option
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.project_table import print_projections
+from nsys_pp.cli.screen import open_screen
 from nsys_pp.cli.sections import PROJECTION, SectionCommand, option
+from nsys_pp.commands.project import define_projection_table
 from nsys_pp.compose.batch import list_existing_inputs
 from nsys_pp.compose.options import parse_counted_ops
 from nsys_pp.units import format_count
 from nsys_pp.write.files import check_output
-from nsys_pp.write.tables.frames import FORMATS, format_table, write_table
+from nsys_pp.write.tables import (
+    FORMATS,
+    SUFFIXES,
+    FilledTable,
+    format_table,
+    print_tables,
+    write_table,
+)
 
 
 @click.command(cls=SectionCommand)
@@ -68,18 +76,16 @@ def project(
         check_output(output, force=force, inputs=list_existing_inputs(reports, with_parts=False))
     with show_progress() as progress:
         result = nsys_pp.project(reports, progress=progress, **options)
+    table = define_projection_table(parse_counted_ops(options["ops"]), options["scope"])
+    filled = FilledTable(table=table, frame=result.ranges)
     if output != STANDARD_OUTPUT:
-        write_table(result.ranges, output, format=format, name="projections", force=force)
+        write_table(filled, output, format=format, force=force)
         log_output(f"Wrote {output}: {format_count(len(result.ranges), 'row')}", output)
     elif format == "table":
-        print_projections(
-            result.ranges,
-            limit=limit or ALL_ROWS,
-            ops=parse_counted_ops(options["ops"]),
-            scope=options["scope"],
-        )
+        with open_screen() as console:
+            print_tables([filled], console=console, limit=limit)
     else:
-        click.echo(format_table(result.ranges, format=format), nl=False)
+        click.echo(format_table(filled, format=format), nl=False)
     exit_if_skipped(ctx, result.skipped)
 
 
@@ -87,14 +93,14 @@ def _choose_format(output: Path, format: str | None) -> str:
     """Return the format of an output; refuse formats that do not fit it."""
     if output == STANDARD_OUTPUT:
         format = format or "table"
-        if format in ("parquet", "sqlite"):
+        if format != "table" and FORMATS[format].text is None:
             raise click.UsageError(f"{format} cannot be printed; choose a file with `-o`")
         return format
     if format == "table":
         raise click.UsageError("a table is printed; omit `-o`, or choose another `--format`")
-    format = format or FORMATS.get(output.suffix)
+    format = format or SUFFIXES.get(output.suffix)
     if format is None:
         raise click.UsageError(
-            f"unknown extension of `{output}`; expected {', '.join(FORMATS)}, or choose a `--format`"
+            f"unknown extension of `{output}`; expected {', '.join(SUFFIXES)}, or choose a `--format`"
         )
     return format

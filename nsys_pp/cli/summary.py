@@ -21,11 +21,12 @@ from nsys_pp.cli.options.tables import limit_option, table_option
 from nsys_pp.cli.options.training import job_and_steps_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SELECTION, SectionCommand, option
-from nsys_pp.cli.summary_output import SummaryOutput, check_sort, write_summary
-from nsys_pp.cli.table_output import list_outputs, settle_format
-from nsys_pp.commands.summarise import SUMMARY_GROUPS
+from nsys_pp.cli.table_output import check_sort, list_outputs, output_tables, settle_format
+from nsys_pp.commands.summarise import PADDLE_TABLES, SUMMARY_GROUPS
 from nsys_pp.compose.batch import list_existing_inputs
+from nsys_pp.errors import MissingDataError
 from nsys_pp.write.files import check_output
+from nsys_pp.write.tables import fill_tables
 
 _SHOWN = (
     *("overview", "device", "model", "distribution", "operators", "kernels", "copies", "communication"),
@@ -111,7 +112,9 @@ def summary(
     format = settle_format(str(output), format, names, option="--table")
     is_text = format in ("table", "markdown")
     names = names or (_SHOWN if is_text and output == STANDARD_OUTPUT else tuple(nsys_pp.SUMMARY_TABLES))
-    check_sort(sort, names)
+    registry = PADDLE_TABLES if options["paddle_compat"] else nsys_pp.SUMMARY_TABLES
+    tables = {name: registry[name] for name in names}
+    check_sort(sort, tables)
     for name in ("ops", "scope"):  # None: those of the parts
         if ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
             options[name] = None
@@ -125,12 +128,19 @@ def summary(
             progress=progress,
             **options,
         )
-    if limit is None:
-        limit = _TEXT_LIMIT if is_text else 0
-    content = SummaryOutput(
-        names=names, by=by, sort=sort, top=limit, unit=unit, paddle_compat=options["paddle_compat"]
+    missing = [f"no table {name}: {reason}" for name, reason in summarised.absent.items()]
+    if not (summarised.tables or is_text):
+        raise MissingDataError(missing[0], "`nsys-pp info` lists what was recorded")
+    output_tables(
+        fill_tables(tables, summarised.tables, summarised.absent),
+        output=output,
+        format=format,
+        limit=(_TEXT_LIMIT if is_text else 0) if limit is None else limit,
+        sort=sort,
+        unit=unit,
+        force=force,
     )
-    target = None if output == STANDARD_OUTPUT else output
-    write_summary(summarised, content, output=target, format=format, force=force)
+    if not is_text:
+        log_notes(missing)
     log_notes(summarised.notes)
     exit_if_skipped(ctx, summarised.skipped)

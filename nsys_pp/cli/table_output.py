@@ -1,47 +1,103 @@
-"""Where tables are written, and how: what commands with several tables share."""
+"""Formats and output of tables, shared by the commands that have them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
-from nsys_pp.write.tables.frames import FORMATS, files_in, is_one_file
-
-_ONE_FRAME = ("csv", "parquet")
+from nsys_pp.cli.log import log_output
+from nsys_pp.cli.options.output import STANDARD_OUTPUT
+from nsys_pp.cli.screen import open_screen
+from nsys_pp.write.tables import (
+    FORMATS,
+    SUFFIXES,
+    FilledTable,
+    Table,
+    describe_columns,
+    files_in,
+    find_sort_column,
+    format_tables,
+    is_one_file,
+    print_tables,
+    write_tables,
+)
 
 
 def settle_format(output: str, format: str | None, names: Sequence[str] | None, *, option: str) -> str:
-    """Settle how tables are written; refuse what cannot be.
+    """Choose the format of tables; refuse formats that do not fit the output.
 
     Args:
         output: A file, a folder, or "-".
-        format: What is asked for.
-        names: Of the tables that are asked for; None: it was left open.
-        option: That names tables.
+        format: The format asked for; None: by the output.
+        names: Names of the tables asked for; None: the default ones.
+        option: The option that chooses tables.
     """
     path = Path(output)
     if output == "-":
         format = format or "table"
-        if format in ("parquet", "sqlite"):
+        if format != "table" and FORMATS[format].text is None:
             raise click.UsageError(f"{format} cannot be printed; choose a file or a folder with `-o`")
     elif is_one_file(path):
-        format = format or FORMATS[path.suffix]
+        format = format or SUFFIXES[path.suffix]
     elif format is None:
-        extensions = ", ".join(FORMATS)
+        extensions = ", ".join(SUFFIXES)
         raise click.UsageError(
             f"unknown extension of `{output}`; expected {extensions}, or a folder with a `--format`"
         )
     if format == "table" and output != "-":
         raise click.UsageError("a table is printed; omit `-o`, or choose another `--format`")
-    if format in _ONE_FRAME and (output == "-" or is_one_file(path)) and (names is None or len(names) > 1):
+    holds_many = format == "table" or FORMATS[format].holds_many
+    if not holds_many and (output == "-" or is_one_file(path)) and (names is None or len(names) > 1):
         raise click.UsageError(f"{format} holds one table; choose it with `{option}`, or a folder with `-o`")
     return format
 
 
+def check_sort(sort: str | None, tables: Mapping[str, Table[...]]) -> None:
+    """Refuse a column that no table has."""
+    columns = dict.fromkeys(column for table in tables.values() for column in describe_columns(table))
+    if sort is not None and find_sort_column(columns, sort) is None:
+        raise click.BadParameter(
+            f"no table has a column {sort!r}; expected one of {', '.join(columns)}", param_hint="'--sort'"
+        )
+
+
+def output_tables(
+    tables: Sequence[FilledTable],
+    *,
+    output: Path,
+    format: str,
+    limit: int = 0,
+    sort: str | None = None,
+    unit: str | None = None,
+    force: bool = False,
+) -> None:
+    """Print tables, or write them and report the files.
+
+    Args:
+        tables: Tables with their rows.
+        output: A file, a folder, or `STANDARD_OUTPUT`.
+        format: "table", or the name of a file format.
+        limit: Most rows of each group; 0: all.
+        sort: Column that sorts the rows, where a table has it.
+        unit: Unit of all times.
+        force: Replace existing files.
+    """
+    if output != STANDARD_OUTPUT:
+        for path in write_tables(
+            tables, output, format=format, limit=limit, sort=sort, unit=unit, force=force
+        ):
+            log_output(f"Wrote {path}", path)
+    elif format == "table":
+        with open_screen() as console:
+            print_tables(tables, console=console, limit=limit, sort=sort, unit=unit)
+    else:
+        click.echo(format_tables(tables, format=format, limit=limit, sort=sort, unit=unit), nl=False)
+
+
 def list_outputs(output: str, format: str, names: Sequence[str]) -> list[Path]:
-    """List what will be written, as far as its folder is there."""
+    """List the files that will be written, if their folder exists."""
     path = Path(output)
     if output == "-":
         return []

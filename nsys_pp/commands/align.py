@@ -14,6 +14,7 @@ from nsys_pp.compose.inputs import Input, label_reports, survey_any_input
 from nsys_pp.compose.options import ClockOptions, Inputs, RunOptions, check_keywords
 from nsys_pp.compose.run import Run
 from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.tables.clocks import CLOCK_TABLE as CLOCK_TABLE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

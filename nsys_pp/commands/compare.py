@@ -13,11 +13,14 @@ from nsys_pp.compose.batch import Skipped
 from nsys_pp.compose.options import Inputs, RunOptions, check_keywords
 from nsys_pp.compose.progress import split_progress
 from nsys_pp.frames.short_repr import ShortRepr
-from nsys_pp.tables.compare.compare import compare_trainings
+from nsys_pp.tables.compare.compare import TABLES, compare_trainings
 from nsys_pp.tables.compare.gates import check_gates, parse_gate
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+COMPARE_TABLES = TABLES
+"""Tables of `CompareResult.tables`, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -23,6 +23,7 @@ from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
 from nsys_pp.roster.identity import find_repeated, identify
 from nsys_pp.roster.roster import repeated_error
+from nsys_pp.tables.roster import ROSTER_TABLE as ROSTER_TABLE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,8 +29,8 @@ _NAME_THEM = (
     "take the preset of your framework with `--preset`, or name the ranges with `--job-pattern forward=REGEX` and"
     " the like (docs/presets.md)"
 )
-PIPELINE_TABLES: Mapping[str, str] = {name: table.title for name, table in TABLES.items()}
-"""Titles of the tables of `PipelineResult.tables`, by name."""
+PIPELINE_TABLES = TABLES
+"""Tables of `PipelineResult.tables`, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -25,6 +25,7 @@ from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import read_report
 from nsys_pp.roster.identity import find_repeated, identify
 from nsys_pp.roster.roster import build_roster, repeated_error
+from nsys_pp.tables.projections import define_projection_table as define_projection_table
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

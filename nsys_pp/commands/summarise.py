@@ -20,19 +20,20 @@ from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, Summary
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.model.recorded import say_absent
 from nsys_pp.projection.ranges import Scope
-from nsys_pp.tables.summary.registry import TABLES
-from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SummaryTable, TableOptions, describe_columns
+from nsys_pp.tables.summary import registry
+from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, TableOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["SUMMARY_GROUPS", "SUMMARY_TABLES", "SummaryResult", "describe_columns", "summarise"]
 
 _FOLDED = (
     f"in {{}} of the reports, ranges have more than {MOST_NAMES:,} names: numbers in them are shown as #"
 )
-SUMMARY_TABLES: Mapping[str, SummaryTable] = TABLES
+SUMMARY_TABLES = registry.TABLES
 """Tables of `SummaryResult.tables`, by name."""
+PADDLE_TABLES = registry.PADDLE_TABLES
+"""The same tables, with communication counted as in Paddle's tables."""
 SUMMARY_GROUPS: Mapping[str, tuple[str, ...]] = COLUMNS_OF_GROUP
 """Columns that rows are grouped by, by the value of `by`."""
 
@@ -75,9 +76,9 @@ def summarise(
     """
     check_keywords(options, RunOptions)
     check_choice("by", by, SUMMARY_GROUPS)
-    names = tuple(TABLES) if tables is None else tuple(tables)
+    names = tuple(SUMMARY_TABLES) if tables is None else tuple(tables)
     for name in names:
-        check_choice("tables", name, TABLES)
+        check_choice("tables", name, SUMMARY_TABLES)
     read = partial(_read_inputs, ops=None if ops is None else parse_counted_ops(ops), scope=scope)
     run = Run(Batch(inputs, options), options, read=read)
     summary, notes = _join_aggregates(run)
@@ -85,10 +86,11 @@ def summarise(
     absent = {
         name: say_absent(needs, recorded)
         for name in names
-        if (needs := TABLES[name].needs) and not recorded & set(needs)
+        if (needs := SUMMARY_TABLES[name].needs) and not recorded & set(needs)
     }
-    table_options = TableOptions(by=by, paddle_compat=paddle_compat)
-    built = {name: TABLES[name].build(summary, table_options) for name in names if name not in absent}
+    tables_by_name = PADDLE_TABLES if paddle_compat else SUMMARY_TABLES
+    table_options = TableOptions(by=by)
+    built = {name: tables_by_name[name].build(summary, table_options) for name in names if name not in absent}
     return SummaryResult(tables=built, absent=absent, notes=notes, skipped=run.skipped)
 
 

@@ -27,7 +27,7 @@ class Result:
 
 def call(*arguments: str | Path, env: dict[str, str | None] | None = None) -> Result:
     """Call `nsys-pp` in this process; an exception that the user would see as a traceback is raised."""
-    env = {"NSYS_PP_LOG_SECONDS": "0", **(env or {})}
+    env = {"NSYS_PP_LOG_SECONDS": "0", "COLUMNS": None, **(env or {})}  # pytest-xdist sets it for its workers
     done = CliRunner().invoke(main, list(map(str, arguments)), env=env)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception

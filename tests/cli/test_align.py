@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -53,12 +52,12 @@ def test_every_clock_is_told_with_its_error() -> None:
 
 
 def test_the_table_fits_a_terminal() -> None:
-    done = call("align", CLOCKS)
+    done = call("align", CLOCKS, env={"COLUMNS": "80"})
     assert done.code == 0
     lines = done.stdout.splitlines()
-    headings = ["machine", "report", "added us", "drift ppm", "residual us", "bound us", "shared"]
-    assert re.split("  +", lines[0]) == headings
-    assert len(lines) == 7
+    headings = " ".join(lines[1:4]).split()
+    for word in ("Machine", "Report", "Added", "Drift", "Residual", "Bound", "Shared", "(us)", "(ppm)"):
+        assert word in headings
     assert max(map(len, lines)) <= 80
 
 

@@ -82,11 +82,12 @@ def test_who_is_who() -> None:
 def test_several_reports_are_listed_first() -> None:
     listed, *screens = call("info", PIPELINE, "--layout", "pp=4", env={"COLUMNS": "100"}).stdout.split("\n\n")
     assert listed.splitlines() == [
-        "report  machine  rank  GPU  stage  learned from",
-        "rank0   node2       0  0        0  machine: hostname, rank: RANK, stage: --layout",
-        "rank1   node2       1  1        1  machine: hostname, rank: RANK, stage: --layout",
-        "rank2   node10      2  0        2  machine: hostname, rank: RANK, stage: --layout",
-        "rank3   node10      3  1        3  machine: hostname, rank: RANK, stage: --layout",
+        "Reports",
+        "Report  Machine  Rank  GPU  Stage  Learned from",
+        "rank0   node2       0  0    0      machine: hostname, rank: RANK, stage: --layout",
+        "rank1   node2       1  1    1      machine: hostname, rank: RANK, stage: --layout",
+        "rank2   node10      2  0    2      machine: hostname, rank: RANK, stage: --layout",
+        "rank3   node10      3  1    3      machine: hostname, rank: RANK, stage: --layout",
     ]
     assert sum("nsys  " in screen for screen in screens) == 4
 
@@ -94,7 +95,7 @@ def test_several_reports_are_listed_first() -> None:
 def test_many_reports_are_only_listed(tmp_path: Path) -> None:
     for rank in range(5):
         _write(tmp_path / f"rank{rank}.sqlite", None, pid=rank + 1)
-    assert call("info", tmp_path).stdout.count("\n") == 6
+    assert call("info", tmp_path).stdout.count("\n") == 7
     assert call("info", tmp_path, "--verbose").stdout.count("export schema") == 5
 
 

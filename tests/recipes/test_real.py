@@ -12,7 +12,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import nsys_pp
-from nsys_pp.write.tables.frames import write_tables
+from nsys_pp.write.tables import fill_tables, write_tables
 from tests.recipes.conftest import RunRecipe
 from tests.recipes.interpreters import make_interpreter
 
@@ -33,12 +33,12 @@ def expected(with_gpu: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("expected")
     nsys_pp.merge([with_gpu], folder / "run.pftrace")
     nsys_pp.chart([with_gpu], folder / "pipeline.html")
-    for name, frames in (
-        ("pipeline", nsys_pp.pipeline([with_gpu]).tables()),
-        ("summary", nsys_pp.summarise([with_gpu]).tables),
+    for name, tables in (
+        ("pipeline", fill_tables(nsys_pp.PIPELINE_TABLES, nsys_pp.pipeline([with_gpu]).tables())),
+        ("summary", fill_tables(nsys_pp.SUMMARY_TABLES, nsys_pp.summarise([with_gpu]).tables)),
     ):
         (folder / name).mkdir()
-        write_tables(frames, folder / name, format="parquet", titles=dict.fromkeys(frames, ""), force=False)
+        write_tables(tables, folder / name, format="parquet", force=False)
     return folder
 
 

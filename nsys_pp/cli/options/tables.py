@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
 from nsys_pp.cli.sections import SELECTION, Command, option
-
-ALL_ROWS = sys.maxsize  # a limit that no table reaches
 
 
 class TableNames(click.ParamType[tuple[str, ...]]):

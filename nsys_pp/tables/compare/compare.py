@@ -1,16 +1,20 @@
-"""Two runs of a training side by side: what got slower or faster, and by more than noise.
+"""Comparison of two runs of a training: the changes in length, bubbles, jobs and kernels, and whether they exceed noise.
 
-The steps of a run are samples of it. A value of a run is the median over its complete steps; two of them
-differ if they do by more than three errors of their difference, as the steps of both runs scatter
-(`nsys_pp.tables.compare.noise`; for the longest steps, as all the others do), and by enough to matter: 1 % of a time, 0.5 % of a step for parts of its bubble.
-That floor is there because steps of one run have much in common that two runs of the same program have not.
+The steps of a run are its samples. A value of a run is the median over its complete steps. Two runs differ in it if
+the difference exceeds three errors, as estimated from the steps of both (`nsys_pp.tables.compare.noise`; for the longest
+step, from all other steps), and a floor: 1 % of a time, 0.5 % of a step for parts of its bubble. The floor is there because
+steps of one run have more in common than two runs of the same program.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
+
 import polars as pl
 
-from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.table import Column, Table, View, build_table_schema, index_tables
 from nsys_pp.frames.training import Training
 from nsys_pp.tables.compare.noise import (
     leave_out_largest,
@@ -18,49 +22,90 @@ from nsys_pp.tables.compare.noise import (
     noise_of_extremes,
     summarise_samples,
 )
-from nsys_pp.tables.compare.samples import KEYS, LONGEST_STEP, SAMPLES, UNIT, sample_steps
+from nsys_pp.tables.compare.samples import (
+    KEYS,
+    LONGEST_STEP,
+    UNIT,
+    sample_bubbles,
+    sample_kernels,
+    sample_kinds,
+    sample_stages,
+    sample_steps,
+)
+from nsys_pp.units import NS_PER_MS
 
 VERDICT = pl.Enum(["slower", "faster", "same", "unknown", "new", "gone"])
 
-COMPARISON = build_schema(
-    {
-        "stage": pl.Int64,  # null: of all stages
-        "subject": pl.String,  # "step", "bubble", a cause, a kind of job, the name of a kernel
-        "metric": pl.String,  # what of it, in words
-        "unit": UNIT,  # of a and b: nanoseconds, or a share of the step
-        "a": pl.Float64,  # median over the complete steps of the run; null where it has none
-        "b": pl.Float64,
-        "a_step_count": pl.Int64,
-        "b_step_count": pl.Int64,
-        # From a to b: relative for times, the plain difference for shares. Null without a, and from 0.
-        "change_fraction": pl.Float64,
-        "noise_fraction": pl.Float64,  # changes up to this are noise; null where a run has a single step
-        "verdict": VERDICT,  # "slower": b has more; "new", "gone": only b, only a has it; "unknown": noise is unknown
-    }
+_COLUMNS = (
+    Column("stage", pl.Int64, "pipeline stage; null: all stages"),
+    Column("subject", pl.String, "step, bubble, a cause, a kind of job, or a kernel", is_symbol=True),
+    Column("metric", pl.String, "measured quantity, in words"),
+    Column("unit", UNIT, "unit of a and b: nanoseconds, or share of the step"),
+    Column("a", pl.Float64, "median over the complete steps of run A; null if it has none"),
+    Column("b", pl.Float64, "median over the complete steps of run B; null if it has none"),
+    Column("a_step_count", pl.Int64, "complete steps of run A"),
+    Column("b_step_count", pl.Int64, "complete steps of run B"),
+    Column(
+        "change_fraction",
+        pl.Float64,
+        "change from a to b: relative for times, difference for shares; null without a, and from 0",
+        decimals=1,
+    ),
+    Column(
+        "noise_fraction",
+        pl.Float64,
+        "changes up to this are noise; null if a run has a single step",
+        decimals=1,
+        priority=4,
+    ),
+    Column(
+        "verdict",
+        VERDICT,
+        "slower: b is larger; new, gone: only in b, only in a; unknown: the noise is unknown",
+    ),
 )
+COMPARISON = build_table_schema(_COLUMNS)
+_SHOWN = (
+    Column("shown_a", pl.Float64, "a in the unit shown", heading="A", decimals=3),
+    Column("shown_b", pl.Float64, "b in the unit shown", heading="B", decimals=3),
+    Column("shown_unit", pl.String, "ms, or %", heading="Unit"),
+    *("change_fraction", "noise_fraction", "verdict", "stage", "metric", "subject"),
+)
+_CAPTION = (
+    "A, B: medians over complete steps; change: relative for times, in percentage points for shares of a step;"
+    " same: the change does not exceed noise"
+)
+_EMPTY = "nothing to compare"
+_IS_CHANGE = pl.col("verdict") != "same"
 
 
 def compare_trainings(a: Training, b: Training) -> dict[str, pl.DataFrame]:
-    """Compare two runs by steps, bubbles, stages, kinds of job and kernels.
+    """Compare two runs by steps, bubbles, stages, kinds of job and kernels; the rows of all `TABLES`, by name."""
+    return {name: table.build(a, b) for name, table in TABLES.items()}
 
-    Returns:
-        `COMPARISON` by name: "steps" (span of a step, and of the longest one, which medians do not see;
-        kernels in a step), "bubbles" (the whole and each cause), "stages" (bubble and own compute of each),
-        "kinds" (compute of a job, by kind, and by stage and kind) and "kernels" (total per step and lane,
-        and mean of one; the largest difference first). Stages, kinds and kernels are matched by name.
-    """
-    compared = {name: _compare(make(a), make(b)) for name, make in SAMPLES.items()}
-    size = (pl.col("b").fill_null(0) - pl.col("a").fill_null(0)).abs().max().over("subject")
-    kernels = compared["kernels"].sort(size, descending=True, maintain_order=True)
-    spans = [sample_steps(training).filter(subject="step") for training in (a, b)]
+
+def _compare_steps(a: Training, b: Training) -> pl.DataFrame:
+    """Compare spans of steps, kernels in a step, and the longest step, which has no influence on medians."""
+    samples = [sample_steps(training) for training in (a, b)]
+    spans = [sample.filter(subject="step") for sample in samples]
     longest = _compare(*spans, is_of_longest=True).with_columns(
         subject=pl.lit(LONGEST_STEP), metric=pl.lit("span on all lanes, most")
     )
-    return {**compared, "steps": pl.concat([compared["steps"], longest]), "kernels": kernels}
+    return pl.concat([_compare(*samples), longest])
+
+
+def _compare_kernels(a: Training, b: Training) -> pl.DataFrame:
+    """Compare kernels by name, the largest difference first."""
+    size = (pl.col("b").fill_null(0) - pl.col("a").fill_null(0)).abs().max().over("subject")
+    return _compare(sample_kernels(a), sample_kernels(b)).sort(size, descending=True, maintain_order=True)
+
+
+def _compare_samples(a: Training, b: Training, *, sample: Callable[[Training], pl.DataFrame]) -> pl.DataFrame:
+    return _compare(sample(a), sample(b))
 
 
 def _compare(a: pl.DataFrame, b: pl.DataFrame, *, is_of_longest: bool = False) -> pl.DataFrame:
-    """Compare `SAMPLE` of two runs by their medians, or by the largest ones; in the order of the samples."""
+    """Compare the `SAMPLE` frames of two runs by medians, or by the largest samples; in the order of the samples."""
     value = "largest" if is_of_longest else "median"
     sides = [
         _summarise(samples).select(
@@ -102,7 +147,7 @@ def _compare(a: pl.DataFrame, b: pl.DataFrame, *, is_of_longest: bool = False) -
 
 
 def _summarise(samples: pl.DataFrame) -> pl.DataFrame:
-    """Summarise `SAMPLE` by its keys, with `least`, and the deviation of all samples but the largest."""
+    """Summarise a `SAMPLE` frame by its keys, with `least`, and the deviation of all samples but the largest."""
     others = leave_out_largest(samples, by=KEYS, value="value")
     of_others = summarise_samples(others, by=KEYS, value="value").select(
         *KEYS, deviation_of_others="deviation"
@@ -129,3 +174,48 @@ def _verdict(difference: pl.Expr) -> pl.Expr:
         .then(pl.lit("slower"))
         .otherwise(pl.lit("faster"))
     )
+
+
+def _add_units(table: pl.DataFrame) -> pl.DataFrame:
+    """Add a and b in milliseconds or percent, and that unit."""
+    is_share = pl.col("unit") == "fraction"
+    scale = pl.when(is_share).then(100.0).otherwise(1 / NS_PER_MS)
+    return table.with_columns(
+        shown_a=pl.col("a") * scale,
+        shown_b=pl.col("b") * scale,
+        shown_unit=pl.when(is_share).then(pl.lit("%")).otherwise(pl.lit("ms")),
+    )
+
+
+def _table(
+    name: str,
+    title: str,
+    build: Callable[[Training, Training], pl.DataFrame],
+    *,
+    is_whole: bool = False,
+) -> Table[[Training, Training]]:
+    """Define a table of a comparison: all have the same columns."""
+    return Table(
+        name=name,
+        title=title,
+        columns=_COLUMNS,
+        caption=_CAPTION,
+        empty=_EMPTY,
+        build=build,
+        view=View(
+            columns=_SHOWN,
+            derive=_add_units,
+            only=None if is_whole else _IS_CHANGE,
+            hidden="{} are the same within noise",
+        ),
+    )
+
+
+TABLES: Mapping[str, Table[[Training, Training]]] = index_tables(
+    _table("steps", "Steps", _compare_steps, is_whole=True),
+    _table("bubbles", "Bubbles", partial(_compare_samples, sample=sample_bubbles)),
+    _table("stages", "Stages", partial(_compare_samples, sample=sample_stages)),
+    _table("kinds", "Jobs by kind", partial(_compare_samples, sample=sample_kinds)),
+    _table("kernels", "Kernels", _compare_kernels),
+)
+"""Tables by name, in the order in which they are written."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 import polars as pl
 
 from nsys_pp.frames.conform import build_schema, conform
@@ -115,13 +113,6 @@ def sample_kernels(training: Training) -> pl.DataFrame:
     )
 
 
-SAMPLES: Mapping[str, Callable[[Training], pl.DataFrame]] = {
-    "steps": sample_steps,
-    "bubbles": sample_bubbles,
-    "stages": sample_stages,
-    "kinds": sample_kinds,
-    "kernels": sample_kernels,
-}
 LONGEST_STEP = "longest_step"
 SUBJECTS = tuple(
     dict.fromkeys(("step", LONGEST_STEP, "kernels", "bubble", "compute", *BUBBLE_CAUSES, *JOB_KINDS))

@@ -1,14 +1,15 @@
-"""Calls of CUDA, and of the operating system."""
+"""CUDA API calls and OS runtime calls by name."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from nsys_pp.frames.aggregates import Summary
-from nsys_pp.tables.summary.table import SummaryTable, TableOptions, says_of
+from nsys_pp.frames.table import Column, Table
+from nsys_pp.tables.summary.table import SHARED_COLUMNS, TableOptions
 from nsys_pp.tables.summary.times import TIME_COLUMNS, TIME_TOTALS, build_times
 
-_COLUMNS = {**TIME_COLUMNS, "name": (pl.String, "of the call")}
+_COLUMNS = (*TIME_COLUMNS, Column("name", pl.String, "name of the call", is_symbol=True))
 
 
 def _build_cuda(summary: Summary, options: TableOptions) -> pl.DataFrame:
@@ -24,24 +25,28 @@ def _build(summary: Summary, options: TableOptions, *, api: str) -> pl.DataFrame
     return build_times(calls, summary, options, columns=_COLUMNS, keys=["name"])
 
 
-CUDA_TABLE = SummaryTable(
-    title="CUDA calls",
-    columns=says_of(_COLUMNS),
-    says=(
-        "Time inside calls of CUDA's runtime and driver on the CPU, added up over threads: calls of several"
-        " threads at once count each, and so does a call inside a call. Fractions are of their sum."
+CUDA_TABLE = Table(
+    name="cuda",
+    title="CUDA API calls",
+    columns=_COLUMNS,
+    extra_columns=SHARED_COLUMNS,
+    caption=(
+        "Time in calls of the CUDA runtime and driver on the CPU, summed over threads: concurrent calls of several"
+        " threads all count, and so does a call inside a call. Shares are of this sum."
     ),
     needs=("api_calls",),
     totals=TIME_TOTALS,
     sort="total_ns",
     build=_build_cuda,
 )
-OS_TABLE = SummaryTable(
-    title="Calls of the operating system",
-    columns=says_of(_COLUMNS),
-    says=(
-        "Time inside traced calls of the operating system, most of it waiting, added up over threads: calls of"
-        " several threads at once count each. Fractions are of their sum."
+OS_TABLE = Table(
+    name="os",
+    title="OS runtime calls",
+    columns=_COLUMNS,
+    extra_columns=SHARED_COLUMNS,
+    caption=(
+        "Time in traced calls of the operating system, mostly waiting, summed over threads: concurrent calls of"
+        " several threads all count. Shares are of this sum."
     ),
     needs=("os_calls",),
     totals=TIME_TOTALS,

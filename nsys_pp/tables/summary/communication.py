@@ -5,22 +5,27 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.aggregates import Summary
+from nsys_pp.frames.table import Column, Table
 from nsys_pp.tables.summary.groups import finish
-from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, Columns, SummaryTable, TableOptions, says_of
+from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 from nsys_pp.tables.summary.times import TIME_COLUMNS, TIME_TOTALS, sum_times
 from nsys_pp.units import NS_PER_S
 
-_COLUMNS: Columns = {
-    "size_bytes": (pl.Int64, "what NCCL was told: of one rank's part; empty where not recorded"),
-    "rank_count": (pl.Int64, "ranks of the communicator; empty where not recorded"),
-    **TIME_COLUMNS,
-    "algorithm_bytes_per_s": (pl.Float64, "data of the call by the median duration"),
-    "bus_bytes_per_s": (pl.Float64, "what a link carries for it, by the median duration"),
-    "best_algorithm_bytes_per_s": (pl.Float64, "data of the call by the shortest duration"),
-    "best_bus_bytes_per_s": (pl.Float64, "what a link carries for it, by the shortest duration"),
-    "call": (pl.String, 'what NCCL was asked for; "unknown" where nothing tells'),
-}
-# How nccl-tests (doc/PERFORMANCE.md) has it. Of the calls of every rank's part, NCCL is told one part.
+_COLUMNS = (
+    Column(
+        "size_bytes", pl.Int64, "message size that NCCL recorded: one rank's part; null where not recorded"
+    ),
+    Column("rank_count", pl.Int64, "ranks of the communicator; null where not recorded"),
+    *TIME_COLUMNS,
+    Column("algorithm_bytes_per_s", pl.Float64, "bytes of the call over the median duration"),
+    Column("bus_bytes_per_s", pl.Float64, "bytes that a link transfers for it, over the median duration"),
+    Column("best_algorithm_bytes_per_s", pl.Float64, "bytes of the call over the shortest duration"),
+    Column(
+        "best_bus_bytes_per_s", pl.Float64, "bytes that a link transfers for it, over the shortest duration"
+    ),
+    Column("call", pl.String, 'name of the NCCL call; "unknown" where not recorded'),
+)
+# As nccl-tests defines them (doc/PERFORMANCE.md). Of calls on the parts of all ranks, NCCL records one part.
 _OF_PARTS = ("allgather", "reducescatter", "alltoall", "gather", "scatter")
 _OF_WHOLE = ("broadcast", "reduce", "send", "recv")
 
@@ -38,7 +43,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
 
 
 def _moved_bytes() -> tuple[pl.Expr, pl.Expr]:
-    """Return the bytes of a call, and those that a link carries for it; null where either is unknown."""
+    """Return the bytes of a call, and the bytes that a link transfers for it; null where unknown."""
     call = pl.col("call").str.to_lowercase()
     size, ranks = pl.col("size_bytes").cast(pl.Float64), pl.col("rank_count")
     whole = (
@@ -58,13 +63,16 @@ def _moved_bytes() -> tuple[pl.Expr, pl.Expr]:
     return whole, whole * factor
 
 
-COMMUNICATION_TABLE = SummaryTable(
+COMMUNICATION_TABLE = Table(
+    name="communication",
     title="Communication by call and size",
-    columns=says_of(_COLUMNS),
-    says=(
-        "Durations of kernels of communication added up; they contain the wait for ranks that come late: bandwidths by the"
-        " median are what the program got, those by the shortest duration come closest to the links. They need sizes and,"
-        " of collectives, the number of ranks, which NCCL tells where a communicator was made in the capture."
+    columns=_COLUMNS,
+    extra_columns=SHARED_COLUMNS,
+    caption=(
+        "Durations of communication kernels, summed; they include waiting for late ranks. Bandwidths by the median are"
+        " those that the program achieved, bandwidths by the shortest duration come closest to those of the links. They"
+        " require sizes and, for collectives, the number of ranks, which NCCL records if the communicator was created"
+        " during the capture."
     ),
     needs=("kernels",),
     totals=TIME_TOTALS,

@@ -1,4 +1,4 @@
-"""Copies and sets of memory by kind, with their bytes."""
+"""Memory copies and sets by kind, with their sizes."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import polars as pl
 
 from nsys_pp.arrays.distributions import describe_distributions, merge_distributions
 from nsys_pp.frames.aggregates import Summary
+from nsys_pp.frames.table import Column, Table
 from nsys_pp.tables.summary.groups import add_groups, finish, join_by
-from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, Columns, SummaryTable, TableOptions, says_of
+from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 from nsys_pp.tables.summary.times import TIME_COLUMNS, TIME_TOTALS, sum_times
 from nsys_pp.units import NS_PER_S
 
-_COLUMNS: Columns = {
-    **TIME_COLUMNS,
-    "total_bytes": (pl.Int64, "sum of their sizes; empty where none is recorded"),
-    "mean_bytes": (pl.Float64, "mean size"),
-    "median_bytes": (pl.Float64, "median size"),
-    "max_bytes": (pl.Int64, "largest"),
-    "bytes_per_s": (pl.Float64, "all bytes by the sum of durations"),
-    "name": (pl.String, "what is copied where"),
-}
+_COLUMNS = (
+    *TIME_COLUMNS,
+    Column("total_bytes", pl.Int64, "sum of their sizes; null where none is recorded"),
+    Column("mean_bytes", pl.Float64, "mean size"),
+    Column("median_bytes", pl.Float64, "median size"),
+    Column("max_bytes", pl.Int64, "largest size"),
+    Column("bytes_per_s", pl.Float64, "all bytes over the sum of durations"),
+    Column("name", pl.String, "direction of the copy, or kind of memory that is set"),
+)
 
 
 def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
@@ -36,12 +37,14 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     )
 
 
-COPY_TABLE = SummaryTable(
-    title="Copies and sets of memory",
-    columns=says_of(_COLUMNS),
-    says=(
-        "Durations of copies and sets on GPUs added up, and their bytes: those that ran at the same time count"
-        " twice, so the bandwidth is that of one at a time. Fractions are of the sum of their durations."
+COPY_TABLE = Table(
+    name="copies",
+    title="Memory copies and sets",
+    columns=_COLUMNS,
+    extra_columns=SHARED_COLUMNS,
+    caption=(
+        "Durations of memory copies and sets on GPUs, summed, and their sizes: concurrent ones all count, so the"
+        " bandwidth is that of a single one. Shares are of the sum of their durations."
     ),
     needs=("copies", "sets"),
     totals=(*TIME_TOTALS, "total_bytes"),

@@ -1,10 +1,11 @@
-"""How busy each GPU was, and the process that used it."""
+"""Utilisation of each GPU, and of the CPU by its process."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from nsys_pp.frames.aggregates import Summary
+from nsys_pp.frames.table import Column, Table
 from nsys_pp.tables.summary.groups import (
     add_groups,
     finish,
@@ -14,16 +15,20 @@ from nsys_pp.tables.summary.groups import (
     spread_hosts,
     sum_by,
 )
-from nsys_pp.tables.summary.table import Columns, SummaryTable, TableOptions, says_of
+from nsys_pp.tables.summary.table import SHARED_COLUMNS, TableOptions
 
-_COLUMNS: Columns = {
-    "span_ns": (pl.Int64, "time of the GPU, or of the process where it used none"),
-    "cpu_fraction": (pl.Float64, "time of the process on processors by its span on the CPU; may exceed 1"),
-    "kernel_fraction": (pl.Float64, "of the span in which any kernel ran"),
-    "compute_fraction": (pl.Float64, "of the span in which any kernel ran that is not communication"),
-    "busy_fraction": (pl.Float64, "of the span in which anything ran, copies and sets among it"),
-    "label": (pl.String, "rank, or machine and GPU"),
-}
+_COLUMNS = (
+    Column("span_ns", pl.Int64, "span of the GPU's operations; of the process where it used no GPU"),
+    Column("cpu_fraction", pl.Float64, "CPU time of the process over its span on the CPU; may exceed 1"),
+    Column("kernel_fraction", pl.Float64, "share of the span in which a kernel ran"),
+    Column(
+        "compute_fraction", pl.Float64, "share of the span in which a kernel other than communication ran"
+    ),
+    Column(
+        "busy_fraction", pl.Float64, "share of the span in which any operation ran, copies and sets included"
+    ),
+    Column("label", pl.String, "rank, or machine and GPU"),
+)
 
 
 def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
@@ -53,15 +58,15 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     return finish(join_by(rows, order, ["label"]).sort("_order"), _COLUMNS, groups=groups)
 
 
-DEVICE_TABLE = SummaryTable(
+DEVICE_TABLE = Table(
+    name="device",
     title="Devices",
-    columns=says_of(_COLUMNS),
-    says=(
-        "Share of the span in which a GPU ran a kernel, a kernel that computes, or anything; and time of the process on"
-        " processors by its span, which may exceed 100 %."
+    columns=_COLUMNS,
+    extra_columns=SHARED_COLUMNS,
+    caption=(
+        "Share of the span in which a GPU ran a kernel, a computing kernel, or any operation; and CPU time of the process"
+        " over its span, which may exceed 100 %."
     ),
     needs=("kernels", "copies", "sets", "graphs", "thread_switches"),
-    totals=(),
-    sort="",
     build=_build,
 )

@@ -1,18 +1,21 @@
-"""Computation and communication, and how much of the one hides the other."""
+"""Computation and communication, and their overlap."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import polars as pl
 
 from nsys_pp.frames.aggregates import Summary
+from nsys_pp.frames.table import Column, Table
 from nsys_pp.tables.summary.groups import add_groups, add_ranks, finish, join_by, share, spread_hosts, sum_by
-from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, Columns, SummaryTable, TableOptions, says_of
+from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 
-_COLUMNS: Columns = {
-    "time_ns": (pl.Int64, "added up over GPUs"),
-    "fraction": (pl.Float64, "of the span"),
-    "part": (pl.String, "what the GPUs did"),
-}
+_COLUMNS = (
+    Column("time_ns", pl.Int64, "time of the part, summed over GPUs"),
+    Column("fraction", pl.Float64, "share of the span"),
+    Column("part", pl.String, "part of the span"),
+)
 _PARTS = {
     "span": pl.col("span_ns"),
     "computation": pl.col("compute_ns"),
@@ -31,15 +34,25 @@ _PADDLE_PARTS = {
 
 
 def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    groups = COLUMNS_OF_GROUP[options.by]
     times = summary.frames["gpu_times"]
-    parts = _PADDLE_PARTS if options.paddle_compat else _PARTS
-    lane_states = [
+    return _sum_parts(_select_parts(times, _PARTS), summary, options)
+
+
+def _build_as_paddle(summary: Summary, options: TableOptions) -> pl.DataFrame:
+    times = summary.frames["gpu_times"]
+    parts = [_paddle_spans(summary), _select_parts(times, _PADDLE_PARTS)]
+    return _sum_parts(pl.concat(parts), summary, options)
+
+
+def _select_parts(times: pl.DataFrame, parts: Mapping[str, pl.Expr]) -> pl.DataFrame:
+    return pl.concat(
         times.select("place", "step", part=pl.lit(part), time_ns=time_ns) for part, time_ns in parts.items()
-    ]
-    if options.paddle_compat:
-        lane_states.insert(0, _paddle_spans(summary))
-    frame = add_groups(pl.concat(lane_states), summary, options)
+    )
+
+
+def _sum_parts(parts: pl.DataFrame, summary: Summary, options: TableOptions) -> pl.DataFrame:
+    groups = COLUMNS_OF_GROUP[options.by]
+    frame = add_groups(parts, summary, options)
     rows = sum_by(frame, [*groups, "part"], time_ns=pl.col("time_ns").sum())
     is_span = pl.col("part").is_in(["span", _PADDLE_SPAN])
     spans = rows.filter(is_span).select(*groups, span_ns="time_ns")
@@ -49,7 +62,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
 
 
 def _paddle_spans(summary: Summary) -> pl.DataFrame:
-    """Return the spans of steps on the CPU, at every GPU of the process; of all, where there are no steps."""
+    """Return the spans of steps on the CPU for every GPU of the process; the whole spans without steps."""
     spans = spread_hosts(summary).filter(pl.col("activity") == "span")
     has_steps = pl.col("step").is_not_null().any().over("place")
     return (
@@ -59,20 +72,30 @@ def _paddle_spans(summary: Summary) -> pl.DataFrame:
     )
 
 
-DISTRIBUTION_TABLE = SummaryTable(
+_NEEDS = ("kernels", "graphs")
+DISTRIBUTION_TABLE = Table(
+    name="distribution",
     title="Computation and communication",
-    columns=says_of(_COLUMNS),
-    says=(
-        "Of each GPU across its streams, added up. Computation, exposed communication, exposed copies (without a kernel) and"
-        " idle are the span; overlap: computation and communication at once."
+    columns=_COLUMNS,
+    extra_columns=SHARED_COLUMNS,
+    caption=(
+        "Times of each GPU across its streams, summed. Computation, exposed communication, exposed copies (without a kernel)"
+        " and idle add up to the span; overlap: computation and communication at once."
     ),
-    says_compat=(
-        "As Paddle counts: ProfileStep is the length of the steps on the CPU; communication is kernels of communication"
-        " and ranges of it on the CPU; overlap is that and computation at once."
-    ),
-    needs=("kernels", "graphs"),
-    totals=(),
-    sort="",
-    build=_build,
+    needs=_NEEDS,
     is_fixed=True,
+    build=_build,
+)
+PADDLE_DISTRIBUTION_TABLE = Table(
+    name="distribution",
+    title="Computation and communication",
+    columns=_COLUMNS,
+    extra_columns=SHARED_COLUMNS,
+    caption=(
+        "As in Paddle: ProfileStep is the length of the steps on the CPU; communication is communication kernels and"
+        " communication ranges on the CPU; overlap is communication and computation at once."
+    ),
+    needs=_NEEDS,
+    is_fixed=True,
+    build=_build_as_paddle,
 )

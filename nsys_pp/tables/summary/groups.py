@@ -1,4 +1,4 @@
-"""What tables share: rows split by rank, machine, stage or step, put in order, and spread over ranks."""
+"""Steps in building a table of a summary: split rows by rank, machine, stage or step, compare ranks, sort."""
 
 from __future__ import annotations
 
@@ -9,32 +9,26 @@ import polars as pl
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.frames.aggregates import Summary
 from nsys_pp.frames.conform import conform
-from nsys_pp.tables.summary.table import (
-    COLUMNS_OF_GROUP,
-    GROUP_COLUMNS,
-    RANK_COLUMNS,
-    Columns,
-    TableOptions,
-    schema_of,
-)
+from nsys_pp.frames.table import Column, build_table_schema
+from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, GROUP_COLUMNS, RANK_COLUMNS, TableOptions
 
 _GROUP, _VALUE, _PLACE = "_group", "_value", "place"
 
 
 def add_groups(frame: pl.DataFrame, summary: Summary, options: TableOptions) -> pl.DataFrame:
-    """Add the columns that the table is split by to a frame of sums, which has `place` and `step`."""
+    """Add the columns that the table is split by to a frame of aggregates, which has `place` and `step`."""
     named = summary.places.select(_PLACE, "machine", "stage", "gpu", rank="label")
     columns = [column for column in COLUMNS_OF_GROUP[options.by] if column != "step"]
     return frame.join(named.select(_PLACE, *columns), on=_PLACE, how="left", maintain_order="left")
 
 
 def groups_of_places(options: TableOptions) -> tuple[str, ...]:
-    """Return the columns that a table of GPU processes is split by: by rank it is so anyway."""
+    """Return the columns that a table of GPU processes is split by: without splitting, each rank has a row."""
     return () if options.by == "rank" else COLUMNS_OF_GROUP[options.by]
 
 
 def spread_hosts(summary: Summary) -> pl.DataFrame:
-    """Return `HOST_TIMES` at every place of a process, not at the first alone: to set against its GPUs."""
+    """Return `HOST_TIMES` for every GPU of a process, not for the first one alone, to compare it with its GPUs."""
     places = summary.places.select("place", "report", "process_key")
     same_process = places.join(places, on=["report", "process_key"], nulls_equal=True, suffix="_of")
     return (
@@ -46,24 +40,24 @@ def spread_hosts(summary: Summary) -> pl.DataFrame:
 
 
 def share(part: str | pl.Expr, whole: str | pl.Expr) -> pl.Expr:
-    """Return what fraction one is of the other; null of nothing."""
-    part, whole = (pl.col(of) if isinstance(of, str) else of for of in (part, whole))
+    """Return the share of a part in a whole; null if the whole is 0."""
+    part, whole = (pl.col(value) if isinstance(value, str) else value for value in (part, whole))
     return pl.when(whole > 0).then(part / whole)
 
 
 def over(value: pl.Expr, columns: Sequence[str]) -> pl.Expr:
-    """Aggregate a value over the rows that agree in the columns; over all where there are no columns."""
+    """Aggregate a value over the rows that agree in the columns; over all rows without columns."""
     return value.over(columns) if columns else value
 
 
 def sum_by(frame: pl.DataFrame, columns: Sequence[str], **sums: pl.Expr) -> pl.DataFrame:
-    """Aggregate the rows that agree in the columns, nulls among them; of no rows, none."""
+    """Aggregate the rows that agree in the columns, where nulls are equal; no rows make none."""
     by = [pl.col(column) for column in columns] or [pl.lit(0).alias(_GROUP)]
     return frame.group_by(by, maintain_order=True).agg(**sums).select(*columns, *sums)
 
 
 def join_by(left: pl.DataFrame, right: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
-    """Join what is known of a group, one row, to rows of it; nulls where nothing is known."""
+    """Join the one row of each group to the rows of that group; nulls where a group has no row."""
     on = list(columns)
     if on:
         return left.join(right, on=on, how="left", nulls_equal=True, maintain_order="left")
@@ -81,18 +75,18 @@ def add_ranks(
     keys: Sequence[str],
     value: str,
 ) -> pl.DataFrame:
-    """Add `RANK_COLUMNS`, where some group has more than one rank.
+    """Add `RANK_COLUMNS`, if a group has more than one rank.
 
-    A rank of a group is a place that has any row of it; where it lacks one that others have, its total is 0.
-    Processes that used no GPU are no ranks, unless there are no others.
+    The ranks of a group are the processes with any row in it; a rank without one of its rows has the total 0.
+    Processes without a GPU are not ranks, unless no process has one.
 
     Args:
-        table: Has `groups` and `keys`.
-        frame: The sums that it was made of: `place`, `groups` and `keys`.
-        summary: Whose `places` they are.
+        table: Rows with `groups` and `keys`.
+        frame: Aggregates that the rows were summed from: `place`, `groups` and `keys`.
+        summary: The summary.
         groups: Columns that the table is split by.
-        keys: Columns that tell rows of a group apart.
-        value: Column of the frame that is added up.
+        keys: Columns that identify a row in its group.
+        value: Column of the frame that is summed.
     """
     ranks = summary.places.filter(pl.col("gpu").is_not_null()).select(_PLACE)
     if len(ranks):
@@ -105,21 +99,21 @@ def add_ranks(
         .agg(pl.col(value).sum().alias(_VALUE))
         .join(summary.places.select(_PLACE, "label"), on=_PLACE, how="left")
     )
-    # Zeros of ranks without the row come first among the sorted totals.
+    # The zeros of ranks without the row are the first of the sorted totals.
     rank_count = pl.col("rank_count").cast(pl.Int64)
     zero_count = rank_count - pl.col("totals").list.len()
 
     def at(index: pl.Expr) -> pl.Expr:
-        found = pl.col("totals").list.get(index - zero_count, null_on_oob=True)
-        return pl.when(index < zero_count).then(0).otherwise(found)
+        total = pl.col("totals").list.get(index - zero_count, null_on_oob=True)
+        return pl.when(index < zero_count).then(0).otherwise(total)
 
-    spread = sum_by(
+    by_row = sum_by(
         totals.sort(_VALUE, _PLACE, descending=[False, True]),
         [*groups, *keys],
         totals=pl.col(_VALUE),
         slowest_rank=pl.col("label").last(),
     )
-    described = join_by(spread, counts, groups).select(
+    described = join_by(by_row, counts, groups).select(
         *groups,
         *keys,
         rank_min_ns=at(pl.lit(0)),
@@ -132,48 +126,47 @@ def add_ranks(
 
 def finish(
     table: pl.DataFrame,
-    columns: Columns,
+    columns: Sequence[Column],
     *,
     groups: Sequence[str],
     sort: str | None = None,
     before: Sequence[str] = (),
 ) -> pl.DataFrame:
-    """Put columns and rows in order: groups in natural order, the largest first in each.
+    """Sort rows and columns of a table: groups in natural order, the largest row of each first.
 
     Args:
-        table: Has at least the columns that it is split by, and `columns`.
-        columns: Of the table; its `RANK_COLUMNS` go before the last one.
+        table: Rows with at least the columns that it is split by, and `columns`.
+        columns: Columns of the table; its `RANK_COLUMNS` stand before the last one.
         groups: Columns that it is split by.
-        sort: Column that rows are sorted by within their group, downwards, then by name; None: as they are.
-        before: Columns that rows are sorted by before that, upwards.
+        sort: Column that sorts the rows of a group, descending, then by name; None: they stay in order.
+        before: Columns that sort the rows before that, ascending.
     """
-    ranks = {name: column for name, column in RANK_COLUMNS.items() if name in table.columns}
     *others, name = columns
-    ordered: Columns = {
-        **{group: GROUP_COLUMNS[group] for group in groups},
-        **{column: columns[column] for column in others},
-        **ranks,
-        name: columns[name],
-    }
-    by_size = [] if sort is None else [pl.col(sort), pl.col(name).cast(pl.String)]
-    falls = [False] * (1 + len(before)) + [True, False][: len(by_size)]
-    rows = number_groups(table, groups).sort(
-        _GROUP, *before, *by_size, descending=falls, nulls_last=True, maintain_order=True
+    ordered = (
+        *(column for group in groups for column in GROUP_COLUMNS if column.name == group),
+        *(column for column in others if column.name not in groups),
+        *(column for column in RANK_COLUMNS if column.name in table.columns),
+        name,
     )
-    return conform(rows, schema_of(ordered))
+    by_size = [] if sort is None else [pl.col(sort), pl.col(name.name).cast(pl.String)]
+    descending = [False] * (1 + len(before)) + [True, False][: len(by_size)]
+    rows = number_groups(table, groups).sort(
+        _GROUP, *before, *by_size, descending=descending, nulls_last=True, maintain_order=True
+    )
+    return conform(rows, build_table_schema(ordered))
 
 
 def number_groups(table: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
-    """Add `_group`: the number of the row's group, in natural order, what has no name last."""
+    """Add `_group`: the number of the row's group, in natural order, groups without a name last."""
     if not groups:
         return table.with_columns(pl.lit(0).alias(_GROUP))
-    found = table.select(groups).unique()
+    named = table.select(groups).unique()
 
     def key(row: tuple[object, ...]) -> list[tuple[bool, object]]:
         return [
             (value is None, natural_key(value) if isinstance(value, str) else value or 0) for value in row
         ]
 
-    rows = sorted(found.rows(), key=key)
-    order = pl.DataFrame(rows, schema=found.schema, orient="row").with_row_index(_GROUP)
+    rows = sorted(named.rows(), key=key)
+    order = pl.DataFrame(rows, schema=named.schema, orient="row").with_row_index(_GROUP)
     return table.join(order, on=list(groups), how="left", nulls_equal=True, maintain_order="left")

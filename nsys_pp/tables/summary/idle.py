@@ -1,22 +1,23 @@
-"""When GPUs and their streams ran nothing, and why."""
+"""Gaps in which GPUs and their streams ran nothing, by cause."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from nsys_pp.frames.aggregates import KERNEL_WAIT_NS, Summary
+from nsys_pp.frames.table import Column, Table
 from nsys_pp.tables.summary.groups import add_groups, finish, join_by, share, sum_by
-from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, Columns, SummaryTable, TableOptions, says_of
+from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 
-_COLUMNS: Columns = {
-    "where": (pl.String, "the GPU as a whole, or one of its streams"),
-    "count": (pl.Int64, "gaps"),
-    "total_ns": (pl.Int64, "sum of their lengths"),
-    "fraction": (pl.Float64, "of the span of the GPUs that have such a stream"),
-    "mean_ns": (pl.Float64, "mean length"),
-    "max_ns": (pl.Int64, "longest"),
-    "cause": (pl.String, "why nothing ran"),
-}
+_COLUMNS = (
+    Column("where", pl.String, "the GPU as a whole, or one of its streams", is_group=True),
+    Column("count", pl.Int64, "number of gaps"),
+    Column("total_ns", pl.Int64, "sum of their lengths"),
+    Column("fraction", pl.Float64, "share of the span of the GPUs that have such a stream"),
+    Column("mean_ns", pl.Float64, "mean length"),
+    Column("max_ns", pl.Int64, "greatest length"),
+    Column("cause", pl.String, "reason for which nothing ran"),
+)
 _CAUSES = {
     "edges": "nothing before, or nothing after",
     "host_late": "launched too late",
@@ -52,16 +53,17 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     return finish(rows, _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns", before=["_stream"])
 
 
-IDLE_TABLE = SummaryTable(
+IDLE_TABLE = Table(
+    name="idle",
     title="Idle time of GPUs",
-    columns=says_of(_COLUMNS),
-    says=(
-        "Gaps in which a GPU, or a stream of it, ran nothing; streams of one number are put together. Launched too late:"
+    columns=_COLUMNS,
+    extra_columns=SHARED_COLUMNS,
+    caption=(
+        "Gaps in which a GPU, or a stream of it, ran nothing; streams with the same number are summed. Launched too late:"
         " the call began after the gap had begun; from kernel to kernel: below"
         f" {KERNEL_WAIT_NS} ns; waited: for a stream, an event or another process."
     ),
     needs=("kernels", "copies", "sets", "graphs"),
-    totals=(),
     sort="total_ns",
     build=_build,
 )

@@ -1,4 +1,4 @@
-"""Ranges, operators and phases: what they took on the CPU and on GPUs, side by side."""
+"""Times of operators and phases on the CPU and on GPUs, side by side."""
 
 from __future__ import annotations
 
@@ -7,36 +7,38 @@ from collections.abc import Sequence
 import polars as pl
 
 from nsys_pp.arrays.distributions import describe_distributions, merge_distributions
-from nsys_pp.tables.summary.table import Columns
+from nsys_pp.frames.table import Column
 
 HOST, GPU = "host", "gpu"
 
 
-def item_columns(host_whole: str, gpu_whole: str) -> Columns:
-    """Return the columns of the CPU and of GPUs, with what their fractions are of."""
-    sides = {HOST: ("on the CPU", host_whole), GPU: ("of their operations on GPUs", gpu_whole)}
-    columns: dict[str, tuple[pl.DataType | type[pl.DataType], str]] = {}
-    for side, (where, whole) in sides.items():
-        columns |= {
-            f"{side}_total_ns": (pl.Int64, f"sum of durations {where}"),
-            f"{side}_fraction": (pl.Float64, whole),
-            f"{side}_mean_ns": (pl.Float64, f"mean {where}, of one and on one GPU"),
-            f"{side}_max_ns": (pl.Int64, f"most {where}"),
-            f"{side}_min_ns": (pl.Int64, f"least {where}"),
-        }
-    return {"count": (pl.Int64, "how many there are"), **columns}
+def item_columns(host_fraction: str, gpu_fraction: str) -> tuple[Column, ...]:
+    """Return the columns of times on the CPU and on GPUs, with the meanings of their shares."""
+    sides = {HOST: ("on the CPU", host_fraction), GPU: ("of their operations on GPUs", gpu_fraction)}
+    columns = (
+        column
+        for side, (place, fraction) in sides.items()
+        for column in (
+            Column(f"{side}_total_ns", pl.Int64, f"sum of durations {place}"),
+            Column(f"{side}_fraction", pl.Float64, fraction),
+            Column(f"{side}_mean_ns", pl.Float64, f"mean {place}, per item and GPU"),
+            Column(f"{side}_max_ns", pl.Int64, f"longest {place}"),
+            Column(f"{side}_min_ns", pl.Int64, f"shortest {place}"),
+        )
+    )
+    return (Column("count", pl.Int64, "number of items"), *columns)
 
 
 def describe_items(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Say how times on the CPU and on GPUs are spread.
+    """Describe the distributions of times on the CPU and on GPUs.
 
     Args:
         frame: Rows of `ITEM_AGGREGATES`, with the keys.
-        keys: Columns that tell items apart.
+        keys: Columns that identify an item.
 
     Returns:
-        The keys, `host_total_ns`, `host_mean_ns` and so on, the same of `gpu_`, and `count`: how many there are
-        on the CPU, or else those that ran something on GPUs.
+        The keys, `host_total_ns`, `host_mean_ns` and so on, likewise for `gpu_`, and `count`: the number of items
+        on the CPU, else of items with operations on GPUs.
     """
     sides = [_describe(frame, keys, side) for side in (HOST, GPU)]
     both = _join(sides, keys)
@@ -44,8 +46,8 @@ def describe_items(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
 
 
 def _describe(frame: pl.DataFrame, keys: Sequence[str], side: str) -> pl.DataFrame:
-    spreads = merge_distributions(frame.filter(pl.col("measure") == side), keys)
-    return describe_distributions(spreads).select(*keys, pl.exclude(keys).name.prefix(f"{side}_"))
+    distributions = merge_distributions(frame.filter(pl.col("measure") == side), keys)
+    return describe_distributions(distributions).select(*keys, pl.exclude(keys).name.prefix(f"{side}_"))
 
 
 def _join(sides: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFrame:

@@ -6,13 +6,19 @@ import polars as pl
 
 from nsys_pp.frames.aggregates import Summary
 from nsys_pp.frames.report import KERNEL_KINDS
-from nsys_pp.tables.summary.table import SummaryTable, TableOptions, says_of
+from nsys_pp.frames.table import Column, Table
+from nsys_pp.tables.summary.table import SHARED_COLUMNS, TableOptions
 from nsys_pp.tables.summary.times import TIME_COLUMNS, TIME_TOTALS, build_times
 
-_COLUMNS = {**TIME_COLUMNS, "name": (pl.String, "of the kernel; of a graph traced as a whole, its number")}
-_SAYS = (
-    "Durations of kernels added up, and of CUDA graphs that were traced as a whole: kernels that ran at the"
-    " same time count twice. Fractions are of the sum of all of them."
+_COLUMNS = (
+    *TIME_COLUMNS,
+    Column(
+        "name", pl.String, "name of the kernel; number of a graph that was traced as a whole", is_symbol=True
+    ),
+)
+_CAPTION = (
+    "Durations of kernels, and of CUDA graphs that were traced as a whole, summed: concurrent kernels all count."
+    " Shares are of this sum."
 )
 _NEEDS = ("kernels", "graphs")
 
@@ -30,19 +36,23 @@ def _build(summary: Summary, options: TableOptions, *, name: str) -> pl.DataFram
     return build_times(ops.with_columns(name=pl.col(name)), summary, options, columns=_COLUMNS, keys=["name"])
 
 
-KERNEL_TABLE = SummaryTable(
+KERNEL_TABLE = Table(
+    name="kernels",
     title="Kernels by name",
-    columns=says_of(_COLUMNS),
-    says=_SAYS,
+    columns=_COLUMNS,
+    extra_columns=SHARED_COLUMNS,
+    caption=_CAPTION,
     needs=_NEEDS,
     totals=TIME_TOTALS,
     sort="total_ns",
     build=_build_kernels,
 )
-BASE_KERNEL_TABLE = SummaryTable(
+BASE_KERNEL_TABLE = Table(
+    name="base_kernels",
     title="Kernels by base name",
-    columns=says_of(_COLUMNS),
-    says=f"{_SAYS} Kernels that differ in template arguments alone are one row.",
+    columns=_COLUMNS,
+    extra_columns=SHARED_COLUMNS,
+    caption=f"{_CAPTION} Kernels that differ only in template arguments share a row.",
     needs=_NEEDS,
     totals=TIME_TOTALS,
     sort="total_ns",

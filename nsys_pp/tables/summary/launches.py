@@ -1,4 +1,4 @@
-"""From the call that launches a kernel to the kernel: delays and queues."""
+"""Delays from the launch of a kernel to its start, and queues of launched kernels."""
 
 from __future__ import annotations
 
@@ -6,23 +6,30 @@ import polars as pl
 
 from nsys_pp.arrays.distributions import describe_distributions, merge_distributions
 from nsys_pp.frames.aggregates import LATE_NS, SLOW_CALL_NS, Summary
+from nsys_pp.frames.table import Column, Table
 from nsys_pp.tables.summary.groups import add_groups, finish, groups_of_places, join_by, share, sum_by
-from nsys_pp.tables.summary.table import Columns, SummaryTable, TableOptions, says_of
+from nsys_pp.tables.summary.table import SHARED_COLUMNS, TableOptions
 from nsys_pp.units import NS_PER_US
 
-_COLUMNS: Columns = {
-    "count": (pl.Int64, "kernels and graphs whose launch is known"),
-    "mean_ns": (pl.Float64, "mean delay from the start of the call to the start of the kernel"),
-    "median_ns": (pl.Float64, "median delay"),
-    "min_ns": (pl.Int64, "shortest delay"),
-    "max_ns": (pl.Int64, "longest delay"),
-    "mean_queue_count": (pl.Float64, "kernels called for and not finished, on average over the span"),
-    "max_queue_count": (pl.Int64, "kernels called for and not finished, at most"),
-    "short_count": (pl.Int64, "kernels shorter than the call that launched them"),
-    "slow_call_count": (pl.Int64, f"kernels whose call took longer than {SLOW_CALL_NS // NS_PER_US} us"),
-    "late_count": (pl.Int64, f"kernels that began later than {LATE_NS // NS_PER_US} us after the call"),
-    "label": (pl.String, "rank, or machine and GPU"),
-}
+_COLUMNS = (
+    Column("count", pl.Int64, "kernels and graphs with a known launch"),
+    Column("mean_ns", pl.Float64, "mean delay from the start of the call to the start of the kernel"),
+    Column("median_ns", pl.Float64, "median delay"),
+    Column("min_ns", pl.Int64, "shortest delay"),
+    Column("max_ns", pl.Int64, "longest delay"),
+    Column(
+        "mean_queue_count", pl.Float64, "kernels that are launched and not finished, on average over the span"
+    ),
+    Column("max_queue_count", pl.Int64, "kernels that are launched and not finished, at most"),
+    Column("short_count", pl.Int64, "kernels shorter than the call that launched them"),
+    Column(
+        "slow_call_count", pl.Int64, f"kernels whose call lasted longer than {SLOW_CALL_NS // NS_PER_US} us"
+    ),
+    Column(
+        "late_count", pl.Int64, f"kernels that started later than {LATE_NS // NS_PER_US} us after the call"
+    ),
+    Column("label", pl.String, "rank, or machine and GPU"),
+)
 _COUNTS = ("short_count", "slow_call_count", "late_count")
 
 
@@ -49,15 +56,17 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     return finish(join_by(rows, order, ["label"]).sort("_order"), _COLUMNS, groups=groups)
 
 
-LAUNCH_TABLE = SummaryTable(
+LAUNCH_TABLE = Table(
+    name="launches",
     title="Launches",
-    columns=says_of(_COLUMNS),
-    says=(
-        "From the start of the call that launched a kernel (or a graph) to its start. Long delays and a full queue: the CPU is"
-        " ahead, which is well; short ones and an empty queue: the GPU waits for the CPU. The mean queue is over the span."
+    columns=_COLUMNS,
+    extra_columns=SHARED_COLUMNS,
+    caption=(
+        "From the start of the call that launched a kernel (or a graph) to its start. Long delays and a full queue: the CPU"
+        " is ahead of the GPU, as it should be; short delays and an empty queue: the GPU waits for the CPU. The mean queue"
+        " is over the span."
     ),
     needs=("api_calls",),
     totals=("count", *_COUNTS),
-    sort="",
     build=_build,
 )

@@ -1,23 +1,26 @@
-"""Memory that was allocated and freed, and where in the program."""
+"""GPU memory that was allocated and freed, by the job or range that did it."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from nsys_pp.frames.aggregates import Summary
+from nsys_pp.frames.table import Column, Table
 from nsys_pp.tables.summary.groups import add_groups, finish, sum_by
-from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, Columns, SummaryTable, TableOptions, says_of
+from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 
-_COLUMNS: Columns = {
-    "kind": (pl.String, "of the memory"),
-    "allocation_count": (pl.Int64, "allocations"),
-    "free_count": (pl.Int64, "releases"),
-    "allocated_bytes": (pl.Int64, "sum of the sizes of allocations"),
-    "freed_bytes": (pl.Int64, "sum of the sizes of releases"),
-    "increased_bytes": (pl.Int64, "allocated less freed"),
-    "peak_bytes": (pl.Int64, "most in use on a single GPU, of what was allocated during the capture"),
-    "name": (pl.String, "kind of the innermost job around the call, or else the name of its innermost range"),
-}
+_COLUMNS = (
+    Column("kind", pl.String, "kind of memory", is_group=True),
+    Column("allocation_count", pl.Int64, "allocations"),
+    Column("free_count", pl.Int64, "releases"),
+    Column("allocated_bytes", pl.Int64, "sum of the sizes of allocations"),
+    Column("freed_bytes", pl.Int64, "sum of the sizes of releases"),
+    Column("increased_bytes", pl.Int64, "allocated less freed"),
+    Column("peak_bytes", pl.Int64, "most memory in use on a single GPU, of allocations during the capture"),
+    Column(
+        "name", pl.String, "kind of the innermost job around the call, else the name of its innermost range"
+    ),
+)
 _COUNTS = ("allocation_count", "free_count", "allocated_bytes", "freed_bytes")
 _INDENT = "  "
 
@@ -51,15 +54,17 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     )
 
 
-MEMORY_TABLE = SummaryTable(
+MEMORY_TABLE = Table(
+    name="memory",
     title="Memory",
-    columns=says_of(_COLUMNS),
-    says=(
-        "Allocations and releases that CUDA itself made, which frameworks keep and hand out again: reserved, not used."
-        " The peak is that of the GPU that has the largest."
+    columns=_COLUMNS,
+    extra_columns=SHARED_COLUMNS,
+    caption=(
+        "Allocations and releases by CUDA itself, which frameworks keep and reuse: memory that is reserved, not used."
+        " The peak is that of the GPU with the largest one."
     ),
     needs=("gpu_memory",),
-    totals=(),
+    is_nested=True,
     sort="increased_bytes",
     build=_build,
 )

@@ -1,4 +1,4 @@
-"""The phases of training: what a step spends on data, forward, backward and the optimizer."""
+"""The phases of training: time of a step in data loading, forward, backward and optimizer."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Sequence
 import polars as pl
 
 from nsys_pp.frames.aggregates import ALL_JOBS, Summary
+from nsys_pp.frames.table import Column, Table
 from nsys_pp.frames.training import JOB_KINDS
 from nsys_pp.tables.summary.groups import add_groups, add_ranks, finish, over, share, sum_by
 from nsys_pp.tables.summary.items import describe_items, item_columns
-from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, Columns, SummaryTable, TableOptions, says_of
+from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 
-_COLUMNS: Columns = {
-    **item_columns("of the time of steps on the CPU", "of the GPU time of steps"),
-    "phase": (pl.String, "what the step did"),
-}
+_COLUMNS = (
+    *item_columns("share of the time of steps on the CPU", "share of the GPU time of steps"),
+    Column("phase", pl.String, "phase of the step"),
+)
 _STEP, _OUTSIDE = "step", "outside phases"
 _INDENT = "  "
 _ORDER = [*dict.fromkeys([_STEP, "data", *JOB_KINDS]), _OUTSIDE]
@@ -25,7 +26,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     groups = COLUMNS_OF_GROUP[options.by]
     items = summary.frames["item_aggregates"].filter(pl.col("item") == "phase")
     is_step, on_gpu = pl.col("name") == _STEP, pl.col("measure") == "gpu"
-    # What lies outside the steps is no part of them, nor is what ran on a GPU of the process that has none.
+    # Phases outside the steps are left out, and so are those on a GPU of the process that has no steps.
     keys = ["report", "process_key"]
     items = items.join(summary.places.select("place", *keys), on="place", maintain_order="left")
     has_steps, has_own = is_step.any().over(keys), (is_step & on_gpu).any().over("place")
@@ -35,7 +36,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     on_gpus = named.filter(pl.col("measure") == "gpu")
     rows = add_ranks(rows, on_gpus, summary, groups=groups, keys=["phase"], value="total")
     is_step = pl.col("phase") == _STEP
-    # A step that is the whole capture and has no phases tells nothing.
+    # A step that is the whole capture and has no phases has no information.
     has_phases = over((~is_step).any(), groups)
     rows = rows.filter(has_phases | pl.col("host_total_ns").is_not_null())
     rows = pl.concat([rows.filter(pl.col("phase") != ALL_JOBS), _find_outside(rows, groups)], how="diagonal")
@@ -51,7 +52,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
 
 
 def _find_outside(rows: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
-    """Return what phases leave of the steps, for each group that has both."""
+    """Return the time of steps outside of phases, for each group that has both."""
     left = {
         f"{side}_total_ns": pl.col(f"{side}_total_ns").filter(pl.col("phase") == _STEP).first()
         - pl.col(f"{side}_total_ns").filter(pl.col("phase") == ALL_JOBS).sum()
@@ -62,16 +63,17 @@ def _find_outside(rows: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
     return others.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in left))
 
 
-MODEL_TABLE = SummaryTable(
+MODEL_TABLE = Table(
+    name="model",
     title="Phases of training",
-    columns=says_of(_COLUMNS),
-    says=(
-        "Times of phases on the CPU, and the durations of what they launched added up. A phase inside another one counts in"
-        " both; outside phases: steps less all phases that lie inside no other. Phases outside of steps are left out."
+    columns=_COLUMNS,
+    extra_columns=SHARED_COLUMNS,
+    caption=(
+        "Times of phases on the CPU, and durations of the operations that they launched, summed. A phase inside another"
+        " counts in both; outside phases: steps less all outermost phases. Phases outside of steps are left out."
     ),
     needs=("ranges",),
-    totals=(),
-    sort="",
-    build=_build,
     is_fixed=True,
+    is_nested=True,
+    build=_build,
 )

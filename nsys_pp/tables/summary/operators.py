@@ -1,4 +1,4 @@
-"""Operators of the framework, the operators inside them, and the kernels that they launched."""
+"""Operators of the framework, nested operators, and the kernels that they launched."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ from collections.abc import Sequence
 import polars as pl
 
 from nsys_pp.frames.aggregates import Summary
+from nsys_pp.frames.table import Column, Table
 from nsys_pp.tables.summary.groups import add_groups, add_ranks, finish, number_groups, over, share
 from nsys_pp.tables.summary.items import describe_items, item_columns
-from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, Columns, SummaryTable, TableOptions, says_of
+from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 
-_COLUMNS: Columns = {
-    **item_columns(
-        "of all operators on the CPU, or of the one around it", "of all operators, or of the one around it"
+_COLUMNS = (
+    *item_columns(
+        "share of all operators on the CPU, or of the operator around it",
+        "share of all operators on GPUs, or of the operator around it",
     ),
-    "name": (
+    Column(
+        "name",
         pl.String,
-        "operator; below it the kernels that it launched, and operators inside it with theirs",
+        "operator; below it its kernels, then the operators inside it with theirs",
+        is_symbol=True,
     ),
-}
+)
 _LEVELS = ["operator", "inner", "kernel"]
 _INNER_INDENT, _KERNEL_INDENT = " " * 2, " " * 4
 
@@ -49,7 +53,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
 
 
 def _order(rows: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
-    """Put operators in order, and what is inside each of them."""
+    """Sort operators, and the rows inside each of them."""
     is_inner, is_kernel = pl.col("inner").is_not_null(), pl.col("kernel").is_not_null()
     name = (
         pl.when(is_kernel)
@@ -76,15 +80,18 @@ def _order(rows: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
     return finish(ordered, _COLUMNS, groups=groups)
 
 
-OPERATOR_TABLE = SummaryTable(
+OPERATOR_TABLE = Table(
+    name="operators",
     title="Operators of the framework",
-    columns=says_of(_COLUMNS),
-    says=(
-        "Times of operators on the CPU, and the durations of what they launched added up. Below an operator: operators"
-        " directly inside it, and kernels that it launched itself; their shares are of what they are part of."
+    columns=_COLUMNS,
+    extra_columns=SHARED_COLUMNS,
+    caption=(
+        "Times of operators on the CPU, and durations of the operations that they launched, summed. Below an operator: the"
+        " kernels that it launched itself, and operators directly inside it; their shares are of the row that they are"
+        " part of."
     ),
     needs=("ranges",),
-    totals=(),
     sort="host_total_ns",
+    is_nested=True,
     build=_build,
 )

@@ -1,4 +1,4 @@
-"""How long each kind of thing went on, on the CPU and on GPUs."""
+"""Time of each activity on the CPU and on GPUs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import polars as pl
 
 from nsys_pp.frames.aggregates import Summary
 from nsys_pp.frames.report import KERNEL_KINDS
+from nsys_pp.frames.table import Column, Table
 from nsys_pp.tables.summary.groups import add_groups, add_ranks, finish, join_by, share, sum_by
-from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, Columns, SummaryTable, TableOptions, says_of
+from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 
-_COLUMNS: Columns = {
-    "side": (pl.Enum(["CPU", "GPU"]), "where it went on"),
-    "count": (pl.Int64, "how many there are; empty where nothing is counted"),
-    "time_ns": (pl.Int64, "time in which at least one went on, added up over processes or GPUs"),
-    "fraction": (pl.Float64, "of the span on this side"),
-    "activity": (pl.String, "what went on"),
-}
+_SIDE = pl.Enum(["CPU", "GPU"])
+_COLUMNS = (
+    Column("side", _SIDE, "processor of the activity", is_group=True),
+    Column("count", pl.Int64, "number of calls, ranges or operations; null where there is nothing to count"),
+    Column("time_ns", pl.Int64, "time in which at least one was active, summed over processes or GPUs"),
+    Column("fraction", pl.Float64, "share of the span on this side"),
+    Column("activity", pl.String, "the activity"),
+)
 _HOST_ACTIVITIES = {  # of HOST_TIMES -> in the table
     "span": "span",
     "range": "ranges",
@@ -48,7 +50,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     frame = add_groups(pl.concat([_host(summary), _gpu(summary)]), summary, options)
     rows = sum_by(frame, [*groups, "activity"], count=pl.col("count").sum(), time_ns=pl.col("time_ns").sum())
     spans = rows.filter(activity="span").select(*groups, span_ns="time_ns")
-    # What nobody counted has a sum of 0, too.
+    # The sum of activities that are not counted is 0, too.
     counted = pl.when(pl.col("activity").is_in(["span", "nothing", "on a processor"]).not_()).then("count")
     rows = join_by(rows, spans, groups).with_columns(count=counted, fraction=share("time_ns", "span_ns"))
     rows = add_ranks(rows, frame, summary, groups=groups, keys=["activity"], value="time_ns")
@@ -56,9 +58,9 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
 
 
 def _host(summary: Summary) -> pl.DataFrame:
-    """Return place, step, side, activity, count and time on the CPU; activities that were never seen left out."""
+    """Return place, step, side, activity, count and time on the CPU; activities without any event are left out."""
     activity = pl.col("activity").cast(pl.String).replace(_HOST_ACTIVITIES)
-    side = pl.lit("CPU", _COLUMNS["side"][0])
+    side = pl.lit("CPU", _SIDE)
     return (
         summary.frames["host_times"]
         .filter((pl.col("union_ns") > 0) | (pl.col("count") > 0))
@@ -67,32 +69,34 @@ def _host(summary: Summary) -> pl.DataFrame:
 
 
 def _gpu(summary: Summary) -> pl.DataFrame:
-    """Return the same on GPUs."""
+    """Return the same columns of activities on GPUs."""
     times, ops = summary.frames["gpu_times"], summary.frames["op_aggregates"]
-    side = pl.lit("GPU", _COLUMNS["side"][0])
-    lane_states = []
+    side = pl.lit("GPU", _SIDE)
+    frames = []
     for activity, (time_ns, is_counted) in _GPU_ACTIVITIES.items():
-        what = side.alias("side"), pl.lit(activity).alias("activity")
-        lane_states.append(
-            times.select("place", "step", *what, pl.lit(0, pl.Int64).alias("count"), time_ns.alias("time_ns"))
+        keys = side.alias("side"), pl.lit(activity).alias("activity")
+        frames.append(
+            times.select("place", "step", *keys, pl.lit(0, pl.Int64).alias("count"), time_ns.alias("time_ns"))
         )
         if is_counted is not None:
             counted = ops.filter(is_counted)
             no_time = pl.lit(0, pl.Int64).alias("time_ns")
-            lane_states.append(counted.select("place", "step", *what, "count", no_time))
-    return pl.concat(lane_states)
+            frames.append(counted.select("place", "step", *keys, "count", no_time))
+    return pl.concat(frames)
 
 
-OVERVIEW_TABLE = SummaryTable(
+OVERVIEW_TABLE = Table(
+    name="overview",
     title="Overview",
-    columns=says_of(_COLUMNS),
-    says=(
-        "Time in which at least one such thing went on, of each process across its threads and of each GPU across its"
-        " streams, added up. Rows overlap. Shares are of the span: from the first event of a process to its last, or of the steps."
+    columns=_COLUMNS,
+    extra_columns=SHARED_COLUMNS,
+    caption=(
+        "Time in which at least one such activity was under way, for each process across its threads and for each GPU"
+        " across its streams, summed. Rows overlap. Shares are of the span: from the first to the last event of a process,"
+        " or of the steps."
     ),
     needs=("ranges", "api_calls", "kernels", "copies", "sets", "graphs", "os_calls", "thread_switches"),
-    totals=(),
     sort="time_ns",
-    build=_build,
     is_fixed=True,
+    build=_build,
 )

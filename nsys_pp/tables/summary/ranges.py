@@ -5,17 +5,22 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.aggregates import Summary
+from nsys_pp.frames.table import Column, Table
 from nsys_pp.tables.summary.groups import add_groups, finish, sum_by
-from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, Columns, SummaryTable, TableOptions, says_of
+from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 from nsys_pp.tables.summary.times import TIME_COLUMNS, TIME_TOTALS, sum_times
 
-_COLUMNS: Columns = {
-    **TIME_COLUMNS,
-    "gpu_total_ns": (pl.Int64, "sum of the durations of their operations on GPUs; empty where there is none"),
-    "gpu_span_ns": (pl.Int64, "sum of the times from the first start to the last end of their operations"),
-    "style": (pl.String, "pushed and popped, or started and ended"),
-    "name": (pl.String, "domain and text"),
-}
+_COLUMNS = (
+    *TIME_COLUMNS,
+    Column(
+        "gpu_total_ns", pl.Int64, "sum of the durations of their operations on GPUs; null without operations"
+    ),
+    Column(
+        "gpu_span_ns", pl.Int64, "sum of the times from the first start to the last end of their operations"
+    ),
+    Column("style", pl.String, "push/pop or start/end"),
+    Column("name", pl.String, "domain and text", is_name=True),
+)
 
 
 def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
@@ -39,12 +44,14 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     return finish(rows, _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns")
 
 
-RANGE_TABLE = SummaryTable(
+RANGE_TABLE = Table(
+    name="ranges",
     title="NVTX ranges",
-    columns=says_of(_COLUMNS),
-    says=(
-        "Durations of ranges on the CPU added up by name; a range inside another counts in both. On GPUs: durations of what"
-        " was launched inside added up, and the time from its first start to its last end."
+    columns=_COLUMNS,
+    extra_columns=SHARED_COLUMNS,
+    caption=(
+        "Durations of ranges on the CPU, summed by name; a range inside another counts in both. On GPUs: durations of the"
+        " operations that were launched inside, summed, and the time from their first start to their last end."
     ),
     needs=("ranges",),
     totals=TIME_TOTALS,

@@ -1,20 +1,21 @@
-"""What waiting for the GPU costs on the CPU."""
+"""Time on the CPU in calls that wait for the GPU."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from nsys_pp.frames.aggregates import Summary
+from nsys_pp.frames.table import Column, Table
 from nsys_pp.frames.training import WAITING_CALL
 from nsys_pp.tables.summary.groups import add_groups, add_ranks, finish, join_by, share, sum_by
-from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, Columns, SummaryTable, TableOptions, says_of
+from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 from nsys_pp.tables.summary.times import TIME_COLUMNS, sum_times
 
-_COLUMNS: Columns = {
-    **TIME_COLUMNS,
-    "fraction": (pl.Float64, "of the span on the CPU"),
-    "name": (pl.String, "of the call"),
-}
+_FRACTION = Column("fraction", pl.Float64, "share of the span on the CPU")
+_COLUMNS = (
+    *(_FRACTION if column.name == "fraction" else column for column in TIME_COLUMNS),
+    Column("name", pl.String, "name of the call"),
+)
 _ANY = "any of them"
 
 
@@ -36,16 +37,17 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     return finish(rows, _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns")
 
 
-SYNC_TABLE = SummaryTable(
+SYNC_TABLE = Table(
+    name="sync",
     title="Waiting for the GPU",
-    columns=says_of(_COLUMNS),
-    says=(
-        "Calls of CUDA that wait for the GPU, added up over threads: those that synchronise, and copies from or to"
-        " the CPU that are not asynchronous; and the time in which any thread of a process was in one of them."
-        " Fractions are of the span on the CPU, added up over processes."
+    columns=_COLUMNS,
+    extra_columns=SHARED_COLUMNS,
+    caption=(
+        "CUDA calls that wait for the GPU, summed over threads: synchronisation, and synchronous copies from or to"
+        " the CPU; and the time in which any thread of a process was in such a call."
+        " Shares are of the span on the CPU, summed over processes."
     ),
     needs=("api_calls",),
-    totals=(),
     sort="total_ns",
     build=_build,
 )

@@ -1,4 +1,4 @@
-"""Tables of durations by name: the columns that they have in common, and how these are made."""
+"""Tables of durations by name: their common columns, and how their rows are computed."""
 
 from __future__ import annotations
 
@@ -8,33 +8,39 @@ import polars as pl
 
 from nsys_pp.arrays.distributions import describe_distributions, merge_distributions
 from nsys_pp.frames.aggregates import Summary
+from nsys_pp.frames.table import Column
 from nsys_pp.tables.summary.groups import add_groups, add_ranks, finish, over, share
-from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, Columns, TableOptions
+from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, TableOptions
 
-TIME_COLUMNS: Columns = {
-    "count": (pl.Int64, "how many there are"),
-    "total_ns": (pl.Int64, "sum of their durations"),
-    "fraction": (pl.Float64, "of the sum of the column total"),
-    "mean_ns": (pl.Float64, "mean duration"),
-    "median_ns": (pl.Float64, "median duration"),
-    "min_ns": (pl.Int64, "shortest"),
-    "max_ns": (pl.Int64, "longest"),
-    "std_ns": (pl.Float64, "standard deviation of a sample"),
-}
+TIME_COLUMNS = (
+    Column("count", pl.Int64, "number of calls, operations or ranges"),
+    Column("total_ns", pl.Int64, "sum of their durations"),
+    Column("fraction", pl.Float64, "share of the sum of the totals"),
+    Column("mean_ns", pl.Float64, "mean duration"),
+    Column("median_ns", pl.Float64, "median duration"),
+    Column("min_ns", pl.Int64, "shortest duration"),
+    Column("max_ns", pl.Int64, "longest duration"),
+    Column("std_ns", pl.Float64, "sample standard deviation of the durations"),
+)
 TIME_TOTALS = ("count", "total_ns", "fraction")
 
 
 def build_times(
-    frame: pl.DataFrame, summary: Summary, options: TableOptions, *, columns: Columns, keys: Sequence[str]
+    frame: pl.DataFrame,
+    summary: Summary,
+    options: TableOptions,
+    *,
+    columns: Sequence[Column],
+    keys: Sequence[str],
 ) -> pl.DataFrame:
-    """Make a table of durations, the largest total first.
+    """Build a table of durations, the largest total first.
 
     Args:
-        frame: Sums of the summary: `place`, `step`, keys and a spread.
-        summary: Whose they are.
-        options: How to make it.
-        columns: Its columns: `TIME_COLUMNS` and the keys.
-        keys: Columns that tell its rows apart.
+        frame: Aggregates of the summary: `place`, `step`, keys and a distribution.
+        summary: The summary.
+        options: Options of the table.
+        columns: Columns of the table: `TIME_COLUMNS` and the keys.
+        keys: Columns that identify a row.
     """
     rows = sum_times(frame, summary, options, keys=keys)
     return finish(rows, columns, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns")
@@ -43,7 +49,7 @@ def build_times(
 def sum_times(
     frame: pl.DataFrame, summary: Summary, options: TableOptions, *, keys: Sequence[str]
 ) -> pl.DataFrame:
-    """Add up durations by group and keys: `TIME_COLUMNS`, and `RANK_COLUMNS` where there are several ranks."""
+    """Sum durations by group and keys: `TIME_COLUMNS`, and `RANK_COLUMNS` if there are several ranks."""
     groups = COLUMNS_OF_GROUP[options.by]
     named = add_groups(frame, summary, options)
     rows = describe_distributions(merge_distributions(named, [*groups, *keys]))

@@ -1,46 +1,50 @@
-"""What the length of a step hangs on, summed up: which stage, which kind of job, which wait."""
+"""Critical paths of steps: their segments, and sums by stage, cause and kind of job."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import CAUSE, JOB_KIND, Training
 from nsys_pp.tables.training.critical_path import CRITICAL_PATH, find_critical_path
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
-from nsys_pp.tables.training.table import Columns, build_table, schema_of
 
-_COLUMNS: Columns = {
-    "stage": (pl.Int64, "null where unknown"),
-    "cause": (CAUSE, "compute, or what kept the stage from it"),
-    "kind": (JOB_KIND, "of the job that computes; null outside of jobs"),
-    "step_count": (pl.Int64, "complete steps whose critical path has it"),
-    "segment_count": (pl.Int64, "times that it is on the path"),
-    "time_ns": (pl.Float64, "its time on the path of a step; mean of the complete steps"),
-    "fraction": (pl.Float64, "share of the path"),
-    "most_gain_ns": (
-        pl.Float64,
-        "what a step can gain at most if it were 10 % faster: less, if another path is then the longest",
+_COLUMNS = (
+    Column("stage", pl.Int64, "pipeline stage; null: unknown"),
+    Column("cause", CAUSE, "compute, or the cause of the bubble"),
+    Column("kind", JOB_KIND, "kind of the job that computes; null outside of jobs"),
+    Column("step_count", pl.Int64, "complete steps with it on their critical path"),
+    Column("segment_count", pl.Int64, "number of its segments on these paths"),
+    Column(
+        "time_ns", pl.Float64, "its time on the path of a step; mean of the complete steps", display_unit="ms"
     ),
-}
-_PATH_COLUMNS: Columns = {
-    "step": (pl.Int64, "its number"),
-    "lane": (pl.UInt32, "where the path is"),
-    "label": (pl.String, "name of that lane"),
-    "stage": (pl.Int64, "its stage; null where unknown"),
-    "cause": (CAUSE, "compute, or what kept the lane from it"),
-    "kind": (JOB_KIND, "of the job that computes; null outside of jobs"),
-    "job": (pl.UInt32, "that job"),
-    "start_ns": (pl.Int64, "from the start of the earliest session"),
-    "end_ns": (pl.Int64, "from the start of the earliest session"),
-}
+    Column("fraction", pl.Float64, "share of the path", decimals=1),
+    Column(
+        "most_gain_ns",
+        pl.Float64,
+        "upper limit of the gain in a step if it were 10 % faster: less, if another path is then the longest",
+        heading="Gain if 10 % faster",
+        display_unit="ms",
+        priority=4,
+    ),
+)
+_PATH_COLUMNS = (
+    Column("step", pl.Int64, "number of the step"),
+    Column("lane", pl.UInt32, "lane of the path"),
+    Column("label", pl.String, "name of that lane", heading="Lane"),
+    Column("stage", pl.Int64, "stage of that lane; null: unknown"),
+    Column("cause", CAUSE, "compute, or the cause of the bubble"),
+    Column("kind", JOB_KIND, "kind of the job that computes; null outside of jobs"),
+    Column("job", pl.UInt32, "number of that job"),
+    Column("start_ns", pl.Int64, "start, from the start of the earliest session", display_unit="ms"),
+    Column("end_ns", pl.Int64, "end, from the start of the earliest session", display_unit="ms"),
+)
+_ACTIVITY = Column("activity", pl.String, "cause and kind of job, as text")
 
 
 def build_critical_table(training: Training) -> pl.DataFrame:
-    """Sum up the critical paths of the complete steps by stage, cause and kind, largest first.
-
-    `CRITICAL_TABLE` says what its columns mean.
-    """
+    """Build the rows of `CRITICAL_TABLE`: sums of the critical paths of the complete steps, largest first."""
     complete = sum_lane_steps(training).filter("is_complete").select("step").unique()
     path = find_critical_path(training).join(complete, on="step", how="semi")
     duration = pl.col("end_ns") - pl.col("start_ns")
@@ -54,21 +58,43 @@ def build_critical_table(training: Training) -> pl.DataFrame:
             most_gain_ns=pl.col("total_ns") / (10 * step_count),
         )
         .sort("time_ns", "stage", "cause", "kind", descending=[True, False, False, False])
-        .pipe(conform, schema_of(_COLUMNS))
+        .pipe(conform, build_table_schema(_COLUMNS))
     )
 
 
 def build_path_table(training: Training) -> pl.DataFrame:
-    """List the critical path of every step; `PATH_TABLE` says what its columns mean."""
+    """Build the rows of `PATH_TABLE`: the critical path of every step."""
     labels = training.lanes.select("lane", "label")
     return (
         find_critical_path(training)
         .select(CRITICAL_PATH.names())
         .join(labels, on="lane", how="left", maintain_order="left")
         .with_columns(pl.col("start_ns", "end_ns") - training.zero_ns)
-        .pipe(conform, schema_of(_PATH_COLUMNS))
+        .pipe(conform, build_table_schema(_PATH_COLUMNS))
     )
 
 
-CRITICAL_TABLE = build_table("What the length of a step hangs on", _COLUMNS, build_critical_table)
-PATH_TABLE = build_table("Critical path of each step", _PATH_COLUMNS, build_path_table)
+def _add_activity(table: pl.DataFrame) -> pl.DataFrame:
+    activity = pl.concat_str("cause", "kind", separator=": ", ignore_nulls=True)
+    return table.with_columns(activity=activity.str.replace_all("_", " "))
+
+
+CRITICAL_TABLE = Table(
+    name="critical",
+    title="Critical path, per step",
+    columns=_COLUMNS,
+    caption=(
+        "the chain of work and waiting that determines the length of a complete step, across lanes;"
+        " gain: 10 % of the time, less if another path is then the longest"
+    ),
+    build=build_critical_table,
+    view=View(columns=("time_ns", "fraction", "most_gain_ns", "stage", _ACTIVITY), derive=_add_activity),
+)
+PATH_TABLE = Table(
+    name="critical_path",
+    title="Critical path of each step",
+    columns=_PATH_COLUMNS,
+    caption="the chain of work and waiting that determines the length of each step, in order of time",
+    build=build_path_table,
+    view=View(columns=("step", "start_ns", "end_ns", "label", "stage", _ACTIVITY), derive=_add_activity),
+)

@@ -1,35 +1,48 @@
-"""A row per stage, kind of job and chunk: how long such jobs take, and how they are launched."""
+"""Lengths and launch delays of jobs, by stage, kind and chunk."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import JOB_KIND, Training
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
-from nsys_pp.tables.training.table import Columns, build_table, schema_of
 
-_COLUMNS: Columns = {
-    "stage": (pl.Int64, "null where unknown"),
-    "kind": (JOB_KIND, "kind of job"),
-    "chunk": (pl.Int64, "part of the model, among those of the stage; null where unknown"),
-    "job_count": (pl.Int64, "such jobs in complete steps"),
-    "total_ns": (pl.Int64, "their compute, each from its first to its last kernel; without communication"),
-    "median_ns": (pl.Float64, "of one job; null where none computes"),
-    "min_ns": (pl.Int64, "least"),
-    "max_ns": (pl.Int64, "most"),
-    "busy_fraction": (pl.Float64, "share of that time that kernels run"),
-    "median_hull_ns": (pl.Float64, "of one job with its communication"),
-    "median_launch_delay_ns": (
-        pl.Float64,
-        "from the call that launched its first operation to that operation",
+_COLUMNS = (
+    Column("stage", pl.Int64, "pipeline stage; null: unknown"),
+    Column("kind", JOB_KIND, "kind of job"),
+    Column(
+        "chunk", pl.Int64, "part of the model, among the parts of the stage; null: unknown", is_optional=True
     ),
-    "median_host_ns": (pl.Float64, "of its range on the CPU"),
-}
+    Column("job_count", pl.Int64, "such jobs in complete steps"),
+    Column("total_ns", pl.Int64, "sum of their compute, each from its first to its last computing kernel"),
+    Column("median_ns", pl.Float64, "compute of a job; null if none computes", display_unit="ms", priority=5),
+    Column("min_ns", pl.Int64, "shortest compute", display_unit="ms"),
+    Column("max_ns", pl.Int64, "longest compute", display_unit="ms"),
+    Column("busy_fraction", pl.Float64, "share of that time in which kernels run", decimals=1, priority=4),
+    Column(
+        "median_hull_ns",
+        pl.Float64,
+        "length of a job with its communication",
+        heading="With messages",
+        display_unit="ms",
+        priority=3,
+    ),
+    Column(
+        "median_launch_delay_ns",
+        pl.Float64,
+        "delay from the call that launched its first operation to that operation",
+        heading="Launch delay",
+        display_unit="us",
+        priority=3,
+    ),
+    Column("median_host_ns", pl.Float64, "length of its range on the CPU"),
+)
 
 
 def build_kind_table(training: Training) -> pl.DataFrame:
-    """Make the table of job kinds, by stage, kind and chunk; `KIND_TABLE` says what its columns mean."""
+    """Build the rows of `KIND_TABLE`, by stage, kind and chunk."""
     complete = sum_lane_steps(training).filter("is_complete").select("lane", "step")
     compute = pl.col("compute_end_ns") - pl.col("compute_start_ns")
     return (
@@ -48,8 +61,20 @@ def build_kind_table(training: Training) -> pl.DataFrame:
             median_host_ns=(pl.col("host_end_ns") - pl.col("host_start_ns")).median(),
         )
         .sort("stage", "kind", "chunk", nulls_last=True)
-        .pipe(conform, schema_of(_COLUMNS))
+        .pipe(conform, build_table_schema(_COLUMNS))
     )
 
 
-KIND_TABLE = build_table("Jobs by stage and kind", _COLUMNS, build_kind_table)
+KIND_TABLE = Table(
+    name="kinds",
+    title="Jobs by stage and kind",
+    columns=_COLUMNS,
+    caption="medians of one job, from its first to its last computing kernel (no communication); jobs of complete steps",
+    build=build_kind_table,
+    view=View(
+        columns=(
+            *("stage", "chunk", "job_count", "median_ns", "min_ns", "max_ns", "busy_fraction"),
+            *("median_hull_ns", "median_launch_delay_ns", "kind"),
+        )
+    ),
+)

@@ -5,45 +5,85 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Training
 from nsys_pp.tables.compare.noise import median_of_others
-from nsys_pp.tables.training.table import Columns, build_table, schema_of
 from nsys_pp.units import NS_PER_S
 
 LEAST_EXCESS = 0.25
 """Links of one kind that differ by less than this share are equally fast."""
 
 _PAIR = ["sender", "receiver"]
-_COLUMNS: Columns = {
-    "sender": (pl.UInt32, "lane"),
-    "receiver": (pl.UInt32, "lane"),
-    "link": (pl.String, "both by name"),
-    "sender_stage": (pl.Int64, "null where unknown"),
-    "receiver_stage": (pl.Int64, "null where unknown"),
-    "is_between_machines": (pl.Boolean, "the lanes are on two machines"),
-    "message_count": (pl.Int64, "messages of which both sides are known"),
-    "size_bytes": (pl.Int64, "all of them; null where any size is unknown"),
-    "median_wait_ns": (pl.Float64, "of a receive, for its sender to begin"),
-    "p95_wait_ns": (pl.Float64, "the same, of which 95 % are shorter"),
-    "timed_count": (
-        pl.Int64,
-        "messages that tell how fast the link is: neither buffered nor in one kernel with others",
-    ),
-    "median_transfer_ns": (pl.Float64, "of these, from when both sides have begun to the end of the receive"),
-    "p95_transfer_ns": (pl.Float64, "the same, of which 95 % are shorter"),
-    "bytes_per_s": (pl.Float64, "size over transfer; null where sizes are unknown"),
-    "usual_transfer_ns": (
+_COLUMNS = (
+    Column("sender", pl.UInt32, "lane of the sender"),
+    Column("receiver", pl.UInt32, "lane of the receiver"),
+    Column("link", pl.String, "names of both lanes"),
+    Column("sender_stage", pl.Int64, "stage of the sender; null: unknown"),
+    Column("receiver_stage", pl.Int64, "stage of the receiver; null: unknown"),
+    Column("is_between_machines", pl.Boolean, "the lanes are on two machines"),
+    Column("message_count", pl.Int64, "messages with both sides recorded"),
+    Column("size_bytes", pl.Int64, "sum of their sizes; null if any size is unknown"),
+    Column(
+        "median_wait_ns",
         pl.Float64,
-        "median of the other links between lanes of one machine, or of two, at the same sizes; null without any",
+        "wait of a receive for its sender to begin",
+        heading="Wait",
+        display_unit="ms",
+        priority=5,
     ),
-    "excess_fraction": (pl.Float64, "how much longer transfers take than that"),
-    "spread_ns": (pl.Float64, "median absolute deviation of the transfers"),
-    "bound_ns": (pl.Int64, "error of waits and transfers, from the alignment of clocks; null where unknown"),
-    "is_slow": (
+    Column(
+        "p95_wait_ns",
+        pl.Float64,
+        "95th percentile of these waits",
+        heading="95 % wait",
+        display_unit="ms",
+        priority=3,
+    ),
+    Column(
+        "timed_count",
+        pl.Int64,
+        "messages that show the speed of the link: neither buffered nor in one kernel with others",
+    ),
+    Column(
+        "median_transfer_ns",
+        pl.Float64,
+        "transfer of these, from the start of both sides to the end of the receive",
+        heading="Transfer",
+        display_unit="us",
+        priority=5,
+    ),
+    Column(
+        "p95_transfer_ns",
+        pl.Float64,
+        "95th percentile of these transfers",
+        heading="95 % transfer",
+        display_unit="us",
+        priority=3,
+    ),
+    Column("bytes_per_s", pl.Float64, "size over transfer; null if sizes are unknown"),
+    Column(
+        "usual_transfer_ns",
+        pl.Float64,
+        "median of the other links within a machine, or between machines, at the same sizes; null without any",
+    ),
+    Column("excess_fraction", pl.Float64, "relative excess of transfers over that"),
+    Column("spread_ns", pl.Float64, "median absolute deviation of the transfers"),
+    Column(
+        "bound_ns",
+        pl.Int64,
+        "error of waits and transfers from the alignment of clocks; null: unknown",
+        heading="Clock error",
+        display_unit="us",
+        priority=4,
+    ),
+    Column(
+        "is_slow",
         pl.Boolean,
-        "transfers take longer by more than 25 %, 3 spreads, and the bounds of this link and the others",
+        "transfers are longer by more than 25 %, 3 spreads, and the bounds of this link and the others",
+        heading="Slow",
+        is_optional=True,
     ),
-}
+)
 
 
 def build_link_table(training: Training) -> pl.DataFrame:
@@ -78,7 +118,7 @@ def build_link_table(training: Training) -> pl.DataFrame:
         .join(_usual(transfers, placed), on=_PAIR, how="left")
         .with_columns(is_slow=_is_slow())
         .sort(_PAIR)
-        .pipe(conform, schema_of(_COLUMNS))
+        .pipe(conform, build_table_schema(_COLUMNS))
     )
 
 
@@ -155,4 +195,18 @@ def _is_slow() -> pl.Expr:
     ).fill_null(False)
 
 
-LINK_TABLE = build_table("Links between lanes", _COLUMNS, build_link_table)
+LINK_TABLE = Table(
+    name="links",
+    title="Links between lanes",
+    columns=_COLUMNS,
+    caption=(
+        "wait: of a receive for its sender to begin; transfer: the rest of the receive; medians of all messages"
+    ),
+    build=build_link_table,
+    view=View(
+        columns=(
+            *("message_count", "median_wait_ns", "p95_wait_ns", "median_transfer_ns", "p95_transfer_ns"),
+            *("bytes_per_s", "bound_ns", "is_slow", "link"),
+        )
+    ),
+)

@@ -1,34 +1,56 @@
-"""One row: which schedule the run follows, and its ideal bubble beside the measured one."""
+"""The schedule of a run, and its ideal bubble beside the measured one."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Schedule, Training
 from nsys_pp.tables.training.step_table import build_step_table
-from nsys_pp.tables.training.table import Columns, build_table, schema_of
 
-_COLUMNS: Columns = {
-    "name": (pl.String, "its name, or unknown"),
-    "source": (pl.String, "given or recognised"),
-    "agreement_fraction": (pl.Float64, "share of the jobs that are where the schedule has them"),
-    "stage_count": (pl.Int64, "stages; null where unknown"),
-    "micro_batch_count": (pl.Int64, "of a step; null where unknown"),
-    "chunk_count": (pl.Int64, "parts of the model that each stage holds"),
-    "formula": (pl.String, "of the ideal bubble, if all jobs of a kind take as long and messages no time"),
-    "formula_bubble_fraction": (pl.Float64, "what it gives; null where no formula is exact"),
-    "ideal_bubble_fraction": (
+_COLUMNS = (
+    Column("name", pl.String, "name of the schedule, or unknown", heading="Schedule"),
+    Column("source", pl.String, "given or recognised"),
+    Column(
+        "agreement_fraction",
         pl.Float64,
-        "with the jobs as long as they were; median of the complete steps, null where unknown",
+        "share of the jobs whose position agrees with the schedule",
+        heading="Agree",
+        priority=4,
+        decimals=1,
     ),
-    "bubble_fraction": (
+    Column("stage_count", pl.Int64, "stages; null: unknown", priority=3),
+    Column("micro_batch_count", pl.Int64, "micro-batches of a step; null: unknown", priority=3),
+    Column("chunk_count", pl.Int64, "parts of the model on each stage", priority=2),
+    Column(
+        "formula", pl.String, "ideal bubble if all jobs of a kind are equally long and messages take no time"
+    ),
+    Column(
+        "formula_bubble_fraction",
         pl.Float64,
-        "as it was, with optimizer and collectives; median of the complete steps",
+        "value of the formula; null if no formula is exact",
+        heading="Formula",
+        decimals=1,
+        note="formula: all jobs of a kind equally long",
     ),
-    "sentence": (pl.String, "what the schedule does"),
-    "preset": (pl.String, "the rules that tell jobs by their names; null where none fits"),
-}
+    Column(
+        "ideal_bubble_fraction",
+        pl.Float64,
+        "bubble with the recorded lengths of jobs; median of the complete steps, null: unknown",
+        heading="Ideal",
+        decimals=1,
+        note="ideal: the same jobs without gaps between them",
+    ),
+    Column(
+        "bubble_fraction",
+        pl.Float64,
+        "measured bubble, with optimizer and collectives; median of the complete steps",
+        decimals=1,
+    ),
+    Column("sentence", pl.String, "description of the schedule, or the reason for which it is unknown"),
+    Column("preset", pl.String, "rules that recognise jobs by their names; null if none fits", priority=2),
+)
 _SENTENCES = {
     "gpipe": "All forwards of a step, then all backwards.",
     "1f1b": "After the warm-up, each stage alternates one forward and one backward.",
@@ -65,7 +87,7 @@ def ideal_bubble_fraction(schedule: Schedule) -> tuple[str, float] | None:
 
 
 def build_schedule_table(training: Training) -> pl.DataFrame:
-    """Make the table of the schedule, always one row; `SCHEDULE_TABLE` says what its columns mean."""
+    """Build the one row of `SCHEDULE_TABLE`."""
     schedule = training.schedule
     closed = ideal_bubble_fraction(schedule) or (None, None)
     steps = build_step_table(training)
@@ -84,7 +106,29 @@ def build_schedule_table(training: Training) -> pl.DataFrame:
         "preset": training.preset or None,
         "sentence": _SENTENCES.get(schedule.name, schedule.reason or None),
     }
-    return pl.DataFrame([row], schema=schema_of(_COLUMNS)).pipe(conform, schema_of(_COLUMNS))
+    return pl.DataFrame([row], schema=build_table_schema(_COLUMNS)).pipe(
+        conform, build_table_schema(_COLUMNS)
+    )
 
 
-SCHEDULE_TABLE = build_table("Schedule", _COLUMNS, build_schedule_table)
+def _list_reasons(table: pl.DataFrame) -> list[str]:
+    """List the reasons for which a schedule is unknown."""
+    return [
+        f"unknown: {reason}" for reason in table.filter(pl.col("source").is_null())["sentence"].drop_nulls()
+    ]
+
+
+SCHEDULE_TABLE = Table(
+    name="schedule",
+    title="Schedule",
+    columns=_COLUMNS,
+    caption="bubble: as measured",
+    build=build_schedule_table,
+    view=View(
+        columns=(
+            *("name", "preset", "stage_count", "micro_batch_count", "chunk_count", "agreement_fraction"),
+            *("bubble_fraction", "ideal_bubble_fraction", "formula_bubble_fraction", "formula"),
+        ),
+        notes=_list_reasons,
+    ),
+)

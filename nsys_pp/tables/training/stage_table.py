@@ -1,86 +1,108 @@
-"""A row per stage, or per lane: where the time of its steps went."""
+"""Compute, bubble and causes of the bubble in a step, by stage and by lane."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import BUBBLE_CAUSES, Training
 from nsys_pp.tables.training.lane_steps import POSITION_COLUMNS, sum_lane_steps
-from nsys_pp.tables.training.table import Columns, build_table, schema_of
 
 _MEANS = ("span_ns", "compute_ns", "pause_ns", "bubble_ns")
 _CAUSE_COLUMNS = tuple(f"{cause}_ns" for cause in BUBBLE_CAUSES)
-_SAYS = {
+_MEANINGS = {
     "message_wait": "waiting for a message that its peer has not begun",
-    "transfer": "a message that is needed is on its way",
-    "collective_wait": "waiting for a collective that others have not begun",
+    "transfer": "transfer of a message that is needed",
+    "collective_wait": "waiting for a collective that other lanes have not begun",
     "collective": "a collective that is needed is under way",
     "copy": "a copy that is needed is under way",
     "data": "the host loads data",
-    "host": "nothing is in the way: the host came late",
-    "idle": "nothing to do any more in the step",
+    "host": "nothing is missing: the host launched late",
+    "idle": "no work left in the step",
 }
-_TIMES: Columns = {
-    "lane_count": (pl.Int64, "its lanes"),
-    "step_count": (pl.Int64, "complete steps; all times are means over them and the lanes"),
-    "span_ns": (pl.Float64, "a step: compute, pauses and bubble"),
-    "compute_ns": (pl.Float64, "kernels other than communication"),
-    "pause_ns": (pl.Float64, "between two kernels, too short for a bubble"),
-    "bubble_ns": (
+_TIMES = (
+    Column("lane_count", pl.Int64, "number of lanes", priority=1),
+    Column("step_count", pl.Int64, "complete steps; all times are means over them and the lanes", priority=1),
+    Column("span_ns", pl.Float64, "length of a step: compute, pauses and bubble", display_unit="ms"),
+    Column("compute_ns", pl.Float64, "kernels other than communication", display_unit="ms"),
+    Column("pause_ns", pl.Float64, "gaps between two kernels that are too short for a bubble"),
+    Column(
+        "bubble_ns",
         pl.Float64,
-        "the rest: the sum of its causes, and of its positions where steps have forwards and backwards",
+        "the rest: the sum of its causes, and of its positions in steps with forwards and backwards",
+        display_unit="ms",
     ),
-    "bubble_fraction": (pl.Float64, "bubble over span"),
-    **{
-        f"{which}_{name}_ns": (pl.Float64, f"{says} of it in a step, over steps and lanes")
+    Column("bubble_fraction", pl.Float64, "bubble over span", decimals=1),
+    *(
+        Column(f"{statistic}_{name}_ns", pl.Float64, f"{meaning} {name} in a step, over steps and lanes")
         for name in ("span", "compute", "bubble")
-        for which, says in (("median", "median"), ("min", "least"), ("max", "most"))
-    },
-    "warm_up_bubble_ns": (pl.Float64, "bubble before the first backward"),
-    "steady_bubble_ns": (pl.Float64, "bubble from there to the last forward"),
-    "cool_down_bubble_ns": (pl.Float64, "bubble after that"),
-    **{f"{cause}_ns": (pl.Float64, f"bubble: {_SAYS[cause]}") for cause in BUBBLE_CAUSES},
-    "ideal_bubble_ns": (pl.Float64, "of the same jobs in the same order with nothing in between"),
-    "gain_ns": (pl.Float64, "bubble beyond the ideal one: what there is to gain in a step"),
-}
-_STAGE_COLUMNS: Columns = {"stage": (pl.Int64, "its number; null where unknown"), **_TIMES}
-_LANE_COLUMNS: Columns = {
-    "lane": (pl.UInt32, "its number"),
-    "label": (pl.String, "its name"),
-    "stage": (pl.Int64, "its stage; null where unknown"),
-    **_TIMES,
-}
+        for statistic, meaning in (("median", "median"), ("min", "smallest"), ("max", "largest"))
+    ),
+    Column("warm_up_bubble_ns", pl.Float64, "bubble before the first backward"),
+    Column("steady_bubble_ns", pl.Float64, "bubble from there to the last forward"),
+    Column("cool_down_bubble_ns", pl.Float64, "bubble after that"),
+    *(Column(f"{cause}_ns", pl.Float64, f"bubble: {_MEANINGS[cause]}") for cause in BUBBLE_CAUSES),
+    Column(
+        "ideal_bubble_ns",
+        pl.Float64,
+        "bubble of the same jobs in the same order without gaps between them",
+        heading="Ideal",
+        display_unit="ms",
+        priority=4,
+    ),
+    Column(
+        "gain_ns",
+        pl.Float64,
+        "bubble beyond the ideal one: possible gain in a step",
+        display_unit="ms",
+        priority=4,
+        # Of an ideal of jobs with their median lengths, a step can be better.
+        note="gain: bubble beyond the ideal; negative: better than the ideal of median jobs",
+    ),
+)
+_STAGE_COLUMNS = (Column("stage", pl.Int64, "number of the stage; null: unknown"), *_TIMES)
+_LANE_COLUMNS = (
+    Column("lane", pl.UInt32, "number of the lane"),
+    Column("label", pl.String, "name of the lane", heading="Lane"),
+    Column("stage", pl.Int64, "its stage; null: unknown"),
+    *_TIMES,
+)
+_CAUSES = Column(
+    "causes", pl.String, "the largest causes of the bubble, with their shares", heading="Causes of the bubble"
+)
+_SHOWN = ("span_ns", "bubble_ns", "bubble_fraction", "ideal_bubble_ns", "gain_ns", "compute_ns", "step_count")
+_MOST_CAUSES, _LEAST_SHARE = 3, 0.005
 
 
 def build_stage_table(training: Training) -> pl.DataFrame:
-    """Make the table of stages, by stage; `STAGE_TABLE` says what its columns mean."""
+    """Build the rows of `STAGE_TABLE`, by stage."""
     table = _sum_up(training, "stage").sort("stage", nulls_last=True)
-    return table.pipe(conform, schema_of(_STAGE_COLUMNS))
+    return table.pipe(conform, build_table_schema(_STAGE_COLUMNS))
 
 
 def build_lane_table(training: Training) -> pl.DataFrame:
-    """Make the same table of lanes, by lane; `LANE_TABLE` says what its columns mean."""
+    """Build the rows of `LANE_TABLE`, by lane."""
     lanes = training.lanes.select("lane", "label", "stage")
     table = _sum_up(training, "lane").join(lanes, on="lane", how="left").sort("lane")
-    return table.pipe(conform, schema_of(_LANE_COLUMNS))
+    return table.pipe(conform, build_table_schema(_LANE_COLUMNS))
 
 
 def _sum_up(training: Training, by: str) -> pl.DataFrame:
     """Sum up the complete steps by stage or by lane."""
-    spread = [
-        getattr(pl.col(f"{name}_ns"), which)().alias(f"{which}_{name}_ns")
+    distributions = [
+        getattr(pl.col(f"{name}_ns"), statistic)().alias(f"{statistic}_{name}_ns")
         for name in ("span", "compute", "bubble")
-        for which in ("median", "min", "max")
+        for statistic in ("median", "min", "max")
     ]
-    # What has no ideal has no gain; its bubble must not be held against others' ideal.
+    # Without an ideal there is no gain: a bubble must not be compared with the ideal of other steps.
     gain = pl.col("bubble_ns") - pl.col("ideal_bubble_ns")
     return (
         sum_lane_steps(training)
         .filter("is_complete")
         .group_by(by)
         .agg(
-            *spread,
+            *distributions,
             pl.col(*_MEANS, *POSITION_COLUMNS, *_CAUSE_COLUMNS, "ideal_bubble_ns").mean(),
             lane_count=pl.col("lane").n_unique(),
             step_count=pl.col("step").n_unique(),
@@ -90,5 +112,40 @@ def _sum_up(training: Training, by: str) -> pl.DataFrame:
     )
 
 
-STAGE_TABLE = build_table("Stages, per step", _STAGE_COLUMNS, build_stage_table)
-LANE_TABLE = build_table("Lanes, per step", _LANE_COLUMNS, build_lane_table)
+def _add_causes(table: pl.DataFrame) -> pl.DataFrame:
+    """Add the largest causes of each bubble with their shares, as text: "message wait 63%, idle 21%"."""
+    shares = (
+        table.select(_CAUSE_COLUMNS)
+        .with_row_index("row")
+        .unpivot(index="row", variable_name="cause", value_name="time_ns")
+        .with_columns(share=pl.col("time_ns") / pl.col("time_ns").sum().over("row"))
+        .filter(pl.col("share").fill_nan(0) >= _LEAST_SHARE)  # without bubble there are no shares
+        .sort("row", "share", descending=[False, True], maintain_order=True)
+        .group_by("row", maintain_order=True)
+        .head(_MOST_CAUSES)
+    )
+    words = pl.col("cause").str.strip_suffix("_ns").str.replace_all("_", " ")
+    percent = (100 * pl.col("share")).round().cast(pl.Int64)
+    texts = shares.group_by("row", maintain_order=True).agg(
+        causes=pl.format("{} {}%", words, percent).str.join(", ")
+    )
+    rows = table.with_row_index("row")
+    return rows.join(texts, on="row", how="left", maintain_order="left").drop("row")
+
+
+STAGE_TABLE = Table(
+    name="stages",
+    title="Stages, per step",
+    columns=_STAGE_COLUMNS,
+    caption="complete steps, mean over steps and lanes; causes: their shares of the bubble",
+    build=build_stage_table,
+    view=View(columns=("stage", *_SHOWN, "lane_count", _CAUSES), derive=_add_causes),
+)
+LANE_TABLE = Table(
+    name="lanes",
+    title="Lanes, per step",
+    columns=_LANE_COLUMNS,
+    caption="complete steps, mean over steps; causes: their shares of the bubble",
+    build=build_lane_table,
+    view=View(columns=("label", "stage", *_SHOWN, _CAUSES), derive=_add_causes),
+)

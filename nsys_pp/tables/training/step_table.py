@@ -1,35 +1,67 @@
-"""A row per step of the whole run: how long it took, and how much of it was bubble."""
+"""Steps of the whole run: length and bubble of each."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Training
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 from nsys_pp.tables.training.own_compute import sum_own_compute
-from nsys_pp.tables.training.table import Columns, build_table, schema_of
 
-_COLUMNS: Columns = {
-    "step": (pl.Int64, "its number"),
-    "start_ns": (pl.Int64, "when its first lane begins, from the start of the earliest session"),
-    "span_ns": (pl.Int64, "from its start on the first lane to its end on the last"),
-    "lane_count": (pl.Int64, "lanes that have it"),
-    "compute_fraction": (pl.Float64, "share of its time on a lane that kernels compute; mean of the lanes"),
-    "bubble_fraction": (pl.Float64, "time without compute on all lanes, over time on all lanes"),
-    "worst_bubble_fraction": (pl.Float64, "the same of the lane that has most"),
-    "worst_lane": (pl.String, "that lane"),
-    "ideal_bubble_fraction": (
-        pl.Float64,
-        "of the same jobs in the same order with nothing in between; null where unknown",
+_COLUMNS = (
+    Column("step", pl.Int64, "number of the step"),
+    Column(
+        "start_ns",
+        pl.Int64,
+        "start on its first lane, from the start of the earliest session",
+        display_unit="ms",
+        priority=2,
     ),
-    "slowest_stage": (pl.Int64, "stage that computes longest per micro-batch; null where unknown"),
-    "is_partial": (pl.Boolean, "a capture began or ended inside it"),
-}
+    Column("span_ns", pl.Int64, "from the start on its first lane to the end on its last", display_unit="ms"),
+    Column("lane_count", pl.Int64, "lanes that run it", priority=2),
+    Column(
+        "compute_fraction",
+        pl.Float64,
+        "share of its time on a lane in which kernels compute; mean of the lanes",
+        decimals=1,
+    ),
+    Column(
+        "bubble_fraction", pl.Float64, "time without compute on all lanes, over time on all lanes", decimals=1
+    ),
+    Column(
+        "worst_bubble_fraction",
+        pl.Float64,
+        "bubble fraction of the lane with the largest one",
+        heading="Worst",
+        decimals=1,
+    ),
+    Column("worst_lane", pl.String, "name of that lane"),
+    Column(
+        "ideal_bubble_fraction",
+        pl.Float64,
+        "bubble fraction of the same jobs in the same order without gaps between them; null: unknown",
+        heading="Ideal",
+        decimals=1,
+        note="ideal: the same jobs in the same order without gaps between them",
+    ),
+    Column(
+        "slowest_stage", pl.Int64, "stage with the longest compute per micro-batch; null: unknown", priority=4
+    ),
+    Column(
+        "is_partial",
+        pl.Boolean,
+        "a capture began or ended inside it",
+        heading="Partial",
+        priority=4,
+        is_optional=True,
+    ),
+)
 
 
 def build_step_table(training: Training) -> pl.DataFrame:
-    """Make the table of steps, by step; `STEP_TABLE` says what its columns mean."""
+    """Build the rows of `STEP_TABLE`, by step."""
     lanes = sum_lane_steps(training)
     bubble = pl.col("bubble_ns") / pl.col("span_ns")
     worst = bubble.fill_nan(None).arg_max()
@@ -52,12 +84,12 @@ def build_step_table(training: Training) -> pl.DataFrame:
         .with_columns(pl.col("bubble_fraction", "ideal_bubble_fraction").fill_nan(None))
         .join(_slowest_stages(training), on="step", how="left")
         .sort("step")
-        .pipe(conform, schema_of(_COLUMNS))
+        .pipe(conform, build_table_schema(_COLUMNS))
     )
 
 
 def _slowest_stages(training: Training) -> pl.DataFrame:
-    """Return `step`, `slowest_stage`: of each stage its fastest lane counts, as slow ranks are no slow stage."""
+    """Return `step`, `slowest_stage`: the fastest lane of a stage counts, as a slow rank does not make a slow stage."""
     return (
         sum_own_compute(training)
         .group_by("step", "stage")
@@ -68,4 +100,16 @@ def _slowest_stages(training: Training) -> pl.DataFrame:
     )
 
 
-STEP_TABLE = build_table("Steps of the whole run", _COLUMNS, build_step_table)
+STEP_TABLE = Table(
+    name="steps",
+    title="Steps of the whole run",
+    columns=_COLUMNS,
+    caption="bubble: time in the step without computing kernels, over all lanes",
+    build=build_step_table,
+    view=View(
+        columns=(
+            *("step", "start_ns", "span_ns", "lane_count", "compute_fraction", "bubble_fraction"),
+            *("ideal_bubble_fraction", "worst_bubble_fraction", "slowest_stage", "is_partial", "worst_lane"),
+        )
+    ),
+)

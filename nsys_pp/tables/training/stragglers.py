@@ -1,14 +1,13 @@
-"""Slow stages, slow ranks and slow links, after taking away what waiting for others explains.
+"""Slow stages, ranks and links, where waiting for others is not counted.
 
-Own compute of a lane holds no communication, so whoever waits for a slow one is not slow itself. Each one is
-held against the median of the others that do the same work, step by step, so that what slows all of them down
-at once blames none:
+The own compute of a lane includes no communication, so a lane that waits for a slow one is not slow itself. Each one is
+compared with the median of its peers, step by step, so that a delay of all of them marks none as slow:
 
-    stage    own compute per micro-batch of its fastest lane, against the other stages
-    rank     own compute per micro-batch, against the other lanes of its stage
-    link     transfer of a message, against the other links of its kind (`link_table.py`)
+    stage    own compute per micro-batch of its fastest lane; peers: the other stages
+    rank     own compute per micro-batch; peers: the other lanes of its stage
+    link     transfer of a message; peers: the other links of its kind (`link_table.py`)
 
-Of a stage the fastest lane counts, as one slow rank makes no slow stage. A pipeline runs at the pace of its
+The fastest lane of a stage counts, as one slow rank does not make a slow stage. A pipeline runs at the pace of its
 slowest stage.
 """
 
@@ -17,48 +16,74 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Training
 from nsys_pp.tables.compare.noise import median_of_others, noise_of_median, summarise_samples
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 from nsys_pp.tables.training.link_table import build_link_table
 from nsys_pp.tables.training.own_compute import sum_own_compute
-from nsys_pp.tables.training.table import Columns, build_table, schema_of
 
 LEAST_STAGE_EXCESS = 0.05
-"""Stages are rarely alike: the last one has the loss, the first one the embedding."""
+"""Stages are rarely equal: the last one has the loss, the first one the embedding."""
 LEAST_RANK_EXCESS = 0.03
 UNSURE_EXCESS = 0.1
-"""Where one step does not tell how much is noise, only more than this is flagged."""
+"""Least excess if a single step leaves noise unknown."""
 
 WHAT = pl.Enum(["stage", "rank", "link"])
-_COLUMNS: Columns = {
-    "what": (WHAT, "what it is: a stage, a rank among those of its stage, or a link"),
-    "label": (pl.String, "its name"),
-    "stage": (pl.Int64, "of a stage, a rank, or the sender of a link"),
-    "lane": (pl.UInt32, "of a rank, or the sender of a link"),
-    "receiver": (pl.UInt32, "of a link: lane"),
-    "value_ns": (pl.Float64, "its own compute per micro-batch, or the transfer of a message; median"),
-    "usual_ns": (pl.Float64, "the same of the others; median"),
-    "excess_fraction": (pl.Float64, "how much longer it takes than the others; median"),
-    "noise_fraction": (
+_COLUMNS = (
+    Column("what", WHAT, "stage, rank (compared with the ranks of its stage), or link", heading="Kind"),
+    Column("label", pl.String, "name of the stage, rank or link", heading="Straggler"),
+    Column("stage", pl.Int64, "stage of it, or of the sender of a link"),
+    Column("lane", pl.UInt32, "lane of a rank, or of the sender of a link"),
+    Column("receiver", pl.UInt32, "lane of the receiver of a link"),
+    Column(
+        "value_ns",
         pl.Float64,
-        "excess that noise explains; null where one step or message is all there is",
+        "its own compute per micro-batch, or the transfer of a message; median",
+        heading="Own",
+        display_unit="ms",
     ),
-    "bound_ns": (
+    Column("usual_ns", pl.Float64, "the same of its peers; median", heading="Peers", display_unit="ms"),
+    Column(
+        "excess_fraction",
+        pl.Float64,
+        "relative excess over its peers; median",
+        heading="Longer",
+        decimals=1,
+    ),
+    Column(
+        "noise_fraction",
+        pl.Float64,
+        "excess that noise explains; null with a single step or message",
+        decimals=1,
+        priority=4,
+    ),
+    Column(
+        "bound_ns",
         pl.Int64,
-        "error of the value from the alignment of clocks: 0 within a lane; null where unknown",
+        "error of the value from the alignment of clocks: 0 within a lane; null: unknown",
+        heading="Clock error",
+        display_unit="us",
+        priority=4,
     ),
-    "sample_count": (pl.Int64, "complete steps, or messages"),
-    "is_slow": (pl.Boolean, "slower than the others, beyond noise and bound"),
-}
+    Column("sample_count", pl.Int64, "complete steps, or messages", priority=3),
+    Column(
+        "is_slow",
+        pl.Boolean,
+        "slower than its peers, beyond noise and bound",
+        heading="Slow",
+        is_optional=True,
+        priority=4,
+    ),
+)
 
 
 def find_stragglers(training: Training) -> pl.DataFrame:
-    """Hold every stage, rank and link against others that do the same.
+    """Compare every stage, rank and link with its peers.
 
     Returns:
-        One row per stage, rank and link that has others to be held against; slow ones first, then by what
-        they are and the largest excess. `STRAGGLER_TABLE` says what its columns mean.
+        Rows of `STRAGGLER_TABLE`, one per stage, rank and link with peers; slow ones first, then by kind and the
+        largest excess.
     """
     complete = sum_lane_steps(training).filter("is_complete").select("lane", "step")
     own = (
@@ -68,10 +93,10 @@ def find_stragglers(training: Training) -> pl.DataFrame:
         .filter(pl.col("value_ns") > 0)
     )
     stages = own.group_by("stage", "step").agg(pl.col("value_ns").min())
-    found = pl.concat([_slow_stages(stages), _slow_ranks(own, training), _slow_links(training)])
-    return found.sort(
+    compared = pl.concat([_slow_stages(stages), _slow_ranks(own, training), _slow_links(training)])
+    return compared.sort(
         "is_slow", "what", "excess_fraction", "label", descending=[True, False, True, False]
-    ).pipe(conform, schema_of(_COLUMNS))
+    ).pipe(conform, build_table_schema(_COLUMNS))
 
 
 def _slow_stages(stages: pl.DataFrame) -> pl.DataFrame:
@@ -82,8 +107,8 @@ def _slow_stages(stages: pl.DataFrame) -> pl.DataFrame:
         "stage",
         pl.lit(None).alias("lane"),
         pl.lit(None).alias("receiver"),
-        *list(_COLUMNS)[5:],
-    ).pipe(conform, schema_of(_COLUMNS))
+        *(column.name for column in _COLUMNS[5:]),
+    ).pipe(conform, build_table_schema(_COLUMNS))
 
 
 def _slow_ranks(own: pl.DataFrame, training: Training) -> pl.DataFrame:
@@ -91,7 +116,7 @@ def _slow_ranks(own: pl.DataFrame, training: Training) -> pl.DataFrame:
     return (
         compared.join(training.lanes.select("lane", "label", "stage"), on="lane", how="left")
         .with_columns(what=pl.lit("rank"), receiver=pl.lit(None))
-        .pipe(conform, schema_of(_COLUMNS))
+        .pipe(conform, build_table_schema(_COLUMNS))
     )
 
 
@@ -112,11 +137,11 @@ def _slow_links(training: Training) -> pl.DataFrame:
         "bound_ns",
         pl.col("timed_count").alias("sample_count"),
         "is_slow",
-    ).pipe(conform, schema_of(_COLUMNS))
+    ).pipe(conform, build_table_schema(_COLUMNS))
 
 
 def _compare(values: pl.DataFrame, *, member: str, by: list[str], least: float) -> pl.DataFrame:
-    """Hold `value_ns` of each member against the median of the others of its group, and sum up over steps."""
+    """Compare `value_ns` of each member with the median of its peers, the others of its group, over all steps."""
     usual = median_of_others(values, by=by, value="value_ns").alias("usual_ns")
     samples = values.with_columns(usual).drop_nulls("usual_ns")
     samples = samples.with_columns(excess=pl.col("value_ns") / pl.col("usual_ns") - 1)
@@ -133,4 +158,29 @@ def _compare(values: pl.DataFrame, *, member: str, by: list[str], least: float) 
     )
 
 
-STRAGGLER_TABLE = build_table("Stages, ranks and links against their likes", _COLUMNS, find_stragglers)
+STRAGGLER_TABLE = Table(
+    name="stragglers",
+    title="Stragglers: stages, ranks and links compared with their peers",
+    columns=_COLUMNS,
+    caption=(
+        "own compute per micro-batch, or transfer of a message, compared with the median of the peers;"
+        " waiting time is not counted"
+    ),
+    build=find_stragglers,
+    view=View(
+        columns=(
+            *(
+                "what",
+                "value_ns",
+                "usual_ns",
+                "excess_fraction",
+                "noise_fraction",
+                "bound_ns",
+                "sample_count",
+            ),
+            *("is_slow", "label"),
+        ),
+        only=pl.col("is_slow"),
+        hidden="{} within noise of their peers",
+    ),
+)

@@ -10,7 +10,7 @@ import polars as pl
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, DISTRIBUTION, PLACES, Summary
 from nsys_pp.frames.conform import build_schema
-from nsys_pp.tables.summary.registry import TABLES
+from nsys_pp.tables.summary.registry import PADDLE_TABLES, TABLES
 from nsys_pp.tables.summary.table import TableOptions
 
 
@@ -55,7 +55,8 @@ def make_places(count: int, *, gpus_per_process: int = 1, stages: int = 1) -> pl
 
 
 def build(table: str, summary: Summary, *, by: str = "run", paddle_compat: bool = False) -> pl.DataFrame:
-    return TABLES[table].build(summary, TableOptions(by=by, paddle_compat=paddle_compat))
+    registry = PADDLE_TABLES if paddle_compat else TABLES
+    return registry[table].build(summary, TableOptions(by=by))
 
 
 def rows_of(frame: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsys_pp.frames.table import describe_columns
 from nsys_pp.tables.summary.registry import TABLES
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP as GROUPS
-from nsys_pp.tables.summary.table import GROUP_COLUMNS, RANK_COLUMNS, TableOptions, describe_columns
+from nsys_pp.tables.summary.table import GROUP_COLUMNS, RANK_COLUMNS, TableOptions
 from tests.tables.summary.made import build, make_frame, make_places, make_summary, rows_of
 
 NAMES = (
@@ -67,18 +68,21 @@ def test_without_sums_a_table_is_empty_and_has_its_columns(name: str, by: str) -
         table = build(name, make_summary(places), by=by)
         groups = [] if by == "rank" and name in ("device", "launches") else OF_GROUP.get(by, [])
         assert table.is_empty()
-        assert table.columns == [*groups, *TABLES[name].columns]
-        assert {column: table.schema[column] for column in groups} == {
-            column: GROUP_COLUMNS[column][0] for column in groups
-        }
+        own = {column.name: column.dtype for column in TABLES[name].columns}
+        of_groups = {column.name: column.dtype for column in GROUP_COLUMNS if column.name in groups}
+        assert table.columns == [*groups, *own]
+        assert dict(table.schema) == {**of_groups, **own}
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_what_a_table_says_of_itself_is_true_of_its_columns(name: str) -> None:
     table = TABLES[name]
-    assert set(table.totals) <= set(table.columns)
-    assert not table.sort or table.sort in table.columns
-    assert set(table.columns) | set(RANK_COLUMNS) | set(GROUP_COLUMNS) == set(describe_columns(table))
+    columns = {column.name for column in table.columns}
+    assert table.name == name
+    assert set(table.totals) <= columns
+    assert not table.sort or table.sort in columns
+    shared = {column.name for column in (*RANK_COLUMNS, *GROUP_COLUMNS)}
+    assert describe_columns(table).keys() == columns | shared
 
 
 def test_an_unknown_way_to_split_is_refused() -> None:

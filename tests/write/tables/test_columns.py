@@ -1,4 +1,4 @@
-"""Columns of a summary: units, headings, numbers."""
+"""Columns as text: units, headings, numbers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ from collections.abc import Sequence
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.write.tables.summary_columns import TextColumn, convert_times, show_columns
+from nsys_pp.frames.table import Column
+from nsys_pp.write.tables.columns import TextColumn, convert_times, format_columns
 
 
 def shown(unit: str | None = None, **columns: Sequence[object]) -> dict[str, TextColumn]:
     frame = pl.DataFrame(columns)
-    return {column.name: column for column in show_columns(frame, unit=unit, is_blank=[False] * len(frame))}
+    return {text.column.name: text for text in format_all(frame, unit=unit, is_blank=[False] * len(frame))}
+
+
+def format_all(frame: pl.DataFrame, *, unit: str | None, is_blank: Sequence[bool]) -> list[TextColumn]:
+    columns = [Column(name, dtype, "") for name, dtype in frame.schema.items()]
+    return format_columns(frame, columns, unit=unit, is_blank=is_blank)
 
 
 @pytest.mark.parametrize(
@@ -35,11 +41,26 @@ def test_a_time_has_one_to_six_digits_before_the_point(time_ns: int, unit: str, 
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 10**14), min_size=1, max_size=5))
+@example([999_999_950_001])  # rounded to 1,000,000.0 ms
 def test_the_largest_time_fits_in_six_digits_and_is_seen(times: list[int]) -> None:
     column = shown(total_ns=times, name=["a"] * len(times))["total_ns"]
     largest = max(float(text.replace(",", "")) for text in column.texts)
     assert largest < 1e6
     assert largest > 0 or max(times) == 0
+
+
+def test_a_unit_of_small_means_does_not_make_a_seventh_digit() -> None:
+    columns = shown(max_ns=[999_999_960], mean_ns=[5_000.0], name=["a"])
+    assert (columns["max_ns"].unit, columns["max_ns"].texts) == ("ms", ("1,000.00",))
+
+
+def test_a_display_unit_is_that_of_all_values_unless_another_is_asked_for() -> None:
+    column = Column("wait_ns", pl.Float64, "", display_unit="us", is_signed=True)
+    frame = pl.DataFrame({"wait_ns": [12_345_678.0, -50.0, 0.0]})
+    (own,) = format_columns(frame, [column], unit=None, is_blank=[False] * 3)
+    assert (own.heading, own.texts) == ("Wait (us)", ("+12,345.7", "-0.1", "+0.0"))
+    (asked,) = format_columns(frame, [column], unit="ms", is_blank=[False] * 3)
+    assert asked.heading == "Wait (ms)"
 
 
 def test_measures_of_one_call_share_a_unit_that_shows_each_mean() -> None:
@@ -107,7 +128,7 @@ def test_what_is_unknown_is_a_dash_and_in_rows_of_sums_nothing() -> None:
     frame = pl.DataFrame(
         {"total_ns": [None, None], "name": ["a", "total"]}, schema_overrides={"total_ns": pl.Int64}
     )
-    times, _ = show_columns(frame, unit=None, is_blank=[False, True])
+    times, _ = format_all(frame, unit=None, is_blank=[False, True])
     assert times.texts == ("-", "")
 
 

@@ -1,4 +1,4 @@
-"""Rows of a summary: order, first rows, rests and totals."""
+"""Rows of tables: order, first rows, counts of hidden rows, and totals."""
 
 from __future__ import annotations
 
@@ -9,9 +9,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.write.tables.summary_rows import Shape, arrange_rows, find_sort_column, first_rows, sort_rows
+from nsys_pp.frames.table import AnyTable
+from nsys_pp.write.tables.rows import arrange_rows, find_sort_column, limit_rows, sort_rows
+from tests.write.tables.tables import make_table
 
-TREE = Shape(is_nested=True)
+
+def table_of(
+    *,
+    groups: tuple[str, ...] = (),
+    totals: tuple[str, ...] = (),
+    is_nested: bool = False,
+    is_fixed: bool = False,
+) -> AnyTable:
+    """Make a table without rows, of which only the columns of groups matter."""
+    frame = pl.DataFrame({group: [] for group in groups})
+    return make_table(frame, groups=groups, totals=totals, is_nested=is_nested, is_fixed=is_fixed).table
+
+
+TREE = table_of(is_nested=True)
 TIMES = ("count", "total_ns", "fraction", "mean_ns", "min_ns", "name")
 SIDES = ("host_total_ns", "gpu_total_ns", "host_mean_ns", "gpu_min_ns", "call_count", "phase")
 
@@ -44,11 +59,11 @@ def test_words_of_people_and_of_paddle_find_columns(
     assert find_sort_column(SIDES, word) == of_sides
 
 
-LIST = Shape()
+LIST = table_of()
 
 
-def names_by(column: str, columns: dict[str, list[Any]], shape: Shape = LIST) -> list[str]:
-    return sort_rows(pl.DataFrame(columns), column, shape)["name"].to_list()
+def names_by(column: str, columns: dict[str, list[Any]], table: AnyTable = LIST) -> list[str]:
+    return sort_rows(pl.DataFrame(columns), column, table)["name"].to_list()
 
 
 def test_rows_fall_and_names_and_minima_rise() -> None:
@@ -68,7 +83,7 @@ def test_groups_keep_their_order() -> None:
         "count": [1, 2, 3, 4],
         "name": list("abcd"),
     }
-    assert names_by("count", columns, Shape(groups=("rank",))) == ["b", "a", "d", "c"]
+    assert names_by("count", columns, table_of(groups=("rank",))) == ["b", "a", "d", "c"]
 
 
 def test_parts_stay_below_what_they_are_part_of() -> None:
@@ -112,7 +127,7 @@ def test_what_is_left_out_and_the_total_are_of_all_rows() -> None:
     frame = pl.DataFrame(
         {"count": [4, 3, 2, 1], "fraction": [0.4, 0.3, 0.2, 0.1], "mean_ns": [1.0] * 4, "name": list("abcd")}
     )
-    rows = arrange_rows(frame, Shape(totals=("count", "fraction")), top=1)
+    rows = arrange_rows(frame, table_of(totals=("count", "fraction")), limit=1)
     assert rows.kinds == ["row", "rest", "total"]
     assert rows.frame["name"].to_list() == ["a", "… 3 more rows", "total"]
     assert rows.frame["count"].to_list() == [4, 6, 10]
@@ -122,15 +137,17 @@ def test_what_is_left_out_and_the_total_are_of_all_rows() -> None:
 
 def test_without_a_column_of_shares_the_line_tells_the_share_of_what_is_left_out() -> None:
     frame = pl.DataFrame({"count": [6, 3, 1], "name": list("abc")})
-    assert arrange_rows(frame, Shape(totals=("count",)), top=1).frame["name"][1] == "… 2 more rows, 40.0 %"
+    assert (
+        arrange_rows(frame, table_of(totals=("count",)), limit=1).frame["name"][1] == "… 2 more rows, 40.0 %"
+    )
     nothing = pl.DataFrame({"count": [0, 0], "name": list("ab")})
-    assert arrange_rows(nothing, Shape(totals=("count",)), top=1).frame["name"][1] == "… 1 more row"
+    assert arrange_rows(nothing, table_of(totals=("count",)), limit=1).frame["name"][1] == "… 1 more row"
 
 
 def test_one_row_has_no_total_and_rows_that_overlap_have_none() -> None:
     frame = pl.DataFrame({"count": [1], "name": ["a"]})
-    assert arrange_rows(frame, Shape(totals=("count",)), top=5).kinds == ["row"]
-    assert arrange_rows(pl.concat([frame, frame]), Shape(), top=1).kinds == ["row", "rest"]
+    assert arrange_rows(frame, table_of(totals=("count",)), limit=5).kinds == ["row"]
+    assert arrange_rows(pl.concat([frame, frame]), table_of(), limit=1).kinds == ["row", "rest"]
 
 
 def test_what_nobody_knows_does_not_add_up_to_zero() -> None:
@@ -138,14 +155,14 @@ def test_what_nobody_knows_does_not_add_up_to_zero() -> None:
         {"total_bytes": [None, None], "name": ["a", "b"]}, schema_overrides={"total_bytes": pl.Int64}
     )
     assert (
-        arrange_rows(frame, Shape(totals=("total_bytes",)), top=0).frame["total_bytes"].to_list()
+        arrange_rows(frame, table_of(totals=("total_bytes",)), limit=0).frame["total_bytes"].to_list()
         == [None] * 3
     )
 
 
 def test_each_group_has_its_first_rows_and_its_total() -> None:
     frame = pl.DataFrame({"rank": ["a", "a", "a", "b", "b"], "count": [3, 2, 1, 5, 5], "name": list("vwxyz")})
-    rows = arrange_rows(frame, Shape(groups=("rank",), totals=("count",)), top=2)
+    rows = arrange_rows(frame, table_of(groups=("rank",), totals=("count",)), limit=2)
     assert list(zip(rows.groups, rows.kinds, rows.frame["count"], strict=True)) == [
         *[(0, "row", 3), (0, "row", 2), (0, "rest", 1), (0, "total", 6)],
         *[(1, "row", 5), (1, "row", 5), (1, "total", 10)],
@@ -157,15 +174,15 @@ def test_groups_of_one_row_are_a_list_whose_shares_do_not_add_up() -> None:
     frame = pl.DataFrame(
         {"rank": ["a", "b", "c"], "count": [1, 2, 3], "fraction": [1.0] * 3, "name": list("xyz")}
     )
-    rows = arrange_rows(frame, Shape(groups=("rank",), totals=("count", "fraction")), top=2)
-    assert rows.once == ()
+    rows = arrange_rows(frame, table_of(groups=("rank",), totals=("count", "fraction")), limit=2)
+    assert rows.group_columns == ()
     assert rows.frame.select("count", "fraction").rows() == [(1, 1.0), (2, 1.0), (3, None), (6, None)]
 
 
 def test_of_the_parts_of_rows_a_third_is_shown_and_the_others_are_counted() -> None:
     names = [name for row in "abc" for name in (row, *(f"  {row}{part}" for part in range(4)))]
     frame = pl.DataFrame({"count": range(15), "name": names})
-    assert first_rows(frame, TREE, top=6)["name"].to_list() == [
+    assert limit_rows(frame, TREE, limit=6)["name"].to_list() == [
         "a",
         "  a0",
         "  a1",
@@ -176,7 +193,7 @@ def test_of_the_parts_of_rows_a_third_is_shown_and_the_others_are_counted() -> N
         "  c0",
         "  c1",
     ]
-    rows = arrange_rows(frame, TREE, top=2)
+    rows = arrange_rows(frame, TREE, limit=2)
     assert rows.frame["name"].to_list() == [
         "a",
         "  a0",
@@ -190,12 +207,12 @@ def test_of_the_parts_of_rows_a_third_is_shown_and_the_others_are_counted() -> N
 
 def test_the_parts_of_a_single_row_are_shown_like_rows() -> None:
     frame = pl.DataFrame({"count": range(5), "name": ["step", *(f"  {part}" for part in "abcd")]})
-    assert first_rows(frame, TREE, top=4).equals(frame)
+    assert limit_rows(frame, TREE, limit=4).equals(frame)
 
 
 def test_of_a_table_that_always_has_the_same_rows_none_is_left_out() -> None:
     frame = pl.DataFrame({"count": range(3), "name": ["step", "  forward", "  others"]})
-    rows = arrange_rows(frame, Shape(is_nested=True, is_fixed=True), top=1)
+    rows = arrange_rows(frame, table_of(is_nested=True, is_fixed=True), limit=1)
     assert rows.frame.equals(frame)
 
 
@@ -205,13 +222,13 @@ def test_of_a_table_that_always_has_the_same_rows_none_is_left_out() -> None:
     st.integers(0, 6),
 )
 def test_shown_and_left_out_add_up_to_the_total_of_each_group(
-    rows: list[tuple[int, int, int]], top: int
+    rows: list[tuple[int, int, int]], limit: int
 ) -> None:
     rows.sort(key=lambda row: row[0])
     frame = pl.DataFrame(rows, schema={"stage": pl.Int64, "depth": pl.Int64, "count": pl.Int64}, orient="row")
     frame = frame.with_columns(name=pl.lit("x"))
-    shape = Shape(groups=("stage",), totals=("count",))
-    shown = arrange_rows(frame, shape, top=top)
+    shape = table_of(groups=("stage",), totals=("count",))
+    shown = arrange_rows(frame, shape, limit=limit)
     for group in set(shown.groups):
         values = {"row": 0, "rest": 0}
         total = None
@@ -223,15 +240,15 @@ def test_shown_and_left_out_add_up_to_the_total_of_each_group(
                     values[kind] += value
         assert total is None or total == sum(values.values())
     all_rows = shown.kinds.count("row")
-    assert all_rows == len(first_rows(frame, shape, top=top))
-    assert all_rows == len(frame) or top > 0
+    assert all_rows == len(limit_rows(frame, shape, limit=limit))
+    assert all_rows == len(frame) or limit > 0
 
 
 def test_a_table_may_have_a_column_of_any_name() -> None:
     frame = pl.DataFrame(
         {"kind": ["a", "a", "b"], "group": [1, 2, 3], "block": [4, 5, 6], "name": ["x", "y", "z"]}
     )
-    shown = arrange_rows(frame, Shape(groups=("kind",), totals=("block",)), top=1)
+    shown = arrange_rows(frame, table_of(groups=("kind",), totals=("block",)), limit=1)
     assert shown.frame.columns == frame.columns
     assert shown.frame.rows()[0] == ("a", 1, 4, "x")
     assert shown.kinds == ["row", "rest", "total", "row"]

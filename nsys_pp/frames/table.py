@@ -1,0 +1,266 @@
+"""Tables for people and programs: columns with a unit, a meaning and a heading, and a function that builds the rows.
+
+`nsys_pp.tables` defines tables, `nsys_pp.write.tables` renders them; neither imports the other, so the contract is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Generic, ParamSpec, TypeAlias
+
+import polars as pl
+
+from nsys_pp.frames.conform import build_schema
+
+Source = ParamSpec("Source")
+
+_UNITS = ("ns", "bytes_per_s", "per_s", "fraction", "ppm", "bytes")  # endings of names
+_UNITS_ALONE = {
+    "ns": "time",
+    "bytes": "size",
+    "bytes_per_s": "bandwidth",
+    "per_s": "rate",
+    "fraction": "share",
+}
+_WORDS = {"host": "CPU", "gpu": "GPU", "cpu": "CPU", "std": "std dev", "op": "operation", "os": "OS"}
+_PLURALS = {  # of what is counted; others, like `late_count`, stay as they are
+    **{
+        word: f"{word}s"
+        for word in (
+            *("call", "rank", "step", "allocation", "free", "device", "gap", "range"),
+            *("lane", "stage", "chunk", "job", "message", "segment", "sample"),
+        )
+    },
+    "op": "operations",
+    "launch": "launches",
+    "micro batch": "micro-batches",
+}
+# Values of a single call, kernel or message, as opposed to totals.
+_SINGLE = {"mean", "median", "min", "max", "std", "least", "most", "shortest", "longest", "p95"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        name: Name in data formats. Its ending is the unit: `_ns`, `_bytes`, `_fraction` (0..1), `_count`, `_per_s`, `_ppm`.
+        dtype: Type of its values.
+        meaning: Description of its values, for documentation; null values included.
+        heading: Heading for people, without the unit. Default: the words of the name.
+        display_unit: Unit for people; times are converted to it ("ms"). Default: chosen by the values.
+        decimals: Digits after the point, for people. Default: chosen by the unit and the values.
+        priority: Columns of the lowest priority are dropped first where a terminal is narrow.
+            Default: by the name: standard deviations first, totals last.
+        note: Sentence added to the table's caption where the column is shown.
+        is_group: Rows with equal values form a group, where the column is one of the first of the table.
+        is_optional: People do not see it where all rows have the same value.
+        is_signed: Positive values have a plus sign.
+        is_symbol: Names of functions: a terminal may shorten template arguments and parameters.
+        is_name: Names of any length that programs choose: a terminal may leave out their ends.
+        null_text: Text of nulls, for people; with it, the column is there even if all its values are null.
+        unit: The unit in the name; "" without one.
+    """
+
+    name: str
+    dtype: pl.DataType | type[pl.DataType]
+    meaning: str
+    _: KW_ONLY
+    heading: str = ""
+    display_unit: str = ""
+    decimals: int | None = None
+    priority: int = -1
+    note: str = ""
+    is_group: bool = False
+    is_optional: bool = False
+    is_signed: bool = False
+    is_symbol: bool = False
+    is_name: bool = False
+    null_text: str = ""
+    unit: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        stem, unit = split_unit(self.name)
+        object.__setattr__(self, "unit", unit)
+        if not self.heading:
+            object.__setattr__(self, "heading", _write_heading(stem))
+        if self.priority < 0:
+            object.__setattr__(self, "priority", _rank_column(self.name))
+
+    @property
+    def is_count(self) -> bool:
+        """Whether its values are counts, whose thousands are marked; other plain integers are identifiers."""
+        return self.name == "count" or self.name.endswith("_count")
+
+    @property
+    def is_single(self) -> bool:
+        """Whether its values describe a single call, kernel or message, not a total."""
+        words = self.name.split("_")
+        return "total" not in words and not _is_of_ranks(self.name) and not _SINGLE.isdisjoint(words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The columns and rows of a table that people see, on a terminal and in Markdown.
+
+    Attributes:
+        columns: Names of columns of the table, and columns that `derive` adds.
+        derive: Adds columns of text to the table, such as causes.
+        only: Rows that a terminal shows; the others are counted below the table. None: all.
+        hidden: Sentence on the rows that are not shown; "{}" is "all 10", or "7 of 10".
+        notes: Builds lines that stand below the table, from all its rows.
+    """
+
+    columns: tuple[Column | str, ...]
+    derive: Callable[[pl.DataFrame], pl.DataFrame] | None = None
+    only: pl.Expr | None = None
+    hidden: str = ""
+    notes: Callable[[pl.DataFrame], list[str]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Generic[Source]):
+    """A table that can be built of any source; an empty source makes an empty table.
+
+    Attributes:
+        name: Name in options, in names of files, and in SQLite.
+        title: Line above the table.
+        columns: Its columns, in order; the last one names the row.
+        caption: How its numbers were computed, and which rows overlap.
+        build: Builds its rows, sorted, from a training, a summary, or two trainings.
+        needs: Kinds of records (`nsys_pp.model.recorded`), of which at least one must be recorded; (): none.
+        totals: Columns that may be added up; () where rows overlap.
+        sort: Column that sorts the rows within their group, descending; "" where they have an order of their own.
+        is_fixed: It has the same few rows for all reports: none is cut by a limit.
+        is_nested: Blanks that begin the last column are indentation: such a row is part of the row above it.
+        extra_columns: Columns that an option adds, such as those of the groups that a summary is split by.
+        empty: Line that stands in place of a table without rows.
+        view: The columns that people see; None: all.
+    """
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    caption: str
+    build: Callable[Source, pl.DataFrame]
+    needs: tuple[str, ...] = ()
+    totals: tuple[str, ...] = ()
+    sort: str = ""
+    is_fixed: bool = False
+    is_nested: bool = False
+    extra_columns: tuple[Column, ...] = ()
+    empty: str = "nothing of this kind happened in what was recorded"
+    view: View | None = None
+
+
+AnyTable: TypeAlias = "Table[...]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilledTable:
+    """A table with its rows, to be written.
+
+    Attributes:
+        table: The table.
+        frame: Its rows.
+        missing: Reason for which it could not be built, and how to record what it needs; "": it was built.
+    """
+
+    table: AnyTable
+    frame: pl.DataFrame = field(default_factory=pl.DataFrame)
+    missing: str = ""
+
+
+def index_tables(*tables: Table[Source]) -> Mapping[str, Table[Source]]:
+    """Return a registry: tables by name, in the order in which they are written.
+
+    Raises:
+        ValueError: Two tables share a name.
+    """
+    registry = {table.name: table for table in tables}
+    if len(registry) < len(tables):
+        raise ValueError("two tables share a name")
+    return registry
+
+
+def fill_tables(
+    tables: Mapping[str, Table[Source]],
+    frames: Mapping[str, pl.DataFrame],
+    missing: Mapping[str, str] | None = None,
+) -> list[FilledTable]:
+    """Pair tables with their rows, in the order of the registry `tables`.
+
+    Args:
+        tables: Tables by name; those that are neither in `frames` nor in `missing` are left out.
+        frames: Rows by name.
+        missing: Reasons for which tables could not be built, by name.
+    """
+    missing = missing or {}
+    return [
+        FilledTable(table=table, frame=frames[name])
+        if name in frames
+        else FilledTable(table=table, missing=missing[name])
+        for name, table in tables.items()
+        if name in frames or name in missing
+    ]
+
+
+def describe_columns(table: AnyTable) -> dict[str, Column]:
+    """Return all columns that the table can have, by name: those that options add come first.
+
+    A column of the table's own replaces an added one of the same name.
+    """
+    return {column.name: column for column in (*table.extra_columns, *table.columns)}
+
+
+def build_table_schema(columns: Sequence[Column]) -> pl.Schema:
+    """Return the schema of columns.
+
+    >>> build_table_schema((Column("step", pl.Int64, "its number"),)).names()
+    ['step']
+    """
+    return build_schema({column.name: column.dtype for column in columns})
+
+
+def split_unit(name: str) -> tuple[str, str]:
+    """Split the name of a column into words and unit; a name that is a unit alone has a word for it.
+
+    >>> split_unit("host_total_ns"), split_unit("bytes_per_s"), split_unit("call_count")
+    (('host_total', 'ns'), ('bandwidth', 'bytes_per_s'), ('call_count', ''))
+    """
+    if name in _UNITS_ALONE:
+        return _UNITS_ALONE[name], name
+    unit = next((unit for unit in _UNITS if name.endswith(f"_{unit}")), "")
+    return (name.removesuffix(f"_{unit}"), unit) if unit else (name, "")
+
+
+def _write_heading(stem: str) -> str:
+    """Write the name of a column, without its unit, as words.
+
+    >>> [_write_heading(stem) for stem in ("host_total", "op_count", "count", "late_count", "micro_batch_count")]
+    ['CPU total', 'Operations', 'Count', 'Late', 'Micro-batches']
+    """
+    *words, last = stem.split("_")
+    if last == "count" and words:
+        counted = " ".join(words)
+        words, last = [], _PLURALS.get(counted, counted)
+        if last == counted:
+            *words, last = counted.split(" ")
+            last = _PLURALS.get(last, last)
+    text = " ".join(_WORDS.get(word, word) for word in (*words, last))
+    return text[:1].upper() + text[1:]
+
+
+def _rank_column(name: str) -> int:
+    """Return the priority of a column: values of single calls and of ranks are dropped before totals."""
+    words = split_unit(name)[0].split("_")
+    if _is_of_ranks(name):
+        return 1 if {"min", "median"} & {*words} else 3
+    if "total" in words or _SINGLE.isdisjoint(words):
+        return 5
+    return 0 if "std" in words else 4 if "mean" in words else 2
+
+
+def _is_of_ranks(name: str) -> bool:
+    return (name.startswith("rank_") and not name.endswith("_count")) or name.endswith("_rank")

@@ -1,0 +1,78 @@
+"""Tables in GitHub's Markdown, as people see them: whole, each below a heading and above its caption."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from nsys_pp.frames.table import FilledTable
+from nsys_pp.write.files import open_output
+from nsys_pp.write.tables.format import Content, Format
+from nsys_pp.write.tables.names import clean
+from nsys_pp.write.tables.people import ShownTable, arrange_table
+
+# what GitHub's Markdown takes for more than text; `_` inside a word is none of it
+_SPECIAL = re.compile(r"[\\`*<>\[\]|~&]|(?<![^\W_])_|_(?![^\W_])")
+
+
+def format_markdown(content: Content) -> str:
+    """Format tables as Markdown; names show as they are, whatever they hold."""
+    tables = [
+        (
+            filled,
+            arrange_table(filled, limit=content.limit, sort=content.sort, unit=content.unit, is_whole=True),
+        )
+        for filled in content.tables
+    ]
+    return "\n".join(
+        _format_one(filled, table, tables[number + 1 : number + 2])
+        for number, (filled, table) in enumerate(tables)
+    )
+
+
+def write_markdown(content: Content, path: Path) -> None:
+    """Write tables as Markdown."""
+    with open_output(path) as stream:
+        stream.write(format_markdown(content).encode())
+
+
+def escape_markdown(text: str) -> str:
+    r"""Escape what GitHub reads as Markdown.
+
+    >>> print(escape_markdown("a_b|_c_ <d>"))
+    a_b\|\_c\_ \<d\>
+    """
+    return _SPECIAL.sub(r"\\\g<0>", text)
+
+
+def _format_one(
+    filled: FilledTable, table: ShownTable, following: Sequence[tuple[FilledTable, ShownTable]]
+) -> str:
+    """Format a table; tables that are computed alike share the caption of the last one."""
+    title = f"## {escape_markdown(clean(filled.table.title))}\n\n"
+    is_shared = any(follower.caption == table.caption for _, follower in following)
+    notes = [*table.notes, *([table.caption] if table.caption and not is_shared else [])]
+    text = "\n\n".join(notes) + "\n" * bool(notes)
+    if not table.columns:
+        return title + text
+    lines = [
+        [escape_markdown(column.heading) for column in table.columns],
+        ["---:" if column.is_number else "---" for column in table.columns],
+    ]
+    for kind, *cells in zip(table.kinds, *(column.texts for column in table.columns), strict=True):
+        escaped = [escape_markdown(cell.strip(" ")) for cell in cells]
+        indent = len(cells[-1]) - len(cells[-1].lstrip(" "))
+        escaped[-1] = "&nbsp;" * indent + escaped[-1]
+        lines.append([f"**{cell}**" if cell and kind == "total" else cell for cell in escaped])
+    return title + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" * bool(notes) + text
+
+
+FORMAT = Format(
+    name="markdown",
+    suffixes=(".md",),
+    holds_many=True,
+    write=write_markdown,
+    text=format_markdown,
+    is_data=False,
+)
