@@ -9,7 +9,7 @@ import polars as pl
 from nsys_pp.aggregates.unions import count_within, sum_within, unite
 from nsys_pp.frames.aggregates import ACTIVITY, HOST_TIMES
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.training import WAITING_CALL
+from nsys_pp.frames.report import WAITING_CALL
 
 _PHASES = ("forward", "backward", "optimizer", "data")
 _SPAN = ["process_key", "start_ns", "end_ns"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.aggregates.launched import find_calls
+from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.segments import expand_windows, running_maximum
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import IDLE_CAUSE, IDLE_TIMES, KERNEL_WAIT_NS
@@ -27,7 +27,8 @@ _GAPS = build_schema(
         "cause": IDLE_CAUSE,
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
-    }
+    },
+    name="_GAPS",
 )
 
 
@@ -51,7 +52,7 @@ def find_idle(
         between windows adds its pieces to both, and to `count` where it begins: rows may have
         count 0. For each device and step, causes of the device add up to `span_ns` - `busy_ns` of `GPU_TIMES`.
     """
-    call = find_calls(gpu_ops, api_calls=api_calls, launches=launches)
+    call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
     launch = np.append(api_calls["start_ns"].to_numpy(), _UNKNOWN_NS)[call]  # -1 is the last one
     ops = gpu_ops.select(*_STREAM, "start_ns", "end_ns", launch_ns=launch).partition_by(_DEVICE, as_dict=True)
     parts = [IDLE_TIMES.to_frame()]

@@ -14,10 +14,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.aggregates.launched import find_calls
 from nsys_pp.aggregates.unions import sum_within
 from nsys_pp.aggregates.windows import step_on_device, tile_devices
 from nsys_pp.arrays.distributions import build_distributions
+from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import DISTRIBUTION, LATE_NS, LAUNCH_AGGREGATES, SLOW_CALL_NS
 from nsys_pp.frames.conform import conform
@@ -71,7 +71,7 @@ def sum_launches(
 
 def _list_launches(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """List the launches of each call on each device: process_key, device_id, start_ns, end_ns, call_ns, call_end_ns."""
-    call = find_calls(gpu_ops, api_calls=api_calls, launches=launches)
+    call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
     ops = gpu_ops.select(*_DEVICE, "start_ns", "end_ns", "kind", call=call).filter(
         pl.col("kind").is_in(KERNEL_KINDS), pl.col("call") >= 0
     )

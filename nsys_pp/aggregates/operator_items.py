@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.aggregates.instances import sum_instances
-from nsys_pp.aggregates.launched import find_calls
 from nsys_pp.aggregates.windows import step_on_device, step_on_host
+from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.frames.aggregates import ITEM_AGGREGATES
 from nsys_pp.frames.report import NAME
@@ -115,8 +115,11 @@ def _sum_kernels(ops: pl.DataFrame, name: pl.Series, inner: pl.Series) -> pl.Dat
 def _list_ops(
     gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame, steps: pl.DataFrame
 ) -> pl.DataFrame:
-    """List the operations with a known call: device, step, and thread_key, start_ns and end_ns of the earliest call."""
-    call_row = pl.Series("call_row", find_calls(gpu_ops, api_calls=api_calls, launches=launches))
+    """List the operations with a known call: device, step, and thread_key, start_ns and end_ns of the launch call."""
+    call_row = pl.Series(
+        "call_row",
+        find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches),
+    )
     ops = gpu_ops.filter(call_row >= 0)
     call_row = call_row.filter(call_row >= 0)
     calls = api_calls.select("thread_key", "start_ns", "end_ns")[call_row]

@@ -24,7 +24,8 @@ DEVICE_WINDOWS = build_schema(
         "step": pl.Int64,  # null outside all steps
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
-    }
+    },
+    name="DEVICE_WINDOWS",
 )
 HOST_WINDOWS = build_schema(
     {  # by process_key, start_ns; those of a process tile its time
@@ -32,7 +33,8 @@ HOST_WINDOWS = build_schema(
         "step": pl.Int64,  # null outside all steps
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
-    }
+    },
+    name="HOST_WINDOWS",
 )
 _PROCESS = ["process_key"]
 _DEVICE = ["process_key", "device_id"]

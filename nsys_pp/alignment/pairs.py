@@ -11,9 +11,7 @@ from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import MAX_DRIFT, Line, quantile_sigma
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
-
-SKEW_NS = 60_000.0
-"""Tolerance between the ends of one collective (2 to 26 us were measured on two H100s of one machine)."""
+from nsys_pp.frames.clock import SKEW_NS
 
 _MIN_SHARED_FRACTION = 0.75  # of the operations that two channels could share
 _EQUAL_NS = 6_000.0  # differences between channels in scatter or offset up to this are ignored

@@ -14,9 +14,10 @@ import numpy as np
 
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import MAX_DRIFT, Line, find_densest_window, find_line, fit_line, quantile_sigma
-from nsys_pp.alignment.pairs import SKEW_NS, Reference, keep_consensus, pair_events
+from nsys_pp.alignment.pairs import Reference, keep_consensus, pair_events
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.frames.clock import SKEW_NS
 
 MAX_UTC_ERROR_NS = 10e9
 """Largest error of recorded UTC."""

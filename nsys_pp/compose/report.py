@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from nsys_pp.compose.report_aggregates import aggregate_report
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, project_report, view_report
 from nsys_pp.errors import MissingDataError
-from nsys_pp.frames.part import Encoded, Part, PartOptions
+from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
 from nsys_pp.frames.raw import Group
-from nsys_pp.frames.report import Report, Session
+from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows
@@ -160,15 +160,11 @@ def build_identity(part: Part) -> Identity:
     """Build the identity of a part's report; the inverse of what extraction stores.
 
     Raises:
-        KeyError, TypeError: A fact is missing.
+        KeyError: A frame is missing.
     """
-    facts = dict(part.facts["identity"])
-    session_facts = facts.pop("session")
-    if missing := {field.name for field in fields(Session)} - session_facts.keys():
-        raise KeyError(*missing)  # fields have defaults, for reports; a part stores all of them
-    session = Session(**session_facts)
-    frames: dict[str, Any] = {name: part.frames[name] for name in IDENTITY_FRAMES}
-    return Identity(path=part.source, session=session, **facts, **frames)
+    frames = {name: part.frames[name] for name in IDENTITY_FRAMES}
+    facts = part.facts
+    return Identity(path=part.source, session=facts.session, fingerprint=facts.fingerprint, **frames)
 
 
 def shorten_path(path: Path) -> Path:
@@ -206,21 +202,19 @@ def _build_part(
     frames: Mapping[str, pl.DataFrame],
 ) -> Part:
     identity = identify(report)
-    facts: dict[str, Any] = {
-        field.name: getattr(identity, field.name)
-        for field in fields(identity)
-        if field.name not in ("path", "session", *IDENTITY_FRAMES)
-    }
+    has_aggregates = "item_aggregates" in frames
     return Part(
         source=shorten_path(report.path),
         made_by=version("nsys-pp"),
         options=options,
-        facts={
-            "identity": {**facts, "session": asdict(identity.session)},
-            "preset": training.preset if training else "",
-            "unmatched": list(training.unmatched) if training else [],
-            **(_summary_facts(report) if "item_aggregates" in frames else {}),
-        },
+        facts=PartFacts(
+            session=identity.session,
+            fingerprint=identity.fingerprint,
+            preset=training.preset if training else "",
+            unmatched=tuple(training.unmatched) if training else (),
+            recorded=tuple(name_recorded(count_rows(report))) if has_aggregates else None,
+            is_folded=report.ranges["name"].n_unique() > MOST_NAMES if has_aggregates else None,
+        ),
         frames={
             **{name: getattr(identity, name) for name in IDENTITY_FRAMES},
             "anchors": find_anchors(
@@ -233,11 +227,3 @@ def _build_part(
         },
         encoded=encoded,
     )
-
-
-def _summary_facts(report: Report) -> dict[str, Any]:
-    """Return the facts of a report that a summary needs besides its aggregates."""
-    return {
-        "recorded": name_recorded(count_rows(report)),
-        "is_folded": report.ranges["name"].n_unique() > MOST_NAMES,
-    }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.frames.report import Report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nesting import find_parents
@@ -108,18 +109,22 @@ def _parents(ranges: pl.DataFrame) -> pl.Series:
 
 def _join_flows(report: Report) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Add a unique id that each launching call shares with its first operation."""
-    launches = match_launches(report.api_calls, report.gpu_ops)
+    ops, calls = report.gpu_ops, report.api_calls
+    call_row = find_launch_calls(
+        ops["op_id"], gpu_ops=ops, api_calls=calls, launches=match_launches(calls, ops)
+    )
     high = pl.lit(sequence_id(report.fingerprint) << 32, pl.UInt64)
     first = (
-        launches.with_columns(start_ns=report.gpu_ops["start_ns"][launches["op_id"]])
+        ops.select("op_id", "start_ns", call_row=call_row)
+        .filter(pl.col("call_row") >= 0)
         .sort("start_ns", "op_id")
-        .unique("op_id", keep="first", maintain_order=True)
         .unique("call_row", keep="first", maintain_order=True)
         .with_columns(flow_id=pl.col("call_row").cast(pl.UInt64) + high)
     )
-    ops = report.gpu_ops.join(first.select("op_id", "flow_id"), on="op_id", how="left", maintain_order="left")
-    calls = report.api_calls.with_row_index("call_row").join(
-        first.select("call_row", "flow_id"), on="call_row", how="left", maintain_order="left"
+    flows = first.select("op_id", pl.col("call_row").cast(pl.UInt32), "flow_id")
+    ops = ops.join(flows.drop("call_row"), on="op_id", how="left", maintain_order="left")
+    calls = calls.with_row_index("call_row").join(
+        flows.drop("op_id"), on="call_row", how="left", maintain_order="left"
     )
     return ops, calls
 

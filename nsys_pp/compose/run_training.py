@@ -13,8 +13,10 @@ from nsys_pp.compose.clocks import Clocks
 from nsys_pp.compose.inputs import Input
 from nsys_pp.compose.options import StepWindow
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.clock import ANCHORS, Clock
-from nsys_pp.frames.training import REPORT_FRAMES, Training
+from nsys_pp.frames.clock import Clock
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.lanes import GATHERED_FRAMES, LANE_FRAMES, LANE_KEYS
+from nsys_pp.frames.training import Training
 from nsys_pp.training.run.bubbles import build_lane_states, measure_cover
 from nsys_pp.training.run.cadence import reconstruct_jobs
 from nsys_pp.training.run.ideal import build_ideal
@@ -24,8 +26,6 @@ from nsys_pp.training.run.lanes import build_lanes
 from nsys_pp.training.run.run_steps import join_steps, number_steps, renumber_steps
 from nsys_pp.training.run.schedule import recognise_schedule
 from nsys_pp.training.run.transfers import pair_messages
-
-SCHEMAS: Mapping[str, pl.Schema] = {**REPORT_FRAMES, "anchors": ANCHORS}
 
 _SPAN = ("start_ns", "end_ns")
 _HOST = ("host_start_ns", "host_end_ns")
@@ -39,7 +39,6 @@ _TIMES = {  # columns on the report's clock; others are durations
 }
 NOT_INFERRED = "jobs cannot be inferred from messages"
 _INFERRED = "no range tells jobs: all are inferred from the cadence of messages, and none is certain"
-_KEYS = ("report", "process_key", "device_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +63,7 @@ def find_training(
     """Join the training frames of all reports.
 
     Args:
-        inputs: Parts with the frames of `SCHEMAS`.
+        inputs: Parts with the frames of `GATHERED_FRAMES`.
         roster: `ROSTER` of them.
         clocks: Clocks of them.
         schedule: Name of the pipeline schedule; None: recognised.
@@ -74,9 +73,9 @@ def find_training(
     Raises:
         NsysPPError: `steps` contains none of the steps.
     """
-    frames = _gather(inputs, clocks, SCHEMAS)
+    frames = _gather(inputs, clocks, GATHERED_FRAMES)
     lanes, notes = _find_lanes(roster, clocks, frames)
-    by_lane = {name: _assign_lanes(frame, lanes) for name, frame in frames.items()}
+    by_lane = {name: _assign_lanes(name, frame, lanes) for name, frame in frames.items()}
     numbers = number_steps(by_lane["steps"])
     for name in ("jobs", "compute_segments", "messages", "kernels"):
         by_lane[name] = renumber_steps(by_lane[name], numbers)
@@ -102,7 +101,7 @@ def find_training(
         anchors=by_lane["anchors"],
     )
     ideal, impossible = build_ideal(lanes, run_steps, jobs, recognised)
-    presets = [recorded.part.facts["preset"] for recorded in inputs]
+    presets = [recorded.part.facts.preset for recorded in inputs]
     return Training(
         lanes=lanes,
         steps=run_steps,
@@ -123,7 +122,7 @@ def number_run(inputs: Sequence[Input], roster: pl.DataFrame, clocks: Clocks) ->
     """Find the lanes of all reports and number the steps of the run; arguments as in `find_training`."""
     frames = _gather(inputs, clocks, ("jobs", "steps"))
     lanes, notes = _find_lanes(roster, clocks, frames)
-    steps = _assign_lanes(frames["steps"], lanes)
+    steps = _assign_lanes("steps", frames["steps"], lanes)
     numbers = number_steps(steps)
     return NumberedSteps(lanes=lanes, steps=join_steps(steps, numbers), numbers=numbers, notes=notes)
 
@@ -163,19 +162,20 @@ def _find_lanes(
     return build_lanes(roster, frames["jobs"], frames["steps"])
 
 
-def _assign_lanes(frame: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
+def _assign_lanes(name: str, frame: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     """Replace report, process and device of each row by its lane; rows without a lane are dropped."""
-    report, process, device = (numbers(frame[name]) for name in _KEYS)
+    report, process, device = (numbers(frame[name]) for name in LANE_KEYS)
     lane = np.full(len(frame), -1)
-    for number, lane_report, *key in lanes.select("lane", *_KEYS).iter_rows():
+    for number, lane_report, *key in lanes.select("lane", *LANE_KEYS).iter_rows():
         rows = slice(*np.searchsorted(report, [lane_report, lane_report + 1]))  # rows are in order of reports
         lane[rows][(process[rows] == key[0]) & (device[rows] == key[1])] = number
     has_lane = lane >= 0
-    kept = frame[[name for name in frame.columns if name not in _KEYS]]
+    kept = frame[[name for name in frame.columns if name not in LANE_KEYS]]
     if not has_lane.all():
         kept = kept.filter(pl.Series(has_lane))
     # in one chunk: many small ones, one per report, are slow to scan repeatedly
-    return kept.rechunk().hstack([pl.Series("lane", lane[has_lane].astype(np.uint32))])
+    by_lane = kept.rechunk().hstack([pl.Series("lane", lane[has_lane].astype(np.uint32))])
+    return conform(by_lane, LANE_FRAMES[name])
 
 
 def _gather(inputs: Sequence[Input], clocks: Clocks, names: Iterable[str]) -> dict[str, pl.DataFrame]:
@@ -186,7 +186,7 @@ def _gather(inputs: Sequence[Input], clocks: Clocks, names: Iterable[str]) -> di
         frame, sizes = pl.concat(frames), [len(frame) for frame in frames]
         report = pl.Series("report", np.repeat(np.arange(len(frames), dtype=np.uint32), sizes))
         moved = (_move(frame[column], sizes, clocks.clocks) for column in _TIMES[name])
-        gathered[name] = frame.with_columns(*moved, report)
+        gathered[name] = conform(frame.with_columns(*moved, report), GATHERED_FRAMES[name])
     return gathered
 
 
@@ -218,7 +218,7 @@ def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
 
 def _note_unmatched(inputs: Sequence[Input]) -> list[str]:
     """Describe the patterns that match no range of any report."""
-    unmatched = [recorded.part.facts["unmatched"] for recorded in inputs]
+    unmatched = [recorded.part.facts.unmatched for recorded in inputs]
     return [
         f"`{option}` fits no range" for option in unmatched[0] if all(option in names for names in unmatched)
     ]

@@ -48,7 +48,8 @@ OP_AGGREGATES = build_schema(
         "base_name": NAME,  # short: that of GPU_OPS
         "is_communication": pl.Boolean,
         **DISTRIBUTION,  # durations
-    }
+    },
+    name="OP_AGGREGATES",
 )
 
 COPY_SIZES = build_schema(
@@ -57,7 +58,8 @@ COPY_SIZES = build_schema(
         "kind": OP_KIND,
         "name": NAME,
         **DISTRIBUTION,  # bytes
-    }
+    },
+    name="COPY_SIZES",
 )
 
 CALL_API = pl.Enum(["cuda", "os"])
@@ -67,7 +69,8 @@ CALL_AGGREGATES = build_schema(
         "api": CALL_API,
         "name": NAME,
         **DISTRIBUTION,  # durations
-    }
+    },
+    name="CALL_AGGREGATES",
 )
 
 NAMED_OPERATORS = build_schema(
@@ -75,7 +78,8 @@ NAMED_OPERATORS = build_schema(
         "range_id": pl.Int64,
         "name": NAME,  # of the operator, numbers that only tell calls apart left out; null: it is none
         "is_communication": pl.Boolean,
-    }
+    },
+    name="NAMED_OPERATORS",
 )
 
 ITEM = pl.Enum(["range", "operator", "phase"])
@@ -99,7 +103,8 @@ ITEM_AGGREGATES = build_schema(
         # it; NVIDIA's `nvtx_gpu_proj_sum` does, and calls it operations.
         "call_count": pl.Int64,
         **DISTRIBUTION,  # durations
-    }
+    },
+    name="ITEM_AGGREGATES",
 )
 
 COLLECTIVE_AGGREGATES = build_schema(
@@ -109,7 +114,8 @@ COLLECTIVE_AGGREGATES = build_schema(
         "size_bytes": pl.Int64,  # as NCCL was told: of one rank's contribution; null where not recorded
         "rank_count": pl.Int64,  # of the communicator; null where not recorded
         **DISTRIBUTION,  # durations
-    }
+    },
+    name="COLLECTIVE_AGGREGATES",
 )
 
 GPU_TIMES = build_schema(
@@ -127,7 +133,8 @@ GPU_TIMES = build_schema(
         # as Paddle counts: communication on the CPU (ranges) or on the device
         "any_communication_ns": pl.Int64,
         "any_overlap_ns": pl.Int64,  # that at once with `compute_ns`
-    }
+    },
+    name="GPU_TIMES",
 )
 
 ACTIVITY = pl.Enum(
@@ -149,7 +156,8 @@ HOST_TIMES = build_schema(
         "activity": ACTIVITY,
         "count": pl.Int64,  # of those that began in the step
         "union_ns": pl.Int64,  # across threads; of "cpu": summed over them
-    }
+    },
+    name="HOST_TIMES",
 )
 
 IDLE_CAUSE = pl.Enum(
@@ -171,7 +179,8 @@ IDLE_TIMES = build_schema(
         "count": pl.Int64,  # of those that began in the step
         "total_ns": pl.Int64,
         "most_ns": pl.Int64,  # the longest that began in it, whole; null where none did
-    }
+    },
+    name="IDLE_TIMES",
 )
 
 LAUNCH_AGGREGATES = build_schema(
@@ -184,7 +193,8 @@ LAUNCH_AGGREGATES = build_schema(
         "queued_ns": pl.Int64,
         "queue_most": pl.Int64,  # operations called for and not finished, at most
         **DISTRIBUTION,  # delays
-    }
+    },
+    name="LAUNCH_AGGREGATES",
 )
 SLOW_CALL_NS = 50_000  # HolisticTraceAnalysis' cut-offs
 LATE_NS = 100_000
@@ -199,14 +209,16 @@ MEMORY_AGGREGATES = build_schema(
         "free_count": pl.Int64,
         "allocated_bytes": pl.Int64,
         "freed_bytes": pl.Int64,
-    }
+    },
+    name="MEMORY_AGGREGATES",
 )
 MEMORY_PEAKS = build_schema(
     {  # most memory in use since the capture began, of what was allocated in it
         **_DEVICE,
         "kind": pl.String,
         "peak_bytes": pl.Int64,  # within the step
-    }
+    },
+    name="MEMORY_PEAKS",
 )
 
 AGGREGATE_FRAMES: Mapping[str, pl.Schema] = {
@@ -233,7 +245,8 @@ PLACES = build_schema(
         "gpu": pl.String,  # null: none
         "stage": pl.Int64,
         "label": pl.String,  # unique: "rank 3"; "node2 GPU 0" where no rank is known; "node2 pid 71"
-    }
+    },
+    name="PLACES",
 )
 
 

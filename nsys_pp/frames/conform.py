@@ -1,4 +1,4 @@
-"""Schemas, and `conform`, which checks a frame against one."""
+"""Schemas with a name, and `conform`, the check of a frame against one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,47 @@ from collections.abc import Mapping
 
 import polars as pl
 
+DataTypes = Mapping[str, pl.DataType | type[pl.DataType]]
 
-def build_schema(columns: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.Schema:
-    """Make a schema of columns and types; `pl.Schema` alone hides from mypy that both are mixed."""
-    return pl.Schema(columns)
+
+class Schema(pl.Schema):
+    """Columns and types of a frame, with the name of the contract for messages."""
+
+    name: str
+
+    def __init__(self, columns: DataTypes | None = None, *, name: str = "frame") -> None:
+        """Build a schema; `pl.Schema` alone hides from mypy that types and their classes are mixed."""
+        super().__init__(columns)
+        self.name = name
+
+
+def build_schema(columns: DataTypes, *, name: str = "frame") -> Schema:
+    """Build a schema of columns and types.
+
+    Args:
+        columns: Type of each column, in order.
+        name: Of the contract, for the messages of `conform`: that of the constant.
+    """
+    return Schema(columns, name=name)
+
+
+def extend_schema(
+    schema: pl.Schema, columns: DataTypes, *, name: str, without: tuple[str, ...] = ()
+) -> Schema:
+    """Build the schema of a frame that has further columns, or lacks some.
+
+    Args:
+        schema: The schema to start from.
+        columns: The further columns; they stand last.
+        name: Of the new contract.
+        without: Columns to leave out.
+
+    >>> jobs = build_schema({"device_id": pl.Int32, "kind": pl.String}, name="JOBS")
+    >>> extend_schema(jobs, {"lane": pl.UInt32}, name="LANE_JOBS", without=("device_id",)).names()
+    ['kind', 'lane']
+    """
+    kept = {column: dtype for column, dtype in schema.items() if column not in without}
+    return Schema({**kept, **columns}, name=name)
 
 
 def conform(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
@@ -23,7 +60,7 @@ def conform(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
         The frame with the schema's columns; extra columns are dropped, an empty frame stays empty.
 
     Raises:
-        ValueError: A column is missing; all missing columns are named.
+        ValueError: Columns are missing, or cannot be cast; the contract and all of them are named.
 
     >>> conform(pl.DataFrame({"b": [1], "a": [2], "c": [3]}), pl.Schema({"a": pl.Int32, "b": pl.Int64}))
     shape: (1, 2)
@@ -34,14 +71,42 @@ def conform(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     ╞═════╪═════╡
     │ 2   ┆ 1   │
     └─────┴─────┘
+    >>> steps = build_schema({"step": pl.Int64, "name": pl.String}, name="STEPS")
+    >>> conform(pl.DataFrame({"step": ["first"]}), steps)
+    Traceback (most recent call last):
+        ...
+    ValueError: STEPS: missing column `name` (String); column `step` is String, expected Int64
     """
-    there = frame.schema
-    missing = [column for column in schema if column not in there]
-    if missing:
-        raise ValueError(f"frame lacks the columns {missing}")
-    # most frames are small: to ask the engine of queries for casts takes longer than the casts
+    types = frame.schema
+    if any(column not in types for column in schema):
+        raise ValueError(_describe_mismatch(frame, schema))
+    # most frames are small: a query costs more than the casts in it
     fitted = frame[schema.names()]
-    for place, (column, dtype) in enumerate(schema.items()):
-        if there[column] != dtype:
-            fitted.replace_column(place, fitted[column].cast(dtype))
+    try:
+        for position, (column, dtype) in enumerate(schema.items()):
+            if types[column] != dtype:
+                fitted.replace_column(position, fitted[column].cast(dtype))
+    except pl.exceptions.PolarsError:
+        raise ValueError(_describe_mismatch(frame, schema)) from None
     return fitted
+
+
+def _describe_mismatch(frame: pl.DataFrame, schema: pl.Schema) -> str:
+    """Format the missing columns, and the columns without a cast to their type."""
+    missing = [f"`{column}` ({dtype})" for column, dtype in schema.items() if column not in frame.columns]
+    wrong = [
+        f"column `{column}` is {frame.schema[column]}, expected {dtype}"
+        for column, dtype in schema.items()
+        if column in frame.columns and not _is_castable(frame[column], dtype)
+    ]
+    missing = [f"missing column{'s' * (len(missing) > 1)} {', '.join(missing)}"] * bool(missing)
+    name = schema.name if isinstance(schema, Schema) else "frame"
+    return f"{name}: {'; '.join([*missing, *wrong])}"
+
+
+def _is_castable(column: pl.Series, dtype: pl.DataType) -> bool:
+    try:
+        column.cast(dtype)
+    except pl.exceptions.PolarsError:
+        return False
+    return True

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import polars as pl
+
+from nsys_pp.frames.report import Session
 
 FORMAT = 4  # of the file, and of the encoded blocks in it; counts up with every change to either
 SUFFIX = ".nspart"
@@ -99,12 +101,27 @@ class PartOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartFacts:
+    """Facts of a report besides its frames."""
+
+    session: Session
+    fingerprint: int  # of `Report`
+    preset: str = ""  # name of the naming rules; "" where none fits
+    unmatched: tuple[str, ...] = ()  # options of the user that fit no range
+    # Without aggregates both are None.
+    recorded: tuple[str, ...] | None = None  # kinds of data with rows
+    is_folded: bool | None = (
+        None  # aggregates have numbers in names of ranges replaced, as there are too many names
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """One report, extracted."""
 
     source: Path  # the report, as it was given
     made_by: str  # version of nsys-pp
     options: PartOptions
-    facts: Mapping[str, Any]  # who recorded it, and when; what JSON can hold
+    facts: PartFacts
     frames: Mapping[str, pl.DataFrame]  # by name; a part that was read has those that were asked for
     encoded: Encoded

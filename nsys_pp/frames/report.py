@@ -27,6 +27,16 @@ KERNEL_KINDS = ("kernel", "graph")
 """Kinds of operation that are kernels: a graph that was traced as a whole stands for its own."""
 SCOPE = pl.Enum(["thread", "process"])
 
+WAITING_CALL = (
+    r"Synchronize"
+    r"|^cu(?:da)?Memcpy(?:2D|3D)?(?:Unaligned|HtoD|DtoH|HtoA|AtoH|(?:To|From)(?:Array|Symbol))?(?:_v\d+)?(?:_ptds)?$"
+)
+"""Names of CUDA calls that wait for the GPU.
+
+Synchronising calls, and synchronous copies from or to the CPU. `cudaStreamWaitEvent` is not included: the stream
+waits, not the CPU. Other calls may wait too (`cudaFree`, asynchronous copies of pageable memory), but not always.
+"""
+
 RANGES = build_schema(
     {  # one row per NVTX range, in order of range_id
         "range_id": pl.Int64,  # row id in the exported table of NVTX events
@@ -42,7 +52,8 @@ RANGES = build_schema(
         "category": NAME,  # null where none; its number as text where it was never named
         "color_argb": pl.UInt32,  # null where none
         "payload": pl.String,  # numbers in decimal, JSON as it was; null where none
-    }
+    },
+    name="RANGES",
 )
 
 MARKS = build_schema(
@@ -56,7 +67,8 @@ MARKS = build_schema(
         "category": NAME,
         "color_argb": pl.UInt32,
         "payload": pl.String,
-    }
+    },
+    name="MARKS",
 )
 
 API_CALLS = build_schema(
@@ -67,7 +79,8 @@ API_CALLS = build_schema(
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
         "name": NAME,
-    }
+    },
+    name="API_CALLS",
 )
 
 OS_CALLS = build_schema(
@@ -77,7 +90,8 @@ OS_CALLS = build_schema(
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
         "name": NAME,
-    }
+    },
+    name="OS_CALLS",
 )
 
 THREAD_RUNS = build_schema(
@@ -86,7 +100,8 @@ THREAD_RUNS = build_schema(
         "thread_key": pl.Int64,
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
-    }
+    },
+    name="THREAD_RUNS",
 )
 
 MEMORY_EVENTS = build_schema(
@@ -99,7 +114,8 @@ MEMORY_EVENTS = build_schema(
         "is_release": pl.Boolean,
         "address": pl.UInt64,
         "size_bytes": pl.Int64,
-    }
+    },
+    name="MEMORY_EVENTS",
 )
 
 COUNTERS = build_schema(
@@ -110,7 +126,8 @@ COUNTERS = build_schema(
         "unit": pl.String,  # "%", "count", "bytes", "ns", "W", ...
         "time_ns": pl.Int64,
         "value": pl.Float64,
-    }
+    },
+    name="COUNTERS",
 )
 
 GPU_OPS = build_schema(
@@ -127,7 +144,8 @@ GPU_OPS = build_schema(
         "name": NAME,  # short kernel name, "Memcpy HtoD", "Memset", "CUDA graph 7"
         "is_communication": pl.Boolean,  # NCCL and its kin
         "graph_id": pl.Int64,  # CUDA graph (or graph node) that ran it; null outside graphs
-    }
+    },
+    name="GPU_OPS",
 )
 
 OP_DETAILS = build_schema(
@@ -140,7 +158,8 @@ OP_DETAILS = build_schema(
         "static_shared_bytes": pl.Int64,
         "dynamic_shared_bytes": pl.Int64,
         "size_bytes": pl.Int64,  # copies and sets
-    }
+    },
+    name="OP_DETAILS",
 )
 
 PROCESSES = build_schema(
@@ -148,7 +167,8 @@ PROCESSES = build_schema(
         "process_key": pl.Int64,
         "pid": pl.Int64,
         "name": pl.String,
-    }
+    },
+    name="PROCESSES",
 )
 
 THREADS = build_schema(
@@ -157,7 +177,8 @@ THREADS = build_schema(
         "process_key": pl.Int64,
         "tid": pl.Int64,
         "name": pl.String,  # null where unknown
-    }
+    },
+    name="THREADS",
 )
 
 DEVICES = build_schema(
@@ -169,7 +190,8 @@ DEVICES = build_schema(
         "uuid": pl.String,
         "bus_location": pl.String,
         "is_recorded": pl.Boolean,  # the report tells which GPU it is; else it has just an ordinal in common
-    }
+    },
+    name="DEVICES",
 )
 
 GPUS = build_schema(
@@ -177,7 +199,8 @@ GPUS = build_schema(
         "uuid": pl.String,  # small letters, without "GPU-"; null where unknown
         "bus_location": pl.String,
         "name": pl.String,
-    }
+    },
+    name="GPUS",
 )
 
 STREAMS = build_schema(
@@ -188,14 +211,16 @@ STREAMS = build_schema(
         "name": pl.String,  # given through NVTX; null where none
         "priority": pl.Int64,
         "is_default": pl.Boolean,
-    }
+    },
+    name="STREAMS",
 )
 
 LAUNCHES = build_schema(
     {  # one row per pair of API call and GPU operation, by op_id
         "op_id": pl.UInt32,
         "call_row": pl.UInt32,  # row of API_CALLS
-    }
+    },
+    name="LAUNCHES",
 )
 
 PROJECTIONS = build_schema(
@@ -221,7 +246,8 @@ PROJECTIONS = build_schema(
         "last_op": NAME,  # the operation that ends last
         "scope": SCOPE,  # whose calls were counted
         "is_open": pl.Boolean,
-    }
+    },
+    name="PROJECTIONS",
 )
 
 
@@ -233,7 +259,8 @@ NCCL_CALLS = build_schema(
         "rank_count": pl.Int64,  # likewise
         "peer": pl.Int64,  # rank within the communicator that is sent to or received from
         "size_bytes": pl.Int64,
-    }
+    },
+    name="NCCL_CALLS",
 )
 
 REQUESTS = build_schema(
@@ -245,7 +272,8 @@ REQUESTS = build_schema(
         "peer": pl.Int64,  # rank within the communicator; null in collectives
         "size_bytes": pl.Int64,
         "start_ns": pl.Int64,  # of the range around the request, on the CPU
-    }
+    },
+    name="REQUESTS",
 )
 
 MPI_CALLS = build_schema(
@@ -261,7 +289,8 @@ MPI_CALLS = build_schema(
         "size_bytes": pl.Int64,
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
-    }
+    },
+    name="MPI_CALLS",
 )
 
 RANKS = build_schema(
@@ -271,7 +300,8 @@ RANKS = build_schema(
         "rank": pl.Int64,
         "rank_source": pl.String,  # "MPI", "NCCL", "RANK", "XLA", "file name", ...
         "world_size": pl.Int64,  # null where unknown
-    }
+    },
+    name="RANKS",
 )
 
 

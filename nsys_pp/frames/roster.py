@@ -31,16 +31,18 @@ ROSTER = build_schema(
         "tensor": pl.Int64,  # place in the tensor-parallel group (tp)
         "replica": pl.Int64,  # place in the data-parallel group (dp)
         "stage_source": pl.String,  # "--layout", or "NVTX" where programs wrote it into names
-    }
+    },
+    name="ROSTER",
 )
 
-COORDINATES = pl.Schema(
+COORDINATES = build_schema(
     {  # one row per process that says its place, by process_key
         "process_key": pl.Int64,
         "stage": pl.Int64,
         "tensor": pl.Int64,
         "replica": pl.Int64,
-    }
+    },
+    name="COORDINATES",
 )
 
 

@@ -59,16 +59,6 @@ POSITION = pl.Enum(["warm-up", "steady", "cool-down"])
 PAUSE_NS = 2_000
 """Longest gap between kernels that does not count as a bubble: back-to-back kernels of one stream have such gaps."""
 
-WAITING_CALL = (
-    r"Synchronize"
-    r"|^cu(?:da)?Memcpy(?:2D|3D)?(?:Unaligned|HtoD|DtoH|HtoA|AtoH|(?:To|From)(?:Array|Symbol))?(?:_v\d+)?(?:_ptds)?$"
-)
-"""Names of CUDA calls that wait for the GPU.
-
-Synchronising calls, and synchronous copies from or to the CPU. `cudaStreamWaitEvent` is not included: the stream
-waits, not the CPU. Other calls may wait too (`cudaFree`, asynchronous copies of pageable memory), but not always.
-"""
-
 JOBS = build_schema(
     {  # one row per job and device; by host_start_ns, range_id, device_id
         "process_key": pl.Int64,
@@ -101,7 +91,8 @@ JOBS = build_schema(
         "launch_delay_ns": pl.Int64,  # from the launching call of its first operation to the start of the operation
         "op_count": pl.Int64,
         "is_open": pl.Boolean,  # open at the end of the capture
-    }
+    },
+    name="JOBS",
 )
 
 STEPS = build_schema(
@@ -120,7 +111,8 @@ STEPS = build_schema(
         "host_start_ns": pl.Int64,  # its range on the CPU, or its jobs; null without both
         "host_end_ns": pl.Int64,
         "is_partial": pl.Boolean,  # the capture began or ended inside it
-    }
+    },
+    name="STEPS",
 )
 
 COMPUTE_SEGMENTS = build_schema(
@@ -139,7 +131,8 @@ COMPUTE_SEGMENTS = build_schema(
         "need_op_id": pl.UInt32,
         "need_start_ns": pl.Int64,
         "need_end_ns": pl.Int64,
-    }
+    },
+    name="COMPUTE_SEGMENTS",
 )
 
 MESSAGES = build_schema(
@@ -163,7 +156,8 @@ MESSAGES = build_schema(
         "chunk": pl.Int64,
         "virtual_stage": pl.Int64,
         "step": pl.Int64,  # of `STEPS`
-    }
+    },
+    name="MESSAGES",
 )
 
 KERNEL_AGGREGATES = build_schema(
@@ -177,7 +171,8 @@ KERNEL_AGGREGATES = build_schema(
         "total_ns": pl.Int64,
         "min_ns": pl.Int64,
         "max_ns": pl.Int64,
-    }
+    },
+    name="KERNEL_AGGREGATES",
 )
 
 REPORT_FRAMES: Mapping[str, pl.Schema] = {
@@ -203,7 +198,8 @@ LANES = build_schema(
         "tensor": pl.Int64,
         "label": pl.String,  # unique: "rank 3"; "node2 GPU 0" where no rank is known
         "bound_ns": pl.Int64,  # error of its times relative to other lanes; null: unknown
-    }
+    },
+    name="LANES",
 )
 
 RUN_STEPS = build_schema(
@@ -213,7 +209,8 @@ RUN_STEPS = build_schema(
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
         "is_partial": pl.Boolean,  # on this lane
-    }
+    },
+    name="RUN_STEPS",
 )
 
 RUN_SPANS = build_schema(
@@ -223,7 +220,8 @@ RUN_SPANS = build_schema(
         "end_ns": pl.Int64,  # of the last lane to end
         "is_partial": pl.Boolean,  # on any lane
         "lane_count": pl.Int64,  # lanes with the step
-    }
+    },
+    name="RUN_SPANS",
 )
 
 RUN_JOBS = build_schema(
@@ -258,7 +256,8 @@ RUN_JOBS = build_schema(
         "host_end_ns": pl.Int64,
         "launch_delay_ns": pl.Int64,
         "op_count": pl.Int64,
-    }
+    },
+    name="RUN_JOBS",
 )
 
 TRANSFERS = build_schema(
@@ -279,7 +278,8 @@ TRANSFERS = build_schema(
         "is_buffered": pl.Boolean,  # the send ended before the receive began
         "bound_ns": pl.Int64,  # error of wait and transfer: both lanes' bounds; null: unknown
         "source": pl.String,  # basis of the pair: "peer and order", "stages and order", "ends"
-    }
+    },
+    name="TRANSFERS",
 )
 
 LANE_STATES = build_schema(
@@ -294,7 +294,8 @@ LANE_STATES = build_schema(
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
         "waits_for": pl.UInt32,  # the late lane, for message_wait and collective_wait; null where unknown
-    }
+    },
+    name="LANE_STATES",
 )
 
 COVER = build_schema(
@@ -303,7 +304,8 @@ COVER = build_schema(
         "step": pl.Int64,
         "compute_ns": pl.Int64,  # union of the kernels
         "pause_ns": pl.Int64,
-    }
+    },
+    name="COVER",
 )
 
 IDEAL = build_schema(
@@ -313,7 +315,8 @@ IDEAL = build_schema(
         "job": pl.UInt32,  # of RUN_JOBS
         "start_ns": pl.Int64,  # the step has its recorded start
         "end_ns": pl.Int64,
-    }
+    },
+    name="IDEAL",
 )
 
 

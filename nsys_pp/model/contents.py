@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from nsys_pp.frames.conform import conform
+from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import Report
 from nsys_pp.model import anomalies as anomalies
 from nsys_pp.model.recorded import list_missing, list_recorded
 
-GPUS = pl.Schema(
+GPUS = build_schema(
     {  # one row per GPU and process that used it, by GPU
         "gpu": pl.String,
         "name": pl.String,
@@ -22,10 +22,11 @@ GPUS = pl.Schema(
         "device_id": pl.Int32,  # CUDA ordinal within the process
         "op_count": pl.Int64,
         "communication_count": pl.Int64,
-    }
+    },
+    name="GPUS",
 )
 
-PROCESSES = pl.Schema(
+PROCESSES = build_schema(
     {  # one row per process with events
         "process_key": pl.Int64,
         "pid": pl.Int64,
@@ -34,20 +35,22 @@ PROCESSES = pl.Schema(
         "range_count": pl.Int64,
         "call_count": pl.Int64,
         "op_count": pl.Int64,
-    }
+    },
+    name="PROCESSES",
 )
 
-THREADS = pl.Schema(
+THREADS = build_schema(
     {  # one row per thread with events, by process
         "process_key": pl.Int64,
         "tid": pl.Int64,
         "name": pl.String,
         "range_count": pl.Int64,
         "call_count": pl.Int64,
-    }
+    },
+    name="THREADS",
 )
 
-DOMAINS = pl.Schema(
+DOMAINS = build_schema(
     {  # one row per name of an NVTX domain, the one with most ranges first
         "domain": pl.String,  # null for the default domain
         "range_count": pl.Int64,
@@ -56,7 +59,8 @@ DOMAINS = pl.Schema(
         "open_count": pl.Int64,  # still open when the capture ended
         "cross_thread_count": pl.Int64,  # ended on another thread than they began
         "mark_count": pl.Int64,
-    }
+    },
+    name="DOMAINS",
 )
 
 _OP_TABLES = {"kernel": "kernels", "memcpy": "copies", "memset": "sets", "graph": "graphs"}

@@ -8,20 +8,24 @@ from dataclasses import dataclass
 
 import polars as pl
 
-RECORDED = pl.Schema(
+from nsys_pp.frames.conform import build_schema
+
+RECORDED = build_schema(
     {  # one row per kind of data that the report has
         "what": pl.String,  # a stable word
         "title": pl.String,
         "row_count": pl.Int64,
-    }
+    },
+    name="RECORDED",
 )
 
-MISSING = pl.Schema(
+MISSING = build_schema(
     {  # one row per kind of data that the report has nothing of
         "what": pl.String,
         "title": pl.String,
         "option": pl.String,  # of `nsys profile`
-    }
+    },
+    name="MISSING",
 )
 
 _WITH_CUDA = ("copies", "sets", "graphs", "synchronizations", "cuda_events")

@@ -37,7 +37,8 @@ COMPUTED = build_schema(
     {  # interval of a range's compute on a device: one row per range and device, sorted by both
         name: PROJECTIONS[name]
         for name in ("range_id", "device_id", "gpu_start_ns", "gpu_end_ns", "busy_ns", "scope")
-    }
+    },
+    name="COMPUTED",
 )
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from types import UnionType
+from typing import IO, Any, TypeVar, get_args, get_origin, get_type_hints
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import polars as pl
@@ -27,10 +28,11 @@ from nsys_pp.frames.part import (
     Encoded,
     EncodedSubtrack,
     Part,
+    PartFacts,
     PartOptions,
     Track,
 )
-from nsys_pp.frames.report import PROJECTIONS
+from nsys_pp.frames.report import PROJECTIONS, Session
 from nsys_pp.frames.training import REPORT_FRAMES
 from nsys_pp.read.unreadable import unreadable_error
 
@@ -40,6 +42,8 @@ _SCHEMAS = {
     **REPORT_FRAMES,
     **AGGREGATE_FRAMES,
 }  # of frames whose file does not tell it all
+Record = TypeVar("Record", PartFacts, Session)
+
 _AGAIN = "extract it again from its report"
 
 
@@ -77,7 +81,7 @@ def read_part(path: Path, frames: Iterable[str] | None = None, *, version: str) 
             source=Path(told["source"]),
             made_by=told["made_by"],
             options=_build_options(told["options"]),
-            facts=told["facts"],
+            facts=_build_facts(told["facts"]),
             frames={name.removesuffix(FRAME_ENDING): _read_frame(archive, name) for name in sorted(wanted)},
             encoded=encoded,
         )
@@ -127,6 +131,26 @@ def _read_frame(archive: ZipFile, member: str) -> pl.DataFrame:
     frame = pl.read_parquet(BytesIO(archive.read(member)))
     schema = _SCHEMAS.get(member.removesuffix(FRAME_ENDING))
     return frame if schema is None else conform(frame, schema)
+
+
+def _build_facts(told: dict[str, Any]) -> PartFacts:
+    session = _build_record(Session, told["session"])
+    return _build_record(PartFacts, {**told, "session": session})
+
+
+def _build_record(kind: type[Record], told: dict[str, Any]) -> Record:
+    """Build a record from JSON; raise ValueError unless it has all fields, each of its type."""
+    hints = get_type_hints(kind)
+    if told.keys() != hints.keys():
+        raise ValueError(f"the fields of {kind.__name__} are {', '.join(told)}, expected {', '.join(hints)}")
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in told.items()
+    }
+    for name, hint in hints.items():
+        types = [get_origin(part) or part for part in get_args(hint)]
+        if type(values[name]) not in (types if isinstance(hint, UnionType) else [get_origin(hint) or hint]):
+            raise ValueError(f"`{name}` is {values[name]!r}, expected {hint}")
+    return kind(**values)
 
 
 def _build_options(told: dict[str, Any]) -> PartOptions:

@@ -64,7 +64,7 @@ def _write_facts(part: Part) -> str:
         "made_by": part.made_by,
         "source": str(part.source),
         "options": asdict(part.options),
-        "facts": dict(part.facts),
+        "facts": asdict(part.facts),
         "encoded": asdict(part.encoded),
     }
     return json.dumps(facts, ensure_ascii=False, separators=(",", ":"))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from nsys_pp.aggregates.host_times import find_communication, measure_host
 from nsys_pp.aggregates.windows import Windows
 from nsys_pp.frames.aggregates import HOST_TIMES, NAMED_OPERATORS
-from nsys_pp.frames.report import API_CALLS, OS_CALLS, RANGES, THREAD_RUNS
-from nsys_pp.frames.training import JOBS, WAITING_CALL
+from nsys_pp.frames.report import API_CALLS, OS_CALLS, RANGES, THREAD_RUNS, WAITING_CALL
+from nsys_pp.frames.training import JOBS
 from tests.aggregates.real_reports import NAMES, read_real_report
 from tests.aggregates.small_reports import SPANS, STEP_ROWS, Row, fill, find_moments, make_report, step
 

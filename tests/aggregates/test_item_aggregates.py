@@ -20,6 +20,7 @@ from nsys_pp.frames.training import JOB_KINDS, JOBS, STEPS
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import project_ranges
 from tests.aggregates.small_reports import fill, op, step
+from tests.arrays.launch_calls import expect_launch_calls
 from tests.projection.random_reports import Frames, frames
 
 Row = dict[str, Any]
@@ -157,12 +158,8 @@ def expect_operators(report: Frames, names: dict[int, str | None]) -> list[Insta
     calls, ops = list(api_calls.iter_rows(named=True)), with_steps(gpu_ops, on_device=True)
     instances: list[Instance] = []
     launched: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    first_call: dict[int, int] = {}
-    for op_id, call_row in match_launches(api_calls, gpu_ops).rows():
-        first_call[op_id] = min(
-            first_call.get(op_id, call_row), call_row, key=lambda at: (calls[at]["start_ns"], at)
-        )
-    for op_id, call_row in first_call.items():
+    launch_calls = expect_launch_calls(gpu_ops, api_calls, match_launches(api_calls, gpu_ops))
+    for op_id, call_row in launch_calls.items():
         one, duration = ops[op_id], ops[op_id]["end_ns"] - ops[op_id]["start_ns"]
         call = {key: calls[call_row][key] for key in ("thread_key", "start_ns", "end_ns")} | {
             "range_id": 10**9

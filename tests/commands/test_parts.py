@@ -264,10 +264,10 @@ def test_another_format_is_refused(part: Path, tmp_path: Path) -> None:
             lambda facts: facts["encoded"]["subtracks"][0].pop("track"), id="a subtrack without track"
         ),
         pytest.param(lambda facts: facts["options"].update(new=1), id="an option of the future"),
-        pytest.param(lambda facts: facts["facts"].pop("identity"), id="nobody"),
-        pytest.param(
-            lambda facts: facts["facts"]["identity"]["session"].pop("hostname"), id="half a session"
-        ),
+        pytest.param(lambda facts: facts["facts"].pop("fingerprint"), id="nobody"),
+        pytest.param(lambda facts: facts["facts"]["session"].pop("hostname"), id="half a session"),
+        pytest.param(lambda facts: facts["facts"]["session"].update(utc_epoch_ns="1"), id="text as a time"),
+        pytest.param(lambda facts: facts["facts"].update(preset=None), id="nothing as a preset"),
     ],
 )
 def test_facts_that_lack_something(

@@ -25,7 +25,8 @@ SAMPLE = build_schema(
         "step": pl.Int64,
         "value": pl.Float64,
         "least": pl.Float64,  # the smallest difference that matters, in the same unit
-    }
+    },
+    name="SAMPLE",
 )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.aggregates import Summary
+from nsys_pp.frames.report import WAITING_CALL
 from nsys_pp.frames.table import Column, Table
-from nsys_pp.frames.training import WAITING_CALL
 from nsys_pp.tables.summary.groups import add_groups, add_ranks, finish, join_by, share, sum_by
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 from nsys_pp.tables.summary.times import TIME_COLUMNS, sum_times

@@ -36,7 +36,8 @@ CRITICAL_PATH = build_schema(
         "job": pl.UInt32,  # of RUN_JOBS; a pause after it belongs to it
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
-    }
+    },
+    name="CRITICAL_PATH",
 )
 
 
@@ -47,7 +48,8 @@ _STAYS = build_schema(
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
         "is_late_send": pl.Boolean,
-    }
+    },
+    name="_STAYS",
 )
 
 

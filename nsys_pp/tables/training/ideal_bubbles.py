@@ -14,7 +14,8 @@ IDEAL_BUBBLES = build_schema(
         "busy_ns": pl.Int64,
         "bubble_ns": pl.Int64,
         "bubble_fraction": pl.Float64,  # of the span
-    }
+    },
+    name="IDEAL_BUBBLES",
 )
 
 

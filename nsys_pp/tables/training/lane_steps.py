@@ -27,7 +27,8 @@ LANE_STEPS = build_schema(
         **dict.fromkeys(POSITION_COLUMNS, pl.Int64),
         "ideal_span_ns": pl.Int64,  # of the step on all lanes, in `IDEAL`; null where that has none
         "ideal_bubble_ns": pl.Int64,  # of it, what the lane does not spend in jobs
-    }
+    },
+    name="LANE_STEPS",
 )
 
 

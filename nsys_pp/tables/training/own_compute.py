@@ -17,7 +17,8 @@ OWN_COMPUTE = build_schema(
         "compute_ns": pl.Int64,  # of its jobs: kernels that are not communication
         "cycle_ns": pl.Int64,  # the same from the first to the last such kernel of each job
         "micro_batch_count": pl.Int64,  # at least 1
-    }
+    },
+    name="OWN_COMPUTE",
 )
 
 

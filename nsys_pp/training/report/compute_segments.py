@@ -19,13 +19,13 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, numbers
+from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.segments import expand_windows, running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import KERNEL_KINDS
-from nsys_pp.frames.training import COMPUTE_SEGMENTS, MESSAGES, NEED, PAUSE_NS, WAITING_CALL
+from nsys_pp.frames.report import KERNEL_KINDS, WAITING_CALL
+from nsys_pp.frames.training import COMPUTE_SEGMENTS, MESSAGES, NEED, PAUSE_NS
 from nsys_pp.training.report.columns import gather_indices, is_named, list_devices, number_devices
-from nsys_pp.training.report.launched import find_first_calls, gather_calls
 from nsys_pp.training.report.nearest import find_first, find_last
 
 _RECEIVE = MESSAGES["verb"].categories.to_list().index("receive")  # type: ignore[attr-defined]
@@ -89,7 +89,9 @@ def build_compute_segments(
     computes = ~gpu_ops["is_communication"].to_numpy() & is_among(gpu_ops["kind"], KERNEL_KINDS)
     segments = _join_ops(*_cut_at_steps(gpu_ops, group, computes, steps, devices))
     candidates = _list_candidates(gpu_ops, group, np.flatnonzero(~computes), messages, api_calls, launches)
-    own = find_first_calls(pl.Series(segments.op_id), launches=launches)
+    own = find_launch_calls(
+        pl.Series(segments.op_id), gpu_ops=gpu_ops, api_calls=api_calls, launches=launches
+    )
     needed = _find_needs(segments, own, candidates, api_calls, launches)
     columns = [
         as_numbers("step", segments.step),
@@ -235,7 +237,7 @@ def _list_candidates(
     op_id, is_copy = numbers(ops["op_id"]), is_among(ops["kind"], ("memcpy", "memset"))
     kinds = NEED.categories.to_list()
     copy, message, collective = (kinds.index(kind) for kind in ("copy", "message", "collective"))
-    first = find_first_calls(ops["op_id"], launches=launches)
+    first = find_launch_calls(ops["op_id"], gpu_ops=ops, api_calls=api_calls, launches=launches)
 
     def with_sentinel(values: Int64s) -> Int64s:
         return np.append(values, NEVER)

@@ -18,7 +18,8 @@ _JOB_STEPS = build_schema(
         "host_start_ns": pl.Int64,
         "host_end_ns": pl.Int64,
         "is_partial": pl.Boolean,
-    }
+    },
+    name="_JOB_STEPS",
 )
 
 

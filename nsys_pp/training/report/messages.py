@@ -6,12 +6,12 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, numbers
+from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import MESSAGE_KINDS, MESSAGES
 from nsys_pp.training.report.columns import find_rows, gather_indices, gather_rows, is_named
-from nsys_pp.training.report.launched import find_first_calls, gather_calls
 from nsys_pp.training.report.nearest import find_last
 
 _KERNEL = r"(?i)send_?recv"
@@ -92,7 +92,7 @@ def _find_jobs(
     ops: pl.DataFrame, jobs: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
 ) -> Int64s:
     """Find the innermost message job around each operation's launch: a row of `JOBS`, -1 without one."""
-    call = find_first_calls(ops["op_id"], launches=launches)
+    call = find_launch_calls(ops["op_id"], gpu_ops=ops, api_calls=api_calls, launches=launches)
     thread, launch, launch_end = (
         gather_calls(api_calls[name], call) for name in ("thread_key", "start_ns", "end_ns")
     )

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, numbers, pack
+from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
@@ -24,7 +25,6 @@ from nsys_pp.frames.training import COMPUTE_KINDS, STEPS
 from nsys_pp.training.report.columns import find_rows, gather_indices, list_devices, number_devices
 from nsys_pp.training.report.job_steps import find_job_steps
 from nsys_pp.training.report.jobs import find_step_rows
-from nsys_pp.training.report.launched import find_first_calls, gather_calls
 from nsys_pp.training.report.nearest import find_first
 
 _SOURCES = pl.Series(["range", "jobs", "capture"])
@@ -128,7 +128,8 @@ def _list_computing(
     is_own = ~gpu_ops["is_communication"].to_numpy()
     rows = np.flatnonzero(is_own & (is_kernel | np.isin(stream, np.unique(stream[is_own & is_kernel]))))
     start = numbers(gpu_ops["start_ns"])[rows]
-    launch = gather_calls(api_calls["start_ns"], find_first_calls(gpu_ops["op_id"], launches=launches))[rows]
+    call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)[rows]
+    launch = gather_calls(api_calls["start_ns"], call)
     return _Computing(
         device=device[rows],
         start=start,

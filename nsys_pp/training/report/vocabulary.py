@@ -54,14 +54,16 @@ NAMED_JOBS = build_schema(
         "direction": DIRECTION,
         **dict.fromkeys(NUMBERS, pl.Int64),
         "role": pl.String,
-    }
+    },
+    name="NAMED_JOBS",
 )
 NAMED_STEPS = build_schema(
     {  # ranges that are steps; in order of range_id
         **RANGES,
         "step": pl.Int64,  # null where the name has no number
         "is_numbered": pl.Boolean,
-    }
+    },
+    name="NAMED_STEPS",
 )
 _LEAST_SIGNS = 2  # distinct names for the detection of a preset
 _LEAST_NUMBERS = 3  # consecutive numbers as names of steps

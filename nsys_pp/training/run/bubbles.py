@@ -46,11 +46,11 @@ def build_lane_states(
     Args:
         lanes: `LANES`.
         steps: `RUN_STEPS`.
-        compute_segments: `COMPUTE_SEGMENTS` with `lane` instead of process_key and device_id.
+        compute_segments: `LANE_COMPUTE_SEGMENTS`.
         jobs: `RUN_JOBS`; forwards and backwards define positions.
         data_jobs: lane, host_start_ns and host_end_ns of data loading jobs.
         transfers: `TRANSFERS`.
-        anchors: `ANCHORS` with `lane`.
+        anchors: `LANE_ANCHORS`.
 
     Returns:
         `LANE_STATES` by lane and start; `position` is null in steps without forwards and backwards.
@@ -74,7 +74,7 @@ def measure_cover(*, steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.
 
     Args:
         steps: `RUN_STEPS`.
-        compute_segments: `COMPUTE_SEGMENTS` with `lane`.
+        compute_segments: `LANE_COMPUTE_SEGMENTS`.
 
     Returns:
         `COVER`: one row per lane and step of `steps`; by step, lane.

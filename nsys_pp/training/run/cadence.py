@@ -35,7 +35,7 @@ def reconstruct_jobs(
     Args:
         lanes: `LANES`.
         steps: `RUN_STEPS`.
-        compute_segments: `COMPUTE_SEGMENTS` with `lane`.
+        compute_segments: `LANE_COMPUTE_SEGMENTS`.
         transfers: `TRANSFERS`.
 
     Returns:

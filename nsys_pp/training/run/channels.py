@@ -13,9 +13,9 @@ import polars as pl
 
 from nsys_pp.arrays.columns import numbers
 from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.training import DIRECTION
 from nsys_pp.training.run.columns import order_rows, whole_numbers
-from nsys_pp.training.run.peers import SKEW_NS
 
 _ENOUGH = 0.3  # least share of a channel's messages recognised by their ends, or ends are ignored
 _MOSTLY_NAMED = 0.5  # least share of a channel's messages with a micro-batch, or names are ignored

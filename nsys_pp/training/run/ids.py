@@ -41,7 +41,7 @@ def resolve_jobs(
     Args:
         lanes: `LANES`.
         steps: `RUN_STEPS`, for `is_partial`.
-        jobs: `JOBS` by lane, with the `step` of `RUN_STEPS`.
+        jobs: `LANE_JOBS`.
         schedule_name: Name of the schedule; None: recognised.
 
     Returns:

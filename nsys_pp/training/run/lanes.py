@@ -31,9 +31,9 @@ def build_lanes(
     whole stages may be missing then.
 
     Args:
-        roster: `ROSTER` with `bound_ns`, the error of the times of a report.
-        jobs: `JOBS` of all reports with `report`, on the trace's clock.
-        steps: `STEPS` of all reports with `report`: the first recorded forward of a cut step may not be its first
+        roster: `ROSTER_WITH_BOUNDS`.
+        jobs: `GATHERED_FRAMES`: jobs.
+        steps: `GATHERED_FRAMES`: steps. The first recorded forward of a cut step may not be its first
             one. None: all steps count.
 
     Returns:

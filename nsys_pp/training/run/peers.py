@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.training.run.columns import order_rows
 
 NCCL_PEER, STAGES, ENDS = "peer and order", "stages and order", "ends"
-SKEW_NS = 50_000
-"""Greatest distance of the ends of a send and its receive on one clock: 26 us were measured on two H100s."""
 
 _MOSTLY = 0.9  # share of a channel's messages with one peer, for this peer to be the peer of all
 _OFTEN = 0.5  # least share of a channel's messages that end with one of another lane; less is chance
@@ -27,7 +26,7 @@ def find_peers(*, lanes: pl.DataFrame, messages: pl.DataFrame, is_folded: bool) 
 
     Args:
         lanes: `LANES`.
-        messages: `MESSAGES` with `lane`.
+        messages: `LANE_MESSAGES`.
         is_folded: Whether the model runs along the stages and back (DualPipeV); else it loops.
 
     Returns:

@@ -15,7 +15,8 @@ STEP_NUMBERS = build_schema(
         "lane": pl.UInt32,
         "step": pl.Int64,  # of `STEPS`
         "run_step": pl.Int64,  # of `RUN_STEPS`
-    }
+    },
+    name="STEP_NUMBERS",
 )
 
 
@@ -28,7 +29,7 @@ def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
     counting begins with 0 in the first step of any lane.
 
     Args:
-        steps: `STEPS` by lane, on the trace's clock.
+        steps: `LANE_STEPS`.
 
     Returns:
         `STEP_NUMBERS`. A step has no number if another step of its lane has this number in its name.
@@ -74,7 +75,7 @@ def join_steps(steps: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
     """List the steps of all lanes with the numbers of the run.
 
     Args:
-        steps: `STEPS` by lane.
+        steps: `LANE_STEPS`.
         numbers: `STEP_NUMBERS` of them.
 
     Returns:

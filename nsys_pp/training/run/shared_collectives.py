@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.training.run.peers import SKEW_NS
+from nsys_pp.frames.clock import SKEW_NS
 
 _MOSTLY = 0.8  # least share of a stream's collectives that end together with those of another member
 _CLOSE_NS = 5_000
@@ -21,7 +21,7 @@ def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.
     Args:
         needed: lane, need_start_ns, need_end_ns of collectives.
         lanes: `LANES`.
-        anchors: `ANCHORS` with `lane`.
+        anchors: `LANE_ANCHORS`.
 
     Returns:
         lane, need_start_ns, need_end_ns, others_ns, waits_for (the last lane to start); only collectives with all

@@ -11,11 +11,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import TRANSFERS
 from nsys_pp.training.run.channels import match_messages
 from nsys_pp.training.run.columns import order_rows, whole_numbers
-from nsys_pp.training.run.peers import NCCL_PEER, SKEW_NS, count_stages, find_peers
+from nsys_pp.training.run.peers import NCCL_PEER, count_stages, find_peers
 
 _CONVINCING = (
     0.7  # least share of sends and receives in pairs, or the guess of the layout of stages was wrong
@@ -41,7 +42,7 @@ def pair_messages(
 
     Args:
         lanes: `LANES`.
-        messages: `MESSAGES` with `lane` instead of process_key and device_id, on the trace's clock.
+        messages: `LANE_MESSAGES`.
         jobs: `RUN_JOBS`, for the layout of the model along the stages.
 
     Returns:

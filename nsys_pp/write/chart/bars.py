@@ -24,7 +24,8 @@ BARS = build_schema(
         "is_message": pl.Boolean,  # drawn in the rows of sends and receives
         "bar_start_ns": pl.Int64,  # of its bar
         "bar_end_ns": pl.Int64,
-    }
+    },
+    name="BARS",
 )
 BAR_NUMBERS = (
     "step",
@@ -45,7 +46,8 @@ STEP_SPANS = build_schema(
         "start_ns": pl.Int64,  # of the first lane
         "end_ns": pl.Int64,  # of the last lane
         "is_partial": pl.Boolean,  # on at least one lane
-    }
+    },
+    name="STEP_SPANS",
 )
 
 

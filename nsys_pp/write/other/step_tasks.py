@@ -59,7 +59,8 @@ STEP_TASKS = build_schema(
         "hostStartNs": pl.Int64,
         "hostEndNs": pl.Int64,
         "source": pl.String,  # rules that named it; "inferred" if its ids are inferred
-    }
+    },
+    name="STEP_TASKS",
 )
 
 
