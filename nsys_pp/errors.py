@@ -1,7 +1,7 @@
-"""What a user can fix: every error that leaves nsys-pp as one sentence and a hint.
+"""Errors that a user can fix: one sentence and a hint each.
 
 Raise at the point of knowledge, catch once (`nsys_pp.cli`). Messages are literals in
-backticks, without a full stop; the hint says what to do next.
+backticks, without a full stop; the hint names the next step.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ class NsysPPError(Exception):
     """Base of every error that the user can fix.
 
     Args:
-        message: One sentence that names the file and what is wrong.
-        hint: What gets the user on, or None where nothing is known.
+        message: One sentence that names the file and the problem.
+        hint: Next step for the user, or None.
     """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
@@ -30,7 +30,7 @@ class MissingDataError(ReportError):
 
 
 class NsysNotFoundError(NsysPPError):
-    """A `.nsys-rep` was given and no `nsys` was found to export it."""
+    """A `.nsys-rep` that no `nsys` is there to export."""
 
 
 class OutputError(NsysPPError):
@@ -38,7 +38,7 @@ class OutputError(NsysPPError):
 
 
 class ClockError(NsysPPError):
-    """Clocks that cannot be put onto one as asked."""
+    """Clock options that the reports contradict: an unknown machine, an impossible offset."""
 
 
 class OptionError(NsysPPError, ValueError):

@@ -48,7 +48,7 @@ def extract(
     force: bool = False,
     **options: Unpack[JobOptions],
 ) -> ExtractResult:
-    """Write each report as a part, which `merge` and other commands accept in place of the report.
+    """Write each report as a part; `merge` and other commands accept parts in place of reports.
 
     A part that exists, complete and as it would be made again, is kept; one that is damaged, of another
     version, of other options or older than its report is made again. A part appears complete or not at all,
@@ -67,7 +67,7 @@ def extract(
 
     Raises:
         ReportError: A report cannot be read, or has nothing to draw.
-        OutputError: An output exists and is no part of this report, or cannot be written, or two
+        OutputError: An output exists and is not a part of this report, or cannot be written, or two
             reports share a name.
     """
     check_keywords(options, JobOptions)

@@ -126,7 +126,7 @@ def _join(projected: Mapping[Path, tuple[Identity, pl.DataFrame]], batch: Batch)
 
 
 def _add_identity(report: Report, label: str, projections: pl.DataFrame) -> pl.DataFrame:
-    """Add label, process, thread and UTC offset, which the report contains."""
+    """Add the facts in the report itself: label, process, thread and UTC offset."""
     session = report.session
     threads = report.threads.select("thread_key", thread_id="tid")
     processes = report.processes.select("process_key", process_id="pid")
@@ -142,7 +142,7 @@ def _add_identity(report: Report, label: str, projections: pl.DataFrame) -> pl.D
 
 
 def _add_roster(projections: pl.DataFrame, roster: pl.DataFrame) -> pl.DataFrame:
-    """Add machine, GPU and rank, which need all reports; `PROJECT_COLUMNS`."""
+    """Add the facts that need all reports: machine, GPU and rank (`PROJECT_COLUMNS`)."""
     devices = roster.select("process_key", "device_id", "gpu", "rank")
     return (
         projections.join(devices, on=["process_key", "device_id"], how="left", maintain_order="left")

@@ -18,7 +18,7 @@ _SHARED = "nsys_pp_recipe"  # what recipes import; it lies beside them
 _NOTE = "installed.json"  # the shared folder's `command.py` reads it
 # Below the folder of nsys, or of one of its sides; CUDA's toolkit has nsys in a folder of its own.
 _INSIDE = "python/packages/nsys_recipe/recipes"
-_PLACES = (_INSIDE, f"*/{_INSIDE}", f"nsight-systems*/*/{_INSIDE}")
+_PATTERNS = (_INSIDE, f"*/{_INSIDE}", f"nsight-systems*/*/{_INSIDE}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class InstalledRecipes:
 
 
 def recipe_folder() -> Path:
-    """Tell the folder of the recipes, for `$NSYS_RECIPE_PATH`; they run from there.
+    """Return the folder of the recipes, for `$NSYS_RECIPE_PATH`; they run from there.
 
     Raises:
         NsysPPError: This nsys-pp came without them.
@@ -96,7 +96,7 @@ def _find_folder(nsys: str | None) -> Path:
         raise NsysNotFoundError(f"`{named}` is neither a folder nor a program that can be run", hint)
     real = Path(found).resolve()
     for place in [real] if real.is_dir() else [real.parent, real.parent.parent]:
-        folders = sorted({folder for pattern in _PLACES for folder in place.glob(pattern)})
+        folders = sorted({folder for pattern in _PATTERNS for folder in place.glob(pattern)})
         if len(folders) > 1:
             listed = ", ".join(f"`{folder}`" for folder in folders)
             raise NsysNotFoundError(
@@ -110,7 +110,7 @@ def _find_folder(nsys: str | None) -> Path:
 
 
 def _program_of(folder: Path) -> str:
-    """Tell how to call the nsys that has a folder of recipes."""
+    """Return the command of the nsys with a folder of recipes."""
     program, on_path = folder.parents[3] / "nsys", shutil.which("nsys")
     if program.is_file() and not (on_path and program.samefile(on_path)):
         return str(program)

@@ -90,7 +90,7 @@ class Batch:
 
     @property
     def skipped(self) -> Skipped:
-        """Skipped inputs in order, each with its error; first those that never came."""
+        """Skipped inputs in order, each with its error; missing ones first."""
         return [*self._missing, *((path, self._failed[path]) for path in self.paths if path in self._failed)]
 
     def skip(self, path: Path, error: NsysPPError) -> None:

@@ -41,7 +41,7 @@ def align_inputs(
     mode: ClockMode = "collectives",
     offsets_ns: Mapping[str, int] | None = None,
 ) -> Clocks:
-    """Align the clocks of all reports; warns of those that cannot be compared with others.
+    """Align the clocks of all reports; warns of clocks that cannot be compared with others.
 
     Args:
         inputs: One or more.

@@ -47,7 +47,7 @@ class Input:
 
 
 def read_part_input(path: Path, *, with_aggregates: bool = False) -> Input:
-    """Read a part except for its trace, which `open_blocks` opens.
+    """Read a part without its trace; `open_blocks` opens the trace.
 
     Args:
         path: The part.
@@ -96,7 +96,7 @@ def survey_any_input(path: Path, *, nsys: str | None) -> Input:
 def read_inputs(
     batch: Batch, asked: Mapping[str, Any], *, doing: str, with_aggregates: bool = False
 ) -> list[Input]:
-    """Read parts and survey reports with their jobs, for tables, which need no trace.
+    """Read parts and survey reports with their jobs, for tables: without a trace.
 
     Args:
         batch: The inputs.
@@ -138,7 +138,7 @@ def order_inputs(batch: Batch, parts: Mapping[Path, Input], reports: Mapping[Pat
 def settle_part_options(
     parts: Sequence[Input], asked: Mapping[str, Any], *, relevant: Collection[str] = OPTION_NAMES
 ) -> PartOptions:
-    """Settle the options of a run: those asked for, else those of its parts.
+    """Settle the options of a run: the requested ones, else the options of its parts.
 
     Args:
         parts: Parts among the inputs.

@@ -111,7 +111,7 @@ class RunOptions(ClockOptions, JobOptions, total=False):
 
 
 def check_keywords(options: Mapping[str, Any], allowed: type) -> None:
-    """Check the names of keywords against those of an option type.
+    """Check that an option type has all keywords.
 
     Raises:
         TypeError: A name is unknown.
@@ -142,7 +142,7 @@ def parse_rank_from(value: str | None) -> str | None:
     """Return the pattern of ranks in file names.
 
     Raises:
-        OptionError: It is no regular expression, or has no group.
+        OptionError: It is not a regular expression, or has no group.
     """
     return None if value is None else _parse("rank_from", check_rank_pattern, value)
 
@@ -160,7 +160,7 @@ def parse_clock(value: str) -> ClockMode:
     """Return the mode of the alignment.
 
     Raises:
-        OptionError: There is no such mode.
+        OptionError: The mode is unknown.
     """
     check_choice("clock", value, _CLOCK_MODES)
     return value  # type: ignore[return-value]
@@ -170,7 +170,7 @@ def parse_offsets(value: Mapping[str, int] | None) -> dict[str, int]:
     """Return the clock offsets in ns by machine.
 
     Raises:
-        OptionError: An offset is no whole number.
+        OptionError: An offset is not a whole number.
     """
     for machine, offset in (value or {}).items():
         if not isinstance(offset, int):
@@ -184,7 +184,7 @@ def parse_schedule(value: str | None) -> str | None:
     """Return the name of a schedule.
 
     Raises:
-        OptionError: There is no such schedule.
+        OptionError: The schedule is unknown.
     """
     if value is not None:
         check_choice("schedule", value, SCHEDULE_NAMES)
@@ -263,7 +263,7 @@ def check_least(option: str, value: float | None, least: float) -> None:
     """Check that a number is not below the least one.
 
     Raises:
-        OptionError: It is, or is no number.
+        OptionError: It is too small, or not a number.
     """
     if value is not None and (not isinstance(value, (int, float)) or value < least):
         raise OptionError(option, f"invalid {option} {value!r}; expected a number from {least:g} on")

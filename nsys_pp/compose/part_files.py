@@ -97,7 +97,7 @@ def name_outputs(paths: Sequence[Path], output: Path | None) -> list[Path]:
         output: A part, for one report; or a folder; None: the current one.
 
     Raises:
-        OutputError: It is no folder, or two reports share a name.
+        OutputError: It is not a folder, or two reports share a name.
     """
     folder = Path() if output is None else output
     if output is not None and not output.is_dir():
@@ -105,7 +105,8 @@ def name_outputs(paths: Sequence[Path], output: Path | None) -> list[Path]:
             return [output]
         if output.exists() or output.suffix == SUFFIX:
             raise OutputError(
-                f"cannot write {len(paths)} parts to `{output}`: it is no folder", "name a folder with `-o`"
+                f"cannot write {len(paths)} parts to `{output}`: it is not a folder",
+                "name a folder with `-o`",
             )
         with translate_errors(output):
             output.mkdir(parents=True)
@@ -124,7 +125,7 @@ def check_target(report: Path, target: Path, *, force: bool) -> None:
     """Check that a part can be written, before any work is done.
 
     Raises:
-        OutputError: It cannot be written, or a file exists that is no part.
+        OutputError: It cannot be written, or an existing file is not a part.
     """
     check_output(target, force=force or is_like_part(target), inputs=[report])
 
@@ -189,6 +190,6 @@ def _read_complete(path: Path) -> Part | None:
 
 
 def _changed_ns(path: Path) -> int:
-    """Return the time of the last change of a report; of a folder of tables, that of its newest file."""
+    """Return the time of the last change of a report; a folder of tables is as new as its newest file."""
     files = [path, *path.iterdir()] if path.is_dir() else [path]
     return max(file.stat().st_mtime_ns for file in files)

@@ -157,7 +157,7 @@ def draw(
 
 
 def build_identity(part: Part) -> Identity:
-    """Build the identity of a part's report; the inverse of what extraction stores.
+    """Build the identity of a part's report; the inverse of its storage.
 
     Raises:
         KeyError: A frame is missing.
@@ -168,7 +168,7 @@ def build_identity(part: Part) -> Identity:
 
 
 def shorten_path(path: Path) -> Path:
-    """Return the path as named, or from its `machine*` folder on, which names the machine."""
+    """Return the path as named, or from its `machine*` folder on: the folder names the machine."""
     names = path.absolute().parts
     at = [index for index, name in enumerate(names[:-1]) if name.lower().startswith("machine")]
     if not at or len(path.parts) >= len(names) - at[-1]:

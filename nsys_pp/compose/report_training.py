@@ -138,7 +138,7 @@ def _select_ranges(report: Report, range_ids: npt.NDArray[np.int64]) -> pl.DataF
 def _widen(
     report: Report, named: pl.DataFrame, narrow: pl.DataFrame, project: Callable[..., pl.DataFrame]
 ) -> pl.DataFrame:
-    """Project jobs that run on several threads with scope "process"; `narrow` has those of scope "auto".
+    """Project jobs that run on several threads with scope "process"; `narrow` has scope "auto".
 
     Rows of `narrow` that have scope "process" already stay as they are.
     """

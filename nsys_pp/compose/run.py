@@ -85,7 +85,7 @@ class Run:
 
     @cached_property
     def clocks(self) -> Clocks:
-        """Clocks of all reports, aligned; warns of those that cannot be compared with others.
+        """Clocks of all reports, aligned; warns of clocks that cannot be compared with others.
 
         Raises:
             ClockError: An offset is of an unknown machine, or of years.

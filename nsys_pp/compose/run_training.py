@@ -128,7 +128,7 @@ def number_run(inputs: Sequence[Input], roster: pl.DataFrame, clocks: Clocks) ->
 
 
 def select_steps(steps: pl.DataFrame, window: StepWindow) -> pl.Expr:
-    """Return the mask of rows whose column `step` is in a window.
+    """Return the mask of rows with a `step` in a window.
 
     Args:
         steps: `RUN_STEPS`.
@@ -225,7 +225,7 @@ def _note_unmatched(inputs: Sequence[Input]) -> list[str]:
 
 
 def _note_presets(presets: Sequence[str]) -> list[str]:
-    """Describe the presets of a run whose reports differ in them."""
+    """Describe the presets of a run with several."""
     names = sorted(set(presets) - {""})
     if len(names) < 2:
         return []

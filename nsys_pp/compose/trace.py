@@ -68,7 +68,7 @@ class TraceContent:
 
 
 class TraceBuilder:
-    """Builds the trace of a run; a context, which holds encoded blocks until they are written.
+    """Builder of the trace of a run; as a context, it holds encoded blocks until they are written.
 
     Args:
         batch: Batch of the inputs.
@@ -123,13 +123,14 @@ class TraceBuilder:
         content = self._content
         layout = TraceLayout(run, root=self._output.name.split(".")[0] or "run", devices=content.devices)
         window = _find_window(run, content)
-        shown: list[Shown]
+        by_path: dict[Path, Shown]
         if content.needs:
-            shown = self._redraw(run, layout, window)
+            by_path = self._redraw(run, layout, window)
         else:
-            shown = [layout.place_encoded(recorded) for recorded in run.inputs]
+            by_path = {recorded.path: layout.place_encoded(recorded) for recorded in run.inputs}
         report_progress(self._batch.progress, f"writing {self._output.name}", 1)
-        rows = layout.place_training(shown, window=window)
+        rows = layout.place_training(by_path, window=window)
+        shown = [*by_path.values()]
         shown += [self._encode_rows(drawing) for drawing in rows] if content.is_encoded else rows
         if not count_shown(shown)[1]:
             raise _nothing_to_draw_error([recorded.path for recorded in run.inputs], is_cut=content.is_cut)
@@ -145,8 +146,8 @@ class TraceBuilder:
             for block in _encode_trace(shown, self._content.format, self._output):
                 stream.write(block)
 
-    def _redraw(self, run: Run, layout: TraceLayout, window: Window) -> list[Shown]:
-        """Draw the events of all reports that overlap the window."""
+    def _redraw(self, run: Run, layout: TraceLayout, window: Window) -> dict[Path, Shown]:
+        """Draw the events of all reports that overlap the window; reports that fail now are skipped."""
         redraw = partial(
             _redraw_report,
             cuts=_cut(run, window),
@@ -156,7 +157,7 @@ class TraceBuilder:
         )
         by_path = {recorded.path: recorded for recorded in run.inputs}
         redrawn = self._batch.map("drawing", list(by_path), redraw)
-        return [_place(layout, by_path[path], drawn) for path, drawn in redrawn.items()]
+        return {path: _lay_out_redrawn(layout, by_path[path], drawn) for path, drawn in redrawn.items()}
 
     def _encode_rows(self, rows: PlacedDrawing) -> PlacedReport:
         with self._spool.add() as (sink, open_blocks):
@@ -165,7 +166,7 @@ class TraceBuilder:
 
 
 def _check_report(path: Path, nsys: str | None) -> None:
-    """Read as little as it takes to find that a file is no report."""
+    """Read as little as it takes to refuse a file that is not a report."""
     read_report(path, need=frozenset(), nsys=nsys)
 
 
@@ -203,7 +204,9 @@ def _redraw_report(
         return encode_drawing(drawing, sink), open_blocks
 
 
-def _place(layout: TraceLayout, recorded: Input, drawn: Drawing | tuple[Encoded, OpenBlocks]) -> Shown:
+def _lay_out_redrawn(
+    layout: TraceLayout, recorded: Input, drawn: Drawing | tuple[Encoded, OpenBlocks]
+) -> Shown:
     if isinstance(drawn, Drawing):
         return layout.place_drawing(recorded, drawn)
     encoded, open_blocks = drawn
@@ -212,7 +215,7 @@ def _place(layout: TraceLayout, recorded: Input, drawn: Drawing | tuple[Encoded,
 
 
 def _find_window(run: Run, content: TraceContent) -> Window:
-    """Return the window of a trace on its clock; chosen steps are those of the training."""
+    """Return the window of a trace on its clock; with chosen steps, the training has no others."""
     training = run.training
     starts = [training.zero_ns + content.start_ns] if content.start_ns is not None else []
     ends = [training.zero_ns + content.end_ns] if content.end_ns is not None else []

@@ -55,26 +55,27 @@ class TraceLayout:
     def place_encoded(self, recorded: Input) -> PlacedReport:
         """Return an encoded report with its rows."""
         encoded = recorded.part.encoded
-        placement = self._place(recorded, encoded.tracks)
+        placement = self._build_placement(recorded, encoded.tracks)
         return PlacedReport(encoded=encoded, placement=placement, open_blocks=recorded.open_blocks)
 
     def place_drawing(self, recorded: Input, drawing: Drawing) -> PlacedDrawing:
         """Return a drawn report with its rows; subtracks of excluded rows are dropped."""
-        placement = self._place(recorded, drawing.tracks)
+        placement = self._build_placement(recorded, drawing.tracks)
         subtracks = [subtrack for subtrack in drawing.subtracks if subtrack.track[0] in placement.rows]
         return PlacedDrawing(drawing=replace(drawing, subtracks=subtracks), placement=placement)
 
-    def place_training(self, shown: Sequence[Shown], *, window: Window) -> list[PlacedDrawing]:
+    def place_training(self, shown: Mapping[Path, Shown], *, window: Window) -> list[PlacedDrawing]:
         """Draw the training on the rows of the reports.
 
         Args:
-            shown: Each report of the run, in order.
+            shown: Reports of the run that are drawn, by path; at least one.
             window: Draw events that overlap it, on the trace's clock.
 
         Returns:
             A drawing for the run and for each machine; none without jobs and messages.
         """
         rows = self._list_lane_rows(shown)
+        first = next(iter(shown.values()))
         gpu_rows = {
             lane: GpuRow(machine=placement.machine, row=row.name) for lane, (placement, row) in rows.items()
         }
@@ -87,7 +88,7 @@ class TraceLayout:
                     for track in drawing.tracks
                 }
                 placement = replace(
-                    shown[0].placement, machine=RUN, machine_order=-1, machine_description="", rows=names
+                    first.placement, machine=RUN, machine_order=-1, machine_description="", rows=names
                 )
             else:
                 own = [(placement, row) for placement, row in rows.values() if placement.machine == machine]
@@ -96,7 +97,7 @@ class TraceLayout:
             placed.append(PlacedDrawing(drawing=drawing, placement=on_trace))
         return placed
 
-    def _place(self, recorded: Input, tracks: Iterable[Track]) -> Placement:
+    def _build_placement(self, recorded: Input, tracks: Iterable[Track]) -> Placement:
         """Name and order the rows of a report that has these tracks besides its GPUs."""
         report = self._report_of[recorded.path]
         clocks = self._run.clocks
@@ -113,7 +114,7 @@ class TraceLayout:
             attributes=clocks.attributes,
         )
 
-    def _list_lane_rows(self, shown: Sequence[Shown]) -> dict[int, tuple[Placement, Row]]:
+    def _list_lane_rows(self, shown: Mapping[Path, Shown]) -> dict[int, tuple[Placement, Row]]:
         """List the row of each lane; lanes that are not drawn are left out."""
         gpu_of = [
             {
@@ -127,10 +128,10 @@ class TraceLayout:
         rows = {}
         lanes = self._run.training.lanes.select("lane", "report", "process_key", "device_id")
         for lane, report, *key in lanes.rows():
-            placement = shown[report].placement
-            row = placement.rows.get(gpu_of[report].get(tuple(key), ""))
-            if row is not None:
-                rows[lane] = (placement, row)
+            placed = shown.get(self._run.inputs[report].path)
+            row = placed and placed.placement.rows.get(gpu_of[report].get(tuple(key), ""))
+            if placed and row:
+                rows[lane] = (placed.placement, row)
         return rows
 
 

@@ -1,4 +1,4 @@
-"""Executor on a Dask cluster, whose workers have nsys-pp and see the same files.
+"""Executor on a Dask cluster; its workers have nsys-pp and see the same files.
 
 API: https://distributed.dask.org/en/stable/client.html.
 """
@@ -139,7 +139,7 @@ def _describe_worker(item: str, folder: str) -> tuple[tuple[str, int], bool, boo
 
 
 def _as_finished(client: Any, futures: Iterable[Any], scheduler: str) -> Iterator[Any]:
-    """Yield futures as they finish, in whatever way."""
+    """Yield futures as they finish, fail or are lost."""
     finished: SimpleQueue[Any] = SimpleQueue()
     waiting = list(futures)
     for future in waiting:

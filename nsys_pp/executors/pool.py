@@ -43,7 +43,7 @@ class ProcessExecutor:
         return False
 
     def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Outcome, None, None]:
-        """Yield the outcome of each item; an item whose process is killed is retried once, alone.
+        """Yield the outcome of each item; after a killed process, its item is retried once, alone.
 
         After a killed process, half as many processes run, so that the memory of all of them shrinks.
         """

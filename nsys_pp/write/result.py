@@ -1,4 +1,4 @@
-"""What a command did, as a file for other programs."""
+"""Result of a command, as a file for other programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nsys_pp.write.files import check_output, replace_file
 
 
 def write_result(path: Path, facts: Mapping[str, Any]) -> None:
-    """Write facts as JSON, whole or not at all; what is there is replaced.
+    """Write facts as JSON, whole or not at all; an existing file is replaced.
 
     Raises:
         OutputError: It cannot be written.

@@ -91,7 +91,7 @@ def test_reports_never_share_a_part(tmp_path: Path) -> None:
     refused = call("extract", first, second, "-o", tmp_path)
     assert_refused(refused, f"`{first}` and `{second}` would both be written to `{tmp_path / 'x.nspart'}`")
     refused = call("extract", first, second, "-o", tmp_path / "x.nspart")
-    assert_refused(refused, f"cannot write 2 parts to `{tmp_path / 'x.nspart'}`: it is no folder")
+    assert_refused(refused, f"cannot write 2 parts to `{tmp_path / 'x.nspart'}`: it is not a folder")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+import nsys_pp
 from fixtures.recording.export import Session, write_report
 from fixtures.simulate import main as simulate
 from tests.cli.calls import assert_refused, call
@@ -487,3 +488,30 @@ def test_machines_stand_in_natural_order(tmp_path: Path, importer: Importer) -> 
     paths = read_tracks(importer, tmp_path / "run.pftrace")["path"]
     machines = list(dict.fromkeys(path[1] for path in paths.to_list() if len(path) > 1))
     assert machines == ["9", "10", "Node1", "gpu-2-9", "gpu-2-10", "node9", "node10"]
+
+
+def test_jobs_stay_on_their_gpus_if_a_report_vanishes_between_two_reads(
+    importer: Importer, tmp_path: Path
+) -> None:
+    """A windowed merge reads reports twice: to align them, and to draw the window."""
+    folder = tmp_path / "in"
+    for report in REPORTS:
+        (folder / report.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(report, folder / report.parent.name)
+    victim = folder / "node2" / "rank0.sqlite"
+
+    def vanish(what: str, share: float) -> None:
+        if what.startswith("drawing"):
+            victim.unlink(missing_ok=True)
+
+    window: dict[str, Any] = {"start_ns": 0, "end_ns": DAY}
+    result = nsys_pp.merge(folder, tmp_path / "cut.pftrace", keep_going=True, progress=vanish, **window)
+    assert [path for path, _ in result.skipped] == [victim]
+    nsys_pp.merge(PIPELINE, tmp_path / "whole.pftrace", **window)
+    cut, whole = (
+        slices_by_track(importer, tmp_path / f"{name}.pftrace")
+        .with_columns(path=pl.col("path").str.replace(r"^\w+/", ""))
+        .filter(pl.col("path").str.contains("rank"))
+        for name in ("cut", "whole")
+    )
+    assert rows(cut) == rows(whole.filter(~pl.col("path").str.contains("rank 0")))
