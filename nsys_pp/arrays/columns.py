@@ -1,12 +1,16 @@
-"""Columns of frames as arrays, and back.
+"""Columns of frames as arrays, and back; the null convention of arrays.
 
-Most frames have a few thousand rows, where a call of polars costs more than the work in it: what follows one
-row after the other is therefore done on arrays.
+Arrays of integers have no null. `NEVER` stands for it in times, ids and other numbers of any size; -1 stands for it in
+rows, indices, codes of categories and numbers that count from 0.
+
+Most frames have a few thousand rows, where a query of polars costs more than its work: steps that depend on each
+other therefore run on arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,12 +20,12 @@ import polars as pl
 from nsys_pp.arrays.types import Bools, Int64s
 
 NEVER = np.int64(-(1 << 62))
-"""Stands for null; no time and no id is as small."""
-_MOST = 1 << 62
+"""Null in arrays; no time and no id is as small."""
+_HALF_OF_INT64 = 1 << 62
 
 
 def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
-    """Return the values of a column of integers, or the codes of words; `null` stands for null."""
+    """Return the values of a column of integers, or the codes of a column of categories; `null` for null."""
     if not series.dtype.is_integer():
         series = series.to_physical()
     if series.null_count():
@@ -32,44 +36,77 @@ def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
 def as_numbers(
     name: str, values: Int64s, *, dtype: type[pl.DataType] = pl.Int64, null: int | np.int64 = NEVER
 ) -> pl.Series:
-    """Make a column of values; the opposite of `numbers`."""
+    """Build a column of values; the inverse of `numbers`."""
     is_null = values == null
     series = pl.Series(name, values).cast(dtype, strict=False)
     return series.set(pl.Series(is_null), None) if is_null.any() else series
 
 
-def is_among(words: pl.Series, some: Collection[str]) -> Bools:
-    """Say of each word of an `Enum` without nulls whether it is one of `some`."""
-    every = words.dtype.categories  # type: ignore[attr-defined]
-    is_one = np.array([word in some for word in every], dtype=np.bool_)
-    found: Bools = is_one[words.to_physical().to_numpy()]
-    return found
+def whole_numbers(series: pl.Series) -> Int64s:
+    """Return the values of a column of numbers from 0 on, or the codes of an `Enum`; -1 for null."""
+    return numbers(series, null=-1)
+
+
+def as_whole_numbers(values: Int64s, dtype: type[pl.DataType] = pl.Int64) -> pl.Series:
+    """Build a column of values; the inverse of `whole_numbers`."""
+    return as_numbers("", values, dtype=dtype, null=-1)
+
+
+def is_among(series: pl.Series, values: Collection[str]) -> Bools:
+    """Return the mask of the rows whose category is in `values`; for an `Enum` without nulls."""
+    categories = series.dtype.categories  # type: ignore[attr-defined]
+    is_value = np.array([category in values for category in categories], dtype=np.bool_)
+    mask: Bools = is_value[series.to_physical().to_numpy()]
+    return mask
+
+
+def is_named(names: pl.Series, pattern: str) -> Bools:
+    """Return the mask of names (`NAME`) that contain a pattern; each distinct name is searched once."""
+    search = re.compile(pattern).search
+    first, inverse = find_distinct(numbers(names, null=-1))
+    is_found = [name is not None and search(name) is not None for name in names[first].to_list()]
+    mask: Bools = np.array(is_found, dtype=np.bool_)[inverse]
+    return mask
+
+
+def gather_indices(row: Int64s) -> pl.Series:
+    """Build the indices to gather rows: null where the row is -1, to gather null."""
+    return pl.Series(row).set(pl.Series(row < 0), None)
+
+
+def gather_rows(frame: pl.DataFrame, columns: Sequence[str], row: Int64s) -> pl.DataFrame:
+    """Gather rows of some columns; all null where the row is -1."""
+    selected = frame[list(columns)]
+    return pl.concat([selected, selected.clear(1)])[row]
 
 
 def find_distinct(values: npt.NDArray[np.integer[Any]]) -> tuple[Int64s, Int64s]:
-    """Find the first row of each different value, by value, and which of them each row has.
+    """Find the first row of each distinct value, by value, and the index of each row's value among them.
 
-    >>> first, which = find_distinct(np.array([7, 5, 7]))
-    >>> first.tolist(), which.tolist()
+    >>> first, inverse = find_distinct(np.array([7, 5, 7]))
+    >>> first.tolist(), inverse.tolist()
     ([1, 0], [1, 0, 1])
     """
     if not len(values):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     least, span = values.min(), int(values.max()) - int(values.min()) + 1
     if span > 8 * len(values):  # a table by value would be mostly empty
-        _, first, which = np.unique(values, return_index=True, return_inverse=True)
-        return first, which
-    at = values - least
+        _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+        return first, inverse
+    offset = values - least
     first_of = np.full(span, -1)
-    first_of[at[::-1]] = np.arange(len(at))[::-1]  # the last assignment stays
+    first_of[offset[::-1]] = np.arange(len(offset))[::-1]  # the last assignment stays
     used = np.flatnonzero(first_of >= 0)
-    which_of = np.empty(span, dtype=np.int64)
-    which_of[used] = np.arange(len(used))
-    return first_of[used], which_of[at]
+    index_of = np.empty(span, dtype=np.int64)
+    index_of[used] = np.arange(len(used))
+    return first_of[used], index_of[offset]
 
 
 def pack(*columns: Int64s) -> Int64s:
-    """Make one number of several, equal where all of them are; at least one column, all equally long.
+    """Combine columns into one number per row, equal where all columns are equal.
+
+    Args:
+        columns: At least one; all of the same length.
 
     >>> pack(np.array([-1, 3, 3]), np.array([7, 8, 7])).tolist()
     [0, 9, 8]
@@ -79,8 +116,8 @@ def pack(*columns: Int64s) -> Int64s:
         values, count = column, 1
         if len(column):
             values, count = column - column.min(), int(column.max()) - int(column.min()) + 1
-        if size * count >= _MOST:  # ranks fit: there are no more of them than rows
-            packed, values = (np.unique(each, return_inverse=True)[1] for each in (packed, column))
+        if size * count >= _HALF_OF_INT64:  # ranks fit: their number is at most that of the rows
+            packed, values = (np.unique(keys, return_inverse=True)[1] for keys in (packed, column))
             size, count = int(packed.max()) + 1, int(values.max()) + 1
         packed, size = packed * count + values, size * count
     return packed

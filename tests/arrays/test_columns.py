@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.arrays.columns import as_numbers, is_among, numbers, pack
+from nsys_pp.arrays.columns import (
+    as_numbers,
+    as_whole_numbers,
+    gather_rows,
+    is_among,
+    is_named,
+    numbers,
+    pack,
+    whole_numbers,
+)
+from nsys_pp.frames.conform import build_schema
+from nsys_pp.frames.report import NAME
 from nsys_pp.frames.training import JOB_KIND, JOB_KINDS
 
 values = st.lists(st.one_of(st.none(), st.integers(-5, 5), st.integers(-(1 << 60), 1 << 60)))
@@ -50,3 +64,32 @@ def test_packed_numbers_are_equal_where_all_columns_are(rows: list[tuple[int, in
     for one, number in zip(rows, packed, strict=True):
         for other, beside in zip(rows, packed, strict=True):
             assert (one == other) == (number == beside)
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.UInt32])
+def test_whole_numbers_and_back(dtype: type[pl.DataType]) -> None:
+    for values in ([], [3, None, 0], [None, None], [5]):
+        series = pl.Series(values, dtype=dtype)
+        assert whole_numbers(series).tolist() == [-1 if value is None else value for value in values]
+        assert as_whole_numbers(whole_numbers(series), dtype).equals(series, check_dtypes=True)
+
+
+names = st.lists(st.one_of(st.none(), st.sampled_from(["gemm", "SendRecv", "ncclSend_Recv", "adam"])))
+
+
+@settings(deadline=None, max_examples=50)
+@given(names)
+def test_names_contain_the_pattern(values: list[str | None]) -> None:
+    mask = is_named(pl.Series(values, dtype=pl.Categorical()), "(?i)send_?recv").tolist()
+    assert mask == [name is not None and re.search("(?i)send_?recv", name) is not None for name in values]
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 9))), st.data())
+def test_gathered_rows_are_null_without_a_row(some: list[int | None], data: st.DataObject) -> None:
+    frame = pl.DataFrame(
+        {"rank": some, "name": [str(one) for one in some]}, schema={"rank": pl.Int64, "name": NAME}
+    )
+    row = data.draw(st.lists(st.integers(-1, len(some) - 1)))
+    taken = gather_rows(frame, ("name", "rank"), np.array(row, dtype=np.int64))
+    assert taken.rows() == [(None, None) if one < 0 else (str(some[one]), some[one]) for one in row]
+    assert taken.schema == build_schema({"name": NAME, "rank": pl.Int64})

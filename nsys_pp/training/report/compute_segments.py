@@ -18,15 +18,15 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, numbers
+from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, is_among, is_named, numbers
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
+from nsys_pp.arrays.search import find_first, find_last
 from nsys_pp.arrays.segments import expand_windows, running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import KERNEL_KINDS, WAITING_CALL
 from nsys_pp.frames.training import COMPUTE_SEGMENTS, MESSAGES, NEED, PAUSE_NS
-from nsys_pp.training.report.columns import gather_indices, is_named, list_devices, number_devices
-from nsys_pp.training.report.nearest import find_first, find_last
+from nsys_pp.training.report.devices import list_devices, number_devices
 
 _RECEIVE = MESSAGES["verb"].categories.to_list().index("receive")  # type: ignore[attr-defined]
 _MESSAGE = r"(?i)send_?recv"

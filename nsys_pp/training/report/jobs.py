@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, numbers
+from nsys_pp.arrays.columns import NEVER, as_numbers, gather_rows, numbers
+from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import JOBS
-from nsys_pp.training.report.columns import find_rows, gather_rows, list_devices, number_devices
-from nsys_pp.training.report.nearest import find_last
+from nsys_pp.training.report.devices import list_devices, number_devices
 
 THREADED_KINDS = ("backward", "forward_backward", "weight_gradient")
 """Kinds of jobs with work on several threads, as in PyTorch's autograd: projected with scope "process"."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, numbers
+from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, gather_rows, is_among, is_named, numbers
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
+from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import MESSAGE_KINDS, MESSAGES
-from nsys_pp.training.report.columns import find_rows, gather_indices, gather_rows, is_named
-from nsys_pp.training.report.nearest import find_last
 
 _KERNEL = r"(?i)send_?recv"
 _VERBS, _SOURCES = (pl.Series(words) for words in (["send", "receive"], ["NCCL", "name"]))

@@ -15,17 +15,17 @@ from dataclasses import dataclass, fields
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, numbers, pack
+from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, is_among, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
+from nsys_pp.arrays.search import find_first, find_rows
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import KERNEL_KINDS
 from nsys_pp.frames.training import COMPUTE_KINDS, STEPS
-from nsys_pp.training.report.columns import find_rows, gather_indices, list_devices, number_devices
+from nsys_pp.training.report.devices import list_devices, number_devices
 from nsys_pp.training.report.job_steps import find_job_steps
 from nsys_pp.training.report.jobs import find_step_rows
-from nsys_pp.training.report.nearest import find_first
 
 _SOURCES = pl.Series(["range", "jobs", "capture"])
 _RANGE, _JOBS, _CAPTURE = range(3)  # indices of `_SOURCES`

@@ -13,11 +13,13 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import whole_numbers
+from nsys_pp.arrays.order import order_rows
+from nsys_pp.arrays.search import find_last
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import CAUSE, COVER, LANE_STATES, POSITION
-from nsys_pp.training.run.columns import find_latest, order_rows, whole_numbers
 from nsys_pp.training.run.shared_collectives import find_last_members
 
 _STEP = ["lane", "step"]
@@ -96,7 +98,7 @@ def measure_cover(*, steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.
 def _in_steps(steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataFrame:
     """Keep the compute segments inside steps, with the run's step numbers; by lane and start."""
     lane, start = whole_numbers(compute_segments["lane"]), compute_segments["start_ns"].to_numpy()
-    step = find_latest(whole_numbers(steps["lane"]), steps["start_ns"].to_numpy(), lane, start)
+    step = find_last(lane, start, whole_numbers(steps["lane"]), steps["start_ns"].to_numpy())
     until = steps["end_ns"].to_numpy()
     rows = order_rows(lane, start)
     rows = rows[step[rows] >= 0]

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.columns import numbers, whole_numbers
+from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.training import DIRECTION
-from nsys_pp.training.run.columns import order_rows, whole_numbers
 
 _ENOUGH = 0.3  # least share of a channel's messages recognised by their ends, or ends are ignored
 _MOSTLY_NAMED = 0.5  # least share of a channel's messages with a micro-batch, or names are ignored

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import is_among
+from nsys_pp.arrays.columns import is_among, whole_numbers
+from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import IDEAL, SCHEDULED_KINDS, Schedule
-from nsys_pp.training.run.columns import order_rows, whole_numbers
 from nsys_pp.training.run.sequences import mark_top_level
 
 _JOB_COLUMNS = [

@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.arrays.columns import is_among
+from nsys_pp.arrays.columns import as_whole_numbers, is_among, whole_numbers
+from nsys_pp.arrays.order import order_rows
+from nsys_pp.arrays.search import find_pairs
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import RUN_JOBS, SCHEDULED_KINDS
-from nsys_pp.training.run.columns import as_whole_numbers, find_pairs, order_rows, whole_numbers
 from nsys_pp.training.run.orders import (
     BACKWARD,
     BOTH,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import find_distinct, pack
+from nsys_pp.arrays.columns import as_whole_numbers, find_distinct, pack, whole_numbers
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import MESSAGE_KINDS, RUN_JOBS, RUN_STEPS, Schedule, mark_split_backwards
-from nsys_pp.training.run.columns import as_whole_numbers, whole_numbers
 from nsys_pp.training.run.orders import WEIGHT_GRADIENT, order_jobs, running_count
 from nsys_pp.training.run.sequences import build_sequences
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.order import order_rows
 from nsys_pp.frames.clock import SKEW_NS
-from nsys_pp.training.run.columns import order_rows
 
 NCCL_PEER, STAGES, ENDS = "peer and order", "stages and order", "ends"
 

@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.ancestors import has_marked_line
-from nsys_pp.arrays.columns import is_among, numbers
+from nsys_pp.arrays.columns import is_among, numbers, whole_numbers
+from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.training import JOB_KINDS, SCHEDULED_KINDS
-from nsys_pp.training.run.columns import order_rows, whole_numbers
 from nsys_pp.training.run.orders import BACKWARD, BOTH, FORWARD, WEIGHT_GRADIENT, running_count
 
 _IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")

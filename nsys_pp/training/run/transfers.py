@@ -11,11 +11,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import whole_numbers
+from nsys_pp.arrays.order import order_rows
 from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import TRANSFERS
 from nsys_pp.training.run.channels import match_messages
-from nsys_pp.training.run.columns import order_rows, whole_numbers
 from nsys_pp.training.run.peers import NCCL_PEER, count_stages, find_peers
 
 _CONVINCING = (

@@ -1,0 +1,105 @@
+"""Search for rows: by id, and for the nearest earlier and later events of the same group."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from nsys_pp.arrays.columns import NEVER, find_distinct
+from nsys_pp.arrays.order import combine_keys
+from nsys_pp.arrays.types import Int64s
+
+_MAX_SCANS = 16  # groups that are scanned one by one; one sort of all is faster for more
+
+
+def find_rows(ids: Int64s, wanted: Int64s) -> Int64s:
+    """Find the row of each wanted id among ids; -1 without one."""
+    order = np.append(np.argsort(ids, kind="stable"), -1)
+    at = order[np.searchsorted(ids[order[:-1]], wanted)]
+    return np.where(np.append(ids, NEVER)[at] == wanted, at, -1)
+
+
+def find_pairs(group: Int64s, ids: Int64s, wanted_group: Int64s, wanted_id: Int64s) -> Int64s:
+    """Find the row of each wanted (group, id), the first of several; -1 without one.
+
+    >>> find_pairs(np.array([0, 0, 1]), np.array([7, 5, 7]), np.array([1, 1]), np.array([7, 5]))
+    array([ 2, -1])
+    """
+    if not len(ids):
+        return np.full(len(wanted_id), -1)
+    combined = combine_keys(np.append(group, wanted_group), np.append(ids, wanted_id))
+    keys, wanted = combined[: len(ids)], combined[len(ids) :]
+    order = np.argsort(keys, kind="stable")
+    at = order[np.searchsorted(keys, wanted, sorter=order).clip(max=len(ids) - 1)]
+    return np.where(keys[at] == wanted, at, -1)
+
+
+def find_last(
+    group: Int64s, time: Int64s, of_group: Int64s, of_time: Int64s, *, is_before: bool = False
+) -> Int64s:
+    """Find the last event of the same group at or before each time.
+
+    Args:
+        group: Group of each time.
+        time: Times to search for.
+        of_group: Group of each event.
+        of_time: Time of each event, ascending within each group.
+        is_before: Events at the same time do not count.
+
+    Returns:
+        Index of the event, the last of equal ones; -1 without one.
+
+    >>> find_last(np.array([0, 0, 1]), np.array([4, 5, 9]), np.array([0, 1, 0]), np.array([5, 9, 7]))
+    array([-1,  0,  1])
+    """
+    return _find(group, time, of_group, of_time, side="left" if is_before else "right", step=-1)
+
+
+def find_first(group: Int64s, time: Int64s, of_group: Int64s, of_time: Int64s) -> Int64s:
+    """Find the first event of the same group at or after each time; the first of equal ones. Like `find_last`."""
+    return _find(group, time, of_group, of_time, side="left", step=0)
+
+
+def _find(
+    group: Int64s,
+    time: Int64s,
+    of_group: Int64s,
+    of_time: Int64s,
+    *,
+    side: Literal["left", "right"],
+    step: int,
+) -> Int64s:
+    nearest = np.full(len(group), -1)
+    rest = np.arange(len(group))
+    for _ in range(_MAX_SCANS):
+        if not len(rest):
+            return nearest
+        current = group[rest[0]]
+        is_current = group[rest] == current
+        rows, rest = rest[is_current], rest[~is_current]
+        events = np.flatnonzero(of_group == current)
+        at = np.searchsorted(of_time[events], time[rows], side=side) + step
+        exists = (at >= 0) & (at < len(events))
+        nearest[rows[exists]] = events[at[exists]]
+    if len(rest) and len(of_group):
+        nearest[rest] = _find_sorted(group[rest], time[rest], of_group, of_time, side=side, step=step)
+    return nearest
+
+
+def _find_sorted(
+    group: Int64s,
+    time: Int64s,
+    of_group: Int64s,
+    of_time: Int64s,
+    *,
+    side: Literal["left", "right"],
+    step: int,
+) -> Int64s:
+    count = len(of_group)
+    _, number = find_distinct(np.append(of_group, group))
+    combined = combine_keys(number, np.append(of_time, time))
+    order = np.argsort(combined[:count], kind="stable")
+    at = np.searchsorted(combined[:count], combined[count:], side=side, sorter=order) + step
+    row = order[at.clip(0, count - 1)]
+    return np.where((at >= 0) & (at < count) & (number[row] == number[count:]), row, -1)
