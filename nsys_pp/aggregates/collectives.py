@@ -11,7 +11,7 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import KERNEL_KINDS
 
 # "AllReduce" in ncclDevKernel_AllReduce_Sum_bf16_RING_LL, ncclKernel_AllReduce_RING_LL_Sum_half and
-# ncclAllReduceRingLLKernel_sum_f16; several may stand in one name only in this order.
+# ncclAllReduceRingLLKernel_sum_f16; a name with several has them in this order.
 _NAMED_CALL = r"(?i:nccl|rccl|hccl)\w*?(AllReduce|AllGather|AllToAll|ReduceScatter|SendRecv|Broadcast|Reduce|Gather|Scatter)"
 _BOTH_WAYS = {"Recv+Send": "SendRecv"}  # NCCL's name of the kernel that sends and receives
 

@@ -61,7 +61,7 @@ def build_places(
 def place_frames(
     reports: Sequence[Mapping[str, pl.DataFrame]], places: pl.DataFrame, numbers: pl.DataFrame
 ) -> dict[str, pl.DataFrame]:
-    """Put the sums of all reports under each other.
+    """Concatenate the aggregates of all reports.
 
     Args:
         reports: `AGGREGATE_FRAMES` of each report.
@@ -70,7 +70,7 @@ def place_frames(
 
     Returns:
         The frames with `place` instead of process_key and device_id, and with the steps of the run; a step
-        without a number there counts as outside all steps. What a process did on the CPU stands at the first
+        without a number there counts as outside all steps. Rows of the CPU belong to the first
         of its places.
     """
     at_device = places.select("report", "process_key", "device_id", "place")

@@ -23,8 +23,8 @@ from nsys_pp.read import is_part, open_part_blocks, read_part
 from nsys_pp.read.parts import damaged_error
 from nsys_pp.roster.identity import find_repeated
 from nsys_pp.roster.roster import repeated_error
-from nsys_pp.write.perfetto.clocks import sequence_id
 from nsys_pp.write.perfetto.trace import Source
+from nsys_pp.write.trace.drawing import sequence_id
 
 OPTION_NAMES = tuple(option.name for option in fields(PartOptions))
 # Options of a part that tables depend on; the others change its trace alone.

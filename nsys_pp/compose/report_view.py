@@ -12,7 +12,7 @@ from nsys_pp.frames.report import Report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nesting import find_parents
 from nsys_pp.projection.ranges import Scope, count_cross_thread, project_ranges
-from nsys_pp.write.perfetto.clocks import sequence_id
+from nsys_pp.write.trace.drawing import sequence_id
 from nsys_pp.write.trace.tracks import View
 
 

@@ -33,8 +33,8 @@ from nsys_pp.frames.part import Encoded, PartOptions
 from nsys_pp.read import is_part, read_report
 from nsys_pp.write.files import replace_file
 from nsys_pp.write.perfetto.trace import PlacedReport, encode_drawing
+from nsys_pp.write.spool import OpenBlocks, Shelf, Spool, Store, make_scratch
 from nsys_pp.write.trace.drawing import Drawing
-from nsys_pp.write.trace.spool import OpenBlocks, Shelf, Spool, Store, make_scratch
 from nsys_pp.write.trace_formats import TraceFormat
 
 

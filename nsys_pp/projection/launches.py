@@ -9,7 +9,7 @@ from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import LAUNCHES
 
-_CORRELATION_BITS = 40  # CUPTI's ids have 32; the process index stands above them
+_CORRELATION_BITS = 40  # CUPTI's ids have 32; the process index is above them
 
 
 def match_launches(api_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> pl.DataFrame:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import ALL_GROUPS, Group, RawReport
-from nsys_pp.read.arrow import is_table_directory, read_table_directory
-from nsys_pp.read.export import export_report, is_unexported
 from nsys_pp.read.find import find_reports
 from nsys_pp.read.parts import is_part, open_part_blocks, read_part
-from nsys_pp.read.sqlite import read_sqlite
+from nsys_pp.read.readers import ReadOptions, find_reader
 
 __all__ = ["find_reports", "is_part", "open_part_blocks", "read_part", "read_report"]
 
@@ -41,9 +38,4 @@ def read_report(
         raise ReportError(
             f"`{path}` is a part, made for `nsys-pp merge`", "name the report that it was extracted from"
         )
-    if is_unexported(path):
-        raw = read_sqlite(export_report(path, nsys=nsys), need=need, threads=threads)
-        return replace(raw, path=path)
-    if is_table_directory(path):
-        return read_table_directory(path, need=need)
-    return read_sqlite(path, need=need, threads=threads)
+    return find_reader(path).read(path, ReadOptions(need=need, nsys=nsys, threads=threads))

@@ -10,10 +10,10 @@ from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
 from nsys_pp.read.arrow import is_table_directory, tells_session
-from nsys_pp.read.export import UNEXPORTED_SUFFIXES, is_unexported
+from nsys_pp.read.export import is_unexported
+from nsys_pp.read.readers import REPORT_SUFFIXES
 from nsys_pp.read.unreadable import unreadable_error
 
-_REPORT_SUFFIXES = (".sqlite", *UNEXPORTED_SUFFIXES)
 # Host, process, counter, variable; with stars beside, which would mean folders if they were two.
 _OF_NSYS = re.compile(r"\**(?:%(?:[hpn]|q\{\w+\})\**)+")
 
@@ -41,7 +41,7 @@ def find_reports(
     """
     found: dict[Path, tuple[Path, str]] = {}  # by the file that it really is
     reports = []
-    suffixes = (*_REPORT_SUFFIXES, PART_SUFFIX) if with_parts else _REPORT_SUFFIXES
+    suffixes = (*REPORT_SUFFIXES, PART_SUFFIX) if with_parts else REPORT_SUFFIXES
     for named in inputs:
         try:
             expanded = _expand(Path(named), suffixes)
@@ -171,7 +171,7 @@ def _drop_duplicates(reports: list[Path]) -> list[Path]:
 
 def _origin(report: Path) -> str:
     """Give the name that an export shares with its `.nsys-rep`; nsys recipes add `_pqtdir`."""
-    if report.suffix in (*_REPORT_SUFFIXES, PART_SUFFIX):
+    if report.suffix in (*REPORT_SUFFIXES, PART_SUFFIX):
         return report.name[: -len(report.suffix)]
     return re.sub(r"_(pqtdir|arwdir|parquetdir|arrowdir)$", "", report.name)
 

@@ -6,10 +6,8 @@ from pathlib import Path
 
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import FORMAT
-from nsys_pp.read.arrow import is_table_directory
-from nsys_pp.read.export import is_unexported
 from nsys_pp.read.parts import is_part, read_part
-from nsys_pp.read.sqlite_file import check_database
+from nsys_pp.read.readers import find_reader
 from nsys_pp.read.unreadable import unreadable_error
 
 Stamp = tuple[tuple[str, int, int], ...]
@@ -27,10 +25,8 @@ def find_lack(path: Path) -> ReportError | None:
     try:
         if is_part(path):
             read_part(path, (), version=f"of format {FORMAT}")
-        elif not is_unexported(path) and not is_table_directory(path):
-            check_database(path)
-        elif path.is_file() and not path.stat().st_size:
-            return ReportError(f"`{path}` is empty", "the recording did not finish: profile again")
+        else:
+            find_reader(path).check(path)
     except ReportError as error:
         return error
     except OSError as error:
@@ -40,7 +36,7 @@ def find_lack(path: Path) -> ReportError | None:
 
 def tells_its_end(path: Path) -> bool:
     """Whether one look tells that a report is whole."""
-    return not is_unexported(path) and not is_table_directory(path)
+    return find_reader(path).has_end
 
 
 def take_stamp(path: Path) -> Stamp:

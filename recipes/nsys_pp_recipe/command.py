@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
-INSTALLED = "installed.json"  # written by `nsys-pp recipe install`, beside this file
+INSTALLED = "installed.json"  # written by `nsys-pp recipe install`, next to this file
 VARIABLE = "NSYS_PP_COMMAND"
 # -E: otherwise another interpreter would import modules from nsys' PYTHONPATH.
 _OTHER_PYTHON = ("-E", "-m", "nsys_pp")

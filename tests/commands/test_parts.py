@@ -31,8 +31,8 @@ from nsys_pp.model import build_report
 from nsys_pp.projection.ranges import project_ranges
 from nsys_pp.read import find_reports, read_part, read_report
 from nsys_pp.roster.identity import identify
+from nsys_pp.write import spool
 from nsys_pp.write.perfetto.trace import encode_drawing
-from nsys_pp.write.trace import spool
 from nsys_pp.write.trace.drawing import Drawing
 from tests.importer import Importer, assert_no_errors, slices_by_track
 

@@ -1,7 +1,7 @@
 """Comparison of two runs of a training: the changes in length, bubbles, jobs and kernels, and whether they exceed noise.
 
 The steps of a run are its samples. A value of a run is the median over its complete steps. Two runs differ in it if
-the difference exceeds three errors, as estimated from the steps of both (`nsys_pp.tables.compare.noise`; for the longest
+the difference exceeds three errors, as estimated from the steps of both (`nsys_pp.tables.noise`; for the longest
 step, from all other steps), and a floor: 1 % of a time, 0.5 % of a step for parts of its bubble. The floor is there because
 steps of one run have more in common than two runs of the same program.
 """
@@ -16,12 +16,6 @@ import polars as pl
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema, index_tables
 from nsys_pp.frames.training import Training
-from nsys_pp.tables.compare.noise import (
-    leave_out_largest,
-    noise_of_difference,
-    noise_of_extremes,
-    summarise_samples,
-)
 from nsys_pp.tables.compare.samples import (
     KEYS,
     LONGEST_STEP,
@@ -32,6 +26,7 @@ from nsys_pp.tables.compare.samples import (
     sample_stages,
     sample_steps,
 )
+from nsys_pp.tables.noise import leave_out_largest, noise_of_difference, noise_of_extremes, summarise_samples
 from nsys_pp.units import NS_PER_MS
 
 VERDICT = pl.Enum(["slower", "faster", "same", "unknown", "new", "gone"])

@@ -7,7 +7,7 @@ import polars as pl
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Training
-from nsys_pp.tables.compare.noise import median_of_others
+from nsys_pp.tables.noise import median_of_others
 from nsys_pp.units import NS_PER_S
 
 LEAST_EXCESS = 0.25

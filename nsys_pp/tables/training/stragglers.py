@@ -18,7 +18,7 @@ import polars as pl
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Training
-from nsys_pp.tables.compare.noise import median_of_others, noise_of_median, summarise_samples
+from nsys_pp.tables.noise import median_of_others, noise_of_median, summarise_samples
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 from nsys_pp.tables.training.link_table import build_link_table
 from nsys_pp.tables.training.own_compute import sum_own_compute

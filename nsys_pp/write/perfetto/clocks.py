@@ -30,17 +30,7 @@ from nsys_pp.write.perfetto.protobuf import (
 )
 from nsys_pp.write.perfetto.wire import Array, Parts, constant, encode_rows, field, message
 
-FRAME_SEQUENCE = 1  # of packets about the whole trace; 0 is invalid
 COMPRESSION_LEVEL = 2  # of zlib-ng; level 1 writes a third more, level 3 takes a third longer
-
-
-def sequence_id(report_id: int) -> int:
-    """Return the packet sequence of a report: 31 bits of its id, above the reserved sequences.
-
-    With the 32nd bit set, the importer of v52 does not recognize the clocks of the sequence
-    (`IsConvertedSequenceClock` shifts a signed number).
-    """
-    return max(report_id & 0x7FFFFFFF, FRAME_SEQUENCE + 1)
 
 
 def encode_head(sequence: int, base_ns: int, last_ns: int, clock: Clock) -> bytes:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from nsys_pp.frames.part import Track
-from nsys_pp.write.perfetto.clocks import FRAME_SEQUENCE, reading
+from nsys_pp.write.perfetto.clocks import reading
 from nsys_pp.write.perfetto.protobuf import (
     Attribute,
     BuiltinClock,
@@ -21,6 +21,7 @@ from nsys_pp.write.perfetto.protobuf import (
     TrackDescriptor,
 )
 from nsys_pp.write.perfetto.wire import Parts, constant, field, message
+from nsys_pp.write.trace.drawing import FRAME_SEQUENCE
 from nsys_pp.write.trace.tree import Node, Path, arrange
 
 UNITS = {"ns": CounterUnit.TIME_NS, "count": CounterUnit.COUNT, "bytes": CounterUnit.SIZE_BYTES}

@@ -23,10 +23,17 @@ import numpy as np
 
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind
-from nsys_pp.write.perfetto.clocks import encode_head, sequence_id
+from nsys_pp.write.perfetto.clocks import encode_head
 from nsys_pp.write.perfetto.header import encode_frame
 from nsys_pp.write.perfetto.subtracks import PacketSubtrack, block_tasks, prepare_subtrack
-from nsys_pp.write.trace.drawing import CounterSubtrack, Drawing, MarkSubtrack, SliceSubtrack, Subtrack
+from nsys_pp.write.trace.drawing import (
+    CounterSubtrack,
+    Drawing,
+    MarkSubtrack,
+    SliceSubtrack,
+    Subtrack,
+    sequence_id,
+)
 from nsys_pp.write.trace.placement import Placement, place_path, place_tracks
 from nsys_pp.write.trace.subtrack_columns import prepare_columns
 from nsys_pp.write.trace.tree import Path, arrange, index_tracks, start_ns, subtrack_rows, subtracks_by_track

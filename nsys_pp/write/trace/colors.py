@@ -52,7 +52,7 @@ COLORS = {  # hue and lightness of HSLuv at a saturation of 80 %, as Perfetto's 
     "range": Color("range 1453", "cq_build_abandoned", (111, 183, 239)),  # hue 240, lightness 72
     "step": Color("step 72", "generic_work", (49, 92, 170)),  # hue 256, lightness 40
     "bubble": Color("bubble 7", "terrible", (189, 46, 100)),  # hue 356, lightness 44
-    # causes of bubbles, besides "copy" and "data"
+    # causes of bubbles other than "copy" and "data"
     "message_wait": Color("message_wait 8", "thread_state_iowait", (241, 134, 150)),  # hue 4, lightness 68
     "transfer": Color("transfer 1542", "yellow", (221, 167, 78)),  # hue 54, lightness 72
     "collective_wait": Color(

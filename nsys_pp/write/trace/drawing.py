@@ -13,6 +13,8 @@ import polars as pl
 
 from nsys_pp.frames.part import Track
 
+FRAME_SEQUENCE = 1  # of packets about the whole trace; 0 is invalid
+
 SLICES = pl.Schema(
     {  # one row per slice, in order of position; further columns are arguments
         "start_ns": pl.Int64(),  # report clock
@@ -86,3 +88,12 @@ class Drawing:
     report_id: int  # 64 bits, unique per report
     tracks: list[Track]
     subtracks: list[Subtrack]
+
+
+def sequence_id(report_id: int) -> int:
+    """Return the packet sequence of a report, also the high half of its flow ids: 31 bits of its id.
+
+    With the 32nd bit set, Perfetto's importer v52 does not recognize the clocks of the sequence
+    (`IsConvertedSequenceClock` shifts a signed number).
+    """
+    return max(report_id & 0x7FFFFFFF, FRAME_SEQUENCE + 1)

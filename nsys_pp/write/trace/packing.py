@@ -55,7 +55,7 @@ def pack_nested(start: Int64s, end: Int64s, parent: Int64s) -> tuple[Int64s, Int
         start: ns, any order.
         end: ns, not before start.
         parent: Row of the slice around each, -1 at the top. A parent that does not contain its
-            child is ignored; so is the parent of a slice without length, which would stand on the
+            child is ignored; so is the parent of a slice without length, which would be on the
             edge of its neighbours.
 
     Returns:

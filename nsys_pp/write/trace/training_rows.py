@@ -27,8 +27,7 @@ from nsys_pp.arrays.columns import find_distinct, is_among, numbers, pack
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.training import MESSAGE_KINDS, Training, span_steps
-from nsys_pp.write.perfetto.clocks import sequence_id
-from nsys_pp.write.trace.drawing import SAMPLES, CounterSubtrack, Drawing, SliceSubtrack
+from nsys_pp.write.trace.drawing import SAMPLES, CounterSubtrack, Drawing, SliceSubtrack, sequence_id
 from nsys_pp.write.trace.packing import nest_order, pack_nested
 from nsys_pp.write.trace.slices import flat_subtracks
 

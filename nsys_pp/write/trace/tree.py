@@ -72,7 +72,7 @@ def arrange(tracks: Mapping[Path, Track], used: Collection[Path]) -> list[Node]:
         used: Paths of tracks with a subtrack.
 
     Returns:
-        Nodes in depth-first order; every parent stands before its children.
+        Nodes in depth-first order; every parent is before its children.
     """
     paths = {path[:end] for path in used for end in range(1, len(path) + 1)}
     children: dict[Path, list[Path]] = {}

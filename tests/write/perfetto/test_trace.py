@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
 from nsys_pp.write.perfetto import subtracks as perfetto_subtracks
-from nsys_pp.write.perfetto.clocks import sequence_id
 from nsys_pp.write.perfetto.header import path_uuid
 from nsys_pp.write.perfetto.trace import encode_drawing, leaf_uuid, write_perfetto
 from nsys_pp.write.trace.colors import COLORS
-from nsys_pp.write.trace.drawing import Drawing
+from nsys_pp.write.trace.drawing import Drawing, sequence_id
 from nsys_pp.write.trace.placement import Placement, Row
 from nsys_pp.write.trace.tree import subtrack_rows
 from tests.importer import Importer, assert_no_errors, read_flows, read_tracks, slices_by_track

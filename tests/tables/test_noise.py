@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.tables.compare.noise import (
+from nsys_pp.tables.noise import (
     leave_out_largest,
     median_of_others,
     noise_of_difference,

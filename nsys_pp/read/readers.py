@@ -1,0 +1,93 @@
+"""Registry of the kinds of input that are read as reports.
+
+To add a kind, write its function in a module of this package and add one entry to `READERS`. The function fills raw
+frames under our own names; `nsys_pp.frames.ids` builds the keys of processes and threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nsys_pp.errors import ReportError
+from nsys_pp.frames.raw import ALL_GROUPS, Group, RawReport
+from nsys_pp.read.arrow import is_table_directory, read_table_directory
+from nsys_pp.read.export import UNEXPORTED_SUFFIXES, export_report, is_unexported
+from nsys_pp.read.sqlite import read_sqlite
+from nsys_pp.read.sqlite_file import check_database
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """Options of reading a report.
+
+    Attributes:
+        need: Groups of tables and columns to read in addition to the session.
+        nsys: Program that exports; found by `$NSYS_PP_NSYS` or on PATH if None.
+        threads: Number of threads; the number of cores, at most 4, if None.
+    """
+
+    need: frozenset[Group] = ALL_GROUPS
+    nsys: str | Path | None = None
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """A kind of input that is read as a report.
+
+    Attributes:
+        suffixes: Suffixes of its files, by which they are found in folders; () for folders.
+        accepts: Returns whether a path is of this kind.
+        read: Reads the report; raises a `ReportError` if it cannot be understood.
+        check: Raises a `ReportError` if the file shows that it is incomplete.
+        has_end: Files that pass the check are complete; others are watched until they stop changing.
+    """
+
+    suffixes: tuple[str, ...]
+    accepts: Callable[[Path], bool]
+    read: Callable[[Path, ReadOptions], RawReport]
+    check: Callable[[Path], object] = lambda path: None
+    has_end: bool = False
+
+
+def _read_unexported(path: Path, options: ReadOptions) -> RawReport:
+    export = export_report(path, nsys=options.nsys)
+    return replace(read_sqlite(export, need=options.need, threads=options.threads), path=path)
+
+
+def _check_recording(path: Path) -> None:
+    if path.is_file() and not path.stat().st_size:
+        raise ReportError(f"`{path}` is empty", "the recording did not finish: profile again")
+
+
+READERS: tuple[Reader, ...] = (
+    Reader(
+        suffixes=UNEXPORTED_SUFFIXES,
+        accepts=is_unexported,
+        read=_read_unexported,
+        check=_check_recording,
+    ),
+    Reader(
+        suffixes=(),
+        accepts=is_table_directory,
+        read=lambda path, options: read_table_directory(path, need=options.need),
+    ),
+    Reader(
+        suffixes=(".sqlite",),
+        accepts=lambda path: True,
+        read=lambda path, options: read_sqlite(path, need=options.need, threads=options.threads),
+        check=check_database,
+        has_end=True,
+    ),
+)
+"""All kinds of input; the first one that accepts a path reads it, and files of unknown suffixes are SQLite."""
+
+REPORT_SUFFIXES = tuple(dict.fromkeys(suffix for reader in reversed(READERS) for suffix in reader.suffixes))
+"""Suffixes of reports that are files."""
+
+
+def find_reader(path: Path) -> Reader:
+    """Return the first reader that accepts a path."""
+    return next(reader for reader in READERS if reader.accepts(path))
