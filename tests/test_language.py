@@ -90,7 +90,7 @@ BANNED_WORDS = re.compile(
     re.IGNORECASE,
 )
 # A refusal names the invalid value and the expected one.
-BANNED_REFUSAL = re.compile(r"(?<!there )\b(is|are) no (?!longer\b|more\b)")
+BANNED_REFUSAL = re.compile(r"(?<!there )\b(is|are) no (?!\w+er\b|more\b|such\b)", re.IGNORECASE)
 VERBS = re.compile(rf"^({'|'.join(BANNED_VERBS)})\b", re.IGNORECASE)
 FIRST_WORDS = re.compile(rf"^({'|'.join(BANNED_FIRST_WORDS)})\b", re.IGNORECASE)
 
@@ -163,13 +163,14 @@ def violations(path: Path) -> Iterator[str]:
     for line, name in shared_names(tree):
         for rule in violations_of_name(name):
             yield f"{path.relative_to(ROOT)}:{line}: {rule}"
+    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for line, comment in comments(text):
         yield from (f"{path.relative_to(ROOT)}:{line}: {rule}" for rule in violations_of_text(comment))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (doc := ast.get_docstring(node)):
             for rule in (*violations_of_line(doc.splitlines()[0]), *violations_of_text(doc)):
                 yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}: {rule}"
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
             refusal = BANNED_REFUSAL.search(without_code(node.value))
             if refusal:
                 yield f"{path.relative_to(ROOT)}:{node.lineno}: `{refusal[0].strip()}`: {node.value[:100]!r}"
