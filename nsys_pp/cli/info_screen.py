@@ -1,4 +1,4 @@
-"""One screen per report: what is in it, and what is not."""
+"""One screen per report: its contents, and the data that it lacks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GRAPH_MODES = {"Graph": "each traced as one operation", "Node": "traced node by
 
 
 def print_info(info: ReportInfo, console: Console) -> None:
-    """Print what is known of one report, no wider than the console."""
+    """Print the facts of one report, no wider than the console."""
     # in a file or a pipe a path stays whole, to be found
     console.print(Text(str(info.path), style="bold", overflow="fold"), soft_wrap=not console.is_terminal)
     facts = Table.grid(padding=(0, 2, 0, 0))
@@ -89,7 +89,7 @@ def _describe_start(utc_ns: int | None) -> str:
 
 
 def _percent(part: int, whole: int) -> str:
-    """Write a share; only what is whole is 100 %.
+    """Format a share; only the whole is 100 %.
 
     >>> _percent(3, 3), _percent(99_999, 100_000), _percent(1, 3)
     ('100 %', '99.9 %', '33.3 %')
@@ -134,7 +134,7 @@ def _print_domains(info: ReportInfo, console: Console) -> None:
 
 
 def start_table(*headings: str) -> Table:
-    """Make a table of which only names break where there is no room."""
+    """Build a table that wraps only names."""
     table = Table(box=None, pad_edge=False, header_style="cyan")
     for heading in headings:
         table.add_column(
@@ -158,7 +158,7 @@ def _print_rows(table: Table, rows: Sequence[tuple[str, ...]], whole: pl.DataFra
 
 
 def _list_kinds(info: ReportInfo, width: int) -> Table:
-    """Line up what was recorded, and the options that record the rest."""
+    """List the recorded kinds of data, and the options that record the others."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=_LABEL_WIDTH, no_wrap=True, style="cyan")
     grid.add_column(overflow="fold")
@@ -174,7 +174,7 @@ def _list_kinds(info: ReportInfo, width: int) -> Table:
 
 
 def _group_options(missing: pl.DataFrame) -> dict[str, list[str]]:
-    """Gather what one option records; the values of `--trace` go together."""
+    """Group the missing kinds of data by the option that records them; `--trace` has several values."""
     traced = missing.filter(pl.col("option").str.starts_with(_TRACE))
     values = traced["option"].str.strip_prefix(_TRACE).unique(maintain_order=True)
     grouped = {_TRACE + ",".join(values): traced["title"].to_list()} if len(values) else {}

@@ -1,13 +1,12 @@
-"""How far values scatter, and what the others have: simple statistics that one odd step does not upset.
+"""Noise of samples, and medians of other samples: simple statistics that are robust against one odd step.
 
 The deviation of samples x_1 ... x_n is sum |x_i - median|, each of them cut at 5 times the median of those
 that are not 0. For normal values, `1.2533 * deviation / (n - 1)` estimates their standard deviation
 (1.2533 is sqrt(pi / 2)), and 1.2533 times that, over sqrt(n), is the error of their median. Three such
 errors are noise. Of pairs of runs drawn from one normal distribution 2.6 % differ by more with 2 steps each,
-1.6 % with 3, 1.5 % with 4, and less than 0.8 % with 5 and more (`tests/pipeline/test_noise.py`).
+1.6 % with 3, 1.5 % with 4, and less than 0.8 % with 5 and more (`tests/tables/test_noise.py`).
 
-The largest samples are held against how all the others scatter, or else the one odd step that they are to show
-would be its own noise.
+The largest samples are compared with the scatter of all others; otherwise one odd step would be its own noise.
 """
 
 from __future__ import annotations
@@ -84,10 +83,10 @@ def noise_of_extremes(
 ) -> pl.Expr:
     """Return how far two largest samples may differ; null where either has one sample.
 
-    The largest of a few normal values scatters no more than one of them does. How the others scatter says less
-    about that the fewer they are, so few of them are allowed more errors: 6 with 3 samples each, 4 with 5.
+    The largest of a few normal values scatters no more than one of them does. The fewer the other values are, the less their
+    scatter bounds it, so few of them are allowed more errors: 6 with 3 samples each, 4 with 5.
     Of pairs of runs drawn from one normal distribution 1.3 % differ by more with 3 steps each, 0.7 % with 4, and
-    less with more. Two steps each leave nothing to scatter: they are held against all samples.
+    less with more. Two steps each leave nothing to scatter: they are compared with all samples.
 
     Args:
         deviation: Of both together: the sum.
@@ -122,7 +121,7 @@ def median_of_others(frame: pl.DataFrame, *, by: Sequence[str], value: str) -> p
     first = np.searchsorted(group, group)
     count = np.searchsorted(group, group, side="right") - first
     place = rows - first
-    # Without the row itself, what stood behind it moves up by one place.
+    # Without the row itself, the rows after it move up by one.
     low, high = np.maximum(count - 2, 0) // 2, (count - 1) // 2
     low, high = (np.minimum(at + (at >= place), count - 1) + first for at in (low, high))
     found = np.full(len(values), np.nan)

@@ -124,7 +124,7 @@ def _sort_by_nesting(table: pl.DataFrame) -> pl.DataFrame:
     by_nesting = ("start_ns", -pl.col("end_ns"), "depth", "range_id")
     frame = frame.sort("report_order", "gpu_order", *by_thread, *by_nesting, maintain_order=True)
 
-    # A range that ended on another thread has no range inside it: it stands behind those that it interrupts.
+    # A range that ended on another thread has no range inside it: it comes after the ranges that it interrupts.
     around = frame.select("report_order", range_id="parent_id", is_around=True).drop_nulls().unique()
     frame = frame.join(around, on=["report_order", "range_id"], how="left", maintain_order="left")
     reach_ns = pl.col("end_ns").cum_max().shift(1).over(thread)

@@ -75,7 +75,7 @@ def test_markdown_has_all_rows(runs: tuple[Path, Path]) -> None:
 
 
 def test_a_gate_that_says_nothing_is_refused() -> None:
-    assert_refused(call("compare", PIPELINE, PIPELINE, "--fail-on", "bubble"), "`bubble` is no gate")
+    assert_refused(call("compare", PIPELINE, PIPELINE, "--fail-on", "bubble"), "invalid gate `bubble`")
     assert_refused(call("compare", PIPELINE, PIPELINE, "--fail-on", "luck>5%"), "there is no metric `luck`")
 
 

@@ -43,7 +43,7 @@ _FRAMES = ("steps", "bubbles", "stages", "kinds")
 
 
 class GateError(NsysPPError):
-    """A gate that says nothing, or of something that the runs do not have."""
+    """An invalid gate, or a gate on values that the runs do not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def parse_gate(text: str) -> Gate:
     """Read a gate.
 
     Raises:
-        GateError: It is no gate, or there is no such metric.
+        GateError: The text or its metric is invalid.
 
     >>> gate = parse_gate("stage 2 bubble > 10%")
     >>> gate.stage, gate.metric, gate.sign, gate.limit
@@ -82,10 +82,11 @@ def parse_gate(text: str) -> Gate:
     found = _GATE.fullmatch(text)
     if found is None:
         raise GateError(
-            f"`{text}` is no gate", "write METRIC, > or <, a number and its unit: `bubble>5%`, `step>20ms`"
+            f"invalid gate `{text}`; expected METRIC, > or <, a number and its unit",
+            "examples: `bubble>5%`, `step>20ms`",
         )
     if found["metric"] not in SUBJECTS:
-        raise GateError(f"`{text}`: there is no metric `{found['metric']}`", _known(SUBJECTS))
+        raise GateError(f"`{text}`: there is no metric `{found['metric']}`", _list_metrics(SUBJECTS))
     return Gate(
         text=text.strip(),
         stage=None if found["stage"] is None else int(found["stage"]),
@@ -98,7 +99,7 @@ def parse_gate(text: str) -> Gate:
 
 
 def check_gates(comparison: Mapping[str, pl.DataFrame], gates: Iterable[Gate]) -> list[str]:
-    """Hold a comparison against gates.
+    """Check a comparison against gates.
 
     Where a run has a single step, noise is unknown, and a change counts as it is.
 
@@ -117,7 +118,7 @@ def check_gates(comparison: Mapping[str, pl.DataFrame], gates: Iterable[Gate]) -
 
 
 def _check(gate: Gate, rows: pl.DataFrame) -> str | None:
-    """Return what fails, in a sentence; None where nothing does."""
+    """Return the failure of a gate as a sentence; None if it holds."""
     row = _find(gate, rows)
     value, noise = (row["b"], None) if gate.is_of_b else _change(gate, row)
     if not _OPERATORS[gate.sign](value, gate.limit) or (noise is not None and abs(value) <= noise):
@@ -138,7 +139,7 @@ def _find(gate: Gate, rows: pl.DataFrame) -> dict[str, Any]:
     found = there.filter(pl.col("subject") == gate.metric)
     if found.is_empty():
         where = "the runs" if gate.stage is None else f"stage {gate.stage} of the runs"
-        known = _known(there["subject"].unique(maintain_order=True).to_list())
+        known = _list_metrics(there["subject"].unique(maintain_order=True).to_list())
         raise GateError(f"`{gate.text}`: {where} have no `{gate.metric}` to compare", known)
     # What is given as a share and as a time is a share where the limit is one.
     units = ("fraction", "ns") if gate.is_percent else ("ns",)
@@ -151,7 +152,7 @@ def _find(gate: Gate, rows: pl.DataFrame) -> dict[str, Any]:
 
 
 def _change(gate: Gate, row: Mapping[str, Any]) -> tuple[float, float | None]:
-    """Return the change from A to B in the unit of the gate, and what of it may be noise."""
+    """Return the change from A to B in the unit of the gate, and its noise."""
     if row["unit"] == "ns" and not gate.is_percent:
         noise = row["noise_fraction"]
         return row["b"] - row["a"], None if noise is None else noise * row["a"]
@@ -163,5 +164,5 @@ def _write(value: float, unit: str) -> str:
     return f"{value:.1%} of the step" if unit == "fraction" else format_duration(round(value))
 
 
-def _known(metrics: Iterable[str]) -> str:
+def _list_metrics(metrics: Iterable[str]) -> str:
     return "there are " + ", ".join(f"`{metric}`" for metric in metrics)

@@ -1,4 +1,4 @@
-"""What runs are compared by: values of a training, one of each complete step."""
+"""Samples of a training for comparisons: one value per complete step."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def sample_bubbles(training: Training) -> pl.DataFrame:
 
 
 def sample_stages(training: Training) -> pl.DataFrame:
-    """Sample the bubble of each stage, and what its jobs compute in a step on a lane.
+    """Sample the bubble of each stage, and the compute time of its jobs per step and lane.
 
     Returns:
         `SAMPLE`.

@@ -136,7 +136,7 @@ def finish(
 
     Args:
         table: Rows with at least the columns that it is split by, and `columns`.
-        columns: Columns of the table; its `RANK_COLUMNS` stand before the last one.
+        columns: Columns of the table; its `RANK_COLUMNS` are before the last one.
         groups: Columns that it is split by.
         sort: Column that sorts the rows of a group, descending, then by name; None: they stay in order.
         before: Columns that sort the rows before that, ascending.

@@ -1,1 +1,1 @@
-"""A training -> tables, and two trainings -> what changed."""
+"""Tables of a training."""

@@ -1,13 +1,13 @@
-"""What the length of a step hangs on: one unbroken line of work and waiting through all lanes.
+"""Critical path of a step: one unbroken line of work and waits through all lanes, which adds up to its length.
 
-Read backwards from the end of a step, on the lane that computes last: what a lane does at a moment is on the
-line; but where it waits for a lane, that one goes on with the line, at the same moment:
+The line is followed backwards from the end of a step, on the lane that computes last. Where that lane waits for
+another lane, the line continues on the other lane, at the same time:
 
     rank 0   [ F0 )[ F1 )
     rank 1         . wait . . [ F0 )[ B0 )        the line: F0 and F1 of rank 0, the transfer, F0 and B0
              ----------->       ---------->
 
-Waits of which nobody is known to be the cause, and whatever else keeps a GPU from computing, stay on the line.
+Waits of unknown cause, and other times without compute, stay on the line.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Stay(NamedTuple):
 
 
 def find_critical_path(training: Training) -> pl.DataFrame:
-    """Find what the length of each step hangs on.
+    """Find the critical path of each step.
 
     A message that a lane waits for is sent when the sender has computed what it carries: the line goes on
     with the job of the sender that ended last (or ends nearest, as clocks are not exact), and the time
@@ -85,7 +85,7 @@ def find_critical_path(training: Training) -> pl.DataFrame:
 
     Returns:
         `CRITICAL_PATH`. Compute outside of jobs has neither `kind` nor `job`. Where the step begins earlier on
-        another lane, a segment tells what the lane did in the step before; it is idle before its first step,
+        another lane, a segment has the state of the lane in the step before; it is idle before its first step,
         and where it begins the next step earlier than another lane. Empty without compute.
     """
     lane_states = training.lane_states.sort("lane", "start_ns")
@@ -177,7 +177,7 @@ def _walk(lanes: dict[int, _Lane], *, step: int, lane: int, start_ns: int, now_n
 
 
 def _computed_ns(lane: _Lane, sent_ns: int) -> int:
-    """Return when a lane had computed what it sent: the end of a job, or the same time if one ends soon after."""
+    """Return the time at which the content of a message was computed: the end of a job, or `sent_ns` within a job."""
     at = bisect_left(lane.job_starts, sent_ns) - 1
     if at >= 0 and lane.job_ends[at] > sent_ns:
         has_just_begun = sent_ns - lane.job_starts[at] < lane.job_ends[at] - sent_ns
@@ -188,7 +188,7 @@ def _computed_ns(lane: _Lane, sent_ns: int) -> int:
 
 
 def _explain(line: pl.DataFrame, lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
-    """Cut the line where pieces and jobs begin and end, and say what each segment is."""
+    """Cut the line at the borders of lane states and jobs, and add cause and job of each segment."""
     piece_start, piece_end = (_keys(lane_states, column, line) for column in ("start_ns", "end_ns"))
     job_start, job_end = (_keys(jobs, column, line) for column in ("compute_start_ns", "compute_end_ns"))
     first, last = (_keys(line, column, line) for column in ("start_ns", "end_ns"))
@@ -226,7 +226,7 @@ def _explain(line: pl.DataFrame, lane_states: pl.DataFrame, jobs: pl.DataFrame) 
 
 
 def _cut(first: Int64s, last: Int64s, edges: Sequence[Int64s]) -> tuple[Int64s, Int64s, Int64s]:
-    """Cut each [first, last) at the edges in it, which ascend; return where each segment is of, starts and ends."""
+    """Cut each [first, last) at the edges in it, which ascend; return interval, start and end of each segment."""
     stays, starts = [np.arange(len(first))], [first]
     for ascending in edges:
         low = np.searchsorted(ascending, first, side="right")
@@ -240,14 +240,16 @@ def _cut(first: Int64s, last: Int64s, edges: Sequence[Int64s]) -> tuple[Int64s, 
 
 
 def _is_pause() -> pl.Expr:
-    """Say of each segment whether it is but a pause after a job."""
-    place = pl.struct("step", "lane", "cause")
+    """Return the mask of segments that are only a pause after a job."""
+    location = pl.struct("step", "lane", "cause")
     is_short = pl.col("end_ns") - pl.col("start_ns") <= PAUSE_NS
-    return is_short & pl.col("job").is_null() & (pl.col("cause") == "compute") & (place == place.shift())
+    return (
+        is_short & pl.col("job").is_null() & (pl.col("cause") == "compute") & (location == location.shift())
+    )
 
 
 def _keys(frame: pl.DataFrame, column: str, line: pl.DataFrame) -> Int64s:
-    """Put the times of all lanes side by side on one number line, as far as the line may be there."""
+    """Map the times of all lanes onto one number line, lane after lane, within the time of the line."""
     first_ns, end_ns = line["start_ns"].min(), line["end_ns"].max()
     span = pl.lit(end_ns, pl.Int64) - pl.lit(first_ns, pl.Int64) + 1
     time = (pl.col(column) - first_ns).clip(0, span - 1)

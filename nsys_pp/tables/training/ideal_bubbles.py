@@ -1,4 +1,4 @@
-"""What of a step would still be bubble if nothing but the jobs themselves took time."""
+"""Bubbles of the ideal step, in which only jobs take time."""
 
 from __future__ import annotations
 

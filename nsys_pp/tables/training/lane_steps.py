@@ -1,4 +1,4 @@
-"""What each lane did in each step, summed: the numbers that tables and comparisons are made of."""
+"""Sums by lane and step, from which tables and comparisons are computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links between lanes: how long messages wait and travel on each, and which link is slow."""
+"""Links between lanes: waits and transfers of messages on each, and slow links."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _COLUMNS = (
 def build_link_table(training: Training) -> pl.DataFrame:
     """Make the table of links: one row per ordered pair of lanes, by those.
 
-    A message buffered by its sender says nothing of the link: its receive finds the data there. A kernel that
+    A message buffered by its sender does not measure the link: its receive finds the data there. A kernel that
     sends and receives lasts as long as the slower of both, so such messages count only where a link has no
     others. Activations and their gradients have the same size: where sizes are unknown, all messages count as
     of one size.
@@ -112,7 +112,7 @@ def build_link_table(training: Training) -> pl.DataFrame:
         spread_ns=(pl.col("timed_ns") - pl.col("timed_ns").median()).abs().median(),
         bound_ns=pl.col("bound_ns").max(),
     )
-    placed = _place(links, training)
+    placed = _name_sides(links, training)
     return (
         placed.with_columns(pl.when(pl.col("bytes_per_s").is_finite()).then("bytes_per_s"))
         .join(_usual(transfers, placed), on=_PAIR, how="left")
@@ -123,7 +123,7 @@ def build_link_table(training: Training) -> pl.DataFrame:
 
 
 def _time(transfers: pl.DataFrame) -> pl.DataFrame:
-    """Add the transfer and size of those messages that tell how fast their link is, as `timed_ns` and `timed_bytes`."""
+    """Add the transfer and size of the messages that measure the speed of their link, as `timed_ns` and `timed_bytes`."""
     sent = transfers.select(lane="sender", kernel_ns="send_start_ns", is_both=pl.lit(True)).unique()
     received = transfers.select(lane="receiver", kernel_ns="receive_start_ns", is_both=pl.lit(True)).unique()
     of_sender, of_receiver = ["sender", "send_start_ns"], ["receiver", "receive_start_ns"]
@@ -133,13 +133,13 @@ def _time(transfers: pl.DataFrame) -> pl.DataFrame:
         .join(sent, left_on=of_receiver, right_on=["lane", "kernel_ns"], how="left", suffix="_too")
         .with_columns(is_alone=~(pl.col("is_buffered") | is_grouped))
     )
-    tells = pl.col("is_alone") | ~(pl.col("is_buffered") | pl.col("is_alone").any().over(_PAIR))
+    is_timed = pl.col("is_alone") | ~(pl.col("is_buffered") | pl.col("is_alone").any().over(_PAIR))
     return both.with_columns(
-        timed_ns=pl.when(tells).then("transfer_ns"), timed_bytes=pl.when(tells).then("size_bytes")
+        timed_ns=pl.when(is_timed).then("transfer_ns"), timed_bytes=pl.when(is_timed).then("size_bytes")
     )
 
 
-def _place(links: pl.DataFrame, training: Training) -> pl.DataFrame:
+def _name_sides(links: pl.DataFrame, training: Training) -> pl.DataFrame:
     """Add the names, stages and machines of both sides."""
     for side in _PAIR:
         known = training.lanes.select(
@@ -156,7 +156,7 @@ def _place(links: pl.DataFrame, training: Training) -> pl.DataFrame:
 
 
 def _usual(transfers: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
-    """Return, of each link, what its messages would take on the others of its kind, and how much longer they take."""
+    """Return the usual transfer time of each link, on other links of its kind, and its excess."""
     kind = ["is_between_machines", "size_bytes"]
     sized = (
         transfers.drop_nulls("timed_ns")

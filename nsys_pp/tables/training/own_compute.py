@@ -1,4 +1,4 @@
-"""What a lane computes in a step by itself: the work of its jobs, without what it waits for others."""
+"""Own compute of a lane in a step: the work of its jobs, without waits for other lanes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def outermost(jobs: pl.DataFrame, kinds: Collection[str]) -> pl.DataFrame:
 
 
 def sum_own_compute(training: Training) -> pl.DataFrame:
-    """Sum what each lane computes in each step.
+    """Sum the own compute of each lane in each step.
 
     Returns:
         `OWN_COMPUTE`. Micro-batches are those that the schedule knows, else those that jobs name.

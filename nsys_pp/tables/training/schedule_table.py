@@ -1,4 +1,4 @@
-"""The schedule of a run, and its ideal bubble beside the measured one."""
+"""The schedule of a run, and its ideal and measured bubble."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ LEAST_RANK_EXCESS = 0.03
 UNSURE_EXCESS = 0.1
 """Least excess if a single step leaves noise unknown."""
 
-WHAT = pl.Enum(["stage", "rank", "link"])
+SUBJECT = pl.Enum(["stage", "rank", "link"])
 _COLUMNS = (
-    Column("what", WHAT, "stage, rank (compared with the ranks of its stage), or link", heading="Kind"),
+    Column("what", SUBJECT, "stage, rank (compared with the ranks of its stage), or link", heading="Kind"),
     Column("label", pl.String, "name of the stage, rank or link", heading="Straggler"),
     Column("stage", pl.Int64, "stage of it, or of the sender of a link"),
     Column("lane", pl.UInt32, "lane of a rank, or of the sender of a link"),

@@ -1,4 +1,4 @@
-"""A file format of tables, and what its renderer gets."""
+"""A file format of tables, and the content for its renderer."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _SPECIAL = re.compile(r"[\\`*<>\[\]|~&]|(?<![^\W_])_|_(?![^\W_])")
 
 
 def format_markdown(content: Content) -> str:
-    """Format tables as Markdown; names show as they are, whatever they hold."""
+    """Format tables as Markdown; names are escaped."""
     tables = [
         (
             filled,
@@ -38,7 +38,7 @@ def write_markdown(content: Content, path: Path) -> None:
 
 
 def escape_markdown(text: str) -> str:
-    r"""Escape what GitHub reads as Markdown.
+    r"""Escape the characters that GitHub reads as Markdown.
 
     >>> print(escape_markdown("a_b|_c_ <d>"))
     a_b\|\_c\_ \<d\>

@@ -33,7 +33,7 @@ def shorten_symbol(name: str, cells: int) -> str:
         arguments = name[first:end]
         kept = max(cell_len(arguments) - excess - 1, _LEAST_ARGUMENTS)
         if excess > 0 and kept + 1 < cell_len(arguments):
-            # Only the longest part moves what stands behind it, so the others are looked for anew.
+            # Shortening the longest part moves the parts after it, so they are searched again.
             name = f"{name[:first]}{set_cell_size(arguments, kept).rstrip()}…{name[end:]}"
             return shorten_symbol(name, cells) if cell_len(name) > cells else name
     return name

@@ -66,7 +66,7 @@ def find_sort_column(columns: Iterable[str], word: str) -> str | None:
     stem = split_unit(asked)[0]
     wanted = [stem, f"gpu_{stem}", f"host_{stem}"]
     if words[0] in ("gpu", "host") and not any(name.startswith(("gpu_", "host_")) for name in columns):
-        wanted.append(stem.partition("_")[2])  # a table of one side need not say which
+        wanted.append(stem.partition("_")[2])  # a table of one side has no side in its names
     if word in columns:
         return word
     if found := next((stems[name] for name in wanted if name in stems), None):

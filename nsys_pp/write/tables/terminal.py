@@ -1,7 +1,7 @@
-"""Tables on a terminal, and in a log: no wider than it, and no cell cut so that what it says is lost.
+"""Tables on a terminal, and in a log: no wider than it, and without cells that lose their meaning.
 
 rich wraps, aligns and styles cells. Three things it cannot do stay here: leave out columns where there is no room, and
-name them; choose between headings of one line and of several; and shorten names where they say least (`shorten_symbol`).
+name them; choose between headings of one line and of several; and shorten names where they differ least (`shorten_symbol`).
 These need the widths of columns, so they are computed here, too.
 """
 
@@ -51,8 +51,8 @@ def print_tables(
 ) -> None:
     """Print tables, each below its title and above its caption, no wider than the console.
 
-    Numbers stand to the right, with their unit in the heading. Texts are folded. Long names are shortened on
-    a terminal, where they say least; in a log they are whole. Where there is too little room, headings have several
+    Numbers are aligned to the right, with their unit in the heading. Texts are folded. Long names are shortened on
+    a terminal, where they differ least; in a log they are whole. Where there is too little room, headings have several
     lines, and then the columns of the least priority are left out, and named below the table.
 
     Args:
@@ -138,7 +138,7 @@ def _choose_layout(table: ShownTable, width: int) -> _Layout:
 
 
 def _measure(columns: Sequence[TextColumn], width: int, *, is_split: bool) -> _Layout:
-    """Compute the widths of columns; texts share what numbers leave, the longest ones giving way."""
+    """Compute the widths of columns; texts share the width left by numbers, the longest ones shrink."""
     headings = [_split_heading(column) if is_split else column.heading for column in columns]
     wanted, least = [], []
     for column, heading in zip(columns, headings, strict=True):
@@ -183,13 +183,13 @@ def _split_heading(column: TextColumn) -> str:
 
 
 def _leave_out_same(cells: Sequence[str], before: Sequence[str]) -> list[str]:
-    """Leave out the values of a group that equal those of the group before, up to the first that differs."""
+    """Omit the values of a group that equal the values of the previous group, up to the first difference."""
     differs = next((at for at, value in enumerate(before) if cells[at] != value), len(before))
     return [*[""] * differs, *cells[differs : len(before)]]
 
 
 def _render(cell: str, column: TextColumn, width: int, kind: str, name_lines: int) -> RenderableType:
-    """Render a cell; blanks that begin a text are indentation, of which a third of the width is left if it is folded."""
+    """Render a cell; blanks that begin a text are indentation, at most a third of the width if the text is folded."""
     style = {"total": "bold", "rest": "dim"}.get(kind) or (_style_share(cell) if column.unit == "%" else "")
     bare = cell if column.is_number else cell.lstrip(" ")
     indent = len(cell) - len(bare)
@@ -205,7 +205,7 @@ def _render(cell: str, column: TextColumn, width: int, kind: str, name_lines: in
 
 
 def _style_share(cell: str) -> str:
-    """Return the style of a share: those that are worth a look are the only colour."""
+    """Return the style of a share: remarkable ones are the only colour."""
     try:
         share = float(cell.replace(",", ""))
     except ValueError:

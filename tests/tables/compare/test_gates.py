@@ -115,7 +115,7 @@ def test_every_gate_that_fails_gets_its_sentence_in_order() -> None:
     "text", ["", "bubble", "bubble>5", "bubble=5%", "5%>bubble", "bubble>5%%", "stage bubble>5%"]
 )
 def test_what_is_no_gate_is_refused(text: str) -> None:
-    with pytest.raises(NsysPPError, match="is no gate"):
+    with pytest.raises(NsysPPError, match="invalid gate"):
         parse_gate(text)
 
 
