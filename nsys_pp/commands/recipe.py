@@ -14,7 +14,7 @@ from nsys_pp.errors import NsysNotFoundError, NsysPPError, OutputError
 from nsys_pp.write.files import translate_errors
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_SHARED = "nsys_pp_recipe"  # what recipes import; it lies beside them
+_SHARED = "nsys_pp_recipe"  # modules that recipes import, next to them
 _NOTE = "installed.json"  # the shared folder's `command.py` reads it
 # Below the folder of nsys, or of one of its sides; CUDA's toolkit has nsys in a folder of its own.
 _INSIDE = "python/packages/nsys_recipe/recipes"
@@ -36,7 +36,7 @@ def recipe_folder() -> Path:
     Raises:
         NsysPPError: This nsys-pp came without them.
     """
-    # beside the package in a checkout, inside it where it is installed
+    # next to the package in a checkout, inside an installed package
     for folder in (_PACKAGE.parent / "recipes", _PACKAGE / "recipes"):
         if (folder / _SHARED).is_dir():
             return folder

@@ -122,7 +122,7 @@ class Batch:
     def map(self, doing: str, paths: Sequence[Path], work: Callable[[Path], T]) -> dict[Path, T]:
         """Call a function with each path in the executor; `work` and its results must be picklable.
 
-        In whatever order calls finish, results and warnings are in order of `paths`, and of several errors
+        Calls finish in any order; results and warnings are in order of `paths`, and of several errors
         that of the first path is raised.
 
         Args:

@@ -172,7 +172,7 @@ def drop_repeated(inputs: Sequence[Input], batch: Batch) -> list[Input]:
     """Return the first input of each recording; others are skipped where `keep_going` allows it.
 
     Raises:
-        ReportError: Two inputs are the same recording, whatever their names; or, by chance and once in some
+        ReportError: Two inputs are the same recording; or, by chance and once in some
             thousand millions, two cannot be in one trace.
     """
     repeated = dict(find_repeated([recorded.identity for recorded in inputs]))

@@ -29,7 +29,7 @@ class ExtractedPart:
     report: Path
     output: Path
     slices: int
-    jobs: int  # drawn in a trace besides the slices
+    jobs: int  # drawn in a trace in addition to the slices
     gpus: int
     is_new: bool  # else it existed, as it would be made again
 

@@ -20,7 +20,7 @@ from nsys_pp.write.trace.drawing import Drawing, SliceSubtrack
 from nsys_pp.write.trace.placement import Placement, Row
 from nsys_pp.write.trace.training_rows import RUN, GpuRow, draw_training
 
-_CPU_ORDER = 1 << 40  # rows other than GPUs stand below all GPUs of their machine
+_CPU_ORDER = 1 << 40  # rows other than GPUs are below all GPUs of their machine
 _MOST_RANKS = 100_000
 _MOST_GPUS = 1_000  # of a machine
 
@@ -98,7 +98,7 @@ class TraceLayout:
         return placed
 
     def _build_placement(self, recorded: Input, tracks: Iterable[Track]) -> Placement:
-        """Name and order the rows of a report that has these tracks besides its GPUs."""
+        """Name and order the rows of a report that has these tracks in addition to its GPUs."""
         report = self._report_of[recorded.path]
         clocks = self._run.clocks
         roster = self._roster.filter(pl.col("report") == report)

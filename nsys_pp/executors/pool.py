@@ -178,7 +178,7 @@ def _serve(connection: Connection, pickled_work: bytes) -> None:
 
 
 def _exit_quietly(*_: object) -> None:
-    """Exit with cleanup, but without output: nobody reads it any more."""
+    """Exit with cleanup, but without output: it has no reader any more."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
