@@ -1,1 +1,1 @@
-"""Alignment of clocks: many clocks -> one."""
+"""Alignment of the clocks of all reports onto one clock."""

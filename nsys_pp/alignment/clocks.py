@@ -1,6 +1,6 @@
 """Alignment of the clocks of all reports: a mapping onto the trace's clock for each, and its error bound.
 
-The trace's clock is the UTC of most machines, where shared operations relate them
+The trace's clock is the median UTC of the machines that shared operations relate
 (`nsys_pp.alignment.collectives`, `nsys_pp.alignment.fit`). It runs at the rate of the fastest clock, so that offsets
 never decrease: a report's times are mapped piecewise, and a step back between two pieces could swap the order
 of its events.
@@ -64,11 +64,11 @@ def align_clocks(
         sessions: Session of each report; sessions of one machine have the same `machine`.
         anchors: `ANCHORS` of each report.
         mode: "collectives" refines UTC by operations that ranks share; "utc" uses the recorded UTC;
-            "none" starts all sessions at the same time.
-        overrides_ns: Machine -> offset added to its UTC, instead of a computed one.
+            "none" assumes that all sessions start at the same time.
+        overrides_ns: Machine -> offset to add to its UTC, instead of the computed one.
 
     Returns:
-        The alignment; its `clocks` have the error bounds.
+        The alignment; `clocks` has the error bound of each clock.
     """
     guess = guess_clocks(sessions, use_utc=mode != "none")
     events = gather_events(anchors if mode == "collectives" else [], guess)

@@ -19,7 +19,7 @@ from nsys_pp.alignment.votes import Candidate, find_offset
 from nsys_pp.arrays.types import Int64s
 
 _CLEAR_EVIDENCE = 15.0  # enough to add several domains in one pass
-_MAX_COMPARED = 8  # larger timelines that a timeline is compared with
+_MAX_COMPARED = 8  # number of larger timelines that each timeline is compared with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,9 +164,8 @@ class _Timeline:
     def add(self, domain: int, rows: Int64s, events: Events, line: Line) -> None:
         """Add a domain: its events join the operations they match, the others become new operations."""
         self.lines[domain] = line
-        channels = (
-            events.channel.copy()
-        )  # a new channel of the timeline keeps the number of its first event's channel
+        # A new channel of the timeline keeps the number of its first event's channel.
+        channels = events.channel.copy()
         instances = rows.copy()
         if self.operations is not None:
             reference = self._keep_keys(events.key)
@@ -187,7 +186,7 @@ class _Timeline:
 
 
 def _join(timelines: list[_Timeline], rows_of: list[Int64s], *, by_messages: bool) -> list[_Timeline]:
-    """Join timelines with larger ones: times averaged over many domains are more precise than of one."""
+    """Join timelines with larger ones: times averaged over many domains are more precise than the times of one domain."""
     kept: list[_Timeline] = []
     for timeline in sorted(timelines, key=lambda timeline: -len(timeline.lines)):
         for larger in kept[:_MAX_COMPARED]:

@@ -1,9 +1,9 @@
 """Events: the anchors of all reports as arrays, in order of channel and end.
 
-A channel is a sequence of operations with the same order on every rank: the operations of one name of one
-process on one stream of a device, or within one communicator where NCCL recorded it. The gaps between the
-ends of neighbours in a channel are the same on every rank of the collective, for any clocks; operations are
-matched by them.
+A channel is a sequence of operations with the same order on every rank: the operations of one
+name that a process runs on one stream, or within one communicator where NCCL recorded it. The gaps between
+the ends of neighbours in a channel are the same on every rank of a collective, independent of the offsets of their
+clocks, so operations are matched by these gaps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KINDS = ("collective", "send", "receive", "send_receive", "mpi")
 COLLECTIVE, SEND, RECEIVE, SEND_RECEIVE, MPI = range(5)
 
 MAX_EVENTS_PER_CHANNEL = 300
-"""Number of operations of a channel that are kept: those after the longest gaps, the most distinctive."""
+"""Number of operations kept of each channel: those after the longest gaps, which are the most distinctive."""
 
 _CHANNEL = ["report", "process_key", "device_id", "channel", "name", "communicator"]
 
@@ -75,7 +75,7 @@ def gather_events(anchors: Sequence[pl.DataFrame], guess: Guess) -> Events:
         guess: First guess of their clocks.
 
     Returns:
-        The events of all channels, reduced to `MOST_OF_CHANNEL` each.
+        The events of all channels, at most `MAX_EVENTS_PER_CHANNEL` of each.
     """
     parts = [
         frame.select(pl.all().exclude("name"), name=pl.col("name").cast(pl.String)).with_columns(

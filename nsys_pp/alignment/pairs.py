@@ -15,7 +15,7 @@ from nsys_pp.frames.clock import SKEW_NS
 
 _MIN_SHARED_FRACTION = 0.75  # of the operations that two channels could share
 _EQUAL_NS = 6_000.0  # differences between channels in scatter or offset up to this are ignored
-_MIN_OPERATIONS = 3  # paired operations of two channels that have as many
+_MIN_OPERATIONS = 3  # paired operations of two channels, unless one has fewer operations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,18 +102,20 @@ def pair_events(events: Events, reference: Reference, line: Line, *, tolerance_n
         tolerance_ns: Largest distance of a pair.
     """
     predicted = events.end + line.at(events.end)
-    x, ref = _list_near_pairs(events, predicted, reference, tolerance_ns)
-    agrees = _gaps_agree(events, reference, x, ref)
-    x, ref = x[agrees], ref[agrees]
-    joined = _join_channels(events, predicted, reference, x, ref)
+    event_row, reference_row = _list_near_pairs(events, predicted, reference, tolerance_ns)
+    agrees = _gaps_agree(events, reference, event_row, reference_row)
+    event_row, reference_row = event_row[agrees], reference_row[agrees]
+    joined = _join_channels(events, predicted, reference, event_row, reference_row)
     chosen = (
-        joined[events.channel[x] - events.channel.min(initial=0)] == reference.channels[ref] if len(x) else []
+        joined[events.channel[event_row] - events.channel.min(initial=0)] == reference.channels[reference_row]
+        if len(event_row)
+        else []
     )
-    x, ref = x[chosen], ref[chosen]
-    order = np.lexsort((np.abs(reference.times[ref] - predicted[x]), x))
-    x, ref = x[order], ref[order]
-    nearest = np.diff(x, prepend=-1) > 0
-    return Pairs(event_row=x[nearest], reference_row=ref[nearest])
+    event_row, reference_row = event_row[chosen], reference_row[chosen]
+    order = np.lexsort((np.abs(reference.times[reference_row] - predicted[event_row]), event_row))
+    event_row, reference_row = event_row[order], reference_row[order]
+    nearest = np.diff(event_row, prepend=-1) > 0
+    return Pairs(event_row=event_row[nearest], reference_row=reference_row[nearest])
 
 
 def keep_consensus(pairs: Pairs, events: Events, reference: Reference, line: Line) -> Pairs:
@@ -158,12 +160,14 @@ def _list_near_pairs(
     return np.repeat(np.arange(len(events)), high - low), expand_windows(low, high)
 
 
-def _gaps_agree(events: Events, reference: Reference, x: Int64s, ref: Int64s) -> npt.NDArray[np.bool_]:
+def _gaps_agree(
+    events: Events, reference: Reference, event_row: Int64s, reference_row: Int64s
+) -> npt.NDArray[np.bool_]:
     """Return the mask of pairs with an equal gap before or after, or without any gap to compare."""
-    agrees, single = np.zeros(len(x), dtype=bool), np.ones(len(x), dtype=bool)
+    agrees, single = np.zeros(len(event_row), dtype=bool), np.ones(len(event_row), dtype=bool)
     for event_gap, reference_gap in (
-        (events.gap_before[x], reference.gap_before[ref]),
-        (events.gap_after[x], reference.gap_after[ref]),
+        (events.gap_before[event_row], reference.gap_before[reference_row]),
+        (events.gap_after[event_row], reference.gap_after[reference_row]),
     ):
         with np.errstate(invalid="ignore"):
             agrees |= np.abs(event_gap - reference_gap) <= 2 * SKEW_NS + MAX_DRIFT * event_gap
@@ -171,19 +175,23 @@ def _gaps_agree(events: Events, reference: Reference, x: Int64s, ref: Int64s) ->
     return agrees | single
 
 
-def _join_channels(events: Events, predicted: Floats, reference: Reference, x: Int64s, ref: Int64s) -> Int64s:
-    """Find the channel of the timeline that equals each channel of the domain, or -1.
+def _join_channels(
+    events: Events, predicted: Floats, reference: Reference, event_row: Int64s, reference_row: Int64s
+) -> Int64s:
+    """Find the channel of the timeline with the operations of each channel of the domain; -1 without one.
 
     Returns:
         Channels of the timeline, indexed by channel of the domain minus the lowest one.
     """
     lowest = int(events.channel.min(initial=0))
     joined = np.full(int(events.channel.max(initial=0)) - lowest + 1, -1, dtype=np.int64)
-    if not len(x):
+    if not len(event_row):
         return joined
     width = int(reference.channels.max()) + 1
     distinct = np.unique(
-        events.channel[x] * width * len(events) + reference.channels[ref] * len(events) + x
+        events.channel[event_row] * width * len(events)
+        + reference.channels[reference_row] * len(events)
+        + event_row
     ) // len(events)
     pairs, counts = np.unique(distinct, return_counts=True)
     event_channel, reference_channel = pairs // width, pairs % width

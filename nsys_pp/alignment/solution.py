@@ -21,7 +21,7 @@ _MESSAGE_NOISE = 10.0  # noise of the ends of a send and its receive, relative t
 
 @dataclass(slots=True)
 class Solution:
-    """Corrections of all domains: `offset_ns + drift * seconds since center_ns` (events' origin)."""
+    """Corrections of all domains: `offset_ns + drift * seconds since center_ns`; times are since the origin of `Events`."""
 
     offset_ns: Floats
     drift: Floats  # ns per second
@@ -79,14 +79,14 @@ def _copy_from_same_machine(solution: Solution, guess: Guess) -> None:
         middle = sorted(others, key=lambda other: float(solution.offset_ns[other]))[len(others) // 2]
         solution.offset_ns[number] = solution.offset_ns[middle]
         solution.drift[number] = solution.drift[middle]
-        model = solution.rows[middle]
-        bound = model["bound_ns"]
+        source_row = solution.rows[middle]
+        bound = source_row["bound_ns"]
         assert isinstance(bound, int)
         solution.rows[number] |= {
             "source": "same machine",
-            "component": model["component"],
-            "offset_ns": model["offset_ns"],
-            "drift_ppm": model["drift_ppm"],
+            "component": source_row["component"],
+            "offset_ns": source_row["offset_ns"],
+            "drift_ppm": source_row["drift_ppm"],
             "bound_ns": bound + _SESSIONS_APART_NS,
         }
 
@@ -145,6 +145,7 @@ def _solve_component(
     )
     at_center = fit.offset_ns + fit.drift * (solution.center_ns - fit.center_ns) / NS_PER_S
     is_utc = np.array([guess.domains[member].is_utc for member in members.tolist()])
+    # Only differences of offsets are observable: the median machine keeps its UTC.
     gauge = _median_of(at_center[is_utc] if is_utc.any() else at_center)
     solution.offset_ns[members] = at_center - gauge
     solution.drift[members] = fit.drift
@@ -202,7 +203,7 @@ def _describe_component(
 def change_rate(solution: Solution, members: Int64s, rate: float) -> None:
     """Speed up the common clock of the members by `rate` ns per second, about the center.
 
-    Offsets scale as well: clocks that are far apart reach the center at different times of their own.
+    Offsets scale as well: clocks with different offsets reach the center at different readings.
     """
     solution.offset_ns[members] *= 1 + rate / NS_PER_S
     solution.drift[members] += rate + rate * solution.drift[members] / NS_PER_S
@@ -219,8 +220,8 @@ def _bound_error(residual: Floats, pooled: float, spread: float, count: int, mes
     scatter = max(scatter, pooled)
     if count < 3:
         scatter = max(scatter, _ASSUMED_SKEW_NS)
-    few = 1 + 3 / max(count, 1)  # residuals of few operations underestimate their scatter
-    return 2 * scatter * min(few, 2.0) + 3 * spread + message_bound
+    small_sample = 1 + 3 / max(count, 1)  # residuals of few operations underestimate their scatter
+    return 2 * scatter * min(small_sample, 2.0) + 3 * spread + message_bound
 
 
 def _bound_groups(
@@ -239,7 +240,7 @@ def _bound_groups(
 
 
 def override_offset(solution: Solution, number: int, offset_ns: int) -> None:
-    """Replace the correction of a domain by an offset of the user."""
+    """Replace the correction of a domain by an offset that the user specified."""
     solution.offset_ns[number], solution.drift[number] = offset_ns, 0.0
     unknown = dict.fromkeys(("bound_ns", "residual_median_ns", "residual_p95_ns"))
     solution.rows[number] |= {"source": "given", "offset_ns": offset_ns, "drift_ppm": 0.0, **unknown}

@@ -1,4 +1,4 @@
-"""Frames about clocks."""
+"""Frames of clock alignment (anchors, clocks), and the mapping of one clock onto another."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SKEW_NS = 60_000
 """
 
 ANCHORS = build_schema(
-    {  # what ties a report's clock to those of others: operations that other ranks take part in; by start_ns
+    {  # one row per operation that is shared with other ranks, from which clocks are aligned; by start_ns
         "process_key": pl.Int64,
         "device_id": pl.Int32,  # null for MPI
-        "channel": pl.String,  # operations of one channel keep their order on every rank: "stream 17 of context 1"
+        "channel": pl.String,  # its operations have the same order on every rank: "stream 17 of context 1"
         "kind": pl.Enum(["collective", "send", "receive", "send_receive", "mpi"]),
-        "name": NAME,  # "AllReduce", "MPI_Barrier": what must agree for two to be one
+        "name": NAME,  # of the kernel or MPI call; the same on all ranks of an operation
         "communicator": pl.UInt64,  # the same on all ranks; null where unknown
         "rank": pl.Int64,  # within the communicator; null where unknown
         "peer": pl.Int64,  # rank within the communicator; null where unknown
@@ -37,16 +37,16 @@ ANCHORS = build_schema(
 CLOCKS = build_schema(
     {  # one row per clock (a machine, or a report of it), in order of its first report
         "machine": pl.String,
-        "reports": pl.List(pl.UInt32),  # places among the reports
+        "reports": pl.List(pl.UInt32),  # indices of its reports
         "component": pl.UInt32,  # clocks of one component were compared with each other
         "source": pl.Enum(
             ["collectives", "MPI", "send/receive", "alone", "same machine", "UTC", "given", "nothing"]
         ),
         "offset_ns": pl.Int64,  # added to recorded UTC in the middle of the capture
-        "drift_ppm": pl.Float64,  # how much faster the clock runs than most of its component
-        "residual_median_ns": pl.Int64,  # of the ends of shared operations; null without any
+        "drift_ppm": pl.Float64,  # rate relative to the median clock of its component; positive: fast
+        "residual_median_ns": pl.Int64,  # of the ends of shared operations, after correction; null without any
         "residual_p95_ns": pl.Int64,
-        "bound_ns": pl.Int64,  # the error of its times against others of its component; null: unknown
+        "bound_ns": pl.Int64,  # error bound relative to other clocks of its component; null: unknown
         "collective_count": pl.UInt32,  # operations shared with other clocks
         "mpi_count": pl.UInt32,
         "message_count": pl.UInt32,
@@ -57,17 +57,17 @@ CLOCKS = build_schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Clock:
-    """Maps a report's clock onto the trace's, piece by piece: `trace_ns = event_ns + offset_ns`.
+    """Piecewise mapping of a report's clock onto the trace's clock: `trace_ns = event_ns + offset_ns`.
 
-    A piece holds from its `from_ns` until that of the next, the first one also before. Offsets
-    never decrease: a step back would put what comes after it before what came before.
+    A piece covers the times from its `from_ns` to the `from_ns` of the next piece; the first piece also covers
+    all earlier times. Offsets never decrease: a decrease could swap the order of two events.
 
     Args:
-        from_ns: Where pieces begin, on the report's clock; increasing.
-        offset_ns: The offset of each.
+        from_ns: Start of each piece on the report's clock, strictly increasing.
+        offset_ns: Offset of each piece.
 
     Raises:
-        ValueError: There is no piece, pieces are not in order, or an offset is less than the one before.
+        ValueError: There are no pieces, pieces are not in order, or an offset is less than the previous one.
 
     >>> clock = Clock(from_ns=np.array([0, 100]), offset_ns=np.array([5, 7]))
     >>> clock.to_trace(np.array([-1, 99, 100])).tolist()
@@ -81,7 +81,7 @@ class Clock:
 
     def __post_init__(self) -> None:
         if self.from_ns.ndim != 1 or self.from_ns.shape != self.offset_ns.shape or not len(self.from_ns):
-            raise ValueError("a clock needs pieces, each with one begin and one offset")
+            raise ValueError("a clock needs pieces, each with one start and one offset")
         if (np.diff(self.from_ns) <= 0).any():
             raise ValueError("the pieces of a clock are not in order")
         if (np.diff(self.offset_ns) < 0).any():
@@ -89,7 +89,7 @@ class Clock:
 
     @classmethod
     def fixed(cls, offset_ns: int) -> Clock:
-        """Map by one offset at all times."""
+        """Build a clock with the same offset at all times."""
         return cls(from_ns=np.zeros(1, np.int64), offset_ns=np.array([offset_ns], np.int64))
 
     def to_trace(self, times_ns: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -98,19 +98,19 @@ class Clock:
         return times_ns + self.offset_ns[piece]
 
     def to_report_times(self, trace_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Map times that `to_trace` gave, in any order, back onto the report's clock.
+        """Map times of the trace, in any order, back onto the report's clock: the inverse of `to_trace`.
 
         >>> clock = Clock(from_ns=np.array([0, 100]), offset_ns=np.array([5, 7]))
         >>> clock.to_report_times(clock.to_trace(np.array([99, 100, -1]))).tolist()
         [99, 100, -1]
         """
-        begins = self.from_ns[1:] + self.offset_ns[1:]  # of further pieces, on the trace's clock
-        return trace_ns - self.offset_ns[np.searchsorted(begins, trace_ns, side="right")]
+        starts = self.from_ns[1:] + self.offset_ns[1:]  # of all pieces but the first, on the trace's clock
+        return trace_ns - self.offset_ns[np.searchsorted(starts, trace_ns, side="right")]
 
     def to_report(self, trace_ns: int) -> int:
-        """Return the earliest time of the report that is drawn at `trace_ns` or later."""
-        begins = self.from_ns[1:] + self.offset_ns[1:]  # of further pieces, on the trace's clock
-        piece = int(np.searchsorted(begins, trace_ns, side="right"))
-        reached = trace_ns - int(self.offset_ns[piece])
+        """Return the earliest time of the report that `to_trace` maps to `trace_ns` or later."""
+        starts = self.from_ns[1:] + self.offset_ns[1:]  # of all pieces but the first, on the trace's clock
+        piece = int(np.searchsorted(starts, trace_ns, side="right"))
+        report_ns = trace_ns - int(self.offset_ns[piece])
         following = self.from_ns[piece + 1 : piece + 2]
-        return min(reached, *map(int, following)) if len(following) else reached
+        return min(report_ns, *map(int, following)) if len(following) else report_ns

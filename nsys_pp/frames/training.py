@@ -1,8 +1,8 @@
 """Frames of a training: of one report, and of a whole run.
 
-Two levels: frames of one report (`JOBS`, `STEPS`, `COMPUTE_SEGMENTS`, `MESSAGES`, `KERNEL_AGGREGATES`)
-are on the report's clock and independent of other reports, so parts hold them. Frames of the whole run (a
-`Training`) are on the trace's clock, with GPU processes as `lane`.
+Frames of one report (`JOBS`, `STEPS`, `COMPUTE_SEGMENTS`, `MESSAGES`, `KERNEL_AGGREGATES`) are on the report's
+clock and independent of other reports, so parts contain them. Frames of the whole run (a `Training`) are on the
+trace's clock and identify each GPU process by its `lane`.
 """
 
 from __future__ import annotations
@@ -39,14 +39,16 @@ SCHEDULED_KINDS = (
 MICRO_BATCH_KINDS = ("forward", "backward", "weight_gradient", "recompute", "forward_backward")
 COMPUTE_KINDS = (*MICRO_BATCH_KINDS, "optimizer")
 MESSAGE_KINDS = ("send", "receive", "send_receive")
-DIRECTION = pl.Enum(["forward", "backward"])  # forward: activations; backward: gradients
+DIRECTION = pl.Enum(["forward", "backward"])
+"""Direction of a message: activations are sent forward, gradients backward."""
 NEED = pl.Enum(["message", "collective", "copy"])
+"""Kinds of operations that a kernel can wait for."""
 CAUSES = (
     "compute",  # kernels other than communication
-    "pause",  # between two kernels, at most PAUSE_NS; only in sums: see `COVER`
-    "message_wait",  # a needed message whose peer has not begun to send (or receive)
+    "pause",  # at most PAUSE_NS between two kernels; part of "compute" in `LANE_STATES`, separate in `COVER`
+    "message_wait",  # a needed message: the peer has not begun to send (or receive) it
     "transfer",  # a needed message under way
-    "collective_wait",  # a needed collective that other members have not begun
+    "collective_wait",  # a needed collective: other members have not begun it
     "collective",  # a needed collective under way
     "copy",  # a needed copy or set under way
     "data",  # the host loads data
@@ -81,14 +83,15 @@ JOBS = build_schema(
         "step": pl.Int64,  # of `STEPS`; null outside all of them
         "host_start_ns": pl.Int64,  # the range on the CPU
         "host_end_ns": pl.Int64,
-        "start_ns": pl.Int64,  # hull of all its operations; null without launches
-        "end_ns": pl.Int64,
+        "start_ns": pl.Int64,  # start of its first operation; null without launches
+        "end_ns": pl.Int64,  # end of its last operation
         "busy_ns": pl.Int64,  # union of its operations
-        "total_ns": pl.Int64,  # sum of their durations
-        "compute_start_ns": pl.Int64,  # hull of its kernels that are not communication; null without any
+        "total_ns": pl.Int64,  # sum of the durations of its operations
+        # First start, last end and union of its kernels that are not communication; null without any.
+        "compute_start_ns": pl.Int64,
         "compute_end_ns": pl.Int64,
-        "compute_ns": pl.Int64,  # union of these
-        "launch_delay_ns": pl.Int64,  # from the launching call of its first operation to the start of the operation
+        "compute_ns": pl.Int64,
+        "launch_delay_ns": pl.Int64,  # from the start of the call that launched its first operation to the operation
         "op_count": pl.Int64,
         "is_open": pl.Boolean,  # open at the end of the capture
     },
@@ -99,16 +102,17 @@ STEPS = build_schema(
     {  # one row per step and device; by process_key, device_id, start_ns
         "process_key": pl.Int64,
         "device_id": pl.Int32,
-        "step": pl.Int64,  # number in its name, else counted from 0; one less for a step before the first name
+        # Number in its name, else counted from 0. A step before the first range has the number of the range minus 1.
+        "step": pl.Int64,
         "is_numbered": pl.Boolean,  # the number is from the name
         "name": NAME,  # of its range; null for steps without a range
-        "source": pl.Enum(["range", "jobs", "capture"]),  # "capture": one step, for lack of others
+        "source": pl.Enum(["range", "jobs", "capture"]),  # "capture": one step for the whole capture
         # From the first operation of its computing streams (a kernel, or a copy or set launched inside its
         # range) to the first one of the next step; the last step ends with the last operation launched
         # before the end of its range.
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
-        "host_start_ns": pl.Int64,  # its range on the CPU, or its jobs; null without both
+        "host_start_ns": pl.Int64,  # its range on the CPU, else its jobs on the CPU; null without both
         "host_end_ns": pl.Int64,
         "is_partial": pl.Boolean,  # the capture began or ended inside it
     },
@@ -126,7 +130,7 @@ COMPUTE_SEGMENTS = build_schema(
         "compute_ns": pl.Int64,  # union of its kernels
         "op_count": pl.Int64,
         "launch_ns": pl.Int64,  # start of the launching call of its first kernel; null where unknown
-        # The operation that its first kernel waited for in the gap before; null: only the host
+        # Operation that its first kernel waited for in the gap before it; null: it waited only for the host.
         "need": NEED,
         "need_op_id": pl.UInt32,
         "need_start_ns": pl.Int64,
@@ -136,7 +140,7 @@ COMPUTE_SEGMENTS = build_schema(
 )
 
 MESSAGES = build_schema(
-    {  # one row per send or receive of a kernel (a grouped kernel has several); by start_ns
+    {  # one row per send or receive of a kernel (several for a grouped kernel); by start_ns
         "process_key": pl.Int64,
         "device_id": pl.Int32,
         "context_id": pl.Int32,
@@ -145,12 +149,12 @@ MESSAGES = build_schema(
         "start_ns": pl.Int64,  # of the kernel
         "end_ns": pl.Int64,
         "verb": pl.Enum(["send", "receive"]),  # null where unknown
-        "source": pl.Enum(["NCCL", "name"]),  # source of the verb; null where unknown
+        "source": pl.Enum(["NCCL", "name"]),  # of the verb: NCCL request, or job name; null where unknown
         "communicator": pl.UInt64,
         "rank": pl.Int64,  # within the communicator
         "peer": pl.Int64,  # within the communicator
         "size_bytes": pl.Int64,
-        # From the job around its launch; null where unknown.
+        # Parsed from the name of the job around its launch; null where unknown.
         "direction": DIRECTION,
         "micro_batch": pl.Int64,
         "chunk": pl.Int64,
@@ -161,7 +165,7 @@ MESSAGES = build_schema(
 )
 
 KERNEL_AGGREGATES = build_schema(
-    {  # kernels by name, step and device; by those
+    {  # one row per device, step, kernel name and is_communication; by these
         "process_key": pl.Int64,
         "device_id": pl.Int32,
         "step": pl.Int64,  # null outside all steps
@@ -196,8 +200,8 @@ LANES = build_schema(
         "stage_source": pl.String,  # "--layout", "NVTX", "job names", "first forwards"
         "replica": pl.Int64,
         "tensor": pl.Int64,
-        "label": pl.String,  # unique: "rank 3"; "node2 GPU 0" where no rank is known
-        "bound_ns": pl.Int64,  # error of its times relative to other lanes; null: unknown
+        "label": pl.String,  # unique: "rank 3", or "node2 GPU 0" where the rank is unknown
+        "bound_ns": pl.Int64,  # error bound of its times relative to other lanes; null: unknown
     },
     name="LANES",
 )
@@ -225,11 +229,12 @@ RUN_SPANS = build_schema(
 )
 
 RUN_JOBS = build_schema(
-    {  # jobs that ran on a GPU, of all lanes; by lane, start_ns. As JOBS, with inferred ids.
-        # Jobs reconstructed from messages have no name, range_id, host times, launch delay and operations.
+    {  # one row per job and lane, only jobs that ran on a GPU; by lane, start_ns. Columns as in JOBS, with
+        # inferred ids. name, range_id, host times, launch_delay_ns and op_count of jobs that were reconstructed
+        # from messages are null.
         "lane": pl.UInt32,
         "job": pl.UInt32,  # 0, 1, ...: row of this frame
-        "outer": pl.UInt32,  # job of the innermost job around it; null without one
+        "outer": pl.UInt32,  # `job` of the innermost job around it; null without one
         "step": pl.Int64,
         "kind": JOB_KIND,
         "direction": DIRECTION,
@@ -261,7 +266,7 @@ RUN_JOBS = build_schema(
 )
 
 TRANSFERS = build_schema(
-    {  # messages with both sides; by send_start_ns
+    {  # one row per pair of a send and its receive; by send_start_ns
         "sender": pl.UInt32,  # lane
         "receiver": pl.UInt32,
         "step": pl.Int64,  # of the sender; null outside all steps
@@ -276,15 +281,15 @@ TRANSFERS = build_schema(
         "receive_wait_ns": pl.Int64,  # time of the receiver's kernel before the sender's start
         "transfer_ns": pl.Int64,  # the rest of the receiver's kernel
         "is_buffered": pl.Boolean,  # the send ended before the receive began
-        "bound_ns": pl.Int64,  # error of wait and transfer: both lanes' bounds; null: unknown
-        "source": pl.String,  # basis of the pair: "peer and order", "stages and order", "ends"
+        "bound_ns": pl.Int64,  # error bound of waits and transfer: sum of both lanes' bounds; null: unknown
+        "source": pl.String,  # source of the peer: "peer and order", "stages and order", "ends"
     },
     name="TRANSFERS",
 )
 
 LANE_STATES = build_schema(
-    {  # state of each lane at every moment of every step; by lane, start_ns;
-        # neighbours differ, and the states of a step tile [start_ns, end_ns) of RUN_STEPS exactly
+    {  # one row per state of a lane; by lane, start_ns. The states of a step cover [start_ns, end_ns) of
+        # RUN_STEPS without gaps or overlaps, and adjacent states differ.
         "lane": pl.UInt32,
         "step": pl.Int64,
         # Warm-up: before the lane's first backward of the step; cool-down: after its last forward; null
@@ -309,11 +314,12 @@ COVER = build_schema(
 )
 
 IDEAL = build_schema(
-    {  # the same jobs in the same order without gaps; by lane, start_ns
+    {  # one row per job of an ideal step, which has the recorded jobs in the recorded order, without
+        # communication and launch delays; by lane, start_ns
         "lane": pl.UInt32,
         "step": pl.Int64,
         "job": pl.UInt32,  # of RUN_JOBS
-        "start_ns": pl.Int64,  # the step has its recorded start
+        "start_ns": pl.Int64,  # the first job of a step has the recorded start of the step
         "end_ns": pl.Int64,
     },
     name="IDEAL",
@@ -328,9 +334,9 @@ class Schedule:
         name: "gpipe", "1f1b", "interleaved", "zb-h1", "dualpipev", or "unknown".
         source: "given" or "recognised"; "" where unknown.
         stage_count: Stages of the pipeline; 0 where unknown.
-        micro_batch_count: Of a step; 0 where unknown.
+        micro_batch_count: Micro-batches of a step; 0 where unknown.
         chunk_count: Parts of the model that each stage holds; 0 where unknown.
-        agreement: Share of the jobs at their positions in the schedule.
+        agreement: Share of the jobs that are at their positions in the schedule, 0 to 1.
         reason: Reason for an unknown schedule; "" otherwise.
     """
 

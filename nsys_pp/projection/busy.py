@@ -3,7 +3,7 @@
 The union of intervals is their sum minus the time that is counted more than once. Cut time into slots at
 every start and end of an operation; a slot that k operations of a range cover is counted k - 1 times too
 often. The operations that cover one slot, in order of their calls, form a chain of k - 1 links between
-neighbours, and among the calls inside a range exactly the links with both ends inside are excess. So with
+neighbours. A range counts a slot once too often for each link whose two calls are inside the range. So with
 L(range) = total length of the links inside,
 
     busy(range) = sum of its operations - L(range)
@@ -12,9 +12,9 @@ holds for every range, and both sums are differences of prefix sums: their cost 
 number of calls that a range encloses nor on the depth of nesting.
 
 Where calls of several threads overlap, a call is inside a range if it starts late enough and ends early
-enough. If the call of one operation starts earlier and ends later than the call of another operation in
-the same slot, it adds nothing when it is inside (the tighter call is inside as well): it is a link by
-itself. The other operations form the chain.
+enough. A call is loose if it starts earlier and ends later than the call of another operation in the same
+slot. A loose call adds nothing to the union when it is inside a range, since the other call is inside as well:
+its operation is a link by itself. The other operations form the chain.
 """
 
 from __future__ import annotations
@@ -40,35 +40,36 @@ def measure_busy(
     *,
     op_start: Int64s,
     op_end: Int64s,
-    op_first_call: Int64s,
-    op_last_call: Int64s,
+    op_call_by_start: Int64s,
+    op_call_by_end: Int64s,
     op_owner: Int64s,
     call_count: int,
     segment_row: Int64s,
     segment_first: Int64s,
     segment_last: Int64s,
-    first_call: Int64s,
-    last_call: Int64s,
+    first_by_start: Int64s,
+    last_by_end: Int64s,
 ) -> Int64s:
     """Measure the union of the operations of each row.
 
     Args:
-        op_start: ns on the GPU; operations are in order of their calls' positions.
+        op_start: ns on the GPU; operations are in order of the start of their calls.
         op_end: ns on the GPU.
-        op_first_call: Position of each operation's call by start.
-        op_last_call: Position of each operation's call by end.
+        op_call_by_start: Position of each operation's call in order of (owner, start).
+        op_call_by_end: Position of each operation's call in order of (owner, end).
         op_owner: Owner (0, 1, ...) of each operation's call; a row's operations have one owner.
-        call_count: Number of positions.
+        call_count: Number of calls.
         segment_row: Row of each segment, ascending; every row has at least one.
         segment_first: First operation of each segment.
         segment_last: Operation after the last of each segment.
-        first_call: Per row: a call is inside when its position by start is not below this
-        last_call: and its position by end is below this.
+        first_by_start: Lowest position by start of the calls inside each row.
+        last_by_end: Position by end after the last call inside each row. A call is inside if neither limit
+            excludes it.
 
     Returns:
         ns per row.
     """
-    row_count = len(first_call)
+    row_count = len(first_by_start)
     total = np.concatenate([[0], np.cumsum(op_end - op_start)])
     busy = _sum_by_row(segment_row, total[segment_last] - total[segment_first], row_count)
     op_start, op_end = _separate_owners(op_start, op_end, op_owner)
@@ -93,8 +94,8 @@ def measure_busy(
         )
     if is_large.any():
         rows = np.flatnonzero(overlapping)
-        links = _find_links(op_start[rows], op_end[rows], op_first_call[rows], op_last_call[rows])
-        busy[is_large] -= _sum_links(*links, call_count, first_call[is_large], last_call[is_large])
+        links = _find_links(op_start[rows], op_end[rows], op_call_by_start[rows], op_call_by_end[rows])
+        busy[is_large] -= _sum_links(*links, call_count, first_by_start[is_large], last_by_end[is_large])
     return busy
 
 
@@ -157,9 +158,9 @@ def _union_sorted(row: Int64s, start: Int64s, end: Int64s) -> Int64s:
 
 
 def _find_links(
-    start: Int64s, end: Int64s, first_call: Int64s, last_call: Int64s
+    start: Int64s, end: Int64s, call_by_start: Int64s, call_by_end: Int64s
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """Find all links: position of the looser start, position of the looser end, length in ns."""
+    """Find all links: lower position by start and higher position by end of their calls, and length in ns."""
     times = np.sort(np.concatenate([start, end]))
     times = times[np.append(True, times[1:] > times[:-1])]
     length = np.diff(times)
@@ -171,7 +172,7 @@ def _find_links(
     chunk = np.cumsum(cover) // _COVER_CHUNK
     bounds = np.concatenate([[0], np.flatnonzero(np.diff(chunk)) + 1, [len(times)]])
     parts = [
-        _link_chunk(first_slot, last_slot, first_call, last_call, length, low, high)
+        _link_chunk(first_slot, last_slot, call_by_start, call_by_end, length, low, high)
         for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
     ]
     low_call, high_call, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -181,8 +182,8 @@ def _find_links(
 def _link_chunk(
     first_slot: Int64s,
     last_slot: Int64s,
-    first_call: Int64s,
-    last_call: Int64s,
+    call_by_start: Int64s,
+    call_by_end: Int64s,
     length: Int64s,
     low: int,
     high: int,
@@ -192,7 +193,7 @@ def _link_chunk(
     begin, stop = np.maximum(first_slot[covering], low), np.minimum(last_slot[covering], high)
     covered = np.sort((expand_windows(begin, stop) << 32) | np.repeat(covering, stop - begin))
     slot, op = covered >> 32, covered & 0xFFFFFFFF
-    begins, ends = first_call[op], last_call[op]
+    begins, ends = call_by_start[op], call_by_end[op]
 
     # Running minimum of ends from the back, within a slot: later slots have larger keys.
     key = (slot << 32) | ends

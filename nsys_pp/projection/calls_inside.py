@@ -25,9 +25,9 @@ class CallsInside:
     segment_row: Int64s  # contiguous segments of windows: index into `rows`, ascending
     segment_first: Int64s
     segment_last: Int64s
-    call_owner: Int64s  # number of the owner (0, 1, ...) per position
-    position: Int64s  # of the call, per launch
-    is_launching: Bools  # per row of API_CALLS
+    call_owner: Int64s  # number of the owner (0, 1, ...) of each call
+    position: Int64s  # of the call of each launch
+    is_launching: Bools  # mask of the rows of API_CALLS
 
 
 def find_calls_inside(
@@ -70,7 +70,7 @@ def find_without_calls(ranges: pl.DataFrame, calls_inside: CallsInside, api_call
     """Find the ranges without any call inside, launching or not.
 
     Returns:
-        Rows of `ranges`, among those of `inside`, ascending.
+        Rows of `ranges`, among those of `calls_inside`, ascending.
     """
     without_launching_call = np.ones(len(calls_inside.rows), dtype=bool)
     without_launching_call[calls_inside.segment_row] = False

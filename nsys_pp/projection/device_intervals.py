@@ -138,15 +138,15 @@ def _project_onto_target(
     busy = measure_busy(
         op_start=start,
         op_end=end,
-        op_first_call=position,
-        op_last_call=calls_inside.windows.end_position[position],
+        op_call_by_start=position,
+        op_call_by_end=calls_inside.windows.end_position[position],
         op_owner=calls_inside.call_owner[position],
         call_count=len(calls_inside.call_owner),
         segment_row=np.cumsum(is_first) - 1,
         segment_first=op_first,
         segment_last=op_last,
-        first_call=calls_inside.windows.first[row],
-        last_call=calls_inside.windows.last_by_end[row],
+        first_by_start=calls_inside.windows.first[row],
+        last_by_end=calls_inside.windows.last_by_end[row],
     )
     total = np.concatenate([[0], np.cumsum(end - start)])
     calls_before = np.concatenate([[0], np.cumsum(per_call > 0)])

@@ -76,7 +76,7 @@ def find_previous_reaching(values: Int64s, first: Int64s) -> Int64s:
 
 
 def _search_tree(values: Int64s, rows: Int64s) -> Int64s:
-    """Find the same for a few rows, in a tree of the maxima of 2, 4, 8 ... values."""
+    """Find the nearest earlier row with an equal or larger value, in a tree of the maxima of 2, 4, 8 ... values."""
     least = np.iinfo(np.int64).min
     maxima = [values]
     while len(maxima[-1]) > 1:

@@ -71,7 +71,7 @@ def project_ranges(
     per_stream: bool = False,
     launches: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Project each range onto the first and last GPU operation launched inside it.
+    """Project each range onto the interval from the first to the last GPU operation launched inside it.
 
     A call is inside a range when `range.start <= call.start and call.end <= range.end`, on the
     thread of the range (scope "thread"), or on any thread of its process ("process"); "auto"
@@ -82,10 +82,10 @@ def project_ranges(
         ranges: `RANGES`, any order.
         api_calls: `API_CALLS`, any order.
         gpu_ops: `GPU_OPS`, in order of op_id.
-        ops: Which operations count: keys of `OPS`.
+        ops: Operations that count: keys of `OPS`.
         scope: Scope of the calls that count.
         per_stream: One row per stream instead of one per device.
-        launches: `LAUNCHES` of all calls and operations; None: computed here.
+        launches: `LAUNCHES` of all calls and operations; None: computed by this function.
 
     Returns:
         `PROJECTIONS`, one row per range and device (and stream) that it reached, by range_id,

@@ -36,15 +36,15 @@ def measure(
     busy = measure_busy(
         op_start=op[0],
         op_end=op[1],
-        op_first_call=position,
-        op_last_call=windows.end_position,
+        op_call_by_start=position,
+        op_call_by_end=windows.end_position,
         op_owner=np.zeros_like(position),
         call_count=len(order),
         segment_row=segment_row,
         segment_first=first,
         segment_last=last,
-        first_call=windows.first[hit],
-        last_call=windows.last_by_end[hit],
+        first_by_start=windows.first[hit],
+        last_by_end=windows.last_by_end[hit],
     )
     inside = [
         [

@@ -1,14 +1,15 @@
 """Compute segments of a report, and the operation each one waited for.
 
-A trace has no dependencies of kernels. They are inferred from the operations that ended in the gap before a kernel:
+A report does not record dependencies between kernels. They are inferred from the operations that ended in the gap
+before a kernel:
 
     kernels   ... [ gemm )        gap          [ gemm )
     others           [ receive         )
-                                        ^ the device waited: the kernel starts at once, launched before
-                                        ^ the host waited: a synchronising call returns, the launch follows
-                                        ^ the launch follows, after a call to `StreamWaitEvent`
+                                        ^ the device waited: the kernel was launched before, and starts at once
+                                        ^ the host waited: a synchronising call returns, then the kernel is launched
+                                        ^ the stream waited: the kernel is launched later, after a `StreamWaitEvent`
 
-In all other cases only the host was late.
+In all other cases the kernel waited only for the host.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class _Segments:
     step: Int64s  # `NEVER` outside all steps
     start: Int64s
     end: Int64s
-    gap: Int64s  # end of the segment before; `NEVER` for the first
+    previous_end: Int64s  # of the device; `NEVER` for the first segment
     op_id: Int64s  # of the first kernel
     compute_ns: Int64s
     op_count: Int64s
@@ -54,7 +55,7 @@ class _Candidates:
     """Operations that can be waited for, by end. The last row is a sentinel for index -1."""
 
     op_id: Int64s
-    group: Int64s
+    group: Int64s  # index of the device
     process: Int64s
     start: Int64s
     end: Int64s
@@ -71,31 +72,31 @@ def build_compute_segments(
     launches: pl.DataFrame,
     messages: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Join kernels into compute segments, and find the operation each segment waited for.
+    """Join kernels into compute segments, and find the operation that each segment waited for.
 
     Args:
         gpu_ops: `GPU_OPS`.
         steps: `STEPS`.
         api_calls: `API_CALLS`.
         launches: `LAUNCHES` of both.
-        messages: `MESSAGES`; None or empty: sends count like receives.
+        messages: `MESSAGES`, to distinguish sends from receives; None or empty: sends count as receives.
 
     Returns:
-        `COMPUTE_SEGMENTS`: kernels and graphs that are not communication, joined where at most `PAUSE_NS` lies
-        between, cut where a step begins or ends; by process_key, device_id, start_ns.
+        `COMPUTE_SEGMENTS`: kernels and graphs that are not communication, joined over gaps of at most `PAUSE_NS`
+        and cut where a step begins or ends; by process_key, device_id, start_ns. Empty in, empty out.
     """
     devices = list_devices(gpu_ops)
     group = number_devices(gpu_ops, devices)
     computes = ~gpu_ops["is_communication"].to_numpy() & is_among(gpu_ops["kind"], KERNEL_KINDS)
     segments = _join_ops(*_cut_at_steps(gpu_ops, group, computes, steps, devices))
     candidates = _list_candidates(gpu_ops, group, np.flatnonzero(~computes), messages, api_calls, launches)
-    own = find_launch_calls(
+    launch_call = find_launch_calls(
         pl.Series(segments.op_id), gpu_ops=gpu_ops, api_calls=api_calls, launches=launches
     )
-    needed = _find_needs(segments, own, candidates, api_calls, launches)
+    needed = _find_needs(segments, launch_call, candidates, api_calls, launches)
     columns = [
         as_numbers("step", segments.step),
-        as_numbers("launch_ns", gather_calls(api_calls["start_ns"], own)),
+        as_numbers("launch_ns", gather_calls(api_calls["start_ns"], launch_call)),
         NEED.categories.gather(gather_indices(np.where(needed < 0, -1, candidates.kind[needed]))).alias(
             "need"
         ),
@@ -109,7 +110,7 @@ def build_compute_segments(
 
 
 def _list_send_only_ops(messages: pl.DataFrame | None) -> Int64s:
-    """List the kernels without a receive (op_id): compute that is not launched yet seldom waits for one."""
+    """List the op_id of kernels that only send: compute launched after a send rarely waits for it."""
     if messages is None or messages.is_empty():
         return np.zeros(0, dtype=np.int64)
     op_id, is_send = numbers(messages["op_id"]), numbers(messages["verb"]) != _RECEIVE
@@ -124,58 +125,57 @@ def _cut_at_steps(
     Returns:
         Group, start, end, step (`NEVER`: none) and op_id of each part, by group and start.
     """
-    of_step, began, over, number = (
-        number_devices(steps, devices), *(numbers(steps[name]) for name in ("start_ns", "end_ns", "step"))
-    )  # fmt: skip
+    step_group = number_devices(steps, devices)
+    step_start, step_end, step_number = (numbers(steps[name]) for name in ("start_ns", "end_ns", "step"))
     op_id, start, end = (numbers(gpu_ops[name]) for name in ("op_id", "start_ns", "end_ns"))
     parts = []
     for device in range(len(devices)):
         ops = np.flatnonzero(computes & (group == device))
         ops = ops[np.argsort(start[ops], kind="stable")]
-        own = np.flatnonzero(of_step == device)
-        own = own[np.argsort(began[own], kind="stable")]
-        edges = np.unique(np.concatenate([began[own], over[own]]))
-        # edges[first:last] are inside an operation: it has one part more than edges
+        own = np.flatnonzero(step_group == device)
+        own = own[np.argsort(step_start[own], kind="stable")]
+        edges = np.unique(np.concatenate([step_start[own], step_end[own]]))
+        # an operation that contains edges[first:last] is cut into last - first + 1 parts
         first, last = np.searchsorted(edges, start[ops], side="right"), np.searchsorted(edges, end[ops])
         last = np.maximum(first, last)
         op = np.repeat(ops, last - first + 1)
-        edge = expand_windows(first, last + 1)  # end of a part, unless its operation ends before
+        edge = expand_windows(first, last + 1)  # the part ends at this edge, or with its operation
         bounded = np.concatenate([[NEVER], edges, [-NEVER]])
-        piece_start = np.maximum(bounded[edge], start[op])
-        at = np.searchsorted(began[own], bounded[edge], side="right") - 1  # the last step started
-        is_in = (at >= 0) & (bounded[edge] < np.append(over[own], NEVER)[at])
-        step = np.where(is_in, np.append(number[own], NEVER)[at], NEVER)
-        order = np.argsort(piece_start, kind="stable")
+        part_start = np.maximum(bounded[edge], start[op])
+        at = np.searchsorted(step_start[own], bounded[edge], side="right") - 1  # the last step started
+        is_in = (at >= 0) & (bounded[edge] < np.append(step_end[own], NEVER)[at])
+        step = np.where(is_in, np.append(step_number[own], NEVER)[at], NEVER)
+        order = np.argsort(part_start, kind="stable")
         device_parts = (
             np.full_like(op, device),
-            piece_start,
+            part_start,
             np.minimum(bounded[edge + 1], end[op]),
             step,
             op_id[op],
         )
         parts.append([column[order] for column in device_parts])
     if not parts:
-        nothing = np.zeros(0, dtype=np.int64)
-        return nothing, nothing, nothing, nothing, nothing
+        empty = np.zeros(0, dtype=np.int64)
+        return empty, empty, empty, empty, empty
     group, start, end, step, op_id = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return group, start, end, step, op_id
 
 
 def _join_ops(group: Int64s, start: Int64s, end: Int64s, step: Int64s, op_id: Int64s) -> _Segments:
     """Join operations, sorted by group and start, into segments."""
-    until = running_maximum(group, end)
-    before = np.full(len(group), NEVER)
-    before[1:] = np.where(group[1:] == group[:-1], until[:-1], NEVER)
-    is_first = start - PAUSE_NS > before
+    latest_end = running_maximum(group, end)
+    previous_end = np.full(len(group), NEVER)
+    previous_end[1:] = np.where(group[1:] == group[:-1], latest_end[:-1], NEVER)
+    is_first = start - PAUSE_NS > previous_end
     is_first[1:] |= (step[1:] != step[:-1]) | (group[1:] != group[:-1])
     at = np.flatnonzero(is_first)
-    covered = np.maximum(end - np.maximum(start, before), 0)
+    covered = np.maximum(end - np.maximum(start, previous_end), 0)
     return _Segments(
         group=group[at],
         step=step[at],
         start=start[at],
         end=np.maximum.reduceat(end, at) if len(at) else end,
-        gap=before[at],
+        previous_end=previous_end[at],
         op_id=op_id[at],
         compute_ns=np.add.reduceat(covered, at) if len(at) else covered,
         op_count=np.diff(np.append(at, len(group))),
@@ -183,43 +183,48 @@ def _join_ops(group: Int64s, start: Int64s, end: Int64s, step: Int64s, op_id: In
 
 
 def _find_needs(
-    segments: _Segments, own: Int64s, candidates: _Candidates, api_calls: pl.DataFrame, launches: pl.DataFrame
+    segments: _Segments,
+    launch_call: Int64s,
+    candidates: _Candidates,
+    api_calls: pl.DataFrame,
+    launches: pl.DataFrame,
 ) -> Int64s:
     """Find the operation that the first kernel of each segment waited for in the gap before it.
 
     Args:
         segments: The segments.
-        own: Row of the call that launched the first kernel of each segment.
+        launch_call: Row of the call that launched the first kernel of each segment.
         candidates: Operations that can be waited for.
         api_calls: `API_CALLS`.
         launches: `LAUNCHES`.
 
     Returns:
-        Row of `candidates` of each segment; -1 without one.
+        Row of `candidates` for each segment; -1 without one.
     """
     group, start, end = segments.group, segments.start, candidates.end
-    launch = gather_calls(api_calls["start_ns"], own)
+    launch = gather_calls(api_calls["start_ns"], launch_call)
 
     def in_gap(row: Int64s) -> Int64s:
-        return np.where((end[row] > segments.gap) & (end[row] <= start), row, -1)
+        return np.where((end[row] > segments.previous_end) & (end[row] <= start), row, -1)
 
     def last_of(subset: Int64s, until: Int64s, time: Int64s) -> Int64s:
         return np.append(subset, -1)[find_last(group, until, candidates.group[subset], time)]
 
-    everything = np.arange(len(end) - 1)
-    last = in_gap(last_of(everything, start, end[everything]))
+    all_rows = np.arange(len(end) - 1)
+    device_need = in_gap(last_of(all_rows, start, end[all_rows]))
     not_sends = np.flatnonzero(~candidates.is_send[:-1])
-    stream_awaited = in_gap(last_of(not_sends, start, end[not_sends]))
-    stream_awaited[~_follows_stream_wait(own, api_calls, launches)] = -1
+    stream_need = in_gap(last_of(not_sends, start, end[not_sends]))
+    stream_need[~_follows_stream_wait(launch_call, api_calls, launches)] = -1
     host_awaited, returned_ns = _find_host_awaited(candidates, api_calls)
-    awaited = in_gap(last_of(host_awaited, launch, returned_ns))
+    host_need = in_gap(last_of(host_awaited, launch, returned_ns))
     return_ns = np.full(len(end), NEVER)
     return_ns[host_awaited] = returned_ns
 
-    is_early = (launch == NEVER) | ((launch <= end[last]) & (start - launch > _AT_ONCE_NS))
-    at_once = (last >= 0) & (start - end[last] <= _AT_ONCE_NS) & is_early
-    after = (stream_awaited >= 0) & (awaited >= 0) & (candidates.launch[stream_awaited] >= return_ns[awaited])
-    return np.where(at_once, last, np.where(after | (awaited < 0), stream_awaited, awaited))
+    is_launched_before = (launch == NEVER) | ((launch <= end[device_need]) & (start - launch > _AT_ONCE_NS))
+    is_device_wait = (device_need >= 0) & (start - end[device_need] <= _AT_ONCE_NS) & is_launched_before
+    is_launched_after_return = candidates.launch[stream_need] >= return_ns[host_need]
+    is_stream_wait = (host_need < 0) | ((stream_need >= 0) & is_launched_after_return)
+    return np.where(is_device_wait, device_need, np.where(is_stream_wait, stream_need, host_need))
 
 
 def _list_candidates(
@@ -256,7 +261,7 @@ def _list_candidates(
     )
 
 
-def _follows_stream_wait(own: Int64s, api_calls: pl.DataFrame, launches: pl.DataFrame) -> Bools:
+def _follows_stream_wait(launch_call: Int64s, api_calls: pl.DataFrame, launches: pl.DataFrame) -> Bools:
     """Return the mask of calls with a `StreamWaitEvent` on their thread since its last launch."""
     is_launch = np.zeros(len(api_calls), dtype=np.bool_)
     is_launch[launches["call_row"].to_numpy()] = True
@@ -265,8 +270,8 @@ def _follows_stream_wait(own: Int64s, api_calls: pl.DataFrame, launches: pl.Data
     thread, time = numbers(api_calls["thread_key"]), numbers(api_calls["start_ns"])
     order = np.argsort(time[calls], kind="stable")
     before = find_last(
-        gather_calls(api_calls["thread_key"], own),
-        gather_calls(api_calls["start_ns"], own),
+        gather_calls(api_calls["thread_key"], launch_call),
+        gather_calls(api_calls["start_ns"], launch_call),
         *(thread[calls[order]], time[calls[order]]),
         is_before=True,
     )
@@ -275,7 +280,7 @@ def _follows_stream_wait(own: Int64s, api_calls: pl.DataFrame, launches: pl.Data
 
 
 def _find_host_awaited(candidates: _Candidates, api_calls: pl.DataFrame) -> tuple[Int64s, Int64s]:
-    """Find the candidates that a host call waited for, and the return times of the calls; sorted by these."""
+    """Find the candidates that a host call waited for, and the return time of each call; by return time."""
     calls = np.flatnonzero(is_named(api_calls["name"], WAITING_CALL))
     process, begin, until = (
         numbers(api_calls[name])[calls] for name in ("process_key", "start_ns", "end_ns")
@@ -286,6 +291,6 @@ def _find_host_awaited(candidates: _Candidates, api_calls: pl.DataFrame) -> tupl
     at = find_first(candidates.process[:-1], end, process, until[:-1])
     rows = np.flatnonzero((begin[at] <= end) & (until[at] - _RETURN_NS <= end))
     returned_ns = until[at[rows]]
-    # a send that ends while the call returns is not the operation waited for
+    # of candidates with one return time the last is chosen: sends come first, since calls rarely wait for them
     order = np.lexsort((end[rows], ~candidates.is_send[rows], returned_ns))
     return rows[order], returned_ns[order]

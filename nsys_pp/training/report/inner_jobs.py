@@ -17,12 +17,13 @@ _BACKWARD_PARTS = ("recompute", "weight_gradient")  # often on threads of their 
 def nest_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
     """Find the job around each job, and drop repeated inner jobs.
 
-    The outer job is the innermost one around it on the same thread; for a part of a backward on another
-    thread (as in PyTorch's autograd) without one, the last backward of its process around it. Ranges that end on
-    another thread have no outer and no inner jobs, nor has data loading, which may overlap anything.
+    The outer job is the innermost job around it on the same thread. A part of a backward (recomputation, weight
+    gradients) may run on another thread, as in PyTorch's autograd: without an outer job on its thread, its outer job
+    is the last backward of the process around it. Ranges that end on another thread, and data loading, which may
+    overlap any job, have neither outer nor inner jobs.
 
     Args:
-        jobs: Columns of `RANGES`, but `kind` of `JOB_KINDS`; in order of range_id.
+        jobs: Columns of `RANGES`, with `kind` one of `JOB_KINDS`; in order of range_id.
 
     Returns:
         The jobs in the same order, with `outer_id`; without jobs directly inside one of the same kind
@@ -52,7 +53,7 @@ def nest_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
 def _find_parents(jobs: pl.DataFrame) -> Int64s:
     """Find the row of the innermost job around each job on its thread; -1 without one.
 
-    Sorted by thread, start and descending end, it is the nearest row before with no earlier end.
+    In order of thread, start and descending end, it is the nearest previous row that does not end earlier.
     """
     is_nestable = jobs["end_thread_key"].is_null().to_numpy() & ~is_among(jobs["kind"], ("data",))
     row = np.flatnonzero(is_nestable)
@@ -74,11 +75,11 @@ def _find_parents(jobs: pl.DataFrame) -> Int64s:
 
 def _nest_backward_parts(jobs: pl.DataFrame) -> pl.DataFrame:
     """Find the backwards around recomputation and weight gradients on other threads."""
-    holds = is_among(jobs["kind"], _BACKWARDS)
+    is_backward = is_among(jobs["kind"], _BACKWARDS)
     is_part = is_among(jobs["kind"], _BACKWARD_PARTS) & jobs["outer_id"].is_null().to_numpy()
-    if not holds.any() or not is_part.any():
+    if not is_backward.any() or not is_part.any():
         return jobs
-    around = jobs.filter(pl.Series(holds)).select(
+    around = jobs.filter(pl.Series(is_backward)).select(
         "process_key", "start_ns", around_id="range_id", around_end_ns="end_ns"
     )
     parts = jobs.filter(pl.Series(is_part))
@@ -87,7 +88,7 @@ def _nest_backward_parts(jobs: pl.DataFrame) -> pl.DataFrame:
         .join_asof(around.sort("start_ns"), on="start_ns", by="process_key", check_sortedness=False)
         .filter(pl.col("end_ns") <= pl.col("around_end_ns"))
     )
-    placed = jobs.join(
+    nested = jobs.join(
         outer_jobs.select("range_id", "around_id"), on="range_id", how="left", maintain_order="left"
     )
-    return placed.with_columns(outer_id=pl.coalesce("outer_id", "around_id")).drop("around_id")
+    return nested.with_columns(outer_id=pl.coalesce("outer_id", "around_id")).drop("around_id")

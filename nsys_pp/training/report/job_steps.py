@@ -11,45 +11,54 @@ _FORWARDS = ("forward", "forward_backward")
 _RECEIVES = ("receive", "send_receive")
 _BETWEEN_STEPS = ("receive", "data", "other")  # kinds of jobs that run before the first forward of a step
 _JOB_STEPS = build_schema(
-    {
+    {  # one row per step and device
         "process_key": pl.Int64,
         "device_id": pl.Int32,
-        "first_ns": pl.Int64,
-        "host_start_ns": pl.Int64,
+        "first_ns": pl.Int64,  # start of its first kernel that is not communication
+        "host_start_ns": pl.Int64,  # on the CPU
         "host_end_ns": pl.Int64,
-        "is_partial": pl.Boolean,
+        "is_partial": pl.Boolean,  # the capture began inside it
     },
     name="_JOB_STEPS",
 )
 
 
-def find_job_steps(ran: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
+def find_job_steps(computed_jobs: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
     """Find the steps of devices without step ranges.
 
     Args:
-        ran: `JOBS` with compute kernels, on devices without step ranges.
+        computed_jobs: `JOBS` with compute kernels, on devices without step ranges.
         jobs: All `JOBS`.
 
     Returns:
-        process_key, device_id, first_ns (start of the first kernel that is not communication), host_start_ns,
-        host_end_ns, is_partial; in no order. No rows for devices with a single step.
+        `_JOB_STEPS`, in no order; no rows for devices with a single step.
     """
-    begins = _first_forwards(ran)
-    if begins.is_empty():
+    first_forwards = _find_first_forwards(computed_jobs)
+    if first_forwards.is_empty():
         return _JOB_STEPS.to_frame()
     before = (
         jobs.filter(~pl.col("kind").is_in(_BETWEEN_STEPS))
         .sort("process_key", "host_start_ns")
-        .select("process_key", "host_start_ns", over_ns=pl.col("host_end_ns").cum_max().over("process_key"))
+        .select(
+            "process_key",
+            "host_start_ns",
+            previous_end_ns=pl.col("host_end_ns").cum_max().over("process_key"),
+        )
         .sort("host_start_ns")
     )
-    events = begins.sort("host_start_ns").join_asof(
+    following_steps = first_forwards.sort("host_start_ns").join_asof(
         before, on="host_start_ns", by="process_key", allow_exact_matches=False, check_sortedness=False
     )
-    later = events.select(
-        *_DEVICE, first_ns="compute_start_ns", host_start_ns=pl.min_horizontal("over_ns", "host_start_ns")
+    later = following_steps.select(
+        *_DEVICE,
+        first_ns="compute_start_ns",
+        host_start_ns=pl.min_horizontal("previous_end_ns", "host_start_ns"),
     )
-    first = ran.join(begins, on=_DEVICE, how="semi").group_by(_DEVICE).agg(pl.col("compute_start_ns").min())
+    first = (
+        computed_jobs.join(first_forwards, on=_DEVICE, how="semi")
+        .group_by(_DEVICE)
+        .agg(pl.col("compute_start_ns").min())
+    )
     host = jobs.group_by("process_key").agg(
         pl.col("host_start_ns").min(),
         last_ns=pl.col("host_end_ns").max(),
@@ -71,14 +80,17 @@ def find_job_steps(ran: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _first_forwards(ran: pl.DataFrame) -> pl.DataFrame:
-    """Return the first forward of each step but the first."""
-    forwards = ran.filter(pl.col("kind").is_in(_FORWARDS))
+def _find_first_forwards(computed_jobs: pl.DataFrame) -> pl.DataFrame:
+    """Find the first forward of every step except the first step.
+
+    The micro-batches of the first chunk restart at it; where forwards have no micro-batch, it follows an optimizer.
+    """
+    forwards = computed_jobs.filter(pl.col("kind").is_in(_FORWARDS))
     if forwards.is_empty():
         return forwards
     outer = forwards.select("process_key", outer_id="range_id")
     order = (
-        ran.filter(pl.col("kind").is_in([*_FORWARDS, "optimizer"]))
+        computed_jobs.filter(pl.col("kind").is_in([*_FORWARDS, "optimizer"]))
         .join(outer, on=["process_key", "outer_id"], how="anti")
         .sort(*_DEVICE, "host_start_ns")
         .with_columns(part=pl.coalesce("virtual_stage", "chunk", 0), is_forward=pl.col("kind") != "optimizer")
@@ -87,6 +99,8 @@ def _first_forwards(ran: pl.DataFrame) -> pl.DataFrame:
     starts = order.filter(is_counted, "is_forward").filter(
         pl.col("part") == pl.col("part").min().over(_DEVICE)
     )
-    again = starts.filter(pl.col("micro_batch") <= pl.col("micro_batch").shift().over(_DEVICE))
-    after = order.filter(~is_counted).filter("is_forward", ~pl.col("is_forward").shift().over(_DEVICE))
-    return pl.concat([again, after])
+    restarts = starts.filter(pl.col("micro_batch") <= pl.col("micro_batch").shift().over(_DEVICE))
+    after_optimizer = order.filter(~is_counted).filter(
+        "is_forward", ~pl.col("is_forward").shift().over(_DEVICE)
+    )
+    return pl.concat([restarts, after_optimizer])

@@ -21,7 +21,7 @@ _LATEST = np.int64(1 << 62)
 
 
 def build_jobs(
-    named: pl.DataFrame,
+    named_jobs: pl.DataFrame,
     *,
     projections: pl.DataFrame,
     compute: pl.DataFrame,
@@ -32,7 +32,7 @@ def build_jobs(
     """Build the jobs of a report: one row per job and device.
 
     Args:
-        named: `NAMED_JOBS`.
+        named_jobs: `NAMED_JOBS`.
         projections: `PROJECTIONS` of at least these ranges, onto all operations that count.
         compute: `PROJECTIONS` of at least these ranges, onto kernels that are not communication.
         gpu_ops: `GPU_OPS`.
@@ -43,10 +43,10 @@ def build_jobs(
         `JOBS`, with `step` null until `assign_steps`. A job without launches has one row without a device.
         Empty in, empty out.
     """
-    job, device_id, ran, computed = _pair_with_devices(named, projections, compute)
-    placed = pl.concat(
+    job, device_id, ran, computed = _pair_with_devices(named_jobs, projections, compute)
+    jobs = pl.concat(
         [
-            named[job].rename({"start_ns": "host_start_ns", "end_ns": "host_end_ns"}),
+            named_jobs[job].rename({"start_ns": "host_start_ns", "end_ns": "host_end_ns"}),
             gather_rows(projections, _MEASURED, ran).rename(
                 {"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"}
             ),
@@ -54,20 +54,20 @@ def build_jobs(
         ],
         how="horizontal",
     ).hstack([as_numbers("device_id", device_id), as_numbers("step", np.full(len(job), NEVER))])
-    delays = _find_delays(placed, gpu_ops, api_calls, launches)
-    return conform(placed.hstack([as_numbers("launch_delay_ns", delays)]), JOBS)
+    delays = _find_delays(jobs, gpu_ops, api_calls, launches)
+    return conform(jobs.hstack([as_numbers("launch_delay_ns", delays)]), JOBS)
 
 
 def _pair_with_devices(
-    named: pl.DataFrame, projections: pl.DataFrame, compute: pl.DataFrame
+    named_jobs: pl.DataFrame, projections: pl.DataFrame, compute: pl.DataFrame
 ) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     """Pair jobs with their devices, in the order of `JOBS`; jobs without a device have one row.
 
     Returns:
-        Row of `named`; device_id, `NEVER` without one; rows of `projections` and of `compute`, -1 without one.
+        Row of `named_jobs`; device_id, `NEVER` without one; rows of `projections` and of `compute`, -1 without one.
     """
-    range_id = numbers(named["range_id"])
-    order = np.lexsort((range_id, numbers(named["start_ns"])))
+    range_id = numbers(named_jobs["range_id"])
+    order = np.lexsort((range_id, numbers(named_jobs["start_ns"])))
     both = (projections, compute)
     device_ids = np.unique(np.concatenate([numbers(projected["device_id"]) for projected in both]))
     count = max(len(device_ids), 1)
@@ -78,12 +78,12 @@ def _pair_with_devices(
         keys.append(np.where(job < 0, -1, job * count + device))
     reached = np.unique(np.concatenate(keys))
     reached = reached[reached >= 0]
-    ran_nowhere = np.ones(len(named), dtype=np.bool_)
-    ran_nowhere[reached // count] = False
-    pairs = np.sort(np.concatenate([reached, np.flatnonzero(ran_nowhere) * count]))
+    is_without_device = np.ones(len(named_jobs), dtype=np.bool_)
+    is_without_device[reached // count] = False
+    pairs = np.sort(np.concatenate([reached, np.flatnonzero(is_without_device) * count]))
     job = pairs // count
-    device_id = np.where(ran_nowhere[job], NEVER, np.append(device_ids, NEVER)[pairs % count])
-    ran, computed = (np.where(ran_nowhere[job], -1, find_rows(key, pairs)) for key in keys)
+    device_id = np.where(is_without_device[job], NEVER, np.append(device_ids, NEVER)[pairs % count])
+    ran, computed = (np.where(is_without_device[job], -1, find_rows(key, pairs)) for key in keys)
     return order[job], device_id, ran, computed
 
 
@@ -95,8 +95,8 @@ def widen_projections(narrow: pl.DataFrame, wide: pl.DataFrame) -> pl.DataFrame:
         wide: `PROJECTIONS` of scope "process" for the ranges of `THREADED_KINDS` among them.
 
     Returns:
-        `PROJECTIONS`, in no order. A range with narrow rows keeps wide rows on the same devices only: work of
-        other threads on other devices is not its own.
+        `PROJECTIONS`, in no order. A range with rows in `narrow` has rows of `wide` only for the same devices: it
+        did not launch the work of other threads on other devices.
     """
     reached = narrow.select("range_id", "device_id")
     return pl.concat(
@@ -111,8 +111,8 @@ def widen_projections(narrow: pl.DataFrame, wide: pl.DataFrame) -> pl.DataFrame:
 def assign_steps(frame: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Assign each row to the step open on the CPU of its process at its start.
 
-    A step without a range on the CPU (the first one, if the capture began inside it) has all rows before the
-    other steps. Rows of frames without `host_start_ns` are in the step of their start on the device.
+    A step without a range on the CPU (the first step, if the capture began inside it) contains all rows before the
+    other steps. Rows of frames without `host_start_ns` are assigned by `start_ns`, their start on the device.
 
     Args:
         frame: `JOBS`, or another frame of a report with process_key, device_id, start_ns and step.
@@ -135,14 +135,16 @@ def find_step_rows(frame: pl.DataFrame, steps: pl.DataFrame) -> Int64s:
     at, began = numbers(frame["host_start_ns"]), numbers(steps["host_start_ns"])
     until = _end_on_host(of_device, began, numbers(steps["host_end_ns"]))
     step_row = _find_open(on_device, at, of_device, began, until)
-    elsewhere = np.flatnonzero(frame["device_id"].is_null().to_numpy())
+    without_device = np.flatnonzero(frame["device_id"].is_null().to_numpy())
     process, of_process = (numbers(table["process_key"]) for table in (frame, steps))
-    step_row[elsewhere] = _find_open(process[elsewhere], at[elsewhere], of_process, began, until)
+    step_row[without_device] = _find_open(
+        process[without_device], at[without_device], of_process, began, until
+    )
     return step_row
 
 
 def _end_on_host(of_device: Int64s, began: Int64s, ended: Int64s) -> Int64s:
-    """Return the ends of steps on the CPU; for a step without a range, the first start of a step with one."""
+    """Return the ends of steps on the CPU; a step without a range ends at the start of the first step with one."""
     until = ended.copy()
     for device in np.unique(of_device):
         own = of_device == device
@@ -151,7 +153,7 @@ def _end_on_host(of_device: Int64s, began: Int64s, ended: Int64s) -> Int64s:
 
 
 def _find_open(group: Int64s, at: Int64s, of_group: Int64s, began: Int64s, until: Int64s) -> Int64s:
-    """Find the last span of the same group started by each moment; -1 without one, or if it has ended."""
+    """Find the last span of the group started at or before each time; -1 without one, or if it has ended."""
     order = np.argsort(began, kind="stable")
     step_row = np.append(order, -1)[find_last(group, at, of_group[order], began[order])]
     return np.where(at < np.append(until, NEVER)[step_row], step_row, -1)

@@ -1,4 +1,4 @@
-"""Kernel sums of one report by name, step and device, for the comparison of runs."""
+"""Aggregates of the kernels of one report by name, step and device, for the comparison of runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sum_kernels(gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """
     row = find_step_rows(gpu_ops[[*_DEVICE, "start_ns"]], steps)
     duration = gpu_ops["end_ns"] - gpu_ops["start_ns"]
-    # steps are grouped by their row: one small number
+    # grouping by the row of a step, one small number, is faster than by its columns
     sums = (
         gpu_ops[["kind", *_DEVICE, "name", "is_communication"]]
         .hstack([pl.Series("row", row), duration.alias("duration")])

@@ -27,9 +27,9 @@ def find_messages(
 ) -> pl.DataFrame:
     """Find the sends and receives of each point-to-point kernel.
 
-    The source is the NCCL request; where none is recorded, the innermost message job around the kernel's
-    launch. That job also has the micro-batch of the message, unless it both sends and receives: its name
-    then has two micro-batches without their verbs.
+    The verb is from the NCCL request; where none is recorded, from the innermost message job around the kernel's
+    launch. The micro-batch is from the name of this job, unless the job both sends and receives: then it is
+    ambiguous which of its micro-batches is sent.
 
     Args:
         gpu_ops: `GPU_OPS`.
@@ -79,7 +79,7 @@ def find_messages(
 
 
 def _list_ops(gpu_ops: pl.DataFrame, p2p_requests: pl.DataFrame) -> pl.DataFrame:
-    """Return the point-to-point kernels by start: by name, or by NCCL request."""
+    """List the point-to-point kernels, recognised by name or by NCCL request; by start."""
     kernels = np.flatnonzero(gpu_ops["is_communication"].to_numpy() & ~is_among(gpu_ops["kind"], ("memcpy",)))
     is_message = is_named(gpu_ops["name"].gather(kernels), _KERNEL)
     is_message |= np.isin(gpu_ops["op_id"].to_numpy()[kernels], p2p_requests["op_id"].to_numpy())
@@ -96,7 +96,9 @@ def _find_jobs(
         gather_calls(api_calls[name], call) for name in ("thread_key", "start_ns", "end_ns")
     )
     range_id = numbers(jobs["range_id"])
-    ranges = np.flatnonzero(np.diff(range_id, prepend=range_id[:1] - 1))  # a range has a row per device
+    ranges = np.flatnonzero(
+        np.diff(range_id, prepend=range_id[:1] - 1)
+    )  # one row of each range, which has a row per device
     columns = ("thread_key", "host_start_ns", "host_end_ns", "outer_id")
     of_thread, start, end, outer_id = (numbers(jobs[name])[ranges] for name in columns)
     nearest = find_last(thread, launch, of_thread, start)

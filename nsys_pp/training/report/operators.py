@@ -31,7 +31,7 @@ class _Rule:
 
 
 def name_operators(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Find operators by name, and name them without the numbers of single calls.
+    """Find operators by name, and remove the numbers of single calls from their names.
 
     The rules of all frameworks (`presets/operators/`) apply at once: their patterns are disjoint.
 
@@ -66,19 +66,21 @@ def _rules(table: str) -> tuple[_Rule, ...]:
 
 def _name(text: pl.DataFrame, rules: Sequence[_Rule]) -> pl.Series:
     """Return the group `name` of the first matching rule of each name; null without one."""
-    operators = [pl.when(_is_in(rule)).then(pl.col("name").str.extract(rule.pattern, 1)) for rule in rules]
-    # parts of a model are numbered in their paths: `FSDP::forward (blocks.18.mlp)`
+    operators = [
+        pl.when(_is_in_domain(rule)).then(pl.col("name").str.extract(rule.pattern, 1)) for rule in rules
+    ]
+    # modules of a model have numbers in their paths: `FSDP::forward (blocks.18.mlp)`
     return text.select(pl.coalesce(operators).str.replace_all(_NUMBERED_PART, ".#")).to_series()
 
 
 def _matches(text: pl.DataFrame, rules: Sequence[_Rule]) -> pl.Series:
     """Return the mask of names with a matching rule."""
     return text.select(
-        pl.any_horizontal(_is_in(rule) & pl.col("name").str.contains(rule.pattern) for rule in rules)
+        pl.any_horizontal(_is_in_domain(rule) & pl.col("name").str.contains(rule.pattern) for rule in rules)
     ).to_series()
 
 
-def _is_in(rule: _Rule) -> pl.Expr:
+def _is_in_domain(rule: _Rule) -> pl.Expr:
     if rule.domain is None:
         return pl.lit(value=True)
     return (pl.col("domain") == rule.domain).fill_null(value=False)

@@ -35,7 +35,7 @@ _FOLDER = Path(__file__).parent.parent / "presets"
 _JOB_KEYS = ("kind", "pattern", "direction", "role", "domain", "category")
 _STEP_KEYS = ("pattern", "domain", "category")
 _KEYS = ("title", "signs", "suffix", "job", "step")
-# Unicode's digits and letters make expressions many times as slow.
+# Classes of Unicode digits and letters make expressions many times slower.
 _ASCII = {"d": "[0-9]", "w": "[0-9A-Za-z_]"}
 _CLASS = re.compile(r"(?<!\\)((?:\\\\)*)\\([dw])")
 _GROUP = re.compile(r"(?<!\\)\(\?P?<([A-Za-z_]\w*)>")
@@ -56,7 +56,7 @@ class Rule:
         direction: Direction of a message, "forward" or "backward"; None: unknown.
         role: Name of the model; None: the group `role`, if there is one.
         domain: Regular expression of the whole domain; None: any.
-        category: Likewise of the category.
+        category: Regular expression of the whole category; None: any.
     """
 
     pattern: str
@@ -74,11 +74,11 @@ class Preset:
 
     Attributes:
         name: Stem of its file.
-        title: Programs it is for.
-        signs: Names that only these programs use: alternatives, each with patterns that must all match.
-            Used only in built-in presets.
+        title: Programs that use these names.
+        signs: Patterns of names that only these programs use, for the detection of the preset: alternatives, each a
+            list of patterns that must all match. Empty unless the preset is built in.
         jobs: Rules for jobs.
-        steps: Rules for steps, then the common ones.
+        steps: Rules for steps, followed by the rules of `common.toml`.
     """
 
     name: str
@@ -89,12 +89,12 @@ class Preset:
 
 
 def list_presets() -> list[Preset]:
-    """Return all presets, by name."""
+    """List all built-in presets, by name."""
     return [_read_built_in(name) for name in _list_names()]
 
 
 def load_preset(preset: str) -> Preset:
-    """Return the preset of that name, or the rules in that file.
+    """Load a built-in preset by name, or a file of rules by path.
 
     Raises:
         NsysPPError: Neither a preset nor a file has this name, or the file is invalid.

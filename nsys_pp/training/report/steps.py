@@ -38,21 +38,21 @@ class _Computing:
     device: Int64s  # index of the device
     start: Int64s
     end: Int64s
-    launch: Int64s  # start of the call; of the operation, without a known call
+    launch: Int64s  # start of the launching call; of the operation, where the call is unknown
     is_kernel: Bools  # or a graph, not a copy or set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StepBounds:
-    """Steps before their edges are computed. `NEVER` stands for null."""
+    """Steps of all devices, before their start and end are computed; `NEVER` stands for null."""
 
     device: Int64s  # index of the device
     source: Int64s  # index of `_SOURCES`
-    row: Int64s  # of `NAMED_STEPS`, -1 without a name
-    number: Int64s  # in the name
+    row: Int64s  # of `NAMED_STEPS`, -1 without a range
+    number: Int64s  # in the name of the range
     host_start: Int64s
     host_end: Int64s
-    first: Int64s  # its first kernel that is not communication
+    first: Int64s  # start of its first kernel that is not communication
     is_partial: Bools
 
 
@@ -80,22 +80,24 @@ def find_steps(
 
     Returns:
         `STEPS`. Copies and sets count for the start and the end of steps if their stream has compute kernels.
-        Partial are: a step with its range, or a job in it, open at the end of the capture; the time before the
-        first range, if it has jobs; the first step by jobs, if no job receives (the wait for the first one is
-        unknown); and a first or last step with fewer jobs than the median step. Devices without compute
-        kernels have no steps.
+        Devices without compute kernels have no steps. A step is partial if
+
+        * its range, or a job in it, is open at the end of the capture;
+        * it has no range, but jobs before the first range;
+        * it is the first step by jobs, and no job receives, so that the start of its first wait is unknown;
+        * it is the first or the last step, and has fewer jobs than the median step.
     """
     devices = list_devices(gpu_ops)
     ops = _list_computing(gpu_ops, devices, api_calls, launches)
     on_device = number_devices(jobs, devices)
     has_computed = ~jobs["compute_start_ns"].is_null().to_numpy()
     by_range = _build_range_steps(step_ranges, compute, devices)
-    works = has_computed & is_among(jobs["kind"], COMPUTE_KINDS)
+    is_compute_job = has_computed & is_among(jobs["kind"], COMPUTE_KINDS)
     before = _build_steps_before_ranges(
-        by_range, on_device[works], numbers(jobs["host_start_ns"])[works], ops
+        by_range, on_device[is_compute_job], numbers(jobs["host_start_ns"])[is_compute_job], ops
     )
-    is_left = has_computed & ~np.isin(on_device, by_range.device)
-    by_jobs = [_build_job_steps(jobs, is_left, devices)] if is_left.any() else []
+    is_without_range = has_computed & ~np.isin(on_device, by_range.device)
+    by_jobs = [_build_job_steps(jobs, is_without_range, devices)] if is_without_range.any() else []
     steps = _concatenate(before, by_range, *by_jobs)
     steps = _concatenate(
         steps, _build_capture_steps(np.setdiff1d(np.arange(len(devices)), steps.device), ops)
@@ -142,11 +144,11 @@ def _list_computing(
 def _build_range_steps(
     step_ranges: pl.DataFrame, compute: pl.DataFrame, devices: pl.DataFrame
 ) -> _StepBounds:
-    """Pair step ranges with devices; of repeated ranges, the first stays."""
+    """Build the steps of step ranges on each device; of repeated ranges only the first is kept."""
     row = find_rows(numbers(step_ranges["range_id"]), numbers(compute["range_id"]))
-    placed = compute[["device_id", "gpu_start_ns"]][np.flatnonzero(row >= 0)]
+    projected = compute[["device_id", "gpu_start_ns"]][np.flatnonzero(row >= 0)]
     row = row[row >= 0]
-    device = number_devices(placed.with_columns(step_ranges["process_key"][row]), devices)
+    device = number_devices(projected.with_columns(step_ranges["process_key"][row]), devices)
     start, end = (numbers(step_ranges[name])[row] for name in ("start_ns", "end_ns"))
     order = np.lexsort((-end, start, device))
     row, device, start, end = row[order], device[order], start[order], end[order]
@@ -163,7 +165,7 @@ def _build_range_steps(
         number=number[kept],
         host_start=start[kept],
         host_end=end[kept],
-        first=numbers(placed["gpu_start_ns"])[order][kept],
+        first=numbers(projected["gpu_start_ns"])[order][kept],
         is_partial=step_ranges["is_open"].to_numpy()[row[kept]],
     )
 
@@ -171,10 +173,10 @@ def _build_range_steps(
 def _build_steps_before_ranges(
     by_range: _StepBounds, job_device: Int64s, job_start: Int64s, ops: _Computing
 ) -> _StepBounds:
-    """Build a step before the first range of each device with jobs before it."""
+    """Build a step before the first range of each device that has jobs before this range."""
     device, at = np.unique(by_range.device, return_index=True)
-    begun = [job_start[job_device == number].min(initial=-NEVER) for number in device]
-    is_cut = np.array(begun, dtype=np.int64) < by_range.host_start[at]
+    first_jobs = [job_start[job_device == number].min(initial=-NEVER) for number in device]
+    is_cut = np.array(first_jobs, dtype=np.int64) < by_range.host_start[at]
     device, number = device[is_cut], by_range.number[at[is_cut]]
     never = np.full(len(device), NEVER)
     return _StepBounds(
@@ -189,9 +191,9 @@ def _build_steps_before_ranges(
     )
 
 
-def _build_job_steps(jobs: pl.DataFrame, is_left: Bools, devices: pl.DataFrame) -> _StepBounds:
+def _build_job_steps(jobs: pl.DataFrame, is_without_range: Bools, devices: pl.DataFrame) -> _StepBounds:
     """Build the steps of devices without step ranges from their jobs."""
-    job_steps = find_job_steps(jobs.filter(pl.Series(is_left)), jobs)
+    job_steps = find_job_steps(jobs.filter(pl.Series(is_without_range)), jobs)
     return _StepBounds(
         device=number_devices(job_steps, devices),
         source=np.full(len(job_steps), _JOBS),
@@ -236,7 +238,7 @@ def _select(steps: _StepBounds, rows: Int64s) -> _StepBounds:
 
 
 def _number_steps(steps: _StepBounds) -> tuple[Bools, Int64s, _StepBounds]:
-    """Number the steps: by their names where all of a device have distinct numbers, else by counting.
+    """Number the steps of each device: by name if all its steps have distinct numbers, else by counting.
 
     Returns:
         Mask of the steps numbered by name, the numbers, and the steps by device and first kernel.
@@ -252,20 +254,24 @@ def _number_steps(steps: _StepBounds) -> tuple[Bools, Int64s, _StepBounds]:
 
 
 def _find_edges(steps: _StepBounds, ops: _Computing) -> tuple[Int64s, Int64s, Int64s]:
-    """Find the start and the end of steps, given by device and first kernel.
+    """Find the start and the end of each step on its device.
 
-    A step starts with the first copy or set launched inside its range and run before its first kernel; the last
-    step ends with the last operation launched before the end of its range.
+    A step starts with its first kernel, or with an earlier copy or set that was launched inside its range. It ends at
+    the start of the next step; the last step ends with the last operation launched before the end of its range.
+
+    Args:
+        steps: Steps, by device and first kernel.
+        ops: Computing operations.
 
     Returns:
-        Start and end, by device and start, and the order.
+        Start and end by device and start, and the order of `steps` by device and start.
     """
     others = np.flatnonzero(~ops.is_kernel)
     at = find_first(ops.device[others], ops.start[others], steps.device, steps.first)
-    begun = np.append(steps.host_start, NEVER)[at]
-    prepares = (begun != NEVER) & (ops.launch[others] >= begun)
+    host_start = np.append(steps.host_start, NEVER)[at]
+    is_inside = (host_start != NEVER) & (ops.launch[others] >= host_start)
     start = steps.first.copy()
-    np.minimum.at(start, at[prepares], ops.start[others[prepares]])
+    np.minimum.at(start, at[is_inside], ops.start[others[is_inside]])
     order = np.lexsort((start, steps.device))
     start, device = start[order], steps.device[order]
 
@@ -282,7 +288,7 @@ def _find_edges(steps: _StepBounds, ops: _Computing) -> tuple[Int64s, Int64s, In
 
 
 def _mark_cut_steps(steps: pl.DataFrame, device: Int64s, jobs: pl.DataFrame) -> Bools:
-    """Return the mask of steps with an open job, and of first and last steps with missing jobs.
+    """Return the mask of steps with an open job, and of first and last steps with fewer jobs than usual.
 
     Args:
         steps: As `STEPS`.
@@ -292,7 +298,7 @@ def _mark_cut_steps(steps: pl.DataFrame, device: Int64s, jobs: pl.DataFrame) -> 
     row = np.where(is_among(jobs["kind"], ("data", "other")), -1, find_step_rows(jobs, steps))
     counted = row[(row >= 0) & ~jobs["device_id"].is_null().to_numpy()]
     count = np.bincount(counted, minlength=len(steps))
-    # a job without a device belongs to the steps of that number on all devices of its process
+    # an open job cuts its step on all devices of the process: it may not have launched work on each one yet
     same = pack(numbers(steps["process_key"]), numbers(steps["step"]))
     is_cut = np.isin(same, same[row[(row >= 0) & jobs["is_open"].to_numpy()]])
     for number in np.unique(device):

@@ -1,7 +1,7 @@
 """Recognition of jobs and steps by range names: detection of the preset, and application of its rules.
 
-A report has many ranges and few distinct names, so every name is matched once; one expression of all rules first
-filters names without a match. The reports of a run have the same names, so results are cached.
+A report has many ranges and few distinct names, so every distinct name is matched once. One expression
+that joins all rules first removes names without a match. The reports of a run have the same names, so results are cached.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ NAMED_STEPS = build_schema(
     },
     name="NAMED_STEPS",
 )
-_LEAST_SIGNS = 2  # distinct names for the detection of a preset
-_LEAST_NUMBERS = 3  # consecutive numbers as names of steps
-_CACHE_SIZE = 64  # results of each function: as many as stages with different names
+_LEAST_SIGNS = 2  # distinct names that must match a sign for the detection of its preset
+_LEAST_NUMBERS = 3  # ranges with consecutive numbers as names that are recognised as steps
+_CACHE_SIZE = 64  # results of each function; stages of a run may have different names
 _MOST_NAMES = 5_000  # cached; matching more names costs less than the rest of the report
 _ANY_NUMBER = (Rule(pattern="(?P<step>[0-9]{1,15})", groups=("step",)),)
 _NameKeys: TypeAlias = "frozenset[tuple[str | None, ...]]"
-_Reader: TypeAlias = "_lru_cache_wrapper[pl.DataFrame]"
+_Parser: TypeAlias = "_lru_cache_wrapper[pl.DataFrame]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +80,13 @@ class Rules:
 
     Attributes:
         name: Name of the preset; "" without one.
-        title: Programs of the preset; "" likewise.
+        title: Programs of the preset; "" without one.
         jobs: Rules for jobs.
         steps: Rules for steps.
         share: Share of the ranges that are jobs by this preset, of the ranges that are jobs by any matching
             preset; None unless the preset was detected.
-        unmatched: Values of `--job-pattern` and `--step-pattern` that match no name of this report. Silence is
-            correct for one report of many: a rule without a match in any report is a mistake.
+        unmatched: Options `--job-pattern` and `--step-pattern` that match no name of this report. Not an error for one
+            report, since other reports of the run may have such names; an error if no report has any.
     """
 
     name: str = ""
@@ -117,12 +117,13 @@ def choose_rules(
 ) -> Rules:
     """Choose the rules for a report: rules of the user first, then rules of a preset.
 
-    The default preset is the one with its signs among the names and the most ranges as jobs.
+    By default, the preset is detected: of the presets with signs among the names, the preset with the most jobs.
 
     Args:
         ranges: `RANGES`.
         preset: Name of a preset, or path of a file of rules.
-        job_patterns: Expressions for whole names, each with a prefix `KIND=`, with a group `kind`, or neither.
+        job_patterns: Expressions for whole names of jobs; the kind is a prefix `KIND=` or a group `kind`, else
+            "other".
         step_patterns: Expressions for names of steps; the group `step`, or else the first group, is the number.
 
     Raises:
@@ -151,13 +152,13 @@ def choose_rules(
 def list_matching_presets(ranges: pl.DataFrame) -> list[str]:
     """List the presets with matching job rules, for a hint to the user.
 
-    A preset is detected only with enough signs among the names; this lists presets worth trying.
+    Includes presets that are not detected because the names have too few signs.
 
     Args:
         ranges: `RANGES`, any order.
 
     Returns:
-        Names of presets: presets with a sign first, then by descending number of jobs.
+        Names of presets: presets with a sign among the names first, then by descending number of jobs.
     """
     names = ranges.select(pl.col("name").cast(pl.String)).drop_nulls().unique()
     matched = []
@@ -171,9 +172,8 @@ def list_matching_presets(ranges: pl.DataFrame) -> list[str]:
 def name_jobs(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     """Find the ranges that are jobs, and parse their names.
 
-    Repeated inner jobs (directly in one of the same kind or, for kind "other", of the same name) are left out,
-    and so are jobs inside sends and receives. Data loading in a range that ends on another thread is not a job:
-    it is asynchronous.
+    Left out are jobs directly inside a job of the same kind (for kind "other": of the same name), jobs inside sends
+    and receives, and data loading in a range that ends on another thread, since it is asynchronous.
 
     Args:
         ranges: `RANGES`, any order.
@@ -186,14 +186,14 @@ def name_jobs(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     is_asynchronous = (
         is_among(matched["kind"], ("data",)) & matched["end_thread_key"].is_not_null().to_numpy()
     )
-    awaited = matched[np.flatnonzero(~is_asynchronous)] if is_asynchronous.any() else matched
-    return conform(nest_jobs(awaited), NAMED_JOBS)
+    synchronous = matched[np.flatnonzero(~is_asynchronous)] if is_asynchronous.any() else matched
+    return conform(nest_jobs(synchronous), NAMED_JOBS)
 
 
 def name_steps(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     """Find the ranges that are steps, and their numbers.
 
-    Where no step rule matches, steps are the ranges with consecutive numbers as names, if there are job rules.
+    Where no step rule matches, and there are job rules, ranges named by consecutive numbers are steps.
 
     Args:
         ranges: `RANGES`, any order.
@@ -217,7 +217,7 @@ def _find_unmatched(names: pl.Series, rules: Mapping[str, Rule]) -> tuple[str, .
         .to_frame("name")
         .select(_matches(rule).any().alias(text) for text, rule in rules.items())
     )
-    return tuple(text for text, is_there in zip(rules, matched.row(0), strict=True) if not is_there)
+    return tuple(text for text, is_matched in zip(rules, matched.row(0), strict=True) if not is_matched)
 
 
 def _detect(names: pl.Series) -> tuple[Preset | None, float | None]:
@@ -253,7 +253,7 @@ def _find_job_names(names: frozenset[str]) -> dict[str, frozenset[str]]:
 
 
 def _keep_signed(presets: Sequence[Preset], names: pl.DataFrame) -> list[Preset]:
-    """Keep the presets with a complete sign: all its patterns match, with enough distinct names."""
+    """Keep the presets with a complete sign: every pattern of it matches a name, and together enough names."""
     signs = [(preset, sign) for preset in presets for sign in preset.signs]
     parts = [[_contains(anchor_pattern(part)) for part in sign] for _, sign in signs]
     has_all = [pl.all_horizontal(part.any() for part in sign) for sign in parts]
@@ -261,11 +261,11 @@ def _keep_signed(presets: Sequence[Preset], names: pl.DataFrame) -> list[Preset]
     matched = names.select(
         (both[0] & both[1]).alias(str(at)) for at, both in enumerate(zip(has_all, has_enough, strict=True))
     )
-    names_of = {preset.name for (preset, _), fits in zip(signs, matched.row(0), strict=True) if fits}
-    return [preset for preset in presets if preset.name in names_of]
+    signed = {preset.name for (preset, _), fits in zip(signs, matched.row(0), strict=True) if fits}
+    return [preset for preset in presets if preset.name in signed]
 
 
-def _match(ranges: pl.DataFrame, rules: tuple[Rule, ...], reader: _Reader) -> pl.DataFrame:
+def _match(ranges: pl.DataFrame, rules: tuple[Rule, ...], parser: _Parser) -> pl.DataFrame:
     """Find the ranges that match a rule.
 
     Returns:
@@ -276,8 +276,8 @@ def _match(ranges: pl.DataFrame, rules: tuple[Rule, ...], reader: _Reader) -> pl
         ranges = ranges.sort("range_id")
     first, inverse = find_distinct(pack(*(numbers(ranges[key], null=-1) for key in keys)))
     name_keys = ranges[list(keys)][first].rows()
-    read = reader if len(name_keys) <= _MOST_NAMES else reader.__wrapped__
-    parsed = read(frozenset(name_keys), keys, rules)
+    parse = parser if len(name_keys) <= _MOST_NAMES else parser.__wrapped__
+    parsed = parse(frozenset(name_keys), keys, rules)
     row_of = {key: row for row, key in enumerate(parsed[list(keys)].rows())}
     row = np.array([row_of.get(key, -1) for key in name_keys], dtype=np.int64)[inverse]
     matched = np.flatnonzero(row >= 0)
@@ -320,7 +320,7 @@ def _match_names(
 
     Args:
         name_keys: Rows of names and the other `keys`.
-        keys: Columns that rules match: name, domain, category.
+        keys: Columns that rules are matched against: name, domain, category.
         rules: The rules.
         groups: Groups to extract.
 
@@ -360,7 +360,7 @@ def _extract(keys: pl.DataFrame, rule: Rule) -> pl.DataFrame:
 
 
 def _keep_consecutive(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Keep the ranges of threads with consecutive numbers."""
+    """Keep the ranges of threads on which all ranges have consecutive numbers and do not overlap."""
     ordered = ranges.sort("thread_key", "start_ns")
     before = pl.struct("step", "end_ns").shift()
     follows = (pl.col("step") == before.struct.field("step") + 1) & (

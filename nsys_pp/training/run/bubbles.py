@@ -5,7 +5,8 @@
     peer                 .              [ send           )   .
     cause      compute   message_wait   transfer          host
 
-A gap before a segment has the cause of its first kernel's wait; the gap at the end of a step is idle.
+The cause of a gap before a segment is the wait of the segment's first kernel; the gap at the end of a step is
+idle.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from nsys_pp.frames.training import CAUSE, COVER, LANE_STATES, POSITION
 from nsys_pp.training.run.shared_collectives import find_last_members
 
 _STEP = ["lane", "step"]
-_WAITS = {"message": "message_wait", "collective": "collective_wait", "copy": "host"}
-_MOVES = {"message": "transfer", "collective": "collective", "copy": "copy"}
+_WAIT_CAUSES = {"message": "message_wait", "collective": "collective_wait", "copy": "host"}
+_ACTIVE_CAUSES = {"message": "transfer", "collective": "collective", "copy": "copy"}
 _NEED = ["need", "need_start_ns", "need_end_ns"]
 
 
@@ -40,10 +41,10 @@ def build_lane_states(
 ) -> pl.DataFrame:
     """Build the states of each lane at every moment of every step.
 
-    A gap before a segment that needs a message is a wait until the start of the peer's kernel, then the host's
-    until the start of its own kernel, then the transfer; the rest is the host's. The same holds for collectives,
-    with the last other member as peer, and for copies, without a wait. While their kernels run, a message
-    without a known peer is a wait, and a collective with unknown members is under way.
+    A gap before a segment that needs a message is "message_wait" until the start of the peer's kernel, then "host"
+    until the start of the lane's own kernel, then "transfer" until the end of this kernel, then "host". Gaps before
+    collectives are split likewise, with the last other member to start as the peer; copies have no wait. Where the
+    peer is unknown, the time of the lane's own kernel is "message_wait" or "collective".
 
     Args:
         lanes: `LANES`.
@@ -57,18 +58,18 @@ def build_lane_states(
     Returns:
         `LANE_STATES` by lane and start; `position` is null in steps without forwards and backwards.
     """
-    inside = _in_steps(steps, compute_segments)
-    gaps = _gaps(steps, inside)
-    messages = gaps.filter(pl.col("need") == "message").pipe(_of_messages, transfers)
+    inside = _clip_to_steps(steps, compute_segments)
+    gaps = _list_gaps(steps, inside)
+    messages = gaps.filter(pl.col("need") == "message").pipe(_find_message_peers, transfers)
     collectives = find_last_members(gaps.filter(pl.col("need") == "collective"), lanes=lanes, anchors=anchors)
-    others = pl.concat([messages, collectives]).unique(["lane", *_NEED[1:]], keep="first")
-    matched = gaps.join(others, on=["lane", *_NEED[1:]], how="left", maintain_order="left")
+    peers = pl.concat([messages, collectives]).unique(["lane", *_NEED[1:]], keep="first")
+    matched = gaps.join(peers, on=["lane", *_NEED[1:]], how="left", maintain_order="left")
     computes = inside.select(
         *_STEP, "start_ns", "end_ns", cause=pl.lit("compute", CAUSE), waits_for=pl.lit(None, pl.UInt32)
     )
     lane_states = pl.concat([computes, _split_gaps(matched)]).filter(pl.col("start_ns") < pl.col("end_ns"))
     with_data = _cut_data(lane_states, data_jobs)
-    return _finish(with_data, jobs).pipe(conform, LANE_STATES)
+    return _cut_at_positions(with_data, jobs).pipe(conform, LANE_STATES)
 
 
 def measure_cover(*, steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataFrame:
@@ -81,7 +82,7 @@ def measure_cover(*, steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.
     Returns:
         `COVER`: one row per lane and step of `steps`; by step, lane.
     """
-    inside = _in_steps(steps, compute_segments)
+    inside = _clip_to_steps(steps, compute_segments)
     length = pl.col("end_ns") - pl.col("start_ns")
     sums = inside.group_by(_STEP).agg(pl.col("compute_ns").sum(), length_ns=length.sum())
     return (
@@ -95,7 +96,7 @@ def measure_cover(*, steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.
     )
 
 
-def _in_steps(steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataFrame:
+def _clip_to_steps(steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataFrame:
     """Keep the compute segments inside steps, with the run's step numbers; by lane and start."""
     lane, start = whole_numbers(compute_segments["lane"]), compute_segments["start_ns"].to_numpy()
     step = find_last(lane, start, whole_numbers(steps["lane"]), steps["start_ns"].to_numpy())
@@ -109,7 +110,7 @@ def _in_steps(steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataFra
     return kept.hstack([pl.Series("end_ns", end_ns), *spans])
 
 
-def _gaps(steps: pl.DataFrame, inside: pl.DataFrame) -> pl.DataFrame:
+def _list_gaps(steps: pl.DataFrame, inside: pl.DataFrame) -> pl.DataFrame:
     """List the gaps of every step: before each compute segment, and after the last one (`is_tail`)."""
     before = inside.select(
         *_STEP,
@@ -129,45 +130,47 @@ def _gaps(steps: pl.DataFrame, inside: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([before, tails]).filter(pl.col("start_ns") < pl.col("end_ns"))
 
 
-def _of_messages(gaps: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
+def _find_message_peers(gaps: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
     """Find the peer lane of each needed message, and the start of its kernel.
 
     For a kernel with several messages, the last peer to start counts; a buffered send has no wait.
     """
     received = transfers.select(
         lane="receiver", need_start_ns="receive_start_ns", need_end_ns="receive_end_ns",
-        others_ns="send_start_ns", waits_for="sender",
+        peer_start_ns="send_start_ns", waits_for="sender",
     )  # fmt: skip
     sent = transfers.filter(~pl.col("is_buffered")).select(
         lane="sender", need_start_ns="send_start_ns", need_end_ns="send_end_ns",
-        others_ns="receive_start_ns", waits_for="receiver",
+        peer_start_ns="receive_start_ns", waits_for="receiver",
     )  # fmt: skip
     sides = gaps.select("lane", *_NEED[1:]).join(pl.concat([received, sent]), on=["lane", *_NEED[1:]])
-    return sides.sort("others_ns").unique(["lane", *_NEED[1:]], keep="last")
+    return sides.sort("peer_start_ns").unique(["lane", *_NEED[1:]], keep="last")
 
 
 def _split_gaps(gaps: pl.DataFrame) -> pl.DataFrame:
-    """Split gaps at the start of the others, and at the start and the end of the lane's own operation."""
+    """Split each gap at the start of the peer's kernel, and at the start and end of the lane's own operation."""
     start, end = pl.col("start_ns"), pl.col("end_ns")
     need = pl.col("need").cast(pl.String)
-    is_blind = (pl.col("need") == "message") & pl.col("others_ns").is_null()
-    move = (
-        pl.when(is_blind)
+    has_unknown_peer = (pl.col("need") == "message") & pl.col("peer_start_ns").is_null()
+    active = (
+        pl.when(has_unknown_peer)
         .then(pl.lit("message_wait", CAUSE))
-        .otherwise(need.replace_strict(_MOVES, default="host", return_dtype=CAUSE))
+        .otherwise(need.replace_strict(_ACTIVE_CAUSES, default="host", return_dtype=CAUSE))
     )
     edges = gaps.with_columns(
-        wait=need.replace_strict(_WAITS, default="host", return_dtype=CAUSE), move=move,
+        wait=need.replace_strict(_WAIT_CAUSES, default="host", return_dtype=CAUSE), active=active,
         rest=pl.when("is_tail").then(pl.lit("idle", CAUSE)).otherwise(pl.lit("host", CAUSE)),
-        met_ns=pl.col("others_ns").fill_null(start).clip(start, end),
-    ).with_columns(own_ns=pl.col("need_start_ns").fill_null(start).clip(pl.col("met_ns"), end))  # fmt: skip
-    edges = edges.with_columns(done_ns=pl.col("need_end_ns").fill_null(start).clip(pl.col("own_ns"), end))
+        wait_end_ns=pl.col("peer_start_ns").fill_null(start).clip(start, end),
+    ).with_columns(own_start_ns=pl.col("need_start_ns").fill_null(start).clip(pl.col("wait_end_ns"), end))  # fmt: skip
+    edges = edges.with_columns(
+        own_end_ns=pl.col("need_end_ns").fill_null(start).clip(pl.col("own_start_ns"), end)
+    )
     no_lane = pl.lit(None, pl.UInt32)
     parts = (
-        ("wait", "start_ns", "met_ns", "waits_for"),
-        ("rest", "met_ns", "own_ns", None),
-        ("move", "own_ns", "done_ns", None),
-        ("rest", "done_ns", "end_ns", None),
+        ("wait", "start_ns", "wait_end_ns", "waits_for"),
+        ("rest", "wait_end_ns", "own_start_ns", None),
+        ("active", "own_start_ns", "own_end_ns", None),
+        ("rest", "own_end_ns", "end_ns", None),
     )
     return pl.concat(
         edges.select(
@@ -182,14 +185,14 @@ def _split_gaps(gaps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _cut_data(lane_states: pl.DataFrame, data_jobs: pl.DataFrame) -> pl.DataFrame:
-    """Split data loading from the host and idle states."""
+    """Cut data loading out of the states with cause "host" or "idle"."""
     is_free = pl.col("cause").is_in(["host", "idle"])
     loads = _union(data_jobs.select("lane", begin_ns="host_start_ns", until_ns="host_end_ns"))
     if loads.is_empty():
         return lane_states
     free = lane_states.filter(is_free).with_row_index("state")
     data = (
-        _overlaps(free, loads)
+        _pair_overlaps(free, loads)
         .with_columns(
             start_ns=pl.max_horizontal("start_ns", "begin_ns"),
             end_ns=pl.min_horizontal("end_ns", "until_ns"),
@@ -223,7 +226,7 @@ def _cut_data(lane_states: pl.DataFrame, data_jobs: pl.DataFrame) -> pl.DataFram
     ).filter(pl.col("start_ns") < pl.col("end_ns"))
 
 
-def _overlaps(lane_states: pl.DataFrame, loads: pl.DataFrame) -> pl.DataFrame:
+def _pair_overlaps(lane_states: pl.DataFrame, loads: pl.DataFrame) -> pl.DataFrame:
     """Pair every state with the loads of its lane that overlap it; loads are disjoint, by lane and time."""
     pairs = [pl.concat([lane_states.clear(), loads.drop("lane").clear()], how="horizontal")]
     of_lane = loads.partition_by("lane", as_dict=True)
@@ -251,11 +254,11 @@ def _union(intervals: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _finish(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
+def _cut_at_positions(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
     """Sort states, cut them at changes of position, and join equal neighbours."""
     lane, start = whole_numbers(lane_states["lane"]), lane_states["start_ns"].to_numpy()
     lane_states = lane_states[order_rows(lane, start)]
-    warm, cool, is_known = _turns(lane_states, jobs)
+    warm, cool, is_known = _find_position_changes(lane_states, jobs)
     edges = np.stack(
         [lane_states["start_ns"].to_numpy(), warm, cool, lane_states["end_ns"].to_numpy()], axis=1
     )
@@ -280,11 +283,11 @@ def _finish(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _turns(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> tuple[Int64s, Int64s, Bools]:
-    """Find the changes of position inside each state: at the first backward and after the last forward of its step.
+def _find_position_changes(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> tuple[Int64s, Int64s, Bools]:
+    """Find the changes of position inside each state: first backward and end of the last forward of its step.
 
     Returns:
-        Start of the steady part, start of the cool-down part, and mask of states in steps with forwards or backwards.
+        Start of the steady position, start of the cool-down, and mask of states in steps with forwards or backwards.
     """
     is_backward = pl.col("kind").is_in(["backward", "forward_backward"])
     is_forward = pl.col("kind").is_in(["forward", "forward_backward"])

@@ -1,12 +1,12 @@
-"""Jobs of a run without job ranges, reconstructed from the cadence of its messages.
+"""Jobs of a run without job ranges, reconstructed from the times of its messages.
 
 A message is sent at the end of its job, so the compute of a stage between two sends is a job:
 
     compute    [ F0 )[ F1 )      [ B0 )[ F2 )      [ B1 )
     sends           ^     ^            ^     ^           ^
 
-The first stage sends nothing after a backward, and the last one nothing after a forward: a forward and a backward
-without a message between them are reconstructed as one combined job.
+The first stage sends nothing after a backward, and the last stage nothing after a forward. A forward and a
+backward without a message between them are reconstructed as one combined job.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from nsys_pp.frames.training import RUN_JOBS
 from nsys_pp.training.run.peers import count_stages
 
 _STEP = ["lane", "step"]
-_EARLY_NS, _SOMETIMES = 100_000, 0.2  # computation before a job's message, and how often it may be seen
+_MAX_EARLY_NS = 100_000  # compute of a job before its message that counts as noise
+_MAX_EARLY_SHARE = 0.2  # of the jobs, with more compute before their message
 _SURE, _BOTH, _REST = 0.9, 0.5, 0.3  # confidence in a job, in a combined job, in the rest of a step
 
 
@@ -27,10 +28,10 @@ def reconstruct_jobs(
 ) -> tuple[pl.DataFrame, str]:
     """Reconstruct jobs from the compute between the messages of each stage.
 
-    Valid for 1F1B with one chunk per stage and whole backwards; anything else is refused. Jobs have
-    micro-batches, counted in the order of the messages. Compute after the last message of a step is of kind
-    "other"; on the first stage it is part of the last backward, and earlier backwards last until the next
-    backward is received, even if it arrives early.
+    Valid for 1F1B with one chunk per stage and whole backwards; other schedules are refused. Micro-batches are
+    counted in the order of the messages. Compute after the last message of a step is a job of kind "other". On the
+    first stage, which sends no gradients, it is the last backward; earlier backwards after its last send end where
+    the next gradients are received, even if these arrive early.
 
     Args:
         lanes: `LANES`.
@@ -39,27 +40,29 @@ def reconstruct_jobs(
         transfers: `TRANSFERS`.
 
     Returns:
-        `RUN_JOBS`, all of them inferred, with a `confidence`; and the reason for an empty frame, else "".
+        `RUN_JOBS`, all inferred, with a `confidence`; and the reason where they cannot be reconstructed, else "".
     """
-    ends = _job_ends(lanes, steps, transfers)
-    reason = _explain_refusal(lanes, steps, transfers, ends)
+    messages = _list_messages(lanes, steps, transfers)
+    reason = _explain_refusal(lanes, steps, transfers, messages)
     if reason:
         return RUN_JOBS.to_frame(), reason
-    spans = _spans(steps, ends, count_stages(lanes))
-    if _computes_too_early(spans, ends, compute_segments):
+    spans = _cut_steps(steps, messages, count_stages(lanes))
+    if _computes_too_early(spans, messages, compute_segments):
         return RUN_JOBS.to_frame(), "stages compute between a job and the message that the next one waits for"
-    return _measure(spans, compute_segments), ""
+    return _build_jobs(spans, compute_segments), ""
 
 
-def _job_ends(lanes: pl.DataFrame, steps: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
-    """List the ends of jobs: lane, stage, step, at_ns, direction, micro_batch, is_sent.
+def _list_messages(lanes: pl.DataFrame, steps: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
+    """List the messages inside steps: lane, stage, step, at_ns, direction, micro_batch, is_sent.
 
-    These are sends, and, on the first stage after its last send, the next receive of a backward.
+    `at_ns` is the start of a send or the end of a receive: the times at which jobs end.
     """
     stages = lanes.select("lane", "stage")
     sent = transfers.select("direction", lane="sender", at_ns="send_start_ns", is_sent=pl.lit(True))
-    taken = transfers.select("direction", lane="receiver", at_ns="receive_end_ns", is_sent=pl.lit(False))
-    marks = pl.concat([sent, taken]).join(stages, on="lane").sort("at_ns")
+    received_ends = transfers.select(
+        "direction", lane="receiver", at_ns="receive_end_ns", is_sent=pl.lit(False)
+    )
+    marks = pl.concat([sent, received_ends]).join(stages, on="lane").sort("at_ns")
     inside = marks.join_asof(
         steps.select(*_STEP, start_ns="start_ns", until_ns="end_ns").sort("start_ns"),
         left_on="at_ns",
@@ -72,9 +75,9 @@ def _job_ends(lanes: pl.DataFrame, steps: pl.DataFrame, transfers: pl.DataFrame)
 
 
 def _explain_refusal(
-    lanes: pl.DataFrame, steps: pl.DataFrame, transfers: pl.DataFrame, ends: pl.DataFrame
+    lanes: pl.DataFrame, steps: pl.DataFrame, transfers: pl.DataFrame, messages: pl.DataFrame
 ) -> str:
-    """Return the reason why jobs cannot be reconstructed; "" if they can."""
+    """Return the reason that prevents the reconstruction of jobs; "" without one."""
     count = count_stages(lanes)
     if count < 2:
         return "the stages of the ranks are not known"
@@ -82,7 +85,7 @@ def _explain_refusal(
         return "no steps are known"
     if transfers.is_empty() or transfers["direction"].has_nulls():
         return "the direction of some messages is unknown"
-    sides = ends.group_by("stage", *_STEP, "direction", "is_sent").len("messages")
+    sides = messages.group_by("stage", *_STEP, "direction", "is_sent").len("messages")
     if sides["messages"].n_unique() > 1:
         return "stages do not exchange equally many messages in every step"
     sending = pl.col("is_sent")
@@ -92,38 +95,38 @@ def _explain_refusal(
         due = lanes.filter(is_due).height * steps["step"].n_unique()
         if len(own) != due or not own.select(is_due.all()).item():
             return "messages are not those of one part of the model per stage"
-    if not _is_one_by_one(ends, count):
+    if not _follows_1f1b(messages, count):
         return "the first stage does not follow 1F1B"
     return ""
 
 
-def _first_stage(ends: pl.DataFrame) -> pl.DataFrame:
+def _join_first_stage(messages: pl.DataFrame) -> pl.DataFrame:
     """Join forward sends and backward receives of the first stage by micro-batch."""
-    first = ends.filter(pl.col("stage") == 0)
+    first = messages.filter(pl.col("stage") == 0)
     key = [*_STEP, "micro_batch"]
     sent = first.filter("is_sent").select(*key, sent_ns="at_ns")
-    taken = first.filter(~pl.col("is_sent")).select(*key, taken_ns="at_ns")
-    return sent.join(taken, on=key).sort(key)
+    received_ends = first.filter(~pl.col("is_sent")).select(*key, received_ns="at_ns")
+    return sent.join(received_ends, on=key).sort(key)
 
 
-def _is_one_by_one(ends: pl.DataFrame, count: int) -> bool:
-    """Return whether the first stage received a backward before each forward send after the warm-up."""
+def _follows_1f1b(messages: pl.DataFrame, count: int) -> bool:
+    """Return whether the first stage receives gradients before each send of a forward after its warm-up."""
     later = pl.col("sent_ns").shift(-count).over(_STEP)
-    fits = _first_stage(ends).select(fits=pl.col("taken_ns") <= later)["fits"].drop_nulls()
+    fits = _join_first_stage(messages).select(fits=pl.col("received_ns") <= later)["fits"].drop_nulls()
     return len(fits) > 0 and bool(fits.all())
 
 
-def _spans(steps: pl.DataFrame, ends: pl.DataFrame, count: int) -> pl.DataFrame:
+def _cut_steps(steps: pl.DataFrame, messages: pl.DataFrame, count: int) -> pl.DataFrame:
     """Cut every step at the ends of jobs: lane, step, start_ns, end_ns, and kind and ids of the job."""
     last_sent = pl.col("at_ns").filter(pl.col("is_sent")).max().over(_STEP)
     is_tail = (pl.col("stage") == 0) & ~pl.col("is_sent") & (pl.col("at_ns") > last_sent)
-    # on the first stage a backward lasts until the next one is received, the last one until the step ends
-    cuts = ends.filter(pl.col("is_sent") | is_tail).sort("lane", "at_ns")
+    # after the last send of the first stage, a backward ends at the next receive, or with the step
+    cuts = messages.filter(pl.col("is_sent") | is_tail).sort("lane", "at_ns")
     edges = pl.concat(
         [
             cuts.select(*_STEP, "stage", "at_ns", "direction", "micro_batch", "is_sent"),
-            steps.join(ends.select("lane", "stage").unique(), on="lane").select(
-                *_STEP, "stage", at_ns="end_ns", direction=pl.lit(None, ends.schema["direction"]),
+            steps.join(messages.select("lane", "stage").unique(), on="lane").select(
+                *_STEP, "stage", at_ns="end_ns", direction=pl.lit(None, messages.schema["direction"]),
                 micro_batch=pl.lit(None, pl.Int64), is_sent=pl.lit(True),
             ),
         ]
@@ -135,7 +138,7 @@ def _spans(steps: pl.DataFrame, ends: pl.DataFrame, count: int) -> pl.DataFrame:
     )  # fmt: skip
     is_last, is_first = pl.col("stage") == count - 1, pl.col("stage") == 0
     number, lag = pl.col("micro_batch"), pl.col("micro_batch") - count
-    is_mixed = is_first & pl.col("is_sent") & (pl.col("direction") == "forward") & (lag >= 0)
+    is_combined = is_first & pl.col("is_sent") & (pl.col("direction") == "forward") & (lag >= 0)
     both = pl.lit("forward_backward")
     return spans.select(
         *_STEP,
@@ -146,32 +149,34 @@ def _spans(steps: pl.DataFrame, ends: pl.DataFrame, count: int) -> pl.DataFrame:
         .then(pl.lit("backward"))
         .when(pl.col("direction").is_null() | (is_first & ~pl.col("is_sent")))
         .then(pl.lit("other"))
-        .when(is_mixed | (is_last & (pl.col("direction") == "backward")))
+        .when(is_combined | (is_last & (pl.col("direction") == "backward")))
         .then(both)
         .otherwise(pl.col("direction").cast(pl.String)),
         micro_batch=pl.when("after_receive").then("received").otherwise(number),
-        backward_micro_batch=pl.when(is_mixed).then(lag).when(is_last).then(number),
+        backward_micro_batch=pl.when(is_combined).then(lag).when(is_last).then(number),
     )
 
 
-def _computes_too_early(spans: pl.DataFrame, ends: pl.DataFrame, compute_segments: pl.DataFrame) -> bool:
+def _computes_too_early(spans: pl.DataFrame, messages: pl.DataFrame, compute_segments: pl.DataFrame) -> bool:
     """Return whether stages often compute before the message of a job: a sign of split backwards or of chunks."""
-    taken = ends.filter(~pl.col("is_sent")).select(
-        *_STEP, "micro_batch", kind=pl.col("direction").cast(pl.String), taken_ns="at_ns"
+    received_ends = messages.filter(~pl.col("is_sent")).select(
+        *_STEP, "micro_batch", kind=pl.col("direction").cast(pl.String), received_ns="at_ns"
     )
-    waits = spans.join(taken, on=[*_STEP, "kind", "micro_batch"]).filter(
-        pl.col("taken_ns") > pl.col("start_ns")
+    waits = spans.join(received_ends, on=[*_STEP, "kind", "micro_batch"]).filter(
+        pl.col("received_ns") > pl.col("start_ns")
     )
-    waits = waits.filter(pl.col("taken_ns") <= pl.col("end_ns"))
-    begin, end = (_covered(waits, compute_segments, column)["covered"] for column in ("start_ns", "taken_ns"))
-    return ((end - begin) > _EARLY_NS).sum() > _SOMETIMES * len(waits)
+    waits = waits.filter(pl.col("received_ns") <= pl.col("end_ns"))
+    begin, end = (
+        _sum_compute(waits, compute_segments, column)["covered"] for column in ("start_ns", "received_ns")
+    )
+    return ((end - begin) > _MAX_EARLY_NS).sum() > _MAX_EARLY_SHARE * len(waits)
 
 
-def _covered(spans: pl.DataFrame, compute_segments: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Sum the compute of the lane of each span until a moment of the span, in order.
+def _sum_compute(spans: pl.DataFrame, compute_segments: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Sum the compute of each span's lane until a time of the span, in order of the spans.
 
     Returns:
-        covered: the sum; last_ns: end of the last segment started by then; order: its index, or -1.
+        covered: the sum; last_ns: end of the last segment started by that time; order: its index in the lane, or -1.
     """
     length = pl.col("end_ns") - pl.col("start_ns")
     parts = compute_segments.sort("lane", "start_ns").select(
@@ -190,11 +195,11 @@ def _covered(spans: pl.DataFrame, compute_segments: pl.DataFrame, column: str) -
     return latest.select(covered.fill_null(0).alias("covered"), "last_ns", pl.col("order").fill_null(-1))
 
 
-def _measure(spans: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataFrame:
-    """Build jobs from the spans with compute, with the hull and the sum of it."""
+def _build_jobs(spans: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataFrame:
+    """Build jobs from the spans with compute: its first start, last end and sum."""
     sides = []
     for column in ("start_ns", "end_ns"):
-        covered = _covered(spans, compute_segments, column)
+        covered = _sum_compute(spans, compute_segments, column)
         sides.append(covered.select(pl.all().name.prefix(f"{column}_")))
     following = compute_segments.sort("lane", "start_ns").select(
         "lane", start_ns_order=pl.int_range(pl.len()).over("lane") - 1, next_ns="start_ns"

@@ -1,7 +1,9 @@
-"""Pairing of sends with receives, by channels: messages of a channel keep their order.
+"""Pairing of sends with receives, channel by channel.
 
-The n-th send of a channel belongs to the n-th receive, shifted by the messages missing on either side. Some pairs are
-recognised first and define the shift at their positions; sends between two pairs with the same shift have it, too.
+A channel is the sequence of messages from one lane to another (in one direction), which keep their order. Its n-th
+send is paired with receive n + shift, where the shift is due to messages that are missing on either side. Some pairs
+are recognised first, by micro-batch or by time, and define the shift at their positions; sends between two recognised
+pairs with the same shift also have this shift.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.training import DIRECTION
 
-_ENOUGH = 0.3  # least share of a channel's messages recognised by their ends, or ends are ignored
-_MOSTLY_NAMED = 0.5  # least share of a channel's messages with a micro-batch, or names are ignored
+_ENOUGH = 0.3  # ends are used for a channel if they recognise at least this share of its sends
+_MOSTLY_NAMED = 0.5  # names are used for a channel if at least this share of its messages has a micro-batch
 _NONE = -(1 << 62)  # no shift; less than any shift
 
 
@@ -40,8 +42,8 @@ class Matches:
 def match_messages(messages: pl.DataFrame) -> Matches:
     """Match sends with receives.
 
-    Channels with named messages are matched by micro-batches; others by ends or, where messages leave before
-    they arrive, by the first arrival after the start of a send.
+    Channels with micro-batches in names are matched by them; others by ends or, where sends are buffered and end
+    before their receive, by the first receive that ends after the start of a send.
 
     Args:
         messages: As returned by `find_peers`.
@@ -56,15 +58,15 @@ def match_messages(messages: pl.DataFrame) -> Matches:
         arrived = _recognise_arrivals(messages, sends, receives, ~is_named & ~is_seen)
         shift = np.where(is_seen[sends.channel], by_end, np.maximum(shift, arrived))
     to = sends.position + _fill_shifts(sends, shift)
-    is_there = (to >= 0) & (to < receives.count[sends.channel])
-    send, receive = sends.row[is_there], receives.row[(receives.first[sends.channel] + to)[is_there]]
+    is_inside = (to >= 0) & (to < receives.count[sends.channel])
+    send, receive = sends.row[is_inside], receives.row[(receives.first[sends.channel] + to)[is_inside]]
     order = np.argsort(send)
-    return Matches(send=send[order], receive=receive[order], channel=sends.channel[is_there][order])
+    return Matches(send=send[order], receive=receive[order], channel=sends.channel[is_inside][order])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """The sends, or the receives, of all channels: by channel, end and start.
+    """The sends, or the receives, of all channels, by channel and end.
 
     Attributes:
         row: Row of the frame of messages.
@@ -84,7 +86,7 @@ class _Side:
 def _split_sides(messages: pl.DataFrame) -> tuple[_Side, _Side]:
     """Split messages with a known peer into sends and receives, and number their channels.
 
-    A channel has the messages from one lane to another; of one direction, if the direction of all is known.
+    The messages from one lane to another form one channel, or one per direction if all their directions are known.
     """
     peer = whole_numbers(messages["peer_lane"])
     rows = np.flatnonzero((peer >= 0) & messages["verb"].is_not_null().to_numpy())
@@ -109,7 +111,7 @@ def _split_sides(messages: pl.DataFrame) -> tuple[_Side, _Side]:
 
 
 def _mark_named(messages: pl.DataFrame, sends: _Side, receives: _Side) -> tuple[Bools, Bools]:
-    """Return the mask of channels with micro-batches in names, and the mask of channels with chunks in names."""
+    """Return the mask of channels with micro-batches in names, and of channels with links for all of these."""
     row, channel = np.append(sends.row, receives.row), np.append(sends.channel, receives.channel)
     has_number = messages["micro_batch"].is_not_null().to_numpy()[row]
     lacks_link = has_number & messages["link"].is_null().to_numpy()[row]
@@ -127,17 +129,18 @@ def _recognise(
     *,
     is_linked: Bools | None = None,
 ) -> Int64s:
-    """Recognise pairs: of the same micro-batch and chunk, or with the same ends.
+    """Recognise pairs of the same micro-batch and link, or with ends at the same time.
 
     Args:
         messages: Messages of both sides.
         sends: All sends.
         receives: All receives.
         is_selected: Mask of the channels.
-        is_linked: Mask of the channels with chunks in names; None: match by ends, not by names.
+        is_linked: Mask of the channels whose named messages have a link, the virtual stage of the sender; None: match
+            by ends, not by names.
 
     Returns:
-        The shift from each send's position to the receive's; `_NONE` where unknown.
+        The shift from the position of each send to the position of its receive; `_NONE` where unknown.
     """
     number, link = whole_numbers(messages["micro_batch"]), numbers(messages["link"], null=0)
     link = link - link.min(initial=0)
@@ -166,8 +169,8 @@ def _recognise(
 def _recognise_arrivals(messages: pl.DataFrame, sends: _Side, receives: _Side, is_selected: Bools) -> Int64s:
     """Recognise pairs of a send and the first receive that ends after its start, if soon enough.
 
-    A receive that waited ends as soon as its message can arrive; a late one ends later. Arguments and
-    result are as in `_recognise`.
+    A receive that waited ends as soon as its message arrives; a receive that started late ends later. Arguments and
+    result as in `_recognise`.
     """
     own, others = (np.flatnonzero(is_selected[side.channel]) for side in (sends, receives))
     ends = messages[["end_ns"]][receives.row[others]].hstack(
@@ -192,7 +195,7 @@ def _recognise_arrivals(messages: pl.DataFrame, sends: _Side, receives: _Side, i
 def _keep_agreeing(sends: _Side, receives: _Side, pairs: pl.DataFrame) -> Int64s:
     """Keep the nearest send of each receive, and the shifts with agreeing neighbours.
 
-    A shift counts where the next or the previous recognised message of the channel has the same one.
+    A shift is kept if the next or the previous recognised message of the channel has the same shift.
 
     Args:
         sends: All sends.
@@ -206,11 +209,13 @@ def _keep_agreeing(sends: _Side, receives: _Side, pairs: pl.DataFrame) -> Int64s
     if pairs.is_empty():
         return agreed
     nearest = pairs.sort("apart_ns", maintain_order=True).reverse()
-    taker = np.full(len(receives.row), -1)
-    taker[nearest["to"].to_numpy()] = nearest["at"].to_numpy()  # numpy keeps the last of several
-    receive = np.flatnonzero(taker >= 0)
-    order = np.argsort(taker[receive])
-    send, receive = taker[receive][order], receive[order]
+    send_of = np.full(len(receives.row), -1)
+    send_of[nearest["to"].to_numpy()] = nearest[
+        "at"
+    ].to_numpy()  # numpy keeps the last of several values assigned to one index
+    receive = np.flatnonzero(send_of >= 0)
+    order = np.argsort(send_of[receive])
+    send, receive = send_of[receive][order], receive[order]
     shift, channel = receives.position[receive] - sends.position[send], sends.channel[send]
     is_like_next = (shift[1:] == shift[:-1]) & (channel[1:] == channel[:-1])
     is_agreed = np.append(is_like_next, False) | np.append(False, is_like_next)
@@ -220,7 +225,7 @@ def _keep_agreeing(sends: _Side, receives: _Side, pairs: pl.DataFrame) -> Int64s
 
 
 def _fill_shifts(sends: _Side, shift: Int64s) -> Int64s:
-    """Fill unknown shifts between equal neighbours of the channel; `_NONE` where they differ."""
+    """Fill unknown shifts from the nearest known shifts of the channel; `_NONE` where these differ."""
     index, is_known = np.arange(len(shift)), shift != _NONE
     first = sends.first[sends.channel]
     last = first + sends.count[sends.channel] - 1

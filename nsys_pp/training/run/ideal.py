@@ -26,12 +26,12 @@ def build_ideal(
     """Replay the jobs of every step without communication, launches or gaps between them.
 
     Every lane runs its forwards, backwards and weight gradients in the recorded order, and its optimizer last.
-    A job lasts the median compute time of jobs of the same stage, kind and chunk over complete steps. A job
+    The duration of a job is the median compute time of the jobs of its stage, kind and chunk in complete steps. A job
     starts when the lane is free and its dependencies are done: for a forward, the forward of the previous
     virtual stage; for a backward, the backward of the next virtual stage and its own forward; for a weight
-    gradient, its backward; for a combined job, the dependencies of both. All lanes may start with the first
-    one. Lanes of one replica and tensor slice form a pipeline; where these are unknown, the n-th lanes of all
-    stages do.
+    gradient, its backward; for a combined job, the dependencies of both. All lanes may start when
+    the first lane starts. Lanes of one replica and tensor slice form a pipeline; where these are unknown, the n-th
+    lanes of all stages do.
 
     Args:
         lanes: `LANES`.
@@ -40,8 +40,8 @@ def build_ideal(
         schedule: Schedule, for the numbers of stages and chunks.
 
     Returns:
-        `IDEAL`, and notes on steps without an ideal: a dependency is missing or unknown, or the order of jobs
-        has a cycle.
+        `IDEAL`, and notes on steps without an ideal, where a dependency is missing or unknown, or jobs wait for
+        each other. Empty without complete steps.
     """
     nodes = _list_nodes(lanes, steps, jobs)
     if nodes.is_empty():
@@ -92,7 +92,7 @@ def _list_nodes(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame) ->
     turn = 2 * (step * (int(lane.max(initial=0)) + 1) + lane) + is_last
     run = np.unique(pipe * (int(step.max(initial=0)) + 1) + step, return_inverse=True)[1]
     nodes = nodes.with_columns(run=pl.Series(run))[order_rows(turn, whole_numbers(begin))]
-    return nodes.with_row_index("place")
+    return nodes.with_row_index("node")
 
 
 def _number_pipelines(lanes: pl.DataFrame) -> pl.DataFrame:
@@ -120,7 +120,7 @@ class _Work:
     is_known: Bools
 
     def find(self, key: Int64s) -> Int64s:
-        """Return the node of each key; -1 without one, or with several."""
+        """Return the node of each key; -1 without a node, or with several."""
         keys, first, count = np.unique(self.key, return_index=True, return_counts=True)
         if not len(keys):
             return np.full(len(key), -1)
@@ -157,7 +157,7 @@ def _find_dependencies(nodes: pl.DataFrame, virtual_stages: int) -> tuple[Int64s
 
 
 def _list_work(ids: pl.DataFrame, kinds: dict[str, str], *, stride: int, last: int) -> _Work:
-    """List the nodes of some kinds; the values of `kinds` are prefixes of their id columns."""
+    """List the nodes of several kinds; `kinds` maps each kind to the prefix of its id columns."""
     parts = [
         ids.with_row_index("node")
         .filter(kind=kind)

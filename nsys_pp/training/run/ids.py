@@ -32,12 +32,12 @@ def resolve_jobs(
 ) -> tuple[pl.DataFrame, list[str]]:
     """Find the micro-batch, chunk and virtual stage of every job that ran on a GPU.
 
-    Ids in names are kept. Chunk and virtual stage follow from each other. Other ids are inferred where the jobs
-    of a lane in a step are in the order of a schedule: the n-th forward has the chunk of the schedule's n-th
-    forward, and the next micro-batch of this chunk; likewise backwards and weight gradients. Nothing is inferred
-    in a step with missing jobs or in another order, nor where several orders fit and number the jobs
-    differently. Groups of micro-batches of an interleaved schedule are assumed to have the usual size if that
-    fits. Recomputation has the ids of its backward, and jobs inside forwards and backwards those of the outer job.
+    Ids in names are kept; chunk and virtual stage are computed from each other. Other ids are inferred where the
+    jobs of a lane in a step are in the order of a schedule: the n-th forward has the chunk of the schedule's n-th
+    forward, and the next micro-batch of this chunk; likewise backwards and weight gradients. No ids are inferred in
+    a step with missing jobs or in another order, or where several schedules fit but number the jobs differently.
+    Groups of micro-batches of an interleaved schedule are assumed to have the usual size if this fits.
+    Recomputation has the ids of its backward; jobs inside forwards and backwards have the ids of the outer job.
 
     Args:
         lanes: `LANES`.
@@ -47,7 +47,7 @@ def resolve_jobs(
 
     Returns:
         `RUN_JOBS` without labels, and notes on inferred and refused ids. `confidence` is the share of the
-        lane's jobs in the step at their positions in the schedule; equally good orders are refused at any share.
+        lane's jobs in the step at their positions in the schedule; equally good schedules are refused at any share.
     """
     listed = _list_jobs(lanes, jobs)
     sequences = build_sequences(lanes, steps, listed)
@@ -56,7 +56,7 @@ def resolve_jobs(
     is_unique = best is not None and not _is_ambiguous(sequences, fits)
     ids = _infer(sequences, best if is_unique else None)
     filled = _copy_outer_ids(_add_ids(listed, sequences, ids))
-    resolved = _add_virtual_stages(filled, _layout_of_chunks(ids, best, schedule_name))
+    resolved = _add_virtual_stages(filled, _find_chunk_layout(ids, best, schedule_name))
     return conform(resolved, RUN_JOBS), _describe(sequences, ids, fits, is_unique=is_unique)
 
 
@@ -120,7 +120,7 @@ def _find_outer_jobs(ran: pl.DataFrame, lane: Int64s) -> pl.Series:
 
 
 def _needs_fit(sequences: Sequences) -> bool:
-    """Return whether names leave ids unknown: numbers, or the layout of several chunks."""
+    """Return whether a schedule is needed for ids: micro-batches or chunks are unknown, or there are several chunks."""
     is_both = sequences.kind == BOTH
     unknown = min(sequences.micro_batch.min(initial=0), sequences.chunk.min(initial=0))
     of_both = min(
@@ -136,8 +136,8 @@ def _is_ambiguous(sequences: Sequences, fits: list[Fit]) -> bool:
     alike = [fit for fit in fits[1:] if is_as_good(fit, best)]
     if all(fit.candidate.chunks == best.candidate.chunks == 1 for fit in alike):
         return False
-    chunks = _expected_chunks(sequences, best)
-    return any((_expected_chunks(sequences, fit) != chunks).any() for fit in alike)
+    chunks = _find_expected_chunks(sequences, best)
+    return any((_find_expected_chunks(sequences, fit) != chunks).any() for fit in alike)
 
 
 def _infer(sequences: Sequences, fit: Fit | None) -> _Ids:
@@ -150,7 +150,7 @@ def _infer(sequences: Sequences, fit: Fit | None) -> _Ids:
         is_whole = sequences.forwards == fit.micro_batches * fit.candidate.chunks
         sound = is_whole & (sequences.backwards == sequences.forwards) & (fit.by_group >= LEAST_AGREEMENT)
         is_sound = sound[sequences.group]
-        expected = np.where(is_sound, _expected_chunks(sequences, fit), -1)
+        expected = np.where(is_sound, _find_expected_chunks(sequences, fit), -1)
         chunk = np.where(chunk < 0, expected[0], chunk)
         backward_chunk = np.where(is_both & (backward_chunk < 0), expected[1], backward_chunk)
         confidence = fit.by_group[sequences.group]
@@ -186,11 +186,11 @@ def _has_one_chunk(sequences: Sequences) -> bool:
     return bool((numbers >= 0).all() and running_count(key).max() == 0)
 
 
-def _expected_chunks(sequences: Sequences, fit: Fit) -> Int64s:
+def _find_expected_chunks(sequences: Sequences, fit: Fit) -> Int64s:
     """Return the expected chunk of each job, and of the backward of each combined job; -1 where unknown.
 
-    Forwards, backwards and weight gradients are counted separately: a forward swapped with a backward does
-    not matter.
+    Forwards, backwards and weight gradients are counted separately, so that a forward swapped with a backward
+    changes no chunk.
     """
     is_both = sequences.kind == BOTH
     if fit.candidate.chunks == 1:
@@ -198,20 +198,20 @@ def _expected_chunks(sequences: Sequences, fit: Fit) -> Int64s:
     expected = np.full((2, len(is_both)), -1)
     for kind in (FORWARD, BACKWARD, WEIGHT_GRADIENT):
         jobs = np.flatnonzero((sequences.kind == kind) | (is_both & (kind != WEIGHT_GRADIENT)))
-        streams = [_chunks_of(order, kind) for order in fit.orders]
+        streams = [_list_chunks(order, kind) for order in fit.orders]
         lengths = np.array([len(stream) for stream in streams])
         offsets = np.cumsum(lengths) - lengths
         order = fit.order[sequences.group[jobs]]
         rank = running_count(sequences.group[jobs])
         count = np.bincount(sequences.group[jobs], minlength=len(sequences.lane))[sequences.group[jobs]]
-        is_there = (order >= 0) & (count == lengths[order])
-        jobs, position = jobs[is_there], (offsets[order] + rank)[is_there]
+        is_placed = (order >= 0) & (count == lengths[order])
+        jobs, position = jobs[is_placed], (offsets[order] + rank)[is_placed]
         column = is_both[jobs].astype(np.int64) if kind == BACKWARD else 0
         expected[column, jobs] = np.concatenate(streams)[position]
     return expected
 
 
-def _chunks_of(order: Order, kind: int) -> Int64s:
+def _list_chunks(order: Order, kind: int) -> Int64s:
     """List the chunks of the jobs of one kind in an order."""
     is_both = order.kind == BOTH
     if kind == BACKWARD:
@@ -275,8 +275,8 @@ def _copy_outer_ids(jobs: pl.DataFrame) -> pl.DataFrame:
 def _copy_backward_ids(jobs: pl.DataFrame) -> pl.DataFrame:
     """Copy ids from the next backward to recomputation without an outer job."""
     is_both = pl.col("kind") == "forward_backward"
-    again = (pl.col("kind") == "recompute") & pl.col("micro_batch").is_null()
-    unknown = -1  # so that a backward without ids is not skipped for a later one
+    is_unknown = (pl.col("kind") == "recompute") & pl.col("micro_batch").is_null()
+    unknown = -1  # a value, not null: fill_null must not replace it by the ids of a later backward
     following = {
         name: pl.when(is_both)
         .then(pl.col(f"backward_{name}").fill_null(unknown))
@@ -288,12 +288,12 @@ def _copy_backward_ids(jobs: pl.DataFrame) -> pl.DataFrame:
         for name in ("micro_batch", "chunk")
     }
     return jobs.with_columns(
-        pl.when(again).then(values).otherwise(name).alias(name) for name, values in following.items()
+        pl.when(is_unknown).then(values).otherwise(name).alias(name) for name, values in following.items()
     )
 
 
 def _add_virtual_stages(jobs: pl.DataFrame, shape: str) -> pl.DataFrame:
-    """Compute virtual stages from chunks; in a V, the second chunks are in reverse order."""
+    """Compute virtual stages from chunks; in a V (DualPipeV), the second chunks run back from the last stage."""
     if shape == "":
         return jobs
 
@@ -311,7 +311,7 @@ def _add_virtual_stages(jobs: pl.DataFrame, shape: str) -> pl.DataFrame:
     )
 
 
-def _layout_of_chunks(ids: _Ids, best: Fit | None, schedule_name: str | None) -> str:
+def _find_chunk_layout(ids: _Ids, best: Fit | None, schedule_name: str | None) -> str:
     """Return the layout of the chunks along the stages: "loop" or "V"; "" where unknown."""
     if max(ids.chunk.max(initial=0), ids.backward_chunk.max(initial=0)) == 0:
         return "loop"

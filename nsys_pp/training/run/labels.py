@@ -32,8 +32,8 @@ def label_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> p
 
     The label of a forward or backward is its micro-batch; the halves of a split backward are `3b` and `3w`, a
     recomputation is `3r`, a combined forward and backward `7F+13B`. DualPipeV has the labels of msprof-analyze:
-    micro-batch k of the second chunk is number m + k of m micro-batches, and backwards are `3B`. Other jobs
-    have a word, messages a word and a micro-batch.
+    micro-batch k of the second chunk is number m + k of m micro-batches, and backwards are `3B`. Other
+    jobs are labelled by a word for their kind, messages by a word and their micro-batch.
 
     Args:
         jobs: All `RUN_JOBS`.

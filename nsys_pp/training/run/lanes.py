@@ -16,9 +16,12 @@ _JOB_COLUMNS = [
     *("start_ns", "compute_start_ns", "compute_end_ns"),
 ]
 _SAME_STAGE, _NEXT_STAGE = 0.5, 0.8
-"""Delays between first forwards, in forwards. Up to the first value the lanes are of the same stage; above the
-second one they are of successive stages, as a stage needs the result of a whole forward. Delays between both are
-ambiguous, as where replicas begin at different times."""
+"""Limits of the delay between the first forwards of two lanes, in durations of a forward.
+
+Up to `_SAME_STAGE` the lanes are of the same stage. From `_NEXT_STAGE` they are of successive stages, since a stage
+needs the result of a whole forward of the previous stage. Between these limits the delay is ambiguous: replicas may
+begin at different times.
+"""
 
 
 def build_lanes(
@@ -26,22 +29,22 @@ def build_lanes(
 ) -> tuple[pl.DataFrame, list[str]]:
     """List the GPU processes of all reports, and find their stages.
 
-    Stages are from the roster (`--layout`, or names that programs wrote); else from job names; else, if none is
-    known, from the order of the first forwards of a step, by the median over steps, unless ranks are missing:
-    whole stages may be missing then.
+    Stages are from the roster (`--layout`, or names written with NVTX); else from job names. If no stage is
+    known, they are from the order of the first forwards of a step, by the median over steps, unless ranks are
+    missing, since whole stages may be missing then.
 
     Args:
         roster: `ROSTER_WITH_BOUNDS`.
         jobs: `GATHERED_FRAMES`: jobs.
-        steps: `GATHERED_FRAMES`: steps. The first recorded forward of a cut step may not be its first
-            one. None: all steps count.
+        steps: `GATHERED_FRAMES`: steps. The first recorded forward of a partial step may not be the first
+            forward of the step. None: all steps count.
 
     Returns:
         `LANES`, and notes on inferred and unknown stages. Empty without operations on a GPU.
     """
     located = roster.drop_nulls(["process_key", "device_id"]).unique(_KEYS, keep="first", maintain_order=True)
     jobs = jobs[_JOB_COLUMNS].filter(pl.col("kind").is_in(SCHEDULED_KINDS) & pl.col("start_ns").is_not_null())
-    named = _join(located, _stages_of_names(jobs)).with_columns(
+    named = _join(located, _find_stages_of_names(jobs)).with_columns(
         stage=pl.coalesce("stage", "named_stage"),
         stage_source=pl.when(pl.col("stage").is_not_null())
         .then("stage_source")
@@ -51,7 +54,9 @@ def build_lanes(
     notes: list[str] = []
     working = named.join(jobs.select(_KEYS).unique(), on=_KEYS, how="semi", nulls_equal=True)
     if named["stage"].count() == 0:
-        by_time, notes = _stages_of_first_forwards(working, jobs, steps, missing=_missing_ranks(named))
+        by_time, notes = _find_stages_of_first_forwards(
+            working, jobs, steps, missing=_list_missing_ranks(named)
+        )
         named = _join(named.drop("stage"), by_time).with_columns(
             stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit("first forwards"))
         )
@@ -60,8 +65,8 @@ def build_lanes(
     return conform(_label_lanes(_sort_lanes(named)), LANES), notes
 
 
-def _missing_ranks(lanes: pl.DataFrame) -> list[int]:
-    """List the ranks without a lane, below the last rank; none if lanes of unknown rank may have them."""
+def _list_missing_ranks(lanes: pl.DataFrame) -> list[int]:
+    """List the ranks below the last one without a lane; empty if lanes of unknown rank may have these ranks."""
     ranks = set(lanes["rank"].drop_nulls())
     missing = sorted(set(range(max(ranks, default=-1) + 1)) - ranks)
     return missing if len(missing) > lanes["rank"].null_count() else []
@@ -71,10 +76,11 @@ def _join(lanes: pl.DataFrame, located: pl.DataFrame) -> pl.DataFrame:
     return lanes.join(located, on=_KEYS, how="left", maintain_order="left")
 
 
-def _stages_of_names(jobs: pl.DataFrame) -> pl.DataFrame:
+def _find_stages_of_names(jobs: pl.DataFrame) -> pl.DataFrame:
     """Find stages from job names: stages in names, or the least virtual stage of a lane.
 
-    In loops and in a V, the first chunk of a stage is the virtual stage of the same number.
+    Virtual stages continue in a loop over the stages, or back in a V: either way, the first chunk of a stage is the
+    virtual stage of the same number.
     """
     virtual = pl.concat(
         jobs.select(*_KEYS, virtual=name).drop_nulls("virtual")
@@ -87,13 +93,13 @@ def _stages_of_names(jobs: pl.DataFrame) -> pl.DataFrame:
     return _join(named, held).select(*_KEYS, named_stage=pl.coalesce("stage", of_virtual))
 
 
-def _stages_of_first_forwards(
+def _find_stages_of_first_forwards(
     lanes: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame | None, *, missing: list[int]
 ) -> tuple[pl.DataFrame, list[str]]:
     """Group lanes into stages by the start of their first forwards; empty where groups are ambiguous."""
     nothing = lanes.select(*_KEYS, "stage").clear()
     forwards = jobs.filter(pl.col("kind").is_in(["forward", "forward_backward"]))
-    started = lanes.join(_measure_delays(_first_forwards(forwards, steps)), on=_KEYS, how="inner").sort(
+    started = lanes.join(_measure_delays(_find_first_forwards(forwards, steps)), on=_KEYS, how="inner").sort(
         "delay_ns"
     )
     if len(started) < 2:
@@ -103,7 +109,7 @@ def _stages_of_first_forwards(
     is_other_clock = pl.col("report") != pl.col("report").shift(1)
     gaps = _join(started, cost).with_columns(
         gap=(pl.col("delay_ns").diff() / pl.col("forward_ns").shift(1)).fill_null(0.0),
-        doubt=pl.when(is_other_clock)
+        uncertainty=pl.when(is_other_clock)
         .then((pl.col("bound_ns") + pl.col("bound_ns").shift(1)) / pl.col("forward_ns").shift(1))
         .otherwise(0.0),
     )
@@ -111,7 +117,7 @@ def _stages_of_first_forwards(
     spread = (pl.col("delay_ns") - pl.col("delay_ns").min().over("stage")) / pl.col("forward_ns")
     is_unclear = pl.col("gap").is_between(_SAME_STAGE, _NEXT_STAGE) | (spread > _SAME_STAGE)
     sizes = np.bincount(staged["stage"].to_numpy())
-    if staged.select((pl.col("doubt").fill_null(1.0) > _SAME_STAGE).any()).item():
+    if staged.select((pl.col("uncertainty").fill_null(1.0) > _SAME_STAGE).any()).item():
         reason = "clocks are not known well enough to order the first forwards"
     elif staged.select(is_unclear.any()).item() or sizes.min() < sizes.max():
         reason = "GPUs do not begin their first forwards in groups of one size, one after the other"
@@ -127,8 +133,8 @@ def _stages_of_first_forwards(
     return nothing, [f"stages are unknown: {reason}; specify `--layout`"]
 
 
-def _first_forwards(forwards: pl.DataFrame, steps: pl.DataFrame | None) -> pl.DataFrame:
-    """Find the start of the first forward of each lane and step; in complete steps, where a lane has any."""
+def _find_first_forwards(forwards: pl.DataFrame, steps: pl.DataFrame | None) -> pl.DataFrame:
+    """Find the start of the first forward of each lane and step; only complete steps of lanes with complete steps."""
     first = (
         forwards.drop_nulls("step")
         .group_by(*_KEYS, "step")
@@ -142,21 +148,23 @@ def _first_forwards(forwards: pl.DataFrame, steps: pl.DataFrame | None) -> pl.Da
 
 
 def _measure_delays(first: pl.DataFrame) -> pl.DataFrame:
-    """Measure the median delay of the step starts of each lane after a reference lane."""
+    """Measure the median delay of the first forwards of each lane after the first forwards of a reference lane."""
     times = first.group_by(_KEYS, maintain_order=True).agg("start_ns")
     if times.is_empty():
         return times.select(*_KEYS, delay_ns=pl.lit(None, pl.Float64))
     starts = [series.to_numpy() for series in times["start_ns"]]
     reference = max(starts, key=len)
     return times.select(_KEYS).with_columns(
-        delay_ns=pl.Series([float(np.median(_after_nearest(start, reference))) for start in starts])
+        delay_ns=pl.Series([float(np.median(_subtract_nearest(start, reference))) for start in starts])
     )
 
 
-def _after_nearest(times: npt.NDArray[np.int64], reference: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Measure from the nearest time of the reference to each time; both ascend.
+def _subtract_nearest(
+    times: npt.NDArray[np.int64], reference: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return the difference of each time and the nearest reference time; both ascend.
 
-    >>> _after_nearest(np.array([12, 29]), np.array([10, 20, 30]))
+    >>> _subtract_nearest(np.array([12, 29]), np.array([10, 20, 30]))
     array([ 2, -1])
     """
     right = np.searchsorted(reference, times).clip(0, len(reference) - 1)

@@ -1,7 +1,7 @@
 """Orders of the jobs of a stage under each schedule.
 
 Every schedule keeps the order of micro-batches: the n-th forward of a chunk is micro-batch n, and so are its n-th
-backward and its n-th weight gradient. An order is therefore a sequence of (kind, chunk); micro-batches are
+backward and its n-th weight gradient. An order is therefore a sequence of tokens (kind, chunk); micro-batches are
 counted.
 """
 
@@ -20,11 +20,8 @@ FORWARD, BACKWARD, WEIGHT_GRADIENT, BOTH = range(len(SCHEDULED_KINDS))
 """Indices of `SCHEDULED_KINDS`: the kinds of jobs in arrays."""
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "dualpipev")
 
-_F, _B, _W = (
-    [FORWARD, 0, -1],
-    [BACKWARD, 0, -1],
-    [WEIGHT_GRADIENT, 0, -1],
-)  # kind, chunk, chunk of the backward
+# Tokens of jobs: kind, chunk, chunk of the backward of a combined job.
+_F, _B, _W = [FORWARD, 0, -1], [BACKWARD, 0, -1], [WEIGHT_GRADIENT, 0, -1]
 _F1, _B1, _W1 = [FORWARD, 1, -1], [BACKWARD, 1, -1], [WEIGHT_GRADIENT, 1, -1]
 _F_B1, _F1_B = [BOTH, 0, 1], [BOTH, 1, 0]
 
@@ -35,10 +32,10 @@ class Order:
 
     Attributes:
         kind: Index of `SCHEDULED_KINDS`.
-        micro_batch: Micro-batch; of a combined job, that of the forward.
-        chunk: Likewise.
+        micro_batch: Micro-batch; for a combined job, of its forward.
+        chunk: Chunk; for a combined job, of its forward.
         backward_micro_batch: Micro-batch of the backward of a combined job.
-        backward_chunk: Likewise.
+        backward_chunk: Chunk of the backward of a combined job.
         phase: Phase of DualPipeV, 0 to 6.
     """
 
@@ -70,7 +67,7 @@ def order_jobs(
         The order, with each forward and backward of each chunk and micro-batch once.
 
     Raises:
-        ValueError: The schedule is unknown, or DualPipeV has less than two micro-batches per stage.
+        ValueError: The schedule is unknown, or DualPipeV has fewer than two micro-batches per stage.
 
     >>> order = order_jobs("1f1b", stage=2, stages=4, micro_batches=3)
     >>> [(SCHEDULED_KINDS[kind], number) for kind, number in zip(order.kind, order.micro_batch.tolist())][:3]
@@ -83,7 +80,7 @@ def order_jobs(
     else:
         raise ValueError(f"unknown schedule {schedule!r}; expected one of {', '.join(SCHEDULES)}")
     phase = _phases(stage, stages, len(tokens)) if schedule == "dualpipev" else np.full(len(tokens), -1)
-    return _number(tokens, phase)
+    return _build_order(tokens, phase)
 
 
 def running_count(values: Int64s) -> Int64s:
@@ -127,7 +124,7 @@ def count_micro_batches(
     return counted[:, 0], np.where(is_both, counted[:, 1], -1)
 
 
-def _number(tokens: Int64s, phase: Int64s) -> Order:
+def _build_order(tokens: Int64s, phase: Int64s) -> Order:
     """Build an order from tokens, with micro-batches."""
     kind, chunk, backward_chunk = np.ascontiguousarray(tokens.T)
     micro_batch, backward_micro_batch = count_micro_batches(kind, chunk, backward_chunk)
@@ -147,21 +144,21 @@ def _number(tokens: Int64s, phase: Int64s) -> Order:
 def _all_forward_all_backward(stage: int, stages: int, micro_batches: int) -> Int64s:
     """Return the tokens of GPipe, Paddle's FThenB."""
     del stage, stages
-    return _joined(_repeat([_F], micro_batches), _repeat([_B], micro_batches))
+    return _join(_repeat([_F], micro_batches), _repeat([_B], micro_batches))
 
 
 def _one_forward_one_backward(stage: int, stages: int, micro_batches: int) -> Int64s:
     warm_up = min(stages - stage - 1, micro_batches)
-    return _joined(_repeat([_F], warm_up), _repeat([_F, _B], micro_batches - warm_up), _repeat([_B], warm_up))
+    return _join(_repeat([_F], warm_up), _repeat([_F, _B], micro_batches - warm_up), _repeat([_B], warm_up))
 
 
 def _zero_bubble_h1(stage: int, stages: int, micro_batches: int) -> Int64s:
     """Return the tokens of ZB-H1: 1F1B of forwards and input gradients; weight gradients of stage s lag s micro-batches."""
     warm_up = min(stages - stage - 1, micro_batches)
     index = np.arange(micro_batches)
-    is_there = np.stack([warm_up + index < micro_batches, index >= 0, index >= stage], axis=1)
-    steady = _repeat([_F, _B, _W], micro_batches)[is_there.ravel()]
-    return _joined(_repeat([_F], warm_up), steady, _repeat([_W], min(stage, micro_batches)))
+    exists = np.stack([warm_up + index < micro_batches, index >= 0, index >= stage], axis=1)
+    steady = _repeat([_F, _B, _W], micro_batches)[exists.ravel()]
+    return _join(_repeat([_F], warm_up), steady, _repeat([_W], min(stage, micro_batches)))
 
 
 def _interleaved(stage: int, stages: int, chunks: int, sizes: Int64s) -> Int64s:
@@ -172,9 +169,9 @@ def _interleaved(stage: int, stages: int, chunks: int, sizes: Int64s) -> Int64s:
     backwards[:, 0], backwards[:, 1] = BACKWARD, chunks - 1 - turns
     warm_up = 2 * (stages - stage - 1) + (chunks - 1) * int(sizes.max(initial=0))
     warm_up = min(warm_up, len(turns))
-    left = len(turns) - warm_up
-    pairs = np.stack([forwards[warm_up:], backwards[:left]], axis=1).reshape(-1, 3)
-    return _joined(forwards[:warm_up], pairs, backwards[left:])
+    steady = len(turns) - warm_up
+    pairs = np.stack([forwards[warm_up:], backwards[:steady]], axis=1).reshape(-1, 3)
+    return _join(forwards[:warm_up], pairs, backwards[steady:])
 
 
 def _group_sizes(stages: int, micro_batches: int, group: int | None) -> Int64s:
@@ -196,8 +193,8 @@ def _dualpipev(stage: int, stages: int, micro_batches: int) -> Int64s:
     after = stages - stage - 1  # later stages
     overlaps = _repeat([_F_B1, _F1_B], micro_batches - stages - after)
     if after == 0:  # the last stage cannot begin a backward before its forward has ended
-        overlaps = _joined(_repeat([_F, _B1], 1), overlaps[1:])
-    return _joined(
+        overlaps = _join(_repeat([_F, _B1], 1), overlaps[1:])
+    return _join(
         _repeat([_F], 2 * after),
         _repeat([_F, _F1], stage + 1),
         _repeat([_B1, _W1, _F1], after),
@@ -224,7 +221,7 @@ def _repeat(tokens: list[list[int]], times: int) -> Int64s:
     return np.tile(np.array(tokens, np.int64), (times, 1))
 
 
-def _joined(*parts: Int64s) -> Int64s:
+def _join(*parts: Int64s) -> Int64s:
     return np.concatenate(parts)
 
 

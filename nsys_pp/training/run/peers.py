@@ -10,19 +10,20 @@ from nsys_pp.frames.clock import SKEW_NS
 
 NCCL_PEER, STAGES, ENDS = "peer and order", "stages and order", "ends"
 
-_MOSTLY = 0.9  # share of a channel's messages with one peer, for this peer to be the peer of all
-_OFTEN = 0.5  # least share of a channel's messages that end with one of another lane; less is chance
+_MOSTLY = 0.9  # a lane is the peer of all messages of a channel if it is the peer of at least this share
+_OFTEN = 0.5  # messages of two lanes that end together by chance have less than this share
 _SAMPLE = 100  # messages of a lane compared to choose its peer among the members of a stage
-_CLEARLY, _CLEARLY_NS = 2, 1_000  # least factor and distance to the ends of the next best member
+_CLEARLY, _CLEARLY_NS = 2, 1_000  # the second closest member is farther by this factor and this distance
 _SLICE = ("replica", "tensor")
 
 
 def find_peers(*, lanes: pl.DataFrame, messages: pl.DataFrame, is_folded: bool) -> pl.DataFrame:
     """Find the peer lane of each message.
 
-    The source is the peer's rank in the NCCL communicator. Else it is the neighbour along the pipeline in the
-    direction of the message; of several lanes in that stage, the one with the same ends of messages, or with
-    the same position by rank. Else it is the lane with a message of the opposite verb that ends at the same time.
+    The peer is found by the first source that applies: its rank in the NCCL communicator; the stage of the neighbour
+    along the pipeline in the direction of the message (of several lanes in this stage, the lane with messages that
+    end at the same times, or with the same position by rank); a message of the opposite verb that ends at the same
+    time.
 
     Args:
         lanes: `LANES`.
@@ -30,41 +31,43 @@ def find_peers(*, lanes: pl.DataFrame, messages: pl.DataFrame, is_folded: bool) 
         is_folded: Whether the model runs along the stages and back (DualPipeV); else it loops.
 
     Returns:
-        The messages, in order, with stage, link (virtual stage of the sender, null where unknown), peer_lane
-        and how: the source of the peer; both null where unknown. An NCCL peer without a lane has a null
-        peer_lane.
+        The messages, in order, with stage, link (virtual stage of the sender, null where unknown), peer_lane and
+        peer_source (`NCCL_PEER`, `STAGES` or `ENDS`), both null where unknown. An NCCL peer without a lane has
+        a peer_source, but a null peer_lane.
     """
     slices = lanes.select("lane", "stage", "bound_ns", *(pl.col(name).fill_null(-1) for name in _SLICE))
     located = messages.with_row_index("row").join(slices, on="lane", how="left", maintain_order="left")
     count = count_stages(lanes)
-    located = _with_links(located, count, is_folded=is_folded)
-    by_nccl = _find_nccl_peers(located, lanes).with_columns(how=pl.lit(NCCL_PEER))
+    located = _add_links(located, count, is_folded=is_folded)
+    by_nccl = _find_nccl_peers(located, lanes).with_columns(peer_source=pl.lit(NCCL_PEER))
     rest = located.join(by_nccl, on="row", how="anti", maintain_order="left")
-    asked = _list_neighbour_messages(rest, count, is_folded=is_folded)
-    neighbours = _list_neighbours(asked, slices)
-    is_single = pl.len().over("way") == 1
+    neighbour_messages = _list_neighbour_messages(rest, count, is_folded=is_folded)
+    neighbours = _list_neighbours(neighbour_messages, slices)
+    is_single = pl.len().over("route") == 1
     single, several = neighbours.filter(is_single), neighbours.filter(~is_single)
-    by_stage = asked.join(single, on="way").select("row", "peer_lane", how=pl.lit(STAGES))
-    asked = asked.join(several, on="way", how="semi", maintain_order="left")
-    peers = pl.concat([by_nccl, by_stage, _choose_members(asked, located, several, lanes)])
-    # among several members the nearest end is often of a wrong one
-    rest = rest.join(pl.concat([peers.select("row"), asked.select("row")]), on="row", how="anti")
-    peers = pl.concat([peers, _find_peers_by_ends(rest, located).with_columns(how=pl.lit(ENDS))])
+    by_stage = neighbour_messages.join(single, on="route").select(
+        "row", "peer_lane", peer_source=pl.lit(STAGES)
+    )
+    neighbour_messages = neighbour_messages.join(several, on="route", how="semi", maintain_order="left")
+    peers = pl.concat([by_nccl, by_stage, _choose_members(neighbour_messages, located, several, lanes)])
+    # among several members of a stage, the nearest end is often the end of another pair
+    rest = rest.join(pl.concat([peers.select("row"), neighbour_messages.select("row")]), on="row", how="anti")
+    peers = pl.concat([peers, _find_peers_by_ends(rest, located).with_columns(peer_source=pl.lit(ENDS))])
     return located.join(peers, on="row", how="left", maintain_order="left").drop("row")
 
 
 def count_stages(lanes: pl.DataFrame) -> int:
-    """Count the stages of the pipeline, 0 where stages are unknown; stages after the last one with a lane are not seen."""
+    """Count the stages up to the last stage with a lane; 0 where the stage of a lane is unknown."""
     last = lanes["stage"].max()
     return 0 if lanes["stage"].has_nulls() or not isinstance(last, int) else last + 1
 
 
 def _is_ahead() -> pl.Expr:
-    """Return whether the peer is further along the model."""
+    """Return whether the peer holds a later part of the model."""
     return (pl.col("direction") == "forward") == (pl.col("verb") == "send")
 
 
-def _with_links(messages: pl.DataFrame, count: int, *, is_folded: bool) -> pl.DataFrame:
+def _add_links(messages: pl.DataFrame, count: int, *, is_folded: bool) -> pl.DataFrame:
     """Add `link`: the virtual stage of the sender of each message."""
     stage, chunk = pl.col("stage"), pl.col("chunk")
     back = pl.when(chunk == 0).then(stage).when(chunk > 0).then(2 * count - 1 - stage)
@@ -79,8 +82,9 @@ def _with_links(messages: pl.DataFrame, count: int, *, is_folded: bool) -> pl.Da
 def _find_nccl_peers(messages: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     """Find the peers of messages with an NCCL peer (row, peer_lane; null where the peer has no lane).
 
-    The rank of a lane in a communicator is recorded if the communicator was created during the capture. Else it
-    is assumed to be its stage, or its position among the lanes of the communicator, if the peers are mutual.
+    The rank of a lane in a communicator is recorded if the communicator was created during the capture. Else it is
+    assumed to be its stage, or its position among the lanes of the communicator, provided that this makes peers mutual:
+    if lane A has messages with lane B, then B has messages with A.
     """
     requested = messages.filter(pl.col("communicator").is_not_null(), pl.col("peer").is_not_null())
     if requested.is_empty():
@@ -98,29 +102,31 @@ def _find_nccl_peers(messages: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFram
             pl.col("number").is_not_null().all().over("communicator"),
             pl.col("number").is_unique().over("communicator"),
         )
-        seats = numbered.select("communicator", peer="number", peer_lane="lane")
-        asked = numbered.select("communicator", "number", "peer").explode("peer")
-        answers = asked.select("communicator", number="peer", peer="number").with_columns(is_answered=True)
-        is_mutual = (
-            asked.join(
-                numbered.select("communicator", peer="number", has_seat=True),
+        member_lanes = numbered.select("communicator", peer="number", peer_lane="lane")
+        directed = numbered.select("communicator", "number", "peer").explode("peer")
+        opposite = directed.select("communicator", number="peer", peer="number").with_columns(is_mutual=True)
+        mutual = (
+            directed.join(
+                numbered.select("communicator", peer="number", is_member=True),
                 on=["communicator", "peer"],
                 how="left",
             )
-            .join(answers, on=["communicator", "number", "peer"], how="left")
+            .join(opposite, on=["communicator", "number", "peer"], how="left")
             .group_by("communicator")
             .agg(
-                (pl.col("is_answered").is_not_null() | pl.col("has_seat").is_null()).all().alias("fits"),
-                pl.col("is_answered").any().alias("has_answer"),
+                (pl.col("is_mutual").is_not_null() | pl.col("is_member").is_null())
+                .all()
+                .alias("is_consistent"),
+                pl.col("is_mutual").any().alias("has_mutual"),
             )
-            .filter("fits", "has_answer")
+            .filter("is_consistent", "has_mutual")
         )
-        resolved.append(seats.join(is_mutual, on="communicator", how="semi"))
-        members = members.join(is_mutual, on="communicator", how="anti")
-    seats = pl.concat(resolved)
+        resolved.append(member_lanes.join(mutual, on="communicator", how="semi"))
+        members = members.join(mutual, on="communicator", how="anti")
+    member_lanes = pl.concat(resolved)
     return (
-        requested.join(seats, on="communicator", how="semi")
-        .join(seats, on=["communicator", "peer"], how="left")
+        requested.join(member_lanes, on="communicator", how="semi")
+        .join(member_lanes, on=["communicator", "peer"], how="left")
         .select("row", "peer_lane")
     )
 
@@ -129,7 +135,7 @@ def _list_neighbour_messages(messages: pl.DataFrame, count: int, *, is_folded: b
     """List the messages between neighbours along the pipeline.
 
     Returns:
-        row, way (lane and stage of the peer as one number), lane, next_stage, verb, end_ns, bound_ns.
+        row, route (own lane and stage of the peer as one number), lane, next_stage, verb, end_ns, bound_ns.
     """
     directed = messages.filter(
         pl.col("stage").is_not_null(), pl.col("verb").is_not_null(), pl.col("direction").is_not_null(),
@@ -142,40 +148,40 @@ def _list_neighbour_messages(messages: pl.DataFrame, count: int, *, is_folded: b
         stage = pl.when(ahead < count).then(ahead).otherwise(2 * count - 1 - ahead)
     else:
         stage = (pl.col("stage") + step) % count
-    asked = directed.select("row", "lane", "verb", "end_ns", "bound_ns", next_stage=stage)
-    return asked.filter(pl.col("next_stage").is_between(0, count - 1)).with_columns(
-        way=pl.col("lane").cast(pl.Int64) * count + pl.col("next_stage")
+    directed = directed.select("row", "lane", "verb", "end_ns", "bound_ns", next_stage=stage)
+    return directed.filter(pl.col("next_stage").is_between(0, count - 1)).with_columns(
+        route=pl.col("lane").cast(pl.Int64) * count + pl.col("next_stage")
     )
 
 
-def _list_neighbours(asked: pl.DataFrame, slices: pl.DataFrame) -> pl.DataFrame:
-    """List the lanes of the next stage in the same replica and tensor slice (way, lane, peer_lane): one or more."""
-    seats = slices.select(*_SLICE, next_stage="stage", peer_lane="lane")
+def _list_neighbours(neighbour_messages: pl.DataFrame, slices: pl.DataFrame) -> pl.DataFrame:
+    """List the lanes of the next stage in the same replica and tensor slice (route, lane, peer_lane)."""
+    candidates = slices.select(*_SLICE, next_stage="stage", peer_lane="lane")
     return (
-        asked.unique("way", maintain_order=True)
+        neighbour_messages.unique("route", maintain_order=True)
         .join(slices.select("lane", *_SLICE), on="lane", maintain_order="left")
-        .join(seats, on=[*_SLICE, "next_stage"], maintain_order="left")
+        .join(candidates, on=[*_SLICE, "next_stage"], maintain_order="left")
         .filter(pl.col("peer_lane") != pl.col("lane"))
-        .select("way", "lane", "peer_lane")
+        .select("route", "lane", "peer_lane")
     )
 
 
 def _choose_members(
-    asked: pl.DataFrame, messages: pl.DataFrame, candidates: pl.DataFrame, lanes: pl.DataFrame
+    neighbour_messages: pl.DataFrame, messages: pl.DataFrame, candidates: pl.DataFrame, lanes: pl.DataFrame
 ) -> pl.DataFrame:
-    """Choose the peer among the members of a stage, the same for all messages of two stages (row, peer_lane, how).
+    """Choose the peer among the members of a stage (row, peer_lane, peer_source), the same for all messages of a route.
 
-    Two lanes are peers if their messages end closer together than with any other member. Where ends are
-    ambiguous, as between tensor slices or if messages leave before they arrive, peers are the members with the
-    same position by rank, unless others end together more often.
+    Two lanes are peers if their messages end closer together than with any other member. Where ends are ambiguous, as
+    between tensor slices or with buffered messages, peers are the members with the same position by rank, unless
+    messages of other members end together more often.
     """
     if candidates.is_empty():
-        return _no_peers().with_columns(how=pl.lit(STAGES))
-    near = _nearest(_sample(asked).join(candidates.drop("lane"), on="way"), messages)
+        return _no_peers().with_columns(peer_source=pl.lit(STAGES))
+    near = _measure_nearest(_sample(neighbour_messages).join(candidates.drop("lane"), on="route"), messages)
     low, high = pl.min_horizontal("lane", "peer_lane"), pl.max_horizontal("lane", "peer_lane")
     later = pl.when(pl.col("lane") < pl.col("peer_lane")).then(1).otherwise(-1)
     apart, bound = pl.col("apart_ns"), pl.col("bound_ns")
-    # different clocks have a constant offset
+    # clocks may differ by a constant offset, at most the bound
     offset = pl.max_horizontal(-bound, pl.min_horizontal(bound, apart.median().over("low", "high")))
     ends = (
         near.with_columns(low=low, high=high, apart_ns=apart * later)
@@ -203,28 +209,30 @@ def _choose_members(
         & (pl.col("member") == pl.col("member_of_peer")),
     )
     is_settled = pl.any_horizontal(pl.col("is_closest").any().over(side) for side in sides)
-    how = pl.when("is_closest").then(pl.lit(ENDS)).otherwise(pl.lit(STAGES))
-    peers = chosen.with_columns(how=how).filter(
+    peer_source = pl.when("is_closest").then(pl.lit(ENDS)).otherwise(pl.lit(STAGES))
+    peers = chosen.with_columns(peer_source=peer_source).filter(
         pl.col("is_closest") | (pl.col("is_alike").fill_null(value=False) & ~is_settled)
     )
-    ways = candidates.join(peers.select("lane", "peer_lane", "how"), on=["lane", "peer_lane"])
-    return asked.join(ways, on="way").select("row", "peer_lane", "how")
+    peer_of_route = candidates.join(
+        peers.select("lane", "peer_lane", "peer_source"), on=["lane", "peer_lane"]
+    )
+    return neighbour_messages.join(peer_of_route, on="route").select("row", "peer_lane", "peer_source")
 
 
-def _sample(asked: pl.DataFrame) -> pl.DataFrame:
-    """Sample `_SAMPLE` messages of each way, evenly in order of their ends."""
-    way = asked["way"].to_numpy()
-    order = order_rows(way, asked["end_ns"].to_numpy())
-    first = np.flatnonzero(np.diff(way[order], prepend=-1))
+def _sample(directed: pl.DataFrame) -> pl.DataFrame:
+    """Sample up to `_SAMPLE` messages of each route, evenly in order of their ends."""
+    route = directed["route"].to_numpy()
+    order = order_rows(route, directed["end_ns"].to_numpy())
+    first = np.flatnonzero(np.diff(route[order], prepend=-1))
     count = np.diff(np.append(first, len(order)))
     turn = (np.arange(len(order)) - np.repeat(first, count)) * _SAMPLE // np.repeat(count, count)
     is_next = np.diff(turn, prepend=-1) != 0
     is_next[first] = True
-    sample: pl.DataFrame = asked[order[is_next]]
+    sample: pl.DataFrame = directed[order[is_next]]
     return sample
 
 
-def _nearest(asked: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
+def _measure_nearest(directed: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
     """Measure the distance from each message (with `peer_lane`) to the nearest end of the opposite verb on the peer.
 
     Returns:
@@ -239,7 +247,7 @@ def _nearest(asked: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
     ).sort("end_ns")
     spans = others.group_by("peer_lane").agg(first_ns=pl.col("end_ns").min(), last_ns=pl.col("end_ns").max())
     return (
-        asked.sort("end_ns")
+        directed.sort("end_ns")
         .join_asof(others, on="end_ns", by=["peer_lane", "verb"], strategy="nearest", check_sortedness=False)
         .join(spans, on="peer_lane")
         .filter(pl.col("end_ns").is_between("first_ns", "last_ns"), pl.col("other_ns").is_not_null())
@@ -254,7 +262,8 @@ def _nearest(asked: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
 def _number_members(lanes: pl.DataFrame) -> pl.DataFrame:
     """Number the lanes of each stage by rank (lane, stage, member).
 
-    `member` is null unless the ranks of all stages have the same pattern: then equal numbers form a pipeline.
+    `member` is null unless the ranks of all stages have the same pattern, so that lanes with equal numbers form a
+    pipeline.
     """
     group = ["stage", *_SLICE]
     member = pl.col("rank").rank("ordinal").over(group)
@@ -271,14 +280,14 @@ def _number_members(lanes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_clearly_least(name: str, side: list[str]) -> pl.Expr:
-    """Return whether a value is the least of its side, with the second far from it."""
+    """Return whether a value is the least of its side, and the second least clearly greater."""
     least = pl.col(name).min().over(side)
     second = pl.col(name).sort().slice(1, 1).first().over(side)
     return (pl.col(name) == least) & ((second > _CLEARLY * least + _CLEARLY_NS) | second.is_null())
 
 
 def _is_as_often(name: str, side: list[str]) -> pl.Expr:
-    """Return whether a share is about the greatest of its side, or all shares of the side are chance."""
+    """Return whether a share is about the greatest of its side, or all shares of the side are due to chance."""
     most = pl.col(name).max().over(side)
     return (pl.col(name) >= _MOSTLY * most) | (most < _OFTEN)
 
@@ -286,8 +295,9 @@ def _is_as_often(name: str, side: list[str]) -> pl.Expr:
 def _find_peers_by_ends(rest: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
     """Find the lane with a message of the opposite verb that ends at the same time (row, peer_lane).
 
-    If most messages of a stream have one peer, all messages of the stream have it; if few have any, none has. A
-    kernel that sends and receives ends with the later of the two: the other then has the same peer.
+    If most messages of a channel have one peer, all its messages have this peer; if few messages have a peer, none has.
+    A kernel that sends and receives ends with the later of both, so only this message is found by its end; the other
+    has the same peer.
     """
     directed = rest.filter(pl.col("verb").is_not_null())
     if directed.is_empty():

@@ -23,10 +23,10 @@ STEP_NUMBERS = build_schema(
 def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
     """Number the steps of each lane consistently over the run.
 
-    Numbers in names are kept. Others are counted; captures may begin in different steps, so consecutive steps
-    of a lane are matched with consecutive steps of a reference, for the greatest overlap in time. The reference
-    are the numbered steps of all lanes, or, where no step is numbered, the steps of the lane with the most;
-    counting begins with 0 in the first step of any lane.
+    Numbers in names are kept; other steps are counted. Captures may begin in different steps, so the consecutive
+    steps of a lane are matched with consecutive steps of a reference, for the greatest overlap in time. The reference
+    consists of the numbered steps of all lanes or, where no step is numbered, of the steps of the lane with the most
+    steps; then the first step of any lane is number 0.
 
     Args:
         steps: `LANE_STEPS`.
@@ -49,7 +49,9 @@ def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
             .sort("start_ns")
         )
     mixed = ordered.filter((~pl.col("is_numbered")).any().over("lane"))
-    matched = mixed.with_columns(run_step=pl.Series(_match(mixed, reference))).filter(~pl.col("is_numbered"))
+    matched = mixed.with_columns(run_step=pl.Series(_number_by_overlap(mixed, reference))).filter(
+        ~pl.col("is_numbered")
+    )
     if numbered.is_empty():
         matched = matched.with_columns(pl.col("run_step") - pl.col("run_step").min())
     named = numbered.with_columns(run_step="step")
@@ -58,7 +60,7 @@ def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def renumber_steps(frame: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
-    """Replace the step numbers of each report by the step numbers of the run.
+    """Replace the step numbers of the reports by the step numbers of the run.
 
     Args:
         frame: Any frame with `lane` and `step` of `STEPS`; null outside all steps.
@@ -85,8 +87,8 @@ def join_steps(steps: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
     return conform(renumbered.sort("step", "lane"), RUN_STEPS)
 
 
-def _match(steps: pl.DataFrame, reference: pl.DataFrame) -> Int64s:
-    """Find the numbers with the greatest overlap of each lane's steps with the reference."""
+def _number_by_overlap(steps: pl.DataFrame, reference: pl.DataFrame) -> Int64s:
+    """Number the steps of each lane as the reference steps with the greatest overlap in time."""
     lane, start, end = (steps[name].to_numpy() for name in ("lane", "start_ns", "end_ns"))
     since, until = reference["start_ns"].to_numpy(), reference["end_ns"].to_numpy()
     _, begin, group = np.unique(lane, return_index=True, return_inverse=True)
@@ -105,13 +107,13 @@ def _match(steps: pl.DataFrame, reference: pl.DataFrame) -> Int64s:
         .unique("group", keep="first", maintain_order=True)
     )
     shift[best["group"].to_numpy()] = best["shift"].to_numpy()
-    return _extend(reference["step"].to_numpy(), shift[group] + position)
+    return _extrapolate(reference["step"].to_numpy(), shift[group] + position)
 
 
-def _extend(numbers: Int64s, positions: Int64s) -> Int64s:
-    """Return the numbers at positions; extrapolate beyond the ends.
+def _extrapolate(numbers: Int64s, positions: Int64s) -> Int64s:
+    """Return the numbers at positions, extrapolated by 1 per position beyond both ends.
 
-    >>> _extend(np.array([10, 11, 13]), np.array([-1, 0, 2, 4]))
+    >>> _extrapolate(np.array([10, 11, 13]), np.array([-1, 0, 2, 4]))
     array([ 9, 10, 13, 15])
     """
     inside = positions.clip(0, len(numbers) - 1)

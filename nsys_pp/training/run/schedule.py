@@ -15,20 +15,22 @@ from nsys_pp.training.run.orders import BACKWARD, BOTH, FORWARD, SCHEDULES, WEIG
 from nsys_pp.training.run.sequences import Sequences, build_sequences
 
 LEAST_AGREEMENT = 0.95
-"""Least share of jobs at their positions in a schedule, and of steps with as many forwards in the warm-up.
-One job in twenty may be out of order, as where a capture lost events. Different schedules agree in less, or
-differ in their warm-up (as 1F1B and interleaved 1F1B of many micro-batches)."""
-_MOST_CHUNKS = 16  # tried where names have no chunks
-_MOST_GROUPS = 16  # group sizes tried
+"""Least share of jobs at their positions in a schedule, and of steps with the warm-up of the schedule.
+
+One job in twenty may be out of order, as where a capture lost events. Two different schedules agree in fewer jobs, or
+differ in their warm-up (as 1F1B and interleaved 1F1B of many micro-batches).
+"""
+_MOST_CHUNKS = 16  # largest number of chunks tried, where names have no chunks
+_MOST_GROUPS = 16  # number of group sizes tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A schedule to compare with the jobs."""
+    """Schedule to compare with the jobs."""
 
     name: str
     chunks: int
-    group: int | None = None  # micro-batches of a group; see `order_jobs`
+    group: int | None = None  # micro-batches of a group, as for `order_jobs`; None: the usual size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +41,10 @@ class Fit:
         candidate: The schedule.
         agreement: Share of the jobs of complete steps at their positions in the schedule.
         warm_up: Share of these steps with as many forwards in the warm-up as the schedule.
-        by_group: Agreement of each group of `Sequences`.
-        micro_batches: Micro-batches of each group.
+        by_group: Agreement of each group of `Sequences` (one step on one lane).
+        micro_batches: Number of micro-batches of each group.
         orders: The distinct orders of the groups.
-        order: Index of `orders` of each group; -1 without one.
+        order: Index in `orders` for each group; -1 without an order.
     """
 
     candidate: Candidate
@@ -64,9 +66,10 @@ def recognise_schedule(
 ) -> Schedule:
     """Recognise the schedule of the jobs.
 
-    Every lane's jobs in every complete step are compared, position by position, with each schedule's jobs of the
-    stage: kind, and micro-batch and chunk where they are known. Weight gradients may be anywhere after a
-    backward without one: zero-bubble schedules move them into bubbles. Recomputation is part of its backward.
+    The jobs of every lane in every complete step are compared, position by position, with the jobs of its stage in
+    each schedule: kind, and micro-batch and chunk where they are known. The n-th weight gradient may be anywhere after
+    the n-th backward, since zero-bubble schedules move weight gradients into bubbles. Recomputation is part of its
+    backward.
 
     Args:
         lanes: `LANES`.
@@ -75,9 +78,9 @@ def recognise_schedule(
         schedule_name: Name of the schedule, to compute only its agreement; None: recognised.
 
     Returns:
-        The schedule; "unknown" with a reason where none or several fit. Chunks and micro-batches are 0 where one
-        schedule has this order with several numbers of chunks: with 6 interleaved stages, 15 micro-batches in 4
-        chunks have the order of 12 in 5.
+        The schedule; "unknown" with a reason where no schedule or several schedules fit. The numbers of chunks and
+        micro-batches are 0 where several of them fit equally well: with 6 interleaved stages, 15 micro-batches in 4
+        chunks have the same order as 12 micro-batches in 5 chunks.
 
     Raises:
         ValueError: The name of the schedule is unknown.
@@ -111,7 +114,7 @@ def recognise_schedule(
 
 
 def _count_micro_batches(sequences: Sequences, chunks: int) -> int:
-    """Count the micro-batches of a complete step without a schedule: by numbers, else by forwards; 0: unknown."""
+    """Count the micro-batches of a complete step without a schedule: by ids, else by forwards; 0 where unknown."""
     is_forward = (sequences.kind == FORWARD) | (sequences.kind == BOTH)
     is_forward &= sequences.is_complete[sequences.group]
     numbers, group = sequences.micro_batch[is_forward], sequences.group[is_forward]
@@ -162,14 +165,14 @@ def is_as_good(fit: Fit, best: Fit) -> bool:
 def find_fits(sequences: Sequences, *, schedule_name: str | None = None) -> list[Fit]:
     """Compare the jobs with every possible schedule; the best fit first.
 
-    Groups of unusual sizes are tried only where no usual one fits. Incomplete steps count only where none is
-    complete.
+    Interleaved schedules with groups of unusual sizes are tried only if no other schedule fits. Incomplete steps are
+    compared only if no step is complete.
     """
     is_counted = sequences.is_complete
     if not is_counted.any():
         is_counted = sequences.backwards > 0
-    forwards = _forwards_of_steps(sequences, is_counted)
-    candidates = list(_candidates(sequences, forwards[is_counted], schedule_name))
+    forwards = _count_expected_forwards(sequences, is_counted)
+    candidates = list(_list_candidates(sequences, forwards[is_counted], schedule_name))
     fits: list[Fit] = []
     for is_usual in (True, False):
         tried = [candidate for candidate in candidates if (candidate.group is None) == is_usual]
@@ -181,8 +184,8 @@ def find_fits(sequences: Sequences, *, schedule_name: str | None = None) -> list
     return fits
 
 
-def _forwards_of_steps(sequences: Sequences, is_counted: npt.NDArray[np.bool_]) -> Int64s:
-    """Return the expected forwards of each group: the most common number in its step, or in all steps."""
+def _count_expected_forwards(sequences: Sequences, is_counted: npt.NDArray[np.bool_]) -> Int64s:
+    """Return the expected number of forwards of each group: the most common in its step, or else in all steps."""
     groups = pl.DataFrame({"step": sequences.step, "forwards": sequences.forwards})
     common = (
         groups.filter(pl.Series(is_counted))
@@ -196,7 +199,9 @@ def _forwards_of_steps(sequences: Sequences, is_counted: npt.NDArray[np.bool_]) 
     return of_step.fill_null(of_all).to_numpy()
 
 
-def _candidates(sequences: Sequences, forwards: Int64s, schedule_name: str | None) -> Iterator[Candidate]:
+def _list_candidates(
+    sequences: Sequences, forwards: Int64s, schedule_name: str | None
+) -> Iterator[Candidate]:
     """List the possible schedules, by the numbers of chunks and micro-batches."""
     has_weights = bool((sequences.kind == WEIGHT_GRADIENT).any())
     count = _most_common(forwards)
@@ -206,7 +211,7 @@ def _candidates(sequences: Sequences, forwards: Int64s, schedule_name: str | Non
     )
     if schedule_name is None and sequences.stages > 1:
         names.append("gpipe")  # a single stage may be the first one of an interleaved schedule
-    for chunks in _chunk_counts(sequences, count):
+    for chunks in _list_chunk_counts(sequences, count):
         if chunks == 1:
             yield from (
                 Candidate(name=name, chunks=1) for name in names if name in ("1f1b", "zb-h1", "gpipe")
@@ -216,14 +221,14 @@ def _candidates(sequences: Sequences, forwards: Int64s, schedule_name: str | Non
             yield Candidate(name="interleaved", chunks=chunks)
             yield from (
                 Candidate(name="interleaved", chunks=chunks, group=group)
-                for group in _groups(stages, count // chunks)
+                for group in _list_group_sizes(stages, count // chunks)
             )
         if "dualpipev" in names and chunks == 2 and count // 2 >= 2 * stages:
             yield Candidate(name="dualpipev", chunks=2)
 
 
-def _chunk_counts(sequences: Sequences, forwards: int) -> list[int]:
-    """List the possible chunks per stage: from names, else from the forwards per micro-batch, else any number."""
+def _list_chunk_counts(sequences: Sequences, forwards: int) -> list[int]:
+    """List the possible numbers of chunks per stage: from names, else from forwards per micro-batch, else all."""
     last_chunk = max(sequences.chunk.max(initial=-1), sequences.backward_chunk.max(initial=-1))
     if last_chunk >= 0:
         return [int(last_chunk) + 1]
@@ -232,7 +237,7 @@ def _chunk_counts(sequences: Sequences, forwards: int) -> list[int]:
     if len(numbers) and (numbers >= 0).all():
         keys = group * (int(numbers.max()) + 1) + numbers
         return [_most_common(np.unique(keys, return_counts=True)[1])]
-    least = max(sequences.stages, 1)  # fewer micro-batches than stages cannot be interleaved
+    least = max(sequences.stages, 1)  # interleaved schedules need at least one micro-batch per stage
     return [1] + [
         chunks
         for chunks in range(2, _MOST_CHUNKS + 1)
@@ -240,10 +245,10 @@ def _chunk_counts(sequences: Sequences, forwards: int) -> list[int]:
     ]
 
 
-def _groups(stages: int, micro_batches: int) -> list[int]:
+def _list_group_sizes(stages: int, micro_batches: int) -> list[int]:
     """List the group sizes that Megatron-LM accepts, without the usual one: the number of stages.
 
-    >>> _groups(4, 12)
+    >>> _list_group_sizes(4, 12)
     [6, 7, 8, 12]
     """
     sizes = range(stages + (micro_batches % stages == 0), micro_batches + 1)
@@ -295,11 +300,16 @@ def _fit(
 def _compare(
     sequences: Sequences, orders: list[Order], order_of_group: Int64s
 ) -> tuple[npt.NDArray[np.bool_], Int64s, npt.NDArray[np.bool_]]:
-    """Return the mask of matching jobs, the expected jobs without weight gradients, and the mask of groups with the expected warm-up."""
+    """Compare jobs with the orders of their groups.
+
+    Returns:
+        Mask of the jobs at their positions; number of expected jobs of each group, without weight gradients; mask of
+        the groups with the expected warm-up.
+    """
     kept = [order.kind != WEIGHT_GRADIENT for order in orders]
     lengths = np.array([int(keep.sum()) for keep in kept])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    warm_ups = np.array([_warm_up(order.kind[keep]) for order, keep in zip(orders, kept, strict=True)])
+    warm_ups = np.array([_count_warm_up(order.kind[keep]) for order, keep in zip(orders, kept, strict=True)])
     mine = order_of_group[sequences.group]
     is_inside = (mine >= 0) & (sequences.position >= 0) & (sequences.position < lengths[mine])
     position = np.where(is_inside, offsets[mine] + sequences.position, 0)
@@ -321,7 +331,7 @@ def _compare(
     return agrees, expected, has_order & (actual_warm_up == warm_ups[order_of_group])
 
 
-def _warm_up(kind: Int64s) -> int:
+def _count_warm_up(kind: Int64s) -> int:
     """Count the jobs before the first backward."""
     is_backward = kind != FORWARD
     return int(is_backward.argmax()) if is_backward.any() else len(kind)

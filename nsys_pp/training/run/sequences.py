@@ -20,28 +20,28 @@ _IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequences:
-    """Jobs by group and time; a group is one step (of one role) on one lane. -1 where unknown.
+    """Jobs by group and time. A group is one step (of one role) on one lane. Unknown ids are -1.
 
     Attributes:
         row: Row of the frame of jobs.
         kind: Index of `SCHEDULED_KINDS`.
         group: Number of the group, from 0.
-        base: Least micro-batch of the step, subtracted from `micro_batch` and `backward_micro_batch`.
+        base: Least micro-batch of the step, which is subtracted from `micro_batch` and `backward_micro_batch`.
         micro_batch: Micro-batch, from 0 in each step.
         chunk: Chunk.
         backward_micro_batch: Micro-batch of the backward of a combined job.
         backward_chunk: Chunk of the backward of a combined job.
-        position: Position among the jobs of the group, weight gradients left out (-1).
-        weight_rank: Position among the weight gradients of the group.
-        backwards_before: Earlier backwards of the group.
-        lane: Lane of each group; all that follow are per group as well.
-        step: Number of the step and role, in no order.
+        position: Position among the jobs of the group that are not weight gradients; -1 for weight gradients.
+        weight_rank: Position among the weight gradients of the group; -1 for other jobs.
+        backwards_before: Number of earlier backwards of the group.
+        lane: Lane of each group; all attributes below are per group as well, except `stages`.
+        step: Number of the pair of step and role, from 0; not the number of the step.
         stage: Stage; 0 where the stages of all lanes are unknown.
         forwards: Number of forwards.
         backwards: Number of backwards.
         weights: Number of weight gradients.
         is_complete: Whether the step is not cut, and has backwards.
-        stages: Stages of the pipeline; 0 where the stages of all lanes are unknown.
+        stages: Number of stages of the pipeline; 0 where the stages of all lanes are unknown.
     """
 
     row: Int64s
@@ -72,11 +72,11 @@ class Sequences:
 
 
 def mark_top_level(jobs: pl.DataFrame, kinds: Sequence[str] = SCHEDULED_KINDS) -> Bools:
-    """Return the mask of jobs of some kinds without an outer job of these kinds and outside recomputation.
+    """Return the mask of jobs of the kinds that are neither inside a job of these kinds nor inside recomputation.
 
     Args:
         jobs: All `RUN_JOBS`: `outer` is a row of the frame.
-        kinds: Default: the kinds in schedules.
+        kinds: Kinds of jobs. Default: the kinds that schedules order.
     """
     outer = whole_numbers(jobs["outer"])
     top_level = is_among(jobs["kind"], kinds)
@@ -110,7 +110,7 @@ def build_sequences(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame
     is_first = np.ones(len(lane), np.bool_)
     is_first[1:] = (lane[1:] != lane[:-1]) | (step[1:] != step[:-1])
     group = np.cumsum(is_first) - 1
-    base = _bases([ids["micro_batch"], ids["backward_micro_batch"]], step)
+    base = _find_bases([ids["micro_batch"], ids["backward_micro_batch"]], step)
     is_weight, is_backward = kind == WEIGHT_GRADIENT, (kind == BACKWARD) | (kind == BOTH)
     rank = running_count(2 * group + is_weight)
     groups = pl.DataFrame({"lane": lane[is_first], "step": step[is_first], "number": number[is_first]})
@@ -142,7 +142,7 @@ def build_sequences(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame
 
 
 def _number_steps(jobs: pl.DataFrame, rows: Int64s) -> tuple[Int64s, Int64s]:
-    """Number the pairs of step and role of some rows; return these numbers, and the numbers of the steps."""
+    """Number the pairs of step and role of the rows; return the numbers of pairs and of steps."""
     number, role = whole_numbers(jobs["step"])[rows], jobs["role"]
     step = np.unique(number, return_inverse=True)[1]
     if role.null_count() < len(role):
@@ -151,8 +151,8 @@ def _number_steps(jobs: pl.DataFrame, rows: Int64s) -> tuple[Int64s, Int64s]:
     return step, number
 
 
-def _bases(numbers: list[Int64s], step: Int64s) -> Int64s:
-    """Find the least micro-batch of each step: some programs continue counting from step to step."""
+def _find_bases(numbers: list[Int64s], step: Int64s) -> Int64s:
+    """Find the least micro-batch of each row's step: some programs continue counting from step to step."""
     unknown = np.iinfo(np.int64).max
     least = np.full(int(step.max(initial=-1)) + 1, unknown)
     for number in numbers:
@@ -173,7 +173,7 @@ def _count_before(marked: Bools, group: Int64s, is_first: Bools) -> Int64s:
 
 
 def _look_up(lanes: pl.DataFrame, steps: pl.DataFrame, groups: pl.DataFrame) -> tuple[Int64s, Bools]:
-    """Find the stage of each group, -1 where unknown, and the mask of cut steps."""
+    """Find the stage of each group, -1 where unknown, and the mask of groups in partial steps."""
     lane = pl.col("lane").cast(pl.Int64)
     joined = groups.join(lanes.select(lane, "stage"), on="lane", how="left", maintain_order="left").join(
         steps.select(lane, "is_partial", number="step"),

@@ -13,10 +13,10 @@ _CHANNEL = ["lane", "channel", "name", "communicator"]
 
 
 def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.DataFrame) -> pl.DataFrame:
-    """Find the last other member to start each collective, and its start.
+    """Find the last other member to start each collective, and the start of its kernel.
 
     The members are the lanes of the NCCL communicator; where it is not recorded, the streams of other lanes
-    with collectives of the same name that nearly always end together.
+    with collectives of the same name that nearly always end at the same time.
 
     Args:
         needed: lane, need_start_ns, need_end_ns of collectives.
@@ -24,13 +24,13 @@ def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.
         anchors: `LANE_ANCHORS`.
 
     Returns:
-        lane, need_start_ns, need_end_ns, others_ns, waits_for (the last lane to start); only collectives with all
-        members.
+        lane, need_start_ns, need_end_ns, peer_start_ns (start of the last other member),
+        waits_for (its lane); only collectives of which all members are found.
     """
     bounds = lanes.select("lane", pl.col("bound_ns").fill_null(0))
     keyed = anchors.filter(pl.col("kind") == "collective").join(bounds, on="lane", maintain_order="left")
     streams = keyed.select(_CHANNEL).unique().with_row_index("stream")
-    # by start, so that equal rows of two streams stay apart
+    # by start, so that equal rows of two streams keep a fixed order
     keyed = keyed.join(streams, on=_CHANNEL, nulls_equal=True).select(
         "stream", "lane", pl.col("name").cast(pl.String), "communicator", "start_ns", "end_ns", "bound_ns"
     )
@@ -38,8 +38,10 @@ def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.
     members = _pair_members(events, _span_captures(anchors))
     requested = needed.join(
         events, left_on=["lane", "need_start_ns", "need_end_ns"], right_on=["lane", "start_ns", "end_ns"]
-    ).with_row_index("ask")
-    others = requested.select("ask", "stream", "bound_ns", end_ns="need_end_ns").join(members, on="stream")
+    ).with_row_index("request")
+    others = requested.select("request", "stream", "bound_ns", end_ns="need_end_ns").join(
+        members, on="stream"
+    )
     nearest = others.sort("end_ns").join_asof(
         events.select("end_ns", other="stream", other_lane="lane", began_ns="start_ns", other_ns="end_ns", other_bound_ns="bound_ns"),
         on="end_ns", by="other", strategy="nearest", check_sortedness=False,
@@ -48,21 +50,21 @@ def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.
     is_same = apart <= SKEW_NS + pl.col("bound_ns") + pl.col("other_bound_ns")
     last = (
         nearest.sort("began_ns")
-        .group_by("ask")
+        .group_by("request")
         .agg(
             is_same.all().alias("complete"),
-            others_ns=pl.col("began_ns").last(),
+            peer_start_ns=pl.col("began_ns").last(),
             waits_for=pl.col("other_lane").last(),
         )
         .filter("complete")
     )
-    return requested.join(last, on="ask").select(
-        "lane", "need_start_ns", "need_end_ns", "others_ns", "waits_for"
+    return requested.join(last, on="request").select(
+        "lane", "need_start_ns", "need_end_ns", "peer_start_ns", "waits_for"
     )
 
 
 def _span_captures(anchors: pl.DataFrame) -> pl.DataFrame:
-    """Return the least span of the capture of each lane: lane, first_ns, last_ns."""
+    """Return the span of the anchors of each lane, inside its capture: lane, first_ns, last_ns."""
     return anchors.group_by("lane").agg(first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max())
 
 
@@ -89,7 +91,7 @@ def _pair_members(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
         votes.append(_list_common_ends(group, alike))
     if not votes:
         return same_communicator
-    # members end closest, apart from a constant offset of their clocks within the bounds
+    # members end closest together, except for a constant offset of their clocks within the bounds
     apart = pl.col("apart_ns")
     counted = (
         pl.concat(votes)
@@ -117,7 +119,7 @@ def _pair_members(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
 
 
 def _list_common_ends(sample: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """List the collectives that end together with one of another lane: stream, other, apart_ns, bound_ns."""
+    """List the pairs of collectives of two lanes that end together: stream, other, apart_ns, bound_ns."""
     ends = events["end_ns"]
     reach = SKEW_NS + sample["bound_ns"] + (events["bound_ns"].max() or 0)
     first = ends.search_sorted(sample["end_ns"] - reach, side="left")

@@ -1,9 +1,9 @@
 """Transfers between lanes: pairs of a send and its receive, with waits and transfer times.
 
-Messages from one lane to another keep their order, so the n-th send belongs to the n-th receive; but captures
-that begin or end at different times, or lose events, have missing messages on one side. Some pairs are therefore
-recognised first, by micro-batch or by ends (the NCCL kernels of a send and its receive end together), and the
-others are counted from these.
+Messages from one lane to another keep their order, so the n-th send belongs to the n-th receive, unless messages
+are missing on one side: captures may begin and end at different times, or lose events. Some pairs are therefore
+recognised first, by micro-batch or by their ends (the NCCL kernels of a send and its receive end together), and the
+other pairs are counted from these (`nsys_pp.training.run.channels`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from nsys_pp.frames.training import TRANSFERS
 from nsys_pp.training.run.channels import match_messages
 from nsys_pp.training.run.peers import NCCL_PEER, count_stages, find_peers
 
-_CONVINCING = (
-    0.7  # least share of sends and receives in pairs, or the guess of the layout of stages was wrong
-)
+_CONVINCING = 0.7  # a guessed layout of the stages is used if at least this share of messages is paired
 _BOUNDS = ("bound_ns", "bound_ns_of_receive")
 _PAIRED = [
     *("row", "lane", "op_id", "start_ns", "end_ns", "bound_ns", "stage", "step"),
-    *("direction", "micro_batch", "size_bytes", "how"),
+    *("direction", "micro_batch", "size_bytes", "peer_source"),
 ]
 
 
@@ -34,9 +32,8 @@ def pair_messages(
 ) -> tuple[pl.DataFrame, list[str]]:
     """Pair sends and receives of all lanes.
 
-    The wait of a kernel is its time before the start of the peer's kernel; the rest of a receive is the
-    transfer. A small message may leave its sender before the receiver starts: such a send ends before
-    the receive begins, and has no wait.
+    The wait of a kernel is its time before the start of the peer's kernel; the rest of a receive is the transfer.
+    The send of a small message may be buffered: it ends before the receive begins, and has no wait.
 
         send       [ wait |              )
         receive           [   transfer   )
@@ -50,15 +47,15 @@ def pair_messages(
         `TRANSFERS` by send_start_ns, and notes on messages without a pair.
     """
     folded = _is_folded(lanes, messages, jobs)
-    tries = []
+    attempts = []
     for is_folded in (False, True) if folded is None else (folded,):
         located = find_peers(lanes=lanes, messages=messages, is_folded=is_folded).with_row_index("row")
-        tries.append((located, _pair(located)))
-    located, pairs = max(tries, key=lambda result: len(result[1]))
+        attempts.append((located, _pair(located)))
+    located, pairs = max(attempts, key=lambda result: len(result[1]))
     if folded is None and 2 * len(pairs) < _CONVINCING * located["peer_lane"].count():
-        is_recorded = pl.col("how") == NCCL_PEER
+        is_recorded = pl.col("peer_source") == NCCL_PEER
         located = located.with_columns(
-            pl.when(is_recorded).then(name).alias(name) for name in ("peer_lane", "how")
+            pl.when(is_recorded).then(name).alias(name) for name in ("peer_lane", "peer_source")
         )
         pairs = _pair(located)
     pairs, dropped_count = _drop_mismatched(located, pairs)
@@ -70,15 +67,17 @@ def pair_messages(
 def _is_folded(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame) -> bool | None:
     """Return whether the second chunks run back along the stages; None where unknown.
 
-    The sources are virtual stages, or the forward sends of the last stage: if folded, all are of second chunks.
+    Decided by the virtual stages of second chunks; where unknown, by the forward sends of the last stage, which are all
+    from its second chunk if folded.
     """
     count = count_stages(lanes)
     if not count:
         return False
     stages = lanes.select("lane", "stage")
     for frame in (jobs, messages):
-        placed = frame[["lane", "virtual_stage"]]
-        second = placed.filter(pl.col("virtual_stage") >= count).join(stages, on="lane")
+        second = (
+            frame[["lane", "virtual_stage"]].filter(pl.col("virtual_stage") >= count).join(stages, on="lane")
+        )
         if len(second):
             is_back = second["virtual_stage"] == 2 * count - 1 - second["stage"]
             return 2 * int(is_back.sum()) > len(second)
@@ -108,10 +107,10 @@ def _pair(messages: pl.DataFrame) -> pl.DataFrame:
 def _drop_mismatched(located: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     """Drop the pairs of lanes that cannot be peers; return the other pairs, and the number of dropped ones.
 
-    A message ends on both lanes together, unless it leaves before it arrives: then no send waits, and a receive
-    that waited for it ends as soon as the others do. This must hold for most of the pairs with a receive that
-    starts before the end of the send. Not tested are pairs by NCCL peer, kernels with messages of several peers,
-    and unknown clocks.
+    A message ends on both lanes together, unless sends are buffered: then no send waits, and a receive that waited
+    ends as soon after the start of its send as other receives. A pair of lanes is dropped if most of its pairs with a
+    receive that starts before the end of the send contradict this. Pairs by NCCL peer, kernels with messages of
+    several peers, and lanes with unknown clock bounds are not tested.
     """
     start, end, receive_end = (pl.col(name) for name in ("start_ns", "end_ns", "end_ns_of_receive"))
     receive_start = pl.col("start_ns_of_receive")
@@ -120,8 +119,8 @@ def _drop_mismatched(located: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.Dat
     low, high = pl.min_horizontal("lane", "lane_of_receive"), pl.max_horizontal("lane", "lane_of_receive")
     tested = pairs.select(
         "channel",
-        both=low.cast(pl.Int64) * 2**32 + high.cast(pl.Int64),
-        is_guess=pl.col("how") != NCCL_PEER,
+        lane_pair=low.cast(pl.Int64) * 2**32 + high.cast(pl.Int64),
+        is_guess=pl.col("peer_source") != NCCL_PEER,
         is_tested=(
             _are_single(located, pairs)
             & (end > receive_start)
@@ -133,8 +132,8 @@ def _drop_mismatched(located: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.Dat
     )  # fmt: skip
     is_tested, delay, bound = pl.col("is_tested"), pl.col("delay"), pl.col("bound")
     is_late = delay > 2 * delay.filter(is_tested).quantile(0.1).over("channel") + SKEW_NS + bound
-    is_wrong = is_tested & pl.col("is_apart") & (is_late | ~pl.col("never_waits").all().over("both"))
-    dropped = pl.col("is_guess") & (2 * is_wrong.sum().over("both") > is_tested.sum().over("both"))
+    is_wrong = is_tested & pl.col("is_apart") & (is_late | ~pl.col("never_waits").all().over("lane_pair"))
+    dropped = pl.col("is_guess") & (2 * is_wrong.sum().over("lane_pair") > is_tested.sum().over("lane_pair"))
     kept = pairs.filter(tested.select(~dropped.fill_null(value=False)).to_series())
     return kept, len(pairs) - len(kept)
 
@@ -177,7 +176,7 @@ def _build_transfers(pairs: pl.DataFrame, *, is_line: bool) -> pl.DataFrame:
             receive_wait_ns=receive_wait.clip(0),
             is_buffered=is_buffered,
             bound_ns=pl.col("bound_ns") + pl.col("bound_ns_of_receive"),
-            source=pl.coalesce("how", "how_of_receive"),
+            source=pl.coalesce("peer_source", "peer_source_of_receive"),
         )
         .with_columns(
             transfer_ns=pl.col("receive_end_ns") - pl.col("receive_start_ns") - pl.col("receive_wait_ns")
@@ -191,7 +190,7 @@ def _notes(messages: pl.DataFrame, pairs: pl.DataFrame, dropped_count: int, lane
     """Format notes on messages without a pair."""
     no_verb = messages["verb"].null_count()
     has_verb = messages.filter(pl.col("verb").is_not_null())
-    no_peer = has_verb.filter(pl.col("peer_lane").is_null(), pl.col("how").is_null()).height
+    no_peer = has_verb.filter(pl.col("peer_lane").is_null(), pl.col("peer_source").is_null()).height
     alone = len(messages) - no_verb - no_peer - 2 * len(pairs) - 2 * dropped_count
     positions = lanes.select("stage", "replica", "tensor")
     is_laid_out = positions["stage"].null_count() == 0 and not positions.is_duplicated().any()
