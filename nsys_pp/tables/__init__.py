@@ -1,1 +1,1 @@
-"""Tables: the training, the summary, and the comparison of two runs."""
+"""Tables: their columns, and the functions that build their rows from a training, a summary, or two runs."""

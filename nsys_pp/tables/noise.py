@@ -1,12 +1,13 @@
-"""Noise of samples, and medians of other samples: simple statistics that are robust against one odd step.
+"""Noise of medians and maxima: statistics that are robust against single outliers.
 
-The deviation of samples x_1 ... x_n is sum |x_i - median|, each of them cut at 5 times the median of those
-that are not 0. For normal values, `1.2533 * deviation / (n - 1)` estimates their standard deviation
-(1.2533 is sqrt(pi / 2)), and 1.2533 times that, over sqrt(n), is the error of their median. Three such
-errors are noise. Of pairs of runs drawn from one normal distribution 2.6 % differ by more with 2 steps each,
-1.6 % with 3, 1.5 % with 4, and less than 0.8 % with 5 and more (`tests/tables/test_noise.py`).
+The deviation of samples x_1 ... x_n is sum |x_i - median|, where each term is limited to 5 times the median of the
+terms that are not 0. For normal values, `1.2533 * deviation / (n - 1)` estimates their standard deviation (1.2533 is
+sqrt(pi / 2)), and 1.2533 times that, over sqrt(n), is the standard error of their median. The noise is three such
+errors. Of pairs of runs drawn from one normal distribution, 2.6 % differ by more with 2 steps each, 1.6 % with 3,
+1.5 % with 4, and less than 0.8 % with 5 and more (`tests/tables/compare/test_noise.py`).
 
-The largest samples are compared with the scatter of all others; otherwise one odd step would be its own noise.
+The noise of the largest sample is estimated from all other samples: otherwise a single outlier would be hidden by its
+own deviation.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ _CUT = 5
 
 
 def summarise_samples(samples: pl.DataFrame, *, by: Sequence[str], value: str) -> pl.DataFrame:
-    """Find median, deviation and count of the values of each group.
+    """Compute median, maximum, deviation and count of the values of each group.
 
     Args:
         samples: One row per sample; nulls are left out.
-        by: What makes a group.
+        by: Columns that identify a group.
         value: Column of the samples.
 
     Returns:
@@ -50,7 +51,7 @@ def summarise_samples(samples: pl.DataFrame, *, by: Sequence[str], value: str) -
 
 
 def leave_out_largest(samples: pl.DataFrame, *, by: Sequence[str], value: str) -> pl.DataFrame:
-    """Leave the largest sample of each group out; one of them, where several are as large.
+    """Drop the largest sample of each group; only one if several are equal.
 
     >>> leave_out_largest(pl.DataFrame({"group": 3 * [0], "value": [5, 9, 9]}), by=["group"], value="value")[
     ...     "value"
@@ -62,37 +63,37 @@ def leave_out_largest(samples: pl.DataFrame, *, by: Sequence[str], value: str) -
 
 
 def noise_of_median(deviation: pl.Expr, count: pl.Expr) -> pl.Expr:
-    """Return how far the median of samples may be off; null with one sample."""
+    """Return the noise of a median; null with one sample."""
     return pl.when(count > 1).then(_ERRORS * _PER_DEVIATION * deviation / (count - 1) / count.sqrt())
 
 
 def noise_of_difference(deviation: pl.Expr, count_a: pl.Expr, count_b: pl.Expr) -> pl.Expr:
-    """Return how far two medians of the same thing may differ; null where either has one sample.
+    """Return the noise of the difference of two medians; null if either has one sample.
 
     Args:
-        deviation: Of both together: the sum.
-        count_a: Samples of one.
-        count_b: Samples of the other.
+        deviation: Sum of the deviations of both.
+        count_a: Number of samples of A.
+        count_b: Number of samples of B.
     """
-    spread = _ERRORS * _PER_DEVIATION * deviation / (count_a + count_b - 2)
-    return pl.when((count_a > 1) & (count_b > 1)).then(spread * (1 / count_a + 1 / count_b).sqrt())
+    scale = _ERRORS * _PER_DEVIATION * deviation / (count_a + count_b - 2)
+    return pl.when((count_a > 1) & (count_b > 1)).then(scale * (1 / count_a + 1 / count_b).sqrt())
 
 
 def noise_of_extremes(
     deviation: pl.Expr, deviation_of_others: pl.Expr, count_a: pl.Expr, count_b: pl.Expr
 ) -> pl.Expr:
-    """Return how far two largest samples may differ; null where either has one sample.
+    """Return the noise of the difference of two maxima; null if either has one sample.
 
-    The largest of a few normal values scatters no more than one of them does. The fewer the other values are, the less their
-    scatter bounds it, so few of them are allowed more errors: 6 with 3 samples each, 4 with 5.
-    Of pairs of runs drawn from one normal distribution 1.3 % differ by more with 3 steps each, 0.7 % with 4, and
-    less with more. Two steps each leave nothing to scatter: they are compared with all samples.
+    The maximum of a few normal values varies no more than a single value does. The fewer the other samples are, the
+    less certain is their deviation, so the noise is more errors: 6 with 3 samples each, 4 with 5. Of pairs of runs
+    drawn from one normal distribution, 1.3 % differ by more with 3 steps each, 0.7 % with 4, and less with more.
+    With two steps each, the others have no deviation: that of all samples is used.
 
     Args:
-        deviation: Of both together: the sum.
-        deviation_of_others: Likewise, without the largest of each (`leave_out_largest`).
-        count_a: Samples of one.
-        count_b: Samples of the other.
+        deviation: Sum of the deviations of both.
+        deviation_of_others: The same without the largest sample of each (`leave_out_largest`).
+        count_a: Number of samples of A.
+        count_b: Number of samples of B.
     """
     samples = count_a + count_b - 2
     others = samples - 2
@@ -107,23 +108,23 @@ def noise_of_extremes(
 
 
 def median_of_others(frame: pl.DataFrame, *, by: Sequence[str], value: str) -> pl.Series:
-    """Return, for each row, the median of `value` over the other rows of its group; null where it is alone.
+    """Return the median of `value` over the other rows of each row's group; null for a row without others.
 
     >>> frame = pl.DataFrame({"group": [0, 0, 0, 1], "value": [1, 5, 9, 2]})
     >>> median_of_others(frame, by=["group"], value="value").to_list()
     [7.0, 5.0, 3.0, None]
     """
-    placed = frame.select(
+    ordered = frame.select(
         group=pl.struct(by).rank("dense"), value=pl.col(value).cast(pl.Float64), row=pl.int_range(pl.len())
     ).sort("group", "value")
-    group, values = placed["group"].to_numpy(), placed["value"].to_numpy()
+    group, values = ordered["group"].to_numpy(), ordered["value"].to_numpy()
     rows = np.arange(len(values))
     first = np.searchsorted(group, group)
     count = np.searchsorted(group, group, side="right") - first
-    place = rows - first
-    # Without the row itself, the rows after it move up by one.
+    position = rows - first
+    # Without the row itself, the values behind it move up by one position.
     low, high = np.maximum(count - 2, 0) // 2, (count - 1) // 2
-    low, high = (np.minimum(at + (at >= place), count - 1) + first for at in (low, high))
-    found = np.full(len(values), np.nan)
-    found[placed["row"].to_numpy()] = np.where(count > 1, (values[low] + values[high]) / 2, np.nan)
-    return pl.Series(value, found, dtype=pl.Float64).fill_nan(None)
+    low, high = (np.minimum(at + (at >= position), count - 1) + first for at in (low, high))
+    medians = np.full(len(values), np.nan)
+    medians[ordered["row"].to_numpy()] = np.where(count > 1, (values[low] + values[high]) / 2, np.nan)
+    return pl.Series(value, medians, dtype=pl.Float64).fill_nan(None)

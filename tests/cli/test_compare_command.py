@@ -74,9 +74,9 @@ def test_markdown_has_all_rows(runs: tuple[Path, Path]) -> None:
     assert done.stdout.startswith("## Steps\n\n| A | B | Unit |")
 
 
-def test_a_gate_that_says_nothing_is_refused() -> None:
+def test_an_invalid_gate_is_refused() -> None:
     assert_refused(call("compare", PIPELINE, PIPELINE, "--fail-on", "bubble"), "invalid gate `bubble`")
-    assert_refused(call("compare", PIPELINE, PIPELINE, "--fail-on", "luck>5%"), "there is no metric `luck`")
+    assert_refused(call("compare", PIPELINE, PIPELINE, "--fail-on", "luck>5%"), "unknown metric `luck`")
 
 
 def test_a_run_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Comparison of two runs."""
+"""Comparison of two runs: tables, noise, and gates."""

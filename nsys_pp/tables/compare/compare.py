@@ -1,9 +1,9 @@
-"""Comparison of two runs of a training: the changes in length, bubbles, jobs and kernels, and whether they exceed noise.
+"""Tables that compare two runs of a training: changes in steps, bubbles, jobs and kernels, and whether they exceed noise.
 
-The steps of a run are its samples. A value of a run is the median over its complete steps. Two runs differ in it if
-the difference exceeds three errors, as estimated from the steps of both (`nsys_pp.tables.noise`; for the longest
-step, from all other steps), and a floor: 1 % of a time, 0.5 % of a step for parts of its bubble. The floor is there because
-steps of one run have more in common than two runs of the same program.
+The steps of a run are its samples; the value of a run is the median over its complete steps. Two runs differ if the
+difference of their values exceeds both the noise and a floor. The noise is three standard errors, estimated from the
+steps of both runs (`nsys_pp.tables.compare.noise`; for the longest step, from all other steps). The floor is 1 % of a
+time, and 0.5 % of a step for parts of its bubble: the steps of one run vary less than runs of the same program do.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def compare_trainings(a: Training, b: Training) -> dict[str, pl.DataFrame]:
 
 
 def _compare_steps(a: Training, b: Training) -> pl.DataFrame:
-    """Compare spans of steps, kernels in a step, and the longest step, which has no influence on medians."""
+    """Compare spans of steps, kernels per step, and the longest steps: medians do not reflect those."""
     samples = [sample_steps(training) for training in (a, b)]
     spans = [sample.filter(subject="step") for sample in samples]
     longest = _compare(*spans, is_of_longest=True).with_columns(

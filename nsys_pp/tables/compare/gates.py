@@ -1,16 +1,16 @@
-"""Limits that a comparison of two runs must keep: `bubble>5%`.
+"""Gates: conditions on a comparison of two runs that count as a failure, such as `bubble>5%`.
 
     [stage N] METRIC[_b] OPERATOR NUMBER UNIT
 
     METRIC    step, longest_step, kernels (their total, without communication), bubble, compute (of the jobs
               of a stage), a cause of the bubble (host, transfer, message_wait, ...) or a kind of job (forward,
               backward, ...); `data` is the cause
-    OPERATOR  > >= < <=, which the run must not meet
+    OPERATOR  > >= < <=; the gate fails if the comparison is true
     UNIT      % ms us s ns
 
-Of the change from A to B: % is relative for times (`step>3%`: a step takes more than 3 % longer), and in
-percentage points for what is a share of the step (`bubble>5%`: from 20 % of the step to more than 25 %). With
-`_b`, of B itself: `bubble_b>20%`. A change within noise passes every gate.
+A gate applies to the change from A to B: % is relative for times (`step>3%`: steps are more than 3 % longer), and
+means percentage points for shares of the step (`bubble>5%`: from 20 % of the step to more than 25 %). With `_b` it
+applies to the value of B: `bubble_b>20%`. A change within noise passes every gate.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _FRAMES = ("steps", "bubbles", "stages", "kinds")
 
 
 class GateError(NsysPPError):
-    """An invalid gate, or a gate on values that the runs do not have."""
+    """An invalid gate, or a gate on a metric that the runs do not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """A limit.
+    """A condition on a metric of a comparison.
 
     Attributes:
-        text: As it was written.
-        stage: None: of all stages.
+        text: The text that it was parsed from.
+        stage: Number of a stage; None: all stages.
         metric: Subject of a comparison.
-        is_of_b: Of B itself, not of the change.
-        sign: ">", ">=", "<" or "<=".
-        limit: In nanoseconds, or a fraction.
+        is_of_b: It applies to the value of B, not to the change.
+        sign: Operator: ">", ">=", "<" or "<=".
+        limit: Limit in nanoseconds, or a fraction.
         is_percent: The limit is a fraction.
     """
 
@@ -70,45 +70,47 @@ class Gate:
 
 
 def parse_gate(text: str) -> Gate:
-    """Read a gate.
+    """Parse a gate.
 
     Raises:
-        GateError: The text or its metric is invalid.
+        GateError: The text is not a gate, or its metric is unknown.
 
     >>> gate = parse_gate("stage 2 bubble > 10%")
     >>> gate.stage, gate.metric, gate.sign, gate.limit
     (2, 'bubble', '>', 0.1)
     """
-    found = _GATE.fullmatch(text)
-    if found is None:
+    match = _GATE.fullmatch(text)
+    if match is None:
         raise GateError(
-            f"invalid gate `{text}`; expected METRIC, > or <, a number and its unit",
-            "examples: `bubble>5%`, `step>20ms`",
+            f"invalid gate `{text}`; expected METRIC, an operator, a number and a unit",
+            "examples: `bubble>5%`, `step>20ms`, `stage 2 forward>3%`",
         )
-    if found["metric"] not in SUBJECTS:
-        raise GateError(f"`{text}`: there is no metric `{found['metric']}`", _list_metrics(SUBJECTS))
+    if match["metric"] not in SUBJECTS:
+        raise GateError(
+            f"unknown metric `{match['metric']}` in gate `{text}`", f"expected {_list_metrics(SUBJECTS)}"
+        )
     return Gate(
         text=text.strip(),
-        stage=None if found["stage"] is None else int(found["stage"]),
-        metric=found["metric"],
-        is_of_b=found["b"] is not None,
-        sign=found["sign"],
-        limit=float(found["number"]) * _SCALES[found["unit"]],
-        is_percent=found["unit"] == "%",
+        stage=None if match["stage"] is None else int(match["stage"]),
+        metric=match["metric"],
+        is_of_b=match["b"] is not None,
+        sign=match["sign"],
+        limit=float(match["number"]) * _SCALES[match["unit"]],
+        is_percent=match["unit"] == "%",
     )
 
 
 def check_gates(comparison: Mapping[str, pl.DataFrame], gates: Iterable[Gate]) -> list[str]:
-    """Check a comparison against gates.
+    """Check gates against a comparison.
 
-    Where a run has a single step, noise is unknown, and a change counts as it is.
+    If a run has a single step, its noise is unknown, and any change counts.
 
     Args:
-        comparison: What `compare_trainings` returned.
-        gates: Limits.
+        comparison: Rows of the tables, as returned by `compare_trainings`.
+        gates: The gates.
 
     Returns:
-        One sentence for each gate that fails, in their order; empty where all hold.
+        One sentence for each gate that fails, in the order of the gates; empty if none does.
 
     Raises:
         GateError: The runs do not have what a gate is about.
@@ -118,7 +120,7 @@ def check_gates(comparison: Mapping[str, pl.DataFrame], gates: Iterable[Gate]) -
 
 
 def _check(gate: Gate, rows: pl.DataFrame) -> str | None:
-    """Return the failure of a gate as a sentence; None if it holds."""
+    """Return a sentence on the failure of a gate; None if it passes."""
     row = _find(gate, rows)
     value, noise = (row["b"], None) if gate.is_of_b else _change(gate, row)
     if not _OPERATORS[gate.sign](value, gate.limit) or (noise is not None and abs(value) <= noise):
@@ -128,26 +130,28 @@ def _check(gate: Gate, rows: pl.DataFrame) -> str | None:
     if gate.is_of_b:
         return f"`{gate.text}`: {gate.metric}{where} is {b}"
     a = _write(row["a"], row["unit"])
-    unsure = "" if noise is not None else "; how much of it is noise is unknown: a run has a single step"
+    unsure = "" if noise is not None else "; its noise is unknown: a run has a single step"
     return f"`{gate.text}`: {gate.metric}{where} went from {a} to {b}{unsure}"
 
 
 def _find(gate: Gate, rows: pl.DataFrame) -> dict[str, Any]:
-    """Return the row of a comparison that a gate is about."""
-    there = rows.filter(pl.col("stage").eq_missing(pl.lit(gate.stage, pl.Int64))).drop_nulls("b")
-    there = there if gate.is_of_b else there.drop_nulls("a")
-    found = there.filter(pl.col("subject") == gate.metric)
-    if found.is_empty():
+    """Return the row of the comparison that a gate applies to."""
+    candidates = rows.filter(pl.col("stage").eq_missing(pl.lit(gate.stage, pl.Int64))).drop_nulls("b")
+    candidates = candidates if gate.is_of_b else candidates.drop_nulls("a")
+    matches = candidates.filter(pl.col("subject") == gate.metric)
+    if matches.is_empty():
         where = "the runs" if gate.stage is None else f"stage {gate.stage} of the runs"
-        known = _list_metrics(there["subject"].unique(maintain_order=True).to_list())
-        raise GateError(f"`{gate.text}`: {where} have no `{gate.metric}` to compare", known)
-    # What is given as a share and as a time is a share where the limit is one.
+        metrics = _list_metrics(candidates["subject"].unique(maintain_order=True))
+        raise GateError(f"gate `{gate.text}`: `{gate.metric}` is missing in {where}", f"available: {metrics}")
+    # A metric with a share and a time is compared by its share if the limit is a percentage.
     units = ("fraction", "ns") if gate.is_percent else ("ns",)
-    row = found.filter(pl.col("unit") == next(unit for unit in units if unit in found["unit"])).row(
-        0, named=True
-    )
+    unit = next(unit for unit in units if unit in matches["unit"])
+    row = matches.filter(pl.col("unit") == unit).row(0, named=True)
     if gate.is_of_b and gate.is_percent and row["unit"] == "ns":
-        raise GateError(f"`{gate.text}`: {gate.metric} is a time, not a share of one", "give it in `ms`")
+        raise GateError(
+            f"invalid gate `{gate.text}`: {gate.metric} is a time, not a share",
+            "use a time as limit, e.g. `20ms`",
+        )
     return row
 
 
@@ -165,4 +169,4 @@ def _write(value: float, unit: str) -> str:
 
 
 def _list_metrics(metrics: Iterable[str]) -> str:
-    return "there are " + ", ".join(f"`{metric}`" for metric in metrics)
+    return ", ".join(f"`{metric}`" for metric in metrics)

@@ -1,4 +1,4 @@
-"""Samples of a training for comparisons: one value per complete step."""
+"""Samples of a training for comparison: one value per metric and complete step."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from nsys_pp.tables.training.own_compute import sum_own_compute
 
 UNIT = pl.Enum(["ns", "fraction"])
 LEAST_CHANGE = 0.01
-"""Share of a time by which two runs must differ to be said to."""
+"""Least change of a time, as a share of it, that counts as a change."""
 LEAST_SHARE = 0.005
-"""Share of a step by which parts of the bubble must differ."""
+"""Least change of a part of the bubble, as a share of the step, that counts as a change."""
 
 KEYS = ("stage", "subject", "metric", "unit")
 SAMPLE = build_schema(
-    {  # in the order in which a comparison shows what is measured
+    {  # one row per metric and step; metrics in the order of the tables
         "stage": pl.Int64,
         "subject": pl.String,
         "metric": pl.String,
@@ -31,9 +31,9 @@ SAMPLE = build_schema(
 
 
 def sample_steps(training: Training) -> pl.DataFrame:
-    """Sample the span of a step on all lanes, and the time that kernels take in it on a lane.
+    """Sample the span of a step on all lanes, and its kernel time per lane.
 
-    Kernels of communication are left out there: most of their time is waiting.
+    Communication kernels are not counted: most of their time is waiting.
 
     Returns:
         `SAMPLE`.
@@ -67,12 +67,12 @@ def sample_stages(training: Training) -> pl.DataFrame:
     lanes = _complete(training).drop_nulls("stage")
     computed = sum_own_compute(training).join(lanes.select("lane", "step"), on=["lane", "step"], how="semi")
     own = computed.group_by("stage", "step").agg(value=pl.col("compute_ns").mean())
-    both = [_shares(lanes, ("bubble",)), _times(own, subject="compute", metric="of jobs, per lane")]
-    return pl.concat(both).sort("stage", maintain_order=True)
+    parts = [_shares(lanes, ("bubble",)), _times(own, subject="compute", metric="of jobs, per lane")]
+    return pl.concat(parts).sort("stage", maintain_order=True)
 
 
 def sample_kinds(training: Training) -> pl.DataFrame:
-    """Sample how long the jobs of a kind compute, in the whole run and on each stage.
+    """Sample the compute time of jobs by kind, in the whole run and on each stage.
 
     Returns:
         `SAMPLE`.
@@ -86,11 +86,11 @@ def sample_kinds(training: Training) -> pl.DataFrame:
     on_stages = jobs.drop_nulls("stage")
     parts = [
         _times(
-            one.group_by("stage", "kind", "step").agg(pl.col("value").mean()).sort("stage", "kind"),
+            group.group_by("stage", "kind", "step").agg(pl.col("value").mean()).sort("stage", "kind"),
             subject=pl.col("kind").cast(pl.String),
             metric="compute of one, mean",
         )
-        for one in (jobs.with_columns(stage=pl.lit(None, pl.Int64)), on_stages)
+        for group in (jobs.with_columns(stage=pl.lit(None, pl.Int64)), on_stages)
     ]
     return pl.concat(parts)
 
@@ -135,7 +135,7 @@ def _per_lane(column: str) -> pl.Expr:
 
 
 def _times(values: pl.DataFrame, *, subject: str | pl.Expr, metric: str) -> pl.DataFrame:
-    """Make samples of the times in `value`."""
+    """Build samples of the times in `value`."""
     stage = pl.col("stage") if "stage" in values.columns else pl.lit(None)
     named = pl.lit(subject) if isinstance(subject, str) else subject
     return values.with_columns(
@@ -148,7 +148,7 @@ def _times(values: pl.DataFrame, *, subject: str | pl.Expr, metric: str) -> pl.D
 
 
 def _shares(lanes: pl.DataFrame, subjects: tuple[str, ...]) -> pl.DataFrame:
-    """Make samples of parts of the time of lanes, by stage and step: as shares, then as times."""
+    """Build samples of parts of the time of lanes, by stage and step: as shares, then as times."""
     columns = [f"{subject}_ns" for subject in subjects]
     sums = (
         lanes.group_by("stage", "step")

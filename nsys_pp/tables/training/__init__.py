@@ -1,1 +1,1 @@
-"""Tables of a training."""
+"""Tables of a training: steps, stages, jobs, links, stragglers and critical paths."""

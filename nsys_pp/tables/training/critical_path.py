@@ -1,13 +1,13 @@
-"""Critical path of a step: one unbroken line of work and waits through all lanes, which adds up to its length.
+"""Critical path of a step: the chain of work and waiting across lanes that determines its length.
 
-The line is followed backwards from the end of a step, on the lane that computes last. Where that lane waits for
-another lane, the line continues on the other lane, at the same time:
+The path is followed backwards, from the end of the step on the lane that computes last. It stays on a lane while the
+lane works; where the lane waits for another lane, the path continues there, at the same time:
 
     rank 0   [ F0 )[ F1 )
-    rank 1         . wait . . [ F0 )[ B0 )        the line: F0 and F1 of rank 0, the transfer, F0 and B0
+    rank 1         . wait . . [ F0 )[ B0 )        path: F0 and F1 of rank 0, the transfer, F0 and B0
              ----------->       ---------->
 
-Waits of unknown cause, and other times without compute, stay on the line.
+Waits without a known cause, and all other causes of bubble, are part of the path.
 """
 
 from __future__ import annotations
@@ -24,22 +24,21 @@ from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import CAUSE, COMPUTE_KINDS, JOB_KIND, PAUSE_NS, Training
-from nsys_pp.tables.training.own_compute import outermost
+from nsys_pp.tables.training.own_compute import select_outermost
 
 CRITICAL_PATH = build_schema(
-    {  # segments of the line; by step, start_ns; those of a step tile it from its first start to its last end
+    {  # segments of the path; by step, start_ns; they cover the step from its first start to its last end
         "step": pl.Int64,
         "lane": pl.UInt32,
         "stage": pl.Int64,  # null where unknown
-        "cause": CAUSE,  # "compute", pauses included, or what kept the lane from it
-        "kind": JOB_KIND,  # of the job that computes; null where none does
-        "job": pl.UInt32,  # of RUN_JOBS; a pause after it belongs to it
+        "cause": CAUSE,  # "compute", pauses included, or the cause of the bubble
+        "kind": JOB_KIND,  # kind of the job that computes; null outside of jobs
+        "job": pl.UInt32,  # number in RUN_JOBS; a pause after a job belongs to it
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
     },
     name="CRITICAL_PATH",
 )
-
 
 _STAYS = build_schema(
     {
@@ -55,7 +54,7 @@ _STAYS = build_schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lane:
-    """Waits for other lanes, and jobs, of one lane; in order of time."""
+    """Jobs of a lane, and its waits for other lanes, in order of time."""
 
     wait_starts: list[int]
     wait_ends: list[int]
@@ -63,11 +62,11 @@ class _Lane:
     is_message: list[bool]
     job_starts: list[int]
     job_ends: list[int]
-    is_whole: list[bool]  # the job is no forward and backward at once, which may send midway
+    is_whole: list[bool]  # not a forward and backward at once, which may send midway
 
 
 class _Stay(NamedTuple):
-    """A time that the line stays on one lane: a row of `_STAYS`."""
+    """An interval in which the path stays on one lane: a row of `_STAYS`."""
 
     step: int
     lane: int
@@ -79,17 +78,17 @@ class _Stay(NamedTuple):
 def find_critical_path(training: Training) -> pl.DataFrame:
     """Find the critical path of each step.
 
-    A message that a lane waits for is sent when the sender has computed what it carries: the line goes on
-    with the job of the sender that ended last (or ends nearest, as clocks are not exact), and the time
-    since then is the host's, who sent late.
+    A lane that waits for a message depends on the job that computed its contents: the path continues with the job of
+    the sender that ended last (or ends nearest, as clocks are not exact). The time between the end of that job and
+    the send has the cause "host": the message was sent late.
 
     Returns:
         `CRITICAL_PATH`. Compute outside of jobs has neither `kind` nor `job`. Where the step begins earlier on
-        another lane, a segment has the state of the lane in the step before; it is idle before its first step,
-        and where it begins the next step earlier than another lane. Empty without compute.
+        another lane, a segment has the state of its lane in the step before; the lane is idle before its first
+        step, and where it begins the next step earlier than another lane. Empty without compute.
     """
     lane_states = training.lane_states.sort("lane", "start_ns")
-    jobs = outermost(training.jobs, COMPUTE_KINDS).sort("lane", "compute_start_ns")
+    jobs = select_outermost(training.jobs, COMPUTE_KINDS).sort("lane", "compute_start_ns")
     lanes = _lanes(lane_states, jobs)
     stays = [
         stay
@@ -102,9 +101,9 @@ def find_critical_path(training: Training) -> pl.DataFrame:
     ]
     if not stays:
         return CRITICAL_PATH.to_frame()
-    line = pl.DataFrame(stays, schema=_STAYS, orient="row").sort("step", "start_ns")
+    path = pl.DataFrame(stays, schema=_STAYS, orient="row").sort("step", "start_ns")
     return (
-        _explain(line, lane_states, jobs)
+        _split_segments(path, lane_states, jobs)
         .join(training.lanes.select(pl.col("lane").cast(pl.Int64), "stage"), on="lane", how="left")
         .sort("step", "start_ns")
         .pipe(conform, CRITICAL_PATH)
@@ -112,7 +111,7 @@ def find_critical_path(training: Training) -> pl.DataFrame:
 
 
 def _spans(training: Training) -> pl.DataFrame:
-    """Return step, the lane that computes last in it, start and end of the step on all lanes, end of compute."""
+    """Return each step with the lane that computes last, its start and end on all lanes, and the end of compute."""
     spans = training.steps.group_by("step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     last = (
         training.lane_states.filter(cause="compute")
@@ -152,8 +151,8 @@ def _lanes(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> dict[int, _Lane]:
 
 
 def _walk(lanes: dict[int, _Lane], *, step: int, lane: int, start_ns: int, now_ns: int) -> Iterator[_Stay]:
-    """Follow the line backwards to the start of the step."""
-    came_through: set[int] = set()  # lanes, at this very moment
+    """Follow the path backwards to the start of the step."""
+    passed: set[int] = set()  # lanes that the path passed at this time
     while now_ns > start_ns:
         own = lanes[lane]
         at = bisect_left(own.wait_starts, now_ns) - 1
@@ -161,23 +160,23 @@ def _walk(lanes: dict[int, _Lane], *, step: int, lane: int, start_ns: int, now_n
         if wait_end_ns < now_ns:
             until_ns = max(wait_end_ns, start_ns)
             yield _Stay(step, lane, until_ns, now_ns)
-            now_ns, came_through = until_ns, set()
-        elif own.waits_for[at] in came_through or own.waits_for[at] == lane:
+            now_ns, passed = until_ns, set()
+        elif own.waits_for[at] in passed or own.waits_for[at] == lane:
             # They wait for each other, so neither is the cause.
             until_ns = max(own.wait_starts[at], start_ns)
             yield _Stay(step, lane, until_ns, now_ns)
-            now_ns, came_through = until_ns, set()
+            now_ns, passed = until_ns, set()
         else:
-            came_through.add(lane)
+            passed.add(lane)
             lane = own.waits_for[at]
             sent_ns = max(_computed_ns(lanes[lane], now_ns), start_ns) if own.is_message[at] else now_ns
             if sent_ns < now_ns:
                 yield _Stay(step, lane, sent_ns, now_ns, is_late_send=True)
-                now_ns, came_through = sent_ns, set()
+                now_ns, passed = sent_ns, set()
 
 
 def _computed_ns(lane: _Lane, sent_ns: int) -> int:
-    """Return the time at which the content of a message was computed: the end of a job, or `sent_ns` within a job."""
+    """Return the end of the job whose result a lane sent; the time of the send if a job ends soon after it."""
     at = bisect_left(lane.job_starts, sent_ns) - 1
     if at >= 0 and lane.job_ends[at] > sent_ns:
         has_just_begun = sent_ns - lane.job_starts[at] < lane.job_ends[at] - sent_ns
@@ -187,28 +186,28 @@ def _computed_ns(lane: _Lane, sent_ns: int) -> int:
     return min(lane.job_ends[at], sent_ns) if at >= 0 else sent_ns
 
 
-def _explain(line: pl.DataFrame, lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
-    """Cut the line at the borders of lane states and jobs, and add cause and job of each segment."""
-    piece_start, piece_end = (_keys(lane_states, column, line) for column in ("start_ns", "end_ns"))
-    job_start, job_end = (_keys(jobs, column, line) for column in ("compute_start_ns", "compute_end_ns"))
-    first, last = (_keys(line, column, line) for column in ("start_ns", "end_ns"))
-    stay, start, end = _cut(first, last, [piece_start, piece_end, job_start, np.sort(job_end)])
-    in_piece, in_job = _row_at(start, piece_start, piece_end), _row_at(start, job_start, job_end)
-    segments = line[stay].with_columns(
+def _split_segments(path: pl.DataFrame, lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
+    """Split the path where lane states and jobs begin and end, and add the cause and job of each segment."""
+    state_start, state_end = (_keys(lane_states, column, path) for column in ("start_ns", "end_ns"))
+    job_start, job_end = (_keys(jobs, column, path) for column in ("compute_start_ns", "compute_end_ns"))
+    first, last = (_keys(path, column, path) for column in ("start_ns", "end_ns"))
+    stay, start, end = _split(first, last, [state_start, state_end, job_start, np.sort(job_end)])
+    in_state, in_job = _row_at(start, state_start, state_end), _row_at(start, job_start, job_end)
+    segments = path[stay].with_columns(
         start_ns=pl.col("start_ns") + (start - first[stay]), end_ns=pl.col("start_ns") + (end - first[stay])
     )
     cause = (
         pl.when("is_late_send")
         .then(pl.lit("host"))
-        .when(pl.col("piece_step") > pl.col("step"))
+        .when(pl.col("state_step") > pl.col("step"))
         .then(pl.lit("idle"))
         .otherwise(pl.col("cause").fill_null("idle"))
     )
     is_compute = pl.col("cause") == "compute"
     return (
         segments.with_columns(
-            piece_step=lane_states["step"].gather(in_piece),
-            cause=lane_states["cause"].gather(in_piece).cast(pl.String).replace("pause", "compute"),
+            state_step=lane_states["step"].gather(in_state),
+            cause=lane_states["cause"].gather(in_state).cast(pl.String).replace("pause", "compute"),
             job=jobs["job"].gather(in_job),
             kind=jobs["kind"].gather(in_job),
         )
@@ -225,8 +224,8 @@ def _explain(line: pl.DataFrame, lane_states: pl.DataFrame, jobs: pl.DataFrame) 
     )
 
 
-def _cut(first: Int64s, last: Int64s, edges: Sequence[Int64s]) -> tuple[Int64s, Int64s, Int64s]:
-    """Cut each [first, last) at the edges in it, which ascend; return interval, start and end of each segment."""
+def _split(first: Int64s, last: Int64s, edges: Sequence[Int64s]) -> tuple[Int64s, Int64s, Int64s]:
+    """Split each [first, last) at the edges in it, in ascending order; return the row, start and end of each segment."""
     stays, starts = [np.arange(len(first))], [first]
     for ascending in edges:
         low = np.searchsorted(ascending, first, side="right")
@@ -240,7 +239,7 @@ def _cut(first: Int64s, last: Int64s, edges: Sequence[Int64s]) -> tuple[Int64s, 
 
 
 def _is_pause() -> pl.Expr:
-    """Return the mask of segments that are only a pause after a job."""
+    """Return the mask of segments that are pauses after a job."""
     location = pl.struct("step", "lane", "cause")
     is_short = pl.col("end_ns") - pl.col("start_ns") <= PAUSE_NS
     return (
@@ -248,17 +247,17 @@ def _is_pause() -> pl.Expr:
     )
 
 
-def _keys(frame: pl.DataFrame, column: str, line: pl.DataFrame) -> Int64s:
-    """Map the times of all lanes onto one number line, lane after lane, within the time of the line."""
-    first_ns, end_ns = line["start_ns"].min(), line["end_ns"].max()
+def _keys(frame: pl.DataFrame, column: str, path: pl.DataFrame) -> Int64s:
+    """Map lane and time to one number, so that lanes do not overlap; times are clipped to those of the path."""
+    first_ns, end_ns = path["start_ns"].min(), path["end_ns"].max()
     span = pl.lit(end_ns, pl.Int64) - pl.lit(first_ns, pl.Int64) + 1
     time = (pl.col(column) - first_ns).clip(0, span - 1)
     return frame.select(pl.col("lane").cast(pl.Int64) * span + time).to_series().to_numpy()
 
 
 def _row_at(keys: Int64s, starts: Int64s, ends: Int64s) -> pl.Series:
-    """Return the last row that has begun at each key, null if it has ended by then."""
+    """Return the last row that starts at or before each key; null if it has ended by then."""
     row = np.searchsorted(starts, keys, side="right") - 1
-    is_there = row >= 0
-    is_there[is_there] = ends[row[is_there]] > keys[is_there]
-    return pl.Series(np.where(is_there, row, 0)).set(pl.Series(~is_there), None)
+    is_inside = row >= 0
+    is_inside[is_inside] = ends[row[is_inside]] > keys[is_inside]
+    return pl.Series(np.where(is_inside, row, 0)).set(pl.Series(~is_inside), None)

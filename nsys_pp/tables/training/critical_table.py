@@ -14,16 +14,16 @@ _COLUMNS = (
     Column("stage", pl.Int64, "pipeline stage; null: unknown"),
     Column("cause", CAUSE, "compute, or the cause of the bubble"),
     Column("kind", JOB_KIND, "kind of the job that computes; null outside of jobs"),
-    Column("step_count", pl.Int64, "complete steps with it on their critical path"),
-    Column("segment_count", pl.Int64, "number of its segments on these paths"),
+    Column("step_count", pl.Int64, "complete steps with this work on their critical path"),
+    Column("segment_count", pl.Int64, "number of segments of this work on these paths"),
     Column(
-        "time_ns", pl.Float64, "its time on the path of a step; mean of the complete steps", display_unit="ms"
+        "time_ns", pl.Float64, "time on the path of a step; mean of the complete steps", display_unit="ms"
     ),
     Column("fraction", pl.Float64, "share of the path", decimals=1),
     Column(
         "most_gain_ns",
         pl.Float64,
-        "upper limit of the gain in a step if it were 10 % faster: less, if another path is then the longest",
+        "upper limit of the gain in a step if this work were 10 % faster; less if another path is then the longest",
         heading="Gain if 10 % faster",
         display_unit="ms",
         priority=4,
@@ -54,7 +54,8 @@ def build_critical_table(training: Training) -> pl.DataFrame:
         .agg(step_count=pl.col("step").n_unique(), segment_count=pl.len(), total_ns=duration.sum())
         .with_columns(
             time_ns=pl.col("total_ns") / step_count,
-            fraction=pl.col("total_ns") / pl.col("total_ns").sum(),  # of whole numbers: the same in any order
+            fraction=pl.col("total_ns")
+            / pl.col("total_ns").sum(),  # sums of integers do not depend on the order
             most_gain_ns=pl.col("total_ns") / (10 * step_count),
         )
         .sort("time_ns", "stage", "cause", "kind", descending=[True, False, False, False])

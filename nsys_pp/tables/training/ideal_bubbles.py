@@ -1,4 +1,4 @@
-"""Bubbles of the ideal step, in which only jobs take time."""
+"""Bubbles of ideal runs, in which nothing but the jobs takes time."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ IDEAL_BUBBLES = build_schema(
     {  # one row per step and lane; by step, lane
         "lane": pl.UInt32,
         "step": pl.Int64,
-        "span_ns": pl.Int64,  # of the step: until the last lane is done, the same on all lanes
-        "busy_ns": pl.Int64,
+        "span_ns": pl.Int64,  # length of the step until the last lane is done; equal on all lanes
+        "busy_ns": pl.Int64,  # sum of the jobs of the lane
         "bubble_ns": pl.Int64,
-        "bubble_fraction": pl.Float64,  # of the span
-    },
-    name="IDEAL_BUBBLES",
+        "bubble_fraction": pl.Float64,  # share of the span
+    }
 )
 
 
 def ideal_bubbles(ideal: pl.DataFrame) -> pl.DataFrame:
-    """Measure the bubble that the ideal run of each step still has, on each lane.
+    """Compute the bubble of each lane in the ideal run of each step.
 
     Args:
         ideal: `IDEAL`.
@@ -31,6 +30,6 @@ def ideal_bubbles(ideal: pl.DataFrame) -> pl.DataFrame:
     """
     of_step = ideal.group_by("step").agg(span_ns=pl.col("end_ns").max() - pl.col("start_ns").min())
     of_lane = ideal.group_by("lane", "step").agg(busy_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
-    both = of_lane.join(of_step, on="step").with_columns(bubble_ns=pl.col("span_ns") - pl.col("busy_ns"))
-    measured = both.with_columns(bubble_fraction=(pl.col("bubble_ns") / pl.col("span_ns")).fill_nan(0.0))
-    return conform(measured.sort("step", "lane"), IDEAL_BUBBLES)
+    joined = of_lane.join(of_step, on="step").with_columns(bubble_ns=pl.col("span_ns") - pl.col("busy_ns"))
+    bubbles = joined.with_columns(bubble_fraction=(pl.col("bubble_ns") / pl.col("span_ns")).fill_nan(0.0))
+    return conform(bubbles.sort("step", "lane"), IDEAL_BUBBLES)

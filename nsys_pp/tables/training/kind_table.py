@@ -12,19 +12,25 @@ from nsys_pp.tables.training.lane_steps import sum_lane_steps
 _COLUMNS = (
     Column("stage", pl.Int64, "pipeline stage; null: unknown"),
     Column("kind", JOB_KIND, "kind of job"),
+    Column("chunk", pl.Int64, "number of the chunk on its stage; null: unknown", is_optional=True),
+    Column("job_count", pl.Int64, "jobs in complete steps"),
     Column(
-        "chunk", pl.Int64, "part of the model, among the parts of the stage; null: unknown", is_optional=True
+        "total_ns", pl.Int64, "sum of the compute of jobs, each from its first to its last computing kernel"
     ),
-    Column("job_count", pl.Int64, "such jobs in complete steps"),
-    Column("total_ns", pl.Int64, "sum of their compute, each from its first to its last computing kernel"),
-    Column("median_ns", pl.Float64, "compute of a job; null if none computes", display_unit="ms", priority=5),
+    Column(
+        "median_ns",
+        pl.Float64,
+        "median compute of a job; null if none computes",
+        display_unit="ms",
+        priority=5,
+    ),
     Column("min_ns", pl.Int64, "shortest compute", display_unit="ms"),
     Column("max_ns", pl.Int64, "longest compute", display_unit="ms"),
-    Column("busy_fraction", pl.Float64, "share of that time in which kernels run", decimals=1, priority=4),
+    Column("busy_fraction", pl.Float64, "share of the compute in which kernels run", decimals=1, priority=4),
     Column(
         "median_hull_ns",
         pl.Float64,
-        "length of a job with its communication",
+        "median length of a job with its communication",
         heading="With messages",
         display_unit="ms",
         priority=3,
@@ -32,12 +38,12 @@ _COLUMNS = (
     Column(
         "median_launch_delay_ns",
         pl.Float64,
-        "delay from the call that launched its first operation to that operation",
+        "median delay from the call that launched the first operation of a job to that operation",
         heading="Launch delay",
         display_unit="us",
         priority=3,
     ),
-    Column("median_host_ns", pl.Float64, "length of its range on the CPU"),
+    Column("median_host_ns", pl.Float64, "median length of the range of a job on the CPU"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Sums by lane and step, from which tables and comparisons are computed."""
+"""Sums of compute, bubble and causes per lane and step, for tables and comparisons."""
 
 from __future__ import annotations
 
@@ -18,26 +18,24 @@ LANE_STEPS = build_schema(
         "step": pl.Int64,
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
-        "is_complete": pl.Boolean,  # no lane was cut in this step; true everywhere where all were cut
+        "is_complete": pl.Boolean,  # the capture cuts no lane in this step; all true if every step is cut
         "span_ns": pl.Int64,  # the sum of the causes below
         **dict.fromkeys(CAUSE_COLUMNS, pl.Int64),
-        # Span without compute and pauses: the sum of the positions below, but where steps have no forwards
-        # and backwards, and so no positions.
+        # Span without compute and pauses: the sum of the positions below, unless the step has no forwards and
+        # backwards, and therefore no positions.
         "bubble_ns": pl.Int64,
         **dict.fromkeys(POSITION_COLUMNS, pl.Int64),
-        "ideal_span_ns": pl.Int64,  # of the step on all lanes, in `IDEAL`; null where that has none
-        "ideal_bubble_ns": pl.Int64,  # of it, what the lane does not spend in jobs
-    },
-    name="LANE_STEPS",
+        "ideal_span_ns": pl.Int64,  # length of the step on all lanes in `IDEAL`; null where `IDEAL` lacks it
+        "ideal_bubble_ns": pl.Int64,  # part of it outside of jobs of the lane
+    }
 )
 
 
 def sum_lane_steps(training: Training) -> pl.DataFrame:
-    """Sum the pieces of every lane and step by cause and by position.
+    """Sum the lane states of every lane and step by cause and by position.
 
     Returns:
-        `LANE_STEPS`. A capture in which every step is cut is better than nothing: then all steps count
-        as complete.
+        `LANE_STEPS`. If every step is cut, all steps count as complete, so that such captures have results, too.
     """
     duration = pl.col("end_ns") - pl.col("start_ns")
     sums = (
@@ -88,5 +86,5 @@ def _total(*, cause: str) -> pl.Expr:
 
 
 def _ideal(ideal: pl.DataFrame) -> pl.DataFrame:
-    """Name the bubbles of the ideal run as this table does."""
+    """Return the ideal bubbles under the column names of `LANE_STEPS`."""
     return ideal_bubbles(ideal).select("lane", "step", ideal_span_ns="span_ns", ideal_bubble_ns="bubble_ns")

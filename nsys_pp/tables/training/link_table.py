@@ -1,4 +1,4 @@
-"""Links between lanes: waits and transfers of messages on each, and slow links."""
+"""Waits, transfers and bandwidths of messages on each link between lanes, and slow links."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS = (
     Column(
         "median_wait_ns",
         pl.Float64,
-        "wait of a receive for its sender to begin",
+        "wait of a receive for the begin of its send; median",
         heading="Wait",
         display_unit="ms",
         priority=5,
@@ -47,7 +47,7 @@ _COLUMNS = (
     Column(
         "median_transfer_ns",
         pl.Float64,
-        "transfer of these, from the start of both sides to the end of the receive",
+        "transfer of these, from the start of both sides to the end of the receive; median",
         heading="Transfer",
         display_unit="us",
         priority=5,
@@ -66,7 +66,7 @@ _COLUMNS = (
         pl.Float64,
         "median of the other links within a machine, or between machines, at the same sizes; null without any",
     ),
-    Column("excess_fraction", pl.Float64, "relative excess of transfers over that"),
+    Column("excess_fraction", pl.Float64, "relative excess of transfers over the usual one"),
     Column("spread_ns", pl.Float64, "median absolute deviation of the transfers"),
     Column(
         "bound_ns",
@@ -79,7 +79,7 @@ _COLUMNS = (
     Column(
         "is_slow",
         pl.Boolean,
-        "transfers are longer by more than 25 %, 3 spreads, and the bounds of this link and the others",
+        "transfers are longer by more than 25 %, 3 deviations (spread_ns), and the bounds of this link and the others",
         heading="Slow",
         is_optional=True,
     ),
@@ -87,15 +87,12 @@ _COLUMNS = (
 
 
 def build_link_table(training: Training) -> pl.DataFrame:
-    """Make the table of links: one row per ordered pair of lanes, by those.
+    """Build the rows of `LINK_TABLE`: one per ordered pair of lanes, sorted by these.
 
-    A message buffered by its sender does not measure the link: its receive finds the data there. A kernel that
-    sends and receives lasts as long as the slower of both, so such messages count only where a link has no
-    others. Activations and their gradients have the same size: where sizes are unknown, all messages count as
-    of one size.
-
-    Returns:
-        A frame whose columns `LINK_TABLE` describes.
+    A message that its sender buffered does not show the speed of the link, as the data has already arrived when the
+    receive begins. A kernel that sends and receives lasts as long as the slower of both, so such messages count only
+    if the link has no others. Activations and their gradients have the same size: where sizes are unknown, all
+    messages are assumed to have one size.
     """
     transfers = _time(training.transfers)
     links = transfers.group_by(_PAIR).agg(
@@ -112,10 +109,10 @@ def build_link_table(training: Training) -> pl.DataFrame:
         spread_ns=(pl.col("timed_ns") - pl.col("timed_ns").median()).abs().median(),
         bound_ns=pl.col("bound_ns").max(),
     )
-    placed = _name_sides(links, training)
+    described = _add_lanes(links, training)
     return (
-        placed.with_columns(pl.when(pl.col("bytes_per_s").is_finite()).then("bytes_per_s"))
-        .join(_usual(transfers, placed), on=_PAIR, how="left")
+        described.with_columns(pl.when(pl.col("bytes_per_s").is_finite()).then("bytes_per_s"))
+        .join(_compare_links(transfers, described), on=_PAIR, how="left")
         .with_columns(is_slow=_is_slow())
         .sort(_PAIR)
         .pipe(conform, build_table_schema(_COLUMNS))
@@ -123,40 +120,40 @@ def build_link_table(training: Training) -> pl.DataFrame:
 
 
 def _time(transfers: pl.DataFrame) -> pl.DataFrame:
-    """Add the transfer and size of the messages that measure the speed of their link, as `timed_ns` and `timed_bytes`."""
+    """Add `timed_ns` and `timed_bytes`: transfer and size of messages that show the speed of their link; else null."""
     sent = transfers.select(lane="sender", kernel_ns="send_start_ns", is_both=pl.lit(True)).unique()
     received = transfers.select(lane="receiver", kernel_ns="receive_start_ns", is_both=pl.lit(True)).unique()
     of_sender, of_receiver = ["sender", "send_start_ns"], ["receiver", "receive_start_ns"]
     is_grouped = pl.col("is_both").fill_null(False) | pl.col("is_both_too").fill_null(False)
-    both = (
+    joined = (
         transfers.join(received, left_on=of_sender, right_on=["lane", "kernel_ns"], how="left")
         .join(sent, left_on=of_receiver, right_on=["lane", "kernel_ns"], how="left", suffix="_too")
         .with_columns(is_alone=~(pl.col("is_buffered") | is_grouped))
     )
     is_timed = pl.col("is_alone") | ~(pl.col("is_buffered") | pl.col("is_alone").any().over(_PAIR))
-    return both.with_columns(
+    return joined.with_columns(
         timed_ns=pl.when(is_timed).then("transfer_ns"), timed_bytes=pl.when(is_timed).then("size_bytes")
     )
 
 
-def _name_sides(links: pl.DataFrame, training: Training) -> pl.DataFrame:
-    """Add the names, stages and machines of both sides."""
+def _add_lanes(links: pl.DataFrame, training: Training) -> pl.DataFrame:
+    """Add names, stages and machines of the lanes of each link."""
     for side in _PAIR:
-        known = training.lanes.select(
+        lanes = training.lanes.select(
             pl.col("lane").alias(side),
             pl.col("stage").alias(f"{side}_stage"),
             pl.col("label").alias(f"{side}_label"),
             pl.col("machine").alias(f"{side}_machine"),
         )
-        links = links.join(known, on=side, how="left")
+        links = links.join(lanes, on=side, how="left")
     return links.with_columns(
         link=pl.format("{} -> {}", "sender_label", "receiver_label"),
         is_between_machines=pl.col("sender_machine") != pl.col("receiver_machine"),
     )
 
 
-def _usual(transfers: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
-    """Return the usual transfer time of each link, on other links of its kind, and its excess."""
+def _compare_links(transfers: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
+    """Return the usual transfer of each link, from the other links of its kind, and the excess over it."""
     kind = ["is_between_machines", "size_bytes"]
     sized = (
         transfers.drop_nulls("timed_ns")
@@ -164,11 +161,11 @@ def _usual(transfers: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.col("timed_ns").median(), weight=pl.len(), bound_ns=pl.col("bound_ns").max())
         .join(links.select(*_PAIR, "is_between_machines"), on=_PAIR)
     )
-    unbounded = pl.col("bound_ns").fill_null(0)
+    known_bound = pl.col("bound_ns").fill_null(0)
     return (
         sized.with_columns(
             usual_ns=median_of_others(sized, by=kind, value="timed_ns"),
-            others_bound_ns=median_of_others(sized.with_columns(unbounded), by=kind, value="bound_ns"),
+            others_bound_ns=median_of_others(sized.with_columns(known_bound), by=kind, value="bound_ns"),
         )
         .drop_nulls("usual_ns")
         .group_by(_PAIR)
@@ -200,7 +197,7 @@ LINK_TABLE = Table(
     title="Links between lanes",
     columns=_COLUMNS,
     caption=(
-        "wait: of a receive for its sender to begin; transfer: the rest of the receive; medians of all messages"
+        "wait: from the begin of a receive to the begin of its send; transfer: the rest of the receive; medians of all messages"
     ),
     build=build_link_table,
     view=View(

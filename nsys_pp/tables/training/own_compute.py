@@ -1,4 +1,4 @@
-"""Own compute of a lane in a step: the work of its jobs, without waits for other lanes."""
+"""Own compute of lanes: the compute time of their jobs in a step, without waiting for other lanes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ OWN_COMPUTE = build_schema(
         "lane": pl.UInt32,
         "stage": pl.Int64,
         "step": pl.Int64,
-        "compute_ns": pl.Int64,  # of its jobs: kernels that are not communication
-        "cycle_ns": pl.Int64,  # the same from the first to the last such kernel of each job
+        "compute_ns": pl.Int64,  # compute of its jobs: kernels other than communication
+        "cycle_ns": pl.Int64,  # sum over its jobs of the time from the first to the last such kernel
         "micro_batch_count": pl.Int64,  # at least 1
     },
     name="OWN_COMPUTE",
 )
 
 
-def outermost(jobs: pl.DataFrame, kinds: Collection[str]) -> pl.DataFrame:
-    """Keep the jobs of these kinds that computed, and of nested ones the outer one."""
+def select_outermost(jobs: pl.DataFrame, kinds: Collection[str]) -> pl.DataFrame:
+    """Select the jobs of these kinds that compute; only the outer one of nested jobs."""
     chosen = jobs.filter(pl.col("kind").is_in(kinds), pl.col("compute_start_ns").is_not_null())
     return chosen.join(chosen.select(outer="job"), on="outer", how="anti")
 
@@ -32,19 +32,19 @@ def sum_own_compute(training: Training) -> pl.DataFrame:
     """Sum the own compute of each lane in each step.
 
     Returns:
-        `OWN_COMPUTE`. Micro-batches are those that the schedule knows, else those that jobs name.
+        `OWN_COMPUTE`. The number of micro-batches is that of the schedule, otherwise that of the jobs.
     """
-    known = training.schedule.micro_batch_count
-    named = pl.col("micro_batch").n_unique() if not known else pl.lit(known)
+    scheduled = training.schedule.micro_batch_count
+    micro_batch_count = pl.lit(scheduled) if scheduled else pl.col("micro_batch").n_unique()
     return (
-        outermost(training.jobs, MICRO_BATCH_KINDS)
+        select_outermost(training.jobs, MICRO_BATCH_KINDS)
         .join(training.lanes.select("lane", "stage"), on="lane", how="left")
         .filter(pl.col("stage").is_not_null(), pl.col("step").is_not_null())
         .group_by("lane", "stage", "step")
         .agg(
             pl.col("compute_ns").sum(),
             cycle_ns=(pl.col("compute_end_ns") - pl.col("compute_start_ns")).sum(),
-            micro_batch_count=named,
+            micro_batch_count=micro_batch_count,
         )
         .sort("step", "lane")
         .pipe(conform, OWN_COMPUTE)

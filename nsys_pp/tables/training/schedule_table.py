@@ -1,4 +1,4 @@
-"""The schedule of a run, and its ideal and measured bubble."""
+"""Schedule of a run, with its ideal and its measured bubble."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ _COLUMNS = (
         "measured bubble, with optimizer and collectives; median of the complete steps",
         decimals=1,
     ),
-    Column("sentence", pl.String, "description of the schedule, or the reason for which it is unknown"),
-    Column("preset", pl.String, "rules that recognise jobs by their names; null if none fits", priority=2),
+    Column("sentence", pl.String, "description of the schedule, or the reason why it is unknown"),
+    Column("preset", pl.String, "naming rules that recognise jobs; null if none fits", priority=2),
 )
 _SENTENCES = {
     "gpipe": "All forwards of a step, then all backwards.",
@@ -63,18 +63,18 @@ _INTERLEAVED = "(p - 1) / (v * m + p - 1)"
 
 
 def ideal_bubble_fraction(schedule: Schedule) -> tuple[str, float] | None:
-    """Return the closed form of a schedule's ideal bubble, and its value; None where none is exact.
+    """Return the formula of a schedule's ideal bubble, and its value; None if no formula is exact.
 
-    Share of the span without compute, with p stages, m micro-batches and v chunks, where every stage takes
-    as long. GPipe: Huang et al., "GPipe", 2019, section 2.3; 1F1B and interleaved: Narayanan et al.,
+    The ideal bubble is the share of the span without compute, with p stages, m micro-batches and v chunks, if all
+    stages take equally long. GPipe: Huang et al., "GPipe", 2019, section 2.3; 1F1B and interleaved: Narayanan et al.,
     "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", 2021, section 2.2,
-    who divide by the ideal time, m, instead of the span, m + p - 1. What splits or overlaps backwards
-    depends on how long their parts take.
+    who divide by the ideal time, m, instead of the span, m + p - 1. Schedules that split or overlap backwards
+    have no such formula: their bubble depends on the lengths of the parts.
 
-    >>> given = dict(source="given", stage_count=4, micro_batch_count=8, chunk_count=2, agreement=1.0)
-    >>> ideal_bubble_fraction(Schedule(name="1f1b", **given))
+    >>> schedule = dict(source="given", stage_count=4, micro_batch_count=8, chunk_count=2, agreement=1.0)
+    >>> ideal_bubble_fraction(Schedule(name="1f1b", **schedule))
     ('(p - 1) / (m + p - 1)', 0.2727272727272727)
-    >>> ideal_bubble_fraction(Schedule(name="zb-h1", **given))
+    >>> ideal_bubble_fraction(Schedule(name="zb-h1", **schedule))
     """
     stages, batches = schedule.stage_count, schedule.micro_batch_count
     if not stages or not batches:
@@ -112,7 +112,7 @@ def build_schedule_table(training: Training) -> pl.DataFrame:
 
 
 def _list_reasons(table: pl.DataFrame) -> list[str]:
-    """List the reasons for which a schedule is unknown."""
+    """List the reason for an unknown schedule."""
     return [
         f"unknown: {reason}" for reason in table.filter(pl.col("source").is_null())["sentence"].drop_nulls()
     ]

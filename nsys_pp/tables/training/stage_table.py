@@ -12,13 +12,13 @@ from nsys_pp.tables.training.lane_steps import POSITION_COLUMNS, sum_lane_steps
 _MEANS = ("span_ns", "compute_ns", "pause_ns", "bubble_ns")
 _CAUSE_COLUMNS = tuple(f"{cause}_ns" for cause in BUBBLE_CAUSES)
 _MEANINGS = {
-    "message_wait": "waiting for a message that its peer has not begun",
+    "message_wait": "waiting for a message whose peer has not begun",
     "transfer": "transfer of a message that is needed",
     "collective_wait": "waiting for a collective that other lanes have not begun",
-    "collective": "a collective that is needed is under way",
-    "copy": "a copy that is needed is under way",
+    "collective": "duration of a collective that is needed",
+    "copy": "duration of a copy that is needed",
     "data": "the host loads data",
-    "host": "nothing is missing: the host launched late",
+    "host": "late launch: nothing else was missing",
     "idle": "no work left in the step",
 }
 _TIMES = (
@@ -30,7 +30,7 @@ _TIMES = (
     Column(
         "bubble_ns",
         pl.Float64,
-        "the rest: the sum of its causes, and of its positions in steps with forwards and backwards",
+        "rest of the span: the sum of its causes, and of its positions in steps with forwards and backwards",
         display_unit="ms",
     ),
     Column("bubble_fraction", pl.Float64, "bubble over span", decimals=1),
@@ -57,7 +57,7 @@ _TIMES = (
         "bubble beyond the ideal one: possible gain in a step",
         display_unit="ms",
         priority=4,
-        # Of an ideal of jobs with their median lengths, a step can be better.
+        # A step can be better than the ideal, which uses median lengths of jobs.
         note="gain: bubble beyond the ideal; negative: better than the ideal of median jobs",
     ),
 )
@@ -95,7 +95,7 @@ def _sum_up(training: Training, by: str) -> pl.DataFrame:
         for name in ("span", "compute", "bubble")
         for statistic in ("median", "min", "max")
     ]
-    # Without an ideal there is no gain: a bubble must not be compared with the ideal of other steps.
+    # Null in steps without an ideal: the gain must not compare different steps.
     gain = pl.col("bubble_ns") - pl.col("ideal_bubble_ns")
     return (
         sum_lane_steps(training)
@@ -119,7 +119,7 @@ def _add_causes(table: pl.DataFrame) -> pl.DataFrame:
         .with_row_index("row")
         .unpivot(index="row", variable_name="cause", value_name="time_ns")
         .with_columns(share=pl.col("time_ns") / pl.col("time_ns").sum().over("row"))
-        .filter(pl.col("share").fill_nan(0) >= _LEAST_SHARE)  # without bubble there are no shares
+        .filter(pl.col("share").fill_nan(0) >= _LEAST_SHARE)  # NaN without bubble
         .sort("row", "share", descending=[False, True], maintain_order=True)
         .group_by("row", maintain_order=True)
         .head(_MOST_CAUSES)

@@ -89,7 +89,7 @@ def build_step_table(training: Training) -> pl.DataFrame:
 
 
 def _slowest_stages(training: Training) -> pl.DataFrame:
-    """Return `step`, `slowest_stage`: the fastest lane of a stage counts, as a slow rank does not make a slow stage."""
+    """Return the slowest stage of each step, by its fastest lane: one slow rank does not make a slow stage."""
     return (
         sum_own_compute(training)
         .group_by("step", "stage")

@@ -1,13 +1,13 @@
-"""Slow stages, ranks and links, where waiting for others is not counted.
+"""Stragglers: stages, ranks and links that are slower than their peers, waiting not counted.
 
-The own compute of a lane includes no communication, so a lane that waits for a slow one is not slow itself. Each one is
-compared with the median of its peers, step by step, so that a delay of all of them marks none as slow:
+The own compute of a lane includes no communication, so a lane that waits for a slow one is not slow itself. Stages,
+ranks and links are compared with the median of their peers, step by step: a delay of all peers marks none as slow.
 
     stage    own compute per micro-batch of its fastest lane; peers: the other stages
     rank     own compute per micro-batch; peers: the other lanes of its stage
     link     transfer of a message; peers: the other links of its kind (`link_table.py`)
 
-The fastest lane of a stage counts, as one slow rank does not make a slow stage. A pipeline runs at the pace of its
+The fastest lane of a stage counts, as one slow rank does not make a slow stage. A pipeline is as fast as its
 slowest stage.
 """
 
@@ -24,26 +24,29 @@ from nsys_pp.tables.training.link_table import build_link_table
 from nsys_pp.tables.training.own_compute import sum_own_compute
 
 LEAST_STAGE_EXCESS = 0.05
-"""Stages are rarely equal: the last one has the loss, the first one the embedding."""
+"""Least excess of a slow stage: the first stage has the embedding and the last one the loss, so they rarely agree."""
 LEAST_RANK_EXCESS = 0.03
+"""Least excess of a slow rank."""
 UNSURE_EXCESS = 0.1
-"""Least excess if a single step leaves noise unknown."""
+"""Least excess with a single step, where noise is unknown."""
 
-SUBJECT = pl.Enum(["stage", "rank", "link"])
+STRAGGLER_KIND = pl.Enum(["stage", "rank", "link"])
 _COLUMNS = (
-    Column("what", SUBJECT, "stage, rank (compared with the ranks of its stage), or link", heading="Kind"),
+    Column(
+        "what", STRAGGLER_KIND, "stage, rank (compared with the ranks of its stage), or link", heading="Kind"
+    ),
     Column("label", pl.String, "name of the stage, rank or link", heading="Straggler"),
-    Column("stage", pl.Int64, "stage of it, or of the sender of a link"),
+    Column("stage", pl.Int64, "the stage, or that of the rank, or of the sender of a link"),
     Column("lane", pl.UInt32, "lane of a rank, or of the sender of a link"),
     Column("receiver", pl.UInt32, "lane of the receiver of a link"),
     Column(
         "value_ns",
         pl.Float64,
-        "its own compute per micro-batch, or the transfer of a message; median",
+        "own compute per micro-batch, or transfer of a message; median",
         heading="Own",
         display_unit="ms",
     ),
-    Column("usual_ns", pl.Float64, "the same of its peers; median", heading="Peers", display_unit="ms"),
+    Column("usual_ns", pl.Float64, "the same for its peers; median", heading="Peers", display_unit="ms"),
     Column(
         "excess_fraction",
         pl.Float64,

@@ -18,7 +18,7 @@ from nsys_pp.frames.training import (
     Training,
 )
 from nsys_pp.tables.training.lane_steps import CAUSE_COLUMNS, POSITION_COLUMNS, sum_lane_steps
-from nsys_pp.tables.training.own_compute import outermost, sum_own_compute
+from nsys_pp.tables.training.own_compute import select_outermost, sum_own_compute
 from nsys_pp.tables.training.registry import TABLES
 from nsys_pp.tables.training.schedule_table import ideal_bubble_fraction
 from tests.training.expected_training import simulate_training
@@ -258,5 +258,5 @@ def test_nested_work_counts_once() -> None:
     nested = pl.concat(
         [training.jobs, inner.with_columns(kind=pl.lit("recompute", training.jobs["kind"].dtype))]
     )
-    assert outermost(nested, MICRO_BATCH_KINDS).equals(training.jobs)
+    assert select_outermost(nested, MICRO_BATCH_KINDS).equals(training.jobs)
     assert sum_own_compute(replace(training, jobs=nested)).equals(sum_own_compute(training))
