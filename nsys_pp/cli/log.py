@@ -93,7 +93,7 @@ def log_output(message: str, *paths: Path) -> None:
 
 
 def log_note(message: str) -> None:
-    """Log a note about a doubtful result, and record it."""
+    """Log a note about an uncertain result, and record it."""
     current_record().notes.append(message)
     log(message, event="note", level="warning", prefix="note: ")
 

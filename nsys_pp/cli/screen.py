@@ -1,4 +1,4 @@
-"""The terminal as the place of printed tables."""
+"""Console for printed tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nsys_pp.write.tables import open_console
 
 @contextmanager
 def open_screen() -> Iterator[Console]:
-    """Open a console whose text goes to stdout by click: names are of any script, which rich cannot write as ASCII."""
+    """Open a console that prints through click: rich cannot write names in other scripts to an ASCII terminal."""
     console = open_console()
     with console.capture() as screen:
         yield console

@@ -26,13 +26,13 @@ from nsys_pp.write.tables import (
 
 
 def settle_format(output: str, format: str | None, names: Sequence[str] | None, *, option: str) -> str:
-    """Choose the format of tables; refuse formats that do not fit the output.
+    """Choose the format of tables; refuse formats that contradict the output.
 
     Args:
         output: A file, a folder, or "-".
-        format: The format asked for; None: by the output.
-        names: Names of the tables asked for; None: the default ones.
-        option: The option that chooses tables.
+        format: The requested format; None: inferred from the output.
+        names: Names of the requested tables; None: the default ones.
+        option: The option that selects tables.
     """
     path = Path(output)
     if output == "-":

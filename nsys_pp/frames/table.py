@@ -1,6 +1,7 @@
-"""Tables for people and programs: columns with a unit, a meaning and a heading, and a function that builds the rows.
+"""Definition of tables: columns with unit, meaning and heading, and a function that builds the rows.
 
-`nsys_pp.tables` defines tables, `nsys_pp.write.tables` renders them; neither imports the other, so the contract is here.
+`nsys_pp.tables` defines tables and `nsys_pp.write.tables` renders them; neither imports the other, so they share this
+module.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _UNITS_ALONE = {
     "fraction": "share",
 }
 _WORDS = {"host": "CPU", "gpu": "GPU", "cpu": "CPU", "std": "std dev", "op": "operation", "os": "OS"}
-_PLURALS = {  # of what is counted; others, like `late_count`, stay as they are
+_PLURALS = {  # nouns before `_count`; other words, such as `late`, are not changed
     **{
         word: f"{word}s"
         for word in (
@@ -36,7 +37,7 @@ _PLURALS = {  # of what is counted; others, like `late_count`, stay as they are
     "launch": "launches",
     "micro batch": "micro-batches",
 }
-# Values of a single call, kernel or message, as opposed to totals.
+# Words in names of values of a single call, kernel or message, as opposed to totals.
 _SINGLE = {"mean", "median", "min", "max", "std", "least", "most", "shortest", "longest", "p95"}
 
 
@@ -48,18 +49,18 @@ class Column:
         name: Name in data formats. Its ending is the unit: `_ns`, `_bytes`, `_fraction` (0..1), `_count`, `_per_s`, `_ppm`.
         dtype: Type of its values.
         meaning: Description of its values, for documentation; null values included.
-        heading: Heading for people, without the unit. Default: the words of the name.
-        display_unit: Unit for people; times are converted to it ("ms"). Default: chosen by the values.
-        decimals: Digits after the point, for people. Default: chosen by the unit and the values.
+        heading: Heading in text formats, without the unit. Default: the words of the name.
+        display_unit: Unit in text formats; times are converted to it ("ms"). Default: chosen by the values.
+        decimals: Digits after the point in text formats. Default: chosen by the unit and the values.
         priority: Columns of the lowest priority are dropped first where a terminal is narrow.
             Default: by the name: standard deviations first, totals last.
         note: Sentence added to the table's caption where the column is shown.
-        is_group: Rows with equal values form a group, where the column is one of the first of the table.
-        is_optional: People do not see it where all rows have the same value.
+        is_group: Rows with equal values form a group, if all columns before it are group columns, too.
+        is_optional: Text formats omit it if all rows have the same value.
         is_signed: Positive values have a plus sign.
-        is_symbol: Names of functions: a terminal may shorten template arguments and parameters.
-        is_name: Names of any length that programs choose: a terminal may leave out their ends.
-        null_text: Text of nulls, for people; with it, the column is there even if all its values are null.
+        is_symbol: Values are names of functions: a terminal may shorten template arguments and parameters.
+        is_name: Values are names of any length, chosen by programs: a terminal may cut their ends.
+        null_text: Text of nulls in text formats; with it, the column is shown even if all its values are null.
         unit: The unit in the name; "" without one.
     """
 
@@ -102,14 +103,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The columns and rows of a table that people see, on a terminal and in Markdown.
+    """The columns and rows of a table in text formats: on a terminal and in Markdown.
 
     Attributes:
         columns: Names of columns of the table, and columns that `derive` adds.
-        derive: Adds columns of text to the table, such as causes.
-        only: Rows that a terminal shows; the others are counted below the table. None: all.
-        hidden: Sentence on the rows that are not shown; "{}" is "all 10", or "7 of 10".
-        notes: Builds lines that stand below the table, from all its rows.
+        derive: Function that adds columns of text to the rows, such as causes.
+        only: Mask of the rows that a terminal shows; the others are counted below the table. None: all.
+        hidden: Sentence on the rows that are not shown; "{}" is replaced by "all 10", or "7 of 10".
+        notes: Function that builds lines below the table, from all its rows.
     """
 
     columns: tuple[Column | str, ...]
@@ -121,22 +122,22 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table(Generic[Source]):
-    """A table that can be built of any source; an empty source makes an empty table.
+    """A table that can be built from a source; an empty source results in an empty table.
 
     Attributes:
         name: Name in options, in names of files, and in SQLite.
         title: Line above the table.
-        columns: Its columns, in order; the last one names the row.
-        caption: How its numbers were computed, and which rows overlap.
-        build: Builds its rows, sorted, from a training, a summary, or two trainings.
+        columns: Its columns, in order; the last one is the name of the row.
+        caption: Computation of its numbers, and rows that overlap.
+        build: Function that builds its sorted rows from a training, a summary, or two trainings.
         needs: Kinds of records (`nsys_pp.model.recorded`), of which at least one must be recorded; (): none.
-        totals: Columns that may be added up; () where rows overlap.
-        sort: Column that sorts the rows within their group, descending; "" where they have an order of their own.
-        is_fixed: It has the same few rows for all reports: none is cut by a limit.
-        is_nested: Blanks that begin the last column are indentation: such a row is part of the row above it.
+        totals: Columns that may be added up; () if rows overlap.
+        sort: Column that sorts the rows within their group, descending; "" if they have a fixed order.
+        is_fixed: It has the same few rows for all reports, so no limit applies.
+        is_nested: Leading blanks in the last column are indentation: such a row is part of the row above it.
         extra_columns: Columns that an option adds, such as those of the groups that a summary is split by.
-        empty: Line that stands in place of a table without rows.
-        view: The columns that people see; None: all.
+        empty: Line that replaces a table without rows.
+        view: The columns and rows in text formats; None: all.
     """
 
     name: str
@@ -150,7 +151,7 @@ class Table(Generic[Source]):
     is_fixed: bool = False
     is_nested: bool = False
     extra_columns: tuple[Column, ...] = ()
-    empty: str = "nothing of this kind happened in what was recorded"
+    empty: str = "no such events were recorded"
     view: View | None = None
 
 
@@ -164,7 +165,7 @@ class FilledTable:
     Attributes:
         table: The table.
         frame: Its rows.
-        missing: Reason for which it could not be built, and how to record what it needs; "": it was built.
+        missing: Reason why it could not be built, with the option that records its data; "": it was built.
     """
 
     table: AnyTable
@@ -192,9 +193,9 @@ def fill_tables(
     """Pair tables with their rows, in the order of the registry `tables`.
 
     Args:
-        tables: Tables by name; those that are neither in `frames` nor in `missing` are left out.
+        tables: Tables by name; tables that are neither in `frames` nor in `missing` are left out.
         frames: Rows by name.
-        missing: Reasons for which tables could not be built, by name.
+        missing: Reasons why tables could not be built, by name.
     """
     missing = missing or {}
     return [
@@ -207,15 +208,15 @@ def fill_tables(
 
 
 def describe_columns(table: AnyTable) -> dict[str, Column]:
-    """Return all columns that the table can have, by name: those that options add come first.
+    """Return all columns that the table can have, by name: columns added by options come first.
 
-    A column of the table's own replaces an added one of the same name.
+    A column of the table replaces an added one of the same name.
     """
     return {column.name: column for column in (*table.extra_columns, *table.columns)}
 
 
 def build_table_schema(columns: Sequence[Column]) -> pl.Schema:
-    """Return the schema of columns.
+    """Build the schema of a frame with these columns.
 
     >>> build_table_schema((Column("step", pl.Int64, "its number"),)).names()
     ['step']
@@ -224,7 +225,7 @@ def build_table_schema(columns: Sequence[Column]) -> pl.Schema:
 
 
 def split_unit(name: str) -> tuple[str, str]:
-    """Split the name of a column into words and unit; a name that is a unit alone has a word for it.
+    """Split the name of a column into stem and unit; a name that is only a unit has a noun as stem.
 
     >>> split_unit("host_total_ns"), split_unit("bytes_per_s"), split_unit("call_count")
     (('host_total', 'ns'), ('bandwidth', 'bytes_per_s'), ('call_count', ''))
@@ -236,7 +237,7 @@ def split_unit(name: str) -> tuple[str, str]:
 
 
 def _write_heading(stem: str) -> str:
-    """Write the name of a column, without its unit, as words.
+    """Format the stem of a column's name as a heading.
 
     >>> [_write_heading(stem) for stem in ("host_total", "op_count", "count", "late_count", "micro_batch_count")]
     ['CPU total', 'Operations', 'Count', 'Late', 'Micro-batches']

@@ -1,4 +1,4 @@
-"""The table of clocks: their corrections, and the errors of these."""
+"""Table of clocks: their corrections, and the errors of these."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SOURCES = {
 _COLUMNS = (
     Column("machine", pl.String, "label of the machine"),
     Column("report", pl.String, "label of the report, or the number of reports"),
-    Column("source", pl.String, "kind of events or clocks that it was aligned by"),
+    Column("source", pl.String, "kind of events or clocks used for its alignment"),
     Column(
         "offset_ns",
         pl.Int64,
@@ -78,7 +78,7 @@ def build_clock_table(clocks: pl.DataFrame, labels: Sequence[str]) -> pl.DataFra
 
 
 def _describe_sources(table: pl.DataFrame) -> pl.DataFrame:
-    """Add the operations that a clock shares, as text; leave out the report where machines identify clocks."""
+    """Add the operations that a clock shares, as text; omit the report if machines identify clocks."""
     counts = [
         pl.when(pl.col(column) > 0).then(pl.format("{} {}", column, pl.lit(word)))
         for column, word in _COUNTS.items()

@@ -4,7 +4,7 @@ The deviation of samples x_1 ... x_n is sum |x_i - median|, where each term is l
 terms that are not 0. For normal values, `1.2533 * deviation / (n - 1)` estimates their standard deviation (1.2533 is
 sqrt(pi / 2)), and 1.2533 times that, over sqrt(n), is the standard error of their median. The noise is three such
 errors. Of pairs of runs drawn from one normal distribution, 2.6 % differ by more with 2 steps each, 1.6 % with 3,
-1.5 % with 4, and less than 0.8 % with 5 and more (`tests/tables/compare/test_noise.py`).
+1.5 % with 4, and less than 0.8 % with 5 and more (`tests/tables/test_noise.py`).
 
 The noise of the largest sample is estimated from all other samples: otherwise a single outlier would be hidden by its
 own deviation.

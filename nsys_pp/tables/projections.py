@@ -41,7 +41,7 @@ _COLUMNS = (
     Column("is_open", pl.Boolean, "the range had not ended at the end of the capture"),
     Column("gpu", pl.String, "label of the GPU on its machine", is_optional=True),
     Column("rank", pl.Int64, "rank of the process; null: unknown"),
-    Column("utc_offset_ns", pl.Int64, "to add to the times for UTC; null: unknown"),
+    Column("utc_offset_ns", pl.Int64, "offset from the times to UTC; null: unknown"),
 )
 _DURATION = Column("duration_ns", pl.Int64, "from the first start to the last end", display_unit="ms")
 _BUSY = Column("busy_fraction", pl.Float64, "busy time over duration", decimals=1)
@@ -91,7 +91,7 @@ def _keep_columns(projections: pl.DataFrame) -> pl.DataFrame:
 
 
 def _arrange(table: pl.DataFrame) -> pl.DataFrame:
-    """Sort projections by nesting, and add the columns that people see."""
+    """Sort projections by nesting, and add the columns of the view."""
     duration = pl.col("gpu_end_ns") - pl.col("gpu_start_ns")
     name = pl.col("name").cast(pl.String).fill_null("(no name)")
     arranged = _sort_by_nesting(table).with_columns(
@@ -110,7 +110,7 @@ def _is_gpu_unique(table: pl.DataFrame) -> bool:
 
 
 def _sort_by_nesting(table: pl.DataFrame) -> pl.DataFrame:
-    """Sort projections by report, GPU and thread, and there each before those inside it."""
+    """Sort projections by report, GPU and thread, and each range before the ranges inside it."""
     thread = ("report_order", "gpu_order", "process_id", "thread_id")
     frame = table.with_columns(
         report_order=pl.struct("machine", "report").rle_id(),

@@ -1,4 +1,4 @@
-"""The table of a roster: machine, rank, GPU and stage of each report, and the sources of these."""
+"""Table of a roster: machine, rank, GPU and stage of each report, and the sources of these."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build_roster_table(roster: pl.DataFrame) -> pl.DataFrame:
 
 
 def _describe_locations(table: pl.DataFrame) -> pl.DataFrame:
-    """Add stages and sources as text; a way of splitting that has one part is left out."""
+    """Add stages and sources as text; parallel dimensions of size one are omitted."""
     parts = [
         pl.format("{} {}", pl.lit(word), column)
         for column, word in (("tensor", "tp"), ("replica", "dp"))

@@ -1,1 +1,1 @@
-"""Comparison of two runs: tables, noise, and gates."""
+"""Comparison of two runs: tables, samples and gates."""

@@ -2,7 +2,7 @@
 
 The steps of a run are its samples; the value of a run is the median over its complete steps. Two runs differ if the
 difference of their values exceeds both the noise and a floor. The noise is three standard errors, estimated from the
-steps of both runs (`nsys_pp.tables.compare.noise`; for the longest step, from all other steps). The floor is 1 % of a
+steps of both runs (`nsys_pp.tables.noise`; for the longest step, from all other steps). The floor is 1 % of a
 time, and 0.5 % of a step for parts of its bubble: the steps of one run vary less than runs of the same program do.
 """
 

@@ -1,1 +1,1 @@
-"""A summary -> tables of where the time went."""
+"""Tables of a summary: time by activity, kernel, copy, call and cause of idle time."""

@@ -6,7 +6,7 @@ import polars as pl
 
 from nsys_pp.frames.aggregates import Summary
 from nsys_pp.frames.table import Column, Table
-from nsys_pp.tables.summary.groups import finish
+from nsys_pp.tables.summary.groups import order_table
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 from nsys_pp.tables.summary.times import TIME_COLUMNS, TIME_TOTALS, sum_times
 from nsys_pp.units import NS_PER_S
@@ -39,7 +39,9 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
         for best, duration in (("", "median_ns"), ("best_", "min_ns"))
         for name, moved in (("algorithm", algorithm_bytes), ("bus", bus_bytes))
     }
-    return finish(rows.with_columns(**speeds), _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns")
+    return order_table(
+        rows.with_columns(**speeds), _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns"
+    )
 
 
 def _moved_bytes() -> tuple[pl.Expr, pl.Expr]:

@@ -7,7 +7,7 @@ import polars as pl
 from nsys_pp.arrays.distributions import describe_distributions, merge_distributions
 from nsys_pp.frames.aggregates import Summary
 from nsys_pp.frames.table import Column, Table
-from nsys_pp.tables.summary.groups import add_groups, finish, join_by
+from nsys_pp.tables.summary.groups import add_groups, join_by, order_table
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 from nsys_pp.tables.summary.times import TIME_COLUMNS, TIME_TOTALS, sum_times
 from nsys_pp.units import NS_PER_S
@@ -32,7 +32,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     speed = pl.when(pl.col("total_ns") > 0).then(
         pl.col("total_bytes").cast(pl.Float64) * NS_PER_S / pl.col("total_ns")
     )
-    return finish(
+    return order_table(
         rows.with_columns(bytes_per_s=speed), _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns"
     )
 

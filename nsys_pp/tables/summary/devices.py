@@ -8,11 +8,11 @@ from nsys_pp.frames.aggregates import Summary
 from nsys_pp.frames.table import Column, Table
 from nsys_pp.tables.summary.groups import (
     add_groups,
-    finish,
-    groups_of_places,
     join_by,
+    order_table,
+    process_groups,
+    repeat_hosts,
     share,
-    spread_hosts,
     sum_by,
 )
 from nsys_pp.tables.summary.table import SHARED_COLUMNS, TableOptions
@@ -32,10 +32,10 @@ _COLUMNS = (
 
 
 def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    groups = groups_of_places(options)
+    groups = process_groups(options)
     keys = [*dict.fromkeys([*groups, "label"])]
     times = add_groups(summary.frames["gpu_times"], summary, options)
-    hosts = add_groups(spread_hosts(summary), summary, options)
+    hosts = add_groups(repeat_hosts(summary), summary, options)
     labels = summary.places.select("place", "label")
     names = ["span_ns", "kernel_ns", "compute_ns", "busy_ns"]
     gpu = sum_by(times.join(labels, on="place"), keys, **{name: pl.col(name).sum() for name in names})
@@ -55,7 +55,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
         busy_fraction=share("busy_ns", "span_ns"),
     )
     order = summary.places.select("label", pl.col("place").alias("_order"))
-    return finish(join_by(rows, order, ["label"]).sort("_order"), _COLUMNS, groups=groups)
+    return order_table(join_by(rows, order, ["label"]).sort("_order"), _COLUMNS, groups=groups)
 
 
 DEVICE_TABLE = Table(

@@ -8,7 +8,15 @@ import polars as pl
 
 from nsys_pp.frames.aggregates import Summary
 from nsys_pp.frames.table import Column, Table
-from nsys_pp.tables.summary.groups import add_groups, add_ranks, finish, join_by, share, spread_hosts, sum_by
+from nsys_pp.tables.summary.groups import (
+    add_groups,
+    add_ranks,
+    join_by,
+    order_table,
+    repeat_hosts,
+    share,
+    sum_by,
+)
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 
 _COLUMNS = (
@@ -58,12 +66,12 @@ def _sum_parts(parts: pl.DataFrame, summary: Summary, options: TableOptions) -> 
     spans = rows.filter(is_span).select(*groups, span_ns="time_ns")
     rows = join_by(rows, spans, groups).with_columns(fraction=share("time_ns", "span_ns"))
     rows = add_ranks(rows, frame, summary, groups=groups, keys=["part"], value="time_ns")
-    return finish(rows, _COLUMNS, groups=groups)
+    return order_table(rows, _COLUMNS, groups=groups)
 
 
 def _paddle_spans(summary: Summary) -> pl.DataFrame:
     """Return the spans of steps on the CPU for every GPU of the process; the whole spans without steps."""
-    spans = spread_hosts(summary).filter(pl.col("activity") == "span")
+    spans = repeat_hosts(summary).filter(pl.col("activity") == "span")
     has_steps = pl.col("step").is_not_null().any().over("place")
     return (
         spans.filter(pl.col("step").is_not_null() | ~has_steps)

@@ -1,4 +1,4 @@
-"""Steps in building a table of a summary: split rows by rank, machine, stage or step, compare ranks, sort."""
+"""Functions that build tables of a summary: group rows by rank, machine, stage or step, compare ranks, sort."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _GROUP, _VALUE, _PLACE = "_group", "_value", "place"
 
 
 def add_groups(frame: pl.DataFrame, summary: Summary, options: TableOptions) -> pl.DataFrame:
-    """Add the columns that the table is split by to a frame of aggregates, which has `place` and `step`."""
+    """Add the group columns of a table to a frame of aggregates, with `place` and `step`."""
     named = summary.places.select(_PLACE, "machine", "stage", "gpu", rank="label")
     columns = [column for column in COLUMNS_OF_GROUP[options.by] if column != "step"]
     return frame.join(named.select(_PLACE, *columns), on=_PLACE, how="left", maintain_order="left")
 
 
-def groups_of_places(options: TableOptions) -> tuple[str, ...]:
-    """Return the columns that a table of GPU processes is split by: without splitting, each rank has a row."""
+def process_groups(options: TableOptions) -> tuple[str, ...]:
+    """Return the group columns of a table of GPU processes: each rank already has a row, so "rank" adds none."""
     return () if options.by == "rank" else COLUMNS_OF_GROUP[options.by]
 
 
-def spread_hosts(summary: Summary) -> pl.DataFrame:
-    """Return `HOST_TIMES` for every GPU of a process, not for the first one alone, to compare it with its GPUs."""
+def repeat_hosts(summary: Summary) -> pl.DataFrame:
+    """Repeat `HOST_TIMES` for every GPU of a process, instead of the first one only, to compare it with its GPUs."""
     places = summary.places.select("place", "report", "process_key")
     same_process = places.join(places, on=["report", "process_key"], nulls_equal=True, suffix="_of")
     return (
@@ -46,18 +46,18 @@ def share(part: str | pl.Expr, whole: str | pl.Expr) -> pl.Expr:
 
 
 def over(value: pl.Expr, columns: Sequence[str]) -> pl.Expr:
-    """Aggregate a value over the rows that agree in the columns; over all rows without columns."""
+    """Aggregate a value over the rows with equal columns; over all rows without columns."""
     return value.over(columns) if columns else value
 
 
 def sum_by(frame: pl.DataFrame, columns: Sequence[str], **sums: pl.Expr) -> pl.DataFrame:
-    """Aggregate the rows that agree in the columns, where nulls are equal; no rows make none."""
+    """Aggregate rows by columns, where nulls are equal; empty in, empty out."""
     by = [pl.col(column) for column in columns] or [pl.lit(0).alias(_GROUP)]
     return frame.group_by(by, maintain_order=True).agg(**sums).select(*columns, *sums)
 
 
 def join_by(left: pl.DataFrame, right: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
-    """Join the one row of each group to the rows of that group; nulls where a group has no row."""
+    """Join a single row per group to the rows of that group; nulls for groups without one."""
     on = list(columns)
     if on:
         return left.join(right, on=on, how="left", nulls_equal=True, maintain_order="left")
@@ -77,14 +77,14 @@ def add_ranks(
 ) -> pl.DataFrame:
     """Add `RANK_COLUMNS`, if a group has more than one rank.
 
-    The ranks of a group are the processes with any row in it; a rank without one of its rows has the total 0.
-    Processes without a GPU are not ranks, unless no process has one.
+    The ranks of a group are the GPU processes with any row in it; a rank that lacks a row of its group has the
+    total 0 there. Processes without a GPU are not ranks, unless no process has a GPU.
 
     Args:
         table: Rows with `groups` and `keys`.
         frame: Aggregates that the rows were summed from: `place`, `groups` and `keys`.
         summary: The summary.
-        groups: Columns that the table is split by.
+        groups: Group columns of the table.
         keys: Columns that identify a row in its group.
         value: Column of the frame that is summed.
     """
@@ -124,7 +124,7 @@ def add_ranks(
     return join_by(table, described, [*groups, *keys])
 
 
-def finish(
+def order_table(
     table: pl.DataFrame,
     columns: Sequence[Column],
     *,
@@ -132,14 +132,14 @@ def finish(
     sort: str | None = None,
     before: Sequence[str] = (),
 ) -> pl.DataFrame:
-    """Sort rows and columns of a table: groups in natural order, the largest row of each first.
+    """Sort the rows and columns of a table: groups in natural order, their rows by size.
 
     Args:
-        table: Rows with at least the columns that it is split by, and `columns`.
-        columns: Columns of the table; its `RANK_COLUMNS` are before the last one.
-        groups: Columns that it is split by.
-        sort: Column that sorts the rows of a group, descending, then by name; None: they stay in order.
-        before: Columns that sort the rows before that, ascending.
+        table: Rows with at least `groups` and `columns`.
+        columns: Columns of the table; `RANK_COLUMNS` are inserted before the last one.
+        groups: Group columns of the table.
+        sort: Column that sorts the rows of a group, descending, then by name; None: their order is kept.
+        before: Columns that sort the rows first, ascending.
     """
     *others, name = columns
     ordered = (
@@ -157,7 +157,7 @@ def finish(
 
 
 def number_groups(table: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
-    """Add `_group`: the number of the row's group, in natural order, groups without a name last."""
+    """Add `_group`: the number of each row's group, in natural order; groups without a name come last."""
     if not groups:
         return table.with_columns(pl.lit(0).alias(_GROUP))
     named = table.select(groups).unique()

@@ -1,4 +1,4 @@
-"""Gaps in which GPUs and their streams ran nothing, by cause."""
+"""Idle time of GPUs and of their streams, by cause."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import polars as pl
 
 from nsys_pp.frames.aggregates import KERNEL_WAIT_NS, Summary
 from nsys_pp.frames.table import Column, Table
-from nsys_pp.tables.summary.groups import add_groups, finish, join_by, share, sum_by
+from nsys_pp.tables.summary.groups import add_groups, join_by, order_table, share, sum_by
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 
 _COLUMNS = (
@@ -16,7 +16,7 @@ _COLUMNS = (
     Column("fraction", pl.Float64, "share of the span of the GPUs that have such a stream"),
     Column("mean_ns", pl.Float64, "mean length"),
     Column("max_ns", pl.Int64, "greatest length"),
-    Column("cause", pl.String, "reason for which nothing ran"),
+    Column("cause", pl.String, "reason why nothing ran"),
 )
 _CAUSES = {
     "edges": "nothing before, or nothing after",
@@ -50,7 +50,9 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
         where=where.otherwise(pl.format("stream {}", "stream_id")),
         _stream=pl.col("stream_id").fill_null(-1),
     )
-    return finish(rows, _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns", before=["_stream"])
+    return order_table(
+        rows, _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns", before=["_stream"]
+    )
 
 
 IDLE_TABLE = Table(

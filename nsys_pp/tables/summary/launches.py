@@ -7,7 +7,7 @@ import polars as pl
 from nsys_pp.arrays.distributions import describe_distributions, merge_distributions
 from nsys_pp.frames.aggregates import LATE_NS, SLOW_CALL_NS, Summary
 from nsys_pp.frames.table import Column, Table
-from nsys_pp.tables.summary.groups import add_groups, finish, groups_of_places, join_by, share, sum_by
+from nsys_pp.tables.summary.groups import add_groups, join_by, order_table, process_groups, share, sum_by
 from nsys_pp.tables.summary.table import SHARED_COLUMNS, TableOptions
 from nsys_pp.units import NS_PER_US
 
@@ -17,9 +17,7 @@ _COLUMNS = (
     Column("median_ns", pl.Float64, "median delay"),
     Column("min_ns", pl.Int64, "shortest delay"),
     Column("max_ns", pl.Int64, "longest delay"),
-    Column(
-        "mean_queue_count", pl.Float64, "kernels that are launched and not finished, on average over the span"
-    ),
+    Column("mean_queue_count", pl.Float64, "kernels that are launched and not finished, mean over the span"),
     Column("max_queue_count", pl.Int64, "kernels that are launched and not finished, at most"),
     Column("short_count", pl.Int64, "kernels shorter than the call that launched them"),
     Column(
@@ -34,7 +32,7 @@ _COUNTS = ("short_count", "slow_call_count", "late_count")
 
 
 def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    groups = groups_of_places(options)
+    groups = process_groups(options)
     keys = [*dict.fromkeys([*groups, "label"])]
     labels = summary.places.select("place", "label")
     frame, times = (
@@ -53,7 +51,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     rows = join_by(join_by(delays, queues, keys), spans, keys)
     rows = rows.with_columns(mean_queue_count=share("queued_ns", "span_ns"))
     order = summary.places.select("label", pl.col("place").alias("_order"))
-    return finish(join_by(rows, order, ["label"]).sort("_order"), _COLUMNS, groups=groups)
+    return order_table(join_by(rows, order, ["label"]).sort("_order"), _COLUMNS, groups=groups)
 
 
 LAUNCH_TABLE = Table(

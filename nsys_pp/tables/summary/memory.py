@@ -1,4 +1,4 @@
-"""GPU memory that was allocated and freed, by the job or range that did it."""
+"""GPU memory that was allocated and freed, by the job or range around the call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import polars as pl
 
 from nsys_pp.frames.aggregates import Summary
 from nsys_pp.frames.table import Column, Table
-from nsys_pp.tables.summary.groups import add_groups, finish, sum_by
+from nsys_pp.tables.summary.groups import add_groups, order_table, sum_by
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 
 _COLUMNS = (
@@ -45,7 +45,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
         is_place=pl.lit(False), name=pl.lit("all")
     )
     rows = pl.concat([kinds, places], how="diagonal")
-    return finish(
+    return order_table(
         rows,
         _COLUMNS,
         groups=COLUMNS_OF_GROUP[options.by],

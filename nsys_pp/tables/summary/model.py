@@ -9,7 +9,7 @@ import polars as pl
 from nsys_pp.frames.aggregates import ALL_JOBS, Summary
 from nsys_pp.frames.table import Column, Table
 from nsys_pp.frames.training import JOB_KINDS
-from nsys_pp.tables.summary.groups import add_groups, add_ranks, finish, over, share, sum_by
+from nsys_pp.tables.summary.groups import add_groups, add_ranks, order_table, over, share, sum_by
 from nsys_pp.tables.summary.items import describe_items, item_columns
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 
@@ -36,7 +36,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     on_gpus = named.filter(pl.col("measure") == "gpu")
     rows = add_ranks(rows, on_gpus, summary, groups=groups, keys=["phase"], value="total")
     is_step = pl.col("phase") == _STEP
-    # A step that is the whole capture and has no phases has no information.
+    # Without phases, a step that covers the whole capture holds no information.
     has_phases = over((~is_step).any(), groups)
     rows = rows.filter(has_phases | pl.col("host_total_ns").is_not_null())
     rows = pl.concat([rows.filter(pl.col("phase") != ALL_JOBS), _find_outside(rows, groups)], how="diagonal")
@@ -46,7 +46,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
         rows = rows.with_columns(share(total, whole).alias(f"{side}_fraction"))
     order = pl.col("phase").replace_strict(_ORDER, range(len(_ORDER)), return_dtype=pl.Int64)
     name = pl.when(is_step).then("phase").otherwise(_INDENT + pl.col("phase"))
-    return finish(
+    return order_table(
         rows.with_columns(name.alias("phase"), _order=order), _COLUMNS, groups=groups, before=["_order"]
     )
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from nsys_pp.frames.aggregates import Summary
 from nsys_pp.frames.table import Column, Table
-from nsys_pp.tables.summary.groups import add_groups, add_ranks, finish, number_groups, over, share
+from nsys_pp.tables.summary.groups import add_groups, add_ranks, number_groups, order_table, over, share
 from nsys_pp.tables.summary.items import describe_items, item_columns
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 
@@ -68,7 +68,7 @@ def _order(rows: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
         "_group",
         value.filter(~is_inner & ~is_kernel).first().over("_group", "operator"),
         "operator",
-        is_inner,  # own kernels come first: below an inner operator they would look like its own
+        is_inner,  # own kernels come first: below an inner operator they would look like kernels of that one
         value.filter(~is_kernel).first().over("_group", "operator", "inner"),
         "inner",
         is_kernel,
@@ -77,7 +77,7 @@ def _order(rows: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
         descending=[False, True, False, False, True, False, False, True, False],
         nulls_last=True,
     )
-    return finish(ordered, _COLUMNS, groups=groups)
+    return order_table(ordered, _COLUMNS, groups=groups)
 
 
 OPERATOR_TABLE = Table(

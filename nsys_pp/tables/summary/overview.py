@@ -7,7 +7,7 @@ import polars as pl
 from nsys_pp.frames.aggregates import Summary
 from nsys_pp.frames.report import KERNEL_KINDS
 from nsys_pp.frames.table import Column, Table
-from nsys_pp.tables.summary.groups import add_groups, add_ranks, finish, join_by, share, sum_by
+from nsys_pp.tables.summary.groups import add_groups, add_ranks, join_by, order_table, share, sum_by
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 
 _SIDE = pl.Enum(["CPU", "GPU"])
@@ -18,7 +18,7 @@ _COLUMNS = (
     Column("fraction", pl.Float64, "share of the span on this side"),
     Column("activity", pl.String, "the activity"),
 )
-_HOST_ACTIVITIES = {  # of HOST_TIMES -> in the table
+_HOST_ACTIVITIES = {  # activity of HOST_TIMES -> activity in the table
     "span": "span",
     "range": "ranges",
     "operator": "operators",
@@ -33,7 +33,7 @@ _HOST_ACTIVITIES = {  # of HOST_TIMES -> in the table
     "cpu": "on a processor",
 }
 _IS_KERNEL = pl.col("kind").is_in(KERNEL_KINDS)
-_GPU_ACTIVITIES = {  # in the table -> time of GPU_TIMES, which of OP_SUMS it counts
+_GPU_ACTIVITIES = {  # activity in the table -> its time in GPU_TIMES, and the OP_AGGREGATES that it counts
     "span": (pl.col("span_ns"), None),
     "kernels": (pl.col("kernel_ns"), _IS_KERNEL),
     "computation": (pl.col("compute_ns"), _IS_KERNEL & ~pl.col("is_communication")),
@@ -50,11 +50,11 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     frame = add_groups(pl.concat([_host(summary), _gpu(summary)]), summary, options)
     rows = sum_by(frame, [*groups, "activity"], count=pl.col("count").sum(), time_ns=pl.col("time_ns").sum())
     spans = rows.filter(activity="span").select(*groups, span_ns="time_ns")
-    # The sum of activities that are not counted is 0, too.
+    # The sum of counts is 0 also for activities without counts.
     counted = pl.when(pl.col("activity").is_in(["span", "nothing", "on a processor"]).not_()).then("count")
     rows = join_by(rows, spans, groups).with_columns(count=counted, fraction=share("time_ns", "span_ns"))
     rows = add_ranks(rows, frame, summary, groups=groups, keys=["activity"], value="time_ns")
-    return finish(rows, _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="time_ns", before=["side"])
+    return order_table(rows, _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="time_ns", before=["side"])
 
 
 def _host(summary: Summary) -> pl.DataFrame:

@@ -6,7 +6,7 @@ import polars as pl
 
 from nsys_pp.frames.aggregates import Summary
 from nsys_pp.frames.table import Column, Table
-from nsys_pp.tables.summary.groups import add_groups, finish, sum_by
+from nsys_pp.tables.summary.groups import add_groups, order_table, sum_by
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 from nsys_pp.tables.summary.times import TIME_COLUMNS, TIME_TOTALS, sum_times
 
@@ -41,7 +41,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
         sums = named.filter(pl.col("measure") == measure)
         sums = sum_by(sums, [*groups, *keys], **{column: pl.col("total").sum()})
         rows = rows.join(sums, on=[*groups, *keys], how="full", coalesce=True, nulls_equal=True)
-    return finish(rows, _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns")
+    return order_table(rows, _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns")
 
 
 RANGE_TABLE = Table(

@@ -7,7 +7,7 @@ import polars as pl
 from nsys_pp.frames.aggregates import Summary
 from nsys_pp.frames.report import WAITING_CALL
 from nsys_pp.frames.table import Column, Table
-from nsys_pp.tables.summary.groups import add_groups, add_ranks, finish, join_by, share, sum_by
+from nsys_pp.tables.summary.groups import add_groups, add_ranks, join_by, order_table, share, sum_by
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 from nsys_pp.tables.summary.times import TIME_COLUMNS, sum_times
 
@@ -34,7 +34,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     spans = hosts.filter(pl.col("activity") == "span")
     spans = sum_by(spans, groups, span_ns=pl.col("union_ns").sum())
     rows = join_by(rows, spans, groups).with_columns(fraction=share("total_ns", "span_ns"))
-    return finish(rows, _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns")
+    return order_table(rows, _COLUMNS, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns")
 
 
 SYNC_TABLE = Table(

@@ -21,7 +21,7 @@ GROUP_COLUMNS = (
     Column("gpu", pl.String, "label of the GPU on its machine", is_group=True),
     Column("step", pl.Int64, "number of the step; null: outside all steps", is_group=True),
 )
-"""Columns that a table can be split by; they stand first."""
+"""Columns of groups, the first columns of a table."""
 
 COLUMNS_OF_GROUP: Mapping[str, tuple[str, ...]] = {
     "run": (),
@@ -31,13 +31,13 @@ COLUMNS_OF_GROUP: Mapping[str, tuple[str, ...]] = {
     "device": ("machine", "gpu"),
     "step": ("step",),
 }
-"""Names of groups that tables can be split by, and their columns."""
+"""Names of groups (`--by`), and their columns."""
 
 RANK_COLUMNS = (
     Column(
         "rank_min_ns",
         pl.Int64,
-        "smallest total of a rank; 0 if a rank has none of this row, but has other rows",
+        "smallest total of a rank; 0 if a rank has other rows, but not this one",
     ),
     Column("rank_median_ns", pl.Float64, "median of the totals of ranks"),
     Column("rank_max_ns", pl.Int64, "largest total of a rank"),
@@ -54,7 +54,7 @@ class TableOptions:
     """Options of the tables of a summary.
 
     Attributes:
-        by: Group that tables are split by: a key of `COLUMNS_OF_GROUP`. "run" does not split them.
+        by: Groups of rows: a key of `COLUMNS_OF_GROUP`; "run": all rows form one group.
     """
 
     by: str = "run"

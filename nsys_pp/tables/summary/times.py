@@ -1,4 +1,4 @@
-"""Tables of durations by name: their common columns, and how their rows are computed."""
+"""Common columns and rows of tables of durations by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 from nsys_pp.arrays.distributions import describe_distributions, merge_distributions
 from nsys_pp.frames.aggregates import Summary
 from nsys_pp.frames.table import Column
-from nsys_pp.tables.summary.groups import add_groups, add_ranks, finish, over, share
+from nsys_pp.tables.summary.groups import add_groups, add_ranks, order_table, over, share
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, TableOptions
 
 TIME_COLUMNS = (
@@ -43,7 +43,7 @@ def build_times(
         keys: Columns that identify a row.
     """
     rows = sum_times(frame, summary, options, keys=keys)
-    return finish(rows, columns, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns")
+    return order_table(rows, columns, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns")
 
 
 def sum_times(

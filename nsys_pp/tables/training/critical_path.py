@@ -248,7 +248,7 @@ def _is_pause() -> pl.Expr:
 
 
 def _keys(frame: pl.DataFrame, column: str, path: pl.DataFrame) -> Int64s:
-    """Map lane and time to one number, so that lanes do not overlap; times are clipped to those of the path."""
+    """Map lane and time to one number, so that lanes do not overlap; times are clipped to the path."""
     first_ns, end_ns = path["start_ns"].min(), path["end_ns"].max()
     span = pl.lit(end_ns, pl.Int64) - pl.lit(first_ns, pl.Int64) + 1
     time = (pl.col(column) - first_ns).clip(0, span - 1)

@@ -54,8 +54,7 @@ def build_critical_table(training: Training) -> pl.DataFrame:
         .agg(step_count=pl.col("step").n_unique(), segment_count=pl.len(), total_ns=duration.sum())
         .with_columns(
             time_ns=pl.col("total_ns") / step_count,
-            fraction=pl.col("total_ns")
-            / pl.col("total_ns").sum(),  # sums of integers do not depend on the order
+            fraction=pl.col("total_ns") / pl.col("total_ns").sum(),  # integers: the order has no influence
             most_gain_ns=pl.col("total_ns") / (10 * step_count),
         )
         .sort("time_ns", "stage", "cause", "kind", descending=[True, False, False, False])

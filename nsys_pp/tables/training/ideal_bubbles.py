@@ -14,7 +14,8 @@ IDEAL_BUBBLES = build_schema(
         "busy_ns": pl.Int64,  # sum of the jobs of the lane
         "bubble_ns": pl.Int64,
         "bubble_fraction": pl.Float64,  # share of the span
-    }
+    },
+    name="IDEAL_BUBBLES",
 )
 
 

@@ -27,7 +27,8 @@ LANE_STEPS = build_schema(
         **dict.fromkeys(POSITION_COLUMNS, pl.Int64),
         "ideal_span_ns": pl.Int64,  # length of the step on all lanes in `IDEAL`; null where `IDEAL` lacks it
         "ideal_bubble_ns": pl.Int64,  # part of it outside of jobs of the lane
-    }
+    },
+    name="LANE_STEPS",
 )
 
 

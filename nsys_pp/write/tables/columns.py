@@ -1,4 +1,4 @@
-"""Columns of a table as text: headings with units, and numbers in units in which they can be read at a glance."""
+"""Columns of a table as text: headings with units, and numbers in readable units."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TextColumn:
         column: The column.
         unit: Unit of its texts; "" without one.
         is_number: Its texts are aligned to the right.
-        texts: A text for each row; "" where the row has no such cell.
+        texts: A text for each row; "" in rows without this cell.
     """
 
     column: Column
@@ -52,16 +52,16 @@ class TextColumn:
 def format_columns(
     frame: pl.DataFrame, columns: Sequence[Column], *, unit: str | None, is_blank: Sequence[bool]
 ) -> list[TextColumn]:
-    """Format each column as text, in a unit that all its rows share; sizes that differ too much have one each.
+    """Format each column as text, in one unit for all its rows; only sizes that differ too much have a unit each.
 
-    Totals share a unit, and so do values of single calls, unless one of them would then be all zeros: one in which
-    the largest has one to six digits before the point, and the mean of each row is seen.
+    All totals have the same unit, and so do all values of single calls, unless a column would then be all zeros. In
+    that unit, the largest value has one to six digits before the point, and no mean is rounded to zero.
 
     Args:
         frame: Rows of a table.
         columns: The columns of the frame, in its order.
         unit: Unit of all times; chosen if None.
-        is_blank: Whether a cell without a value is blank in this row; else it is a dash.
+        is_blank: Mask of the rows whose cells without a value are blank; they are dashes in other rows.
     """
     free = [column for column in columns if not column.display_unit]
     units = _choose_time_units(frame, free) if unit is None else {}
@@ -106,7 +106,9 @@ def _format(values: pl.Series, column: Column, time_unit: str, is_blank: Sequenc
         )
         decimals = _DECIMALS.get(column.display_unit, decimals) if unit == column.display_unit else decimals
     decimals = decimals if column.decimals is None else column.decimals
-    mark = "," if unit or column.is_count or not is_whole else ""  # numbers of steps and stages are names
+    mark = (
+        "," if unit or column.is_count or not is_whole else ""
+    )  # numbers of steps and stages are identifiers
     sign = "+" if column.is_signed else ""
     write: Callable[[Any], str] = partial(_write, factor=factor, decimals=decimals, style=f"{sign}{mark}")
     if column.unit == "bytes" and _least(values) * factor < 0.001:
@@ -130,7 +132,7 @@ def _write(value: object, factor: float, decimals: int, style: str) -> str:
 
 
 def _write_bytes(value: float) -> str:
-    """Write a size in a unit of its own, where sizes differ too much for one."""
+    """Format a size in its own unit, for columns whose sizes differ too much."""
     return format_bytes(round(value))
 
 
@@ -156,7 +158,7 @@ def _choose_time_units(frame: pl.DataFrame, columns: Sequence[Column]) -> dict[s
 
 
 def _choose_time_unit(time_ns: float) -> str:
-    """Choose seconds where milliseconds would have seven digits, milliseconds from 1 ms on, and so forth.
+    """Choose the unit of a time: seconds if milliseconds would have seven digits, milliseconds from 1 ms, and so on.
 
     >>> [_choose_time_unit(time) for time in (999, 1_000, 1e6, 999_999e6, 999_999_950_001, 1e12)]
     ['ns', 'us', 'ms', 'ms', 's', 's']
@@ -176,7 +178,7 @@ def _choose_decimals(largest: float, least: float) -> int:
 
 
 def _least(values: pl.Series) -> float:
-    """Return the least magnitude that is not zero."""
+    """Return the smallest magnitude that is not zero; infinity if all are zero."""
     sizes = values.cast(pl.Float64).abs()
     least = sizes.filter(sizes > 0).min()
     return least if isinstance(least, float) else math.inf

@@ -22,8 +22,8 @@ class Content:
         tables: Tables with their rows, in order.
         limit: Most rows of each group, and a third as many parts of each; 0: all.
         sort: Column that sorts the rows, where a table has it; see `find_sort_column`.
-        unit: Unit of all times. None: nanoseconds in data, chosen by the values for people.
-        is_single: It is one table by itself, not a list of tables that may have one.
+        unit: Unit of all times. None: nanoseconds in data formats, chosen by the values in text formats.
+        is_single: It is a single table, not a list of tables, which may have length one.
     """
 
     tables: Sequence[FilledTable]
@@ -38,12 +38,12 @@ class Format:
     """A file format of tables.
 
     Attributes:
-        name: Name of the option's value.
-        suffixes: File name endings; the first one is that of files in a folder.
-        holds_many: A file can hold several tables.
-        write: Writes content to a new file.
-        text: Formats content as text; None: the format is binary, and cannot be printed.
-        is_data: Exact values under the names of columns; else the headings and units of people.
+        name: Value of `--format`.
+        suffixes: File name extensions; files in a folder have the first one.
+        holds_many: A file can contain several tables.
+        write: Function that writes content to a new file.
+        text: Function that formats content as text; None: the format is binary and cannot be printed.
+        is_data: It has exact values under the names of columns; otherwise headings and readable units.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Format:
 
 
 def select_data(content: Content) -> dict[str, pl.DataFrame]:
-    """Return the rows of each table as data: sorted, limited, times in the unit asked for, categories as strings.
+    """Return the rows of each table as data: sorted, limited, times in the requested unit, categories as strings.
 
     Tables that could not be built have no rows.
     """
@@ -72,7 +72,7 @@ def select_data(content: Content) -> dict[str, pl.DataFrame]:
 
 
 def select_frame(content: Content) -> pl.DataFrame:
-    """Return the rows of the one table of a format that holds no more.
+    """Return the rows of the only table, for formats that hold a single one.
 
     Raises:
         ValueError: There are several tables, or none.

@@ -1,4 +1,4 @@
-"""The file formats of tables, and the functions that write tables in any of them."""
+"""Registry of the file formats of tables, and functions that format and write tables in any of them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from nsys_pp.write.tables.format import Content, Format
 FORMATS: Mapping[str, Format] = {
     module.FORMAT.name: module.FORMAT for module in (parquet, csv, json, sqlite, markdown)
 }
-"""File formats by name: each is a module of this package, and a line here."""
+"""File formats by name; a new format is a module of this package and an entry here."""
 
 SUFFIXES: Mapping[str, str] = {
     suffix: format.name for format in FORMATS.values() for suffix in format.suffixes
 }
-"""File name endings, and the names of their formats."""
+"""Names of formats by file name extension."""
 
 
 def format_table(table: FilledTable, *, format: str) -> str:
@@ -78,11 +78,11 @@ def write_tables(
     unit: str | None = None,
     force: bool,
 ) -> list[Path]:
-    """Write tables to one file that can hold them all, or to a folder with a file for each.
+    """Write tables to one file that can contain them all, or to a folder with a file for each.
 
     Args:
         tables: Tables with their rows; data formats leave out those that could not be built.
-        output: A file if it has an ending of `SUFFIXES`, else a folder, which is created.
+        output: A file if it has an extension of `SUFFIXES`, otherwise a folder, which is created if missing.
         format: Name of a format.
         limit: As in `format_tables`.
         sort: As in `format_tables`.
@@ -90,10 +90,10 @@ def write_tables(
         force: Replace existing files.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
-        OutputError: A file cannot be written; existing files are found before any is written.
+        OutputError: A file cannot be written; existing files are detected before any file is written.
         ValueError: The format holds one table, and there are several.
     """
     content = Content(tables=tables, limit=limit, sort=sort, unit=unit)
@@ -114,7 +114,7 @@ def write_tables(
 
 
 def is_one_file(path: Path) -> bool:
-    """Return whether a path is a file with an ending of a format; else it is a folder."""
+    """Return whether a path is a file with the extension of a format; otherwise it is a folder."""
     return path.suffix in SUFFIXES and not path.is_dir()
 
 

@@ -1,4 +1,4 @@
-"""Tables as JSON: a list of objects for a single table, an object of such lists for a list of tables."""
+"""Tables as JSON: a list of objects for a single table, an object of such lists for several tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables in GitHub's Markdown, as people see them: whole, each below a heading and above its caption."""
+"""Tables in GitHub's Markdown: all rows of their views, each table below a heading and above its caption."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nsys_pp.write.tables.format import Content, Format
 from nsys_pp.write.tables.names import clean
 from nsys_pp.write.tables.people import ShownTable, arrange_table
 
-# what GitHub's Markdown takes for more than text; `_` inside a word is none of it
+# characters with a meaning in GitHub's Markdown; `_` inside a word has none
 _SPECIAL = re.compile(r"[\\`*<>\[\]|~&]|(?<![^\W_])_|_(?![^\W_])")
 
 
@@ -26,7 +26,7 @@ def format_markdown(content: Content) -> str:
         for filled in content.tables
     ]
     return "\n".join(
-        _format_one(filled, table, tables[number + 1 : number + 2])
+        _format_table(filled, table, tables[number + 1 : number + 2])
         for number, (filled, table) in enumerate(tables)
     )
 
@@ -46,10 +46,10 @@ def escape_markdown(text: str) -> str:
     return _SPECIAL.sub(r"\\\g<0>", text)
 
 
-def _format_one(
+def _format_table(
     filled: FilledTable, table: ShownTable, following: Sequence[tuple[FilledTable, ShownTable]]
 ) -> str:
-    """Format a table; tables that are computed alike share the caption of the last one."""
+    """Format a table; the caption is omitted if a following table has the same."""
     title = f"## {escape_markdown(clean(filled.table.title))}\n\n"
     is_shared = any(follower.caption == table.caption for _, follower in following)
     notes = [*table.notes, *([table.caption] if table.caption and not is_shared else [])]

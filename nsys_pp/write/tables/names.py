@@ -1,4 +1,4 @@
-"""Names and texts of reports in the cells of a terminal."""
+"""Names of functions and other texts of reports, cleaned and shortened for a terminal."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ _LEAST_ARGUMENTS = 8  # cells that shortened template arguments keep
 
 
 def clean(text: str) -> str:
-    """Replace characters that are not printable by blanks: in a report's text they could move the cursor."""
+    """Replace unprintable characters by blanks: a report's text could otherwise move the cursor."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def shorten_symbol(name: str, cells: int) -> str:
-    """Shorten the name of a function towards a number of cells: the parameters first, then template arguments.
+    """Shorten the name of a function to a number of cells if possible: parameters first, then template arguments.
 
-    Template arguments lose their end, the longest ones first, as kernels differ least there. A name that is still
-    too long stays so, and has to be folded: what distinguishes it may be anywhere.
+    Template arguments are cut at the end, the longest ones first, as kernels differ least there. A name that remains
+    too long is not cut further, as the distinguishing part may be anywhere: the caller has to fold it.
 
     >>> shorten_symbol("void at::fill<(int)4, at::FillFunctor<float>>(int, char (*)[4])", 44)
     'at::fill<(int)4, at::FillFunctor<float>>(…)'

@@ -1,4 +1,4 @@
-"""Tables as people see them: the columns and rows of their view, as text, with the lines below them."""
+"""Tables in text formats: the columns and rows of their view as text, and the lines below them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class ShownTable:
     """A table as text.
 
     Attributes:
-        columns: Its columns; () where it has no rows to show.
+        columns: Its columns; () without rows to show.
         kinds: Kind of each row: "row", "rest" (of hidden rows) or "total".
         groups: Number of the group of each row.
         group_count: Leading columns that a group shows once.
         notes: Lines below the table.
-        caption: How its numbers were computed; "" where it has no rows at all.
+        caption: Computation of its numbers; "" without any rows.
         hidden_count: Rows that the limit hides.
     """
 
@@ -43,14 +43,14 @@ def arrange_table(
     unit: str | None = None,
     is_whole: bool = False,
 ) -> ShownTable:
-    """Arrange a table for people; columns of nulls alone are left out, but never all.
+    """Arrange a table for a text format; columns with only nulls are left out, but never all columns.
 
     Args:
         filled: The table.
         limit: Most rows of each group, and a third as many parts of each; 0: all. Totals are of all rows.
-        sort: Column that sorts the rows, where the table has it; see `find_sort_column`.
+        sort: Column that sorts the rows, if the table has it; see `find_sort_column`.
         unit: Unit of all times; chosen by the values if None.
-        is_whole: Show also the rows that the view hides.
+        is_whole: Include the rows that the view hides.
     """
     table, frame = filled.table, sort_table(filled, sort)
     if frame.is_empty():
@@ -62,8 +62,10 @@ def arrange_table(
     if len(rows) < len(frame):
         share = f"{len(frame) - len(rows):,} of {len(frame):,}" if len(rows) else f"all {len(frame):,}"
         notes.insert(0, view.hidden.format(share))
-    known = describe_columns(table)
-    columns = _choose_columns(rows, [known[name] if isinstance(name, str) else name for name in view.columns])
+    by_name = describe_columns(table)
+    columns = _choose_columns(
+        rows, [by_name[name] if isinstance(name, str) else name for name in view.columns]
+    )
     caption = "; ".join([table.caption, *(column.note for column in columns if column.note)])
     if rows.is_empty():
         return ShownTable(notes=(*map(clean, notes),), caption=clean(caption))
@@ -90,7 +92,7 @@ def sort_table(filled: FilledTable, sort: str | None) -> pl.DataFrame:
 
 
 def _choose_columns(rows: pl.DataFrame, columns: list[Column]) -> list[Column]:
-    """Leave out columns of nulls alone, and optional ones that have one value; the columns of groups stay."""
+    """Drop columns with only nulls, and optional ones with a single value; group columns are kept."""
     leading = True
     chosen = []
     for column in columns:
@@ -104,7 +106,7 @@ def _choose_columns(rows: pl.DataFrame, columns: list[Column]) -> list[Column]:
 
 
 def _spell(frame: pl.DataFrame) -> pl.DataFrame:
-    """Turn categories into text: the words of our enumerations are identifiers."""
+    """Convert categories to text; underscores in our own enumerations become blanks."""
     return frame.with_columns(
         pl.selectors.enum().cast(pl.String).str.replace_all("_", " "),
         pl.selectors.categorical().cast(pl.String),

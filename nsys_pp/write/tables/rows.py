@@ -1,4 +1,4 @@
-"""Rows of a table as people see them: sorted, the first ones of each group, and totals of all."""
+"""Rows of a table to be shown: sorted, limited to the first of each group, with totals of all rows."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class ShownRows:
     """Rows to be shown.
 
     Attributes:
-        frame: The rows, with rows for hidden ones, and totals, behind each group.
+        frame: The rows; behind those of each group, rows that count hidden rows, and totals.
         kinds: Kind of each row: "row", "rest" or "total".
         groups: Number of the group of each row.
-        group_columns: Leading columns that a group shows once; () where each row is a group.
-        hidden_count: Rows that are not shown, parts included.
+        group_columns: Leading columns that a group shows once; () if each row is a group.
+        hidden_count: Number of rows that are not shown, parts included.
     """
 
     frame: pl.DataFrame
@@ -42,15 +42,15 @@ class ShownRows:
 
 
 def find_groups(frame: pl.DataFrame, table: AnyTable) -> tuple[str, ...]:
-    """Return the leading columns of a frame that make groups of its rows; the last column never does."""
+    """Return the leading group columns of a frame; the last column is never one."""
     groups = {name for name, column in describe_columns(table).items() if column.is_group}
     return tuple(takewhile(groups.__contains__, frame.columns[:-1]))
 
 
 def find_sort_column(columns: Iterable[str], word: str) -> str | None:
-    """Find the column that a word means: its name with or without a unit, or Paddle's word for it.
+    """Find a column by its name, with or without unit, or by Paddle's word for it.
 
-    "total" is that of the GPU where a table has two.
+    If a table has columns of the CPU and of the GPU, "total" is that of the GPU.
 
     >>> columns = ("host_total_ns", "gpu_total_ns", "gpu_mean_ns", "call_count", "name")
     >>> [find_sort_column(columns, word) for word in ("total", "CPUTotal", "GPUAvg", "count", "bytes")]
@@ -69,8 +69,8 @@ def find_sort_column(columns: Iterable[str], word: str) -> str | None:
         wanted.append(stem.partition("_")[2])  # a table of one side has no side in its names
     if word in columns:
         return word
-    if found := next((stems[name] for name in wanted if name in stems), None):
-        return found
+    if column := next((stems[name] for name in wanted if name in stems), None):
+        return column
     of_unit = (
         name for name in columns if asked in ("count", "bytes", "fraction") and name.endswith(f"_{asked}")
     )
@@ -80,7 +80,7 @@ def find_sort_column(columns: Iterable[str], word: str) -> str | None:
 def sort_rows(frame: pl.DataFrame, column: str, table: AnyTable) -> pl.DataFrame:
     """Sort rows within their groups: names and minima ascend, as in Paddle's tables, other columns descend.
 
-    Rows that are part of another stay below it, and are sorted among themselves. Nulls come last.
+    Rows that are part of another row remain below it, and are sorted among themselves. Nulls come last.
 
     Args:
         frame: Rows of the table.
@@ -104,10 +104,10 @@ def sort_rows(frame: pl.DataFrame, column: str, table: AnyTable) -> pl.DataFrame
 
 
 def limit_rows(frame: pl.DataFrame, table: AnyTable, *, limit: int) -> pl.DataFrame:
-    """Keep the first rows of each group, and the first parts of each of them.
+    """Keep the first rows of each group, and the first parts of each of these rows.
 
-    Of parts a third as many are kept, or more where a group has only one or two rows that are no parts. Where
-    no group has more than one row, the table is one list: the groups are its names.
+    A third as many parts are kept, or more if a group has only one or two rows that are not parts. If no group has more
+    than one row, the table is treated as one list.
 
     Args:
         frame: Rows of the table, sorted.
@@ -120,7 +120,7 @@ def limit_rows(frame: pl.DataFrame, table: AnyTable, *, limit: int) -> pl.DataFr
 def arrange_rows(frame: pl.DataFrame, table: AnyTable, *, limit: int) -> ShownRows:
     """Keep the same rows as `limit_rows`, and add rows that count hidden rows, and totals of all rows.
 
-    Without a last column of text there is nowhere to name such rows, and none is added.
+    They are named in the last column; if it is not text, none are added.
 
     Args:
         frame: Rows of the table, sorted; some of its columns.
@@ -178,7 +178,7 @@ def _add_sums(
 
 
 def _settle(frame: pl.DataFrame, table: AnyTable) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns of groups and of totals; a list where each group has one row, without sums of shares."""
+    """Return the columns of groups and of totals; if each group has one row, no groups and no totals of shares."""
     groups = find_groups(frame, table)
     totals = tuple(column for column in table.totals if column in frame.columns)
     if not groups or _number_groups(frame, groups).n_unique() < len(frame):
@@ -207,7 +207,7 @@ def _is_first(frame: pl.DataFrame, table: AnyTable, limit: int) -> pl.Series:
 
 
 def _add_up(rows: pl.DataFrame, groups: tuple[str, ...], totals: tuple[str, ...]) -> pl.DataFrame:
-    """Add up the rows of each group that are part of no other; a sum of nulls alone is null."""
+    """Add up the rows of each group without parts of rows; a sum of only nulls is null."""
     return (
         rows.filter("_is_whole")
         .group_by("_group", maintain_order=True)
@@ -232,7 +232,7 @@ def _number_groups(frame: pl.DataFrame, groups: tuple[str, ...]) -> pl.Series:
 
 
 def _depths(frame: pl.DataFrame, table: AnyTable) -> pl.Series:
-    """Return the number of blanks that begin each name; 0 in tables that are not nested."""
+    """Return the number of leading blanks of each name; 0 in tables that are not nested."""
     if not table.is_nested:
         return pl.repeat(0, len(frame), dtype=pl.Int64, eager=True)
     name = pl.col(frame.columns[-1]).cast(pl.String).fill_null("")

@@ -17,7 +17,7 @@ def write_sqlite(content: Content, path: Path) -> None:
 
 
 def _write_frame(frame: pl.DataFrame, path: Path, name: str) -> None:
-    """Write by sqlite-utils; it reads rows one by one, the one writer here that does."""
+    """Write a table with sqlite-utils, which receives rows one by one."""
     import sqlite_utils
     from sqlite_utils.utils import OperationalError
 
@@ -28,7 +28,7 @@ def _write_frame(frame: pl.DataFrame, path: Path, name: str) -> None:
         table.create(columns)  # type: ignore[union-attr]
         table.insert_all(frame.iter_rows(named=True), batch_size=10_000)  # type: ignore[union-attr]
     except OperationalError as error:
-        # SQLite keeps the system's number to itself
+        # SQLite does not expose the system's error number
         number = errno.ENOSPC if "full" in str(error) else errno.EIO
         raise OSError(number, str(error)) from error
     finally:

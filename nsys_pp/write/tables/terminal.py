@@ -1,8 +1,8 @@
-"""Tables on a terminal, and in a log: no wider than it, and without cells that lose their meaning.
+"""Tables on a terminal, and in a log: never wider than the terminal, without loss of distinguishing text.
 
-rich wraps, aligns and styles cells. Three things it cannot do stay here: leave out columns where there is no room, and
-name them; choose between headings of one line and of several; and shorten names where they differ least (`shorten_symbol`).
-These need the widths of columns, so they are computed here, too.
+rich wraps, aligns and styles cells. This module adds three things: it drops columns that do not fit, and lists them
+below the table; it chooses between headings of one line and of several; and it shortens names where they differ least
+(`shorten_symbol`). These depend on the widths of columns, which are therefore computed here, too.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from nsys_pp.write.tables.names import clean, shorten_symbol
 from nsys_pp.write.tables.people import ShownTable, arrange_table
 
 LOG_WIDTH = 160
-"""Most columns of a log: what an editor, a browser or a pager shows without cutting lines."""
+"""Maximum width of a log: lines that an editor, a browser or a pager shows in full."""
 
 _GAP = 2  # cells between columns
-_LEAST_TEXT, _LEAST_NAME, _FAIR_NAME = 12, 16, 40  # cells that texts get at the expense of other columns
+_LEAST_TEXT, _LEAST_NAME, _FAIR_NAME = 12, 16, 40  # cells of texts, before other columns are dropped
 _NAME_LINES = 2  # lines of a name on a terminal, after which its arguments, or its end, are shortened
-_ALL, _LARGE, _MIDDLE = 99.9, 25.0, 10.0  # shares in percent; those between are worth a look
+_ALL, _LARGE, _MIDDLE = 99.9, 25.0, 10.0  # shares in percent that limit the highlighted ones
 
 
 def open_console() -> Console:
-    """Create the console of stdout: as wide as the terminal, and without one as `COLUMNS`, at most `LOG_WIDTH`."""
+    """Create the console of stdout, as wide as the terminal; without a terminal, as `COLUMNS`, at most `LOG_WIDTH`."""
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         asked = os.environ.get("COLUMNS", "")
@@ -51,13 +51,13 @@ def print_tables(
 ) -> None:
     """Print tables, each below its title and above its caption, no wider than the console.
 
-    Numbers are aligned to the right, with their unit in the heading. Texts are folded. Long names are shortened on
-    a terminal, where they differ least; in a log they are whole. Where there is too little room, headings have several
-    lines, and then the columns of the least priority are left out, and named below the table.
+    Numbers are aligned to the right, with their unit in the heading. Texts are folded. Long names are shortened on a
+    terminal, and complete in a log. If the table is too wide, headings are split into several lines; then the columns
+    of the lowest priority are dropped, and listed below the table.
 
     Args:
         tables: Tables with their rows.
-        console: Where to print (`open_console`).
+        console: Console to print to (`open_console`).
         limit: Most rows of each group, and a third as many parts of each; 0: all. Totals are of all rows.
         sort: Column that sorts the rows, where a table has it; see `find_sort_column`.
         unit: Unit of all times: "s", "ms", "us" or "ns"; chosen for each table if None.
@@ -74,14 +74,14 @@ def print_tables(
             lines.append("`--limit 0` shows all rows")
         if left_out:
             lines.append(f"a wider output also shows: {', '.join(left_out)}")
-        if table.caption != follower:  # tables that are computed alike share a caption
+        if table.caption != follower:  # consecutive tables with one caption print it once
             lines.append(table.caption)
         for line in filter(None, lines):
             console.print(Text(line, style="dim"))
 
 
 def print_table(table: ShownTable, *, console: Console) -> list[str]:
-    """Print the headings and rows of a table; return the headings of the columns that have no room."""
+    """Print the headings and rows of a table; return the headings of the columns that do not fit."""
     if not table.columns:
         return []
     layout = _choose_layout(table, console.width)
@@ -101,7 +101,7 @@ def print_table(table: ShownTable, *, console: Console) -> list[str]:
         else:
             if before >= 0:
                 grid.add_row(*(Rule(style="dim") for _ in cells))
-            cells[: len(of_group)], of_group = _leave_out_same(cells, of_group), cells[: len(of_group)]
+            cells[: len(of_group)], of_group = _blank_repeated(cells, of_group), cells[: len(of_group)]
         before = group
         grid.add_row(
             *(
@@ -120,7 +120,7 @@ class _Layout:
     columns: tuple[TextColumn, ...]
     headings: tuple[str, ...]
     widths: tuple[int, ...]
-    needed: int  # cells of the whole table, with texts as narrow as they may be
+    needed: int  # width of the table with texts at their minimum width
 
 
 def _choose_layout(table: ShownTable, width: int) -> _Layout:
@@ -158,7 +158,7 @@ def _measure(columns: Sequence[TextColumn], width: int, *, is_split: bool) -> _L
         while most > 2 and sum(_cap(wanted, least, most)) > room:
             most -= 1
         widths = _cap(wanted, least, most)
-    if sum(widths) > room:  # nothing more can be left out
+    if sum(widths) > room:  # no more columns can be dropped
         widths = [*widths[:-1], max(2, room - sum(widths[:-1]))]
     return _Layout(
         columns=tuple(columns), headings=tuple(headings), widths=tuple(widths), needed=sum(least) + gaps
@@ -170,7 +170,7 @@ def _cap(wanted: Sequence[int], least: Sequence[int], most: int) -> list[int]:
 
 
 def _split_heading(column: TextColumn) -> str:
-    """Split a heading into lines that are no wider than the texts below it, as far as its words allow."""
+    """Split a heading at words into lines that are no wider than the texts below it, if possible."""
     words = [*column.column.heading.split(" "), *([f"({column.unit})"] if column.unit else [])]
     most = max(map(cell_len, (*words, *column.texts)))
     lines = [words[0]]
@@ -182,7 +182,7 @@ def _split_heading(column: TextColumn) -> str:
     return "\n".join(lines)
 
 
-def _leave_out_same(cells: Sequence[str], before: Sequence[str]) -> list[str]:
+def _blank_repeated(cells: Sequence[str], before: Sequence[str]) -> list[str]:
     """Omit the values of a group that equal the values of the previous group, up to the first difference."""
     differs = next((at for at, value in enumerate(before) if cells[at] != value), len(before))
     return [*[""] * differs, *cells[differs : len(before)]]
@@ -196,7 +196,7 @@ def _render(cell: str, column: TextColumn, width: int, kind: str, name_lines: in
     indent = indent if cell_len(cell) <= width else min(indent, width // 3)
     room = name_lines * (width - indent)
     if column.column.is_symbol and kind == "row":
-        # folded at words, a short one like "void" would have a line of its own
+        # rich folds at words: a short one like "void" would fill a line of its own
         bare = "\n".join(chop_cells(shorten_symbol(bare, room) if room else bare, width - indent))
     elif column.column.is_name and room and cell_len(bare) > room:
         bare = "\n".join(chop_cells(f"{set_cell_size(bare, room - 1).rstrip()}…", width - indent))
@@ -205,7 +205,7 @@ def _render(cell: str, column: TextColumn, width: int, kind: str, name_lines: in
 
 
 def _style_share(cell: str) -> str:
-    """Return the style of a share: remarkable ones are the only colour."""
+    """Return the style of a share: only large shares are coloured."""
     try:
         share = float(cell.replace(",", ""))
     except ValueError:
