@@ -104,7 +104,7 @@ def test_markdown_has_headings_of_people_and_numbers_on_the_right() -> None:
         "How.",
     ]
     empty = format_table(make_table(FRAME.clear(), title="Things"), format="markdown")
-    assert empty == "## Things\n\nnothing of this kind happened in what was recorded\n"
+    assert empty == "## Things\n\nno such events were recorded\n"
 
 
 @pytest.mark.parametrize(

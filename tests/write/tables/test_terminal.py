@@ -234,7 +234,7 @@ def test_a_table_that_is_not_there_says_why() -> None:
         "not recorded: profile with `--trace=osrt`",
         "",
         "Kernels",
-        "nothing of this kind happened in what was recorded",
+        "no such events were recorded",
     ]
 
 
