@@ -18,7 +18,7 @@ from nsys_pp.write.exporters import EXPORTERS
 
 
 def check_export(format: str, output: Path, names: Sequence[str] | None) -> None:
-    """Refuse options that do not fit an export."""
+    """Refuse options that contradict an export."""
     if output == STANDARD_OUTPUT:
         target = "folder" if EXPORTERS[format].is_folder else "file"
         raise click.UsageError(f"`--format {format}` is not printed; choose a {target} with `-o`")

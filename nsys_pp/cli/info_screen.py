@@ -24,7 +24,7 @@ _GRAPH_MODES = {"Graph": "each traced as one operation", "Node": "traced node by
 
 def print_info(info: ReportInfo, console: Console) -> None:
     """Print the facts of one report, no wider than the console."""
-    # in a file or a pipe a path stays whole, to be found
+    # In a file or a pipe, a path is not wrapped, so that it can be searched.
     console.print(Text(str(info.path), style="bold", overflow="fold"), soft_wrap=not console.is_terminal)
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(width=_LABEL_WIDTH, no_wrap=True, style="cyan")
@@ -48,7 +48,7 @@ def print_roster(infos: Sequence[ReportInfo], console: Console) -> None:
 
 
 def format_utc(utc_ns: int) -> str:
-    """Write a moment with all its digits.
+    """Format a time with all its digits.
 
     >>> format_utc(1_730_298_196_891_765_359)
     '2024-10-30T14:23:16.891765359Z'
@@ -59,7 +59,7 @@ def format_utc(utc_ns: int) -> str:
 
 def _list_facts(info: ReportInfo) -> Iterable[tuple[str, str]]:
     session, contents = info.session, info.contents
-    nsys = session.nsys_version or "unknown version (exports of 2019 and 2020 do not tell)"
+    nsys = session.nsys_version or "unknown version (exports of 2019 and 2020 do not contain it)"
     yield "nsys", f"{nsys}, export schema {session.schema_version}" if session.schema_version else nsys
     machine, source = info.roster.select("machine", "machine_source").row(0)
     yield "machine", f"{machine} (from the {source})"
@@ -68,8 +68,8 @@ def _list_facts(info: ReportInfo) -> Iterable[tuple[str, str]]:
         yield "rank", f"{ranks['rank'][0]} (from {ranks['rank_source'][0]})"
     yield "started", _describe_start(session.utc_epoch_ns)
     if contents.start_ns is not None and contents.end_ns is not None:
-        how = "" if contents.has_capture else ", from the first to the last event"
-        yield "lasted", f"{format_duration(contents.end_ns - contents.start_ns)}{how}"
+        note = "" if contents.has_capture else ", from the first to the last event"
+        yield "lasted", f"{format_duration(contents.end_ns - contents.start_ns)}{note}"
     if session.time_shift_ns:
         is_utc = session.time_shift_ns == session.utc_epoch_ns
         yield "shifted", f"{session.time_shift_ns:+,} ns by the export{' (times are UTC)' if is_utc else ''}"
@@ -84,8 +84,8 @@ def _list_facts(info: ReportInfo) -> Iterable[tuple[str, str]]:
 def _describe_start(utc_ns: int | None) -> str:
     if utc_ns is None:
         return "unknown"
-    moment = datetime.fromtimestamp(utc_ns // NS_PER_S, timezone.utc)
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{utc_ns % NS_PER_S // NS_PER_MS:03d} UTC"
+    second = datetime.fromtimestamp(utc_ns // NS_PER_S, timezone.utc)
+    return f"{second:%Y-%m-%d %H:%M:%S}.{utc_ns % NS_PER_S // NS_PER_MS:03d} UTC"
 
 
 def _percent(part: int, whole: int) -> str:
@@ -108,7 +108,7 @@ def _print_gpus(info: ReportInfo, console: Console) -> None:
         )
         for row in info.contents.gpus.head(_MOST_ROWS).to_dicts()
     ]
-    table = start_table("GPU", "name", "bus or uuid", "process", "operations")
+    table = _start_table("GPU", "name", "bus or uuid", "process", "operations")
     _print_rows(table, rows, info.contents.gpus, console)
 
 
@@ -119,7 +119,7 @@ def _print_processes(info: ReportInfo, console: Console) -> None:
         (f"{row['pid']}", row["name"] or "", *(f"{row[count]:,}" for count in counts))
         for row in processes.head(_MOST_ROWS).to_dicts()
     ]
-    table = start_table("process", "name", "threads", "ranges", "CUDA calls", "operations")
+    table = _start_table("process", "name", "threads", "ranges", "CUDA calls", "operations")
     _print_rows(table, rows, processes, console)
 
 
@@ -129,11 +129,11 @@ def _print_domains(info: ReportInfo, console: Console) -> None:
         (row["domain"] or "(default)", *(f"{row[count]:,}" for count in counts))
         for row in info.contents.domains.head(_MOST_ROWS).to_dicts()
     ]
-    table = start_table("NVTX domain", "push/pop", "start/end", "left open", "across threads", "marks")
+    table = _start_table("NVTX domain", "push/pop", "start/end", "left open", "across threads", "marks")
     _print_rows(table, rows, info.contents.domains, console)
 
 
-def start_table(*headings: str) -> Table:
+def _start_table(*headings: str) -> Table:
     """Build a table that wraps only names."""
     table = Table(box=None, pad_edge=False, header_style="cyan")
     for heading in headings:
@@ -165,7 +165,7 @@ def _list_kinds(info: ReportInfo, width: int) -> Table:
     recorded = [
         f"{title} {count:,}" for title, count in info.contents.recorded.select("title", "row_count").rows()
     ]
-    grid.add_row("recorded", Text(_pack(recorded, width - _LABEL_WIDTH - 2) or "nothing that is known here"))
+    grid.add_row("recorded", Text(_pack(recorded, width - _LABEL_WIDTH - 2) or "no known kinds of data"))
     label = "not recorded"
     for option, titles in _group_options(info.contents.missing).items():
         grid.add_row(label, Text(f"{', '.join(titles)}: {option}"))
@@ -186,7 +186,7 @@ def _group_options(missing: pl.DataFrame) -> dict[str, list[str]]:
 
 
 def _pack(items: Iterable[str], width: int) -> str:
-    r"""Fill lines with whole items.
+    r"""Join items into lines that break only between items.
 
     >>> _pack(["kernels 3", "copies 12", "sets 1"], 22)
     'kernels 3, copies 12,\nsets 1'

@@ -90,7 +90,7 @@ def project(
 
 
 def _choose_format(output: Path, format: str | None) -> str:
-    """Return the format of an output; refuse formats that do not fit it."""
+    """Return the format of an output; refuse formats that contradict it."""
     if output == STANDARD_OUTPUT:
         format = format or "table"
         if format != "table" and FORMATS[format].text is None:

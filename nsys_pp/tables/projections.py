@@ -1,4 +1,4 @@
-"""The table of projections: each NVTX range with its interval on a GPU."""
+"""Table of projections: NVTX ranges with their intervals on GPUs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _INDENT = "  "
 
 
 def define_projection_table(ops: Sequence[str], scope: str) -> Table[[pl.DataFrame]]:
-    """Define the table of projections that were computed with these options.
+    """Define the table of projections for the options of their computation.
 
     Args:
         ops: Kinds of operations that count.

@@ -232,7 +232,7 @@ def test_a_report_needs_neither_cuda_nor_nvtx(tmp_path: Path) -> None:
     assert told["missing"]["ranges"] == "--trace=nvtx"
     assert told["missing"]["kernels"] == told["missing"]["api_calls"] == "--trace=cuda"
     screen = _plain_words(call("info", report).stdout)
-    assert "nothing that is known here" in screen
+    assert "no known kinds of data" in screen
     assert "NVTX ranges, CUDA calls, kernels, MPI calls" in screen
     assert "--trace=nvtx,cuda,mpi,ucx" in screen
 

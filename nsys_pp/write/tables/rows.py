@@ -48,7 +48,7 @@ def find_groups(frame: pl.DataFrame, table: AnyTable) -> tuple[str, ...]:
 
 
 def find_sort_column(columns: Iterable[str], word: str) -> str | None:
-    """Find a column by its name, with or without unit, or by Paddle's word for it.
+    """Find a column by its name, with or without unit, or by Paddle's name for it.
 
     If a table has columns of the CPU and of the GPU, "total" is that of the GPU.
 
