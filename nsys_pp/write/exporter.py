@@ -50,8 +50,8 @@ class ExportedFile:
 
     Attributes:
         path: The file.
-        row_count: Jobs in it.
-        source: The report that it belongs to; None where it belongs to the run.
+        row_count: Number of jobs in it.
+        source: The report that the file belongs to; None if it belongs to the run.
     """
 
     path: Path
@@ -66,7 +66,7 @@ class ExportResult:
     Attributes:
         files: In the order of writing.
         notes: Missing or inferred facts, in sentences.
-        hint: How to open the files, in a sentence; "" where every user knows.
+        hint: One sentence about opening the files; "" if none is needed.
     """
 
     files: tuple[ExportedFile, ...]
@@ -76,7 +76,7 @@ class ExportResult:
 
 ExportWriter = Callable[[Training, Path, ExportOptions], ExportResult]
 OutputCheck = Callable[[Path, Sequence[Path], bool], None]
-"""Called with the output, all inputs and `force` before any work; raises an `OutputError` or a `ReportError`."""
+"""Function of the output, all inputs and `force`, called before any work; raises `OutputError` or `ReportError`."""
 
 
 def check_file(path: Path, inputs: Sequence[Path], force: bool) -> None:
@@ -93,13 +93,13 @@ class Exporter:
     """An output format for the jobs of a training.
 
     Attributes:
-        name: The word of `--format`.
-        description: The format in a phrase, for `--help`.
-        write: Writes the output, whole or not at all.
-        suffixes: Suffixes of files in this format; empty for a folder, or where only `name` selects the format.
+        name: Value of `--format`.
+        description: A phrase for `--help`.
+        write: Writes the output atomically.
+        suffixes: File suffixes that select the format; empty if only `name` selects it.
         is_folder: The output is a folder of files.
         options: Names of the `ExportOptions` that the format reads.
-        check: Refuses an output before any work is done.
+        check: Refuses an invalid output before any work is done.
     """
 
     name: str
@@ -112,10 +112,10 @@ class Exporter:
 
 
 def file_writer(write: Callable[[Training, BinaryIO, ExportOptions], None]) -> ExportWriter:
-    """Return the writer of a format that is one file.
+    """Build the `ExportWriter` of a single-file format.
 
     Args:
-        write: Writes the training to a binary stream. The file appears whole, after it has returned.
+        write: Writes the training to a binary stream. The file appears at its path only after `write` returns.
     """
 
     def write_file(training: Training, path: Path, options: ExportOptions) -> ExportResult:

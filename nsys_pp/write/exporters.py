@@ -61,7 +61,7 @@ EXPORTERS: Mapping[str, Exporter] = {exporter.name: exporter for exporter in _EX
 
 
 def find_exporter(path: Path) -> Exporter | None:
-    """Return the format of an output by its suffix; None where no format has it.
+    """Find the format of an output by its suffix; None if no format has this suffix.
 
     >>> find_exporter(Path("run.html")).name, find_exporter(Path("run.pftrace"))
     ('html', None)

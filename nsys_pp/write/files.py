@@ -1,4 +1,4 @@
-"""Atomic outputs: a file appears whole or not at all."""
+"""Atomic writing of files: an output appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _REASONS = {
     errno.EISDIR: ("it is a folder", "name a file with `-o`"),
 }
 
-_NAME_CHARS = 50
+_NAME_CHARS = 50  # of the output's name, in the name of the temporary file
 
 
 def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> None:
     """Refuse an existing output before any work is done.
 
     Raises:
-        OutputError: It exists and may not be replaced, or it is a folder or one of the inputs, or
-            its folder is missing.
+        OutputError: The output exists and `force` is not set; or it is a folder, or one of the inputs; or its folder is
+            missing.
     """
     if path.is_file() and any(path.samefile(report) for report in inputs):
         raise OutputError(
@@ -51,11 +51,13 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> Non
 
 @contextmanager
 def replace_file(path: Path, *, force: bool) -> Iterator[Path]:
-    """Open a new file next to `path` for writing; rename it to `path` when the block succeeds.
+    """Create a temporary file next to `path`; rename it to `path` when the block succeeds.
 
-    An exception or interrupt in the block leaves `path` unchanged and deletes the new file. A symbolic
-    link stays a link: its target is replaced. Devices and pipes (`/dev/null`,
-    `/dev/stdout`) are written directly.
+    An exception or interrupt in the block leaves `path` unchanged and deletes the temporary file. If `path` is a
+    symbolic link, its target is replaced. Devices and pipes (`/dev/null`, `/dev/stdout`) are written directly.
+
+    Yields:
+        The path to write to.
 
     Raises:
         OutputError: The output exists and `force` is not set, or the system refuses to write.
@@ -67,7 +69,7 @@ def replace_file(path: Path, *, force: bool) -> Iterator[Path]:
         return
     with translate_errors(path):
         real = Path(os.path.realpath(path))
-        # the name may have the maximum length, and the name of the new file is longer
+        # The temporary name is longer than the name of the output, which may already have the maximum length.
         handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name[:_NAME_CHARS]}.")
         os.close(handle)
         new = Path(name)
@@ -82,7 +84,7 @@ def replace_file(path: Path, *, force: bool) -> Iterator[Path]:
 
 @contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Raise an `OutputError` for an `OSError` on writing `path`."""
+    """Convert each `OSError` in the block to an `OutputError` about `path`; a broken pipe (EPIPE) is not converted."""
     try:
         yield
     except OSError as error:
@@ -94,9 +96,9 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def open_output(path: Path) -> Iterator[io.BufferedWriter[_RecordingFile]]:
-    """Open a file for a library to write to; raise the original `OSError` if a write fails.
+    """Open a file that a library writes to; if a write fails, raise the original `OSError`.
 
-    Libraries raise their own error instead, without the error number.
+    Some libraries raise an error of their own instead, without `errno`, which `translate_errors` needs.
     """
     with path.open("wb", buffering=0) as file:
         recording = _RecordingFile(file)
@@ -110,7 +112,7 @@ def open_output(path: Path) -> Iterator[io.BufferedWriter[_RecordingFile]]:
 
 
 class _RecordingFile(io.RawIOBase):
-    """A file that records the error of a failed write."""
+    """A file that keeps the error of a failed write."""
 
     def __init__(self, file: io.FileIO) -> None:
         self._file = file

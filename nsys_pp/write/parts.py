@@ -1,7 +1,7 @@
-"""File of a part: a plain zip with `part.json`, frames as Parquet, and the encoded blocks.
+"""Writer of part files: a zip with `part.json`, the frames as Parquet, and the encoded blocks.
 
-No member is compressed twice, and no timestamp is stored: the same report and options make
-the same bytes. Format of the container: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT.
+The zip does not compress its members, since Parquet and blocks are compressed already. It holds no timestamp: the same
+report and options make the same bytes. Format: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ _READABLE = 0o644 << 16  # file mode of the members when unpacked
 
 
 def write_part(path: Path, build: Callable[[Sink], Part], *, force: bool) -> Part:
-    """Write a part, whole or not at all.
+    """Write a part atomically.
 
     Args:
-        path: The file; replaced only with `force`.
-        build: Builds the part, and writes its blocks to its argument.
+        path: The file.
+        build: Builds the part, and writes its blocks to the sink that it is called with.
         force: Replace an existing file.
 
+    Returns:
+        The part that `build` returned.
+
     Raises:
-        OutputError: It cannot be written.
+        OutputError: The file exists and `force` is not set, or it cannot be written.
     """
     with replace_file(path, force=force) as target, ZipFile(target, "w", ZIP_STORED) as archive:
         with archive.open(_member(BLOCKS_MEMBER), "w", force_zip64=True) as blocks:
@@ -49,7 +52,7 @@ def _member(name: str) -> ZipInfo:
 
 
 def _write_frame(frame: pl.DataFrame) -> bytes:
-    """Encode a frame with plain strings; the schema restores categories on reading."""
+    """Encode a frame as Parquet, with categories as plain strings; the reader casts them back by the schema."""
     data = BytesIO()
     plain = frame.with_columns(
         pl.selectors.categorical().cast(pl.String), pl.selectors.enum().cast(pl.String)

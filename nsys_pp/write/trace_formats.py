@@ -20,14 +20,14 @@ PlacedDrawings = Sequence[tuple[Drawing, Placement]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFormat:
-    """A format of traces; one of the two writers is set.
+    """A trace format; exactly one of `merge_encoded` and `encode_drawings` is set.
 
     Attributes:
-        name: The word of `--format`.
-        description: The format in a phrase, for `--help`.
-        suffixes: Suffixes of its files; empty for the default format.
-        merge_encoded: Merges reports that are encoded already, as parts are.
-        encode_drawings: Encodes the drawings of all reports at once, for a file of this name.
+        name: Value of `--format`.
+        description: A phrase for `--help`.
+        suffixes: File suffixes that select the format; empty for the default format.
+        merge_encoded: Merges reports that were encoded one by one, such as parts.
+        encode_drawings: Encodes the drawings of all reports together; its second argument is the path of the output.
     """
 
     name: str
@@ -55,7 +55,7 @@ TRACE_FORMATS: Mapping[str, TraceFormat] = {trace_format.name: trace_format for 
 
 
 def infer_trace_format(output: Path) -> TraceFormat:
-    """Return the format of a trace by its file name.
+    """Return the format of a trace by its file name; the default format if no suffix matches.
 
     >>> infer_trace_format(Path("run.json.gz")).name, infer_trace_format(Path("run.pftrace")).name
     ('chrome', 'perfetto')

@@ -112,7 +112,7 @@ def test_the_wheel_zooms_where_all_lanes_are_in_sight(tmp_path: Path) -> None:
         expected_training(), tmp_path, [["move", 900, 400], STATE, ["wheel", 0, -120, None], STATE]
     )
     before, after = (value for value in found.values if value)
-    assert before["mostScroll"] == 0
+    assert before["maxScroll"] == 0
     assert after["end"] - after["start"] < before["end"] - before["start"]
 
 
@@ -277,7 +277,7 @@ def test_few_and_many_lanes(tmp_path: Path, lanes: int) -> None:
     training = make_large_training(lanes=lanes, steps=1, micro_batches=4, per_stage=1)
     state = open_page(training, tmp_path, [STATE]).values[0]
     assert state["lanes"] == lanes
-    assert (state["mostScroll"] > 0) == (lanes == 128)
+    assert (state["maxScroll"] > 0) == (lanes == 128)
 
 
 def test_100_000_jobs_load_and_move(tmp_path: Path) -> None:

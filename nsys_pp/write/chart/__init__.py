@@ -1,7 +1,7 @@
 """Charts of a pipeline: an interactive page, and pictures for papers and chat.
 
-Each lane shows its jobs as bars, with bubbles shaded by cause behind them, and below its sends and receives.
-Bars of jobs show the compute interval if known, else all operations; tooltips show both.
+Each lane has a row of jobs, drawn as bars over the bubbles (colored by cause), and below it a row of sends and a row of
+receives. The bar of a job spans its compute interval if known, otherwise all its operations; tooltips show both.
 """
 
 from __future__ import annotations

@@ -13,16 +13,16 @@ from nsys_pp.write.chart.look import SHADES
 _DEPTH_LIMIT = 64
 
 BARS = build_schema(
-    {  # one row per job; by lane, start_ns; as RUN_JOBS, and
+    {  # one row per job, by lane and bar_start_ns; columns of RUN_JOBS, and:
         "lane": pl.UInt32,
         "job": pl.UInt32,
         "kind": JOB_KIND,
         "label": pl.String,
         "name": NAME,
-        "shade": pl.UInt8,  # of its chunk
-        "depth": pl.UInt8,  # jobs around it
+        "shade": pl.UInt8,  # chunk modulo SHADES
+        "depth": pl.UInt8,  # number of jobs around it
         "is_message": pl.Boolean,  # drawn in the rows of sends and receives
-        "bar_start_ns": pl.Int64,  # of its bar
+        "bar_start_ns": pl.Int64,
         "bar_end_ns": pl.Int64,
     },
     name="BARS",
@@ -43,20 +43,22 @@ BAR_NUMBERS = (
 STEP_SPANS = build_schema(
     {  # one row per step; by start_ns
         "step": pl.Int64,
-        "start_ns": pl.Int64,  # of the first lane
-        "end_ns": pl.Int64,  # of the last lane
-        "is_partial": pl.Boolean,  # on at least one lane
+        "start_ns": pl.Int64,  # earliest start on any lane
+        "end_ns": pl.Int64,  # latest end on any lane
+        "is_partial": pl.Boolean,  # cut by the capture on at least one lane
     },
     name="STEP_SPANS",
 )
 
 
 def build_bars(training: Training) -> pl.DataFrame:
-    """Return one bar per job.
+    """Build one bar per job.
+
+    A bar spans the job's compute interval if known. Otherwise, and for sends and receives, it spans all operations.
 
     Returns:
-        A frame with the columns of `BARS`, `BAR_NUMBERS`, `is_inferred` and `confidence`. Bars of sends
-        and receives show all operations, other bars the compute interval if known.
+        The columns of `BARS` and `BAR_NUMBERS`, `is_inferred` and `confidence`: one row per job, by lane and
+        bar_start_ns. Empty in, empty out.
     """
     jobs = training.jobs
     is_message = pl.col("kind").cast(pl.String).is_in(MESSAGE_KINDS)
@@ -85,7 +87,7 @@ def build_step_spans(training: Training) -> pl.DataFrame:
 
 
 def name_lanes(lanes: pl.DataFrame) -> pl.DataFrame:
-    """Return the texts before each lane: `label`, and `gpu` with its machine."""
+    """Format the texts to the left of each lane: `label` without the machine, and `gpu` with it."""
     machine = pl.concat_str(pl.col("machine").fill_null(""), pl.lit(" "))
     return lanes.select(
         label=pl.col("label").str.strip_prefix(machine),
@@ -108,7 +110,7 @@ def used_causes(bubbles: pl.DataFrame) -> list[str]:
 
 
 def time_span(training: Training, bars: pl.DataFrame) -> tuple[int, int]:
-    """Return the first and last moment of the chart; (zero_ns, zero_ns + 1) if it is empty."""
+    """Return the start and end of the chart in ns; (zero_ns, zero_ns + 1) if the chart is empty."""
     edges = [
         frame[name].to_numpy()
         for frame, names in [
@@ -148,7 +150,7 @@ def describe_run(training: Training) -> list[str]:
 
 
 def plural(noun: str, count: int) -> str:
-    """Return the noun in the number of the count: "micro-batches", "chunks per stage"."""
+    """Return the noun, in the plural unless the count is 1: "micro-batches", "chunks per stage"."""
     if count == 1:
         return noun
     head, _, rest = noun.partition(" ")
@@ -156,7 +158,7 @@ def plural(noun: str, count: int) -> str:
 
 
 def describe_missing(training: Training) -> str:
-    """Return the reason of an empty chart, in a sentence; "" if it is not empty."""
+    """Return the reason for an empty chart as a sentence; "" if the chart is not empty."""
     if not training.lanes.height:
         return "There is nothing to draw: no GPU process was found."
     if not training.jobs.height:
@@ -168,7 +170,7 @@ def describe_missing(training: Training) -> str:
 
 
 def _depths(jobs: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """Count the jobs around each job; jobs outside the window do not count."""
+    """Count the jobs around each job; outer jobs that are not in the frame do not count."""
     rows = jobs.select("job", row=pl.int_range(pl.len(), dtype=pl.Int64))
     outer = jobs.select("outer").join(
         rows, left_on="outer", right_on="job", how="left", maintain_order="left"

@@ -1,6 +1,6 @@
-"""Canvas of a picture: lanes from top to bottom, time from left to right, in pixels from the top left.
+"""Canvas of a picture: lanes from top to bottom, time from left to right; coordinates are pixels from the top left corner.
 
-matplotlib is imported where it is used: only charts need it.
+matplotlib is imported inside functions: it is an optional dependency, and slow to import.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ RIGHT = 14
 TOP = 96  # y of the first lane, below title, time axis and steps
 _STEP_TOP, _STEP_HEIGHT = 72, 18
 _STAGE_GAP = 8
-_CHUNK = 4000  # boxes of one path: rasterizers refuse longer paths
+_MAX_BOXES = 4000  # boxes per path: rasterizers refuse longer paths
 ARROW_LIMIT = 2500  # more arrows are indistinguishable
-_LEAST_GAP = 3  # minimum pixels of a bar with a dividing line
+_MIN_LINED = 3  # pixels; narrower bars have no white outline
 _BUBBLE_TINT = 0.42
-_EDGE, _EDGE_TINT = (
-    0.1,
-    0.6,
-)  # line of bubbles inside bars: share of the bar's height, tint of the cause's color
+# bubbles inside a bar: share of the bar's height, and share of the cause's color
+_EDGE, _EDGE_TINT = 0.1, 0.6
 _PALE = 0.35
 _TEXT, _MUTED, _LINE, _BAND = "#1c2430", "#5d6877", "#dde2e8", "#f6f7f9"
 Array = np.ndarray[Any, Any]
@@ -40,27 +38,27 @@ class LaneLayout:
     """Positions of lanes, in pixels."""
 
     height_px: int  # of the picture
-    tops: Array  # of each lane
-    size: float
-    pad: float
+    tops: Array  # y of each lane
+    size: float  # height of a lane
+    pad: float  # above and below the contents of a lane
     bar: float  # height of jobs
-    message: float  # height of sends, and of receives; 0 without any
+    message: float  # height of the row of sends, and of the row of receives; 0 without messages
 
 
 def lay_out_lanes(
     lanes: pl.DataFrame, *, has_messages: bool, height_px: int | None, below_px: int
 ) -> LaneLayout:
-    """Lay out lanes; without `height_px`, the height follows from their number."""
+    """Compute the positions of lanes; without `height_px`, the height is computed from their number."""
     stage = lanes["stage"].fill_null(-1).to_numpy()
     is_new = np.diff(stage, prepend=stage[:1]) != 0
     gaps = _STAGE_GAP * np.cumsum(is_new)
-    most = float(gaps[-1]) if gaps.size else 0.0
+    gaps_height = float(gaps[-1]) if gaps.size else 0.0
     count = max(1, lanes.height)
     if height_px is None:
         size = float(np.clip(900 / count, 30 if count <= 64 else 22, 76))
-        height_px = int(np.ceil(TOP + count * size + most + below_px))
+        height_px = int(np.ceil(TOP + count * size + gaps_height + below_px))
     else:
-        size = max(1.0, (height_px - TOP - below_px - most) / count)
+        size = max(1.0, (height_px - TOP - below_px - gaps_height) / count)
     pad = 4.0 if size >= 40 else 0.08 * size
     message = (size - 2 * pad) * 0.16 if has_messages else 0.0
     return LaneLayout(
@@ -74,7 +72,7 @@ def lay_out_lanes(
 
 
 class Canvas:
-    """Figure in pixel coordinates, 96 to the inch, y downwards."""
+    """A matplotlib figure in pixel coordinates: 96 pixels are an inch, y points down."""
 
     def __init__(self, width_px: int, layout: LaneLayout, span: tuple[int, int], zero_ns: int) -> None:
         from matplotlib.figure import Figure
@@ -88,12 +86,12 @@ class Canvas:
         self.axes.axis("off")
 
     def x(self, time_ns: pl.Series) -> Array:
-        """Return the x of moments; integers are subtracted before rounding to floats."""
+        """Return the x of times; the start is subtracted as an integer, since doubles lose nanoseconds."""
         share = (time_ns - self.start).to_numpy() / (self.end - self.start)
         return np.asarray(LEFT + share * (self.width_px - LEFT - RIGHT), np.float64)
 
     def draw_lanes(self, lanes: pl.DataFrame) -> None:
-        """Draw the labels of lanes, and light bands."""
+        """Draw the label and the background band of each lane."""
         layout = self.layout
         self._draw_axis(bool(lanes.height))
         stages = lanes["stage"].to_list()
@@ -126,7 +124,7 @@ class Canvas:
             self._boxes(left, right, bottom, edge, fill=color, gid=f"edges-{cause}", z=4.5)
 
     def draw_jobs(self, bars: pl.DataFrame, *, has_arrows: bool) -> None:
-        """Draw jobs, and labels that fit."""
+        """Draw jobs, with the labels that fit into their bars."""
         layout = self.layout
         for kind in JOB_KINDS:
             own = bars.filter(pl.col("kind") == kind)
@@ -147,12 +145,12 @@ class Canvas:
             z = 3 + float(is_message)
             self._boxes(left, right, top, height, fill=colors, gid=f"jobs-{kind}", z=z)
             if not (is_message and has_arrows):
-                ink = [to_hex(text_on(shade_of(kind, shade))) for shade in range(SHADES)]
-                inks = [_TEXT if is_message else ink[shade] for shade in own["shade"].to_list()]
-                self._label(own["label"].to_list(), left, right, top, height, inks)
+                by_shade = [to_hex(text_on(shade_of(kind, shade))) for shade in range(SHADES)]
+                text_colors = [_TEXT if is_message else by_shade[shade] for shade in own["shade"].to_list()]
+                self._label(own["label"].to_list(), left, right, top, height, text_colors)
 
     def draw_messages(self, transfers: pl.DataFrame) -> None:
-        """Draw kernels of messages, with waits hatched, and arrows between them."""
+        """Draw the kernels of messages, their waits hatched, and an arrow per transfer."""
         if not transfers.height:
             return
         from matplotlib.collections import PathCollection
@@ -163,15 +161,15 @@ class Canvas:
         for kind, lane, shift in [("send", "sender", 0.0), ("receive", "receiver", layout.message + 1)]:
             top = layout.tops[transfers[lane].to_numpy()] + layout.pad + layout.bar + 2 + shift
             start, end = transfers[f"{kind}_start_ns"], transfers[f"{kind}_end_ns"]
-            left, turn, right = self.x(start), self.x(start + transfers[f"{kind}_wait_ns"]), self.x(end)
-            turn = np.minimum(turn, right)
+            left, right = self.x(start), self.x(end)
+            wait_end = np.minimum(self.x(start + transfers[f"{kind}_wait_ns"]), right)
             pale, full = _hex(kind, 0, True), _hex(kind, 0, False)
-            for waits, lines in [((turn > left) & (turn - left <= 3), None), (turn - left > 3, full)]:
-                gid = f"waits-{kind}"
-                self._boxes(
-                    left[waits], turn[waits], top[waits], layout.message, fill=pale, gid=gid, z=5, hatch=lines
-                )
-            self._boxes(turn, right, top, layout.message, fill=full, gid=f"messages-{kind}", z=6)
+            width = wait_end - left
+            # hatches are unreadable in narrow boxes
+            for waits, hatch in [((width > 0) & (width <= 3), None), (width > 3, full)]:
+                box = left[waits], wait_end[waits], top[waits]
+                self._boxes(*box, layout.message, fill=pale, gid=f"waits-{kind}", z=5, hatch=hatch)
+            self._boxes(wait_end, right, top, layout.message, fill=full, gid=f"messages-{kind}", z=6)
             ends[kind] = (left if kind == "send" else right, top + layout.message / 2)
         if transfers.height > ARROW_LIMIT:
             return
@@ -197,7 +195,7 @@ class Canvas:
         self._polygons(heads, fill=np.array(directions), gid="arrow-heads", z=8)
 
     def draw_steps(self, steps: pl.DataFrame, spans: pl.DataFrame) -> None:
-        """Draw a row of steps, and a line at the start of each step on each lane."""
+        """Draw the row of steps, and on each lane a line at the start of each of its steps."""
         layout = self.layout
         top = layout.tops[steps["lane"].to_numpy()]
         left = self.x(steps["start_ns"])
@@ -218,7 +216,7 @@ class Canvas:
     def write_key(
         self, x: float, y: float, text: str, *, color: str = "", cause: str = "", is_hatched: bool = False
     ) -> None:
-        """Write an entry of the legend."""
+        """Draw an entry of the legend: a swatch and its text."""
         box = (np.array([x]), np.array([x + 11]), np.array([y + 3]))
         fill = (
             _tint(cause) if cause else to_hex(mix(WHITE, color_of("receive"), _PALE)) if is_hatched else color
@@ -227,7 +225,7 @@ class Canvas:
         self.write(x + 17, y + 9, text, size=10, color=_TEXT)
 
     def write(self, x: float, y: float, text: str, *, size: float, color: str, bold: bool = False) -> None:
-        """Write a text in one line, from x on, centered at y; the size is in pixels."""
+        """Write a text on one line; it starts at x and is centered vertically at y. The size is in pixels."""
         self.axes.text(
             x,
             y,
@@ -250,7 +248,7 @@ class Canvas:
         return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0])
 
     def shorten(self, text: str, size: float, room: float, *, bold: bool = False) -> str:
-        """Shorten a text to one line of width `room`."""
+        """Shorten a text to one line of at most `room` pixels; a shortened text ends with "…"."""
         line = " ".join(text.split())
         if self.width_of(line, size, bold) <= room:
             return line
@@ -300,10 +298,10 @@ class Canvas:
         corners = np.stack(
             [np.stack([left, left, right, right], 1), np.stack([top, bottom, bottom, top], 1)], 2
         )
-        is_wide = (right - left > _LEAST_GAP) if z >= 3 and not hatch else np.zeros(len(left), bool)
-        for part, line in [(~is_wide, 0.0), (is_wide, 0.6)]:
-            own = fill[part] if isinstance(fill, np.ndarray) else fill
-            self._polygons(corners[part], fill=own, gid=gid, z=z, line=line, hatch=hatch)
+        is_wide = (right - left > _MIN_LINED) if z >= 3 and not hatch else np.zeros(len(left), bool)
+        for rows, line in [(~is_wide, 0.0), (is_wide, 0.6)]:
+            own = fill[rows] if isinstance(fill, np.ndarray) else fill
+            self._polygons(corners[rows], fill=own, gid=gid, z=z, line=line, hatch=hatch)
 
     def _polygons(
         self,
@@ -315,7 +313,7 @@ class Canvas:
         line: float = 0.0,
         hatch: str | None = None,
     ) -> None:
-        """Draw shapes of one color as one path: a file with many paths is large and slow."""
+        """Draw polygons, one path per color: a file with many paths is large and slow."""
         from matplotlib.patches import PathPatch
         from matplotlib.path import Path
 
@@ -324,10 +322,10 @@ class Canvas:
         codes = np.array([Path.MOVETO, *[Path.LINETO] * (count - 1), Path.CLOSEPOLY], Path.code_type)
         for color in np.unique(fill):
             own = closed[fill == color] if isinstance(fill, np.ndarray) else closed
-            for first in range(0, len(own), _CHUNK):
-                chunk = own[first : first + _CHUNK]
-                shape = PathPatch(
-                    Path(chunk.reshape(-1, 2), np.tile(codes, len(chunk))),
+            for first in range(0, len(own), _MAX_BOXES):
+                shapes = own[first : first + _MAX_BOXES]
+                patch = PathPatch(
+                    Path(shapes.reshape(-1, 2), np.tile(codes, len(shapes))),
                     facecolor=str(color),
                     edgecolor=hatch or "white",
                     linewidth=line,
@@ -335,7 +333,7 @@ class Canvas:
                     zorder=z,
                     gid=gid,
                 )
-                self.axes.add_artist(shape)
+                self.axes.add_artist(patch)
 
     def _label(
         self,
@@ -344,7 +342,7 @@ class Canvas:
         right: Array,
         top: Array,
         height: Array,
-        inks: list[str],
+        colors: list[str],
     ) -> None:
         texts = [" ".join(text.split()) if text else None for text in texts]
         room = right - left - 4
@@ -358,7 +356,7 @@ class Canvas:
                 top[index] + height[index] / 2,
                 str(text),
                 size=size[index] * 0.75,
-                color=inks[index],
+                color=colors[index],
                 ha="center",
                 va="center_baseline",
                 zorder=9,
@@ -366,7 +364,7 @@ class Canvas:
 
 
 def format_time(ns: int, step: int) -> str:
-    """Format a time in a suitable unit, with enough digits for ticks `step` apart."""
+    """Format ns in s, ms, µs or ns, with enough digits to distinguish ticks that are `step` ns apart."""
     if ns == 0:
         return "0"
     unit, scale = next(

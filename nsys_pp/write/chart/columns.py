@@ -1,4 +1,4 @@
-"""Columns for the page: the smallest exact typed array, in base64."""
+"""Columns of the page, as typed arrays in base64: each in the smallest type that holds its values exactly."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _TYPES = {
     for name, code in [("u8", "u1"), ("i8", "i1"), ("u16", "u2"), ("i16", "i2"), ("u32", "u4"), ("i32", "i4")]
 }
 _EXACT = 2**53
-"""A double is exact for integers up to this one."""
+"""Doubles hold all integers up to this value exactly."""
 
 
 def pack_table(columns: dict[str, pl.Series]) -> dict[str, Any]:
-    """Pack columns of equal length; `columns.js` reads them."""
+    """Pack columns of equal length for `readTable` of `columns.js`."""
     length = next(iter(columns.values())).len()
     return {"length": length, "columns": {name: pack_column(values) for name, values in columns.items()}}
 
@@ -26,7 +26,7 @@ def pack_column(values: pl.Series) -> dict[str, Any]:
     """Pack one column of numbers, booleans or codes.
 
     Returns:
-        `type`, `data`, and with nulls `missing`: the number in place of null.
+        `type` and `data`; for a column with nulls also `missing`, the number that stands for null.
 
     Raises:
         ValueError: An integer is too large for a double.

@@ -1,8 +1,8 @@
 """Interactive page of a chart: one file without network access, drawn on Bokeh's canvas.
 
-Bokeh has the canvas, the time axis, the grid and repaints; `page/` has the rest. Bokeh's own glyphs draw
-100,000 bars at 4 frames a second without a GPU, so our own renderer within Bokeh's paints the bars, and joins
-bars of the same pixel.
+Bokeh provides the canvas, the time axis, the grid and repaints; the scripts in `page/` do the rest. Without a GPU,
+Bokeh's own glyphs draw 100,000 bars at 4 frames a second. So the bars are painted by a renderer of our own, which
+draws bars within the same pixel once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SCRIPTS = (
     "paint",
     "arrows",
     "scene",
-    "find",
+    "hover",
     "input",
     "panel",
     "plot",
@@ -49,10 +49,10 @@ _SCRIPTS = (
 
 
 def write_html(training: Training, output: Path | BinaryIO, *, title: str) -> None:
-    """Write a training as one page.
+    """Write the chart of a training as one HTML page.
 
     Args:
-        training: The run. Empty frames make a page with the reason.
+        training: The run. Without lanes or jobs, the page shows the reason instead of a chart.
         output: A path, which is replaced, or a binary stream.
         title: Heading of the page.
 
@@ -68,7 +68,7 @@ def write_html(training: Training, output: Path | BinaryIO, *, title: str) -> No
         + "\n".join(_page_file(f"{name}.js") for name in _SCRIPTS)
         + "})();",
     }
-    # inserted texts are not searched for placeholders, since they may hold braces
+    # The template is split before texts are inserted: these may contain braces themselves.
     pieces = [text for piece in _page_file("page.html").split("{{") for text in piece.split("}}", 1)]
     page = pieces[0] + "".join(
         parts[name] + text for name, text in zip(pieces[1::2], pieces[2::2], strict=True)
@@ -81,7 +81,7 @@ def write_html(training: Training, output: Path | BinaryIO, *, title: str) -> No
 
 
 def describe_page(training: Training, *, title: str) -> dict[str, Any]:
-    """Return the data of the page, ready for JSON; times are relative to `zero_ns`."""
+    """Describe the data of the page, ready for JSON; times are ns since `training.zero_ns`."""
     bars, bubbles = build_bars(training), build_bubbles(training)
     first, last = time_span(training, bars)
     names, name_codes = pack_strings(bars["name"])
@@ -105,7 +105,7 @@ def describe_page(training: Training, *, title: str) -> dict[str, Any]:
         "causeColors": {cause: to_hex(color_of(cause)) for cause in BUBBLE_CAUSES},
         "hasMessages": has_messages,
         "lanes": _lanes(training.lanes),
-        "wholeSteps": _step_spans(training),
+        "runSteps": _step_spans(training),
         "names": names,
         "labels": labels,
         "tables": {
@@ -194,7 +194,7 @@ def _spans(frame: pl.DataFrame, zero_ns: int, *others: str) -> dict[str, Any]:
 
 
 def _embed(value: Any) -> str:
-    """Return JSON without the end of a script and without comments, as browsers parse them."""
+    """Encode JSON for a `<script>` element: without `<`, it can neither close the element nor open a comment."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
 
 
@@ -212,5 +212,5 @@ def _library() -> str:
             "charts need `bokeh`, which is not installed", "pip install 'nsys-pp[chart]'"
         ) from error
     script = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
-    # `</script` would end the script early; within strings, `<\/` is `</`
+    # `</script` would close the element early; in a JavaScript string, `<\/` is the same as `</`.
     return script.read_text(encoding="utf-8").replace("</script", "<\\/script")

@@ -1,4 +1,4 @@
-"""Look of kinds and causes in charts: fills, shades of chunks, and readable text colors."""
+"""Colors of charts: fills of kinds and causes, shades of chunks, and text colors with enough contrast."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Rgb = tuple[int, int, int]
 WHITE: Rgb = (255, 255, 255)
 BLACK: Rgb = (0, 0, 0)
 SHADES = 4
-"""Number of shades; further chunks repeat them."""
-SHADE_STEP = 0.17
+"""Number of shades; chunk 4 has the shade of chunk 0 again."""
+SHADE_STEP = 0.17  # share of white that each shade adds
 _SAME_AS = {"send_receive": "communication"}
 
 
@@ -21,18 +21,18 @@ def color_of(key: str) -> Rgb:
 
 
 def mix(color: Rgb, other: Rgb, share: float) -> Rgb:
-    """Blend a color with a `share` of another color."""
+    """Mix two colors; `share` (0 to 1) is the share of `other`."""
     first, second, third = (round(a * (1 - share) + b * share) for a, b in zip(color, other, strict=True))
     return first, second, third
 
 
 def shade_of(kind: str, shade: int) -> Rgb:
-    """Return the fill of the bars of a kind and chunk: the color of the kind, lighter for further chunks."""
+    """Return the fill of a kind's bars: the color of the kind, lighter with each shade."""
     return mix(color_of(kind), WHITE, SHADE_STEP * shade)
 
 
 def text_on(fill: Rgb) -> Rgb:
-    """Return black or white, the one with more contrast; at least 4.5."""
+    """Return black or white, the color with more contrast on the fill; its contrast is at least 4.5."""
     return max((BLACK, WHITE), key=lambda text: contrast(text, fill))
 
 
@@ -43,12 +43,12 @@ def contrast(color: Rgb, other: Rgb) -> float:
 
 
 def to_hex(color: Rgb) -> str:
-    """Return `#rrggbb`."""
+    """Format a color as `#rrggbb`."""
     return "#{:02x}{:02x}{:02x}".format(*color)
 
 
 def kind_looks() -> list[list[dict[str, str]]]:
-    """Return fill and text color by kind (in the order of `JOB_KINDS`) and shade."""
+    """Return the fill and the text color of each kind (in the order of `JOB_KINDS`) and shade."""
     return [
         [
             {"fill": to_hex(shade_of(kind, shade)), "text": to_hex(text_on(shade_of(kind, shade)))}

@@ -1,6 +1,6 @@
-"""Pictures for papers and chat: SVG and PNG, drawn by matplotlib with its own fonts.
+"""Charts as pictures for papers and chat: SVG and PNG, drawn by matplotlib with the font it ships.
 
-Equal trainings give equal bytes with one version of matplotlib.
+The same training makes the same bytes with the same version of matplotlib.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def write_svg(
     width_px: int = 1600,
     height_px: int | None = None,
 ) -> None:
-    """Draw a training as SVG; jobs of one kind are in one group (`jobs-forward`).
+    """Write the chart of a training as SVG; jobs of one kind are in one group (`jobs-forward`).
 
     Args:
-        training: The run. Empty frames make a picture with the reason.
+        training: The run. Without lanes or jobs, the picture shows the reason instead of a chart.
         output: A path, which is replaced, or a binary stream.
         title: Heading of the picture.
-        width_px: Width, 96 to the inch.
-        height_px: Height. Default: by the number of lanes.
+        width_px: Width; 96 pixels are an inch.
+        height_px: Height. Default: computed from the number of lanes.
 
     Raises:
         NsysPPError: matplotlib is not installed.
@@ -76,14 +76,14 @@ def write_png(
     height_px: int | None = None,
     scale: int = 2,
 ) -> None:
-    """Draw a training as PNG.
+    """Write the chart of a training as PNG.
 
     Args:
-        training: The run. Empty frames make a picture with the reason.
+        training: The run. Without lanes or jobs, the picture shows the reason instead of a chart.
         output: A path, which is replaced, or a binary stream.
         title: Heading of the picture.
         width_px: Width of the layout.
-        height_px: Height of the layout. Default: by the number of lanes.
+        height_px: Height of the layout. Default: computed from the number of lanes.
         scale: Pixels of the file per pixel of the layout.
 
     Raises:
@@ -116,7 +116,7 @@ def _write(
     with rc_context(_RC), warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", "(?s)Glyph .* missing from", UserWarning
-        )  # the font draws a box instead
+        )  # the font draws a box for a missing glyph
         figure = _draw(training, title=title, width_px=width_px, height_px=height_px)
         figure.savefig(content, format=format, dpi=96 * scale, metadata=metadata)
     if isinstance(output, Path):
@@ -158,7 +158,7 @@ def _draw_texts(canvas: Canvas, title: str, facts: list[str], missing: str) -> N
 def _legend_rows(
     bars: pl.DataFrame, transfers: pl.DataFrame, bubbles: pl.DataFrame, width_px: int
 ) -> list[list[tuple[float, dict[str, Any], str]]]:
-    """Return the swatches and texts of the legend by row, with their x."""
+    """Arrange the legend: per row, the x, the swatch and the text of each entry."""
     entries: list[tuple[dict[str, Any], str]] = [
         ({"color": to_hex(shade_of(kind, 0))}, kind.replace("_", " ")) for kind in used_kinds(bars, transfers)
     ]

@@ -1,13 +1,15 @@
-"""Clocks of a Perfetto trace: one per report, and the clock of the current subtrack.
+"""Clocks of a Perfetto trace: the trace's clock, one clock per report, and one incremental clock for subtracks.
 
-A report's sequence begins with a small head that maps the report's clock onto the trace's, one
-snapshot of both for each piece: to move a report in time, only its head is rewritten. The timestamps of a
-subtrack are relative to the previous event, on a clock that its first packet resets to the report's
-base. The time of an event is mapped from the subtrack's clock to the report's, and from there to the trace's.
+Each event has the time since the previous event of its subtrack, on the subtrack clock. The first packet of a subtrack
+resets this clock to the report's base. The importer converts a time from the subtrack clock to the report's clock, and
+from there to the trace's clock.
 
-The importer compares a snapshot only with other snapshots of the same clocks, which must not go back: a
-subtrack always repeats the same snapshot, a report has its snapshots in order, and each report has its own
-sequence. It maps a time by the last snapshot at or before it, or else by the first, with slope 1.
+The packets of a report (its sequence) begin with a preamble that maps the report's clock onto the trace's: one snapshot
+of both clocks per piece of `Clock`. To shift a report in time, only its preamble is rewritten.
+
+The importer requires the snapshots of the same set of clocks to be in order of time. This holds: all subtracks repeat the
+same snapshot, the snapshots of a preamble are in order, and each report has its own sequence. The importer converts a time
+by the last snapshot at or before it, or else by the first one, at a slope of 1.
 
 Sources: `protos/perfetto/trace/clock_snapshot.proto` (incremental clocks, clock ids 64-127) and
 `src/trace_processor/util/clock_synchronizer.h` (snapshots by set of clocks, conversion) of
@@ -30,16 +32,16 @@ from nsys_pp.write.perfetto.protobuf import (
 )
 from nsys_pp.write.perfetto.wire import Array, Parts, constant, encode_rows, field, message
 
-COMPRESSION_LEVEL = 2  # of zlib-ng; level 1 writes a third more, level 3 takes a third longer
+COMPRESSION_LEVEL = 2  # of zlib-ng; level 1 writes a third more bytes, level 3 takes a third longer
 
 
-def encode_head(sequence: int, base_ns: int, last_ns: int, clock: Clock) -> bytes:
-    """Encode the packets that open a report's sequence and map its times onto the trace's clock.
+def encode_preamble(sequence: int, base_ns: int, last_ns: int, clock: Clock) -> bytes:
+    """Encode the packets that begin a report's sequence and map its clock onto the trace's.
 
     Args:
-        sequence: Sequence of the report.
-        base_ns: Origin of its times, on its own clock.
-        last_ns: Its last event; later pieces of the clock are skipped.
+        sequence: Packet sequence of the report.
+        base_ns: Origin of the encoded times, on the report's clock.
+        last_ns: Time of the last event, on the report's clock; later pieces of `clock` are skipped.
         clock: Maps the report's clock onto the trace's.
     """
     further = clock.from_ns[(clock.from_ns > base_ns) & (clock.from_ns <= last_ns)]
@@ -51,11 +53,11 @@ def encode_head(sequence: int, base_ns: int, last_ns: int, clock: Clock) -> byte
         field(TracePacket.FIRST_PACKET_ON_SEQUENCE, True),
     )
     sequence_field = field(TracePacket.SEQUENCE_ID, sequence)
-    head = encode_rows(message(Trace.PACKET, sequence_field, *opening, first), 1).tobytes()
+    first_packet = encode_rows(message(Trace.PACKET, sequence_field, *opening, first), 1).tobytes()
     if not len(further):
-        return head
+        return first_packet
     rest = message(Trace.PACKET, sequence_field, _snapshot(own[1:], trace[1:]))
-    return head + compress(encode_rows(rest, len(further)).tobytes())
+    return first_packet + compress(encode_rows(rest, len(further)).tobytes())
 
 
 def _snapshot(own: Array, trace: Array) -> Parts:
@@ -67,14 +69,14 @@ def _snapshot(own: Array, trace: Array) -> Parts:
 
 
 def reading(clock_id: int, timestamp: int | Array) -> Parts:
-    """Encode the reading of one clock within a snapshot."""
+    """Encode the time of one clock within a snapshot."""
     return message(
         ClockSnapshot.CLOCKS, field(Reading.CLOCK_ID, clock_id), field(Reading.TIMESTAMP, timestamp)
     )
 
 
 def restart_subtrack_clock() -> Parts:
-    """Encode the snapshot that resets the incremental clock of a subtrack to the report's base."""
+    """Encode the snapshot that resets the subtrack clock to the report's base."""
     own = message(
         ClockSnapshot.CLOCKS,
         field(Reading.CLOCK_ID, BuiltinClock.OF_SUBTRACK),
@@ -85,6 +87,6 @@ def restart_subtrack_clock() -> Parts:
 
 
 def compress(packets: bytes) -> bytes:
-    """Compress packets into one packet."""
+    """Encode one packet that holds the given packets, compressed."""
     data = zlib_ng.compress(packets, COMPRESSION_LEVEL)
     return constant(message(Trace.PACKET, field(TracePacket.COMPRESSED_PACKETS, data)))

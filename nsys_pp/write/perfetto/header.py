@@ -21,13 +21,13 @@ from nsys_pp.write.perfetto.protobuf import (
     TrackDescriptor,
 )
 from nsys_pp.write.perfetto.wire import Parts, constant, field, message
-from nsys_pp.write.trace.drawing import FRAME_SEQUENCE
+from nsys_pp.write.trace.drawing import HEADER_SEQUENCE
 from nsys_pp.write.trace.tree import Node, Path, arrange
 
-UNITS = {"ns": CounterUnit.TIME_NS, "count": CounterUnit.COUNT, "bytes": CounterUnit.SIZE_BYTES}
+_UNITS = {"ns": CounterUnit.TIME_NS, "count": CounterUnit.COUNT, "bytes": CounterUnit.SIZE_BYTES}
 
 
-def encode_frame(
+def encode_header(
     *,
     root: str,
     tracks: Mapping[Path, Track],
@@ -36,15 +36,17 @@ def encode_frame(
     is_utc: bool,
     attributes: Mapping[str, str],
 ) -> bytes:
-    """Encode the packets before all events; counters must be described before their first sample.
+    """Encode the packets at the start of a trace, before all events.
+
+    All tracks are described here: a counter track must be described before its first sample.
 
     Args:
-        root: Name of the row above all others.
-        tracks: Tracks by path in the trace, without the root.
-        leaves: uuids of the tracks with events, by path; tracks with the same path are one row.
-        first_ns: The first event, on the trace's clock.
-        is_utc: The trace's clock is UTC.
-        attributes: Facts about the trace.
+        root: Name of the outermost row.
+        tracks: Tracks by path in the trace; paths do not include the root.
+        leaves: Perfetto's uuids of the tracks with events, by path; uuids with the same path share a row.
+        first_ns: Time of the first event, on the trace's clock.
+        is_utc: Whether the trace's clock is UTC.
+        attributes: Facts about the trace, by key.
     """
     clocks = [reading(BuiltinClock.BOOTTIME, first_ns)]
     if is_utc:
@@ -67,19 +69,19 @@ def encode_frame(
 
 
 def path_uuid(root: str, path: Path) -> int:
-    """Hash a path of the tree to 64 bits, the same in every process and run."""
+    """Hash a path in the trace to a uuid of 64 bits; the same path has the same uuid in all traces."""
     text = "\0".join([root, *path])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def _packet(*fields: Parts) -> bytes:
-    return constant(message(Trace.PACKET, field(TracePacket.SEQUENCE_ID, FRAME_SEQUENCE), *fields))
+    return constant(message(Trace.PACKET, field(TracePacket.SEQUENCE_ID, HEADER_SEQUENCE), *fields))
 
 
 def _describe(root: str, node: Node, leaves: Mapping[Path, Sequence[int]], parents: set[Path]) -> list[Parts]:
-    """Describe a row: the track with children, and the tracks with events.
+    """Describe a row: a track for its children, if any, and its tracks with events.
 
-    Tracks of one row share parent, order and merge key; each counter is its own row.
+    The tracks of a row have the same parent, order and merge key, so the viewer merges them. Counters are not merged.
     """
     path = node.track.path
     uuids = list(leaves.get(path, []))
@@ -91,22 +93,24 @@ def _describe(root: str, node: Node, leaves: Mapping[Path, Sequence[int]], paren
 
 def _describe_one(root: str, node: Node, uuid: int, *, is_shared: bool) -> Parts:
     track = node.track
-    more = [
+    fields = [
         field(TrackDescriptor.PARENT_UUID, path_uuid(root, track.path[:-1])),
         field(TrackDescriptor.SIBLING_ORDER_RANK, node.order),
     ]
     if is_shared:
-        more.append(field(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, SiblingMerge.BY_SIBLING_MERGE_KEY))
-        more.append(field(TrackDescriptor.SIBLING_MERGE_KEY, f"{path_uuid(root, track.path):016x}"))
+        fields.append(field(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, SiblingMerge.BY_SIBLING_MERGE_KEY))
+        fields.append(field(TrackDescriptor.SIBLING_MERGE_KEY, f"{path_uuid(root, track.path):016x}"))
     else:
-        more.append(field(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, SiblingMerge.NONE))
+        fields.append(field(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, SiblingMerge.NONE))
     if track.description:
-        more.append(field(TrackDescriptor.DESCRIPTION, track.description))
+        fields.append(field(TrackDescriptor.DESCRIPTION, track.description))
     if track.counter_unit is not None:
-        named = field(CounterDescriptor.UNIT_NAME, track.counter_unit)
-        unit = UNITS.get(track.counter_unit)
-        more.append(message(TrackDescriptor.COUNTER, field(CounterDescriptor.UNIT, unit) if unit else named))
-    return message(TracePacket.TRACK_DESCRIPTOR, *_descriptor(uuid, track.name), *more)
+        unit_name = field(CounterDescriptor.UNIT_NAME, track.counter_unit)
+        unit = _UNITS.get(track.counter_unit)
+        fields.append(
+            message(TrackDescriptor.COUNTER, field(CounterDescriptor.UNIT, unit) if unit else unit_name)
+        )
+    return message(TracePacket.TRACK_DESCRIPTOR, *_descriptor(uuid, track.name), *fields)
 
 
 def _descriptor(uuid: int, name: str) -> list[Parts]:

@@ -1,6 +1,6 @@
-"""Field numbers and enumerations of Perfetto; no other module has them.
+"""Field numbers and enum values of Perfetto's messages; no other module has them.
 
-One class per message, in the order of the fields' numbers. Source:
+One class per message, fields in order of their numbers. Source:
 https://github.com/google/perfetto/blob/v52.0/protos/perfetto/trace (`trace_packet.proto`,
 `track_event/track_event.proto`, `track_event/track_descriptor.proto`,
 `track_event/debug_annotation.proto`, `interned_data/interned_data.proto`, `clock_snapshot.proto`,
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 
 class Trace:
-    """The file: packets one behind the other."""
+    """The file: a sequence of packets."""
 
     PACKET = 1
 
@@ -34,7 +34,7 @@ class TracePacket:
 
 
 class SequenceFlags:
-    """Effect of a packet on interned data, or its need of earlier data."""
+    """Flags: a packet clears the incremental state of its sequence, or needs it."""
 
     INCREMENTAL_STATE_CLEARED = 1
     NEEDS_INCREMENTAL_STATE = 2
@@ -48,7 +48,7 @@ class ClockSnapshot:
 
 
 class Reading:
-    """Time of one clock (`ClockSnapshot.Clock`)."""
+    """Time of one clock at the moment of a snapshot (`ClockSnapshot.Clock`)."""
 
     CLOCK_ID = 1
     TIMESTAMP = 2
@@ -56,16 +56,16 @@ class Reading:
 
 
 class BuiltinClock:
-    """Clock ids."""
+    """Ids of clocks: two built-in ones, and ours (64-127 are local to a sequence)."""
 
     REALTIME = 1
     BOOTTIME = 6  # the trace's own clock
-    OF_REPORT = 64  # 64-127 are local to a sequence
+    OF_REPORT = 64
     OF_SUBTRACK = 65
 
 
 class TrackDescriptor:
-    """A track and its place in the tree."""
+    """A track, its parent, and its order among its siblings."""
 
     UUID = 1
     NAME = 2
@@ -107,7 +107,7 @@ class CounterUnit:
 
 
 class TrackEvent:
-    """A begin, an end, a mark or a sample."""
+    """A slice begin, a slice end, an instant or a counter sample."""
 
     DEBUG_ANNOTATIONS = 4
     TYPE = 9
@@ -139,7 +139,7 @@ class Annotation:
 
 
 class InternedData:
-    """Tables of strings, each with its own numbers."""
+    """Tables of strings, each numbered separately."""
 
     EVENT_NAMES = 2
     ANNOTATION_NAMES = 3
@@ -148,7 +148,7 @@ class InternedData:
 
 
 class Interned:
-    """A row of such a table (`EventName`, `DebugAnnotationName`, `InternedString`)."""
+    """A row of a table of strings (`EventName`, `DebugAnnotationName`, `InternedString`)."""
 
     IID = 1
     TEXT = 2
@@ -168,7 +168,7 @@ class TraceAttributes:
 
 
 class Attribute:
-    """One fact (`TraceAttributes.Attribute`)."""
+    """One fact: a key and its value (`TraceAttributes.Attribute`)."""
 
     KEY = 1
     STRING = 3

@@ -1,8 +1,8 @@
-"""Subtracks of a drawing as Perfetto packets, all subtracks of a report on one sequence of packets.
+"""Subtracks of a drawing as Perfetto packets; all subtracks of a report share one packet sequence.
 
-After the head of the sequence (`nsys_pp.write.perfetto.clocks`) the subtracks follow each other in
-compressed blocks that depend on the report only. The first packet of a subtrack clears the
-state of the sequence (names, defaults, time of the last event) and sets its own, so any subtrack may be omitted.
+The sequence begins with a preamble (`nsys_pp.write.perfetto.clocks`). The subtracks follow one after another, as
+compressed blocks that depend on the report only. The first packet of a subtrack clears the incremental state of the
+sequence (strings, defaults, time of the last event) and sets its own. So a merge may omit any subtrack.
 
 Source: `docs/reference/synthetic-track-event.md` (sequences, interning, incremental state) of
 https://github.com/google/perfetto/blob/v52.0.
@@ -56,17 +56,17 @@ from nsys_pp.write.trace.strings import intern
 from nsys_pp.write.trace.subtrack_columns import SubtrackColumns
 from nsys_pp.write.trace.tree import subtrack_rows
 
-BLOCK_ROWS = 1 << 15  # 1-3 MB before compression
-MOST_NULLABLE = 63  # columns with nulls in one subtrack: bits of the key of a row's shape
+BLOCK_ROWS = 1 << 15  # a block has 1-3 MB before compression
+MAX_NULLABLE = 63  # columns with nulls in one subtrack: the present fields of a row are bits of a 64-bit key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowField:
-    """A field of the events of a subtrack: its values, and the mask of rows that have it."""
+    """A field of the events of a subtrack: one value per row, and the mask of rows with a value."""
 
     encode: Callable[[Array], Parts]
     values: Array
-    present: NDArray[np.bool_] | None  # None: every row
+    present: NDArray[np.bool_] | None  # None: all rows have a value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,28 +77,30 @@ class PacketSubtrack:
     track_uuid: int
     event_type: int
     events: Events
-    deltas_ns: NDArray[np.int64]  # from each event to the next; of the first, from the report's base
+    deltas_ns: NDArray[
+        np.int64
+    ]  # time since the previous event; for the first event, since the report's base
     fields: list[RowField]
-    interned: list[tuple[int, pl.Series]]  # field of InternedData, and the strings of the subtrack
+    interned: list[tuple[int, pl.Series]]  # tables of strings, each with its field of InternedData
 
 
 def prepare_subtrack(
     subtrack: Subtrack, columns: SubtrackColumns, *, sequence: int, track_uuid: int, base_ns: int
 ) -> PacketSubtrack:
-    """Order the events of a subtrack and collect its strings.
+    """Order the events of a subtrack and number its strings.
 
     Args:
         subtrack: A subtrack with at least one row.
         columns: Its prepared columns.
         sequence: The packet sequence of its report.
-        track_uuid: Track of its events, unique per subtrack.
-        base_ns: Origin of times; not after the first event of the subtrack.
+        track_uuid: Perfetto's uuid of the track; each subtrack has its own.
+        base_ns: Origin of times, ns on the report's clock; not after the first event of the subtrack.
 
     Returns:
-        The subtrack; its strings are numbered in order of appearance.
+        The prepared subtrack; its strings are numbered in order of appearance.
 
     Raises:
-        ValueError: Rows are not in order, do not nest, or nest too deep.
+        ValueError: Rows are not in order, or slices do not nest, or nest too deep.
     """
     event_type, events = _events(subtrack)
     interned: list[tuple[int, pl.Series]] = []
@@ -109,7 +111,9 @@ def prepare_subtrack(
             RowField(encode=partial(fixed64, TrackEvent.COUNTER_DOUBLE), values=values, present=None)
         )
     else:
-        fields, interned = _shown(columns, SLICES if isinstance(subtrack, SliceSubtrack) else MARK_POINTS)
+        fields, interned = _collect_fields(
+            columns, SLICES if isinstance(subtrack, SliceSubtrack) else MARK_POINTS
+        )
     return PacketSubtrack(
         sequence=sequence,
         track_uuid=track_uuid,
@@ -122,7 +126,7 @@ def prepare_subtrack(
 
 
 def block_tasks(subtrack: PacketSubtrack) -> Iterator[Callable[[], bytes]]:
-    """Split a subtrack into blocks; each task encodes one block, in any order or thread."""
+    """Yield one task per block of a subtrack; a task encodes its block. Tasks may run in any order and in any thread."""
     rows = len(subtrack.events.begin_index)
     for first in range(0, rows, BLOCK_ROWS):
         yield partial(_encode_block, subtrack, first, min(first + BLOCK_ROWS, rows))
@@ -139,8 +143,10 @@ def _events(subtrack: Subtrack) -> tuple[int, Events]:
     return kind, Events(times_ns=times, begin_index=np.arange(len(times)))
 
 
-def _shown(columns: SubtrackColumns, schema: pl.Schema) -> tuple[list[RowField], list[tuple[int, pl.Series]]]:
-    """Collect the fields of slices and marks: name, color, flow, arguments."""
+def _collect_fields(
+    columns: SubtrackColumns, schema: pl.Schema
+) -> tuple[list[RowField], list[tuple[int, pl.Series]]]:
+    """Collect the fields of slices or marks (name, color, flow, arguments), and their tables of strings."""
     arguments = [column for column in columns.rows.columns if column not in schema]
     empty = pl.Series([], dtype=pl.String)
     strings, texts = [empty], {"name": empty, "color": empty}
@@ -172,7 +178,7 @@ def _shown(columns: SubtrackColumns, schema: pl.Schema) -> tuple[list[RowField],
 
 
 def _argument(columns: SubtrackColumns, column: str, strings: list[pl.Series]) -> tuple[int, Array]:
-    """Return the field and the values of an argument; strings are numbered after `strings`."""
+    """Return the field number and the values of an argument; its strings are appended to `strings` and numbered on."""
     values, dtype = columns.values(column), columns.rows[column].dtype
     if dtype.is_integer():
         return Annotation.INT if dtype.is_signed_integer() else Annotation.UINT, values.to_numpy()
@@ -191,32 +197,32 @@ def _annotation(name_id: int, number: int, values: Array) -> Parts:
 
 
 def _encode_block(subtrack: PacketSubtrack, first: int, stop: int) -> bytes:
-    """Encode and compress rows `first` to `stop` with all ends before row `stop` begins."""
+    """Encode and compress the rows [first, stop), with all ends of slices before row `stop` begins."""
     begin = subtrack.events.begin_index
     low = int(begin[first])
     high = int(begin[stop]) if stop < len(begin) else len(subtrack.deltas_ns)
     deltas = subtrack.deltas_ns[low:high].view(np.uint64)
-    places = begin[first:stop] - low
+    begins = begin[first:stop] - low
     groups = [
-        (places[rows], _encode_begins(subtrack, deltas[places[rows]], first, rows, fields))
+        (begins[rows], _encode_begins(subtrack, deltas[begins[rows]], first, rows, fields))
         for rows, fields in _shapes(subtrack.fields, first, stop)
     ]
-    if len(deltas) > len(places):
+    if len(deltas) > len(begins):
         is_end = np.ones(len(deltas), dtype=bool)
-        is_end[places] = False
+        is_end[begins] = False
         ends = np.flatnonzero(is_end)
         groups.append(
             (ends, _encode_packets(subtrack, deltas[ends], field(TrackEvent.TYPE, EventType.SLICE_END)))
         )
     packets = join_records(groups).tobytes()
-    return compress((_encode_names(subtrack) if first == 0 else b"") + packets)
+    return compress((_encode_first_packet(subtrack) if first == 0 else b"") + packets)
 
 
 def _shapes(fields: list[RowField], first: int, stop: int) -> Iterator[tuple[Array | slice, list[RowField]]]:
-    """Split rows by the set of their fields; yield the rows and the fields of each set."""
+    """Group rows by the set of fields that they have; yield the rows and the fields of each group."""
     nullable = [(row_field, row_field.present) for row_field in fields if row_field.present is not None]
-    if len(nullable) > MOST_NULLABLE:
-        raise ValueError(f"more than {MOST_NULLABLE} arguments of a subtrack have nulls")
+    if len(nullable) > MAX_NULLABLE:
+        raise ValueError(f"more than {MAX_NULLABLE} arguments of a subtrack have nulls")
     if not nullable:
         yield slice(None), fields
         return
@@ -231,8 +237,8 @@ def _shapes(fields: list[RowField], first: int, stop: int) -> Iterator[tuple[Arr
 def _encode_begins(
     subtrack: PacketSubtrack, deltas: Array, first: int, rows: Array | slice, fields: list[RowField]
 ) -> NDArray[np.uint8]:
-    shown = [row_field.encode(row_field.values[first : first + BLOCK_ROWS][rows]) for row_field in fields]
-    return _encode_packets(subtrack, deltas, field(TrackEvent.TYPE, subtrack.event_type), *shown)
+    encoded = [row_field.encode(row_field.values[first : first + BLOCK_ROWS][rows]) for row_field in fields]
+    return _encode_packets(subtrack, deltas, field(TrackEvent.TYPE, subtrack.event_type), *encoded)
 
 
 def _encode_packets(subtrack: PacketSubtrack, deltas: Array, *event: Parts) -> NDArray[np.uint8]:
@@ -246,8 +252,8 @@ def _encode_packets(subtrack: PacketSubtrack, deltas: Array, *event: Parts) -> N
     return encode_rows(packet, len(deltas))
 
 
-def _encode_names(subtrack: PacketSubtrack) -> bytes:
-    """Encode the first packet of a subtrack: it clears the state, and sets defaults and strings."""
+def _encode_first_packet(subtrack: PacketSubtrack) -> bytes:
+    """Encode the first packet of a subtrack: it clears the sequence's state, and sets defaults, strings and the clock."""
     tables = b"".join(
         encode_strings(number, Interned.IID, Interned.TEXT, strings) for number, strings in subtrack.interned
     )

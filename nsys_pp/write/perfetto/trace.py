@@ -1,11 +1,11 @@
-"""Reports as one Perfetto trace.
+"""Encoding of reports, and merging of encoded reports into one Perfetto trace.
 
-The trace is a concatenation of independent packets: first clocks, attributes and the tree of tracks; then,
-report by report, a head that maps its clock onto the trace's, and compressed blocks that depend on
-that report only. So reports are encoded one by one, in any process and order, and merging them copies bytes. Formats and traps:
-https://github.com/google/perfetto/blob/v52.0/docs/reference/synthetic-track-event.md and
-`protos/perfetto/trace` there; tests compare them with the importer's answers in
-`tests/write/perfetto/test_trace.py`.
+A trace is a concatenation of packets. The header comes first: clocks, attributes and the tree of tracks. Then, for each
+report, a preamble maps its clock onto the trace's, and compressed blocks hold its events. Blocks depend on their report
+only. So reports are encoded separately, in any order and process, and a merge copies their bytes.
+
+Format: https://github.com/google/perfetto/blob/v52.0/docs/reference/synthetic-track-event.md and
+`protos/perfetto/trace` there. `tests/write/perfetto/test_trace.py` checks traces with Perfetto's importer.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import numpy as np
 
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind
-from nsys_pp.write.perfetto.clocks import encode_head
-from nsys_pp.write.perfetto.header import encode_frame
+from nsys_pp.write.perfetto.clocks import encode_preamble
+from nsys_pp.write.perfetto.header import encode_header
 from nsys_pp.write.perfetto.subtracks import PacketSubtrack, block_tasks, prepare_subtrack
 from nsys_pp.write.trace.drawing import (
     CounterSubtrack,
@@ -38,8 +38,8 @@ from nsys_pp.write.trace.placement import Placement, place_path, place_tracks
 from nsys_pp.write.trace.subtrack_columns import prepare_columns
 from nsys_pp.write.trace.tree import Path, arrange, index_tracks, start_ns, subtrack_rows, subtracks_by_track
 
-MOST_THREADS = 4  # the parts of a block that hold the interpreter lock leave no more to gain
-_PIECE_BYTES = 1 << 20
+MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the interpreter lock
+_READ_BYTES = 1 << 20
 
 
 class Sink(Protocol):
@@ -70,16 +70,16 @@ class PlacedReport:
 
 
 def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) -> Encoded:
-    """Encode a drawing, block by block.
+    """Encode a drawing as blocks.
 
     Args:
         drawing: Drawing of a report.
         sink: Receives the blocks, in order.
-        threads: Number of blocks that are encoded and compressed at a time. Default: the number of
-            processors, up to four; one for few rows. The bytes do not depend on it.
+        threads: Number of threads; each encodes and compresses one block at a time. Default: the number of
+            processors, at most `MAX_THREADS`; 1 if the drawing has few rows. The bytes do not depend on it.
 
     Returns:
-        Description of the blocks, subtrack by subtrack; subtracks without rows are skipped.
+        The drawn tracks, and per subtrack the size of its blocks; subtracks without rows are skipped.
 
     Raises:
         ValueError: The drawing is invalid (see `nsys_pp.write.trace.drawing`).
@@ -94,7 +94,7 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
     encoded: list[EncodedSubtrack] = []
     sizes = [0] * len(ordered)
     row_count = sum(subtrack_rows(subtrack).height for _, subtrack in ordered)
-    count = threads or min(MOST_THREADS, os.cpu_count() or 1)
+    count = threads or min(MAX_THREADS, os.cpu_count() or 1)
 
     def write_block(number: int, block: Future[bytes]) -> None:
         sink.write(block.result())
@@ -126,17 +126,17 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
 
 
 def write_perfetto(reports: Sequence[PlacedReport]) -> Iterator[bytes]:
-    """Merge encoded reports into a trace, piece by piece.
+    """Merge encoded reports into a trace, as a stream of bytes.
 
     Args:
-        reports: Reports of the trace; times must be 0 or more on the trace's clock. Tracks of several reports
-            with the same path are one track, described by the first report. All have the same root.
+        reports: Reports of the trace, all with the same root. Their times must not be negative on the trace's clock.
+            If tracks of several reports have the same path, they are one row, described by the first report.
 
     Yields:
-        The trace in order.
+        The bytes of the trace, in order.
 
     Raises:
-        ValueError: Two reports have the same packet sequence, or one begins before 0.
+        ValueError: Two reports have the same packet sequence, or a report begins before 0.
     """
     if len({sequence_id(report.encoded.report_id) for report in reports}) < len(reports):
         raise ValueError("two reports of the trace have the same packet sequence")
@@ -144,7 +144,7 @@ def write_perfetto(reports: Sequence[PlacedReport]) -> Iterator[bytes]:
     if min(starts, default=0) < 0:
         raise ValueError("a report begins before 0 of the trace's clock; Perfetto would drop its events")
     placements = [report.placement for report in reports]
-    yield encode_frame(
+    yield encode_header(
         root=placements[0].root if placements else "",
         tracks={
             path: track
@@ -161,7 +161,7 @@ def write_perfetto(reports: Sequence[PlacedReport]) -> Iterator[bytes]:
 
 
 def leaf_uuid(report_id: int, path: Path, ordinal: int) -> int:
-    """Hash a subtrack of a report to 64 bits, the same in every process and run."""
+    """Hash a subtrack of a report to a uuid of 64 bits; the same subtrack has the same uuid in all traces."""
     text = "\0".join([f"{report_id:016x}", *path]) + f"\0\0{ordinal}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
@@ -185,13 +185,13 @@ def _describe(subtrack: Subtrack, ordinal: int, packets: PacketSubtrack) -> Enco
 
 
 def _start_ns(report: PlacedReport) -> int | None:
-    """Return the first event on the trace's clock; None if the report has no drawn row."""
+    """Return the time of the first drawn event on the trace's clock; None if no event is drawn."""
     starts = [subtrack.first_ns for subtrack in report.drawn_subtracks()]
     return int(report.placement.clock.to_trace(np.array([min(starts)]))[0]) if starts else None
 
 
 def _leaves(reports: Sequence[PlacedReport]) -> dict[Path, list[int]]:
-    """List the tracks with events, by their path in the trace."""
+    """List the uuids of the tracks with events, by their path in the trace."""
     leaves: dict[Path, list[int]] = {}
     for report in reports:
         for subtrack in report.drawn_subtracks():
@@ -205,15 +205,15 @@ def _write_report(report: PlacedReport) -> Iterator[bytes]:
     if not drawn:
         return
     last_ns = max(subtrack.last_ns for subtrack in drawn)
-    yield encode_head(sequence_id(encoded.report_id), encoded.base_ns, last_ns, report.placement.clock)
+    yield encode_preamble(sequence_id(encoded.report_id), encoded.base_ns, last_ns, report.placement.clock)
     with report.open_blocks() as source:
         for subtrack in encoded.subtracks:
             is_drawn = subtrack.track[0] in report.placement.rows
-            left = subtrack.size_bytes
-            while left:
-                piece = source.read(min(left, _PIECE_BYTES))
-                if not piece:
+            remaining = subtrack.size_bytes
+            while remaining:
+                data = source.read(min(remaining, _READ_BYTES))
+                if not data:
                     raise EOFError("the blocks of a report end early")
-                left -= len(piece)
+                remaining -= len(data)
                 if is_drawn:
-                    yield piece
+                    yield data

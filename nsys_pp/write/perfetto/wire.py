@@ -1,11 +1,10 @@
-"""Protocol buffers, many messages at once.
+"""Encoder of protocol buffers for many messages of one shape at once.
 
-A message is a tuple of parts: bytes shared by all rows, and columns with one value per row.
-Every column has one width for all rows, so n messages are an (n, width) matrix and every
-length is known before a value is. A varint narrower than its column is padded with
-continuation bits (`0x81 0x00` is 1): the wire format allows it, protobuf's and Perfetto's
-parsers accept it, and such a matrix is both faster to fill and better to compress than
-varints of their exact width. Tags are minimal.
+A message is a tuple of parts: bytes that all rows share, and columns with one value per row. A column has the same width
+in all rows. So n messages are an (n, width) matrix, and lengths do not depend on the values. A varint narrower than its
+column is padded with continuation bits (`0x81 0x00` is 1). The wire format allows this, and the parsers of protobuf and
+Perfetto accept it. Such a matrix is faster to fill than varints of minimal width, and compresses better. Tags have
+minimal width.
 
 Format: https://protobuf.dev/programming-guides/encoding.
 """
@@ -27,14 +26,14 @@ VARINT, FIXED64, DELIMITED = 0, 1, 2  # wire types
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Values that differ by row: unsigned integers for varints, or an (n, width) matrix of raw bytes."""
+    """Values of one part, one per row: unsigned integers (for varints), or an (n, width) matrix of raw bytes."""
 
     values: Array
     width: int
 
     @property
     def is_raw(self) -> bool:
-        """Whether `values` are bytes, copied unchanged."""
+        """Whether `values` are raw bytes, which are copied unchanged."""
         return self.values.ndim == 2
 
 
@@ -43,7 +42,7 @@ Parts = tuple[Part, ...]
 
 
 def varint(value: int) -> bytes:
-    """Encode one integer in the fewest bytes; a negative one as its 64-bit two's complement.
+    """Encode one integer in the fewest bytes; a negative integer as its 64-bit two's complement.
 
     >>> varint(300).hex(), len(varint(-1))
     ('ac02', 10)
@@ -68,8 +67,8 @@ def field(number: int, value: int | float | str | bytes | Array) -> Parts:
     Args:
         number: The field's number.
         value: An int or bool (varint), float (double), str or bytes; or an array with one value per row:
-            integers or booleans (varint, negative ones ten bytes wide), float64 (double), or a
-            matrix of uint8 (bytes, one row each).
+            integers or booleans (varint; ten bytes wide if any is negative), float64 (double), or a
+            matrix of uint8 (bytes, one row per message).
 
     Returns:
         The field's parts.
@@ -89,7 +88,7 @@ def field(number: int, value: int | float | str | bytes | Array) -> Parts:
 
 
 def fixed64(number: int, values: Array) -> Parts:
-    """Encode a column of 64-bit values as in memory: fixed64, sfixed64 or double."""
+    """Encode a column of 64-bit values with their little-endian bytes: fixed64, sfixed64 or double."""
     raw = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False))
     return (tag(number, FIXED64), Column(raw.view(np.uint8).reshape(-1, 8), 8))
 
@@ -136,11 +135,11 @@ def encode_rows(parts: Parts, rows: int) -> NDArray[np.uint8]:
 
 
 def join_records(groups: Sequence[tuple[Array, NDArray[np.uint8]]]) -> NDArray[np.uint8]:
-    """Concatenate records of several widths in order.
+    """Concatenate groups of records, each group with its own width, in the order of their indices.
 
     Args:
-        groups: Per width (or more often): the indices of its records among all records, and the
-            records as a matrix. Together the indices are 0, 1, ... without a gap.
+        groups: The indices of a group's records among all records, and the records as a matrix. Together the indices
+            are 0, 1, ... without a gap.
 
     Returns:
         The bytes of all records in order of their indices.
@@ -229,7 +228,7 @@ def _fill(target: NDArray[np.uint8], column: Column) -> None:
 
 
 def _windows(data: NDArray[np.uint8], width: int) -> Array:
-    """View `width` bytes at each offset of `data` as one value, so that whole records are copied at once."""
+    """Return a view of `data`: item i is the `width` bytes from offset i, so that a record is copied by one assignment."""
     return np.ndarray((len(data) - width + 1,), dtype=np.dtype((np.void, width)), buffer=data, strides=(1,))
 
 

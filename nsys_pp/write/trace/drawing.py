@@ -13,7 +13,7 @@ import polars as pl
 
 from nsys_pp.frames.part import Track
 
-FRAME_SEQUENCE = 1  # of packets about the whole trace; 0 is invalid
+HEADER_SEQUENCE = 1  # of packets about the whole trace; 0 is invalid
 
 SLICES = pl.Schema(
     {  # one row per slice, in order of position; further columns are arguments
@@ -96,4 +96,4 @@ def sequence_id(report_id: int) -> int:
     With the 32nd bit set, Perfetto's importer v52 does not recognize the clocks of the sequence
     (`IsConvertedSequenceClock` shifts a signed number).
     """
-    return max(report_id & 0x7FFFFFFF, FRAME_SEQUENCE + 1)
+    return max(report_id & 0x7FFFFFFF, HEADER_SEQUENCE + 1)

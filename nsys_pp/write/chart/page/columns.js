@@ -1,4 +1,4 @@
-// Tables of columns packed by `columns.py`, and strips: intervals of lanes, indexed by time.
+// Tables packed by `columns.py`, and indexes of their intervals by lane and time.
 
 const ARRAYS = {
   i8: Int8Array, u8: Uint8Array, i16: Int16Array, u16: Uint16Array, i32: Int32Array, u32: Uint32Array, f64: Float64Array,
@@ -19,29 +19,30 @@ function valueOf(table, name, row) {
   return value === table.missing[name] ? null : value;
 }
 
-// Builds the strip of rows, where `start` and `end` are functions of a row. Within a lane, rows are sorted by start, and
-// `reach` is the last end so far, so that bisection finds the rows around a moment, also long and nested ones.
-function makeStrip(laneCount, lanes, start, end, count = lanes.length) {
+// Builds the index of a table's rows by lane and time; `start` and `end` are functions of a row. Rows of lane i are at
+// [first[i], first[i + 1]), sorted by start. `reach` is the latest end so far: it ascends, so a binary search finds the first
+// interval that reaches a moment, also if intervals nest.
+function indexIntervals(laneCount, lanes, start, end, count = lanes.length) {
   const starts = Float64Array.from({ length: count }, (_, row) => start(row));
   const order = Uint32Array.from({ length: count }, (_, row) => row);
   let isSorted = true;
   for (let row = 1; row < count && isSorted; row++)
     isSorted = lanes[row - 1] < lanes[row] || (lanes[row - 1] === lanes[row] && starts[row - 1] <= starts[row]);
   if (!isSorted) order.sort((a, b) => lanes[a] - lanes[b] || starts[a] - starts[b] || a - b);
-  const strip = {
+  const index = {
     row: order, first: new Uint32Array(laneCount + 1),
     start: new Float64Array(count), end: new Float64Array(count), reach: new Float64Array(count),
   };
   for (let at = 0; at < count; at++) {
     const row = order[at];
-    strip.start[at] = starts[row];
-    strip.end[at] = end(row);
+    index.start[at] = starts[row];
+    index.end[at] = end(row);
     const follows = at && lanes[order[at - 1]] === lanes[row];
-    strip.reach[at] = follows ? Math.max(strip.reach[at - 1], strip.end[at]) : strip.end[at];
-    strip.first[lanes[row] + 1]++;
+    index.reach[at] = follows ? Math.max(index.reach[at - 1], index.end[at]) : index.end[at];
+    index.first[lanes[row] + 1]++;
   }
-  for (let lane = 0; lane < laneCount; lane++) strip.first[lane + 1] += strip.first[lane];
-  return strip;
+  for (let lane = 0; lane < laneCount; lane++) index.first[lane + 1] += index.first[lane];
+  return index;
 }
 
 // Returns the first index in [low, high) with a value above `limit`; values ascend.
@@ -55,12 +56,12 @@ function firstAbove(values, limit, low, high) {
 }
 
 // Returns the rows of a lane that overlap [from, to], outermost first.
-function rowsAt(strip, lane, from, to) {
+function rowsAt(index, lane, from, to) {
   const rows = [];
-  const last = strip.first[lane + 1];
-  for (let at = firstAbove(strip.reach, from, strip.first[lane], last); at < last; at++) {
-    if (strip.start[at] > to) break;
-    if (strip.end[at] >= from) rows.push(strip.row[at]);
+  const last = index.first[lane + 1];
+  for (let at = firstAbove(index.reach, from, index.first[lane], last); at < last; at++) {
+    if (index.start[at] > to) break;
+    if (index.end[at] >= from) rows.push(index.row[at]);
   }
   return rows;
 }

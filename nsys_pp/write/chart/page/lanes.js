@@ -1,15 +1,15 @@
 // Layout of lanes: positions in pixels, from the top of the first lane.
 
 const STEP_ROW = 24;  // height of the row of steps, above all lanes
-const LEAST_LANE = 28;
-const MOST_LANE = 132;
+const MIN_LANE = 28;
+const MAX_LANE = 132;
 const STAGE_GAP = 8;
 
 function layOutLanes(lanes, height, hasMessages) {
   const isNewStage = (lane) => lane > 0 && lanes[lane].stage !== lanes[lane - 1].stage;
   const gaps = lanes.filter((_, lane) => isNewStage(lane)).length;
   const room = (height - STEP_ROW - STAGE_GAP * (gaps + 1)) / Math.max(1, lanes.length);
-  const size = Math.floor(Math.max(LEAST_LANE, Math.min(MOST_LANE, room)));
+  const size = Math.floor(Math.max(MIN_LANE, Math.min(MAX_LANE, room)));
   const pad = size >= 44 ? 5 : 3;
   const inner = size - 2 * pad;
   const messages = hasMessages ? Math.max(6, Math.floor(inner * 0.34)) : 0;

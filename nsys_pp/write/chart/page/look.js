@@ -1,4 +1,4 @@
-// Colors of both themes, fitted texts, and hatches.
+// Colors of both themes, shortening of texts, hatches, and the format of times.
 
 const THEMES = {
   light: {
@@ -31,7 +31,7 @@ function textWidth(ctx, font, text) {
   return width;
 }
 
-// Returns the text, or its beginning and an ellipsis, or an empty text.
+// Shortens a text to a width: the text itself, or its beginning with an ellipsis, or "".
 function fitText(ctx, font, text, room) {
   if (textWidth(ctx, font, text) <= room) return text;
   const letters = Array.from(text);

@@ -6,33 +6,33 @@ function readChart() {
   const tables = Object.fromEntries(Object.entries(packed.tables).map(([name, table]) => [name, readTable(table)]));
   const { jobs, transfers, bubbles, ideal, steps } = tables;
   const count = packed.lanes.length;
-  // times close to others are stored as differences, which are smaller numbers
-  const sum = (base, other, sign = 1) => Float64Array.from(base, (value, row) => value + sign * other[row]);
+  // some times are stored as differences from another column, which need fewer bytes
+  const sum = (base, difference, sign = 1) => Float64Array.from(base, (value, row) => value + sign * difference[row]);
   jobs.hull_start = sum(jobs.start, jobs.hull_lead, -1);
   transfers.send_end = sum(transfers.send_start, transfers.send_duration);
   transfers.receive_start = sum(transfers.send_start, transfers.receive_lag);
   transfers.receive_end = sum(transfers.receive_start, transfers.receive_duration);
   const isMessage = Uint8Array.from(jobs.kind, (kind) => ['send', 'receive', 'send_receive'].includes(packed.kinds[kind]) ? 1 : 0);
-  const strip = (table, lanes, start = 'start', duration = 'duration') =>
-    makeStrip(count, table[lanes], (row) => table[start][row], (row) => table[start][row] + table[duration][row], table.length);
-  const jobStrip = (wantsMessage) => {
-    const rows = Uint32Array.from(isMessage.keys()).filter((row) => isMessage[row] === wantsMessage);
-    const part = makeStrip(count, jobs.lane.constructor.from(rows, (row) => jobs.lane[row]),
+  const indexTable = (table, lanes, start = 'start', duration = 'duration') =>
+    indexIntervals(count, table[lanes], (row) => table[start][row], (row) => table[start][row] + table[duration][row], table.length);
+  const indexJobs = (messageFlag) => {
+    const rows = Uint32Array.from(isMessage.keys()).filter((row) => isMessage[row] === messageFlag);
+    const index = indexIntervals(count, jobs.lane.constructor.from(rows, (row) => jobs.lane[row]),
       (at) => jobs.start[rows[at]], (at) => jobs.start[rows[at]] + jobs.duration[rows[at]], rows.length);
-    part.row = part.row.map((at) => rows[at]);
-    return part;
+    index.row = index.row.map((at) => rows[at]);
+    return index;
   };
   let reach = -Infinity;
   return {
     ...packed, ...tables, isMessage,
-    strips: {
-      jobs: jobStrip(0), messages: jobStrip(1), bubbles: strip(bubbles, 'lane'), ideal: strip(ideal, 'lane'), steps: strip(steps, 'lane'),
-      send: makeStrip(count, transfers.sender, (row) => transfers.send_start[row], (row) => transfers.send_end[row], transfers.length),
-      receive: makeStrip(count, transfers.receiver, (row) => transfers.receive_start[row], (row) => transfers.receive_end[row], transfers.length),
+    intervals: {
+      jobs: indexJobs(0), messages: indexJobs(1), bubbles: indexTable(bubbles, 'lane'), ideal: indexTable(ideal, 'lane'), steps: indexTable(steps, 'lane'),
+      send: indexIntervals(count, transfers.sender, (row) => transfers.send_start[row], (row) => transfers.send_end[row], transfers.length),
+      receive: indexIntervals(count, transfers.receiver, (row) => transfers.receive_start[row], (row) => transfers.receive_end[row], transfers.length),
     },
     transferReach: Float64Array.from({ length: transfers.length }, (_, row) => (reach = Math.max(reach, transfers.receive_end[row]))),
     rowOfJob: new Map(Array.from(jobs.job, (job, row) => [job, row])),
-    hidden: new Set(), shown: { arrows: true, ideal: false }, matches: null, pointed: null, arrowsInSight: [],
+    hidden: new Set(), shown: { arrows: true, ideal: false }, matches: null, hovered: null, visibleArrows: [],
   };
 }
 
@@ -60,13 +60,13 @@ async function start() {
     window.nsysChart = { state: () => ({ isReady: true, bars: 0, lanes: 0, labels: [], missing: chart.missing, theme: chart.themeName }) };
     return;
   }
-  let brush = null;
+  let painter = null;
   const holder = $('plot');
   const plot = makePlot(holder, (ctx, frame) => {
     chart.layout = layOutLanes(chart.lanes, frame.height, chart.hasMessages);
-    chart.view.most = Math.max(0, chart.layout.total - frame.height + STEP_ROW);
-    chart.view.scroll = Math.min(chart.view.scroll, chart.view.most);
-    brush = paintScene(ctx, frame, chart);
+    chart.view.maxScroll = Math.max(0, chart.layout.total - frame.height + STEP_ROW);
+    chart.view.scroll = Math.min(chart.view.scroll, chart.view.maxScroll);
+    painter = paintScene(ctx, frame, chart);
   });
   const update = () => plot.repaint();
   chart.view = makeView(chart.first, chart.last, () => { plot.move(chart.view.start, chart.view.end); update(); });
@@ -77,34 +77,35 @@ async function start() {
   applyTheme(dark.matches ? 'dark' : 'light');
   await plot.show();
 
-  const point = (at, event) => {
-    const item = at && brush ? itemAt(brush, chart, at.x, at.y) : null;
-    const isOther = item?.type !== chart.pointed?.type || item?.row !== chart.pointed?.row;
-    chart.pointed = item;
+  const hover = (at, event) => {
+    const item = at && painter ? itemAt(painter, chart, at.x, at.y) : null;
+    const isChanged = item?.type !== chart.hovered?.type || item?.row !== chart.hovered?.row;
+    chart.hovered = item;
     showTooltip(chart, item, event && { x: event.clientX, y: event.clientY });
-    if (isOther) update();
+    if (isChanged) update();
   };
-  listen(holder, chart.view, () => brush, { point, fitAll: () => chart.view.fit() });
-  listenToSearch(chart, update, (row) => reveal(chart, brush, row));
-  let isChosen = false;
-  $('theme').addEventListener('click', () => { isChosen = true; applyTheme(chart.themeName === 'dark' ? 'light' : 'dark'); });
-  dark.addEventListener('change', () => { if (!isChosen) applyTheme(dark.matches ? 'dark' : 'light'); });
+  listen(holder, chart.view, () => painter, { hover, fitAll: () => chart.view.fit() });
+  listenToSearch(chart, update, (row) => reveal(chart, painter, row));
+  let isThemeChosen = false;
+  $('theme').addEventListener('click', () => { isThemeChosen = true; applyTheme(chart.themeName === 'dark' ? 'light' : 'dark'); });
+  dark.addEventListener('change', () => { if (!isThemeChosen) applyTheme(dark.matches ? 'dark' : 'light'); });
   $('fit').addEventListener('click', () => chart.view.fit());
   listenToPrint(chart, plot, applyTheme);
-  window.nsysChart = { state: () => stateOf(chart, brush), view: (from, to) => chart.view.set(from, to) };
+  window.nsysChart = { state: () => stateOf(chart, painter), view: (from, to) => chart.view.set(from, to) };
 }
 
-function reveal(chart, brush, row) {
+// Moves the view to a job: zooms until the job has at least a fortieth of the width, and scrolls if its lane is not visible.
+function reveal(chart, painter, row) {
   const { jobs, view, layout } = chart;
   const middle = jobs.start[row] + jobs.duration[row] / 2;
-  const span = Math.min(view.end - view.start, Math.max(jobs.duration[row] * 40, LEAST_SPAN));
-  const room = brush.frame.height - STEP_ROW;
+  const span = Math.min(view.end - view.start, Math.max(jobs.duration[row] * 40, MIN_SPAN));
+  const room = painter.frame.height - STEP_ROW;
   const top = layout.tops[jobs.lane[row]];
-  const isInSight = top >= view.scroll && top + layout.size <= view.scroll + room;
-  view.set(middle - span / 2, middle + span / 2, isInSight ? view.scroll : top - room / 2);
+  const isVisible = top >= view.scroll && top + layout.size <= view.scroll + room;
+  view.set(middle - span / 2, middle + span / 2, isVisible ? view.scroll : top - room / 2);
 }
 
-// Prints with the light theme, in high resolution.
+// Prints in the light theme, at three times the resolution of the screen.
 function listenToPrint(chart, plot, applyTheme) {
   let before = null;
   addEventListener('beforeprint', () => {
@@ -116,14 +117,15 @@ function listenToPrint(chart, plot, applyTheme) {
   addEventListener('afterprint', () => { $('paper').replaceChildren(); applyTheme(before); });
 }
 
-function stateOf(chart, brush) {
+// Returns the state of the page, for tests.
+function stateOf(chart, painter) {
   const { view, matches } = chart;
   return {
-    isReady: brush !== null, start: view.start, end: view.end, scroll: view.scroll, mostScroll: view.most, theme: chart.themeName,
-    frame: brush.frame, lanes: chart.lanes.length, laneTops: chart.layout.tops.map((top) => brush.y(top)), laneHeight: chart.layout.size,
-    bars: brush.bars, bubbles: brush.bubbles, arrows: brush.arrows, ideal: brush.ideal, hidden: [...chart.hidden],
-    labels: brush.labels.map(({ text, x, y, width, left, right, top, bottom, size }) => ({ text, x, y, width, left, right, top, bottom, size })),
-    matches: matches && { count: matches.rows.length, at: matches.at }, pointed: chart.pointed, missing: chart.missing,
+    isReady: painter !== null, start: view.start, end: view.end, scroll: view.scroll, maxScroll: view.maxScroll, theme: chart.themeName,
+    frame: painter.frame, lanes: chart.lanes.length, laneTops: chart.layout.tops.map((top) => painter.y(top)), laneHeight: chart.layout.size,
+    bars: painter.bars, bubbles: painter.bubbles, arrows: painter.arrows, ideal: painter.ideal, hidden: [...chart.hidden],
+    labels: painter.labels.map(({ text, x, y, width, left, right, top, bottom, size }) => ({ text, x, y, width, left, right, top, bottom, size })),
+    matches: matches && { count: matches.rows.length, at: matches.at }, hovered: chart.hovered, missing: chart.missing,
     layout: chart.layout, step: STEP_ROW,
   };
 }

@@ -1,4 +1,4 @@
-// Elements around the plot: legend, search, notes, tooltip. Texts from reports are only set as text content.
+// Elements around the plot: legend, search, notes, tooltip. Texts from reports are set as text content only, never as HTML.
 
 const $ = (id) => document.getElementById(id);
 
@@ -81,9 +81,10 @@ function showTooltip(chart, item, at) {
   tip.style.top = `${Math.max(4, Math.min(at.y + 14, innerHeight - height - 6))}px`;
 }
 
-// A number matches micro-batches, "rank 3" and "stage 1" match lanes, other words match names and kinds.
-function findMatches(chart, words) {
-  const text = words.trim().toLowerCase();
+// Finds the jobs and transfers that match a query: a number matches micro-batches; "rank 3", "stage 1" and "node1 · gpu 0" match
+// lanes; other texts match names and kinds.
+function findMatches(chart, query) {
+  const text = query.trim().toLowerCase();
   if (!text) return null;
   const { jobs, transfers } = chart;
   const number = /^\d+$/.test(text) ? Number(text) : null;

@@ -1,4 +1,4 @@
-// The Bokeh plot: canvas, ranges, time axis and grid; one renderer of Bokeh paints all lanes.
+// The Bokeh plot: canvas, ranges, time axis and grid. All lanes are one Bokeh renderer, which calls `paint`.
 
 const LEFT = 212;  // width of the labels of lanes
 
@@ -53,7 +53,7 @@ function makePlot(holder, paint) {
     },
     move: (start, end) => range.setv({ start, end }),
     repaint: () => view?.request_paint(),
-    // returns a copy of the plot with `ratio` times the resolution of the screen
+    // draws the plot again at `ratio` times the resolution of CSS pixels; Bokeh has no option for it
     copy: (ratio) => {
       const own = devicePixelRatio;
       Object.defineProperty(window, 'devicePixelRatio', { value: ratio, configurable: true, writable: true });

@@ -1,20 +1,20 @@
-// The whole picture, from the back to the front.
+// Painting of the whole chart, from the back to the front.
 
 function paintScene(ctx, frame, chart) {
-  const brush = makeBrush(ctx, frame, chart.view, chart.theme);
+  const painter = makePainter(ctx, frame, chart.view, chart.theme);
   const { layout, theme } = chart;
   ctx.save();
   ctx.beginPath();
   ctx.rect(frame.left, frame.top + STEP_ROW, frame.width, frame.height - STEP_ROW);
   ctx.clip();
-  const inSight = lanesInSight(brush, chart);
-  for (const lane of inSight) paintLane(brush, chart, lane);
-  if (chart.shown.arrows) paintArrows(brush, chart);
-  writeLabels(brush);
-  paintPointed(brush, chart);
+  const visibleLanes = findVisibleLanes(painter, chart);
+  for (const lane of visibleLanes) paintLane(painter, chart, lane);
+  if (chart.shown.arrows) paintArrows(painter, chart);
+  writeLabels(painter);
+  paintHovered(painter, chart);
   ctx.restore();
-  paintSteps(brush, chart);
-  paintNames(brush, chart, inSight);
+  paintSteps(painter, chart);
+  paintNames(painter, chart, visibleLanes);
   if (layout.total > frame.height - STEP_ROW) {
     const track = frame.height - STEP_ROW;
     const size = Math.max(24, (track * track) / layout.total);
@@ -22,34 +22,34 @@ function paintScene(ctx, frame, chart) {
     const offset = (chart.view.scroll / (layout.total - track)) * (track - size);
     ctx.fillRect(frame.left + frame.width + 18, frame.top + STEP_ROW + offset, 5, size);
   }
-  return brush;
+  return painter;
 }
 
-function lanesInSight(brush, chart) {
-  const found = [];
+function findVisibleLanes(painter, chart) {
+  const visible = [];
   for (let lane = 0; lane < chart.lanes.length; lane++) {
-    const y = brush.y(chart.layout.tops[lane]);
-    if (y + chart.layout.size > brush.frame.top + STEP_ROW && y < brush.frame.top + brush.frame.height) found.push(lane);
+    const y = painter.y(chart.layout.tops[lane]);
+    if (y + chart.layout.size > painter.frame.top + STEP_ROW && y < painter.frame.top + painter.frame.height) visible.push(lane);
   }
-  return found;
+  return visible;
 }
 
-function paintLane(brush, chart, lane) {
-  const { ctx, theme, frame } = brush;
+function paintLane(painter, chart, lane) {
+  const { ctx, theme, frame } = painter;
   const { layout } = chart;
-  const y = brush.y(layout.tops[lane]);
+  const y = painter.y(layout.tops[lane]);
   ctx.fillStyle = theme.band;
-  ctx.fillRect(frame.left, brush.y(layout.bars[lane]), frame.width, layout.barHeight);
-  brush.bubbles += paintBubbles(brush, chart, lane, brush.y(layout.bars[lane]), layout.barHeight, chart.tints);
-  paintJobs(brush, chart, lane);
+  ctx.fillRect(frame.left, painter.y(layout.bars[lane]), frame.width, layout.barHeight);
+  painter.bubbles += paintBubbles(painter, chart, lane, painter.y(layout.bars[lane]), layout.barHeight, chart.tints);
+  paintJobs(painter, chart, lane);
   // a bar hides bubbles inside it: they are painted at its lower edge
   const edge = Math.max(2, Math.round(layout.barHeight * EDGE));
-  paintBubbles(brush, chart, lane, brush.y(layout.bars[lane]) + layout.barHeight - edge, edge, chart.edges);
-  paintMessages(brush, chart, lane);
+  paintBubbles(painter, chart, lane, painter.y(layout.bars[lane]) + layout.barHeight - edge, edge, chart.edges);
+  paintMessages(painter, chart, lane);
   ctx.globalAlpha = 1;
-  if (chart.shown.ideal) paintIdeal(brush, chart, lane);
+  if (chart.shown.ideal) paintIdeal(painter, chart, lane);
   ctx.fillStyle = theme.strong;
-  eachInSight(brush, chart.strips.steps, lane, (row, from) => {
+  forEachVisible(painter, chart.intervals.steps, lane, (row, from) => {
     if (from >= frame.left) ctx.fillRect(from, y, 1, layout.size);
   });
   if (lane && chart.lanes[lane].stage !== chart.lanes[lane - 1].stage) {
@@ -58,37 +58,37 @@ function paintLane(brush, chart, lane) {
   }
 }
 
-function paintSteps(brush, chart) {
-  const { ctx, theme, frame } = brush;
+function paintSteps(painter, chart) {
+  const { ctx, theme, frame } = painter;
   ctx.save();
   ctx.beginPath();
   ctx.rect(frame.left, frame.top, frame.width, STEP_ROW);
   ctx.clip();
   ctx.fillStyle = theme.page;
   ctx.fillRect(frame.left, frame.top, frame.width, STEP_ROW);
-  const seen = brush.labels.length;
-  chart.wholeSteps.forEach((step, index) => {
-    const next = chart.wholeSteps[index + 1];
-    const from = Math.round(Math.max(frame.left - 9, brush.x(step.start)));
-    const to = Math.round(Math.min(brush.right + 9, brush.x(next ? Math.min(step.end, next.start) : step.end)));
-    if (to < frame.left || from > brush.right) return;
+  const firstLabel = painter.labels.length;
+  chart.runSteps.forEach((step, index) => {
+    const next = chart.runSteps[index + 1];
+    const from = Math.round(Math.max(frame.left - 9, painter.x(step.start)));
+    const to = Math.round(Math.min(painter.right + 9, painter.x(next ? Math.min(step.end, next.start) : step.end)));
+    if (to < frame.left || from > painter.right) return;
     ctx.fillStyle = theme.step[index % 2];
     ctx.fillRect(from, frame.top + 2, Math.max(1, to - from), STEP_ROW - 5);
     ctx.fillStyle = theme.strong;
     ctx.fillRect(from, frame.top + 2, 1, STEP_ROW - 5);
     const text = step.isPartial ? `step ${step.step} (cut)` : `step ${step.step}`;
-    for (const words of [text, String(step.step)]) {
-      const before = brush.labels.length;
-      paintLabel(brush, words, from, to, frame.top + 2, STEP_ROW - 5, theme.text, 11);
-      if (brush.labels.length > before) break;
+    for (const label of [text, String(step.step)]) {
+      const before = painter.labels.length;
+      paintLabel(painter, label, from, to, frame.top + 2, STEP_ROW - 5, theme.text, 11);
+      if (painter.labels.length > before) break;
     }
   });
-  writeLabels({ ctx, labels: brush.labels.slice(seen) });
+  writeLabels({ ctx, labels: painter.labels.slice(firstLabel) });
   ctx.restore();
 }
 
-function paintNames(brush, chart, inSight) {
-  const { ctx, theme, frame } = brush;
+function paintNames(painter, chart, visibleLanes) {
+  const { ctx, theme, frame } = painter;
   const { layout, lanes } = chart;
   ctx.save();
   ctx.beginPath();
@@ -97,15 +97,15 @@ function paintNames(brush, chart, inSight) {
   ctx.textAlign = 'left';
   ctx.textBaseline = 'middle';
   ctx.direction = 'ltr';
-  for (const lane of inSight) {
+  for (const lane of visibleLanes) {
     const { label, gpu, stage } = lanes[lane];
-    const middle = brush.y(layout.tops[lane]) + layout.size / 2;
+    const middle = painter.y(layout.tops[lane]) + layout.size / 2;
     const isFirst = !lane || lanes[lane - 1].stage !== stage;
-    if (stage !== null && (isFirst || lane === inSight[0]))
+    if (stage !== null && (isFirst || lane === visibleLanes[0]))
       write(`stage ${stage}`, 10, middle, 62, `600 11px ${FONT}`, theme.text);
     if (isFirst && lane) {
       ctx.fillStyle = theme.line;
-      ctx.fillRect(8, brush.y(layout.tops[lane]) - STAGE_GAP / 2, frame.left - 8, 1);
+      ctx.fillRect(8, painter.y(layout.tops[lane]) - STAGE_GAP / 2, frame.left - 8, 1);
     }
     const both = layout.size >= 34 && gpu;
     write(label, 76, both ? middle - 7 : middle, frame.left - 86, `12px ${FONT}`, theme.text);
@@ -121,14 +121,14 @@ function paintNames(brush, chart, inSight) {
   }
 }
 
-function paintPointed(brush, chart) {
-  const { ctx, theme } = brush;
-  const box = chart.pointed && boxOf(brush, chart, chart.pointed);
+function paintHovered(painter, chart) {
+  const { ctx, theme } = painter;
+  const box = chart.hovered && boxOf(painter, chart, chart.hovered);
   if (box) outline(box, theme.ghost, 1.5);
-  const found = chart.matches?.current;
-  if (found !== undefined && found !== null) {
-    const at = boxOf(brush, chart, found);
-    if (at) outline(at, theme.accent, 2.5);
+  const match = chart.matches?.current;
+  if (match !== undefined && match !== null) {
+    const matchBox = boxOf(painter, chart, match);
+    if (matchBox) outline(matchBox, theme.accent, 2.5);
   }
   function outline({ from, to, y, height }, color, width) {
     ctx.strokeStyle = color;

@@ -1,40 +1,41 @@
 // Items under the mouse: hit tests, boxes, and texts of tooltips.
 
-function itemAt(brush, chart, x, y) {
-  const { frame } = brush;
-  if (x < frame.left) return nameAt(brush, chart, y);
-  if (x > brush.right || y < frame.top || y > frame.top + frame.height) return null;
-  if (y < frame.top + STEP_ROW) return stepAt(brush, chart, x);
+// Returns the item under a point as its type and row; null without one.
+function itemAt(painter, chart, x, y) {
+  const { frame } = painter;
+  if (x < frame.left) return nameAt(painter, chart, y);
+  if (x > painter.right || y < frame.top || y > frame.top + frame.height) return null;
+  if (y < frame.top + STEP_ROW) return stepAt(painter, chart, x);
   const offset = y - frame.top - STEP_ROW + chart.view.scroll;
   const lane = laneAt(chart.layout, offset);
-  const from = brush.time(x - 1.5);
-  const to = brush.time(x + 1.5);
+  const from = painter.time(x - 1.5);
+  const to = painter.time(x + 1.5);
   if (lane >= 0) {
-    const found = offset < chart.layout.sends[lane] - 1
+    const item = offset < chart.layout.sends[lane] - 1
       ? jobAt(chart, lane, from, to, offset) : messageAt(chart, lane, from, to, offset);
-    if (found) return found;
+    if (item) return item;
   }
-  const transfer = chart.shown.arrows ? arrowAt(brush, chart, x, y) : -1;
+  const transfer = chart.shown.arrows ? arrowAt(painter, chart, x, y) : -1;
   if (transfer >= 0) return { type: 'transfer', row: transfer };
   if (lane < 0 || offset >= chart.layout.sends[lane]) return null;
-  const bubble = rowsAt(chart.strips.bubbles, lane, from, to)
+  const bubble = rowsAt(chart.intervals.bubbles, lane, from, to)
     .find((row) => !chart.hidden.has(`cause:${chart.causes[chart.bubbles.cause[row]]}`));
   return bubble === undefined ? null : { type: 'bubble', row: bubble };
 }
 
-function nameAt(brush, chart, y) {
-  const lane = laneAt(chart.layout, y - brush.frame.top - STEP_ROW + chart.view.scroll);
+function nameAt(painter, chart, y) {
+  const lane = laneAt(chart.layout, y - painter.frame.top - STEP_ROW + chart.view.scroll);
   return lane < 0 ? null : { type: 'lane', row: lane };
 }
 
-function stepAt(brush, chart, x) {
-  const time = brush.time(x);
-  const row = chart.wholeSteps.findLastIndex((step) => step.start <= time && time < step.end);
+function stepAt(painter, chart, x) {
+  const time = painter.time(x);
+  const row = chart.runSteps.findLastIndex((step) => step.start <= time && time < step.end);
   return row < 0 ? null : { type: 'step', row };
 }
 
 function jobAt(chart, lane, from, to, offset) {
-  const rows = rowsAt(chart.strips.jobs, lane, from, to).filter((row) => {
+  const rows = rowsAt(chart.intervals.jobs, lane, from, to).filter((row) => {
     const { top, height } = jobBox(chart.layout, lane, chart.jobs.depth[row]);
     return !isHidden(chart, row) && offset >= top && offset <= top + height;
   });
@@ -44,9 +45,9 @@ function jobAt(chart, lane, from, to, offset) {
 function messageAt(chart, lane, from, to, offset) {
   const kind = offset < chart.layout.receives[lane] ? 'send' : 'receive';
   const isShown = !chart.hidden.has(`kind:${kind}`);
-  const transfer = isShown ? rowsAt(chart.strips[kind], lane, from, to).pop() : undefined;
+  const transfer = isShown ? rowsAt(chart.intervals[kind], lane, from, to).pop() : undefined;
   if (transfer !== undefined) return { type: 'transfer', row: transfer };
-  const job = rowsAt(chart.strips.messages, lane, from, to).find((row) => {
+  const job = rowsAt(chart.intervals.messages, lane, from, to).find((row) => {
     const own = chart.kinds[chart.jobs.kind[row]];
     return !isHidden(chart, row) && (own === kind || own === 'send_receive');
   });
@@ -55,27 +56,28 @@ function messageAt(chart, lane, from, to, offset) {
 
 const isHidden = (chart, row) => chart.hidden.has(`kind:${chart.kinds[chart.jobs.kind[row]]}`);
 
-function boxOf(brush, chart, { type, row }) {
+// Returns the box of a job or bubble, in pixels; null for other items.
+function boxOf(painter, chart, { type, row }) {
   const { jobs, layout, bubbles } = chart;
   const span = (start, end) => {
-    const from = Math.round(brush.x(start));
-    return { from, to: Math.max(from + 1, Math.round(brush.x(end))) };
+    const from = Math.round(painter.x(start));
+    return { from, to: Math.max(from + 1, Math.round(painter.x(end))) };
   };
   if (type === 'bubble')
-    return { ...span(bubbles.start[row], bubbles.start[row] + bubbles.duration[row]), y: brush.y(layout.bars[bubbles.lane[row]]), height: layout.barHeight };
+    return { ...span(bubbles.start[row], bubbles.start[row] + bubbles.duration[row]), y: painter.y(layout.bars[bubbles.lane[row]]), height: layout.barHeight };
   if (type !== 'job') return null;
   const kind = chart.kinds[jobs.kind[row]];
   const lane = jobs.lane[row];
   const at = span(jobs.start[row], jobs.start[row] + jobs.duration[row]);
   if (!chart.isMessage[row]) {
     const { top, height } = jobBox(layout, lane, jobs.depth[row]);
-    return { ...at, y: brush.y(top), height };
+    return { ...at, y: painter.y(top), height };
   }
   const height = kind === 'send_receive' ? 2 * layout.messageHeight + 1 : layout.messageHeight;
-  return { ...at, y: brush.y(kind === 'receive' ? layout.receives[lane] : layout.sends[lane]), height };
+  return { ...at, y: painter.y(kind === 'receive' ? layout.receives[lane] : layout.sends[lane]), height };
 }
 
-// Returns the title and the rows of a tooltip, as texts.
+// Returns the title and the rows (label and value) of a tooltip; rows with an empty value are not shown.
 function describe(chart, { type, row }) {
   return { job: describeJob, transfer: describeTransfer, bubble: describeBubble, step: describeStep, lane: describeLane }[type](chart, row);
 }
@@ -86,7 +88,7 @@ function describeLane(chart, row) {
 }
 
 function describeStep(chart, row) {
-  const { step, start, end, isPartial } = chart.wholeSteps[row];
+  const { step, start, end, isPartial } = chart.runSteps[row];
   return [`step ${step}`, [['start', formatTime(start, 1000)], ['duration', formatTime(end - start)], ['', isPartial ? 'cut by the capture' : null]]];
 }
 
@@ -94,7 +96,7 @@ function describeJob(chart, row) {
   const { jobs } = chart;
   const get = (name) => valueOf(jobs, name, row);
   const time = (name) => (get(name) === null ? null : formatTime(get(name)));
-  const whole = get('hull_duration');
+  const duration = get('hull_duration');
   const compute = get('compute_lead') === null ? null : jobs.hull_start[row] + get('compute_lead');
   const inferred = jobs.is_inferred[row] ? ` (inferred${get('confidence') === null ? '' : `, ${Math.round(100 * get('confidence'))} %`})` : '';
   const id = (name) => (get(name) === null ? null : `${get(name)}${inferred}`);
@@ -104,7 +106,7 @@ function describeJob(chart, row) {
     ['of the backward', get('backward_micro_batch') === null ? null : `micro-batch ${get('backward_micro_batch')}`],
     ['step', get('step')], ...laneRows(chart, jobs.lane[row]),
     ['start', formatTime(get('hull_start'), 1000)], ['duration', time('hull_duration')],
-    ['busy', whole ? `${((100 * jobs.busy[row]) / whole).toFixed(1)} % (${time('busy')})` : null],
+    ['busy', duration ? `${((100 * jobs.busy[row]) / duration).toFixed(1)} % (${time('busy')})` : null],
     ['compute', compute === null ? null : `${formatTime(compute, 1000)} to ${formatTime(compute + get('compute_duration'), 1000)}`],
     ['launch delay', time('launch_delay')],
   ]];
@@ -128,10 +130,10 @@ function describeTransfer(chart, row) {
 
 function describeBubble(chart, row) {
   const { bubbles } = chart;
-  const late = valueOf(bubbles, 'waits_for', row);
+  const lateLane = valueOf(bubbles, 'waits_for', row);
   return [chart.causes[bubbles.cause[row]].replaceAll('_', ' '), [
     ['start', formatTime(bubbles.start[row], 1000)], ['duration', formatTime(bubbles.duration[row])],
-    ['waits for', late === null ? null : laneName(chart, late)],
+    ['waits for', lateLane === null ? null : laneName(chart, lateLane)],
     ['position', chart.positions[valueOf(bubbles, 'position', row)]], ['step', valueOf(bubbles, 'step', row)],
     ...laneRows(chart, bubbles.lane[row]),
   ]];
