@@ -1,4 +1,4 @@
-"""Stores of encoded blocks between the encoding of reports and the writing of the trace."""
+"""Temporary stores of encoded blocks: reports are encoded into a store, and the trace is written from it."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from typing import IO, Protocol
 from nsys_pp.write.files import translate_errors
 from nsys_pp.write.perfetto.trace import Sink, Source
 
-_MOST_IN_MEMORY = 1 << 26  # bytes; more blocks move to a file
-_MOST_OF_NAME = 50
+_MAX_IN_MEMORY = 1 << 26  # bytes; above it, all blocks move to a file
+_NAME_CHARS = 50  # of the output's name, in the name of the folder
 _TRIES = 10
 
 OpenBlocks = Callable[[], AbstractContextManager[Source]]
 
 
 class Store(Protocol):
-    """Keep the blocks of reports."""
+    """Store of the blocks of reports."""
 
     def add(self) -> AbstractContextManager[tuple[Sink, OpenBlocks]]:
-        """Add the blocks of one more report; return a sink for them, and a function that opens them once complete.
+        """Add the blocks of another report: a context of their sink, and of a function that opens them for reading.
 
-        An exception in the `with` block drops them.
+        The function may be called after the `with` block. An exception in the `with` block drops the blocks.
 
         Raises:
-            OutputError: On writing, if the system refuses.
+            OutputError: A block cannot be written.
         """
 
 
 class Spool:
-    """Keep the blocks of reports one after the other, in memory up to 64 MiB.
+    """Store in this process: blocks are in memory up to 64 MiB, above that in an unnamed file.
 
-    More blocks are in an unnamed file in the folder of the output, which needs the space anyway;
-    the system deletes it when the spool is closed or the process ends, even if it is killed.
+    The file is in the folder of the output, where the trace needs the space anyway. The system deletes it when the spool
+    is closed or the process ends, even if the process is killed.
 
     Raises:
-        OutputError: On writing, if the system refuses.
+        OutputError: A block cannot be written.
     """
 
     def __init__(self, output: Path) -> None:
         self._output = output
-        self._file = tempfile.SpooledTemporaryFile(max_size=_MOST_IN_MEMORY, dir=_folder_of(output))  # noqa: SIM115
+        self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_IN_MEMORY, dir=_folder_of(output))  # noqa: SIM115
         self.end = 0
 
     def __enter__(self) -> Spool:
@@ -58,7 +58,7 @@ class Spool:
 
     @contextmanager
     def add(self) -> Iterator[tuple[Sink, OpenBlocks]]:
-        """Add the blocks of one more report, as in `Store`; one report at a time."""
+        """Add the blocks of another report, as in `Store`; only one report may be open at a time."""
         start = self.end
         try:
             yield self, partial(self.open, start)
@@ -75,20 +75,20 @@ class Spool:
 
     @contextmanager
     def open(self, start: int) -> Iterator[IO[bytes]]:
-        """Open the blocks from `start` on; not while a block is written."""
+        """Open the blocks from `start` on for reading; must not be called while a report is being added."""
         self._file.seek(start)
         yield self._file
 
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """Keep the blocks of each report in a file, in a folder of `make_scratch`; may be pickled for other processes."""
+    """Store shared by processes: one file per report in a folder of `make_scratch`; a shelf can be pickled."""
 
     folder: Path
 
     @contextmanager
     def add(self) -> Iterator[tuple[Sink, OpenBlocks]]:
-        """Add the blocks of one more report, as in `Store`; several reports at a time."""
+        """Add the blocks of another report, as in `Store`; several reports may be open at a time."""
         with translate_errors(self.folder):
             handle, name = tempfile.mkstemp(dir=self.folder, suffix=".blocks")
         try:
@@ -102,14 +102,14 @@ class Shelf:
 
 @contextmanager
 def make_scratch(output: Path) -> Iterator[Path]:
-    """Create a folder next to an output for files of other processes; delete it at the end.
+    """Create a temporary folder next to an output, for files of worker processes; delete it at the end.
 
     Raises:
-        OutputError: The system refuses.
+        OutputError: The folder cannot be created.
     """
     with translate_errors(output):
         folder = _folder_of(output)
-        scratch = Path(tempfile.mkdtemp(dir=folder, prefix=f".{output.name[:_MOST_OF_NAME]}.")).absolute()
+        scratch = Path(tempfile.mkdtemp(dir=folder, prefix=f".{output.name[:_NAME_CHARS]}.")).absolute()
     try:
         yield scratch
     finally:

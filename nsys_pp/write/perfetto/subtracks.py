@@ -157,12 +157,12 @@ def _collect_fields(
     }
     values: dict[str, Array] = {}
     for column in texts:
-        if columns.has_any(column):
+        if columns.has_values(column):
             texts[column], values[column] = intern(columns.rows[column], columns.values(column))
-    if "flow_id" in schema and columns.has_any("flow_id"):
+    if "flow_id" in schema and columns.has_values("flow_id"):
         values["flow_id"] = columns.values("flow_id").to_numpy()
     for i, column in enumerate(arguments):
-        if columns.has_any(column):
+        if columns.has_values(column):
             number, values[column] = _argument(columns, column, strings)
             encoders[column] = partial(_annotation, i + 1, number)
     fields = [

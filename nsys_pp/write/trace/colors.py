@@ -1,19 +1,19 @@
 """One color for each kind of job, in every output.
 
-A drawing names kinds; the color of a kind differs by viewer:
+A drawing refers to kinds. Each viewer needs the color of a kind in another form:
 
-* Perfetto's UI accepts no colors. It colors a slice by a hash of its correlation id, or of its
-  name where it has none: `ui/src/components/colorizer.ts` (`proceduralColorScheme`) and
+* Perfetto's UI accepts no colors. It computes a color from a hash of the slice's correlation id, or of
+  its name if it has none: `ui/src/components/colorizer.ts` (`proceduralColorScheme`) and
   `ui/src/base/hash.ts` of https://github.com/google/perfetto/blob/v52.0. So each kind has a
-  seed, a string that hashes to the wanted hue and lightness; the UI shows it among the slice's
-  arguments, hence the readable word in it. All slices of a kind share the seed: versions of the
-  UI that highlight slices with the same correlation id as the slice under the mouse highlight the
-  kind (v52 highlights that slice alone).
-* The viewer of Chrome's JSON knows names from a fixed palette: `tracing/base/color_scheme.html`
+  seed: a correlation id that hashes to the intended hue and lightness. The UI shows the seed among the
+  slice's arguments, so it begins with the name of the kind. Versions of the UI that highlight all slices
+  with the correlation id of the slice under the mouse highlight all slices of the kind (v52 highlights
+  only that slice).
+* The viewer of Chrome's JSON accepts the names of a fixed palette: `tracing/base/color_scheme.html`
   of https://chromium.googlesource.com/catapult.
-* Charts take the RGB values, which are those of Perfetto's UI.
+* Charts use the RGB values, which are the colors in Perfetto's UI.
 
-Viewers color slices without a kind (ordinary ranges and kernels) by name.
+Slices without a kind (ordinary ranges and kernels) are colored by the viewer, by name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import polars as pl
 
 @dataclass(frozen=True, slots=True)
 class Color:
-    """Color of one kind, per viewer."""
+    """Color of one kind, for each viewer."""
 
     seed: str  # Perfetto
     cname: str  # Chrome
@@ -68,12 +68,12 @@ COLORS = {  # hue and lightness of HSLuv at a saturation of 80 %, as Perfetto's 
 
 
 def perfetto_seeds(keys: pl.Series) -> pl.Series:
-    """Return the seed of each key's color in Perfetto's UI; an unknown key is its own seed."""
+    """Return the seed of each key, for Perfetto's UI; a key without a color is its own seed."""
     seeds = [COLORS[key].seed if key in COLORS else key for key in keys]
     return pl.Series(seeds, dtype=pl.String)
 
 
 def chrome_names(keys: pl.Series) -> pl.Series:
-    """Return the palette name that colors each key in the viewer of Chrome's JSON; null for an unknown key."""
+    """Return the palette name of each key, for the viewer of Chrome's JSON; null for a key without a color."""
     names = [COLORS[key].cname if key in COLORS else None for key in keys]
     return pl.Series(names, dtype=pl.String)

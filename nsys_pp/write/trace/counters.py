@@ -1,4 +1,4 @@
-"""Counters of a report: recorded ones, and samples computed from its frames."""
+"""Counters of a report: recorded counters, and the share of busy time."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import polars as pl
 from nsys_pp.frames.conform import conform
 from nsys_pp.write.trace.drawing import SAMPLES
 
-_MOST_SAMPLES = 2000
+_MAX_SAMPLES = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counter:
-    """A counter that is drawn on one row.
+    """A counter, drawn as one row.
 
     Attributes:
         name: Name of the row.
-        unit: Unit of the values, as in "%"; "ns", "count" and "bytes" are formatted by Perfetto's UI.
+        unit: Unit of the values, such as "%"; Perfetto's UI formats "ns", "count" and "bytes".
         samples: `SAMPLES`.
     """
 
@@ -29,7 +29,7 @@ class Counter:
 
 
 def list_counters(counters: pl.DataFrame) -> list[Counter]:
-    """Split `COUNTERS` of one row of the trace into counters, by name and unit in order of the frame."""
+    """Split `COUNTERS` of one GPU or process into counters by name and unit, in order of their first rows."""
     return [
         Counter(name=str(name), unit=str(unit), samples=samples.sort("time_ns").pipe(conform, SAMPLES))
         for (name, unit), samples in counters.partition_by(
@@ -41,17 +41,17 @@ def list_counters(counters: pl.DataFrame) -> list[Counter]:
 def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:
     """Sample the share of time covered by at least one interval.
 
-    The time from first start to last end is cut into windows of equal length (1, 2 or 5 times a
-    power of ten nanoseconds, at most 2,000 of them); a sample has the start of its
-    window as time, and the covered share of the window as value.
+    The time from the first start to the last end is cut into windows of equal length: 1, 2 or 5 times a power of
+    ten nanoseconds, so that there are about 2,000 at most. A sample has the start of its window as time, and the
+    covered share of the window as value.
 
     Args:
         start_ns: Starts of the intervals, in any order.
         end_ns: Ends of the intervals.
 
     Returns:
-        `SAMPLES` in percent, one sample per change of the value, a 0 at the end; empty if all
-        intervals are empty.
+        `SAMPLES` in percent: one sample per change of the value, and a 0 at the end. Empty if there are no
+        intervals, or only empty ones.
     """
     start, end = start_ns.to_numpy(), end_ns.to_numpy()
     if not len(start) or int(end.max()) <= int(start.min()):
@@ -63,7 +63,7 @@ def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:
     begins[1:] = start[1:] > reach[:-1]
     first, last = start[begins], reach[np.append(np.flatnonzero(begins)[1:], len(start)) - 1]
 
-    window = _round_up(-(-(int(last[-1]) - int(first[0])) // _MOST_SAMPLES))
+    window = _round_up(-(-(int(last[-1]) - int(first[0])) // _MAX_SAMPLES))
     edges = np.arange(int(first[0]) // window * window, int(last[-1]) + window, window)
     covered = np.concatenate([[0], np.cumsum(last - first)])
     at = np.searchsorted(first, edges, side="right")

@@ -1,8 +1,8 @@
 """Drawing: the contents of a trace, independent of the file format.
 
-A drawing has tracks, and on them subtracks of slices, marks and counter samples. `nsys_pp.write.trace.tracks`
-builds the `Drawing` of each report; `nsys_pp.write.perfetto.trace` and `nsys_pp.write.chrome.trace` encode it. The
-slices of one subtrack nest (or do not overlap), so overlapping work needs several subtracks of one track.
+A drawing has a tree of tracks. A track has subtracks of slices, marks or counter samples. Slices of the same subtrack
+nest or do not overlap, so a track with overlapping slices has several subtracks. `nsys_pp.write.trace.tracks` draws
+reports; `nsys_pp.write.perfetto.trace` and `nsys_pp.write.chrome.trace` encode drawings.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from nsys_pp.frames.part import Track
 HEADER_SEQUENCE = 1  # of packets about the whole trace; 0 is invalid
 
 SLICES = pl.Schema(
-    {  # one row per slice, in order of position; further columns are arguments
+    {  # one row per slice, each directly before the slices inside it; further columns are arguments
         "start_ns": pl.Int64(),  # report clock
         "end_ns": pl.Int64(),
-        "depth": pl.Int32(),  # slices of this subtrack around it
+        "depth": pl.Int32(),  # number of slices of this subtrack around it
         "name": pl.Categorical(),
-        "color": pl.Categorical(),  # a key of `nsys_pp.write.trace.colors`; null leaves it to the viewer
-        "flow_id": pl.UInt64(),  # slices with the same id are joined by an arrow; null for none
+        "color": pl.Categorical(),  # a key of `nsys_pp.write.trace.colors`; null: the viewer chooses a color
+        "flow_id": pl.UInt64(),  # slices with the same id are joined by an arrow; null: no arrow
     }
 )
 
@@ -44,16 +44,16 @@ SAMPLES = pl.Schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceSubtrack:
-    """Slices that nest properly on one track.
+    """Slices on one track that nest or do not overlap.
 
     `slices` has the columns of SLICES in pre-order: each slice directly before the slices
-    inside it, siblings by time (so begin and end events in file order follow from depth).
-    Every further column is an argument shown with the slice, under the column's name; its
-    type is an integer, Float64, Boolean or Categorical; null: the slice does not have it.
+    inside it, siblings by time. So the order of begin and end events in the file follows from `depth`.
+    Each further column is an argument of the slice, shown under the name of the column; its type is an
+    integer, Float64, Boolean or Categorical. Null: the slice does not have the argument.
     """
 
     track: tuple[str, ...]
-    number: int  # 0, 1, ... among the slice subtracks of the track, which are drawn as one row
+    number: int  # 0, 1, ... among the slice subtracks of the track; all of them are drawn as one row
     slices: pl.DataFrame
 
 
@@ -80,9 +80,9 @@ Subtrack = SliceSubtrack | MarkSubtrack | CounterSubtrack
 class Drawing:
     """Drawing of one report, independent of other reports.
 
-    Parents of tracks may be omitted: their name is the last part of their path. `subtracks` are in any
-    order. A `nsys_pp.write.trace.placement.Placement` has the names of the outermost tracks and their position in
-    a trace.
+    `tracks` may omit the parents of tracks: the name of an omitted parent is the last item of its path. `subtracks` are
+    in any order. Names and order of the outermost tracks in a trace are set by a
+    `nsys_pp.write.trace.placement.Placement`.
     """
 
     report_id: int  # 64 bits, unique per report

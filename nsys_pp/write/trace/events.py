@@ -16,8 +16,8 @@ MAX_DEPTH = 512  # Perfetto's importer drops deeper slices: slice_tracker.cc, kM
 class Events:
     """Events of one subtrack in file order.
 
-    Event `begin_index[i]` begins row i; all other events end a slice. Marks and samples have
-    begin events only.
+    Event number `begin_index[i]` is the begin of row i; all other events are ends of slices. Marks and samples have
+    no ends.
     """
 
     times_ns: NDArray[np.int64]
@@ -25,14 +25,14 @@ class Events:
 
 
 def order_events(start_ns: Array, end_ns: Array, depth: Array) -> Events:
-    """Order the begin and end events of slices in pre-order, by the walk around their tree.
+    """Order the begin and end events of nested slices as a depth-first walk of their tree visits them.
 
         depth 0   [ a          )[ b )
         depth 1     [ c )[ d )           a c /c d /d /a b /b
 
-    Before slice i begins, i slices have begun and all of them have ended but its `depth[i]`
-    ancestors, so it is event number `2 * i - depth[i]`. This order is also correct for equal
-    times: slices of zero length, touching slices, parents that share a child's start or end.
+    Before slice i begins, i slices have begun, and all of them except its `depth[i]` ancestors have
+    ended. So its begin is event number `2 * i - depth[i]`. The order is also correct for equal times: slices
+    of zero length, touching slices, and parents that start or end with a child.
 
     Args:
         start_ns: Start of each slice, in pre-order.
@@ -40,7 +40,7 @@ def order_events(start_ns: Array, end_ns: Array, depth: Array) -> Events:
         depth: Number of slices around each slice; 0 for the first.
 
     Returns:
-        Two events per slice.
+        Two events per slice. Empty in, empty out.
 
     Raises:
         ValueError: The slices are not in pre-order, do not nest, or nest deeper than Perfetto reads.
@@ -73,7 +73,7 @@ def _in_order_of_ends(end_ns: Array, depth: Array, ends_after: Array) -> Array:
     last_of_row = np.cumsum(ends_after)
     nth_end = np.arange(len(depth)) - np.repeat(last_of_row - ends_after, ends_after)
     depth_of_end = np.repeat(depth, ends_after) - nth_end
-    sort_kind = np.int16  # numpy sorts 16-bit integers by radix
+    sort_kind = np.int16  # numpy sorts 16-bit integers by radix sort, in linear time
     ordered = np.empty(len(end_ns), dtype=np.int64)
     ordered[np.argsort(depth_of_end.astype(sort_kind), kind="stable")] = end_ns[
         np.argsort(depth.astype(sort_kind), kind="stable")

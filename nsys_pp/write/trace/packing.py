@@ -1,9 +1,9 @@
 """Packing of slices into subtracks: viewers drop or distort slices that overlap without nesting.
 
-Both functions assign to each slice the lowest subtrack that is free at its start, as a loop
-over the slices would, but for all slices at once. One subtrack is a chain: the first slice, then
-the first slice that starts after its end, and so on. The next slice in a chain depends on the slice
-alone, so whole chains are found by doubling the length of the steps.
+`pack_flat` and `pack_nested` assign each slice to the first subtrack that is free at its start, like a loop over
+the slices, but for all slices at once. The slices of a subtrack form a chain: the first slice, then the first slice that
+starts at or after its end, and so on. The next slice of a chain depends only on the current slice, so chains are found
+by pointer doubling.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nsys_pp.arrays.ancestors import count_ancestors, has_marked_line
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 
-# Perfetto's importer drops slices that lie inside 512 others; deeper slices move to a further subtrack.
+# Perfetto's importer drops slices inside 512 others, so deeper slices move to another subtrack.
 MAX_DEPTH = 512
 
 
@@ -46,20 +46,19 @@ def pack_flat(start: Int64s, end: Int64s) -> Int64s:
 
 
 def pack_nested(start: Int64s, end: Int64s, parent: Int64s) -> tuple[Int64s, Int64s]:
-    """Assign slices to subtracks of nested slices: children share the subtrack of their parent if they fit.
+    """Assign slices to subtracks of nested slices: children are in the subtrack of their parent if they fit.
 
-    Children of one parent that overlap cannot share a subtrack. The later one moves to
-    a further subtrack with all slices inside it, and has no parent there.
+    Overlapping children of the same parent cannot share a subtrack. The later child moves to another subtrack,
+    together with all slices inside it, and has no parent there.
 
     Args:
         start: ns, any order.
         end: ns, not before start.
-        parent: Row of the slice around each, -1 at the top. A parent that does not contain its
-            child is ignored; so is the parent of a slice without length, which would be on the
-            edge of its neighbours.
+        parent: Row of the slice around each slice, -1 for outermost slices. A parent that does not contain its
+            child is ignored. So is the parent of a zero-length slice, which could touch its siblings.
 
     Returns:
-        Subtrack per slice; row of the slice around it in that subtrack, -1 at the top.
+        Subtrack per slice; row of the slice around it in that subtrack, or -1.
     """
     around = np.maximum(parent, 0)
     is_inside = (parent >= 0) & (start[around] <= start) & (end <= end[around]) & (end > start)
@@ -89,32 +88,31 @@ def nest_order(start: Int64s, end: Int64s, subtrack: Int64s, above: Int64s) -> t
     Args:
         start: ns.
         end: ns.
-        subtrack: As packed.
-        above: Row of the slice around each in its subtrack, -1 at the top.
+        subtrack: Subtrack of each slice, as returned by `pack_flat` or `pack_nested`.
+        above: Row of the slice around each slice in its subtrack, or -1.
 
     Returns:
-        Rows in order; depth per row (in order of the input).
+        Rows in order of writing; depth of each slice, in order of the input.
     """
     depth = count_ancestors(above)
-    # Slices without length have no parent and no child: they precede slices with the same start.
+    # Zero-length slices have no parent and no child: they precede other slices with the same start.
     order = np.lexsort((depth, -end, end > start, start, subtrack))
     return order, depth
 
 
 def _first_fit(group: Int64s, start: Int64s, end: Int64s) -> Bools:
-    """Return the mask of slices in the first subtrack of their group (numbered from -1), in order of start."""
+    """Return the mask of slices that fit into one subtrack per group (groups are numbered from -1), earliest first."""
     stays = np.ones(len(start), dtype=bool)
     order = np.lexsort((end, start, group))
     group, start, end = group[order] + 1, start[order], end[order]
     reach = running_maximum(group, end)
     begins = np.ones(len(order), dtype=bool)
     begins[1:] = (start[1:] >= reach[:-1]) | (group[1:] != group[:-1])
-    # Only runs of slices that overlap need a chain; each run begins with a free subtrack.
+    # A run is a maximal set of slices without a gap; its subtrack is free at its start. A run of one slice needs no chain.
     run = np.cumsum(begins)
-    is_crowded = np.bincount(run)[run] > 1
-    crowd = np.flatnonzero(is_crowded)
-    if len(crowd):
-        stays[order[crowd]] = _is_in_chain(run[crowd], start[crowd], end[crowd])
+    in_long_run = np.flatnonzero(np.bincount(run)[run] > 1)
+    if len(in_long_run):
+        stays[order[in_long_run]] = _is_in_chain(run[in_long_run], start[in_long_run], end[in_long_run])
     return stays
 
 
@@ -125,7 +123,7 @@ def _is_in_chain(run: Int64s, start: Int64s, end: Int64s) -> Bools:
     following = np.searchsorted(
         (run << 32) | np.searchsorted(times, start), (run << 32) | np.searchsorted(times, end), side="left"
     )
-    # A slice without length does not follow itself.
+    # A zero-length slice does not follow itself.
     following = np.maximum(following, np.arange(count) + 1)
     begins = np.ones(count, dtype=bool)
     begins[1:] = run[1:] != run[:-1]

@@ -1,4 +1,4 @@
-"""Placement of a report in a trace: names, order and clock, known only when reports are merged."""
+"""Placement of a report in a trace: names and order of its rows, and its clock; computed when reports are merged."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """An outermost row of a report, as shown under its machine."""
+    """An outermost row of a report, shown under its machine."""
 
-    name: str  # "GPU 0 · rank 3 · stage 1"; rows with the same name and machine are one row
+    name: str  # "GPU 0 · rank 3 · stage 1"; rows with the same name and machine are merged
     order: int  # among the rows of the machine
     description: str = ""
 
@@ -24,11 +24,11 @@ class Row:
 class Placement:
     """Placement of one report; all placements of a trace have the same root."""
 
-    root: str  # name of the row above all others
+    root: str  # name of the outermost row of the trace
     machine: str
-    machine_order: int
-    rows: Mapping[str, Row]  # by the name of the row in the report; other rows are not drawn
-    clock: Clock  # from the report's clock to the trace's
+    machine_order: int  # among the machines of the trace
+    rows: Mapping[str, Row]  # by name of the row in the report; rows without an entry are not drawn
+    clock: Clock  # maps the report's clock onto the trace's
     machine_description: str = ""
     is_utc: bool = True  # the trace's clock is UTC
     attributes: Mapping[str, str] = field(default_factory=dict)  # facts for the trace's metadata
@@ -44,7 +44,7 @@ def place_path(path: Path, placement: Placement) -> Path:
 
 
 def place_tracks(tracks: Iterable[Track], placement: Placement) -> dict[Path, Track]:
-    """Return the drawn tracks of a report and of its machine, by their paths in the trace."""
+    """Return the track of the machine and the drawn tracks of a report, by their paths in the trace."""
     machine = Track(
         path=(placement.machine,),
         name=placement.machine,
@@ -54,9 +54,11 @@ def place_tracks(tracks: Iterable[Track], placement: Placement) -> dict[Path, Tr
     placed: dict[Path, Track] = {machine.path: machine}
     by_path = {track.path: track for track in tracks}
     for name, row in placement.rows.items():
-        top = by_path.get((name,)) or Track(path=(name,), name=name, rank=0)
+        outermost = by_path.get((name,)) or Track(path=(name,), name=name, rank=0)
         path: Path = (placement.machine, row.name)
-        placed[path] = replace(top, path=path, name=row.name, rank=row.order, description=row.description)
+        placed[path] = replace(
+            outermost, path=path, name=row.name, rank=row.order, description=row.description
+        )
     for track in by_path.values():
         if len(track.path) > 1 and track.path[0] in placement.rows:
             path = place_path(track.path, placement)

@@ -1,4 +1,4 @@
-"""Slices of a row, built from frames: name, color and arguments of each slice."""
+"""Slices of ranges, operations and API calls (name, color, arguments), and their split into subtracks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
 
 
 def range_slices(projections: pl.DataFrame) -> pl.DataFrame:
-    """Return the slices of projected ranges (`PROJECTIONS`), with the column `parent` (row around each, or -1)."""
+    """Build the slices of projected ranges (`PROJECTIONS`), with `parent`: row of the slice around each, or -1."""
     interval = pl.col("gpu_end_ns") - pl.col("gpu_start_ns")
     return projections.select(
         start_ns="gpu_start_ns",
@@ -39,7 +39,7 @@ def range_slices(projections: pl.DataFrame) -> pl.DataFrame:
 
 
 def operation_slices(gpu_ops: pl.DataFrame, op_details: pl.DataFrame) -> pl.DataFrame:
-    """Return the slices of GPU operations (`GPU_OPS` with `flow_id`), with details (`OP_DETAILS`) if they were read."""
+    """Build the slices of GPU operations (`GPU_OPS` with `flow_id`); if `OP_DETAILS` were read, they are arguments."""
     kind = pl.col("kind").cast(pl.String)
     slices = gpu_ops.select(
         "start_ns",
@@ -60,7 +60,7 @@ def operation_slices(gpu_ops: pl.DataFrame, op_details: pl.DataFrame) -> pl.Data
 
 
 def cpu_range_slices(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return the slices of ranges on the CPU (`RANGES` with `parent_id`), with the column `parent`."""
+    """Build the slices of ranges on the CPU (`RANGES` with `parent_id`), with `parent`: row of the slice around each, or -1."""
     return ranges.select(
         "start_ns",
         "end_ns",
@@ -77,7 +77,7 @@ def cpu_range_slices(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def api_call_slices(api_calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the slices of API calls (`API_CALLS` with `flow_id`)."""
+    """Build the slices of API calls (`API_CALLS` with `flow_id`)."""
     return api_calls.select(
         "start_ns",
         "end_ns",
@@ -89,7 +89,7 @@ def api_call_slices(api_calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def flat_subtracks(slices: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Split overlapping slices into subtracks without overlap (`SLICES` and arguments)."""
+    """Split slices into subtracks without overlap; yield the number and the `SLICES` (with arguments) of each."""
     start, end = slices["start_ns"].to_numpy(), slices["end_ns"].to_numpy()
     subtrack = pack_flat(start, end)
     order = np.lexsort((end, start, subtrack))
@@ -97,7 +97,7 @@ def flat_subtracks(slices: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
 
 
 def nested_subtracks(slices: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Split slices with `parent` into subtracks of nested slices (`SLICES` and arguments)."""
+    """Split slices with `parent` into subtracks of nested slices; yield the number and the `SLICES` of each."""
     start, end = slices["start_ns"].to_numpy(), slices["end_ns"].to_numpy()
     subtrack, above = pack_nested(start, end, slices["parent"].to_numpy())
     order, depth = nest_order(start, end, subtrack, above)
@@ -114,7 +114,7 @@ def _split(
 
 
 def _parent_rows(frame: pl.DataFrame) -> pl.Series:
-    """Return the row of each range's parent, -1 if it is not among these rows."""
+    """Return the row of each range's parent; -1 if the parent is not in the frame."""
     range_id = frame["range_id"].to_numpy()
     order = np.argsort(range_id, kind="stable")
     parent_id = frame["parent_id"].fill_null(-1).to_numpy()

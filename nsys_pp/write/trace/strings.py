@@ -1,4 +1,4 @@
-"""Strings of categorical columns, each processed once."""
+"""Interning of strings: each distinct string of a column is processed once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from nsys_pp.arrays.columns import find_distinct
 
 NULL = (1 << 32) - 1
-"""Code of null; no string has it."""
+"""Code of null; no string has this code."""
 WORDS = (pl.Categorical, pl.Enum, pl.String)
 CODE = pl.col(*WORDS).cast(pl.Categorical()).to_physical().fill_null(NULL)
 """Codes of all string columns of a frame (UInt32): equal strings of a column have equal codes."""
@@ -18,14 +18,14 @@ CODE = pl.col(*WORDS).cast(pl.Categorical()).to_physical().fill_null(NULL)
 def intern(column: pl.Series, codes: pl.Series | None = None) -> tuple[pl.Series, NDArray[np.uint32]]:
     """Number the strings of a column 1, 2, ... in order of appearance.
 
-    The codes of polars are not enough: they count all strings of the process, in order of first use.
+    The codes of polars cannot be written instead: they number all strings of the process, so they differ between runs.
 
     Args:
         column: Categorical, Enum or String.
         codes: Codes of the column (`CODE`); computed if None.
 
     Returns:
-        The strings in order of their numbers, and each row's number; a null row has 0.
+        The distinct strings in order of their numbers, and the number of each row; 0 for null.
     """
     if codes is None:
         codes = column.to_frame().select(CODE).to_series()

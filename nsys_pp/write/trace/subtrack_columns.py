@@ -1,7 +1,6 @@
-"""Columns of subtracks, prepared for encoding as numbers.
+"""Columns of subtracks, prepared for encoding: strings as codes, and nulls as masks.
 
-Subtracks are many and small, so one query prepares the columns of all of them: queries of a few rows cost more
-than their work.
+Most subtracks are small, and a query has a fixed cost, so the columns of all subtracks are prepared together.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ _PRESENT = "\0present "  # not the name of any column
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubtrackColumns:
-    """The columns of a subtrack, and prepared forms of them.
+    """The columns of a subtrack, as they are and prepared for encoding.
 
     Attributes:
-        rows: The subtrack's rows.
-        prepared: Codes of string columns; of other columns with some nulls, the values with 0 for null, and the
-            mask of rows with a value.
+        rows: Rows of the subtrack.
+        prepared: The codes of each string column. For each other column that is partly null: its values with 0 for null,
+            and the mask of rows with a value.
     """
 
     rows: pl.DataFrame
     prepared: pl.DataFrame
 
-    def has_any(self, column: str) -> bool:
+    def has_values(self, column: str) -> bool:
         """Return whether a column has a value in any row."""
         return self.rows[column].null_count() < self.rows.height
 
     def values(self, column: str) -> pl.Series:
-        """Return the values of a column: 0 for null, codes for strings."""
+        """Return the values of a column, with codes for strings and 0 for other nulls."""
         return self.prepared[column] if column in self.prepared.columns else self.rows[column]
 
     def present(self, column: str) -> NDArray[np.bool_] | None:
@@ -56,18 +55,18 @@ def prepare_columns(subtracks: Iterable[pl.DataFrame]) -> list[SubtrackColumns]:
         subtracks: Rows of each subtrack.
 
     Returns:
-        One record per subtrack, in order.
+        One `SubtrackColumns` per subtrack, in order.
     """
     subtracks = list(subtracks)
-    prepared = pl.collect_all([rows.lazy().select(CODE, *_gaps(rows)) for rows in subtracks])
+    prepared = pl.collect_all([rows.lazy().select(CODE, *_fill_nulls(rows)) for rows in subtracks])
     return [
         SubtrackColumns(rows=rows, prepared=columns)
         for rows, columns in zip(subtracks, prepared, strict=True)
     ]
 
 
-def _gaps(rows: pl.DataFrame) -> list[pl.Expr]:
-    """Return the queries of columns with some nulls that do not hold strings."""
+def _fill_nulls(rows: pl.DataFrame) -> list[pl.Expr]:
+    """Build the expressions of filled values and masks, for columns that are partly null and do not hold strings."""
     queries = []
     for values in rows.iter_columns():
         if not isinstance(values.dtype, WORDS) and 0 < values.null_count() < rows.height:
