@@ -1,4 +1,4 @@
-"""Events of Chrome JSON as text, one column at a time."""
+"""Events of Chrome's JSON format, encoded as text by expressions over columns."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from nsys_pp.write.trace.strings import intern
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Process and thread of the events of a subtrack, and the offset of their times."""
+    """Process and thread of the events of a subtrack, and the shift of their times."""
 
     process: int
     thread: int
-    name: str
-    unit: str | None
-    shift_ns: int
+    name: str  # of the counter
+    unit: str | None  # of the counter
+    shift_ns: int  # added to all times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrowEnds:
-    """Numbers of the arrows of a subtrack's slices, and the ends that are there, by row."""
+    """Ends of arrows at the slices of a subtrack; one item per slice."""
 
-    numbers: NDArray[np.uint32]
-    enters: NDArray[np.bool_]
-    leaves: NDArray[np.bool_]
+    numbers: NDArray[np.uint32]  # number of the arrow; 0 without an arrow
+    enters: NDArray[np.bool_]  # an arrow ends at the slice
+    leaves: NDArray[np.bool_]  # an arrow begins at the slice
 
     def slice(self, first: int, count: int) -> ArrowEnds:
-        """Return the ends of `count` rows from `first` on."""
+        """Return the ends of `count` slices from `first` on."""
         end = first + count
         return ArrowEnds(
             numbers=self.numbers[first:end], enters=self.enters[first:end], leaves=self.leaves[first:end]
@@ -50,7 +50,7 @@ def encode_slices(slices: pl.DataFrame, destination: Destination, ends: ArrowEnd
         _microseconds(pl.col("start_ns") + destination.shift_ns),
         pl.lit(',"dur":'),
         _microseconds(duration),
-        *_shown(slices, SLICES),
+        *_encode_fields(slices, SLICES),
         *(_arrows(ends) if ends else ()),
         pl.lit("}"),
     )
@@ -62,7 +62,7 @@ def encode_marks(marks: pl.DataFrame, destination: Destination) -> pl.Series:
         marks,
         pl.lit(f'{{"ph":"i","s":"t","pid":{destination.process},"tid":{destination.thread},"ts":'),
         _microseconds(pl.col("time_ns") + destination.shift_ns),
-        *_shown(marks, MARK_POINTS),
+        *_encode_fields(marks, MARK_POINTS),
         pl.lit("}"),
     )
 
@@ -98,12 +98,12 @@ def _collect(rows: pl.DataFrame, *parts: pl.Expr) -> pl.Series:
 
 
 def _microseconds(ns: pl.Expr) -> pl.Expr:
-    """Format nanoseconds as microseconds in decimal, without rounding; not for negative times."""
+    """Format nanoseconds as microseconds with three decimals, without rounding; times must not be negative."""
     return pl.concat_str((ns // 1000).cast(pl.String), pl.lit("."), (ns % 1000).cast(pl.String).str.zfill(3))
 
 
-def _shown(rows: pl.DataFrame, schema: pl.Schema) -> list[pl.Expr]:
-    """Encode name, color and arguments; empty where a row has none."""
+def _encode_fields(rows: pl.DataFrame, schema: pl.Schema) -> list[pl.Expr]:
+    """Encode the name, the color and the arguments of each row; null fields are omitted."""
     names = _optional(',"name":', pl.lit(_texts(rows["name"])))
     color_keys, numbers = intern(rows["color"])
     colors = _look_up(encode_texts(chrome_names(color_keys)), numbers, rows["color"])
@@ -131,7 +131,7 @@ def _optional(key: str, value: pl.Expr) -> pl.Expr:
 
 
 def _value(column: pl.Series) -> pl.Expr:
-    """Encode an argument as JSON; null for nulls, infinite values and NaN."""
+    """Encode the values of an argument as JSON; nulls, infinite values and NaN are null, so they are omitted."""
     if column.dtype.is_float():
         values = pl.lit(column.cast(pl.Float64))
         return pl.when(values.is_finite()).then(values.cast(pl.String))

@@ -5,11 +5,11 @@ Format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-P
 
 Limits of the format:
 
-* Its tree has two levels. The first two levels of a track's path, its machine and a row of its report, are the
-  process (the machine alone for shorter paths), the rest is the thread.
-* Times are microseconds in floating point, so they count from the trace's first event, with
+* Its tree has two levels, processes and threads. The first two levels of a track's path (machine and GPU) are the
+  process, the rest is the thread. In a path of two levels, the machine is the process.
+* Times are microseconds in floating point. So they are relative to the trace's first event, with
   nanoseconds as three decimals; `otherData.base_ns` is their origin.
-* Readers nest slices of equal start by length, so a zero-length slice that touches the next one
+* Viewers nest slices with the same start by length, so a zero-length slice at the start of another slice
   is drawn inside it.
 """
 
@@ -30,8 +30,8 @@ from nsys_pp.write.trace.drawing import CounterSubtrack, Drawing, MarkSubtrack, 
 from nsys_pp.write.trace.placement import Placement, place_path, place_tracks
 from nsys_pp.write.trace.tree import Path, arrange, index_tracks, start_ns, subtrack_rows, subtracks_by_track
 
-CHUNK_ROWS = 1 << 15
-GZIP = 31  # window bits of a gzip stream; zlib writes no timestamp into it
+BLOCK_ROWS = 1 << 15
+GZIP = 31  # zlib's window bits for a gzip stream; zlib writes no timestamp into the stream
 COMPRESSION_LEVEL = 2
 
 
@@ -40,7 +40,7 @@ Placed = Sequence[tuple[Drawing, Placement]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedSubtrack:
-    """A subtrack, its clock, and its row in the viewer."""
+    """A subtrack, its clock, and its process and thread in the viewer."""
 
     subtrack: Subtrack
     clock: Clock
@@ -52,14 +52,14 @@ class PlacedSubtrack:
 
 
 def write_chrome(drawings: Placed, *, compress: bool = False) -> Iterator[bytes]:
-    """Encode drawings as one JSON object, piece by piece; all drawings are in memory.
+    """Encode drawings as one JSON object, as a stream of bytes; all drawings are in memory.
 
     Args:
         drawings: One or more drawings with their placements; all have the same root.
         compress: Whether to write a gzip stream (`.json.gz`).
 
     Yields:
-        The file in order.
+        The bytes of the file, in order.
 
     Raises:
         ValueError: The drawing is invalid (see `nsys_pp.write.trace.drawing`).
@@ -68,18 +68,18 @@ def write_chrome(drawings: Placed, *, compress: bool = False) -> Iterator[bytes]
         yield from _encode(drawings)
         return
     stream = zlib_ng.compressobj(COMPRESSION_LEVEL, zlib_ng.DEFLATED, GZIP)
-    for piece in _encode(drawings):
-        if packed := stream.compress(piece):
-            yield packed
+    for data in _encode(drawings):
+        if compressed := stream.compress(data):
+            yield compressed
     yield stream.flush()
 
 
 def place_subtracks(drawings: Placed) -> list[PlacedSubtrack]:
     """Assign each subtrack with rows to a process and a thread.
 
-    Processes and threads are numbered in drawing order, because some readers ignore the sort index and
-    sort by number. Each slice subtrack is its own thread; marks share the thread of the first
-    subtrack of their track in their drawing.
+    Processes and threads are numbered in drawing order, because some viewers ignore the sort index and sort by number.
+    Each slice subtrack has its own thread. Marks use the thread of the first slice subtrack of their track, if there
+    is one in the same drawing.
     """
     tracks, subtracks = _gather(drawings)
     nodes = arrange(tracks, subtracks)
@@ -110,7 +110,7 @@ def place_subtracks(drawings: Placed) -> list[PlacedSubtrack]:
 def _gather(
     drawings: Placed,
 ) -> tuple[dict[Path, Track], dict[Path, list[tuple[list[Subtrack], Clock]]]]:
-    """Return the tracks and subtracks of all drawings by path in the trace; the first track of a path counts."""
+    """Return the tracks and subtracks of all drawings by path in the trace; a path keeps its first track."""
     tracks: dict[Path, Track] = {}
     subtracks: dict[Path, list[tuple[list[Subtrack], Clock]]] = {}
     for drawing, placement in drawings:
@@ -125,11 +125,10 @@ def _gather(
 def find_arrows(placed: list[PlacedSubtrack]) -> list[ArrowEnds | None]:
     """Find the slices at both ends of each arrow.
 
-    Slices with the same flow id are joined in order of their starts; a flow id of a single slice
-    makes no arrow.
+    Slices with the same flow id are joined in order of their starts. A flow id with a single slice makes no arrow.
 
     Returns:
-        Per subtrack the ends in order of its rows, or None without any.
+        Per subtrack: the ends, one item per row; None if the subtrack has no slices with a flow id.
     """
     ends = [
         _on_trace(target.subtrack.slices, target.clock)
@@ -163,7 +162,7 @@ def find_arrows(placed: list[PlacedSubtrack]) -> list[ArrowEnds | None]:
 
 
 def _scatter(ends: pl.DataFrame, rows: int) -> ArrowEnds:
-    """Assign ends to their rows."""
+    """Expand ends to one item per row of the subtrack."""
     numbers, enters, leaves = np.zeros(rows, np.uint32), np.zeros(rows, bool), np.zeros(rows, bool)
     at = ends["row"].to_numpy()
     for target, column in ((numbers, "number"), (enters, "enters"), (leaves, "leaves")):
@@ -189,22 +188,24 @@ def _encode(drawings: Placed) -> Iterator[bytes]:
             unit=target.counter_unit,
             shift_ns=-base_ns,
         )
-        for events in _chunks(target, destination, ends):
+        for events in _encode_blocks(target, destination, ends):
             yield b",\n"
             yield events.str.join(",\n").item().encode()
     yield b"\n]}\n"
 
 
-def _chunks(placed: PlacedSubtrack, destination: Destination, ends: ArrowEnds | None) -> Iterator[pl.Series]:
-    """Encode a subtrack, at most `CHUNK_ROWS` rows at a time."""
-    for first in range(0, subtrack_rows(placed.subtrack).height, CHUNK_ROWS):
-        rows = _on_trace(subtrack_rows(placed.subtrack).slice(first, CHUNK_ROWS), placed.clock)
+def _encode_blocks(
+    placed: PlacedSubtrack, destination: Destination, ends: ArrowEnds | None
+) -> Iterator[pl.Series]:
+    """Encode a subtrack, at most `BLOCK_ROWS` rows at a time."""
+    for first in range(0, subtrack_rows(placed.subtrack).height, BLOCK_ROWS):
+        rows = _on_trace(subtrack_rows(placed.subtrack).slice(first, BLOCK_ROWS), placed.clock)
         if isinstance(placed.subtrack, CounterSubtrack):
             yield encode_counters(rows, destination)
         elif isinstance(placed.subtrack, MarkSubtrack):
             yield encode_marks(rows, destination)
         else:
-            yield encode_slices(rows, destination, ends.slice(first, CHUNK_ROWS) if ends else None)
+            yield encode_slices(rows, destination, ends.slice(first, BLOCK_ROWS) if ends else None)
 
 
 def _on_trace(rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:

@@ -1,22 +1,22 @@
 """The two files of Paddle's pipeline timeline tool (`profiler_helper_static.py`).
 
-`pipeline_profile.json` is for Chrome's viewer, `pipeline_profile_perfetto.json` the same with numbers for
-threads, as that tool writes it for Perfetto. Both are `{"traceEvents": [...]}` of pairs B and E:
+`pipeline_profile.json` is for Chrome's viewer. `pipeline_profile_perfetto.json` is the same with numbers instead of
+names for threads, as the tool writes it for Perfetto. Both are `{"traceEvents": [...]}` with pairs of B and E events:
 
     name   <type>_<micro-batch>; step<n>      pid  0
     cat    <type>; step                       tid  GPU<device>, GPU<device>(machine:<i>), Step
     ts     microseconds                            2334 + machine * devices + index of the device; 2333
     cname  a color of Chrome's palette
 
-The interval of a job is its compute interval, as in that tool; jobs without compute kernels (sends and
-receives) are skipped. Types are Paddle's words: `forward`, `backward`, followed by the
+The interval of a job is its compute interval, as in the tool; jobs without compute kernels (sends and
+receives) are skipped. Types have Paddle's names: `forward` and `backward`, followed by the
 chunk if a stage has several; `backward_b` and `backward_w` for a split backward.
 
-Corrections of that tool: devices keep their own number, also in a selection; machines are numbered by
-their name, `machine10` is 10, else in natural order; both files have the same rows; each type has a
+Differences from the tool, which correct its errors: selected devices keep their numbers; machines are numbered
+by name (`machine10` is 10) or else in natural order; both files have the same rows; each type has a
 color; partly captured steps are marked; processes that share a GPU, and jobs that overlap, have separate
-rows; notes list missing ranks and GPUs. `ts` counts from the
-first job (`otherData.base_ns`): a double holds absolute microseconds to some hundred nanoseconds only.
+rows; notes list missing ranks and GPUs. `ts` is relative to the first job (`otherData.base_ns`), because a
+double holds absolute microseconds only to some hundred nanoseconds.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from nsys_pp.write.trace.packing import nest_order, pack_nested
 CHROME_NAME = "pipeline_profile.json"
 PERFETTO_NAME = "pipeline_profile_perfetto.json"
 
-_CHUNK_ROWS = 1 << 15
+_BLOCK_ROWS = 1 << 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +62,10 @@ class PaddleFiles:
     """The files of an export to Paddle's tool.
 
     Attributes:
-        chrome: The file with names for threads.
-        perfetto: The file with numbers for threads.
+        chrome: The file with names of threads.
+        perfetto: The file with numbers of threads.
         jobs: Number of jobs in each file.
-        notes: Missing and inferred facts, in sentences; both files have them in `otherData`, too.
+        notes: Sentences about missing and inferred facts; both files also have them in `otherData`.
     """
 
     chrome: Path
@@ -106,11 +106,11 @@ def write_paddle(
     Args:
         training: The run.
         folder: The folder.
-        devices: GPUs to show, by their number on their machine, in this order; None shows all.
+        devices: Numbers of the GPUs to write (index per machine), in this order; None writes all.
         force: Replace existing files.
 
     Raises:
-        OutputError: They cannot be written.
+        OutputError: A file exists and `force` is not set, or cannot be written.
     """
     with translate_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -141,9 +141,9 @@ def write_paddle(
 
 
 def _find_steps(steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
-    """Find the interval of each step on all GPUs: from the first start to the last end of its jobs.
+    """Find the interval of each step on all GPUs: from the earliest start to the latest end of its jobs.
 
-    As in the tool, a step begins at the earliest when the previous one ends.
+    As in the tool, a step does not begin before the previous one ends.
 
     Args:
         steps: `RUN_STEPS`.
@@ -176,7 +176,7 @@ def _pair_events(
     """List the begin and end events of steps and jobs, in order of writing.
 
     Returns:
-        row (0 for steps), name, cat, cname, ph, time_ns; and the other rows by their number.
+        The events: row (0 for steps), name, cat, cname, ph, time_ns. And the rows of jobs by number (1, 2, ...).
     """
     start, end = jobs["start_ns"].to_numpy(), jobs["end_ns"].to_numpy()
     lanes = jobs["lane"].to_numpy()
@@ -267,12 +267,12 @@ def _write(
 
 
 def _encode(events: pl.DataFrame, threads: Mapping[int, str | int], base_ns: int) -> Iterator[str]:
-    """Encode events as JSON, `_CHUNK_ROWS` at a time, with microseconds in decimal."""
+    """Encode events as JSON, `_BLOCK_ROWS` at a time, with microseconds in decimal."""
     encoded = {row: json.dumps(thread, ensure_ascii=False) for row, thread in threads.items()}
     time_ns = pl.col("time_ns") - base_ns
-    for chunk in events.iter_slices(_CHUNK_ROWS):
-        names, categories = encode_texts(chunk["name"]), encode_texts(chunk["cat"])
-        yield chunk.select(
+    for block in events.iter_slices(_BLOCK_ROWS):
+        names, categories = encode_texts(block["name"]), encode_texts(block["cat"])
+        yield block.select(
             pl.concat_str(
                 pl.lit('{"name": '),
                 names,

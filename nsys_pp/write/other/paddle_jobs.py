@@ -12,7 +12,7 @@ from nsys_pp.write.trace.colors import COLORS
 
 STEP_COLOR = "thread_state_unknown"
 
-_COLORS = {  # types of the tool, and similar ones; the second chunk of a stage is a shade darker
+_COLORS = {  # kind -> colors of even and odd chunks: the colors of the tool, and similar ones for other kinds
     "forward": ("thread_state_running", "good"),
     "backward": ("rail_idle", "rail_animation"),
     "weight_gradient": ("bad", "bad"),
@@ -29,11 +29,11 @@ def describe_jobs(training: Training, lanes: Sequence[int]) -> tuple[pl.DataFram
 
     Args:
         training: The run.
-        lanes: The lanes.
+        lanes: Lanes to include.
 
     Returns:
-        One row per job with compute, in order of `RUN_JOBS`: lane, step, start_ns, end_ns, parent (row
-        of the job around it, or -1), type, name, cname. And notes on inferred facts, in sentences.
+        One row per job with compute kernels, in order of `RUN_JOBS`: lane, step, start_ns, end_ns, parent (row
+        of the job around it, or -1), type, name, cname. And sentences about inferred facts.
     """
     jobs = training.jobs.filter(
         pl.col("lane").is_in(lanes),
@@ -59,7 +59,7 @@ def describe_jobs(training: Training, lanes: Sequence[int]) -> tuple[pl.DataFram
 
 
 def _name_types(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Add `type`; a backward is split if weight gradients of the same micro-batch follow."""
+    """Add `type`, Paddle's name of a kind and chunk; a backward is split if weight gradients of its micro-batch follow."""
     jobs = jobs.with_columns(is_split=mark_split_backwards(jobs))
     has_chunks = pl.lit(jobs["chunk"].drop_nulls().n_unique() > 1)
     chunk, backward_chunk = (
@@ -93,7 +93,7 @@ def _number() -> pl.Expr:
 
 
 def _color() -> pl.Expr:
-    """Return the color of a job by kind and chunk; kinds without a color have one derived from their name."""
+    """Return the color of a job by kind and chunk; for a kind without a color, a color derived from the type."""
     kind = pl.col("kind").cast(pl.String)
     first, second = (
         kind.replace_strict(

@@ -1,4 +1,4 @@
-"""Rows of Paddle's timeline: one per GPU, and more for shared GPUs and overlapping jobs."""
+"""Rows of Paddle's timeline: one per GPU, and further rows for shared GPUs and overlapping jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import polars as pl
 from nsys_pp.arrays.natural_sort import natural_key
 
 STEP_THREAD = 2333
-_RANK_LIMIT = 8  # listed in a sentence
+_RANK_LIMIT = 8  # ranks listed in a sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class PaddleRow:
 
 
 def number_machines(names: Sequence[str]) -> dict[str, int]:
-    """Number machines by their names, `machine10` is 10; else in natural order.
+    """Number machines by their names (`machine10` is 10), or in natural order if a name has another form.
 
     >>> number_machines(["machine10", "machine2"])
     {'machine2': 2, 'machine10': 10}
@@ -64,7 +64,7 @@ def find_rows(lanes: pl.DataFrame, devices: Sequence[int] | None) -> list[Paddle
 
     Args:
         lanes: `LANES`.
-        devices: Numbers of the GPUs with rows, in this order; all GPUs if None.
+        devices: Numbers of the GPUs to include, in this order; None includes all.
 
     Returns:
         Rows by machine and device; threads are numbered as in the tool, except for lanes that share a GPU.
@@ -97,7 +97,10 @@ def find_missing(
         lanes: `LANES`.
         rows: Rows of `find_rows`.
         devices: The selected GPUs.
-        jobs: With `lane`.
+        jobs: Jobs of the rows; only the column `lane` is read.
+
+    Returns:
+        The sentences; empty if nothing is missing.
     """
     notes = []
     ranks = {*lanes["rank"].drop_nulls()}
@@ -120,12 +123,12 @@ def add_overlaps(
     """Add rows for jobs that overlap without nesting.
 
     Args:
-        rows: One per lane.
+        rows: One row per lane.
         lanes: Lane of each job.
-        numbers: Row of each job within its lane.
+        numbers: Number of each job's row within its lane: 0 for the lane's own row.
 
     Returns:
-        Rows by lane and number.
+        Rows by lane and number within the lane.
     """
     of_lane = {row.lane: row for row in rows}
     numbered = {(row.lane, 0): row for row in rows}

@@ -1,4 +1,4 @@
-"""Add a table to a report, or to a copy of it: whole, or not at all."""
+"""Writer of a table into a report, or into a copy of it, in one transaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from nsys_pp.errors import ReportError
 
-LOCK_TIMEOUT_S = 5.0  # another program may finish by then
+LOCK_TIMEOUT_S = 5.0  # time for another program to release its lock
 
 _MAGIC = b"SQLite format 3\0"
 _ANY_WRITE = 0o222
@@ -24,7 +24,7 @@ _KINDS = {
     ".qdrep": ("a recording that is not exported", _EXPORT_HINT),
     ".nspart": ("a part", "name the SQLite export that it was extracted from"),
 }
-# messages of SQLite on file systems without locks, common on clusters
+# parts of SQLite's messages on file systems without locks, which are common on clusters
 _NO_LOCKS = ("disk i/o error", "locking protocol")
 
 
@@ -38,14 +38,14 @@ class Rows:
 
 
 def check_target(path: Path, *, in_place: bool) -> None:
-    """Refuse a report that no table can be added to.
+    """Refuse a report if a table cannot be added to it.
 
     Args:
         path: A report.
-        in_place: The report itself is written, not a copy.
+        in_place: Whether the report itself is to be changed, not a copy.
 
     Raises:
-        ReportError: It is not a SQLite export, or it is read-only and `in_place` is set.
+        ReportError: The report is not a SQLite export, or it is read-only and `in_place` is set.
     """
     with _explained(path):
         if path.is_dir():
@@ -60,10 +60,10 @@ def check_target(path: Path, *, in_place: bool) -> None:
 
 
 def copy_report(source: Path, target: Path) -> None:
-    """Copy a SQLite database at one moment, with its write-ahead log.
+    """Copy a consistent snapshot of a SQLite database, including its write-ahead log.
 
     Raises:
-        ReportError: It cannot be read.
+        ReportError: The database cannot be read.
         OSError: The disk is full.
     """
     with _explained(source):

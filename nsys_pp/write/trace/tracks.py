@@ -1,11 +1,11 @@
 """Drawing of one report: the tree of its rows, and their contents.
 
-GPU 0                   one GPU of the report
+GPU 0                   a GPU of the report
   GPU busy              counter; counters of the report follow
   ranges                NVTX ranges projected on the GPU, nested
   communication         NCCL kernels
   stream 7 (default)    kernels, copies, sets
-CPU: python 4242        with detail "cpu"; counters of the process are first
+CPU: python 4242        a process, with detail "cpu"; counters of the process come first
   NVTX thread 4242      NVTX ranges on the CPU
   marks thread 4242
   CUDA API thread 4242
@@ -45,14 +45,14 @@ Subtracks = Callable[[pl.DataFrame], Iterator[tuple[int, pl.DataFrame]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Contents of a report that are drawn.
+    """Frames of a report to draw.
 
     Attributes:
-        report: The report, with `parent_id` in `ranges`, and `flow_id` in `gpu_ops` and `api_calls`; frames and rows
-            that are not drawn are omitted.
-        projections: `PROJECTIONS` that are drawn.
-        crossing: range_id of ranges that ended on another thread.
-        has_jobs: The report has jobs, drawn by `nsys_pp.write.trace.training_rows`.
+        report: The report, with the extra columns `parent_id` in `ranges`, and `flow_id` in `gpu_ops` and `api_calls`.
+            It contains only the rows to draw.
+        projections: `PROJECTIONS` to draw.
+        crossing: range_id of the ranges that end on another thread than they began.
+        has_jobs: Whether the report has jobs; these are drawn by `nsys_pp.write.trace.training_rows`.
     """
 
     report: Report
@@ -66,9 +66,12 @@ def draw_report(view: View, *, detail: Detail) -> Drawing:
 
     Args:
         view: The frames to draw.
-        detail: "jobs" draws jobs only (without any: the three outermost levels of projected
+        detail: "jobs" draws jobs only (if there are none, the three outermost levels of projected
             ranges), "ranges" all projected ranges and communication kernels, "kernels" also streams,
             "cpu" also CPU threads.
+
+    Returns:
+        The drawing; `tracks` may include tracks without subtracks, which are not drawn.
     """
     tracks: dict[Path, Track] = {}
     subtracks: list[Subtrack] = []
@@ -103,7 +106,7 @@ def _draw_gpu(
         return
     busy = Counter(name="GPU busy", unit="%", samples=busy_percent(ops["start_ns"], ops["end_ns"]))
     _draw_counters([busy, *list_counters(counters)], path, tracks, subtracks)
-    # Packing ranges takes about as long as packing streams, and both release the interpreter lock.
+    # Packing ranges needs about as much time as packing streams, and both release the interpreter lock.
     range_tracks: dict[Path, Track] = {}
     range_subtracks: list[Subtrack] = []
     with open_executor(len(projections) + len(ops), threads=1) as executor:
@@ -131,9 +134,9 @@ def _draw_counters(
 def _draw_ranges(
     view: View, projections: pl.DataFrame, path: Path, tracks: dict[Path, Track], subtracks: list[Subtrack]
 ) -> None:
-    """Draw one row per launching thread, the thread with most ranges first.
+    """Draw one row of ranges per launching thread, by descending number of ranges.
 
-    Ranges that ended on another thread have no children: their row is the last.
+    Ranges that end on another thread have no children; they have a row of their own, the last one.
     """
     crosses = projections["range_id"].is_in(view.crossing.implode())
     groups = projections.filter(~crosses).partition_by("thread_key", maintain_order=True)
@@ -225,7 +228,7 @@ def _add_track(
     order: int = 0,
     unit: str | None = None,
 ) -> Path:
-    """Add a track; `rank` orders its kind under the parent, `order` orders it within its kind."""
+    """Add a track; siblings are sorted by `rank` (their kind), then by `order`."""
     tracks[path] = Track(
         path=path, name=path[-1], rank=rank * 1000 + order, description=description, counter_unit=unit
     )
@@ -233,7 +236,7 @@ def _add_track(
 
 
 def _thread_names(view: View) -> dict[int, str]:
-    """Return the label of each thread: its name and number, or its number alone."""
+    """Format the label of each thread: its name and tid, or "thread" and its tid, by thread_key."""
     return {
         key: f"{name} {tid}" if name else f"thread {tid}"
         for key, name, tid in view.report.threads.select("thread_key", "name", "tid").iter_rows()

@@ -1,15 +1,15 @@
-"""Drawings of a run's training: steps, jobs, messages and bubbles.
+"""Drawings of the training of a run: steps, jobs, messages and bubbles.
 
 pipeline                the whole run
-  steps                 from the first lane that begins to the last one that ends
-  bubble of stage 0     counter: share of the stage's GPUs without compute
+  steps                 from the earliest start to the latest end on any lane
+  bubble of stage 0     counter: share of the stage's lanes that are in a bubble
 node2
   GPU 0
     steps
-    jobs                intervals of their compute kernels
-    messages            sends and receives; an arrow ends where the transfer of its message begins
+    jobs                compute intervals of jobs
+    messages            sends and receives; an arrow joins a send to the transfer inside its receive
 
-These rows need all reports, so they are drawn when reports are merged; times are the trace's.
+These rows depend on all reports, so they are drawn when reports are merged. Times are on the trace's clock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from nsys_pp.write.trace.packing import nest_order, pack_nested
 from nsys_pp.write.trace.slices import flat_subtracks
 
 RUN = "pipeline"
-"""Name of the row without a machine; it is a sibling of the machines."""
+"""Name of the outermost row of the run; it is a sibling of the machines."""
 
 _RANKS = {"steps": -3000, "jobs": -2000, "messages": -1000}  # above all rows of a report on its GPU
 _LETTERS = {"forward": "F", "backward": "B", "weight_gradient": "W", "recompute": "R"}
@@ -46,10 +46,10 @@ _BUSY = ("compute", "pause")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRow:
-    """Row of a lane."""
+    """Row of the trace that shows a lane."""
 
     machine: str
-    row: str  # the GPU's row under its machine
+    row: str  # name of the GPU's row under its machine
 
 
 def draw_training(
@@ -63,12 +63,13 @@ def draw_training(
 
     Args:
         training: The run.
-        gpu_rows: Row of each lane that is drawn.
-        start_ns: Omit events that ended before.
-        end_ns: Omit events that began after.
+        gpu_rows: Rows by lane; other lanes are not drawn.
+        start_ns: Omit events that end before this time. Default: no limit.
+        end_ns: Omit events that start at or after this time. Default: no limit.
 
     Returns:
-        Drawings by machine; the drawing of the run is under `RUN`. Empty without jobs and messages, or without rows.
+        Drawings by machine; the drawing of the run has the key `RUN`. Empty without `gpu_rows`, or if the training has
+        neither jobs nor transfers.
     """
     if not gpu_rows or (training.jobs.is_empty() and training.transfers.is_empty()):
         return {}
@@ -113,12 +114,12 @@ def _arrange(slices: pl.DataFrame) -> dict[int, list[pl.DataFrame]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Nest:
-    """Slices of all GPUs, assigned to subtracks of nested slices.
+    """Slices of all lanes, assigned to subtracks of nested slices.
 
     Attributes:
-        order: Order of writing.
-        depth: Depth of each slice, in that order.
-        rows: Lane, first slice and end of each subtrack.
+        order: Rows of the slices, in order of writing.
+        depth: Depth of each slice, in order of writing.
+        rows: Per subtrack: its lane, and the first and the end position of its slices in `order`.
     """
 
     order: Int64s
@@ -126,7 +127,7 @@ class _Nest:
     rows: list[tuple[int, int, int]]
 
     def split(self, ordered: pl.DataFrame) -> dict[int, list[pl.DataFrame]]:
-        """Split slices, already in order, into the subtracks of each lane."""
+        """Split slices, in order of writing, into the subtracks of each lane."""
         nested = ordered.hstack([pl.Series("depth", self.depth, dtype=pl.Int32)])
         by_lane: dict[int, list[pl.DataFrame]] = {}
         for lane, first, last in self.rows:
@@ -135,18 +136,20 @@ class _Nest:
 
 
 def _nest(lane: Int64s, start: Int64s, end: Int64s, parent: Int64s) -> _Nest:
-    """Nest the slices of all GPUs at once: GPUs are shifted in time, so that slices of two GPUs never overlap.
+    """Pack the slices of all lanes in one call: lanes are shifted in time, so that slices of different lanes never overlap.
 
-    One query per GPU takes three times as long, since most have a few rows.
+    A call per lane takes three times as long, since most lanes have few slices.
     """
     if not len(lane):
         return _Nest(order=parent, depth=parent, rows=[])
     lane = lane.astype(np.int64)
-    if (int(end.max()) - int(start.min()) + 2) * (int(lane.max()) + 1) >= 1 << 62:  # then their ranks
+    if (int(end.max()) - int(start.min()) + 2) * (
+        int(lane.max()) + 1
+    ) >= 1 << 62:  # shifted times could overflow: replace times by their ranks
         start, end = np.split(np.unique(np.concatenate([start, end]), return_inverse=True)[1], 2)
     shift = lane * (int(end.max()) - int(start.min()) + 2) - int(start.min())
-    line, above = pack_nested(start + shift, end + shift, parent)
-    row = lane * (int(line.max()) + 1) + line
+    subtrack, above = pack_nested(start + shift, end + shift, parent)
+    row = lane * (int(subtrack.max()) + 1) + subtrack
     order, depth = nest_order(start, end, row, above)
     bounds = np.flatnonzero(np.diff(row[order], prepend=-1, append=-1)).tolist()
     rows = [(int(lane[order[first]]), first, last) for first, last in pairwise(bounds)]
@@ -176,7 +179,7 @@ def _overlaps(start_ns: int | None, end_ns: int | None) -> pl.Expr:
 
 
 def _jobs(training: Training, is_drawn: pl.Expr) -> pl.DataFrame:
-    """Return the slices of jobs, with compute intervals; `parent` is the row of the job around each on its lane."""
+    """Build the slices of jobs, with compute intervals if known; `parent` is the row of the job around each, or -1."""
     jobs = (
         training.jobs.filter(~pl.col("kind").is_in(MESSAGE_KINDS))
         .with_columns(all_start_ns="start_ns", all_end_ns="end_ns")
@@ -188,7 +191,7 @@ def _jobs(training: Training, is_drawn: pl.Expr) -> pl.DataFrame:
     )
     row_of = np.full(
         int(training.jobs["job"].to_numpy().max(initial=0)) + 2, -1
-    )  # the last one: no outer job
+    )  # the last item stays -1: index -1 stands for no outer job
     row_of[jobs["job"].to_numpy()] = np.arange(len(jobs))
     outer = numbers(jobs["outer"], null=-1)
     naming = jobs.select("kind", "chunk", "name", pl.col("label").cast(pl.Categorical()))
@@ -219,21 +222,21 @@ def _jobs(training: Training, is_drawn: pl.Expr) -> pl.DataFrame:
 
 
 def _format_texts(columns: pl.DataFrame, text: pl.Expr) -> pl.Series:
-    """Format a text per row of numbers, categories and names; once per distinct row, since most rows are alike."""
+    """Evaluate the expression of a text for each row; once per distinct row, since most rows repeat."""
     code = pack(*(numbers(column, null=-1) for column in columns.iter_columns()))
     first, index = find_distinct(code)
     return columns[first].select(text.cast(pl.Categorical())).to_series()[index]
 
 
 def _job_name(training: Training) -> pl.Expr:
-    """Format the name of a job: `F3`, with several chunks `F3 chunk 1`; its kind for jobs without a letter."""
+    """Format the name of a job: `F3`, or `F3 chunk 1` if there are several chunks; its kind if the kind has no letter."""
     kind = pl.col("kind").cast(pl.String)
     letter = kind.replace_strict(_LETTERS, default=None, return_dtype=pl.String)
-    several = training.jobs["chunk"].drop_nulls().n_unique() > 1 and training.schedule.name != "dualpipev"
+    has_chunks = training.jobs["chunk"].drop_nulls().n_unique() > 1 and training.schedule.name != "dualpipev"
     label = pl.col("label").cast(pl.String)
     number = label.str.extract(r"^(\d+)").fill_null("")  # a label may have its own letter: "3b"
     chunk = (
-        pl.when(pl.col("chunk").is_not_null() & pl.lit(several))
+        pl.when(pl.col("chunk").is_not_null() & pl.lit(has_chunks))
         .then(pl.concat_str(pl.lit(" chunk "), "chunk"))
         .otherwise(pl.lit(""))
     )
@@ -249,10 +252,10 @@ def _job_name(training: Training) -> pl.Expr:
 
 
 def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[pl.DataFrame]]:
-    """Return the slices of messages by lane: both kernels of each, and inside the receive its transfer.
+    """Build the slices of messages by lane: the kernels of sends and receives, and inside each receive its transfer.
 
-    An arrow joins the send to the slice of the transfer: the receive usually begins before its send,
-    and a viewer directs arrows by time.
+    An arrow joins a send to the slice of the transfer, not to the receive: the receive usually starts before the send, and
+    viewers draw arrows from the earlier slice to the later one.
     """
     transfers, count = training.transfers, len(training.transfers)
     sent, left, received, arrived = (
@@ -260,12 +263,14 @@ def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[pl.DataFr
     )
     left_ns = sent + 1  # after the send: equal times have no direction
     arrives = left_ns < arrived
-    # each slice belongs to a transfer and has a kind: first sends and receives alternately, then transfers. Columns are
-    # gathered once, in the order of writing
+    # Each slice has a transfer and a kind; sends and receives alternate, transfers follow. Columns are gathered only once,
+    # in order of writing.
     transfer = np.concatenate([np.repeat(np.arange(count), 2), np.flatnonzero(arrives)])
     kind = np.repeat([_SEND, _RECEIVE, _TRANSFER], [count, count, len(transfer) - 2 * count])
     kind[: 2 * count] = np.tile([_SEND, _RECEIVE], count)
-    index = kind * count + transfer  # index into three columns, one below the other
+    index = (
+        kind * count + transfer
+    )  # row in the concatenation of the columns of all sends, receives and transfers
     start = np.concatenate([sent, received, np.maximum(left_ns, received)])[index]
     end = np.concatenate([left, arrived, arrived])[index]
     drawn = (
@@ -303,7 +308,7 @@ def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[pl.DataFr
 
 
 def _message_names(training: Training) -> pl.Series:
-    """Return the names of all sends, then of all receives, then of transfers."""
+    """Format the names of all sends, then of all receives; the last item is the name of every transfer."""
     labels = dict(training.lanes.select("lane", "label").iter_rows())
     names = []
     for verb, preposition, other in (("send", " to ", "receiver"), ("receive", " from ", "sender")):
@@ -314,14 +319,14 @@ def _message_names(training: Training) -> pl.Series:
 
 
 def _carried() -> pl.Expr:
-    """Format the payload of a message: ` F3`; empty if unknown."""
+    """Format the payload of a message: " F3" for the activations of micro-batch 3; "" if unknown."""
     letter = pl.col("direction").cast(pl.String).replace_strict(_LETTERS, default="", return_dtype=pl.String)
     payload = pl.concat_str(letter.fill_null(""), pl.col("micro_batch").cast(pl.String).fill_null(""))
     return pl.when(payload == "").then(payload).otherwise(pl.lit(" ") + payload)
 
 
 def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
-    """Draw the rows without a machine: steps from first to last lane, and the bubble of each stage."""
+    """Draw the rows of the run: its steps, and the share of lanes in a bubble for each stage."""
     steps = (
         span_steps(training.steps)
         .filter(is_drawn)
@@ -359,7 +364,7 @@ def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
 
 
 def _bubble_samples(start: Int64s, end: Int64s, *, count: int) -> pl.DataFrame:
-    """Sample the share of waiting lanes at each change (`SAMPLES`); `count` lanes wait in intervals from start to end."""
+    """Sample the percentage of `count` lanes that are in a bubble: `SAMPLES`, at each change; bubbles are [start, end)."""
     times, index = np.unique(np.concatenate([start, end]), return_inverse=True)
     change = np.bincount(index[: len(start)], minlength=len(times)) - np.bincount(
         index[len(start) :], minlength=len(times)

@@ -16,7 +16,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A drawn track: it or a track below it has a subtrack."""
+    """A drawn track: the track itself or a track below it has a subtrack with rows."""
 
     track: Track
     order: int  # 0, 1, ... among its siblings
@@ -51,7 +51,7 @@ def index_tracks(drawing: Drawing) -> dict[Path, Track]:
     """Return the tracks of a drawing by path.
 
     Raises:
-        ValueError: Two tracks have one path, or a subtrack's track is missing from the drawing.
+        ValueError: Two tracks have the same path, or the track of a subtrack is missing from the drawing.
     """
     by_path = {track.path: track for track in drawing.tracks}
     if len(by_path) < len(drawing.tracks):
@@ -62,17 +62,16 @@ def index_tracks(drawing: Drawing) -> dict[Path, Track]:
 
 
 def arrange(tracks: Mapping[Path, Track], used: Collection[Path]) -> list[Node]:
-    """Order the drawn tracks, and add parents missing in the drawing.
+    """Order the drawn tracks, and add their missing parents.
 
-    Siblings are ordered by rank (added ones last), then by name with numbers by value
-    (`node2` before `node10`), so that the order is complete.
+    Siblings are sorted by rank (added parents last), then by name in natural order (`node2` before `node10`), then by path.
 
     Args:
-        tracks: All tracks.
+        tracks: All tracks, by path.
         used: Paths of tracks with a subtrack.
 
     Returns:
-        Nodes in depth-first order; every parent is before its children.
+        Nodes in depth-first order: each parent before its children.
     """
     paths = {path[:end] for path in used for end in range(1, len(path) + 1)}
     children: dict[Path, list[Path]] = {}

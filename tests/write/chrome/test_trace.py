@@ -104,7 +104,7 @@ def test_every_slice_is_there(seed: int) -> None:
 def test_pieces_may_be_cut_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = random_drawing(3)
     whole = parse(drawn)
-    monkeypatch.setattr(chrome, "CHUNK_ROWS", 1)
+    monkeypatch.setattr(chrome, "BLOCK_ROWS", 1)
     assert parse(drawn) == whole
 
 
