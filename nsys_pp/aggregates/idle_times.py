@@ -4,7 +4,7 @@
     stream  [ A  )          [ B        )                           [ C )
                  ^ other: B was launched before    ^ host_late: C was launched after the gap had begun
 
-The operation that ends a gap has its cause: its call came too late, or it waited for something else.
+The cause of a gap follows from the operation that ends it: its call came too late, or it waited for something else.
 """
 
 from __future__ import annotations

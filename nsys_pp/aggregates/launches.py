@@ -86,9 +86,7 @@ def _list_launches(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.
 
 def _measure_queues(launched: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Measure the queue of each device in each step: process_key, device_id, step, queued_ns, queue_most."""
-    begin = pl.min_horizontal(
-        "call_ns", "start_ns"
-    )  # clock errors may put the start of a kernel before its call
+    begin = pl.min_horizontal("call_ns", "start_ns")  # with clock errors, a kernel may start before its call
     queued = launched.select(*_DEVICE, "end_ns", start_ns=begin, op_ns="start_ns")
     # an operation without length at the last moment lies in the last window, too
     last = pl.max_horizontal("end_ns", pl.col("op_ns") + 1).max()

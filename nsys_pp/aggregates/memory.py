@@ -133,9 +133,9 @@ def _match_releases(memory_events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _add_up(events: pl.DataFrame) -> pl.DataFrame:
-    """Add up the allocated memory: one row per change, with `used_bytes` from then on; by time_ns.
+    """Add up the allocated memory: one row per change, with `used_bytes` after it; by time_ns.
 
-    Events of the same nanosecond count at once, so their order makes no peak.
+    Events of the same nanosecond are added up first, so that their order cannot make a peak.
     """
     allocated = events.filter(~pl.col("is_release")).with_columns(pl.col("size_bytes").fill_null(0))
     released = allocated.drop_nulls("released_ns").with_columns(

@@ -1,8 +1,8 @@
 """Operators of a framework, the operators inside them, and the GPU operations that they launched.
 
 thread   [ linear dygraph                         )     outermost
-           [ matmul dygraph        ) [ add )            inner: nearest to an outermost one
-             [ matmul compute )                         counts as part of both
+           [ matmul dygraph        ) [ add )            inner: directly inside an outermost operator
+             [ matmul compute )                         deeper: part of both, without rows of its own
                  ^ launches gemm                        (linear dygraph, matmul dygraph, gemm)
 """
 
@@ -137,7 +137,7 @@ def _is_contained(ranges: pl.DataFrame) -> pl.Series:
     """Return the mask of ranges inside another range of their thread.
 
     Args:
-        ranges: By Sorted by thread_key, start_ns, longest first; of equal ranges the first is the outer one.
+        ranges: Sorted by thread_key, start_ns, longest first; of equal ranges, the first is the outer range.
     """
     if ranges.is_empty():
         return pl.Series(dtype=pl.Boolean)

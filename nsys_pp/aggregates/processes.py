@@ -61,17 +61,16 @@ def build_places(
 def place_frames(
     reports: Sequence[Mapping[str, pl.DataFrame]], places: pl.DataFrame, numbers: pl.DataFrame
 ) -> dict[str, pl.DataFrame]:
-    """Concatenate the aggregates of all reports.
+    """Concatenate the aggregates of all reports, with processes and steps numbered across the run.
 
     Args:
         reports: `AGGREGATE_FRAMES` of each report.
         places: `PLACES`.
-        numbers: lane, step of the report, and run_step; a lane has the number of its place.
+        numbers: lane, step of the report, and run_step; lanes have the same numbers as their rows of `PLACES`.
 
     Returns:
         The frames with `place` instead of process_key and device_id, and with the steps of the run; a step
-        without a number there counts as outside all steps. Rows of the CPU belong to the first
-        of its places.
+        without a run_step becomes null. Activity of a process on the CPU has the first place of the process.
     """
     at_device = places.select("report", "process_key", "device_id", "place")
     at_process = places.unique(_PROCESS, keep="first", maintain_order=True).select(*_PROCESS, "place")

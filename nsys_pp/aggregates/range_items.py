@@ -23,10 +23,10 @@ def sum_ranges(
         projections: `PROJECTIONS` of them, one row per range and device; a range on several
             devices counts on each.
         steps: `STEPS`.
-        most_names: With more distinct names, each number in a name becomes "#".
+        most_names: Maximum number of distinct names; above it, each number in a name is replaced by "#".
 
     Returns:
-        `ITEM_AGGREGATES` of item "range", all measures. Ranges that were still open count until the end of the capture.
+        `ITEM_AGGREGATES` of item "range", all measures. Open ranges end at the end of the capture. Empty in, empty out.
     """
     instances = ranges.select(
         "process_key",

@@ -70,7 +70,7 @@ def sum_within(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64
 
 
 def count_within(start: Int64s, first: Int64s, last: Int64s) -> Int64s:
-    """Count the starts, any order, within each window `[first, last)`."""
+    """Count the starts (in any order) within each window `[first, last)`."""
     in_order = np.sort(start)
     return np.searchsorted(in_order, last) - np.searchsorted(in_order, first)
 

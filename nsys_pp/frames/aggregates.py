@@ -1,12 +1,11 @@
-"""The frames of a summary: what one report adds to the tables of a run, without its events.
+"""Frames of aggregates: the contribution of one report to summary tables, without its events.
 
-Every frame has a row per process (and device) and step, so that whoever puts reports together can
-choose steps, ranks, machines and stages afterwards, and reads no event again. Times that several
-things share (the union of all kernels, say) are measured per device, or per process on the CPU, and
-per step, because these lie side by side: their sums are right, and nothing is counted twice.
+All frames have `process_key` and `step`, frames about GPUs also `device_id`. So a summary of many reports can be
+grouped or filtered by step, rank, machine and stage without the events. Unions of intervals are measured per device (on
+the CPU: per process) and step. These do not overlap, so unions of different rows may be added up.
 
-`step` is that of `nsys_pp.frames.training.STEPS`; null outside all steps. `device_id` is null for what
-happened on the CPU.
+`step` is a step of `nsys_pp.frames.training.STEPS`, or null outside all steps. `device_id` is null for activity
+on the CPU.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from nsys_pp.frames.report import NAME, OP_KIND, RANGE_KIND
 from nsys_pp.frames.training import JOB_KIND
 
 MOST_VALUES = 8192
-"""Different values that a row tells exactly; of more, nine binary digits of each are kept (an error below 0.1 %)."""
+"""Maximum number of distinct values of an exact distribution; above it, values are rounded (an error below 0.1 %)."""
 
 DISTRIBUTION: Mapping[str, pl.DataType | type[pl.DataType]] = {
-    # how values are spread: nanoseconds unless the frame says bytes
+    # distribution of the values of a group: nanoseconds, or bytes where the frame has a comment
     "count": pl.Int64,
     "total": pl.Int64,
     "least": pl.Int64,
     "most": pl.Int64,
-    "squares": pl.Float64,  # sum of the squares of their distances to their mean
-    "values": pl.List(pl.Int64),  # the different values, ascending; if more than MOST_VALUES, rounded
-    "value_counts": pl.List(pl.Int64),  # how often each is there
+    "squares": pl.Float64,  # sum of squared deviations from the mean
+    "values": pl.List(pl.Int64),  # distinct values, ascending; rounded if there are more than MOST_VALUES
+    "value_counts": pl.List(pl.Int64),  # number of occurrences of each value
 }
 _DEVICE: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "process_key": pl.Int64,
@@ -41,11 +40,11 @@ _DEVICE: Mapping[str, pl.DataType | type[pl.DataType]] = {
 _PROCESS: Mapping[str, pl.DataType | type[pl.DataType]] = {"process_key": pl.Int64, "step": pl.Int64}
 
 OP_AGGREGATES = build_schema(
-    {  # operations on GPUs; an operation is in the step in which it starts on its device
+    {  # durations of GPU operations; an operation is in the step in which it starts on its device
         **_DEVICE,
         "kind": OP_KIND,
         "name": NAME,  # of kernels demangled, with parameters, where recorded: as `nsys stats` shows it
-        "base_name": NAME,  # short: that of GPU_OPS
+        "base_name": NAME,  # short name, as in GPU_OPS
         "is_communication": pl.Boolean,
         **DISTRIBUTION,  # durations
     },
@@ -64,7 +63,7 @@ COPY_SIZES = build_schema(
 
 CALL_API = pl.Enum(["cuda", "os"])
 CALL_AGGREGATES = build_schema(
-    {  # calls on the CPU; a call is in the step in which it starts on the CPU
+    {  # durations of calls on the CPU; a call is in the step in which it starts
         **_PROCESS,
         "api": CALL_API,
         "name": NAME,
@@ -74,9 +73,9 @@ CALL_AGGREGATES = build_schema(
 )
 
 NAMED_OPERATORS = build_schema(
-    {  # ranges that are operators of a framework, or communication by their names; by range_id
+    {  # ranges that are operators of a framework, or communication (recognised by name); by range_id
         "range_id": pl.Int64,
-        "name": NAME,  # of the operator, numbers that only tell calls apart left out; null: it is none
+        "name": NAME,  # of the operator, without numbers that differ from call to call; null: not an operator
         "is_communication": pl.Boolean,
     },
     name="NAMED_OPERATORS",
@@ -85,7 +84,7 @@ NAMED_OPERATORS = build_schema(
 ITEM = pl.Enum(["range", "operator", "phase"])
 MEASURE = pl.Enum(["host", "span", "gpu"])
 ALL_JOBS = "jobs"
-"""Name of the phase that is all jobs together."""
+"""Name of the phase of all jobs."""
 ITEM_AGGREGATES = build_schema(
     {  # NVTX ranges by name, operators of a framework, and phases of training (jobs by kind)
         **_DEVICE,  # device_id is null for measure "host"
@@ -99,8 +98,8 @@ ITEM_AGGREGATES = build_schema(
         "name": NAME,  # of phases: the kind of job, ALL_JOBS, or "step"; null where a range has no name
         "inner": NAME,  # operators: the operator inside it; null for itself
         "kernel": NAME,  # operators: base name of an operation that it (or the inner one) launched
-        # calls that launched its operations; null for measure "host", kernels and phases. No table of ours shows
-        # it; NVIDIA's `nvtx_gpu_proj_sum` does, and calls it operations.
+        # calls that launched its operations; null for measure "host", kernels and phases. No table of nsys-pp shows
+        # it; NVIDIA's `nvtx_gpu_proj_sum` shows it as the number of operations.
         "call_count": pl.Int64,
         **DISTRIBUTION,  # durations
     },
@@ -108,10 +107,10 @@ ITEM_AGGREGATES = build_schema(
 )
 
 COLLECTIVE_AGGREGATES = build_schema(
-    {  # kernels of communication, by what they were asked to do
+    {  # durations of communication kernels, by call, size and communicator size
         **_DEVICE,
-        "call": pl.String,  # "AllReduce", "Send"; null where nothing tells
-        "size_bytes": pl.Int64,  # as NCCL was told: of one rank's contribution; null where not recorded
+        "call": pl.String,  # "AllReduce", "Send"; null if unknown
+        "size_bytes": pl.Int64,  # as passed to NCCL: the contribution of one rank; null where not recorded
         "rank_count": pl.Int64,  # of the communicator; null where not recorded
         **DISTRIBUTION,  # durations
     },
@@ -119,20 +118,20 @@ COLLECTIVE_AGGREGATES = build_schema(
 )
 
 GPU_TIMES = build_schema(
-    {  # how long each kind of work ran on a device: unions of intervals, cut at the borders of steps
-        **_DEVICE,  # one row per step; one with step null for what lies before, between and after them
-        # of the step; without a step, of all from the first to the last event of the process, less steps
+    {  # time of each kind of work on a device: unions of intervals, cut at the borders of steps
+        **_DEVICE,  # one row per step; one with step null for the time outside all steps
+        # length of the step; with step null, the time from the first to the last event of the process without its steps
         "span_ns": pl.Int64,
-        "busy_ns": pl.Int64,  # anything
+        "busy_ns": pl.Int64,  # operations of any kind
         "kernel_ns": pl.Int64,  # kernels, and graphs traced as a whole
         "compute_ns": pl.Int64,  # kernels that are not communication
-        "communication_ns": pl.Int64,  # kernels that are
-        "overlap_ns": pl.Int64,  # both at once
+        "communication_ns": pl.Int64,  # communication kernels
+        "overlap_ns": pl.Int64,  # compute and communication kernels at the same time
         "memcpy_ns": pl.Int64,
         "memset_ns": pl.Int64,
         # as Paddle counts: communication on the CPU (ranges) or on the device
         "any_communication_ns": pl.Int64,
-        "any_overlap_ns": pl.Int64,  # that at once with `compute_ns`
+        "any_overlap_ns": pl.Int64,  # overlap of `any_communication_ns` with `compute_ns`
     },
     name="GPU_TIMES",
 )
@@ -140,7 +139,7 @@ GPU_TIMES = build_schema(
 ACTIVITY = pl.Enum(
     [
         "span",  # of the step on the CPU; without steps, from the first to the last event of the process
-        "range",  # inside any NVTX range but those that NCCL itself makes
+        "range",  # inside any NVTX range, except ranges of NCCL
         "operator",
         *("forward", "backward", "optimizer", "data"),  # outermost jobs of these kinds
         "communication",  # ranges of NCCL, and ranges whose names say so
@@ -151,11 +150,11 @@ ACTIVITY = pl.Enum(
     ]
 )
 HOST_TIMES = build_schema(
-    {  # how long each kind of thing went on in a process on the CPU, cut at the borders of steps
+    {  # time of each activity of a process on the CPU, cut at the borders of steps
         **_PROCESS,
         "activity": ACTIVITY,
-        "count": pl.Int64,  # of those that began in the step
-        "union_ns": pl.Int64,  # across threads; of "cpu": summed over them
+        "count": pl.Int64,  # intervals that begin in the step
+        "union_ns": pl.Int64,  # union over all threads; for "cpu", the sum over all threads
     },
     name="HOST_TIMES",
 )
@@ -164,9 +163,9 @@ IDLE_CAUSE = pl.Enum(
     [
         "edges",  # before the first operation, after the last
         "host_late",  # the call that launched the next operation began after the gap had begun
-        "kernel_wait",  # a gap so short that one kernel just follows the other
-        "other",  # launched in time: it waited for a stream, an event, or another process
-        "unknown",  # nothing is known of the launch
+        "kernel_wait",  # a gap shorter than KERNEL_WAIT_NS, between kernels that follow each other directly
+        "other",  # launched in time, but waiting for a stream, an event, or another process
+        "unknown",  # the launch was not recorded
     ]
 )
 KERNEL_WAIT_NS = 30
@@ -174,24 +173,24 @@ KERNEL_WAIT_NS = 30
 IDLE_TIMES = build_schema(
     {  # gaps in which a device, or a stream of it, ran nothing; cut at the borders of steps
         **_DEVICE,
-        "stream_id": pl.Int64,  # null: the device as a whole, whose causes add up to span_ns - busy_ns
+        "stream_id": pl.Int64,  # null: the whole device; the times of its causes add up to span_ns - busy_ns
         "cause": IDLE_CAUSE,
-        "count": pl.Int64,  # of those that began in the step
+        "count": pl.Int64,  # gaps that begin in the step
         "total_ns": pl.Int64,
-        "most_ns": pl.Int64,  # the longest that began in it, whole; null where none did
+        "most_ns": pl.Int64,  # full length of the longest gap that begins in the step; null without one
     },
     name="IDLE_TIMES",
 )
 
 LAUNCH_AGGREGATES = build_schema(
-    {  # from the start of the call that launched an operation to the operation; kernels and graphs
+    {  # launch delays: from the start of the launching call to the start of the kernel or graph
         **_DEVICE,
-        "short_count": pl.Int64,  # shorter than the call that launched them
-        "slow_call_count": pl.Int64,  # whose call took longer than SLOW_CALL_NS
-        "late_count": pl.Int64,  # that began later than LATE_NS after the call
-        # from the start of the call to the end of the operation: by the span, the mean length of the queue
+        "short_count": pl.Int64,  # operations shorter than their launching call
+        "slow_call_count": pl.Int64,  # operations with a call longer than SLOW_CALL_NS
+        "late_count": pl.Int64,  # operations with a delay longer than LATE_NS
+        # sum of the times from call start to operation end; divided by the length of the step: mean length of the queue
         "queued_ns": pl.Int64,
-        "queue_most": pl.Int64,  # operations called for and not finished, at most
+        "queue_most": pl.Int64,  # maximum length of the queue: operations called but not finished
         **DISTRIBUTION,  # delays
     },
     name="LAUNCH_AGGREGATES",
@@ -204,7 +203,7 @@ MEMORY_AGGREGATES = build_schema(
         **_DEVICE,
         "kind": pl.String,  # "device", "managed", "pinned", ...
         "name": NAME,  # innermost job, or else range, around the call; null outside all
-        "job": JOB_KIND,  # kind of the innermost job around it
+        "job": JOB_KIND,  # kind of the innermost job around the call
         "allocation_count": pl.Int64,
         "free_count": pl.Int64,
         "allocated_bytes": pl.Int64,
@@ -213,7 +212,7 @@ MEMORY_AGGREGATES = build_schema(
     name="MEMORY_AGGREGATES",
 )
 MEMORY_PEAKS = build_schema(
-    {  # most memory in use since the capture began, of what was allocated in it
+    {  # peak of the memory that was allocated during the capture and not yet released
         **_DEVICE,
         "kind": pl.String,
         "peak_bytes": pl.Int64,  # within the step

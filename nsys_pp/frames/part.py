@@ -1,4 +1,4 @@
-"""A part: what one report adds to a trace and its tables, with its trace already encoded.
+"""A part: the contribution of one report to a trace and to tables; its trace events are already encoded.
 
 `nsys_pp.commands.extract` makes it, `nsys_pp.write.parts` and `nsys_pp.read.parts` keep it in a file,
 `nsys_pp.commands.merge` puts parts together. Nothing in it depends on other reports or on where the
@@ -16,7 +16,7 @@ import polars as pl
 
 from nsys_pp.frames.report import Session
 
-FORMAT = 4  # of the file, and of the encoded blocks in it; counts up with every change to either
+FORMAT = 4  # version of the file and of its encoded blocks; incremented when either changes
 SUFFIX = ".nspart"
 # Members of the file, which is a zip; frames are `<name>.parquet`.
 FACTS_MEMBER, BLOCKS_MEMBER, FRAME_ENDING = "part.json", "trace.blocks", ".parquet"
@@ -26,12 +26,12 @@ SubtrackKind = Literal["slices", "marks", "counter"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
-    """A row of a trace; its place in the tree is its `path`.
+    """A row of a trace; `path` is its position in the tree of tracks.
 
-    Tracks that hold no subtrack and no child are not drawn. The order among siblings is `rank`.
+    Tracks without subtracks and without children are not drawn. Siblings are sorted by `rank`.
     """
 
-    path: tuple[str, ...]  # unique; in a drawing that of the report alone: ("GPU 0", "stream 7")
+    path: tuple[str, ...]  # unique; in the drawing of a report without the machine: ("GPU 0", "stream 7")
     name: str
     rank: int
     description: str = ""
@@ -40,7 +40,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedSubtrack:
-    """A subtrack whose events are encoded; subtracks without rows are left out."""
+    """An encoded subtrack; subtracks without rows are not encoded."""
 
     track: tuple[str, ...]  # path of its track in the report
     ordinal: int  # 0, 1, ... among the subtracks of its track
@@ -48,46 +48,46 @@ class EncodedSubtrack:
     rows: int
     first_ns: int  # earliest and latest time of its events, on the report's clock
     last_ns: int
-    size_bytes: int  # of its blocks
+    size_bytes: int  # total size of its blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoded:
-    """What one report shows, encoded: all that stands before its blocks in a trace follows from this.
+    """Tracks and encoded subtracks of one report; the header of a trace is computed from them.
 
-    The blocks themselves lie elsewhere, those of the first subtrack first.
+    The blocks are stored separately, in order of the subtracks.
     """
 
-    report_id: int  # 64 bits that tell the report from all others
-    base_ns: int  # times in the blocks count from here, on the report's clock
+    report_id: int  # 64 bits, unique per report
+    base_ns: int  # origin of the times in the blocks, on the report's clock
     tracks: list[Track]
     subtracks: list[EncodedSubtrack]
 
     @property
     def size_bytes(self) -> int:
-        """Of all blocks."""
+        """Total size of the blocks of all subtracks."""
         return sum(subtrack.size_bytes for subtrack in self.subtracks)
 
     @property
     def slice_count(self) -> int:
-        """Of all subtracks."""
+        """Number of slices in all subtracks."""
         return sum(subtrack.rows for subtrack in self.subtracks if subtrack.kind == "slices")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartOptions:
-    """What a report's trace and tables were asked to show."""
+    """Options that a report was extracted with."""
 
     detail: str = "kernels"
     ops: tuple[str, ...] = ("kernel",)
     scope: str = "auto"
     flows: bool = False
-    preset: str | None = None  # rules that say which ranges are jobs; None: what fits
+    preset: str | None = None  # naming rules of jobs; None: detected
     job_patterns: tuple[str, ...] = ()
     step_patterns: tuple[str, ...] = ()
 
     def words(self) -> str:
-        """Write them as the command line has them.
+        """Format the options as arguments of the command line.
 
         >>> PartOptions(ops=("kernel", "memcpy"), step_patterns=("epoch",)).words()
         "--detail kernels --ops kernel,memcpy --scope auto --step-pattern 'epoch'"

@@ -190,7 +190,7 @@ def test_many_blocks_lie_on_disk_until_they_are_written(
     most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = merged(REPORTS, tmp_path / "run.pftrace")
-    monkeypatch.setattr(spool, "_MOST_IN_MEMORY", most)
+    monkeypatch.setattr(spool, "_MAX_IN_MEMORY", most)
     assert merged(REPORTS, tmp_path / "run.b") == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.b", "run.pftrace"]
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.report import COUNTERS
-from nsys_pp.write.trace.counters import _MOST_SAMPLES, busy_percent, list_counters
+from nsys_pp.write.trace.counters import _MAX_SAMPLES, busy_percent, list_counters
 from nsys_pp.write.trace.drawing import SAMPLES
 
 Interval = tuple[int, int]
@@ -46,7 +46,7 @@ def definition(slices: list[Interval]) -> list[tuple[int, float]]:
     first, last = min((one for one, _ in slices), default=0), max((one for _, one in slices), default=0)
     if last <= first:
         return []
-    window = nice(-(-(last - first) // _MOST_SAMPLES))
+    window = nice(-(-(last - first) // _MAX_SAMPLES))
     at, samples = first // window * window, []
     while at < last:
         samples.append((at, float(np.round(100 * covered(slices, at, at + window) / window, 1))))
@@ -72,7 +72,7 @@ def test_samples_are_their_definition(slices: list[Interval], scale: int) -> Non
 @given(intervals, st.integers(-(10**18), 10**18), scales)
 def test_samples_are_few_and_end_at_zero(slices: list[Interval], shift: int, scale: int) -> None:
     samples = sample([(start * scale + shift, end * scale + shift) for start, end in slices])
-    assert len(samples) <= _MOST_SAMPLES + 2
+    assert len(samples) <= _MAX_SAMPLES + 2
     assert samples["value"].is_between(0, 100).all()
     assert samples["time_ns"].is_sorted()
     if len(samples):
