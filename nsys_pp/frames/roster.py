@@ -12,31 +12,31 @@ from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.report import Session
 
 ROSTER = build_schema(
-    {  # who is who among all reports: one row per report, process and device; by report, then those
-        "report": pl.UInt32,  # place among the reports as given
-        "machine": pl.String,  # a label that no other machine has
+    {  # one row per report, process and device; by these
+        "report": pl.UInt32,  # index of the report, in the order of the inputs
+        "machine": pl.String,  # unique label
         "machine_source": pl.String,  # "hostname", "hardware id", "folder", "GPU uuids", "process ids", "file name"
         "machine_order": pl.UInt32,  # natural order of machines
-        "process_key": pl.Int64,  # null, like all that follows, in a report without GPU operations
+        "process_key": pl.Int64,  # null, like all further columns, in a report without GPU operations
         "device_id": pl.Int32,
         "pid": pl.Int64,
         "gpu": pl.String,  # "GPU 0": one label per physical GPU of the machine; "GPU 0 MIG 1" for a part of one
-        "gpu_number": pl.Int64,  # the number in it, as nvidia-smi counts, as far as that is known
+        "gpu_number": pl.Int64,  # its number, by the order of nvidia-smi where that is known
         "gpu_name": pl.String,
         "uuid": pl.String,
         "bus_location": pl.String,
         "rank": pl.Int64,
         "rank_source": pl.String,
-        "stage": pl.Int64,  # place in the pipeline (pp)
-        "tensor": pl.Int64,  # place in the tensor-parallel group (tp)
-        "replica": pl.Int64,  # place in the data-parallel group (dp)
-        "stage_source": pl.String,  # "--layout", or "NVTX" where programs wrote it into names
+        "stage": pl.Int64,  # pipeline-parallel coordinate (pp)
+        "tensor": pl.Int64,  # tensor-parallel coordinate (tp)
+        "replica": pl.Int64,  # data-parallel coordinate (dp)
+        "stage_source": pl.String,  # "--layout"; or "NVTX": names of ranges and marks
     },
     name="ROSTER",
 )
 
 COORDINATES = build_schema(
-    {  # one row per process that says its place, by process_key
+    {  # pipeline coordinates in names of ranges and marks; one row per process, by process_key
         "process_key": pl.Int64,
         "stage": pl.Int64,
         "tensor": pl.Int64,
@@ -48,7 +48,7 @@ COORDINATES = build_schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What one report says of who recorded it; small, however large the report."""
+    """Facts that distinguish a recording, its processes and GPUs; small, however large the report."""
 
     path: Path
     session: Session
@@ -60,9 +60,9 @@ class Identity:
     fingerprint: int  # 64 bits, unsigned: the same for every export of one recording
 
 
-class Who(NamedTuple):
-    """A process of a report, and its device; null where the report has no GPU operations."""
+class ProcessDevice(NamedTuple):
+    """A process of a report and its device; null without GPU operations."""
 
-    report: int  # place among the reports
+    report: int  # index of the report
     process_key: int | None
     device_id: int | None

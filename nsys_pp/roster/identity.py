@@ -1,4 +1,4 @@
-"""Who recorded a report: what is kept of it to tell it from others."""
+"""Identities of reports: facts that distinguish recordings, processes and GPUs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nsys_pp.frames.report import Report, Session
-from nsys_pp.frames.roster import Identity, Who
+from nsys_pp.frames.roster import Identity, ProcessDevice
 from nsys_pp.roster.coordinates import find_coordinates
 
 
 def identify(report: Report) -> Identity:
-    """Take out of a report what tells who recorded it.
+    """Build the identity of a report.
 
-    Session, GPUs, fingerprint, and ranks by MPI, launcher and XLA are the same however little was
-    read. Devices are exact with group "ops", ranks know NCCL with "communication", and coordinates
-    need "ranges".
+    Session, GPUs, fingerprint, and ranks by MPI, launcher and XLA do not depend on the groups that were read.
+    Devices are exact with group "ops", ranks include NCCL with "communication", and coordinates need "ranges".
     """
     return Identity(
         path=report.path,
@@ -29,45 +28,44 @@ def identify(report: Report) -> Identity:
     )
 
 
-def list_who(identities: Sequence[Identity]) -> list[Who]:
-    """List every process and device of every report; one row without them for a report that has none."""
+def list_process_devices(identities: Sequence[Identity]) -> list[ProcessDevice]:
+    """List the processes and devices of all reports; one entry with nulls for a report without devices."""
     return [
-        who
-        for place, one in enumerate(identities)
-        for who in [Who(place, *keys) for keys in one.devices.select("process_key", "device_id").rows()]
-        or [Who(place, None, None)]
+        ProcessDevice(report, *keys)
+        for report, identity in enumerate(identities)
+        for keys in identity.devices.select("process_key", "device_id").rows() or [(None, None)]
     ]
 
 
 def find_repeated(identities: Sequence[Identity]) -> list[tuple[int, int]]:
-    """Find recordings that are there more than once.
+    """Find recordings that occur more than once.
 
     Returns:
-        Pairs of places among `identities`: of one that is there again, and where it first was.
+        Pairs of indices of `identities`: the repeated one, and its first occurrence.
     """
     first: dict[int, int] = {}
     pairs = []
-    for place, one in enumerate(identities):
-        earlier = first.setdefault(one.fingerprint, place)
-        if earlier != place:
-            pairs.append((place, earlier))
+    for index, identity in enumerate(identities):
+        earlier = first.setdefault(identity.fingerprint, index)
+        if earlier != index:
+            pairs.append((index, earlier))
     return pairs
 
 
 def capture_window(session: Session) -> tuple[int, int] | None:
-    """Give the UTC at which a capture began and ended, in ns; None where the report does not tell."""
+    """Return the start and the end of a capture in UTC, in ns; None where one is unknown."""
     if session.utc_epoch_ns is None or session.capture_end_ns is None:
         return None
     return session.utc_epoch_ns, session.utc_epoch_ns + session.capture_end_ns - session.time_shift_ns
 
 
 def gpu_processes(identity: Identity) -> list[int]:
-    """List the keys of the processes that used a GPU."""
+    """List the keys of the processes with a GPU."""
     return identity.devices["process_key"].unique().drop_nulls().sort().to_list()
 
 
 def name_paths(paths: Sequence[Path]) -> str:
-    """Name the first three of several files.
+    """Format the names of the first three of several files.
 
     >>> name_paths([Path(f"{name}.sqlite") for name in "abcde"])
     '`a.sqlite`, `b.sqlite`, `c.sqlite` and 2 more'

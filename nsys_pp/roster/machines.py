@@ -1,7 +1,7 @@
-"""Which reports were recorded on one machine, and what to call it.
+"""Machines of a run: groups of reports, and their labels.
 
-A hardware id is one machine, and so is a GPU, by its uuid. Reports of one host name are of one machine
-unless something speaks against it; containers often share a name.
+Reports with the same hardware id, or with the same GPU by uuid, come from one machine. Reports that share a
+hostname come from one machine unless other facts contradict it: containers often share a hostname.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from nsys_pp.frames.launcher import list_visible
 from nsys_pp.frames.roster import Identity
 from nsys_pp.roster.identity import capture_window, gpu_processes
 
-_SHORT = 8  # letters of an id that are shown
+_SHORT = 8  # characters of an id in a label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """One machine of a run."""
 
-    label: str  # no other machine has it
-    source: str  # what told which it is: "hostname", "hardware id", "folder", "GPU uuids", "file name", ...
+    label: str  # unique
+    source: str  # of the label: "hostname", "hardware id", "folder", "GPU uuids", "file name", ...
     hostname: str | None
-    reports: tuple[int, ...]  # places among the reports
+    reports: tuple[int, ...]  # indices
 
 
 class _Facts(NamedTuple):
-    """What one report, or several of one machine, say of their machine."""
+    """Facts about the machine of one or several reports."""
 
     reports: tuple[int, ...]
     paths: tuple[Path, ...]
@@ -43,54 +43,55 @@ class _Facts(NamedTuple):
     hardware_ids: frozenset[str]
     folders: frozenset[str]
     uuids: frozenset[str]
-    places: frozenset[tuple[str, str]]  # (bus location, uuid) of listed GPUs
-    processes: frozenset[int]  # that used a GPU
+    slots: frozenset[tuple[str, str]]  # (bus location, uuid) of listed GPUs
+    processes: frozenset[int]  # with a GPU
     captures: frozenset[tuple[int, int, int]]  # (process, start, end)
 
 
-def tell_machines(identities: Sequence[Identity]) -> list[Machine]:
-    """Tell the machines of all reports apart.
+def find_machines(identities: Sequence[Identity]) -> list[Machine]:
+    """Group reports by machine.
 
-    One machine: equal hardware ids; a GPU that both list. Equal host names also, unless the hardware
-    ids differ, or the `machine*` folders, or two GPUs are at one place of the bus (or share no GPU,
-    where places are unknown), or one process id was captured twice at one time. A report that fits two
-    machines of its name that are told apart joins neither. The result does not depend on the order of
-    reports.
+    Reports come from one machine if they have the same hardware id, or list the same GPU; also if they have the
+    same hostname, unless one of these contradicts it: different hardware ids; different `machine*` folders;
+    different GPUs at one bus location (or no common GPU, where locations are unknown); captures of one process id
+    that overlap in time. A report that fits two machines of its hostname that contradict each other joins neither.
+    The result does not depend on the order of reports.
 
     Returns:
         The machines in natural order of their labels.
     """
-    groups = _link([_gather(place, one) for place, one in enumerate(identities)])
+    groups = _link([_gather_facts(report, identity) for report, identity in enumerate(identities)])
     by_name: dict[str, list[_Facts]] = {}
     for group in groups:
-        by_name.setdefault(_base(group)[0], []).append(group)
+        by_name.setdefault(_name_machine(group)[0], []).append(group)
     machines: list[Machine] = []
-    for name, alike in by_name.items():
-        machines += _label(name, _merge(alike))
+    for name, groups in by_name.items():
+        machines += _label(name, _merge(groups))
     return sorted(machines, key=lambda machine: (natural_key(machine.label), machine.label))
 
 
-def _gather(place: int, one: Identity) -> _Facts:
-    session, folder, window = one.session, find_machine_folder(one.path), capture_window(one.session)
+def _gather_facts(report: int, identity: Identity) -> _Facts:
+    session, folder = identity.session, find_machine_folder(identity.path)
+    window = capture_window(session)
     parts = {strip_uuid(entry) for entry in list_visible(session.launcher) if entry.startswith("MIG")}
-    known = one.gpus.drop_nulls(["uuid", "bus_location"])
-    known = known.filter(pl.col("bus_location").is_unique(), ~pl.col("uuid").is_in(parts))  # whole GPUs
-    uuids = set(pl.concat([one.gpus["uuid"], one.devices["uuid"]]).drop_nulls()) - parts
-    processes = frozenset(gpu_processes(one))
+    gpus = identity.gpus.drop_nulls(["uuid", "bus_location"])
+    gpus = gpus.filter(pl.col("bus_location").is_unique(), ~pl.col("uuid").is_in(parts))  # whole GPUs
+    uuids = set(pl.concat([identity.gpus["uuid"], identity.devices["uuid"]]).drop_nulls()) - parts
+    processes = frozenset(gpu_processes(identity))
     return _Facts(
-        reports=(place,),
-        paths=(one.path,),
-        hostnames=_known(session.hostname),
-        hardware_ids=_known(session.hardware_id),
-        folders=_known(folder),
+        reports=(report,),
+        paths=(identity.path,),
+        hostnames=_as_set(session.hostname),
+        hardware_ids=_as_set(session.hardware_id),
+        folders=_as_set(folder),
         uuids=frozenset(uuids),
-        places=frozenset(known.select(pl.col("bus_location").str.to_lowercase(), "uuid").rows()),
+        slots=frozenset(gpus.select(pl.col("bus_location").str.to_lowercase(), "uuid").rows()),
         processes=processes,
         captures=frozenset((key, *window) for key in processes if window is not None),
     )
 
 
-def _known(name: str | None) -> frozenset[str]:
+def _as_set(name: str | None) -> frozenset[str]:
     return frozenset() if name is None else frozenset({name})
 
 
@@ -102,17 +103,17 @@ def _join(parts: Sequence[_Facts]) -> _Facts:
         hardware_ids=frozenset().union(*(part.hardware_ids for part in parts)),
         folders=frozenset().union(*(part.folders for part in parts)),
         uuids=frozenset().union(*(part.uuids for part in parts)),
-        places=frozenset().union(*(part.places for part in parts)),
+        slots=frozenset().union(*(part.slots for part in parts)),
         processes=frozenset().union(*(part.processes for part in parts)),
         captures=frozenset().union(*(part.captures for part in parts)),
     )
 
 
 def _link(facts: Sequence[_Facts]) -> list[_Facts]:
-    """Join what shares a hardware id, and then what shares a GPU unless hardware ids differ."""
-    by_id = _connect(facts, lambda one: one.hardware_ids)
+    """Join groups that share a hardware id, then groups that share a GPU unless hardware ids differ."""
+    by_id = _connect(facts, lambda group: group.hardware_ids)
     linked: list[_Facts] = []
-    for group in _connect(by_id, lambda one: one.uuids):
+    for group in _connect(by_id, lambda group: group.uuids):
         if len(group.hardware_ids) <= 1:
             linked.append(group)
         else:
@@ -121,112 +122,115 @@ def _link(facts: Sequence[_Facts]) -> list[_Facts]:
 
 
 def _connect(facts: Sequence[_Facts], keys_of: Callable[[_Facts], frozenset[str]]) -> list[_Facts]:
-    """Join what is connected by common keys."""
+    """Join the groups that are connected by common keys."""
     owner: dict[str, int] = {}
-    leader = list(range(len(facts)))
+    root = list(range(len(facts)))
 
-    def find(place: int) -> int:
-        while leader[place] != place:
-            leader[place] = place = leader[leader[place]]
-        return place
+    def find_root(index: int) -> int:
+        while root[index] != index:
+            root[index] = index = root[root[index]]
+        return index
 
-    for place, one in enumerate(facts):
-        for key in keys_of(one):
-            leader[find(place)] = find(owner.setdefault(key, place))
+    for index, own in enumerate(facts):
+        for key in keys_of(own):
+            root[find_root(index)] = find_root(owner.setdefault(key, index))
     groups: dict[int, list[_Facts]] = {}
-    for place, one in enumerate(facts):
-        groups.setdefault(find(place), []).append(one)
+    for index, own in enumerate(facts):
+        groups.setdefault(find_root(index), []).append(own)
     return [_join(group) for group in groups.values()]
 
 
-def _merge(alike: list[_Facts]) -> list[_Facts]:
-    """Join those of one name that nothing speaks against."""
-    against = np.array([[_differ(one, other) for other in alike] for one in alike], dtype=np.float32)
-    if not against.any():
-        return [_join(alike)]
-    fits = 1 - against
+def _merge(groups: list[_Facts]) -> list[_Facts]:
+    """Join groups of one name unless they contradict each other."""
+    contradicts = np.array([[_differ(a, b) for b in groups] for a in groups], dtype=np.float32)
+    if not contradicts.any():
+        return [_join(groups)]
+    fits = 1 - contradicts
     np.fill_diagonal(fits, 0)
-    # fits two that do not fit each other
-    is_torn = ((fits @ against) * fits).any(axis=1)
+    # fits two groups that contradict each other
+    is_ambiguous = ((fits @ contradicts) * fits).any(axis=1)
     merged: list[_Facts] = []
-    for side in (np.flatnonzero(~is_torn), np.flatnonzero(is_torn)):
-        merged += _merge_clear([alike[place] for place in side], fits[np.ix_(side, side)])
+    for side in (np.flatnonzero(~is_ambiguous), np.flatnonzero(is_ambiguous)):
+        merged += _merge_equal([groups[index] for index in side], fits[np.ix_(side, side)])
     return merged
 
 
-def _merge_clear(members: list[_Facts], fits: NDArray[np.float32]) -> list[_Facts]:
-    """Join those that fit the same others; where fitting does not carry over, each stays alone."""
+def _merge_equal(members: list[_Facts], fits: NDArray[np.float32]) -> list[_Facts]:
+    """Join groups that fit the same groups; if fitting is not transitive, join none."""
     np.fill_diagonal(fits, 1)
-    is_clear = all((fits[place] == fits[fits[place] > 0]).all() for place in range(len(members)))
-    if not is_clear:
+    is_transitive = all((row == fits[row > 0]).all() for row in fits)
+    if not is_transitive:
         return members
     groups: dict[bytes, list[_Facts]] = {}
-    for one, row in zip(members, fits, strict=True):
-        groups.setdefault(row.tobytes(), []).append(one)
+    for member, row in zip(members, fits, strict=True):
+        groups.setdefault(row.tobytes(), []).append(member)
     return [_join(group) for group in groups.values()]
 
 
-def _differ(one: _Facts, other: _Facts) -> bool:
-    """Whether something speaks against two groups of one name being of one machine."""
-    if one is other or one.uuids & other.uuids:
-        return one is not other and _are_apart(one.hardware_ids, other.hardware_ids)
-    if _are_apart(one.hardware_ids, other.hardware_ids) or _are_apart(one.folders, other.folders):
+def _differ(a: _Facts, b: _Facts) -> bool:
+    """Whether facts of two groups of one name contradict a common machine."""
+    if a is b or a.uuids & b.uuids:
+        return a is not b and _are_disjoint(a.hardware_ids, b.hardware_ids)
+    if _are_disjoint(a.hardware_ids, b.hardware_ids) or _are_disjoint(a.folders, b.folders):
         return True
-    taken = dict(one.places)
-    if any(taken.get(place, uuid) != uuid for place, uuid in other.places):
+    uuid_at = dict(a.slots)
+    if any(uuid_at.get(bus, uuid) != uuid for bus, uuid in b.slots):
         return True
-    if _are_apart(one.uuids, other.uuids) and not (one.places and other.places):
+    if _are_disjoint(a.uuids, b.uuids) and not (a.slots and b.slots):
         return True
-    return not one.processes.isdisjoint(other.processes) and any(
-        key == its_key and start < its_end and its_start < end
-        for key, start, end in one.captures
-        for its_key, its_start, its_end in other.captures
+    return not a.processes.isdisjoint(b.processes) and any(
+        a_key == b_key and a_start < b_end and b_start < a_end
+        for a_key, a_start, a_end in a.captures
+        for b_key, b_start, b_end in b.captures
     )
 
 
-def _are_apart(one: frozenset[str], other: frozenset[str]) -> bool:
-    return bool(one and other and not one & other)
+def _are_disjoint(a: frozenset[str], b: frozenset[str]) -> bool:
+    """Whether both sets have values, and no common one."""
+    return bool(a and b and not a & b)
 
 
-def _base(facts: _Facts) -> tuple[str, str]:
-    """Give the name that a machine has by itself, and its source."""
-    named = (
+def _name_machine(facts: _Facts) -> tuple[str, str]:
+    """Return the name of a machine, perhaps not unique, and its source."""
+    candidates = (
         (facts.hostnames, "hostname"),
         (facts.hardware_ids, "hardware id"),
         (facts.folders, "folder"),
         ({path.stem for path in facts.paths}, "file name"),
     )
     return next(
-        (min(names, key=lambda name: (natural_key(name), name)), source) for names, source in named if names
+        (min(names, key=lambda name: (natural_key(name), name)), source)
+        for names, source in candidates
+        if names
     )
 
 
 def _label(name: str, machines: list[_Facts]) -> list[Machine]:
-    """Label machines of one name: where there are several, by what tells each from the others."""
+    """Label machines of one name; several ones by a fact that distinguishes each, else by number."""
     if len(machines) == 1:
-        return [_machine(machines[0], name, _base(machines[0])[1])]
+        return [_machine(machines[0], name, _name_machine(machines[0])[1])]
     machines = sorted(
-        machines, key=lambda one: min((natural_key(str(path)), str(path)) for path in one.paths)
+        machines, key=lambda machine: min((natural_key(str(path)), str(path)) for path in machine.paths)
     )
-    signs = [_tell_apart(one, [other for other in machines if other is not one]) for one in machines]
+    facts = [_find_distinct_fact(own, [other for other in machines if other is not own]) for own in machines]
     labelled = []
-    for number, (one, (sign, source)) in enumerate(zip(machines, signs, strict=True), start=1):
-        is_alone = sign and [other for other, _ in signs].count(sign) == 1
-        labelled.append(_machine(one, f"{name} ({sign if is_alone else number})", source))
+    for number, (machine, (fact, source)) in enumerate(zip(machines, facts, strict=True), start=1):
+        is_unique = fact and [other for other, _ in facts].count(fact) == 1
+        labelled.append(_machine(machine, f"{name} ({fact if is_unique else number})", source))
     return labelled
 
 
-def _tell_apart(one: _Facts, others: list[_Facts]) -> tuple[str, str]:
-    """Give what one machine has and no other of its name, and what that is."""
-    for kind, names, theirs in (
-        ("folder", one.folders, [other.folders for other in others]),
-        ("hardware id", one.hardware_ids, [other.hardware_ids for other in others]),
-        ("GPU uuids", one.uuids, [other.uuids for other in others]),
+def _find_distinct_fact(own: _Facts, others: list[_Facts]) -> tuple[str, str]:
+    """Find a fact that distinguishes a machine from others of its name, and the kind of the fact."""
+    for kind, names, names_of_others in (
+        ("folder", own.folders, [other.folders for other in others]),
+        ("hardware id", own.hardware_ids, [other.hardware_ids for other in others]),
+        ("GPU uuids", own.uuids, [other.uuids for other in others]),
     ):
-        if names and all(names.isdisjoint(other) for other in theirs):
+        if names and all(names.isdisjoint(other) for other in names_of_others):
             first = min(names, key=lambda name: (natural_key(name), name))
             return (first if kind == "folder" else first[:_SHORT]), kind
-    return "", "process ids" if one.processes and one.hostnames else "file name"
+    return "", "process ids" if own.processes and own.hostnames else "file name"
 
 
 def _machine(facts: _Facts, label: str, source: str) -> Machine:

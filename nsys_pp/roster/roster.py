@@ -1,4 +1,4 @@
-"""Who is who among all reports of a run -> ROSTER."""
+"""Roster of a run: machine, GPU, rank and stage of every process of all reports -> ROSTER."""
 
 from __future__ import annotations
 
@@ -10,92 +10,95 @@ import polars as pl
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import pid
-from nsys_pp.frames.roster import ROSTER, Identity, Who
-from nsys_pp.roster.identity import find_repeated, list_who
+from nsys_pp.frames.roster import ROSTER, Identity, ProcessDevice
+from nsys_pp.roster.identity import find_repeated, list_process_devices
 from nsys_pp.roster.layout import Layout, count_ranks, locate_ranks
-from nsys_pp.roster.machines import Machine, tell_machines
-from nsys_pp.roster.physical import Place, place_devices
+from nsys_pp.roster.machines import Machine, find_machines
+from nsys_pp.roster.physical import DeviceGpu, assign_gpus
 from nsys_pp.roster.rank_sources import Rank, find_ranks
 
-_PLACE = {"stage": "pp", "tensor": "tp", "replica": "dp"}
+_COORDINATES = {"stage": "pp", "tensor": "tp", "replica": "dp"}
 
 
 def build_roster(
     identities: Sequence[Identity], *, layout: Layout | None = None, rank_from: str | None = None
 ) -> pl.DataFrame:
-    """Tell machines, GPUs, ranks and places in the pipeline of all reports of a run.
+    """Find machines, GPUs, ranks and pipeline coordinates of all reports of a run.
 
-    A rank is what the report itself says (MPI, NCCL, launcher, XLA); else what `rank_from` finds in the
-    file's name; else what the names of all such files say by one usual pattern; else, where no rank is
-    known at all and every report has one GPU process, their natural order. What NCCL says is believed
-    only where no two processes say that they are one rank of the largest communicator. But for `report`,
-    the result does not depend on the order of reports.
+    A rank comes from the report itself (MPI, NCCL, launcher, XLA); else from `rank_from` and the name of the file;
+    else from the names of all files without a rank, by one common pattern; else, if no rank is known and every
+    report has one GPU process, from the natural order of the files. Ranks of NCCL are used only if no two processes
+    have the same rank in the largest communicator. Except for `report`, the result does not depend on the order of
+    reports.
 
     Args:
-        identities: One or more reports, in the order in which they were given.
-        layout: How ranks are laid out; without it, places are those that programs wrote into names.
+        identities: One or more reports, in the order of the inputs.
+        layout: Layout of ranks; without it, coordinates come from names of ranges and marks.
         rank_from: A regular expression whose first group is the rank in a file's name.
 
     Returns:
         `ROSTER`.
 
     Raises:
-        ReportError: A recording is there twice.
+        ReportError: A recording occurs twice.
         NsysPPError: A rank is beyond the layout; or `rank_from` finds no ranks.
-        ValueError: `rank_from` is no regular expression with a group.
+        ValueError: `rank_from` is not a regular expression with a group.
     """
-    for again, first in find_repeated(identities):
-        raise repeated_error(identities[first].path, identities[again].path)
-    machines = tell_machines(identities)
+    for repeated, first in find_repeated(identities):
+        raise repeated_error(identities[first].path, identities[repeated].path)
+    machines = find_machines(identities)
     ranks = find_ranks(identities, machines, rank_from=rank_from)
-    numbers = {who: rank.rank for who, rank in ranks.items()}
-    places = {
-        Who(place.report, place.process_key, place.device_id): place
+    numbers = {device: rank.rank for device, rank in ranks.items()}
+    gpus = {
+        ProcessDevice(gpu.report, gpu.process_key, gpu.device_id): gpu
         for machine in machines
-        for place in place_devices(identities, machine.reports, numbers)
+        for gpu in assign_gpus(identities, machine.reports, numbers)
     }
     rows = [
-        _describe(who, identities[who.report], machines, places.get(who), ranks.get(who))
-        for who in list_who(identities)
+        _build_row(device, machines, gpus.get(device), ranks.get(device))
+        for device in list_process_devices(identities)
     ]
     roster = pl.DataFrame(rows, schema={**ROSTER}, strict=False)
     roster = roster.with_columns(pid=pid(pl.col("process_key")))
-    roster = _locate(roster, identities) if layout is None else _lay_out(roster, identities, layout)
+    if layout is None:
+        roster = _add_named_coordinates(roster, identities)
+    else:
+        roster = _add_layout(roster, identities, layout)
     return conform(roster, ROSTER).sort("report", "process_key", "device_id")
 
 
-def repeated_error(first: Path, again: Path) -> ReportError:
-    """Say that two files are one recording."""
-    return ReportError(f"`{first}` and `{again}` are the same recording", "name each report once")
+def repeated_error(first: Path, repeated: Path) -> ReportError:
+    """Build the error of two files with the same recording."""
+    return ReportError(f"`{first}` and `{repeated}` are the same recording", "name each report once")
 
 
-def _describe(
-    who: Who, one: Identity, machines: Sequence[Machine], place: Place | None, rank: Rank | None
+def _build_row(
+    device: ProcessDevice, machines: Sequence[Machine], gpu: DeviceGpu | None, rank: Rank | None
 ) -> Mapping[str, object]:
-    at = next(at for at, machine in enumerate(machines) if who.report in machine.reports)
-    described: dict[str, object] = {
-        "report": who.report,
-        "machine": machines[at].label,
-        "machine_source": machines[at].source,
-        "machine_order": at,
-        "process_key": who.process_key,
-        "device_id": who.device_id,
+    number = next(number for number, machine in enumerate(machines) if device.report in machine.reports)
+    row: dict[str, object] = {
+        "report": device.report,
+        "machine": machines[number].label,
+        "machine_source": machines[number].source,
+        "machine_order": number,
+        "process_key": device.process_key,
+        "device_id": device.device_id,
     }
-    if place is not None:
-        described |= {
-            "gpu": place.gpu,
-            "gpu_number": place.number,
-            "gpu_name": place.name,
-            "uuid": place.uuid,
-            "bus_location": place.bus_location,
+    if gpu is not None:
+        row |= {
+            "gpu": gpu.gpu,
+            "gpu_number": gpu.number,
+            "gpu_name": gpu.name,
+            "uuid": gpu.uuid,
+            "bus_location": gpu.bus_location,
         }
     if rank is not None:
-        described |= {"rank": rank.rank, "rank_source": rank.source}
-    return described
+        row |= {"rank": rank.rank, "rank_source": rank.source}
+    return row
 
 
-def _lay_out(roster: pl.DataFrame, identities: Sequence[Identity], layout: Layout) -> pl.DataFrame:
-    """Place ranks by the layout that the user gave."""
+def _add_layout(roster: pl.DataFrame, identities: Sequence[Identity], layout: Layout) -> pl.DataFrame:
+    """Add the coordinates of ranks in a layout."""
     beyond = roster.filter(pl.col("rank") >= count_ranks(layout)).sort("rank")
     for report, rank in beyond.select("report", "rank").head(1).rows():
         raise NsysPPError(
@@ -103,23 +106,23 @@ def _lay_out(roster: pl.DataFrame, identities: Sequence[Identity], layout: Layou
             "the product of all parts of `--layout` is the number of ranks",
         )
     located = locate_ranks(roster["rank"], layout)
-    columns = [located[axis].alias(ours) for ours, axis in _PLACE.items()]
+    columns = [located[axis].alias(ours) for ours, axis in _COORDINATES.items()]
     is_located = pl.col("rank").is_not_null()
     return roster.with_columns(columns).with_columns(
         stage_source=pl.when(is_located).then(pl.lit("--layout"))
     )
 
 
-def _locate(roster: pl.DataFrame, identities: Sequence[Identity]) -> pl.DataFrame:
-    """Place processes by what they wrote into names of NVTX ranges and marks."""
+def _add_named_coordinates(roster: pl.DataFrame, identities: Sequence[Identity]) -> pl.DataFrame:
+    """Add the coordinates of processes in names of NVTX ranges and marks."""
     parts = [
-        one.coordinates.with_columns(report=pl.lit(place, dtype=pl.UInt32), stage_source=pl.lit("NVTX"))
-        for place, one in enumerate(identities)
-        if len(one.coordinates)
+        identity.coordinates.with_columns(report=pl.lit(report, dtype=pl.UInt32), stage_source=pl.lit("NVTX"))
+        for report, identity in enumerate(identities)
+        if len(identity.coordinates)
     ]
     if not parts:
         return roster
-    said = pl.concat(parts)
-    return roster.drop(*_PLACE, "stage_source").join(
-        said, on=["report", "process_key"], how="left", maintain_order="left"
+    coordinates = pl.concat(parts)
+    return roster.drop(*_COORDINATES, "stage_source").join(
+        coordinates, on=["report", "process_key"], how="left", maintain_order="left"
     )

@@ -137,8 +137,8 @@ def test_ranks_from_names_of_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--layout", "pp=x"], "`pp=x` is not a number of parts"),
-        (["--rank-from", "("], "`(` is no regular expression"),
+        (["--layout", "pp=x"], "invalid number of parts `pp=x`"),
+        (["--rank-from", "("], "invalid regular expression `(`"),
         (["--rank-from", "rank"], "`rank` has no group"),
     ],
 )

@@ -8,7 +8,7 @@ from nsys_pp.frames.roster import Identity
 from nsys_pp.roster.consistency import find_inconsistencies
 from nsys_pp.roster.layout import parse_layout
 from nsys_pp.roster.roster import build_roster
-from nsys_pp.roster.runs import MOST_APART_NS, split_runs
+from nsys_pp.roster.runs import MAX_GAP_NS, split_runs
 from tests.roster.identities import NS, identity
 
 
@@ -34,7 +34,7 @@ def test_a_whole_run_leaves_no_doubt() -> None:
     assert _inconsistencies(_rank(5, 16)) == []  # one report is no run
 
 
-@pytest.mark.parametrize(("gap_ns", "expected"), [(0, 1), (MOST_APART_NS, 1), (MOST_APART_NS + 1, 2)])
+@pytest.mark.parametrize(("gap_ns", "expected"), [(0, 1), (MAX_GAP_NS, 1), (MAX_GAP_NS + 1, 2)])
 def test_runs_are_a_minute_apart(gap_ns: int, expected: int) -> None:
     sessions = [_rank(0).session, _rank(1, start_ns=NS + gap_ns).session, _rank(2, start_ns=None).session]
     assert len(split_runs(sessions)) == expected
@@ -62,7 +62,7 @@ def test_numbers_of_ranks_that_differ() -> None:
         " are they of one run?"
     )
     [doubt] = _inconsistencies(_rank(0, 2), _rank(1, 2), layout="pp=3")[:1]
-    assert doubt == "the layout has 3 ranks, but `r0-1.sqlite` and `r1-2.sqlite` say 2"
+    assert doubt == "the layout has 3 ranks, but `r0-1.sqlite` and `r1-2.sqlite` record 2"
 
 
 def test_a_rank_that_two_claim() -> None:
@@ -97,6 +97,6 @@ def test_ranks_without_a_report() -> None:
 def test_machines_of_one_name_are_told() -> None:
     reports = [identity(f"machine{n}/{n}.sqlite", pids=[n]) for n in range(5)]
     assert _inconsistencies(*reports) == [
-        "5 machines have the name `worker`, told apart by folder:"
+        "5 machines share the hostname `worker`, distinguished by folder:"
         " `machine0/0.sqlite`, `machine1/1.sqlite`, `machine2/2.sqlite` and 2 more"
     ]

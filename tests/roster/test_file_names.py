@@ -52,7 +52,7 @@ def test_the_users_pattern() -> None:
 @pytest.mark.parametrize(
     ("pattern", "error", "words"),
     [
-        ("rank(", ValueError, "no regular expression"),
+        ("rank(", ValueError, "invalid regular expression"),
         (r"rank\d", ValueError, "has no group"),
         (r"nope(\d)", NsysPPError, "in none of the 1 file names, not in `rank3.sqlite`"),
         (r"(ran)k", NsysPPError, "finds `ran`"),

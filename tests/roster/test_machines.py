@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nsys_pp.frames.roster import Identity
-from nsys_pp.roster.machines import tell_machines
+from nsys_pp.roster.machines import find_machines
 from tests.roster.identities import NS, identity
 
 A, B, C = "aaaaaaaa-1", "bbbbbbbb-2", "cccccccc-3"
@@ -15,11 +15,11 @@ BUS0, BUS1 = "0000:1b:00.0", "0000:3b:00.0"
 
 
 def _told(*identities: Identity) -> dict[str, list[int]]:
-    return {machine.label: list(machine.reports) for machine in tell_machines(identities)}
+    return {machine.label: list(machine.reports) for machine in find_machines(identities)}
 
 
 def _sources(*identities: Identity) -> list[str]:
-    return [machine.source for machine in tell_machines(identities)]
+    return [machine.source for machine in find_machines(identities)]
 
 
 def test_machines_come_in_natural_order() -> None:
@@ -72,7 +72,7 @@ def test_one_name_can_be_two_machines(
     assert _sources(*reports) == [source, source]
 
 
-def test_folders_tell_machines_of_one_name_apart() -> None:
+def test_folders_find_machines_of_one_name_apart() -> None:
     reports = [identity(f"machine{n}/rank{n}.sqlite", pids=[n]) for n in (10, 2, 0)]
     assert list(_told(*reports)) == ["worker (machine0)", "worker (machine2)", "worker (machine10)"]
 

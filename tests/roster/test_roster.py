@@ -1,4 +1,4 @@
-"""Who is who among all reports: GPUs of machines, ranks, stages."""
+"""Roster of all reports: GPUs of machines, ranks, stages."""
 
 from __future__ import annotations
 
