@@ -128,7 +128,7 @@ def test_ranks_from_names_of_files(tmp_path: Path) -> None:
     assert "rank 3 (from --rank-from)" in _plain_words(
         call("info", reports[0], "--rank-from", r"w(\d+)").stdout
     )
-    assert_refused(call("info", *reports, "--rank-from", r"q(\d)"), "in none of the 2 file names")
+    assert_refused(call("info", *reports, "--rank-from", r"q(\d)"), "matches none of the 2 file names")
     assert_refused(
         call("info", *reports, "--rank-from", r"w(\d+)", "--layout", "pp=4"), "rank 12 is in", str(reports[1])
     )

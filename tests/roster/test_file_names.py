@@ -54,8 +54,8 @@ def test_the_users_pattern() -> None:
     [
         ("rank(", ValueError, "invalid regular expression"),
         (r"rank\d", ValueError, "has no group"),
-        (r"nope(\d)", NsysPPError, "in none of the 1 file names, not in `rank3.sqlite`"),
-        (r"(ran)k", NsysPPError, "finds `ran`"),
+        (r"nope(\d)", NsysPPError, "matches none of the 1 file names, as `rank3.sqlite`"),
+        (r"(ran)k", NsysPPError, "matches `ran`"),
     ],
 )
 def test_a_pattern_that_finds_no_ranks_is_explained(pattern: str, error: type[Exception], words: str) -> None:

@@ -44,12 +44,12 @@ def test_a_rank_beyond_the_layout_has_no_place() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no part of a layout"),
-        ("4", "no part of a layout"),
-        ("pp=4,xp=2", "`xp=2` is no part"),
+        ("", "invalid part of a layout"),
+        ("4", "invalid part of a layout"),
+        ("pp=4,xp=2", "invalid part of a layout `xp=2`"),
         ("pp=4,pp=2", "`pp` occurs twice"),
-        ("pp=four", "`pp=four` is not a number"),
-        ("pp=-1", "`pp=-1` is not a number"),
+        ("pp=four", "invalid number of parts `pp=four`"),
+        ("pp=-1", "invalid number of parts `pp=-1`"),
         ("pp=0", "invalid number of parts `pp=0`"),
         ("pp=2,order=pp-xp", "invalid axis `xp`"),
         ("pp=2,order=pp-pp", "`pp` twice"),
