@@ -93,9 +93,9 @@ def test_a_graph_of_many_kernels_is_one_launch() -> None:
     assert row == (1, 20, 0, 0, 0, 70, 1)
 
 
-def test_of_several_calls_the_first_counts() -> None:
+def test_of_several_calls_the_latest_possible_one_counts() -> None:
     calls = [call(1, 1, (7, 9)), call(1, 1, (2, 3)), call(1, 1, (5, 6))]
-    assert _sum(make_report([op((1, 0), (10, 15), correlation=1)], calls))["total"].to_list() == [8]
+    assert _sum(make_report([op((1, 0), (10, 15), correlation=1)], calls))["total"].to_list() == [3]
 
 
 def test_copies_and_kernels_without_a_call_do_not_count() -> None:

@@ -63,11 +63,15 @@ def test_what_is_missing_is_told_or_ends_it(world: World) -> None:
     world.forget_jobs(103)  # it would end as 101 did
     world.run_queue(WAIT="1s")
     assert (run / "run.pftrace").is_file()
-    assert any("1 of 2 reports" in note for note in read_result(run / "merge.json")["notes"])
+    [missing] = read_result(run / "merge.json")["skipped"]
+    assert (missing["path"], missing["reason"]) == (
+        "run/parts",
+        "after 1s, 1 of 2 reports are there and whole",
+    )
     if shutil.which("jq"):
         told = world.run("bash", "-euc", find_block("skipped inputs")).stdout.splitlines()
         assert told[0].startswith("reports/rank0.sqlite: `reports/rank0.sqlite` is truncated")
-        assert told[1].startswith("merge: after 1s, 1 of 2 reports are there and whole; ")
+        assert told[1] == "run/parts: after 1s, 1 of 2 reports are there and whole"
 
 
 def test_a_report_and_its_export_are_one(world: World) -> None:
