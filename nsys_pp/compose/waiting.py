@@ -12,7 +12,7 @@ from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.compose.progress import Progress, Share, report_progress
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.read import find_reports
-from nsys_pp.read.whole import Stamp, find_lack, take_stamp, tells_its_end
+from nsys_pp.read.whole import Stamp, find_lack, has_end, read_stamp
 
 _POLL_S = 1.0
 _SETTLED_S = 4.0  # without an end mark, a file is complete when it has not changed for so long
@@ -41,11 +41,11 @@ class _Search:
         self.absent, self.complete, self.incomplete = {}, [], {}
         now = time.monotonic()
         for path in find_reports(inputs, with_parts=with_parts, absent=self.absent):
-            stamp = take_stamp(path)
+            stamp = read_stamp(path)
             before, since = self.stamps.get(path, (None, now))
             self.stamps[path] = stamp, since if stamp == before else now
             lack = find_lack(path)
-            if lack is None and not tells_its_end(path) and now - self.stamps[path][1] < _SETTLED_S:
+            if lack is None and not has_end(path) and now - self.stamps[path][1] < _SETTLED_S:
                 lack = ReportError(f"`{path}` is still growing", _HINT)
             if lack is None:
                 self.complete.append(path)

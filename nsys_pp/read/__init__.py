@@ -1,4 +1,4 @@
-"""Files in, raw frames out: finding reports, exporting them, and reading the wanted columns."""
+"""Reading: report files are found, exported if needed, and read as raw frames."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def read_report(
     nsys: str | Path | None = None,
     threads: int | None = None,
 ) -> RawReport:
-    """Read one report, whatever form it has; nothing is ever written to it or beside it.
+    """Read one report of any kind; neither the report nor its folder is written to.
 
     Args:
         path: A SQLite export, a directory that `nsys export --type parquetdir` or `arrowdir` made,
             or a `.nsys-rep` or `.qdrep`, which is exported into a cache first.
-        need: The groups of tables and columns to read besides the session.
-        nsys: The nsys that exports; found by `$NSYS_PP_NSYS` or on PATH if None.
-        threads: How many to read with; the number of cores, at most 4, if None.
+        need: Groups of tables and columns to read in addition to the session.
+        nsys: Program that exports; found by `$NSYS_PP_NSYS` or on PATH if None.
+        threads: Number of threads; the number of cores, at most 4, if None.
 
     Raises:
         ReportError: The report cannot be opened or understood.
-        NsysNotFoundError: It must be exported first and there is no nsys.
+        NsysNotFoundError: It must be exported first, and nsys is missing.
     """
     path = Path(path)
     if is_part(path):

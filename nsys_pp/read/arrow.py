@@ -1,4 +1,4 @@
-"""Read the folders that `nsys export --type parquetdir` and `arrowdir` make: a file per table."""
+"""Reader of the folders of `nsys export --type parquetdir` and `arrowdir`: one file per table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import polars as pl
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import Group, RawReport
 from nsys_pp.read.broken_text import open_broken_text
-from nsys_pp.read.plan import assemble, name_recorded, plan_sources, rows_wanted, shape_rows
+from nsys_pp.read.plan import assemble, name_recorded, plan_sources, rows_to_read, shape_rows
 from nsys_pp.read.table import Source
 from nsys_pp.read.tables import STRINGS_TABLE, TABLES
 
@@ -27,22 +27,22 @@ _T = TypeVar("_T")
 
 
 def is_table_directory(path: Path) -> bool:
-    """Whether `path` is one exported report and not a folder that may hold some."""
+    """Return whether `path` is one exported report, not a folder of reports."""
     try:
         return path.is_dir() and any((path / f"{STRINGS_TABLE}{suffix}").is_file() for suffix in _SUFFIXES)
-    except PermissionError:  # who lists the folder finds out, and says so
+    except PermissionError:  # listing the folder raises the error that users see
         return False
 
 
-def tells_session(path: Path) -> bool:
-    """Whether an exported folder has the table that every whole export has; recipes of nsys leave parts of one."""
+def has_session(path: Path) -> bool:
+    """Return whether an exported folder has the session, as whole exports do; recipes of nsys leave parts of exports."""
     return any((path / f"{name}{suffix}").is_file() for name in _SESSION_TABLES for suffix in _SUFFIXES)
 
 
 def read_table_directory(path: Path, *, need: frozenset[Group]) -> RawReport:
     """Read a report that nsys exported as a folder of tables.
 
-    Rows have no ids there: a row's place is its id, unless the exporter numbered it.
+    Rows have no ids there: a row's position is its id, unless the exporter numbered it.
 
     Raises:
         ReportError: A table cannot be read.
@@ -60,7 +60,7 @@ def read_table_directory(path: Path, *, need: frozenset[Group]) -> RawReport:
 
 
 def _with_file(file: Path, read: Callable[[Path], _T]) -> _T:
-    """Read something of a table, and say which file it is that cannot be read."""
+    """Read a part of a table; errors name the file."""
     try:
         return read(file)
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -98,24 +98,24 @@ def _count_rows(file: Path) -> int:
 
 def _read_source(source: Source, file: Path) -> pl.DataFrame:
     try:
-        return _take_source(source, _open(file, columns=list(dict.fromkeys(source.columns.values()))))
+        return _select_source(source, _open(file, columns=list(dict.fromkeys(source.columns.values()))))
     except pl.exceptions.PolarsError as error:
         if not re.search("utf-?8", str(error), re.IGNORECASE):
             raise
         try:
-            return _take_source(source, open_broken_text(file).lazy())
+            return _select_source(source, open_broken_text(file).lazy())
         except (ValueError, struct.error, IndexError):
             raise error from None
 
 
-def _take_source(source: Source, table: pl.LazyFrame) -> pl.DataFrame:
+def _select_source(source: Source, table: pl.LazyFrame) -> pl.DataFrame:
     columns = [pl.col(theirs).alias(ours) for ours, theirs in source.columns.items()]
-    wants_row = "row" in source.table.columns and "row" not in source.columns
-    if wants_row:
+    needs_row = "row" in source.table.columns and "row" not in source.columns
+    if needs_row:
         table = table.with_row_index("__row", offset=1)
         columns.append(pl.col("__row").cast(pl.Int64).alias("row"))
     rows = table.select(columns)
-    if names := rows_wanted(source.table):
+    if names := rows_to_read(source.table):
         rows = rows.filter(pl.col("name").is_in(names))
     if present := [ours for ours in source.table.any_of if ours in source.columns]:
         rows = rows.filter(pl.any_horizontal(pl.col(ours).is_not_null() for ours in present))

@@ -1,4 +1,4 @@
-"""Open exported tables whose text is not UTF-8, which nsys writes as it found it.
+"""Exported tables with text that is not UTF-8, which nsys copies unchanged.
 
 One variable of the environment that is not UTF-8 is enough, and polars refuses the whole table.
 So the type is changed where the file declares it, from text to bytes: a byte or two, of a copy in
@@ -38,7 +38,7 @@ def open_broken_text(file: Path) -> pl.DataFrame:
 
 
 def decode_text(values: pl.Series) -> pl.Series:
-    """Make text of bytes; bytes that are no UTF-8 become the replacement character."""
+    """Decode bytes as text; bytes that are not UTF-8 become the replacement character."""
     try:
         return values.cast(pl.String)
     except pl.exceptions.PolarsError:
@@ -77,7 +77,7 @@ def _declare_bytes_in_stream(data: bytes) -> tuple[bytes, list[str]]:
 
     message = follow(8)  # after the mark and the length
     if data[field(message, 1)] != _ARROW_SCHEMA:
-        raise ValueError("the first message is no schema")
+        raise ValueError("the first message is not a schema")
     columns = follow(field(follow(field(message, 2)), 1))
     for index in range(struct.unpack_from("<I", data, columns)[0]):
         column = follow(columns + 4 + 4 * index)

@@ -1,4 +1,4 @@
-"""From a recorded `.nsys-rep` to a SQLite export, by the nsys of the user, kept in a cache."""
+"""Export of a `.nsys-rep` to SQLite by the user's nsys, kept in a cache."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _CACHE_VARIABLE = "NSYS_PP_CACHE"
 
 
 def is_unexported(path: Path) -> bool:
-    """Whether `path` names a report as nsys recorded it, which must be exported to be read."""
+    """Return whether `path` is a report as nsys recorded it, to be exported before reading."""
     return path.suffix in UNEXPORTED_SUFFIXES and not path.is_dir()
 
 
 def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
-    """Export a report into the cache, unless that was done since it last changed.
+    """Export a report into the cache, unless the cache has an export of its current state.
 
     Two processes that export the same report at once each write a file of their own; the first one
     to finish leaves its file in place, where it never changes.
@@ -33,7 +33,7 @@ def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
         NsysNotFoundError: There is no nsys.
     """
     folder = _cache_folder()
-    # a name to recognise it by, the whole path, since many reports share a name, and the report's state
+    # a readable name, the whole path, since many reports share a name, and the state of the report
     start = f"{report.stem}-{hashlib.sha256(os.fsencode(report.resolve())).hexdigest()[:16]}-"
     target = folder / f"{start}{_read_state(report)}.sqlite"
     if target.is_file():
@@ -42,8 +42,8 @@ def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as work:
-            _put_in_place(_run_export(program, report, Path(work) / "report.sqlite"), target)
-        for other in folder.iterdir():  # of what the report was before
+            _move_export(_run_export(program, report, Path(work) / "report.sqlite"), target)
+        for other in folder.iterdir():  # exports of earlier states of the report
             if other.name.startswith(start) and other != target:
                 other.unlink(missing_ok=True)
     except OSError as error:
@@ -54,21 +54,21 @@ def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
     return target
 
 
-def _put_in_place(made: Path, target: Path) -> None:
-    """Give the finished export its name, unless another process has been faster and may be reading."""
+def _move_export(export: Path, target: Path) -> None:
+    """Move the finished export to its name, unless another process was faster and may be reading."""
     try:
-        os.link(made, target)
+        os.link(export, target)
     except FileExistsError:
         return
     except OSError:  # not every file system has links
-        made.replace(target)
+        export.replace(target)
 
 
 def find_nsys(nsys: str | Path | None, report: Path) -> str:
-    """Find the nsys to export with: the given one, `$NSYS_PP_NSYS`, or the one on PATH.
+    """Find the nsys that exports: `nsys`, `$NSYS_PP_NSYS`, or nsys on PATH.
 
     Raises:
-        NsysNotFoundError: There is none; or the named one is none.
+        NsysNotFoundError: It is missing, or not a program.
     """
     named = str(nsys) if nsys is not None else os.environ.get(_NSYS_VARIABLE, "")
     found = shutil.which(named or "nsys")
@@ -76,15 +76,15 @@ def find_nsys(nsys: str | Path | None, report: Path) -> str:
         return found
     if named:
         raise NsysNotFoundError(
-            f"`{named}` is no program that can be run, and `{report}` must be exported first",
-            f"give the path of nsys by `--nsys` or `${_NSYS_VARIABLE}`",
+            f"`{named}` is not a program that can be run, and `{report}` must be exported first",
+            f"specify nsys with `--nsys` or `${_NSYS_VARIABLE}`",
         )
     hint = (
-        f"give its path by `--nsys` or `${_NSYS_VARIABLE}`,"
+        f"specify its path with `--nsys` or `${_NSYS_VARIABLE}`,"
         " or run `nsys export --type sqlite` where Nsight Systems is installed"
     )
     if (older := report.with_suffix(".sqlite")).is_file():
-        hint += f"; or give `{older}` itself: it lies beside, but is older"
+        hint += f"; or pass `{older}` itself: it is in the same folder, but older"
     raise NsysNotFoundError(f"`{report}` must be exported first, and no nsys was found", hint)
 
 
@@ -111,7 +111,7 @@ def _cache_folder() -> Path:
 
 def _run_export(program: str, report: Path, output: Path) -> Path:
     command = [program, "export", "--type", "sqlite", "--output", str(output), "--force-overwrite", "true"]
-    # nsys dies where its own working directory is gone, so it gets one that is there
+    # nsys fails if its working directory was removed, so it runs in one that exists
     done = subprocess.run(
         [*command, str(report.resolve())],
         cwd=output.parent,
@@ -124,13 +124,13 @@ def _run_export(program: str, report: Path, output: Path) -> Path:
     if done.returncode == 0 and output.is_file():
         return output
     raise ReportError(
-        f"`{report}` cannot be exported: nsys says: {_first_useful_line(done.stderr, done.stdout, done.returncode)}",
-        "a report of a newer nsys than yours needs that nsys: give it by `--nsys`",
+        f"`{report}` cannot be exported: nsys reports: {_first_useful_line(done.stderr, done.stdout, done.returncode)}",
+        "a report of a newer nsys than yours needs that nsys: specify it with `--nsys`",
     )
 
 
 def _first_useful_line(stderr: str, stdout: str, returncode: int) -> str:
     lines = [line.strip() for text in (stderr, stdout) for line in text.splitlines() if line.strip()]
-    # progress bars and headings say nothing
-    telling = [line for line in lines if "error" in line.lower() or "fail" in line.lower()]
-    return next(iter([*telling, *lines]), f"nothing, and it ended with status {returncode}")
+    # other lines are progress bars and headings
+    errors = [line for line in lines if "error" in line.lower() or "fail" in line.lower()]
+    return next(iter([*errors, *lines]), f"nothing, and it ended with status {returncode}")

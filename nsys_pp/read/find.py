@@ -1,4 +1,4 @@
-"""From what a user names - files, globs, folders - to the reports that are meant."""
+"""Search for reports by the names that a user passes: files, patterns, folders."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
-from nsys_pp.read.arrow import is_table_directory, tells_session
+from nsys_pp.read.arrow import has_session, is_table_directory
 from nsys_pp.read.export import is_unexported
 from nsys_pp.read.readers import REPORT_SUFFIXES
 from nsys_pp.read.unreadable import unreadable_error
 
-# Host, process, counter, variable; with stars beside, which would mean folders if they were two.
-_OF_NSYS = re.compile(r"\**(?:%(?:[hpn]|q\{\w+\})\**)+")
+# Host, process, counter, variable; adjacent stars are included, since two of them would match folders.
+_NSYS_PATTERN = re.compile(r"\**(?:%(?:[hpn]|q\{\w+\})\**)+")
 
 
 def find_reports(
@@ -23,23 +23,22 @@ def find_reports(
 ) -> list[Path]:
     """List the reports that `inputs` name, in that order; inside folders and patterns in natural order.
 
-    A folder is searched with all that is below it; one that `nsys export --type parquetdir` or
-    `arrowdir` made is one report. A pattern that the shell left as it is is expanded here, and so is one
-    of nsys, as `-o` of `nsys profile` has it (`%h`, `%p`, `%n`, `%q{VARIABLE}`, with or without an ending):
-    each of these stands for anything. Of a
-    `.nsys-rep` and exports of it beside it only one is taken: an export that is not older, SQLite
-    before a folder of tables, else the `.nsys-rep`, to be exported again. Parts inside folders are
-    seen only `with_parts`; then one is taken instead of the report beside it, unless it is older.
+    A folder is searched with all folders below it; an export by `nsys export --type parquetdir` or
+    `arrowdir` is one report. Patterns that the shell did not expand are expanded here, and so are the
+    patterns of `nsys profile -o` (`%h`, `%p`, `%n`, `%q{VARIABLE}`, with or without a suffix), each of which
+    matches any text. Of a `.nsys-rep` and its exports in the same folder only one is listed: an export that is
+    not older, SQLite before a folder of tables, else the `.nsys-rep`, to be exported again. Parts inside
+    folders are listed only `with_parts`, then instead of the report in the same folder, unless they are older.
 
     Args:
         inputs: Files, folders, patterns.
-        with_parts: Parts are wanted, too.
+        with_parts: Also list parts.
         absent: Receives the error of each input that matches no file (yet), by the input, instead of raising it.
 
     Raises:
-        ReportError: Nothing is there, a folder or pattern holds no report, or one was named twice.
+        ReportError: An input does not exist, a folder or pattern has no report, or a report is named twice.
     """
-    found: dict[Path, tuple[Path, str]] = {}  # by the file that it really is
+    found: dict[Path, tuple[Path, str]] = {}  # by the resolved file
     reports = []
     suffixes = (*REPORT_SUFFIXES, PART_SUFFIX) if with_parts else REPORT_SUFFIXES
     for named in inputs:
@@ -60,7 +59,7 @@ def find_reports(
                     else f"`{first}` and `{report}` are the same report, which"
                 )
                 raise ReportError(
-                    f"{same} was given twice: by `{first_named}` and by `{named}`", "name each report once"
+                    f"{same} was named twice: by `{first_named}` and by `{named}`", "name each report once"
                 )
             found[real] = (report, str(named))
             reports.append(report)
@@ -78,23 +77,23 @@ def order_of_path(path: Path) -> list[list[tuple[str, int]]]:
 
 def _expand(named: Path, suffixes: tuple[str, ...]) -> list[Path]:
     try:
-        is_there, is_folder = named.exists(), named.is_dir()
+        exists, is_folder = named.exists(), named.is_dir()
     except OSError as error:
         raise unreadable_error(named, error) from None
     if is_folder:
         return [named] if is_table_directory(named) else _search(named, suffixes)
-    if is_there:
+    if exists:
         return [named]
-    if _OF_NSYS.search(str(named)):
-        return _match_names_of_nsys(named, suffixes)
+    if _NSYS_PATTERN.search(str(named)):
+        return _match_nsys_pattern(named, suffixes)
     if any(character in str(named) for character in "*?["):
         return _match(named, suffixes)
     raise ReportError(f"`{named}` does not exist", "check the name and the folder")
 
 
-def _match_names_of_nsys(named: Path, suffixes: tuple[str, ...]) -> list[Path]:
-    """Expand a name as it was given to `nsys profile -o`, which adds the ending itself."""
-    pattern = _OF_NSYS.sub("*", str(named))
+def _match_nsys_pattern(named: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """Expand a name as in `nsys profile -o`, which appends the suffix itself."""
+    pattern = _NSYS_PATTERN.sub("*", str(named))
     if named.suffix in suffixes:
         return _match(Path(pattern), suffixes, named=named)
     found = [path for suffix in suffixes for path in _glob(Path(f"{pattern}{suffix}"))]
@@ -110,11 +109,13 @@ def _glob(pattern: Path) -> list[Path]:
     try:
         return sorted(root.glob(relative), key=order_of_path)
     except ValueError as error:
-        raise ReportError(f"`{pattern}` is no pattern: {error}", "check the pattern and the folder") from None
+        raise ReportError(
+            f"invalid pattern `{pattern}`: {error}", "check the pattern and the folder"
+        ) from None
 
 
 def _match(pattern: Path, suffixes: tuple[str, ...], *, named: Path | None = None) -> list[Path]:
-    """Expand a pattern of which the shell found nothing, or that was quoted."""
+    """Expand a pattern that the shell left unexpanded."""
     reports = [
         report
         for match in _glob(pattern)
@@ -150,7 +151,7 @@ def _walk(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     reports: list[Path] = []
     for entry in sorted(folder.iterdir(), key=order_of_path):
         if entry.is_dir():
-            # a link to a folder could lead back up, for ever
+            # a link to a folder could lead back up, without end
             if is_table_directory(entry):
                 reports.append(entry)
             elif not entry.is_symlink() and not entry.name.startswith("."):
@@ -161,7 +162,7 @@ def _walk(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
 
 
 def _drop_duplicates(reports: list[Path]) -> list[Path]:
-    """Keep one of a `.nsys-rep` and the exports that lie beside it."""
+    """Keep one of each `.nsys-rep` and its exports in the same folder."""
     by_origin: dict[tuple[Path, str], list[Path]] = {}
     for report in reports:
         by_origin.setdefault((report.parent, _origin(report)), []).append(report)
@@ -170,7 +171,7 @@ def _drop_duplicates(reports: list[Path]) -> list[Path]:
 
 
 def _origin(report: Path) -> str:
-    """Give the name that an export shares with its `.nsys-rep`; nsys recipes add `_pqtdir`."""
+    """Return the name that an export shares with its `.nsys-rep`; nsys recipes append `_pqtdir`."""
     if report.suffix in (*REPORT_SUFFIXES, PART_SUFFIX):
         return report.name[: -len(report.suffix)]
     return re.sub(r"_(pqtdir|arwdir|parquetdir|arrowdir)$", "", report.name)
@@ -181,18 +182,18 @@ def _choose(same: list[Path]) -> list[Path]:
     reports = _choose_report([path for path in same if path.suffix != PART_SUFFIX])
     if not parts or not reports:
         return parts or reports
-    made = max(path.stat().st_mtime_ns for path in reports)
-    return [path for path in parts if path.stat().st_mtime_ns >= made] or reports
+    reported_ns = max(path.stat().st_mtime_ns for path in reports)
+    return [path for path in parts if path.stat().st_mtime_ns >= reported_ns] or reports
 
 
 def _choose_report(same: list[Path]) -> list[Path]:
     recorded = [path for path in same if is_unexported(path)]
     exports = [path for path in same if not is_unexported(path)]
     if recorded:
-        exports = [path for path in exports if path.is_file() or tells_session(path)]
+        exports = [path for path in exports if path.is_file() or has_session(path)]
     exports.sort(key=lambda path: (path.is_dir(), path.name))
     if not recorded:
         return exports[:1]
-    made = max(path.stat().st_mtime_ns for path in recorded)
-    fresh = [path for path in exports if path.stat().st_mtime_ns >= made]
+    reported_ns = max(path.stat().st_mtime_ns for path in recorded)
+    fresh = [path for path in exports if path.stat().st_mtime_ns >= reported_ns]
     return (fresh or recorded)[:1]

@@ -1,4 +1,4 @@
-"""Parts, read back; what they are is in `nsys_pp.frames.part`, how they are written in `nsys_pp.write.parts`."""
+"""Reader of parts (`nsys_pp.frames.part`), the inverse of `nsys_pp.write.parts`."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _SCHEMAS = {
     "projections": PROJECTIONS,
     **REPORT_FRAMES,
     **AGGREGATE_FRAMES,
-}  # of frames whose file does not tell it all
+}  # of frames with types that Parquet lacks
 Record = TypeVar("Record", PartFacts, Session)
 
 _AGAIN = "extract it again from its report"
 
 
 def is_part(path: Path) -> bool:
-    """Say whether a file is called a part."""
+    """Return whether a file has the suffix of parts."""
     return path.suffix == SUFFIX
 
 
@@ -58,30 +58,30 @@ def read_part(path: Path, frames: Iterable[str] | None = None, *, version: str) 
     Args:
         path: The file.
         frames: Names of the frames to read; all if None.
-        version: Ours, for the message where the part's format is not ours.
+        version: Version of nsys-pp, for the message about a part of another format.
 
     Raises:
-        ReportError: It cannot be read, is damaged, or has a format that is not ours.
+        ReportError: It cannot be read, is damaged, or has another format.
     """
     with _open(path) as archive:
-        told = json.loads(archive.read(FACTS_MEMBER))
-        if told["format"] != FORMAT:
+        values = json.loads(archive.read(FACTS_MEMBER))
+        if values["format"] != FORMAT:
             raise ReportError(
-                f"`{path}` was made by nsys-pp {told['made_by']} (format {told['format']});"
+                f"`{path}` was made by nsys-pp {values['made_by']} (format {values['format']});"
                 f" this is nsys-pp {version}, which reads format {FORMAT}",
                 _AGAIN,
             )
         members = {name for name in archive.namelist() if name.endswith(FRAME_ENDING)}
         wanted = members if frames is None else {name + FRAME_ENDING for name in frames}
-        encoded = _build_encoded(told["encoded"])
+        encoded = _build_encoded(values["encoded"])
         blocks = archive.getinfo(BLOCKS_MEMBER)
         if blocks.file_size != encoded.size_bytes or blocks.compress_type != ZIP_STORED:
             raise ValueError("its blocks are not those that it lists")
         return Part(
-            source=Path(told["source"]),
-            made_by=told["made_by"],
-            options=_build_options(told["options"]),
-            facts=_build_facts(told["facts"]),
+            source=Path(values["source"]),
+            made_by=values["made_by"],
+            options=_build_options(values["options"]),
+            facts=_build_facts(values["facts"]),
             frames={name.removesuffix(FRAME_ENDING): _read_frame(archive, name) for name in sorted(wanted)},
             encoded=encoded,
         )
@@ -89,7 +89,7 @@ def read_part(path: Path, frames: Iterable[str] | None = None, *, version: str) 
 
 @contextmanager
 def open_part_blocks(path: Path) -> Iterator[IO[bytes]]:
-    """Open the blocks of a part, to be read in pieces; read to their end, they are checked.
+    """Open the blocks of a part as a stream, which checks them when it is read to its end.
 
     Raises:
         ReportError: They cannot be read, or are damaged.
@@ -100,7 +100,7 @@ def open_part_blocks(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _open(path: Path) -> Iterator[ZipFile]:
-    """Open a part and turn whatever is wrong with it into one sentence."""
+    """Open a part; each of its errors becomes one sentence."""
     try:
         with ZipFile(path) as archive:
             yield archive
@@ -114,7 +114,7 @@ def _open(path: Path) -> Iterator[ZipFile]:
         KeyError,
         TypeError,
         ValueError,
-        NotImplementedError,  # zipfile's word for a compression or version that it does not know
+        NotImplementedError,  # zipfile raises it for an unknown compression or version
         struct.error,
     ) as error:
         raise damaged_error(path) from error
@@ -123,8 +123,8 @@ def _open(path: Path) -> Iterator[ZipFile]:
 
 
 def damaged_error(path: Path) -> ReportError:
-    """Say that a part cannot be understood."""
-    return ReportError(f"`{path}` is damaged, or no part of nsys-pp", _AGAIN)
+    """Return the error of a part that cannot be understood."""
+    return ReportError(f"`{path}` is damaged, or not a part of nsys-pp", _AGAIN)
 
 
 def _read_frame(archive: ZipFile, member: str) -> pl.DataFrame:
@@ -133,38 +133,40 @@ def _read_frame(archive: ZipFile, member: str) -> pl.DataFrame:
     return frame if schema is None else conform(frame, schema)
 
 
-def _build_facts(told: dict[str, Any]) -> PartFacts:
-    session = _build_record(Session, told["session"])
-    return _build_record(PartFacts, {**told, "session": session})
+def _build_facts(values: dict[str, Any]) -> PartFacts:
+    session = _build_record(Session, values["session"])
+    return _build_record(PartFacts, {**values, "session": session})
 
 
-def _build_record(kind: type[Record], told: dict[str, Any]) -> Record:
+def _build_record(kind: type[Record], values: dict[str, Any]) -> Record:
     """Build a record from JSON; raise ValueError unless it has all fields, each of its type."""
     hints = get_type_hints(kind)
-    if told.keys() != hints.keys():
-        raise ValueError(f"the fields of {kind.__name__} are {', '.join(told)}, expected {', '.join(hints)}")
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in told.items()
+    if values.keys() != hints.keys():
+        raise ValueError(
+            f"the fields of {kind.__name__} are {', '.join(values)}, expected {', '.join(hints)}"
+        )
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
     }
     for name, hint in hints.items():
         types = [get_origin(part) or part for part in get_args(hint)]
-        if type(values[name]) not in (types if isinstance(hint, UnionType) else [get_origin(hint) or hint]):
-            raise ValueError(f"`{name}` is {values[name]!r}, expected {hint}")
-    return kind(**values)
+        if type(fields[name]) not in (types if isinstance(hint, UnionType) else [get_origin(hint) or hint]):
+            raise ValueError(f"`{name}` is {fields[name]!r}, expected {hint}")
+    return kind(**fields)
 
 
-def _build_options(told: dict[str, Any]) -> PartOptions:
-    lists: dict[str, Any] = {name: tuple(value) for name, value in told.items() if isinstance(value, list)}
-    return PartOptions(**{**told, **lists})
+def _build_options(values: dict[str, Any]) -> PartOptions:
+    lists: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return PartOptions(**{**values, **lists})
 
 
-def _build_encoded(told: dict[str, Any]) -> Encoded:
+def _build_encoded(values: dict[str, Any]) -> Encoded:
     return Encoded(
-        report_id=told["report_id"],
-        base_ns=told["base_ns"],
-        tracks=[Track(**{**track, "path": tuple(track["path"])}) for track in told["tracks"]],
+        report_id=values["report_id"],
+        base_ns=values["base_ns"],
+        tracks=[Track(**{**track, "path": tuple(track["path"])}) for track in values["tracks"]],
         subtracks=[
             EncodedSubtrack(**{**subtrack, "track": tuple(subtrack["track"])})
-            for subtrack in told["subtracks"]
+            for subtrack in values["subtracks"]
         ],
     )

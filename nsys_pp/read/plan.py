@@ -1,4 +1,4 @@
-"""From what an export holds to what is read of it, and from their columns to our frames."""
+"""Plan of the tables and columns to read from an export, and conversion of its rows to raw frames."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ Catalog = Mapping[str, Sequence[str]]
 
 
 def plan_sources(catalog: Catalog, need: frozenset[Group], *, has_row_id: bool) -> list[Source]:
-    """Say which table of the export fills which frame, and by which columns.
+    """List the tables of the export that fill raw frames, with their columns.
 
     Args:
         catalog: The tables of the export.
-        need: The groups of tables and columns that are wanted.
-        has_row_id: Whether rows of this kind of export know where they lie in their table.
+        need: Groups of tables and columns to read.
+        has_row_id: Rows of this kind of export have ids.
     """
     sources = []
     for table in TABLES:
         name = _present_name(table, catalog)
         useful = {group for group in need if table.useless_without.get(group, name) in catalog}
-        if name is None or not _is_wanted(table.groups, useful):
+        if name is None or not _is_needed(table.groups, useful):
             continue
         present = {*catalog[name], ROW_ID} if has_row_id else set(catalog[name])
         columns = {
             ours: theirs
             for ours, column in table.columns.items()
-            if _is_wanted(column.groups, useful)
+            if _is_needed(column.groups, useful)
             and (theirs := next((n for n in column.names if n in present), None)) is not None
         }
         sources.append(Source(table, name, columns))
@@ -44,17 +44,17 @@ def plan_sources(catalog: Catalog, need: frozenset[Group], *, has_row_id: bool) 
 
 
 def name_recorded(catalog: Catalog) -> dict[str, str]:
-    """Give their name of every table that the export has and we have a name for, by our name."""
+    """Return the exported name of each known table that the export has, by the name of its raw frame."""
     present = ((table.frame, _present_name(table, catalog)) for table in (*TABLES, *COUNTED))
     skip = {"payloads", "facts", "launcher", "strings"}  # not recordings of their own
     return {frame: name for frame, name in present if name is not None and frame not in skip}
 
 
 def assemble(parts: Iterable[tuple[str, pl.DataFrame]]) -> dict[str, pl.DataFrame]:
-    """Make every raw frame out of its parts, in the order in which they come.
+    """Concatenate the parts of each raw frame, in order.
 
     Args:
-        parts: Names of raw frames with rows of theirs, from `shape_rows`.
+        parts: Names of raw frames, each with rows from `shape_rows`.
 
     Returns:
         Every frame of `nsys_pp.frames.raw.SCHEMAS`, with its schema; those that were not read are empty.
@@ -69,11 +69,11 @@ def assemble(parts: Iterable[tuple[str, pl.DataFrame]]) -> dict[str, pl.DataFram
 
 
 def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
-    """Translate words, pick the rows that count, and bring the columns that are there to the raw schema.
+    """Convert exported rows to the columns of a raw frame: translate enumerations, drop rows of unknown kinds, cast.
 
     Args:
         source: The table.
-        frame: Its wanted columns, under our names; of a table of names and values only `rows_wanted`.
+        frame: Its columns under the names of the raw frame; of a table of names and values only `rows_to_read`.
     """
     table, schema = source.table, SCHEMAS[source.table.frame]
     if table.frame == "launcher":
@@ -81,23 +81,23 @@ def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
     if table.rows_named:
         names = pl.Series("name", [table.rows_named[name] for name in frame["name"]], dtype=pl.String)
         frame = pl.DataFrame([names, frame["value"]])
-    # column by column: a query of them all takes several times as long on the many small tables
+    # column by column: one query of all takes several times as long on the many small tables
     rows = pl.DataFrame(
         [_fit(frame[name], table.columns.get(name), schema[name]) for name in schema if name in frame.columns]
     )
     if table.frame != "nvtx":
         return rows
-    if "kind" not in rows.columns:  # then none is known to count
+    if "kind" not in rows.columns:  # then the kinds of all rows are unknown
         return rows.clear()
     return rows.drop_nulls("kind") if rows["kind"].has_nulls() else rows
 
 
-def rows_wanted(table: Table) -> list[str]:
-    """Give the names of the rows to read of a table of names and values; empty for all rows."""
+def rows_to_read(table: Table) -> list[str]:
+    """Return the names of the rows to read from a table of names and values; empty: all rows."""
     return list(table.rows_named)
 
 
-def _is_wanted(groups: tuple[Group, ...], need: Set[Group]) -> bool:
+def _is_needed(groups: tuple[Group, ...], need: Set[Group]) -> bool:
     return not groups or not need.isdisjoint(groups)
 
 
@@ -109,7 +109,7 @@ def _present_name(table: Table, catalog: Catalog) -> str | None:
 
 
 def _complete(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
-    """Add the columns that the export lacks: nulls that take no room, however many rows there are."""
+    """Add the columns that the export lacks, as nulls that need no memory."""
     if rows.width == len(schema):
         return rows
     return rows.select(
@@ -119,7 +119,7 @@ def _complete(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
 
 
 def _fit(values: pl.Series, column: Column | None, dtype: pl.DataType) -> pl.Series:
-    """Bring one column to its type: wrap unsigned ids, translate words."""
+    """Cast a column to its type: wrap unsigned ids, translate enumerations."""
     if column is not None and column.words is not None:
         return _translate(values, column, column.words, dtype)
     if values.dtype == pl.UInt64 and dtype == pl.Int64:
@@ -129,7 +129,7 @@ def _fit(values: pl.Series, column: Column | None, dtype: pl.DataType) -> pl.Ser
     if dtype == pl.String:
         text = values.cast(pl.String)
         return text.set(text == "", None)
-    # what does not fit (a number of 40 bits for a device) is as good as absent
+    # a value out of range (a device of 40 bits) counts as absent
     return values.cast(dtype, strict=False)
 
 
@@ -147,7 +147,7 @@ def _translate(
 
 
 def _keep_launcher_variables(rows: pl.DataFrame) -> pl.DataFrame:
-    """Keep the variables of the allow-list whose values are what they should be."""
+    """Keep the variables of the allow-list that have valid values."""
     entries = (entry for value in rows["value"].drop_nulls() for entry in value.split(";"))
     found = [match for entry in entries if (match := _LAUNCHER_VARIABLE.fullmatch(entry))]
     kept = [(match[1] or match[3], match[2] or match[4]) for match in found]

@@ -1,4 +1,4 @@
-"""Read the wanted columns of a SQLite export into frames, on all cores, without a copy.
+"""Reader of SQLite exports: the needed columns become frames, on all cores, without a copy.
 
 ADBC's SQLite driver steps through a table in C and hands the rows over as Arrow batches. The
 low-level classes are used because the DB-API ones import pyarrow wherever it is installed.
@@ -6,8 +6,8 @@ A table is read in ranges of row ids by several threads, each with a connection 
 
 The driver takes a column's type from the first batch: one that begins with NULLs only is taken
 for integers, and the first text after that is an error. So no column is left to its guess: text
-is asked for as bytes that are never NULL (which also lets bytes that are no UTF-8 through, to be
-repaired here), a real is never NULL, and integers that turn out not to be are asked for again.
+is read as bytes that are never NULL (which also admits bytes that are not UTF-8, to be repaired here), a
+real is never NULL, and columns of integers that have other values are read again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import Group, RawReport
 from nsys_pp.read.broken_text import decode_text
 from nsys_pp.read.plan import assemble, name_recorded, plan_sources, shape_rows
-from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, take_stamp
+from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, read_stamp
 from nsys_pp.read.sqlite_query import Chunk, column_types, quote_name, write_query
 from nsys_pp.read.table import Source
 from nsys_pp.read.tables import ROW_ID, STRINGS_TABLE
@@ -36,7 +36,7 @@ _BATCH_ROWS = 65_536
 _CHUNK_ROWS = 262_144
 _MOST_ROWS = 1 << 33
 _MAX_THREADS = 4
-# what SQLite says on file systems without locks, as clusters have them
+# messages of SQLite on file systems without locks, which clusters have
 _NO_LOCKS = ("disk i/o error", "locking protocol")
 
 
@@ -45,21 +45,21 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
 
     Args:
         path: The export.
-        need: What to read of it besides the session.
-        threads: How many to read with; the number of cores, at most 4, if None.
+        need: Groups of tables and columns to read in addition to the session.
+        threads: Number of threads; the number of cores, at most 4, if None.
 
     Raises:
-        ReportError: It cannot be opened or is not what nsys exports.
+        ReportError: It cannot be opened, or is not an export of nsys.
     """
-    uri, stamp = check_database(path), take_stamp(path)
-    with _explained(path):
+    uri, stamp = check_database(path), read_stamp(path)
+    with _translated_errors(path):
         try:
-            export = _look_into(uri)
+            export = _inspect(uri)
         except adbc.Error as error:
             if IMMUTABLE in uri or not any(sign in str(error).lower() for sign in _NO_LOCKS):
                 raise
             uri += IMMUTABLE
-            export = _look_into(uri)
+            export = _inspect(uri)
         if not export.recorded:
             raise ReportError(
                 f"`{path}` has no table that Nsight Systems exports",
@@ -68,7 +68,7 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
         sources = plan_sources(export.catalog, need, has_row_id=True)
         chunks = [chunk for source in sources for chunk in _split(source, export)]
         parts = _read_chunks(path, uri, chunks, threads or min(_MAX_THREADS, _count_cores()))
-    if take_stamp(path) != stamp:  # each range of rows was read at a moment of its own
+    if read_stamp(path) != stamp:  # ranges of rows are read at different times
         raise busy_error(path)
     frames = assemble(zip((chunk.source.table.frame for chunk in chunks), parts, strict=True))
     counts = {frame: export.last_rows.get(name, 0) for frame, name in export.recorded.items()}
@@ -78,11 +78,11 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
 @dataclass(frozen=True, slots=True)
 class _Export:
     catalog: dict[str, list[str]]
-    recorded: dict[str, str]  # their names of tables by ours
+    recorded: dict[str, str]  # exported names of tables by raw frame
     last_rows: dict[str, int]  # of tables whose rows have ids, which an exporter numbers from 1
 
 
-def _look_into(uri: str) -> _Export:
+def _inspect(uri: str) -> _Export:
     with _connect(uri) as connection:
         catalog = _read_catalog(connection)
         recorded = name_recorded(catalog)
@@ -91,8 +91,8 @@ def _look_into(uri: str) -> _Export:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Say in our words what SQLite says in its own."""
+def _translated_errors(path: Path) -> Iterator[None]:
+    """Translate the errors of SQLite."""
     try:
         yield
     except (adbc.Error, pl.exceptions.PolarsError) as error:
@@ -139,17 +139,17 @@ def _find_last_rows(connection: adbc.AdbcConnection, names: Sequence[str]) -> di
     )
     try:
         return _query(connection, f"SELECT {', '.join(columns)}").row(0, named=True)
-    except adbc.ProgrammingError:  # a view, or a table made WITHOUT ROWID, says that there is no such column
+    except adbc.ProgrammingError:  # a view, or a table made WITHOUT ROWID, has no such column
         if len(names) == 1:
             return {}
-        return {name: row for one in names for name, row in _find_last_rows(connection, [one]).items()}
+        return {name: row for table in names for name, row in _find_last_rows(connection, [table]).items()}
 
 
 def _split(source: Source, export: _Export) -> list[Chunk]:
     """Cut a table into ranges of row ids; the first and the last are open at their ends."""
     has_row_id = source.name in export.last_rows or source.name not in export.recorded.values()
     last_row = export.last_rows.get(source.name, 0)
-    if last_row > _MOST_ROWS:  # no exporter numbers like that: one range, whatever is in it
+    if last_row > _MOST_ROWS:  # not the numbering of an exporter: read as one range
         last_row = 0
     bounds = list(range(_CHUNK_ROWS, last_row - _CHUNK_ROWS // 2, _CHUNK_ROWS))
     cells = last_row * len(source.columns) // (len(bounds) + 1)
@@ -171,7 +171,7 @@ def _read_chunks(path: Path, uri: str, chunks: Sequence[Chunk], threads: int) ->
             finally:
                 idle.append(connection)
 
-        # the largest first, so that all threads are done at about the same time
+        # the largest first, so that all threads finish at about the same time
         order = sorted(range(len(chunks)), key=lambda at: chunks[at].cells, reverse=True)
         with ThreadPoolExecutor(count) as pool:
             parts = dict(zip(order, pool.map(read, (chunks[at] for at in order)), strict=True))
@@ -195,7 +195,7 @@ def _read_chunk(path: Path, connection: adbc.AdbcConnection, chunk: Chunk) -> pl
 
 
 def _refuse_text(path: Path, source: Source, frame: pl.DataFrame) -> None:
-    """Raise where text stands for a number that matters; what only decorates becomes null."""
+    """Raise if a number that matters is text; columns for drawing alone become null."""
     for ours, column in source.table.columns.items():
         flag = f"{ours}_refused"
         if flag in frame.columns and not {"details", "cpu"} & {*column.groups} and frame[flag].sum():

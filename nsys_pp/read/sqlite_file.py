@@ -1,7 +1,7 @@
-"""May this file be read as a SQLite database, and if not, why: one clear sentence.
+"""Checks of a SQLite file before SQLite opens it: each defect is one clear sentence.
 
-Looked at before SQLite opens it, since SQLite would say "malformed", or wait, or write: it rolls
-back a journal that it finds, and makes shared memory beside a database in write-ahead mode.
+SQLite itself would report "malformed", or wait, or write: it rolls back a journal that it finds, and
+creates shared memory next to a database in write-ahead mode.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import quote
 from nsys_pp.errors import ReportError
 from nsys_pp.read.unreadable import unreadable_error
 
-IMMUTABLE = "&immutable=1"  # at the end of a URI: take no locks, look for nothing beside the file
+IMMUTABLE = "&immutable=1"  # at the end of a URI: no locks, no journal
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _WRITE_AHEAD = 2
@@ -24,20 +24,20 @@ _OTHER_KINDS = {
     b"BZh": ("compressed with bzip2", "unpack it first with `bunzip2`"),
     b"\xfd7zXZ\x00": ("compressed with xz", "unpack it first with `xz -d`"),
     b"\x89HDF": ("a HDF5 file", "export again with `nsys export --type sqlite`"),
-    b"PAR1": ("a Parquet file", "give the folder that `nsys export --type parquetdir` made"),
+    b"PAR1": ("a Parquet file", "pass the folder of `nsys export --type parquetdir`"),
 }
 _EXPORT_HINT = "make one with `nsys export --type sqlite`"
 _BUSY_HINT = "wait until that program is done, or close it, and try again"
 
 
 def check_database(path: Path) -> str:
-    """Check that `path` is a whole SQLite database that nobody is writing.
+    """Check that `path` is a complete SQLite database that no program is writing.
 
     Returns:
-        The URI that opens it without ever writing to it or beside it.
+        URI that opens it without writes to it or its folder.
 
     Raises:
-        ReportError: It is not, with what is wrong and what to do.
+        ReportError: It is not.
     """
     header = _read_header(path)
     if not header.startswith(_MAGIC):
@@ -54,23 +54,23 @@ def check_database(path: Path) -> str:
             f"`{path}` is being written by another program: part of it is still in `{path.name}-wal`",
             "close that program; if none runs, `sqlite3 FILE 'PRAGMA wal_checkpoint(TRUNCATE)'` completes it",
         )
-    # nothing is outside the file, so it may be read as it is, without shared memory beside it
+    # all is in the file, so it can be read without shared memory
     return uri + IMMUTABLE
 
 
-def take_stamp(path: Path) -> tuple[int, int, bytes]:
-    """Take what changes whenever somebody writes: size, time, and SQLite's own counter."""
+def read_stamp(path: Path) -> tuple[int, int, bytes]:
+    """Return the values that change with each write: size, time, and SQLite's counter of changes."""
     status = path.stat()
     return status.st_size, status.st_mtime_ns, _read_header(path)[24:28]
 
 
 def busy_error(path: Path) -> ReportError:
-    """Say that another program writes the report."""
+    """Return the error of a report that another program is writing."""
     return ReportError(f"`{path}` is being written by another program", _BUSY_HINT)
 
 
 def damaged_error(path: Path) -> ReportError:
-    """Say that the report's bytes are not what they were."""
+    """Return the error of a report that SQLite cannot read."""
     return ReportError(
         f"`{path}` is damaged: SQLite cannot read all of it",
         "copy it again, or export it again from the `.nsys-rep`",
@@ -84,7 +84,7 @@ def _read_header(path: Path) -> bytes:
     except FileNotFoundError:
         raise ReportError(f"`{path}` does not exist", "check the name and the folder") from None
     except IsADirectoryError:
-        raise ReportError(f"`{path}` is a directory, not a report", "give the report's file") from None
+        raise ReportError(f"`{path}` is a directory, not a report", "pass the file of the report") from None
     except OSError as error:
         raise unreadable_error(path, error) from None
     if not header:
@@ -96,7 +96,7 @@ def _explain_foreign(path: Path, header: bytes) -> ReportError:
     for magic, (kind, hint) in _OTHER_KINDS.items():
         if header.startswith(magic):
             return ReportError(f"`{path}` is not a SQLite database: it is {kind}", hint)
-    # what is encrypted has no readable start; 16 such bytes hardly ever are text
+    # encrypted files have no readable header; text hardly ever has that many such bytes
     if len(header) == _HEADER_BYTES and sum(byte >= 128 for byte in header) > _HEADER_BYTES // 4:
         return ReportError(
             f"`{path}` is not a SQLite database, or an encrypted one", f"decrypt it, or {_EXPORT_HINT}"
@@ -120,7 +120,7 @@ def _check_size(path: Path, header: bytes) -> None:
 
 
 def _is_hot(journal: Path) -> bool:
-    """Whether a rollback journal holds changes: SQLite zeroes or empties it when they are done."""
+    """Return whether a rollback journal has changes: SQLite zeroes or empties it after a commit."""
     try:
         with journal.open("rb") as file:
             return any(file.read(8))

@@ -1,4 +1,4 @@
-"""Write the queries: a list of columns from a range of rows, in types that leave nothing to guess."""
+"""Queries: columns of a range of rows, in types that need no guess."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from nsys_pp.frames.raw import SCHEMAS
-from nsys_pp.read.plan import rows_wanted
+from nsys_pp.read.plan import rows_to_read
 from nsys_pp.read.table import Source
 from nsys_pp.read.tables import ROW_ID
 
@@ -17,14 +17,14 @@ class Chunk:
     """A range of rows of one table."""
 
     source: Source
-    has_row_id: bool  # False in a view, or where the table was made without
-    first_row: int | None  # row ids from here on; None: from the first
-    last_row: int | None  # up to here; None: to the last
-    cells: int  # about how many there are to read
+    has_row_id: bool  # False for views and tables WITHOUT ROWID
+    first_row: int | None  # first row id; None: no limit
+    last_row: int | None  # last row id; None: no limit
+    cells: int  # approximate number of cells to read
 
 
 def column_types(source: Source) -> dict[str, pl.DataType]:
-    """Give the type that each column is asked for in."""
+    """Return the type in which each column is queried."""
     schema, columns = SCHEMAS[source.table.frame], source.table.columns
     return {
         ours: pl.Int64() if columns[ours].words is not None or schema[ours].is_integer() else schema[ours]
@@ -33,7 +33,7 @@ def column_types(source: Source) -> dict[str, pl.DataType]:
 
 
 def write_query(chunk: Chunk, *, exact: bool) -> str:
-    """Write the query; with `exact`, integers are converted from whatever they are stored as."""
+    """Write the query; with `exact`, integers are converted from any storage class."""
     source = chunk.source
     table = source.table
     expressions = []
@@ -60,7 +60,7 @@ def write_query(chunk: Chunk, *, exact: bool) -> str:
     if table.any_of:
         present = [quote_name(source.columns[ours]) for ours in table.any_of if ours in source.columns]
         conditions.append(f"coalesce({', '.join(present)}, NULL) IS NOT NULL" if present else "0")
-    if names := rows_wanted(table):
+    if names := rows_to_read(table):
         conditions.append(f"{quote_name(source.columns['name'])} IN ({', '.join(map(_literal, names))})")
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"SELECT {', '.join(expressions)} FROM {_rows(chunk)}{where}"
@@ -80,7 +80,7 @@ def _as_bytes(ours: str, column: str) -> str:
 
 
 def _as_integer(column: str) -> str:
-    """Convert what is exactly an integer, however it is stored; NULL otherwise."""
+    """Convert exact integers of any storage class; NULL for other values."""
     whole = f"CAST({column} AS INTEGER)"
     return (
         f"CASE typeof({column}) WHEN 'integer' THEN {column}"
@@ -90,7 +90,7 @@ def _as_integer(column: str) -> str:
 
 
 def quote_name(name: str) -> str:
-    """Write a name so that it is one whatever is in it."""
+    """Quote a name."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 

@@ -1,9 +1,8 @@
-"""The only place that knows what nsys calls things, and what it called them before.
+"""Names of nsys' tables and columns, of all versions; no other module has them.
 
-A `Table` says which exported table fills which raw frame (`nsys_pp.frames.raw.SCHEMAS`) and which of
-its columns go where. Exports of every version from 2019 (no version table at all) to schema
-3.28.1 are read by what they hold, not by the number they carry: every table and most columns
-are optional, a name that moved is a second name in a tuple, and the first that is there wins.
+A `Table` maps an exported table to a raw frame (`nsys_pp.frames.raw.SCHEMAS`) and its columns to columns of the frame. Exports of every version from 2019 (no version table at all) to schema
+3.28.1 are read by their contents, not by their version: every table and most columns
+are optional, a changed name is a second name in a tuple, and the first existing name counts.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from collections.abc import Mapping
 from nsys_pp.frames.raw import Group
 from nsys_pp.read.table import Column, Table
 
-ROW_ID = "rowid"  # not a column: where the row lies in its table
-STRINGS_TABLE = "StringIds"  # the one that every export has
+ROW_ID = "rowid"  # not a column: the position of the row in its table
+STRINGS_TABLE = "StringIds"  # in every export
 PAYLOAD_FIELDS_TABLE = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 
 
@@ -63,7 +62,7 @@ _FIELD_BYTES: dict[int, str | int] = {
     **dict.fromkeys((7, 8, 9, 10, 17, 18, 20, 22, 23), 8),
 }
 
-_OS_CALLS: dict[int, str | int] = {27: True}  # other rows tell when their tracing started and finished
+_OS_CALLS: dict[int, str | int] = {27: True}  # other rows are the start and the end of tracing
 _MEMORY_KINDS: dict[int, str | int] = dict(
     enumerate(("pageable", "pinned", "device", "array", "managed", "device static", "managed static"))
 )
@@ -105,8 +104,8 @@ SYSTEM_FACTS = {
     "OsDescription": "os",
 }
 
-# What nsys records of the environment is secret but for these, which have to look like what
-# they should be: whole numbers, and a list of devices.
+# The recorded environment is secret except for these variables, which must be whole numbers or a list
+# of devices.
 LAUNCHER_NUMBERS = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
     *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_JOB_ID"),
@@ -165,7 +164,7 @@ TABLES = (
             "binary": _c("binaryData", groups=("cpu", "communication")),
         },
         groups=("cpu", "communication"),
-        # structures whose layout nobody wrote down tell nothing
+        # structures without a recorded layout cannot be read
         useless_without={"communication": PAYLOAD_FIELDS_TABLE},
         any_of=("uint64", "int64", "double", "uint32", "int32", "float", "json_id", "json", "binary"),
     ),
@@ -344,8 +343,8 @@ TABLES = (
     Table("launcher", ("TARGET_INFO_SYSTEM_ENV",), _NAME_VALUE, rows_named=ENVIRONMENT_ROWS),
 )
 
-# Tables that are only counted, so that it can be said what was recorded. In 2024 the name of
-# the table of graph nodes went to a new table, of graphs.
+# Tables that are only counted, to list the recorded kinds of data. In 2024 the name of
+# the table of graph nodes became that of a new table, of graphs.
 COUNTED = (
     Table("graph_nodes", ("CUDA_GRAPH_NODE_EVENTS",), {}),
     Table("graph_nodes", ("CUDA_GRAPH_EVENTS",), {}, must_have=("graphNodeId",)),

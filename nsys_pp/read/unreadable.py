@@ -1,4 +1,4 @@
-"""What the system says of a file that it does not let us read, in our words."""
+"""Error of a file that the system does not let us read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nsys_pp.errors import ReportError
 
 
 def unreadable_error(path: str | Path, error: OSError) -> ReportError:
-    """Say why a file or folder cannot be read."""
+    """Return the error of a file or folder that cannot be read."""
     if isinstance(error, PermissionError):
         return ReportError(
             f"`{path}` may not be read: permission denied", "ask its owner, or copy it where you may read it"

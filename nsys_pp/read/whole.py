@@ -1,4 +1,4 @@
-"""Is a report whole, or still being recorded, exported or copied?"""
+"""Completeness of a report: is it still being recorded, exported or copied?"""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 
 def find_lack(path: Path) -> ReportError | None:
-    """Say what is not whole about a report, as far as one look tells.
+    """Return the error of an incomplete report, as far as its files show it.
 
-    A part has its list of contents at its end, a database says in its first bytes how large it is and keeps
-    a journal while it is written. Of other forms one look tells nothing: watch whether their stamp changes.
+    A part has its list of contents at its end; a database has its size in its header, and a journal while it is
+    written. Reports without such an end (`has_end`) are complete when their stamp stops changing.
 
     Returns:
-        What would be raised on reading it; None where nothing is known to be missing.
+        The error that reading would raise; None if it is complete or its files do not show it.
     """
     try:
         if is_part(path):
@@ -34,13 +34,13 @@ def find_lack(path: Path) -> ReportError | None:
     return None
 
 
-def tells_its_end(path: Path) -> bool:
-    """Whether one look tells that a report is whole."""
+def has_end(path: Path) -> bool:
+    """Return whether the files of a complete report show that it is complete."""
     return find_reader(path).has_end
 
 
-def take_stamp(path: Path) -> Stamp:
-    """Take what changes while a report is written: names, sizes and times; empty where it is gone."""
+def read_stamp(path: Path) -> Stamp:
+    """Return the values that change while a report is written: names, sizes and times; empty if it does not exist."""
     try:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         states = [(file.name, file.stat()) for file in files]

@@ -127,7 +127,7 @@ def test_a_report_given_twice_is_refused(report: Path, folder: Path, command: st
     link.symlink_to(report)
     second = {"same name": report, "folder": report.parent, "pattern": report.parent / "r*", "link": link}
     refused = call(*arguments_of(command, report, second[again], folder=folder))
-    assert_refused(refused, f"`{report}`", "given twice")
+    assert_refused(refused, f"`{report}`", "named twice")
 
 
 # locks do not count within one process

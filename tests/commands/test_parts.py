@@ -307,13 +307,13 @@ def test_damage_anywhere_is_noticed(part: Path, tmp_path: Path) -> None:
             assert trace.read_bytes() == expected
             trace.unlink()
     assert len(errors) > 40  # what only summaries read is no matter here
-    assert set(errors) == {f"`{broken}` is damaged, or no part of nsys-pp"}
+    assert set(errors) == {f"`{broken}` is damaged, or not a part of nsys-pp"}
 
 
 def assert_damaged(part: Path, folder: Path) -> None:
     with pytest.raises(ReportError) as refused:
         nsys_pp.merge([part], folder / "run.pftrace")
-    assert refused.value.message == f"`{part}` is damaged, or no part of nsys-pp"
+    assert refused.value.message == f"`{part}` is damaged, or not a part of nsys-pp"
     assert not (folder / "run.pftrace").exists()
 
 

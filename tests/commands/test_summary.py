@@ -128,7 +128,7 @@ def test_damage_in_a_part_is_noticed(parts: list[Path], tmp_path: Path) -> None:
             for name, table in expected.items():
                 assert_frame_equal(found[name], table)
     assert len(errors) > 10
-    assert set(errors) == {f"`{broken}` is damaged, or no part of nsys-pp"}
+    assert set(errors) == {f"`{broken}` is damaged, or not a part of nsys-pp"}
 
 
 def test_a_broken_report_is_left_out_where_that_is_wanted(tmp_path: Path) -> None:

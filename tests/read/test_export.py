@@ -127,7 +127,7 @@ def test_nsys_is_found(fake: FakeNsys, report: Path, where: str, monkeypatch: py
 def test_what_nsys_says_is_passed_on(fake: FakeNsys, report: Path) -> None:
     fake.write(fails=True)
     with pytest.raises(
-        ReportError, match="nsys says: Exportation error: the file is from the future"
+        ReportError, match="nsys reports: Exportation error: the file is from the future"
     ) as caught:
         read_report(report, nsys=fake.program)
     assert f"`{report}`" in caught.value.message
@@ -168,5 +168,5 @@ def test_real_nsys_on_what_is_no_report(
     nsys: str, report: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("NSYS_PP_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(ReportError, match=r"nsys says: .*[a-z]"):
+    with pytest.raises(ReportError, match=r"nsys reports: .*[a-z]"):
         read_report(report, nsys=nsys)

@@ -93,7 +93,7 @@ def test_a_report_given_twice_is_an_error(tmp_path: Path) -> None:
     (path,) = _touch(tmp_path, "r.sqlite")
     link = tmp_path / "link.sqlite"
     link.symlink_to(path)
-    with pytest.raises(ReportError, match="given twice") as caught:
+    with pytest.raises(ReportError, match="named twice") as caught:
         find_reports([path, tmp_path / "r*"])
     assert f"`{tmp_path / 'r*'}`" in caught.value.message
     with pytest.raises(ReportError, match="are the same report") as caught:
