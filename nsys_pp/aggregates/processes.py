@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, PLACES
+from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, SUMMARY_PROCESSES
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import pid
 
@@ -14,7 +14,7 @@ _PROCESS = ("report", "process_key")
 _PID_MASK, _PID_SHIFT = 0xFF_FFFF << 24, 1 << 24  # where a key has the process id: `nsys_pp.frames.ids`
 
 
-def build_places(
+def list_processes(
     roster: pl.DataFrame, lanes: pl.DataFrame, reports: Sequence[Mapping[str, pl.DataFrame]]
 ) -> pl.DataFrame:
     """List the GPU processes in the order of lanes, then the processes that used no GPU.
@@ -25,7 +25,7 @@ def build_places(
         reports: `AGGREGATE_FRAMES` of each report.
 
     Returns:
-        `PLACES`.
+        `SUMMARY_PROCESSES`.
     """
     processes = pl.concat(
         frames[name].select("process_key").unique().with_columns(report=pl.lit(number, pl.UInt32))
@@ -50,31 +50,31 @@ def build_places(
     others = others.with_columns(
         label=pl.when(is_again > 1).then(pl.format("{} ({})", "label", is_again)).otherwise("label")
     )
-    columns = [name for name in PLACES if name != "place"]
-    schema = {name: PLACES[name] for name in columns}
+    columns = [name for name in SUMMARY_PROCESSES if name != "process"]
+    schema = {name: SUMMARY_PROCESSES[name] for name in columns}
     both = pl.concat(
         frame.select(pl.col(name).cast(schema[name]) for name in columns) for frame in (lanes, others)
     )
-    return conform(both.with_row_index("place"), PLACES)
+    return conform(both.with_row_index("process"), SUMMARY_PROCESSES)
 
 
-def place_frames(
-    reports: Sequence[Mapping[str, pl.DataFrame]], places: pl.DataFrame, numbers: pl.DataFrame
+def concatenate_frames(
+    reports: Sequence[Mapping[str, pl.DataFrame]], processes: pl.DataFrame, numbers: pl.DataFrame
 ) -> dict[str, pl.DataFrame]:
     """Concatenate the aggregates of all reports, with processes and steps numbered across the run.
 
     Args:
         reports: `AGGREGATE_FRAMES` of each report.
-        places: `PLACES`.
-        numbers: lane, step of the report, and run_step; lanes have the same numbers as their rows of `PLACES`.
+        processes: `SUMMARY_PROCESSES`.
+        numbers: lane, step of the report, and run_step; lanes have the same numbers as their rows of `SUMMARY_PROCESSES`.
 
     Returns:
-        The frames with `place` instead of process_key and device_id, and with the steps of the run; a step
-        without a run_step becomes null. Activity of a process on the CPU has the first place of the process.
+        The frames with `process` instead of process_key and device_id, and with the steps of the run; a step
+        without a run_step becomes null. Activity of a process on the CPU has the first row of the process.
     """
-    at_device = places.select("report", "process_key", "device_id", "place")
-    at_process = places.unique(_PROCESS, keep="first", maintain_order=True).select(*_PROCESS, "place")
-    steps = numbers.select(pl.col("lane").alias("place"), "step", "run_step")
+    at_device = processes.select("report", "process_key", "device_id", "process")
+    at_process = processes.unique(_PROCESS, keep="first", maintain_order=True).select(*_PROCESS, "process")
+    steps = numbers.select(pl.col("lane").alias("process"), "step", "run_step")
     placed = {}
     for name in AGGREGATE_FRAMES:
         frame = pl.concat(
@@ -86,13 +86,13 @@ def place_frames(
             of_process = frame.select(_PROCESS).join(
                 at_process, on=_PROCESS, how="left", maintain_order="left"
             )
-            place = on_device["place"].fill_null(of_process["place"])
+            process = on_device["process"].fill_null(of_process["process"])
         else:
-            place = frame.join(at_process, on=_PROCESS, how="left", maintain_order="left")["place"]
+            process = frame.join(at_process, on=_PROCESS, how="left", maintain_order="left")["process"]
         keyless = frame.drop("report", "process_key", "device_id", strict=False)
         placed[name] = (
-            keyless.insert_column(0, place)
-            .join(steps, on=["place", "step"], how="left", maintain_order="left")
+            keyless.insert_column(0, process)
+            .join(steps, on=["process", "step"], how="left", maintain_order="left")
             .with_columns(step="run_step")
             .drop("run_step")
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from nsys_pp.aggregates.processes import build_places, place_frames
+from nsys_pp.aggregates.processes import concatenate_frames, list_processes
 from nsys_pp.aggregates.range_items import MOST_NAMES
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.inputs import Input, read_inputs
@@ -103,12 +103,12 @@ def _join_aggregates(run: Run) -> tuple[Summary, list[str]]:
     """Join the aggregates of all reports, with the numbers of the run's steps."""
     numbered = run.numbered_steps
     reports = [{name: recorded.part.frames[name] for name in AGGREGATE_FRAMES} for recorded in run.inputs]
-    processes = build_places(run.roster, numbered.lanes, reports)
-    frames = place_frames(reports, processes, numbered.numbers)
+    processes = list_processes(run.roster, numbered.lanes, reports)
+    frames = concatenate_frames(reports, processes, numbered.numbers)
     if run.steps is not None:
         is_selected = select_steps(numbered.steps, run.steps)
         frames = {name: frame.filter(is_selected) for name, frame in frames.items()}
     recorded = tuple(frozenset(report.part.facts.recorded or ()) for report in run.inputs)
     folded = sum(bool(report.part.facts.is_folded) for report in run.inputs)
     notes = [*numbered.notes, *([_FOLDED.format(folded)] if folded else [])]
-    return Summary(places=processes, frames=frames, recorded=recorded), notes
+    return Summary(processes=processes, frames=frames, recorded=recorded), notes

@@ -234,10 +234,10 @@ AGGREGATE_FRAMES: Mapping[str, pl.Schema] = {
     "memory_peaks": MEMORY_PEAKS,
 }
 
-PLACES = build_schema(
-    {  # whose sums they are: one row per GPU process, and one per process without a GPU; in natural order
-        "place": pl.UInt32,  # 0, 1, ...
-        "report": pl.UInt32,  # place among the reports
+SUMMARY_PROCESSES = build_schema(
+    {  # one row per GPU process, and one per process without a GPU; in natural order
+        "process": pl.UInt32,  # number of the row: 0, 1, ...
+        "report": pl.UInt32,  # position among the reports
         "process_key": pl.Int64,
         "device_id": pl.Int32,  # null: the process used no GPU
         "machine": pl.String,
@@ -245,7 +245,7 @@ PLACES = build_schema(
         "stage": pl.Int64,
         "label": pl.String,  # unique: "rank 3"; "node2 GPU 0" where no rank is known; "node2 pid 71"
     },
-    name="PLACES",
+    name="SUMMARY_PROCESSES",
 )
 
 
@@ -254,13 +254,13 @@ class Summary:
     """The sums of all reports.
 
     Attributes:
-        places: `PLACES`.
-        frames: Those of `AGGREGATE_FRAMES` with `place` instead of process_key and device_id, and with the numbers
-            of steps of the whole run. What a process did on the CPU stands at the first of its places;
+        processes: `SUMMARY_PROCESSES`.
+        frames: Those of `AGGREGATE_FRAMES` with `process` instead of process_key and device_id, and with the numbers
+            of steps of the whole run. Activity of a process on the CPU has the first row of the process;
             measures of the CPU and of GPUs are told apart by the frame or by its `measure`.
         recorded: Per report, our names of what it has rows of.
     """
 
-    places: pl.DataFrame
+    processes: pl.DataFrame
     frames: Mapping[str, pl.DataFrame]
     recorded: tuple[frozenset[str], ...]

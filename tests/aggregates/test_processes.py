@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys_pp.aggregates.processes import build_places, place_frames
+from nsys_pp.aggregates.processes import concatenate_frames, list_processes
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.roster import ROSTER
 from nsys_pp.frames.training import LANES
@@ -41,8 +41,8 @@ def test_gpu_processes_come_first_in_the_order_of_lanes_then_the_others_by_repor
     lanes = make_lanes((1, 5 * PID, 0), (0, 9 * PID, 1), (0, 9 * PID, 0))
     hosts = [[{"process_key": pid * PID} for pid in pids] for pids in ((9, 12, 3), (5, 7))]
     reports = [make_report(host_times=rows) for rows in hosts]
-    places = build_places(make_roster(2), lanes, reports)
-    assert places.select("place", "report", "process_key", "device_id", "gpu", "label").rows() == [
+    processes = list_processes(make_roster(2), lanes, reports)
+    assert processes.select("process", "report", "process_key", "device_id", "gpu", "label").rows() == [
         (0, 1, 5 * PID, 0, "GPU 0", "rank 0"),
         (1, 0, 9 * PID, 1, "GPU 1", "rank 1"),
         (2, 0, 9 * PID, 0, "GPU 0", "rank 2"),
@@ -55,14 +55,14 @@ def test_gpu_processes_come_first_in_the_order_of_lanes_then_the_others_by_repor
 def test_labels_are_unique_where_two_reports_of_a_machine_have_the_same_pid() -> None:
     roster = make_roster(2).with_columns(machine=pl.lit("node"))
     reports = [make_report(host_times=[{"process_key": 3 * PID}])] * 2
-    places = build_places(roster, make_lanes(), reports)
-    assert places["label"].to_list() == ["node pid 3", "node pid 3 (2)"]
+    processes = list_processes(roster, make_lanes(), reports)
+    assert processes["label"].to_list() == ["node pid 3", "node pid 3 (2)"]
 
 
 def test_processes_of_hosts_beyond_half_of_all_numbers_have_their_pid() -> None:
     key = -(1 << 62) + 4242 * PID  # such a host sets the sign
-    places = build_places(make_roster(1), make_lanes(), [make_report(host_times=[{"process_key": key}])])
-    assert places["label"].to_list() == ["node0 pid 4242"]
+    processes = list_processes(make_roster(1), make_lanes(), [make_report(host_times=[{"process_key": key}])])
+    assert processes["label"].to_list() == ["node0 pid 4242"]
 
 
 def test_what_a_process_did_on_the_cpu_stands_at_its_first_place() -> None:
@@ -77,25 +77,25 @@ def test_what_a_process_did_on_the_cpu_stands_at_its_first_place() -> None:
         make_report(call_aggregates=calls[:1]),
     ]
     reports[0]["host_times"].extend(fill(AGGREGATE_FRAMES["host_times"], [{"process_key": 2 * PID}]))
-    places = build_places(make_roster(2), lanes, reports)
+    processes = list_processes(make_roster(2), lanes, reports)
     numbers = pl.DataFrame([(0, 4, 14), (1, 4, 14), (2, 5, 15)], schema=NUMBERS, orient="row")
-    placed = place_frames(reports, places, numbers)
-    assert placed["item_aggregates"].select("place", "measure", "step").rows() == [
+    placed = concatenate_frames(reports, processes, numbers)
+    assert placed["item_aggregates"].select("process", "measure", "step").rows() == [
         (0, "host", 14),
         (1, "gpu", 14),
         (0, "gpu", 14),
     ]
     # of a process without a GPU, and of a step that the run does not number, no step is known
-    assert placed["call_aggregates"].select("place", "step").rows() == [(0, 14), (3, None), (2, None)]
+    assert placed["call_aggregates"].select("process", "step").rows() == [(0, 14), (3, None), (2, None)]
 
 
 def test_nothing_has_no_places_and_frames_keep_their_columns() -> None:
-    places = build_places(make_roster(1), make_lanes(), [make_report()])
-    assert places.is_empty()
-    placed = place_frames([make_report()], places, NUMBERS.to_frame())
+    processes = list_processes(make_roster(1), make_lanes(), [make_report()])
+    assert processes.is_empty()
+    placed = concatenate_frames([make_report()], processes, NUMBERS.to_frame())
     for name, frame in placed.items():
         keys = ("process_key", "device_id")
         assert frame.columns == [
-            "place",
+            "process",
             *(column for column in AGGREGATE_FRAMES[name] if column not in keys),
         ]

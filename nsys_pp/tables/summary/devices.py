@@ -36,12 +36,12 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     keys = [*dict.fromkeys([*groups, "label"])]
     times = add_groups(summary.frames["gpu_times"], summary, options)
     hosts = add_groups(repeat_hosts(summary), summary, options)
-    labels = summary.places.select("place", "label")
+    labels = summary.processes.select("process", "label")
     names = ["span_ns", "kernel_ns", "compute_ns", "busy_ns"]
-    gpu = sum_by(times.join(labels, on="place"), keys, **{name: pl.col(name).sum() for name in names})
+    gpu = sum_by(times.join(labels, on="process"), keys, **{name: pl.col(name).sum() for name in names})
     is_cpu = pl.col("activity") == "cpu"
     host = sum_by(
-        hosts.join(labels, on="place"),
+        hosts.join(labels, on="process"),
         keys,
         host_ns=pl.col("union_ns").filter(pl.col("activity") == "span").sum(),
         cpu_ns=pl.when(is_cpu.any()).then(pl.col("union_ns").filter(is_cpu).sum()),
@@ -54,7 +54,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
         compute_fraction=share("compute_ns", "span_ns"),
         busy_fraction=share("busy_ns", "span_ns"),
     )
-    order = summary.places.select("label", pl.col("place").alias("_order"))
+    order = summary.processes.select("label", pl.col("process").alias("_order"))
     return order_table(join_by(rows, order, ["label"]).sort("_order"), _COLUMNS, groups=groups)
 
 

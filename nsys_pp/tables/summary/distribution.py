@@ -54,7 +54,7 @@ def _build_as_paddle(summary: Summary, options: TableOptions) -> pl.DataFrame:
 
 def _select_parts(times: pl.DataFrame, parts: Mapping[str, pl.Expr]) -> pl.DataFrame:
     return pl.concat(
-        times.select("place", "step", part=pl.lit(part), time_ns=time_ns) for part, time_ns in parts.items()
+        times.select("process", "step", part=pl.lit(part), time_ns=time_ns) for part, time_ns in parts.items()
     )
 
 
@@ -72,11 +72,11 @@ def _sum_parts(parts: pl.DataFrame, summary: Summary, options: TableOptions) -> 
 def _paddle_spans(summary: Summary) -> pl.DataFrame:
     """Return the spans of steps on the CPU for every GPU of the process; the whole spans without steps."""
     spans = repeat_hosts(summary).filter(pl.col("activity") == "span")
-    has_steps = pl.col("step").is_not_null().any().over("place")
+    has_steps = pl.col("step").is_not_null().any().over("process")
     return (
         spans.filter(pl.col("step").is_not_null() | ~has_steps)
-        .join(summary.frames["gpu_times"].select("place").unique(), on="place", how="semi")
-        .select("place", "step", part=pl.lit(_PADDLE_SPAN), time_ns="union_ns")
+        .join(summary.frames["gpu_times"].select("process").unique(), on="process", how="semi")
+        .select("process", "step", part=pl.lit(_PADDLE_SPAN), time_ns="union_ns")
     )
 
 

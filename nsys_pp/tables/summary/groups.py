@@ -12,14 +12,14 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, build_table_schema
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, GROUP_COLUMNS, RANK_COLUMNS, TableOptions
 
-_GROUP, _VALUE, _PLACE = "_group", "_value", "place"
+_GROUP, _VALUE, _NUMBER = "_group", "_value", "process"
 
 
 def add_groups(frame: pl.DataFrame, summary: Summary, options: TableOptions) -> pl.DataFrame:
-    """Add the group columns of a table to a frame of aggregates, with `place` and `step`."""
-    named = summary.places.select(_PLACE, "machine", "stage", "gpu", rank="label")
+    """Add the group columns of a table to a frame of aggregates, with `process` and `step`."""
+    named = summary.processes.select(_NUMBER, "machine", "stage", "gpu", rank="label")
     columns = [column for column in COLUMNS_OF_GROUP[options.by] if column != "step"]
-    return frame.join(named.select(_PLACE, *columns), on=_PLACE, how="left", maintain_order="left")
+    return frame.join(named.select(_NUMBER, *columns), on=_NUMBER, how="left", maintain_order="left")
 
 
 def process_groups(options: TableOptions) -> tuple[str, ...]:
@@ -29,13 +29,13 @@ def process_groups(options: TableOptions) -> tuple[str, ...]:
 
 def repeat_hosts(summary: Summary) -> pl.DataFrame:
     """Repeat `HOST_TIMES` for every GPU of a process, instead of the first one only, to compare it with its GPUs."""
-    places = summary.places.select("place", "report", "process_key")
-    same_process = places.join(places, on=["report", "process_key"], nulls_equal=True, suffix="_of")
+    processes = summary.processes.select("process", "report", "process_key")
+    same_process = processes.join(processes, on=["report", "process_key"], nulls_equal=True, suffix="_of")
     return (
         summary.frames["host_times"]
-        .join(same_process.select("place", "place_of"), on="place")
-        .with_columns(place="place_of")
-        .drop("place_of")
+        .join(same_process.select("process", "process_of"), on="process")
+        .with_columns(process="process_of")
+        .drop("process_of")
     )
 
 
@@ -82,22 +82,22 @@ def add_ranks(
 
     Args:
         table: Rows with `groups` and `keys`.
-        frame: Aggregates that the rows were summed from: `place`, `groups` and `keys`.
+        frame: Aggregates that the rows were summed from: `process`, `groups` and `keys`.
         summary: The summary.
         groups: Group columns of the table.
         keys: Columns that identify a row in its group.
         value: Column of the frame that is summed.
     """
-    ranks = summary.places.filter(pl.col("gpu").is_not_null()).select(_PLACE)
+    ranks = summary.processes.filter(pl.col("gpu").is_not_null()).select(_NUMBER)
     if len(ranks):
-        frame = frame.join(ranks, on=_PLACE, how="semi", maintain_order="left")
-    counts = sum_by(frame, groups, rank_count=pl.col(_PLACE).n_unique())
+        frame = frame.join(ranks, on=_NUMBER, how="semi", maintain_order="left")
+    counts = sum_by(frame, groups, rank_count=pl.col(_NUMBER).n_unique())
     if frame.is_empty() or counts["rank_count"].max() == 1:
         return table
     totals = (
-        frame.group_by(*groups, *keys, _PLACE)
+        frame.group_by(*groups, *keys, _NUMBER)
         .agg(pl.col(value).sum().alias(_VALUE))
-        .join(summary.places.select(_PLACE, "label"), on=_PLACE, how="left")
+        .join(summary.processes.select(_NUMBER, "label"), on=_NUMBER, how="left")
     )
     # The zeros of ranks without the row are the first of the sorted totals.
     rank_count = pl.col("rank_count").cast(pl.Int64)
@@ -108,7 +108,7 @@ def add_ranks(
         return pl.when(index < zero_count).then(0).otherwise(total)
 
     by_row = sum_by(
-        totals.sort(_VALUE, _PLACE, descending=[False, True]),
+        totals.sort(_VALUE, _NUMBER, descending=[False, True]),
         [*groups, *keys],
         totals=pl.col(_VALUE),
         slowest_rank=pl.col("label").last(),

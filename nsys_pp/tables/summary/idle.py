@@ -31,9 +31,9 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     groups = COLUMNS_OF_GROUP[options.by]
     frame = add_groups(summary.frames["idle_times"], summary, options)
     spans = add_groups(summary.frames["gpu_times"], summary, options)
-    spans = sum_by(spans, [*dict.fromkeys(["place", *groups])], span_ns=pl.col("span_ns").sum())
+    spans = sum_by(spans, [*dict.fromkeys(["process", *groups])], span_ns=pl.col("span_ns").sum())
     by_stream = [*groups, "stream_id"]
-    own_spans = join_by(frame.select("place", *by_stream).unique(), spans, ["place", *groups])
+    own_spans = join_by(frame.select("process", *by_stream).unique(), spans, ["process", *groups])
     whole = sum_by(own_spans, by_stream, span_ns=pl.col("span_ns").sum())
     rows = sum_by(
         frame,

@@ -17,13 +17,13 @@ def item_columns(host_fraction: str, gpu_fraction: str) -> tuple[Column, ...]:
     sides = {HOST: ("on the CPU", host_fraction), GPU: ("of their operations on GPUs", gpu_fraction)}
     columns = (
         column
-        for side, (place, fraction) in sides.items()
+        for side, (location, fraction) in sides.items()
         for column in (
-            Column(f"{side}_total_ns", pl.Int64, f"sum of durations {place}"),
+            Column(f"{side}_total_ns", pl.Int64, f"sum of durations {location}"),
             Column(f"{side}_fraction", pl.Float64, fraction),
-            Column(f"{side}_mean_ns", pl.Float64, f"mean {place}, per item and GPU"),
-            Column(f"{side}_max_ns", pl.Int64, f"longest {place}"),
-            Column(f"{side}_min_ns", pl.Int64, f"shortest {place}"),
+            Column(f"{side}_mean_ns", pl.Float64, f"mean {location}, per item and GPU"),
+            Column(f"{side}_max_ns", pl.Int64, f"longest {location}"),
+            Column(f"{side}_min_ns", pl.Int64, f"shortest {location}"),
         )
     )
     return (Column("count", pl.Int64, "number of items"), *columns)

@@ -34,9 +34,9 @@ _COUNTS = ("short_count", "slow_call_count", "late_count")
 def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     groups = process_groups(options)
     keys = [*dict.fromkeys([*groups, "label"])]
-    labels = summary.places.select("place", "label")
+    labels = summary.processes.select("process", "label")
     frame, times = (
-        add_groups(summary.frames[name], summary, options).join(labels, on="place", maintain_order="left")
+        add_groups(summary.frames[name], summary, options).join(labels, on="process", maintain_order="left")
         for name in ("launch_aggregates", "gpu_times")
     )
     delays = describe_distributions(merge_distributions(frame, keys))
@@ -50,7 +50,7 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     spans = sum_by(times, keys, span_ns=pl.col("span_ns").sum())
     rows = join_by(join_by(delays, queues, keys), spans, keys)
     rows = rows.with_columns(mean_queue_count=share("queued_ns", "span_ns"))
-    order = summary.places.select("label", pl.col("place").alias("_order"))
+    order = summary.processes.select("label", pl.col("process").alias("_order"))
     return order_table(join_by(rows, order, ["label"]).sort("_order"), _COLUMNS, groups=groups)
 
 

@@ -35,22 +35,22 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     )
     sums = {name: pl.col(name).sum() for name in _COUNTS}
     increased = {"increased_bytes": (pl.col("allocated_bytes") - pl.col("freed_bytes")).sum()}
-    places = sum_by(frame, [*by_kind, "name"], **sums, **increased).with_columns(
-        is_place=pl.lit(True), peak_bytes=pl.lit(None, pl.Int64)
+    callers = sum_by(frame, [*by_kind, "name"], **sums, **increased).with_columns(
+        is_caller=pl.lit(True), peak_bytes=pl.lit(None, pl.Int64)
     )
     peaks = add_groups(summary.frames["memory_peaks"], summary, options)
     peaks = sum_by(peaks, by_kind, peak_bytes=pl.col("peak_bytes").max())
     kinds = sum_by(frame, by_kind, **sums, **increased)
     kinds = kinds.join(peaks, on=by_kind, how="full", coalesce=True, nulls_equal=True).with_columns(
-        is_place=pl.lit(False), name=pl.lit("all")
+        is_caller=pl.lit(False), name=pl.lit("all")
     )
-    rows = pl.concat([kinds, places], how="diagonal")
+    rows = pl.concat([kinds, callers], how="diagonal")
     return order_table(
         rows,
         _COLUMNS,
         groups=COLUMNS_OF_GROUP[options.by],
         sort="increased_bytes",
-        before=["kind", "is_place"],
+        before=["kind", "is_caller"],
     )
 
 

@@ -28,8 +28,8 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     is_step, on_gpu = pl.col("name") == _STEP, pl.col("measure") == "gpu"
     # Phases outside the steps are left out, and so are those on a GPU of the process that has no steps.
     keys = ["report", "process_key"]
-    items = items.join(summary.places.select("place", *keys), on="place", maintain_order="left")
-    has_steps, has_own = is_step.any().over(keys), (is_step & on_gpu).any().over("place")
+    items = items.join(summary.processes.select("process", *keys), on="process", maintain_order="left")
+    has_steps, has_own = is_step.any().over(keys), (is_step & on_gpu).any().over("process")
     items = items.filter(~has_steps | (pl.col("step").is_not_null() & (has_own | ~on_gpu))).drop(keys)
     named = add_groups(items.with_columns(phase=pl.col("name").cast(pl.String)), summary, options)
     rows = describe_items(named, [*groups, "phase"])

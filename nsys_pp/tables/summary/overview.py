@@ -58,13 +58,13 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
 
 
 def _host(summary: Summary) -> pl.DataFrame:
-    """Return place, step, side, activity, count and time on the CPU; activities without any event are left out."""
+    """Return process, step, side, activity, count and time on the CPU; activities without any event are left out."""
     activity = pl.col("activity").cast(pl.String).replace(_HOST_ACTIVITIES)
     side = pl.lit("CPU", _SIDE)
     return (
         summary.frames["host_times"]
         .filter((pl.col("union_ns") > 0) | (pl.col("count") > 0))
-        .select("place", "step", side.alias("side"), activity, "count", time_ns="union_ns")
+        .select("process", "step", side.alias("side"), activity, "count", time_ns="union_ns")
     )
 
 
@@ -76,12 +76,14 @@ def _gpu(summary: Summary) -> pl.DataFrame:
     for activity, (time_ns, is_counted) in _GPU_ACTIVITIES.items():
         keys = side.alias("side"), pl.lit(activity).alias("activity")
         frames.append(
-            times.select("place", "step", *keys, pl.lit(0, pl.Int64).alias("count"), time_ns.alias("time_ns"))
+            times.select(
+                "process", "step", *keys, pl.lit(0, pl.Int64).alias("count"), time_ns.alias("time_ns")
+            )
         )
         if is_counted is not None:
             counted = ops.filter(is_counted)
             no_time = pl.lit(0, pl.Int64).alias("time_ns")
-            frames.append(counted.select("place", "step", *keys, "count", no_time))
+            frames.append(counted.select("process", "step", *keys, "count", no_time))
     return pl.concat(frames)
 
 

@@ -36,7 +36,7 @@ def build_times(
     """Build a table of durations, the largest total first.
 
     Args:
-        frame: Aggregates of the summary: `place`, `step`, keys and a distribution.
+        frame: Aggregates of the summary: `process`, `step`, keys and a distribution.
         summary: The summary.
         options: Options of the table.
         columns: Columns of the table: `TIME_COLUMNS` and the keys.

@@ -8,23 +8,23 @@ from typing import Any
 import polars as pl
 
 from nsys_pp.arrays.distributions import build_distributions
-from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, DISTRIBUTION, PLACES, Summary
+from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, DISTRIBUTION, SUMMARY_PROCESSES, Summary
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.tables.summary.registry import PADDLE_TABLES, TABLES
 from nsys_pp.tables.summary.table import TableOptions
 
 
 def schema_of_aggregates(name: str) -> pl.Schema:
-    """`place` stands for process and device."""
+    """`process` replaces process_key and device_id."""
     keys = ("process_key", "device_id")
     own = {column: dtype for column, dtype in AGGREGATE_FRAMES[name].items() if column not in keys}
-    return build_schema({"place": PLACES["place"], **own})
+    return build_schema({"process": SUMMARY_PROCESSES["process"], **own})
 
 
-def make_summary(places: pl.DataFrame | None = None, **frames: list[dict[str, Any]]) -> Summary:
+def make_summary(processes: pl.DataFrame | None = None, **frames: list[dict[str, Any]]) -> Summary:
     """Make a summary; a row may have `durations` (or `bytes`) instead of the columns of a spread."""
     return Summary(
-        places=make_places(1) if places is None else places,
+        processes=make_processes(1) if processes is None else processes,
         frames={name: make_frame(name, frames.get(name, [])) for name in AGGREGATE_FRAMES},
         recorded=(frozenset(),),
     )
@@ -32,15 +32,15 @@ def make_summary(places: pl.DataFrame | None = None, **frames: list[dict[str, An
 
 def make_frame(name: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
     schema = schema_of_aggregates(name)
-    full = [{"place": 0, **row, **_spread(row.get("values"))} for row in rows]
+    full = [{"process": 0, **row, **_spread(row.get("values"))} for row in rows]
     return pl.DataFrame([{column: row.get(column) for column in schema} for row in full], schema=schema)
 
 
-def make_places(count: int, *, gpus_per_process: int = 1, stages: int = 1) -> pl.DataFrame:
+def make_processes(count: int, *, gpus_per_process: int = 1, stages: int = 1) -> pl.DataFrame:
     """Ranks 0, 1, ... with two GPUs on each machine."""
     rows = [
         {
-            "place": rank,
+            "process": rank,
             "report": rank // gpus_per_process,
             "process_key": rank // gpus_per_process,
             "device_id": rank % gpus_per_process,
@@ -51,7 +51,7 @@ def make_places(count: int, *, gpus_per_process: int = 1, stages: int = 1) -> pl
         }
         for rank in range(count)
     ]
-    return pl.DataFrame(rows, schema=PLACES)
+    return pl.DataFrame(rows, schema=SUMMARY_PROCESSES)
 
 
 def build(table: str, summary: Summary, *, by: str = "run", paddle_compat: bool = False) -> pl.DataFrame:

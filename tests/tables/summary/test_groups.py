@@ -16,7 +16,7 @@ from nsys_pp.frames.table import describe_columns
 from nsys_pp.tables.summary.registry import TABLES
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP as GROUPS
 from nsys_pp.tables.summary.table import GROUP_COLUMNS, RANK_COLUMNS, TableOptions
-from tests.tables.summary.made import build, make_frame, make_places, make_summary, rows_of
+from tests.tables.summary.made import build, make_frame, make_processes, make_summary, rows_of
 
 NAMES = (
     "overview",
@@ -52,8 +52,15 @@ kernel_rows = st.lists(
 
 def _kernels(rows: list[Row]) -> list[dict[str, Any]]:
     return [
-        {"place": place, "step": step, "kind": "kernel", "name": name, "base_name": name, "values": values}
-        for place, step, name, values in rows
+        {
+            "process": process,
+            "step": step,
+            "kind": "kernel",
+            "name": name,
+            "base_name": name,
+            "values": values,
+        }
+        for process, step, name, values in rows
     ]
 
 
@@ -64,8 +71,8 @@ def test_tables_are_in_the_order_in_which_they_are_shown() -> None:
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("by", GROUPS)
 def test_without_sums_a_table_is_empty_and_has_its_columns(name: str, by: str) -> None:
-    for places in (make_places(0), make_places(4)):
-        table = build(name, make_summary(places), by=by)
+    for processes in (make_processes(0), make_processes(4)):
+        table = build(name, make_summary(processes), by=by)
         groups = [] if by == "rank" and name in ("device", "launches") else OF_GROUP.get(by, [])
         assert table.is_empty()
         own = {column.name: column.dtype for column in TABLES[name].columns}
@@ -93,7 +100,7 @@ def test_an_unknown_way_to_split_is_refused() -> None:
 @settings(deadline=None, max_examples=60)
 @given(rows=kernel_rows, by=st.sampled_from([by for by in GROUPS if by != "run"]))
 def test_groups_add_up_to_the_run(rows: list[Row], by: str) -> None:
-    summary = make_summary(make_places(6, stages=3), op_aggregates=_kernels(rows))
+    summary = make_summary(make_processes(6, stages=3), op_aggregates=_kernels(rows))
     whole = build("kernels", summary)
     parts = build("kernels", summary, by=by)
     sums = parts.group_by("name").agg(
@@ -112,11 +119,11 @@ def test_groups_add_up_to_the_run(rows: list[Row], by: str) -> None:
 def test_rows_are_those_of_plain_loops(rows: list[Row]) -> None:
     values: dict[str, list[int]] = defaultdict(list)
     of_rank: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for place, _, name, own in rows:
+    for process, _, name, own in rows:
         values[name] += own
-        of_rank[name][place] += sum(own)
-    ranks = {place for place, *_ in rows}
-    table = build("kernels", make_summary(make_places(6), op_aggregates=_kernels(rows)))
+        of_rank[name][process] += sum(own)
+    ranks = {process for process, *_ in rows}
+    table = build("kernels", make_summary(make_processes(6), op_aggregates=_kernels(rows)))
     assert ("rank_min_ns" in table.columns) == (len(ranks) > 1)
     assert table["total_ns"].to_list() == sorted((sum(own) for own in values.values()), reverse=True)
     for row in table.iter_rows(named=True):
@@ -134,13 +141,13 @@ def test_rows_are_those_of_plain_loops(rows: list[Row]) -> None:
 
 def test_a_rank_without_the_kernel_counts_as_zero_if_it_has_others() -> None:
     rows: list[Row] = [(0, None, "a", [4]), (1, None, "a", [10]), (2, None, "b", [1])]
-    table = build("kernels", make_summary(make_places(5), op_aggregates=_kernels(rows)))
+    table = build("kernels", make_summary(make_processes(5), op_aggregates=_kernels(rows)))
     columns = ["name", "rank_min_ns", "rank_median_ns", "rank_max_ns", "slowest_rank"]
     assert rows_of(table, *columns) == [("a", 0, 4, 10, "rank 1"), ("b", 0, 0, 1, "rank 2")]
 
 
 def test_one_rank_per_group_has_no_spread_over_ranks() -> None:
-    summary = make_summary(make_places(3), op_aggregates=_kernels([(0, 1, "a", [4]), (1, 1, "a", [10])]))
+    summary = make_summary(make_processes(3), op_aggregates=_kernels([(0, 1, "a", [4]), (1, 1, "a", [10])]))
     assert "slowest_rank" in build("kernels", summary).columns
     assert "slowest_rank" in build("kernels", summary, by="step").columns
     assert "slowest_rank" in build("kernels", summary, by="machine").columns
@@ -149,8 +156,8 @@ def test_one_rank_per_group_has_no_spread_over_ranks() -> None:
 
 
 def test_groups_stand_in_natural_order_and_the_unknown_last() -> None:
-    rows: list[Row] = [(place, step, "a", [1]) for place, step in [(10, 10), (2, None), (0, -1), (1, 2)]]
-    summary = make_summary(make_places(12, stages=12), op_aggregates=_kernels(rows))
+    rows: list[Row] = [(process, step, "a", [1]) for process, step in [(10, 10), (2, None), (0, -1), (1, 2)]]
+    summary = make_summary(make_processes(12, stages=12), op_aggregates=_kernels(rows))
     assert build("kernels", summary, by="rank")["rank"].to_list() == ["rank 0", "rank 1", "rank 2", "rank 10"]
     assert build("kernels", summary, by="step")["step"].to_list() == [-1, 2, 10, None]
     assert build("kernels", summary, by="stage")["stage"].to_list() == [0, 1, 2, 10]
@@ -161,7 +168,7 @@ def test_groups_stand_in_natural_order_and_the_unknown_last() -> None:
         ("node6", "GPU 0"),
     ]
     unknown = make_summary(
-        make_places(2).with_columns(stage=pl.when(pl.col("place") > 0).then("stage")),
+        make_processes(2).with_columns(stage=pl.when(pl.col("process") > 0).then("stage")),
         op_aggregates=_kernels(rows[2:]),
     )
     assert build("kernels", unknown, by="stage")["stage"].to_list() == [0, None]
@@ -170,8 +177,8 @@ def test_groups_stand_in_natural_order_and_the_unknown_last() -> None:
 def test_64_ranks_add_up() -> None:
     rows: list[Row] = [(0, step, f"k{name}", [name, step, 7]) for step in range(4) for name in range(100)]
     one = make_frame("op_aggregates", _kernels(rows))
-    ranks = [one.with_columns(place=pl.lit(rank, pl.UInt32)) for rank in range(64)]
-    summary = make_summary(make_places(64))
+    ranks = [one.with_columns(process=pl.lit(rank, pl.UInt32)) for rank in range(64)]
+    summary = make_summary(make_processes(64))
     summary = replace(summary, frames={**summary.frames, "op_aggregates": pl.concat(ranks)})
     tables = [build("kernels", summary, by=by) for by in GROUPS]
     assert [table["count"].sum() for table in tables] == [64 * 4 * 100 * 3] * len(tables)

@@ -7,28 +7,28 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.tables.summary.made import build, make_places, make_summary, rows_of
+from tests.tables.summary.made import build, make_processes, make_summary, rows_of
 
 
-def _gpu_times(place: int = 0, step: int | None = None, **times: int) -> dict[str, Any]:
+def _gpu_times(process: int = 0, step: int | None = None, **times: int) -> dict[str, Any]:
     names = (
         "busy kernel compute communication overlap memcpy memset memory any_communication any_overlap span"
     )
-    return {"place": place, "step": step, **{f"{name}_ns": times.get(name, 0) for name in names.split()}}
+    return {"process": process, "step": step, **{f"{name}_ns": times.get(name, 0) for name in names.split()}}
 
 
 def _host(
-    place: int, activity: str, time_ns: int, *, count: int = 1, step: int | None = None
+    process: int, activity: str, time_ns: int, *, count: int = 1, step: int | None = None
 ) -> dict[str, Any]:
     times = {"union_ns": time_ns, "total_ns": time_ns}
-    return {"place": place, "step": step, "activity": activity, "count": count, **times}
+    return {"process": process, "step": step, "activity": activity, "count": count, **times}
 
 
 def _op(
-    name: str, values: list[int], *, kind: str = "kernel", place: int = 0, **more: object
+    name: str, values: list[int], *, kind: str = "kernel", process: int = 0, **more: object
 ) -> dict[str, Any]:
     return {
-        "place": place,
+        "process": process,
         "kind": kind,
         "name": name,
         "base_name": name,
@@ -39,15 +39,15 @@ def _op(
 
 
 def _item(
-    item: str, name: str | None, measure: str, values: list[int], *, place: int = 0, **more: object
+    item: str, name: str | None, measure: str, values: list[int], *, process: int = 0, **more: object
 ) -> dict[str, Any]:
-    return {"place": place, "item": item, "name": name, "measure": measure, "values": values, **more}
+    return {"process": process, "item": item, "name": name, "measure": measure, "values": values, **more}
 
 
 def test_overview_adds_up_unions_of_places_and_counts_what_can_be_counted() -> None:
     summary = make_summary(
-        make_places(2),
-        host_times=[_host(place, "span", 100) for place in (0, 1)]
+        make_processes(2),
+        host_times=[_host(process, "span", 100) for process in (0, 1)]
         + [_host(0, "cuda", 30, count=5), _host(1, "os", 0, count=0)],
         gpu_times=[
             _gpu_times(span=80, busy=50, kernel=40, compute=35, communication=10, overlap=5, memcpy=12)
@@ -77,7 +77,7 @@ def test_overview_adds_up_unions_of_places_and_counts_what_can_be_counted() -> N
 
 def test_devices_are_a_row_each_with_the_cpu_time_of_their_process() -> None:
     summary = make_summary(
-        make_places(2, gpus_per_process=2),
+        make_processes(2, gpus_per_process=2),
         host_times=[_host(0, "span", 200), _host(0, "cpu", 300)],
         gpu_times=[
             _gpu_times(0, span=100, busy=60, kernel=50, compute=40),
@@ -98,8 +98,8 @@ def test_devices_are_a_row_each_with_the_cpu_time_of_their_process() -> None:
 
 
 def test_a_process_without_a_gpu_has_its_span_on_the_cpu() -> None:
-    places = make_places(1).with_columns(device_id=pl.lit(None, pl.Int32), gpu=pl.lit(None, pl.String))
-    summary = make_summary(places, host_times=[_host(0, "span", 200)])
+    processes = make_processes(1).with_columns(device_id=pl.lit(None, pl.Int32), gpu=pl.lit(None, pl.String))
+    summary = make_summary(processes, host_times=[_host(0, "span", 200)])
     assert build("device", summary).rows() == [(200, None, None, None, None, "rank 0")]
 
 
@@ -107,7 +107,7 @@ def test_the_parts_of_the_distribution_add_up_to_the_span() -> None:
     times = {"span": 100, "busy": 70, "kernel": 60, "compute": 50, "communication": 25, "overlap": 15}
     table = build(
         "distribution",
-        make_summary(make_places(2), gpu_times=[_gpu_times(0, **times), _gpu_times(1, **times)]),
+        make_summary(make_processes(2), gpu_times=[_gpu_times(0, **times), _gpu_times(1, **times)]),
     )
     time_ns = dict(rows_of(table, "part", "time_ns"))
     assert time_ns == {
@@ -253,13 +253,13 @@ def test_copies_have_bytes_and_bandwidth_where_sizes_are_recorded() -> None:
 
 
 def test_memory_has_a_row_for_each_kind_and_its_peak_is_that_of_one_gpu() -> None:
-    def memory(place: int, name: str | None, job: str | None, allocated: int, freed: int) -> dict[str, Any]:
+    def memory(process: int, name: str | None, job: str | None, allocated: int, freed: int) -> dict[str, Any]:
         counts = {"allocation_count": 1, "free_count": int(freed > 0)}
         sizes = {"allocated_bytes": allocated, "freed_bytes": freed}
-        return {"place": place, "kind": "device", "name": name, "job": job, **counts, **sizes}
+        return {"process": process, "kind": "device", "name": name, "job": job, **counts, **sizes}
 
     summary = make_summary(
-        make_places(2),
+        make_processes(2),
         memory_aggregates=[
             memory(0, "F0", "forward", 100, 0),
             memory(1, "F1", "forward", 50, 10),
@@ -267,8 +267,8 @@ def test_memory_has_a_row_for_each_kind_and_its_peak_is_that_of_one_gpu() -> Non
             memory(0, None, None, 300, 0),
         ],
         memory_peaks=[
-            {"place": place, "kind": "device", "step": step, "peak_bytes": peak, "end_bytes": 0}
-            for place, step, peak in [(0, 1, 400), (0, 2, 430), (1, 1, 50)]
+            {"process": process, "kind": "device", "step": step, "peak_bytes": peak, "end_bytes": 0}
+            for process, step, peak in [(0, 1, 400), (0, 2, 430), (1, 1, 50)]
         ],
     )
     assert rows_of(
@@ -330,12 +330,12 @@ def test_without_ranks_or_size_there_is_no_bandwidth_of_collectives() -> None:
 
 
 def test_idle_time_is_of_the_gpus_that_have_the_stream() -> None:
-    def idle(place: int, stream: int | None, cause: str, total: int, *, count: int = 1) -> dict[str, Any]:
+    def idle(process: int, stream: int | None, cause: str, total: int, *, count: int = 1) -> dict[str, Any]:
         times = {"count": count, "total_ns": total, "most_ns": total}
-        return {"place": place, "stream_id": stream, "cause": cause, **times}
+        return {"process": process, "stream_id": stream, "cause": cause, **times}
 
     summary = make_summary(
-        make_places(2),
+        make_processes(2),
         gpu_times=[_gpu_times(0, span=100), _gpu_times(1, span=100), _gpu_times(1, 3, span=200)],
         idle_times=[
             idle(0, 17, "other", 50),
@@ -357,7 +357,7 @@ def test_idle_time_is_of_the_gpus_that_have_the_stream() -> None:
 
 
 def test_launches_have_delays_and_queues_per_gpu() -> None:
-    def launches(place: int, step: int, values: list[int], queued: int, most: int) -> dict[str, Any]:
+    def launches(process: int, step: int, values: list[int], queued: int, most: int) -> dict[str, Any]:
         counts = {
             "short_count": 1,
             "slow_call_count": 0,
@@ -365,10 +365,10 @@ def test_launches_have_delays_and_queues_per_gpu() -> None:
             "queued_ns": queued,
             "queue_most": most,
         }
-        return {"place": place, "step": step, "values": values, **counts}
+        return {"process": process, "step": step, "values": values, **counts}
 
     summary = make_summary(
-        make_places(2),
+        make_processes(2),
         gpu_times=[_gpu_times(0, 1, span=100), _gpu_times(0, 2, span=100)],
         launch_aggregates=[launches(0, 1, [10, 20], 150, 3), launches(0, 2, [60], 250, 7)],
     )
