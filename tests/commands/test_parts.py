@@ -390,11 +390,11 @@ def test_two_reports_that_cannot_be_told_apart(tmp_path: Path, monkeypatch: pyte
     parts = extract_into(tmp_path / "parts", REPORTS[:2])
 
     def near(facts: dict[str, Any]) -> None:
-        facts["facts"]["identity"]["fingerprint"] = 1 << 50 | 77
+        facts["facts"]["fingerprint"] = 1 << 50 | 77
         facts["encoded"]["report_id"] = 1 << 50 | 77
 
     def far(facts: dict[str, Any]) -> None:
-        facts["facts"]["identity"]["fingerprint"] = 1 << 51 | 77
+        facts["facts"]["fingerprint"] = 1 << 51 | 77
         facts["encoded"]["report_id"] = 1 << 51 | 77
 
     alike = [
