@@ -1,7 +1,7 @@
-"""Rows that point at the row above them: questions about whole lines of ancestors.
+"""Ancestors of rows in a forest.
 
-Both answers come by doubling: after k rounds every row has looked 2**k rows up, so a forest of
-any depth takes as many rounds as its depth has bits.
+Both functions double their reach: after k rounds every row has seen 2**k ancestors, so the number of rounds is the
+logarithm of the depth.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def count_ancestors(parent: Int64s) -> Int64s:
 
 
 def has_marked_line(parent: Int64s, marked: Bools) -> Bools:
-    """Say of each row whether it or a row above it is marked.
+    """Return the mask of rows that are marked or have a marked ancestor.
 
     >>> has_marked_line(np.array([-1, 0, 1, 0]), np.array([False, True, False, False]))
     array([False,  True,  True, False])

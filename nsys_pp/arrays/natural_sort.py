@@ -1,4 +1,4 @@
-"""The order in which a person would list names: `node2` before `node10`."""
+"""Natural order of names: `node2` before `node10`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 def natural_key(text: str) -> list[tuple[str, int]]:
-    """Take a name apart into words and numbers, to sort by.
+    """Split a name into words and numbers, as a key to sort by.
 
     >>> sorted(["node10", "node2"], key=natural_key)
     ['node2', 'node10']

@@ -1,4 +1,4 @@
-"""Segments of arrays: windows of positions, and running values that start anew in every segment."""
+"""Segments of arrays: windows of positions, and running values within segments."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _HALF_OF_INT64 = 1 << 62
 
 
 def running_maximum(segment: Int64s, values: Int64s) -> Int64s:
-    """Running maximum of `values` within each segment.
+    """Compute the running maximum of `values` within each segment.
 
-    Segments are put side by side on the number line, so that one running maximum serves all;
-    values that span too much for that are replaced by their ranks.
+    Values are shifted by segment, so that one running maximum suffices; values with too large a span are replaced by
+    their ranks.
 
     Args:
         segment: Not negative, ascending.

@@ -1,4 +1,4 @@
-"""Work beside other work: on threads where that pays, at once where starting threads would take longer."""
+"""Executors for concurrent work on arrays: threads for many rows, immediate execution for few."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
-# Up to so many rows a thread is started no sooner than its work is done, and threads get in each other's way.
+# Up to this number of rows, starting threads costs more than it saves.
 _FEW_ROWS = 200_000
 
 
 def open_executor(row_count: int, *, threads: int = 2) -> Executor:
-    """Open where to work beside: numpy leaves the interpreter to other threads while it works on many rows.
+    """Open an executor of threads: numpy releases the interpreter lock while it works on many rows.
 
     Args:
-        row_count: About how many rows are worked on in all.
-        threads: At most so many at a time.
+        row_count: Approximate number of rows.
+        threads: Maximum number of threads.
     """
     return ImmediateExecutor() if row_count < _FEW_ROWS else ThreadPoolExecutor(threads)
 
 
 class ImmediateExecutor(Executor):
-    """Does everything when it is submitted."""
+    """Executor that runs tasks when they are submitted."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Do it now; the future is done."""
+        """Run the task; the future is done."""
         done: Future[Any] = Future()
         done.set_result(fn(*args, **kwargs))
         return done

@@ -109,8 +109,8 @@ def _describe_info(info: ReportInfo) -> dict[str, Any]:
         "op_count": contents.op_count,
         "matched_count": contents.matched_count,
         "communication_count": contents.communication_count,
-        "recorded": dict(contents.recorded.select("what", "row_count").rows()),
-        "missing": dict(contents.missing.select("what", "option").rows()),
+        "recorded": dict(contents.recorded.select("kind", "row_count").rows()),
+        "missing": dict(contents.missing.select("kind", "option").rows()),
         "notes": contents.anomalies,
     }
 

@@ -18,7 +18,7 @@ from nsys_pp.compose.run import Run
 from nsys_pp.compose.run_training import select_steps
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, Summary
 from nsys_pp.frames.short_repr import ShortRepr
-from nsys_pp.model.recorded import say_absent
+from nsys_pp.model.recorded import explain_absence
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.tables.summary import registry
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, TableOptions
@@ -84,7 +84,7 @@ def summarise(
     summary, notes = _join_aggregates(run)
     recorded = frozenset[str]().union(*summary.recorded)
     absent = {
-        name: say_absent(needs, recorded)
+        name: explain_absence(needs, recorded)
         for name in names
         if (needs := SUMMARY_TABLES[name].needs) and not recorded & set(needs)
     }

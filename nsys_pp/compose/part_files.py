@@ -12,7 +12,7 @@ from pathlib import Path
 from nsys_pp.compose.report import extract_report, nothing_to_draw_error, shorten_path
 from nsys_pp.errors import OutputError, ReportError
 from nsys_pp.frames.part import BLOCKS_MEMBER, SUFFIX, Part, PartOptions
-from nsys_pp.model.fingerprint import take_fingerprint
+from nsys_pp.model.fingerprint import compute_fingerprint
 from nsys_pp.read import open_part_blocks, read_part, read_report
 from nsys_pp.write.files import check_output, translate_errors
 from nsys_pp.write.parts import write_part
@@ -165,7 +165,7 @@ def find_finished_part(
     part = _read_complete(target)
     if part is None:
         return None
-    if part.encoded.report_id != take_fingerprint(read_report(report, need=frozenset(), nsys=nsys)):
+    if part.encoded.report_id != compute_fingerprint(read_report(report, need=frozenset(), nsys=nsys)):
         if part.source != source:
             raise OutputError(
                 f"`{target}` exists, and is the part of another report, `{part.source}`",

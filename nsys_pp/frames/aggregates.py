@@ -142,7 +142,7 @@ ACTIVITY = pl.Enum(
         "range",  # inside any NVTX range, except ranges of NCCL
         "operator",
         *("forward", "backward", "optimizer", "data"),  # outermost jobs of these kinds
-        "communication",  # ranges of NCCL, and ranges whose names say so
+        "communication",  # ranges of NCCL, and ranges with names of communication
         "cuda",  # inside calls of CUDA
         "sync",  # inside calls of CUDA that wait for the GPU
         "os",  # inside calls of the operating system

@@ -37,7 +37,7 @@ def extend_schema(
 
     Args:
         schema: The schema to start from.
-        columns: The further columns; they stand last.
+        columns: The further columns, added at the end.
         name: Of the new contract.
         without: Columns to leave out.
 

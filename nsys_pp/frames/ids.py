@@ -64,9 +64,9 @@ def build_process_key(host: pl.Expr, vm: pl.Expr, pid: pl.Expr) -> pl.Expr:
 
 
 def build_thread_key(process_key: pl.Expr, tid: pl.Expr) -> pl.Expr:
-    """Build the keys of threads from those of their processes and their own ids.
+    """Build the keys of threads from the keys of their processes and their own ids.
 
-    A reader of another format needs nothing else: `build_process_key` and this make all keys of a `Report`.
+    Readers of other formats build all keys with `build_process_key` and this function.
 
     >>> pl.select(build_thread_key(pl.lit(281_546_145_660_928), pl.lit(4243))).item()
     281546145665171

@@ -1,8 +1,7 @@
-"""Frames of all reports of a run under each other: times on the trace's clock, rows by report or by lane.
+"""Frames of all reports of a run, concatenated: times on the trace's clock, rows by report or by lane.
 
-`JOBS` and the like come from one report, where process and device name a GPU process. Here a row also names its
-report; once lanes are known, the lane stands instead of report, process and device, and `step` is that of
-`RUN_STEPS`.
+`JOBS` and the like come from one report, where process and device name a GPU process. Here rows also have their
+report; once lanes are known, the lane replaces report, process and device, and `step` is that of `RUN_STEPS`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A part: the contribution of one report to a trace and to tables; its trace events are already encoded.
 
-`nsys_pp.commands.extract` makes it, `nsys_pp.write.parts` and `nsys_pp.read.parts` keep it in a file,
-`nsys_pp.commands.merge` puts parts together. Nothing in it depends on other reports or on where the
-report's clock stands on theirs: times are the report's own, rows are those of the report alone.
+`nsys_pp.compose.report` builds parts, `nsys_pp.write.parts` and `nsys_pp.read.parts` store them in files. A part does
+not depend on other reports or their clocks: times are on the clock of its report.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ class PartOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartFacts:
-    """Facts of a report besides its frames."""
+    """Facts of a report, in addition to its frames."""
 
     session: Session
     fingerprint: int  # of `Report`
@@ -111,7 +110,7 @@ class PartFacts:
     # Without aggregates both are None.
     recorded: tuple[str, ...] | None = None  # kinds of data with rows
     is_folded: bool | None = (
-        None  # aggregates have numbers in names of ranges replaced, as there are too many names
+        None  # numbers in names of ranges are replaced in the aggregates: there are too many names
     )
 
 
@@ -119,9 +118,9 @@ class PartFacts:
 class Part:
     """One report, extracted."""
 
-    source: Path  # the report, as it was given
+    source: Path  # path of the report
     made_by: str  # version of nsys-pp
     options: PartOptions
     facts: PartFacts
-    frames: Mapping[str, pl.DataFrame]  # by name; a part that was read has those that were asked for
+    frames: Mapping[str, pl.DataFrame]  # by name; after reading only the requested ones
     encoded: Encoded

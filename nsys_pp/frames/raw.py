@@ -1,8 +1,7 @@
-"""What `nsys_pp.read` hands to `nsys_pp.model`: an export's rows under our own names.
+"""Raw frames: rows of an export under the names of this package, from `nsys_pp.read` to `nsys_pp.model`.
 
-Values are as recorded: ids unresolved, time as exported. Only words are translated (an
-enumeration's number becomes one of the words below), so that no name that nsys gave goes
-further than `nsys_pp.read.tables`. A table or column that the export lacks is empty or null.
+Values are as recorded: ids unresolved, time as exported. Only enumerations are translated into the words below, so
+that names of nsys occur in `nsys_pp.read.tables` only. Missing tables are empty frames, missing columns are null.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ from typing import Literal, get_args
 import polars as pl
 
 Group = Literal["ranges", "ops", "details", "cpu", "communication", "host"]
-"""What to read besides the session: NVTX ranges; calls and GPU operations; what a drawing of GPUs
-shows of operations (grids, registers, bytes); what only a drawing of CPU threads shows (names of
-calls; colours, categories and payloads of ranges); what ranks say to each other (structures that
-NCCL's ranges carry, calls of MPI); what only summaries take (calls of the operating system, when
-threads ran, allocations)."""
+"""Groups of data to read in addition to the session: NVTX ranges; calls and GPU operations; details of operations
+(grids, registers, bytes); data of CPU threads (names of calls; colors, categories and payloads of ranges);
+communication between ranks (payloads of NCCL's ranges, calls of MPI); data of the host for summaries (calls of the
+operating system, runs of threads, allocations)."""
 
 ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group))
 
@@ -72,7 +70,7 @@ _COLUMNS: Mapping[str, _Columns] = {
         "category": pl.Int64,
         "color": pl.Int64,
     },
-    "payloads": {  # only rows that have one
+    "payloads": {  # only rows with one
         "row": pl.Int64,
         "thread": pl.Int64,
         "uint64": pl.Int64,
@@ -85,7 +83,7 @@ _COLUMNS: Mapping[str, _Columns] = {
         "json": pl.String,
         "binary": pl.String,  # hexadecimal
     },
-    "payload_fields": {  # how a binary payload is laid out
+    "payload_fields": {  # layout of binary payloads
         "domain": pl.Int64,
         "schema": pl.Int64,
         "index": pl.Int64,
@@ -161,7 +159,7 @@ _COLUMNS: Mapping[str, _Columns] = {
     "ranks": {"thread": pl.Int64, "rank": pl.Int64},  # of MPI
     "mpi_messages": {**_MPI_CALL, "peer": pl.Int64, "tag": pl.Int64, "bytes": pl.Int64},
     "mpi_collectives": {**_MPI_CALL, "bytes": pl.Int64, "received_bytes": pl.Int64},
-    "mpi_communicators": {  # each time that one was made
+    "mpi_communicators": {  # one row per creation
         "rank": pl.Int64,  # of the process, among all
         "time": pl.Int64,
         "communicator": pl.Int64,
@@ -172,12 +170,12 @@ _COLUMNS: Mapping[str, _Columns] = {
         "end": pl.Int64,
         "thread": pl.Int64,
         "name_id": pl.Int32,
-        "is_call": pl.Boolean,  # null: it tells of the tracing itself
+        "is_call": pl.Boolean,  # null: an event of the tracing itself
     },
     "thread_switches": {
         "time": pl.Int64,
         "thread": pl.Int64,
-        "is_in": pl.Int64,  # 0: the processor left it; else it was given one
+        "is_in": pl.Int64,  # 0: off the processor; else onto it
     },
     "cuda_memory": {
         "time": pl.Int64,
@@ -186,7 +184,7 @@ _COLUMNS: Mapping[str, _Columns] = {
         "correlation": pl.Int64,
         "kind": MEMORY_KIND,
         "action": MEMORY_ACTION,
-        "address": pl.Int64,  # its 64 bits, taken as a signed number
+        "address": pl.Int64,  # unsigned, stored as signed 64 bits
         "bytes": pl.Int64,
     },
     "facts": {"name": pl.String, "value": pl.String},  # nsys_version, hostname, ...
@@ -198,11 +196,10 @@ SCHEMAS: Mapping[str, pl.Schema] = {name: pl.Schema(columns) for name, columns i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawReport:
-    """One export as it was read.
+    """The raw frames of an export.
 
-    `frames` has every key of `SCHEMAS` with that schema; what is not in `groups` was not read.
-    `recorded` has our name of every table that the export has (also of those that are never
-    read), with its number of rows.
+    `frames` has all keys and schemas of `SCHEMAS`; frames of other groups than `groups` are empty. `recorded` has the
+    number of rows of every table in the export, by our name, also of tables that are never read.
     """
 
     path: Path

@@ -1,14 +1,11 @@
 """Frames of one report.
 
-Time is Int64 nanoseconds, half-open `[start_ns, end_ns)`, on the clock of the report that
-recorded it (0 = start of its session). Names are `Categorical`: a string is stored once, and
-its code is at hand for the writers.
+Time is Int64 nanoseconds, half-open `[start_ns, end_ns)`, on the clock of the report (0 = start of its session).
+Names are `Categorical`: each string is stored once, and writers use its code.
 
-Two keys tell threads and processes apart inside one report. `process_key` is the whole
-identifier that nsys gave the process (host, virtual machine and pid, thread bits zero) and
-`thread_key` the whole identifier of the thread; both are signed 64-bit and opaque:
-`nsys_pp.frames.ids` takes the pid and tid out of them. Correlation ids are unique only within
-a `process_key`.
+`process_key` and `thread_key` identify processes and threads inside one report. Both are signed 64-bit numbers with
+host, virtual machine, process and thread; only `nsys_pp.frames.ids` builds and decodes them. Correlation ids are
+unique only within a `process_key`.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ NAME = pl.Categorical()
 RANGE_KIND = pl.Enum(["push_pop", "start_end"])
 OP_KIND = pl.Enum(["kernel", "memcpy", "memset", "graph"])
 KERNEL_KINDS = ("kernel", "graph")
-"""Kinds of operation that are kernels: a graph that was traced as a whole stands for its own."""
+"""Kinds of operations that count as kernels: a graph that was traced as a whole counts for its kernels."""
 SCOPE = pl.Enum(["thread", "process"])
 
 WAITING_CALL = (
@@ -42,16 +39,16 @@ RANGES = build_schema(
         "range_id": pl.Int64,  # row id in the exported table of NVTX events
         "kind": RANGE_KIND,
         "process_key": pl.Int64,
-        "thread_key": pl.Int64,  # the thread that began it
+        "thread_key": pl.Int64,  # of the thread that began it
         "end_thread_key": pl.Int64,  # null unless the range ended on another thread
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
-        "is_open": pl.Boolean,  # still open when the capture ended; end_ns is the end of the capture
+        "is_open": pl.Boolean,  # open at the end of the capture; end_ns is that end
         "domain": NAME,  # null for the default domain
-        "name": NAME,  # null where the range has no message
-        "category": NAME,  # null where none; its number as text where it was never named
-        "color_argb": pl.UInt32,  # null where none
-        "payload": pl.String,  # numbers in decimal, JSON as it was; null where none
+        "name": NAME,  # null for ranges without a message
+        "category": NAME,  # null without one; its number as text if it has no name
+        "color_argb": pl.UInt32,  # null without one
+        "payload": pl.String,  # numbers in decimal, JSON unchanged; null without one
     },
     name="RANGES",
 )
@@ -84,7 +81,7 @@ API_CALLS = build_schema(
 )
 
 OS_CALLS = build_schema(
-    {  # one row per call of the operating system's runtime that was traced, any order
+    {  # one row per traced call of the operating system, any order
         "process_key": pl.Int64,
         "thread_key": pl.Int64,
         "start_ns": pl.Int64,
@@ -95,7 +92,7 @@ OS_CALLS = build_schema(
 )
 
 THREAD_RUNS = build_schema(
-    {  # when a thread was on a processor; by thread_key, start_ns; a thread's runs do not overlap
+    {  # one row per run of a thread on a processor, without overlaps; by thread_key, start_ns
         "process_key": pl.Int64,
         "thread_key": pl.Int64,
         "start_ns": pl.Int64,
@@ -108,7 +105,7 @@ MEMORY_EVENTS = build_schema(
     {  # one row per allocation or release of memory by CUDA, by time_ns
         "process_key": pl.Int64,
         "device_id": pl.Int32,
-        "correlation_id": pl.Int64,  # of the call; null where none was recorded
+        "correlation_id": pl.Int64,  # of the call; null if none was recorded
         "time_ns": pl.Int64,
         "kind": pl.String,  # "device", "managed", "pinned", ...; null where unknown
         "is_release": pl.Boolean,
@@ -138,18 +135,18 @@ GPU_OPS = build_schema(
         "device_id": pl.Int32,  # CUDA ordinal within the process
         "context_id": pl.Int32,
         "stream_id": pl.Int64,
-        "correlation_id": pl.Int64,  # null where none was recorded
+        "correlation_id": pl.Int64,  # null if none was recorded
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
         "name": NAME,  # short kernel name, "Memcpy HtoD", "Memset", "CUDA graph 7"
-        "is_communication": pl.Boolean,  # NCCL and its kin
-        "graph_id": pl.Int64,  # CUDA graph (or graph node) that ran it; null outside graphs
+        "is_communication": pl.Boolean,  # NCCL, RCCL, HCCL, NVSHMEM, MSCCL
+        "graph_id": pl.Int64,  # CUDA graph (or graph node) of the operation; null outside graphs
     },
     name="GPU_OPS",
 )
 
 OP_DETAILS = build_schema(
-    {  # what a trace shows of an operation; row i belongs to op_id i
+    {  # details of operations in a trace; row i belongs to op_id i
         "op_id": pl.UInt32,
         "full_name": NAME,  # demangled with its parameter list; null where equal to name
         "grid": NAME,  # "x,y,z"; null unless a kernel
@@ -163,7 +160,7 @@ OP_DETAILS = build_schema(
 )
 
 PROCESSES = build_schema(
-    {  # processes that have at least one event of CUDA or NVTX, by process_key
+    {  # processes with events of CUDA or NVTX, by process_key
         "process_key": pl.Int64,
         "pid": pl.Int64,
         "name": pl.String,
@@ -172,7 +169,7 @@ PROCESSES = build_schema(
 )
 
 THREADS = build_schema(
-    {  # threads that have at least one event of CUDA or NVTX, by thread_key
+    {  # threads with events of CUDA or NVTX, by thread_key
         "thread_key": pl.Int64,
         "process_key": pl.Int64,
         "tid": pl.Int64,
@@ -182,21 +179,21 @@ THREADS = build_schema(
 )
 
 DEVICES = build_schema(
-    {  # every (process, CUDA ordinal) that ran an operation, by both
+    {  # one row per process and CUDA ordinal with operations, by both
         "process_key": pl.Int64,
         "device_id": pl.Int32,
         "gpu": pl.String,  # one label per physical GPU in the report: "GPU 0", "GPU 1"; natural order
         "name": pl.String,  # "NVIDIA H100 ..."; null where unknown
         "uuid": pl.String,
         "bus_location": pl.String,
-        "is_recorded": pl.Boolean,  # the report tells which GPU it is; else it has just an ordinal in common
+        "is_recorded": pl.Boolean,  # the report identifies the GPU; else only its ordinal is known
     },
     name="DEVICES",
 )
 
 GPUS = build_schema(
-    {  # every GPU that a report lists, used or not, along the bus
-        "uuid": pl.String,  # small letters, without "GPU-"; null where unknown
+    {  # one row per GPU in the report, used or not, by bus location
+        "uuid": pl.String,  # lower case, without "GPU-"; null where unknown
         "bus_location": pl.String,
         "name": pl.String,
     },
@@ -204,11 +201,11 @@ GPUS = build_schema(
 )
 
 STREAMS = build_schema(
-    {  # what is known of streams; may lack streams that ran operations
+    {  # known streams; streams with operations may be missing
         "process_key": pl.Int64,
         "context_id": pl.Int32,
         "stream_id": pl.Int64,
-        "name": pl.String,  # given through NVTX; null where none
+        "name": pl.String,  # from NVTX; null without one
         "priority": pl.Int64,
         "is_default": pl.Boolean,
     },
@@ -242,9 +239,9 @@ PROJECTIONS = build_schema(
         "total_ns": pl.Int64,  # sum of their durations: more than busy_ns where they overlap
         "call_count": pl.Int64,  # distinct launching calls
         "op_count": pl.Int64,
-        "first_op": NAME,  # the operation that starts first
-        "last_op": NAME,  # the operation that ends last
-        "scope": SCOPE,  # whose calls were counted
+        "first_op": NAME,  # first operation by start
+        "last_op": NAME,  # last operation by end
+        "scope": SCOPE,  # of the counted calls
         "is_open": pl.Boolean,
     },
     name="PROJECTIONS",
@@ -252,23 +249,23 @@ PROJECTIONS = build_schema(
 
 
 NCCL_CALLS = build_schema(
-    {  # one row per NVTX range of NCCL whose payload says more than its name, by range_id
+    {  # payloads of NCCL's own NVTX ranges, by range_id
         "range_id": pl.Int64,
-        "communicator": pl.UInt64,  # NCCL's id of it, the same on all of its ranks
-        "rank": pl.Int64,  # within the communicator; only where one was made (ncclCommInitRank)
+        "communicator": pl.UInt64,  # NCCL's id, the same on all of its ranks
+        "rank": pl.Int64,  # within the communicator; only of its creation (ncclCommInitRank)
         "rank_count": pl.Int64,  # likewise
-        "peer": pl.Int64,  # rank within the communicator that is sent to or received from
+        "peer": pl.Int64,  # rank within the communicator: receiver of a send, sender of a receive
         "size_bytes": pl.Int64,
     },
     name="NCCL_CALLS",
 )
 
 REQUESTS = build_schema(
-    {  # what NCCL was asked for by each operation that it launched; by op_id, in the order of asking
+    {  # requests of the program to NCCL, by op_id of the operation of NCCL, then by order of the requests
         "op_id": pl.UInt32,  # of GPU_OPS
         "call": pl.String,  # "Send", "Recv", "AllReduce"
-        "communicator": pl.UInt64,  # null where its payload is not recorded, like all that follows but the time
-        "rank": pl.Int64,  # within the communicator; null unless that was made during the capture
+        "communicator": pl.UInt64,  # null without a recorded payload, like all further columns but the time
+        "rank": pl.Int64,  # within the communicator; null unless it was created during the capture
         "peer": pl.Int64,  # rank within the communicator; null in collectives
         "size_bytes": pl.Int64,
         "start_ns": pl.Int64,  # of the range around the request, on the CPU
@@ -277,14 +274,14 @@ REQUESTS = build_schema(
 )
 
 MPI_CALLS = build_schema(
-    {  # one row per MPI call that talks to other ranks, by start_ns
+    {  # one row per message or collective of MPI, by start_ns
         "process_key": pl.Int64,
         "thread_key": pl.Int64,
         "name": NAME,  # "MPI_Allreduce"
         "is_collective": pl.Boolean,
-        "communicator": pl.Int64,  # a handle, which means nothing on other ranks
+        "communicator": pl.Int64,  # handle; not comparable between ranks
         "member_count": pl.Int64,  # ranks of the communicator; null where unknown
-        "peer": pl.Int64,  # rank that is sent to or received from; null in collectives
+        "peer": pl.Int64,  # receiver of a send, sender of a receive; null in collectives
         "tag": pl.Int64,
         "size_bytes": pl.Int64,
         "start_ns": pl.Int64,
@@ -294,9 +291,9 @@ MPI_CALLS = build_schema(
 )
 
 RANKS = build_schema(
-    {  # what one report says of the ranks of its processes; by process and device
-        "process_key": pl.Int64,  # null: the one process that there is
-        "device_id": pl.Int32,  # null: whatever device the process uses
+    {  # ranks of processes in one report; by process and device
+        "process_key": pl.Int64,  # null: the only process
+        "device_id": pl.Int32,  # null: any device of the process
         "rank": pl.Int64,
         "rank_source": pl.String,  # "MPI", "NCCL", "RANK", "XLA", "file name", ...
         "world_size": pl.Int64,  # null where unknown
@@ -324,7 +321,7 @@ class Session:
     time_shift_ns: int = 0
     capture_end_ns: int | None = None  # end of the valid window, on the report's clock
     graph_mode: str | None = None  # "Graph" or "Node", where recorded
-    # the allow-listed launcher variables, nothing else
+    # allow-listed launcher variables only: others may contain secrets
     launcher: dict[str, str] = field(default_factory=dict)
     rank: int | None = None
     rank_source: str | None = None  # "MPI", "RANK", ...
@@ -332,15 +329,15 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One report: where it came from, its session, and its frames (schemas above).
+    """A report: its session and its frames (schemas above).
 
-    A frame whose table the report lacks is empty; `recorded` tells the difference between
-    "not recorded" (absent) and "recorded, nothing happened" (present, maybe empty).
+    Frames of missing tables are empty; `recorded` distinguishes "not recorded" (absent) from "recorded, without
+    events" (present).
     """
 
     path: Path
     session: Session
-    fingerprint: int  # the same for every export of one recording, and for no other
+    fingerprint: int  # equal for all exports of one recording
     # our name of each table of the report -> rows, where counted
     recorded: dict[str, int] = field(default_factory=dict)
     processes: pl.DataFrame = field(default_factory=PROCESSES.to_frame)

@@ -1,4 +1,4 @@
-"""Raw frames in, our frames out: names resolved, identities told apart, secrets left behind."""
+"""Model of a report: raw frames -> frames of `Report`, with names resolved and secrets removed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nsys_pp.model.api_calls import build_api_calls
 from nsys_pp.model.counters import build_counters
 from nsys_pp.model.damage import drop_reversed
 from nsys_pp.model.devices import build_devices, build_gpus, number_gpus
-from nsys_pp.model.fingerprint import take_fingerprint
+from nsys_pp.model.fingerprint import compute_fingerprint
 from nsys_pp.model.gpu_ops import build_gpu_ops, build_op_details
 from nsys_pp.model.memory_events import build_memory_events
 from nsys_pp.model.mpi import build_mpi_calls
@@ -25,14 +25,14 @@ __all__ = ["build_report"]
 
 
 def build_report(raw: RawReport) -> Report:
-    """Make the frames that all later stages work on.
+    """Build the report of raw frames.
 
     Args:
-        raw: A report as it was read. Groups that were not read are absent from the result as if
-            they had not been recorded; `recorded` tells the difference.
+        raw: The raw frames. Frames of groups that were not read are empty, as for data that was not recorded;
+            `recorded` distinguishes both.
 
     Returns:
-        The report; every frame has its schema, and holds no string that no event refers to.
+        The report; its frames contain only strings that events refer to.
     """
     raw = drop_reversed(raw)
     gpu_ops = build_gpu_ops(raw)
@@ -46,13 +46,13 @@ def build_report(raw: RawReport) -> Report:
     ranges = build_ranges(events, session.capture_end_ns)
     marks = build_marks(events)
     gpus = number_gpus(raw)
-    # not those with events of the host alone: what is drawn, and who a report is, must not hang on reading these
+    # without group "host": drawings and identities must not depend on reading it
     threads = build_threads(raw, (ranges, marks, api_calls))
     processes = build_processes(raw, (threads, gpu_ops))
     return Report(
         path=raw.path,
         session=session,
-        fingerprint=take_fingerprint(raw),
+        fingerprint=compute_fingerprint(raw),
         recorded=dict(raw.recorded),
         processes=processes,
         threads=threads,

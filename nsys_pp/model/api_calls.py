@@ -10,14 +10,14 @@ from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import API_CALLS
 from nsys_pp.model.names import resolve
 
-_VERSION_SUFFIX = r"_v\d+$"  # cudaLaunchKernel_v7000: the ABI, of no use to a reader
+_VERSION_SUFFIX = r"_v\d+$"  # cudaLaunchKernel_v7000: version of the ABI
 
 
 def build_api_calls(raw: RawReport) -> pl.DataFrame:
-    """Name the calls and the processes that made them.
+    """Build the calls, with their names and processes.
 
     Returns:
-        `API_CALLS` in the order of the export; calls that lack a time or a thread are left out.
+        `API_CALLS` in the order of the export; calls without a time or a thread are left out.
     """
     calls = raw["calls"]
     if any(calls[column].has_nulls() for column in ("start", "end", "thread")):

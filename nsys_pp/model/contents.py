@@ -1,4 +1,4 @@
-"""What one report holds: GPUs, processes, domains of ranges, kinds of data, and what is odd."""
+"""Contents of a report: GPUs, processes, domains of ranges, kinds of data, anomalies."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ _GRAPH_LAUNCH = r"^(?:cuda|cu)GraphLaunch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What one report holds; counts are of rows, times on the report's clock."""
+    """Contents of a report; times are on its clock."""
 
-    start_ns: int | None  # of the capture where it was recorded, else of the first event
+    start_ns: int | None  # of the capture if it was recorded, else of the first event
     end_ns: int | None
-    has_capture: bool  # whether the report says when the capture ended
+    has_capture: bool  # the end of the capture was recorded
     gpus: pl.DataFrame  # GPUS
     processes: pl.DataFrame  # PROCESSES
     threads: pl.DataFrame  # THREADS
@@ -81,13 +81,13 @@ class Contents:
     recorded: pl.DataFrame  # RECORDED
     missing: pl.DataFrame  # MISSING
     op_count: int
-    matched_count: int  # operations whose launching call is in the report
+    matched_count: int  # operations with a known launch
     communication_count: int
     anomalies: list[str]
 
 
 def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
-    """Count what a report holds, and tell what is odd about it.
+    """Count the contents of a report, and find its anomalies.
 
     Args:
         report: Its frames and facts.
@@ -147,7 +147,7 @@ def count_by_domain(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
 
 
 def count_rows(report: Report) -> dict[str, int]:
-    """Rows by table; of what was read, only what counts: no rows that name domains, or without times."""
+    """Count the rows by table; for tables that were read, without rows of names and rows without times."""
     ops = report.gpu_ops
     kinds = ops.group_by(pl.col("kind").cast(pl.String)).len().rows()
     in_graph = (pl.col("kind") == "kernel") & pl.col("graph_id").is_not_null()
@@ -164,14 +164,14 @@ def count_rows(report: Report) -> dict[str, int]:
 
 
 def _count_nccl_calls(ranges: pl.DataFrame) -> int:
-    """Count the ranges that NCCL itself makes; their domain has no name where the capture began late."""
+    """Count NCCL's own ranges; their domain has no name if it was created before the capture."""
     names = ranges.group_by("domain", "name").len().with_columns(pl.col("domain", "name").cast(pl.String))
     is_nccl = (pl.col("domain") == "NCCL") | pl.col("name").str.starts_with("nccl")
     return int(names.filter(is_nccl)["len"].sum())
 
 
 def _count_graph_launches(calls: pl.DataFrame, launches: pl.DataFrame) -> tuple[int, int]:
-    """Count the calls that launch a CUDA graph, and those of them without an operation."""
+    """Count the calls that launch a CUDA graph, and the ones without an operation."""
     names = calls["name"].unique().drop_nulls()
     names = names.filter(names.cast(pl.String).str.contains(_GRAPH_LAUNCH))
     rows = calls.with_row_index("call_row").filter(pl.col("name").is_in(names.implode())).select("call_row")
@@ -180,7 +180,7 @@ def _count_graph_launches(calls: pl.DataFrame, launches: pl.DataFrame) -> tuple[
 
 
 def _find_span(spans: Mapping[str, pl.DataFrame]) -> tuple[int | None, int | None]:
-    """First start and last end of all events; None where there is none."""
+    """Find the first start and the last end of all events; None without events."""
     ends = pl.concat(
         [
             frame.select(first=pl.col("start_ns").min(), last=pl.col("end_ns").max())

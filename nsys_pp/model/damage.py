@@ -1,4 +1,4 @@
-"""Rows that no recording can hold."""
+"""Impossible rows of a damaged report."""
 
 from __future__ import annotations
 
@@ -24,17 +24,15 @@ _TIMED = {
 
 
 def drop_reversed(raw: RawReport) -> RawReport:
-    """Leave out events that end before they start, and warn of how many there are.
+    """Drop events that end before they start, with a warning of their number.
 
-    An interval turned round is damage, and any interval made of it would be wrong.
+    A reversed interval is damage, and all intervals derived from it would be wrong.
     """
     frames = dict(raw.frames)
-    for name, words in _TIMED.items():
+    for name, noun in _TIMED.items():
         events = raw[name]
         is_reversed = events["end"] < events["start"]
         if count := is_reversed.sum():
-            warnings.warn(
-                f"`{raw.path}`: left out {count:,} {words} that end before they start", stacklevel=4
-            )
+            warnings.warn(f"`{raw.path}`: left out {count:,} {noun} that end before they start", stacklevel=4)
             frames[name] = events.filter(pl.lit(~is_reversed.fill_null(value=False)))
     return replace(raw, frames=frames)

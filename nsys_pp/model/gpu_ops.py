@@ -12,7 +12,7 @@ from nsys_pp.model.names import resolve
 
 # NCCL and RCCL (which keeps NCCL's names), HCCL, NVSHMEM and MSCCL
 _COMMUNICATION = r"(?i)\b(?:nccl|rccl|hccl|nvshmem|msccl)"
-_TABLES = {  # in this order; which kind of operation each holds
+_TABLES = {  # kind of operation of each, in the order of the result
     "kernels": "kernel",
     "copies": "memcpy",
     "decompressions": "memcpy",
@@ -22,16 +22,16 @@ _TABLES = {  # in this order; which kind of operation each holds
 
 
 def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
-    """Put all that ran on GPUs into one frame.
+    """Build one frame of all operations on GPUs.
 
-    An operation whose start and end are both 0 was not timed by CUPTI, and is left out.
+    Operations with start and end 0 were not timed by CUPTI, and are left out.
 
     Returns:
         `GPU_OPS`, kernels first, each kind in the order of the export.
     """
-    tables = {table: _collected(raw[table]) for table in _TABLES}
-    is_untold = any(ops["process"].has_nulls() for ops in tables.values())
-    process = _only_process(raw) if is_untold else 0
+    tables = {table: _drop_untimed(raw[table]) for table in _TABLES}
+    has_unknown_process = any(ops["process"].has_nulls() for ops in tables.values())
+    process = _only_process(raw) if has_unknown_process else 0
     parts = [
         ops.select(
             kind=pl.lit(_TABLES[table], dtype=OP_KIND),
@@ -60,23 +60,23 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
 
 
 def build_op_details(raw: RawReport) -> pl.DataFrame:
-    """Gather what only a drawing shows of operations.
+    """Build the details of operations, which only drawings use.
 
     Returns:
-        `OP_DETAILS`, row by row those of `build_gpu_ops`.
+        `OP_DETAILS`, in the order of `build_gpu_ops`.
     """
-    kernels = _collected(raw["kernels"])
+    kernels = _drop_untimed(raw["kernels"])
     short, full = kernels["name_id"], resolve(kernels["full_name_id"], raw["strings"])
     details = kernels.select(
         full_name=pl.when(pl.lit(kernels["full_name_id"]) != pl.lit(short)).then(pl.lit(full)),
-        grid=_write_dimensions(kernels, "grid"),
-        block=_write_dimensions(kernels, "block"),
+        grid=_format_dimensions(kernels, "grid"),
+        block=_format_dimensions(kernels, "block"),
         registers_per_thread="registers",
         static_shared_bytes="static_shared",
         dynamic_shared_bytes="dynamic_shared",
     )
     others = [
-        _collected(raw[table])[["start", "bytes"] if "bytes" in raw[table].columns else ["start"]]
+        _drop_untimed(raw[table])[["start", "bytes"] if "bytes" in raw[table].columns else ["start"]]
         for table in _TABLES
         if table != "kernels"
     ]
@@ -88,7 +88,7 @@ def build_op_details(raw: RawReport) -> pl.DataFrame:
     )
 
 
-def _collected(ops: pl.DataFrame) -> pl.DataFrame:
+def _drop_untimed(ops: pl.DataFrame) -> pl.DataFrame:
     start, end = ops["start"], ops["end"]
     is_timed = ((start != 0) | (end != 0)) & start.is_not_null() & end.is_not_null()
     return ops if is_timed.all() else ops.filter(is_timed)
@@ -99,7 +99,7 @@ def _unless_zero(column: str) -> pl.Expr:
 
 
 def _only_process(raw: RawReport) -> int:
-    """Give the process of operations that do not say theirs: the one that there is, else 0."""
+    """Return the process of operations without one: the only process of the report, else 0."""
     threads = pl.concat([raw["calls"]["thread"], raw["nvtx"]["thread"]]).drop_nulls()
     processes = process_key(threads).unique()
     return int(processes.item()) if len(processes) == 1 else 0
@@ -121,12 +121,12 @@ def _communication_names(names: pl.Series) -> pl.Series:
     return distinct.filter(distinct.cast(pl.String).str.contains(_COMMUNICATION)).implode()
 
 
-def _write_dimensions(kernels: pl.DataFrame, what: str) -> pl.Series:
-    """Write `x,y,z`, each distinct one once."""
-    axes = [f"{what}_{axis}" for axis in "xyz"]
+def _format_dimensions(kernels: pl.DataFrame, prefix: str) -> pl.Series:
+    """Format `x,y,z`; each distinct value once."""
+    axes = [f"{prefix}_{axis}" for axis in "xyz"]
     x, y, z = (kernels[axis].cast(pl.Int64) for axis in axes)
     # one number for the three: CUDA allows 31, 16 and 16 bits
     keyed = kernels[axes].hstack([(x + y * (1 << 31) + z * (1 << 47)).alias("key")])
     distinct = keyed[keyed["key"].arg_unique()]
-    written = distinct.select("key", pl.concat_str(axes, separator=",").cast(NAME).alias(what))
-    return keyed[["key"]].join(written, on="key", how="left", nulls_equal=True, maintain_order="left")[what]
+    text = distinct.select("key", pl.concat_str(axes, separator=",").cast(NAME).alias(prefix))
+    return keyed[["key"]].join(text, on="key", how="left", nulls_equal=True, maintain_order="left")[prefix]

@@ -10,11 +10,11 @@ from nsys_pp.frames.report import MEMORY_EVENTS
 
 
 def build_memory_events(raw: RawReport) -> pl.DataFrame:
-    """Bring the events into order.
+    """Build the events, in order of time.
 
     Returns:
-        `MEMORY_EVENTS`; events that lack a time or a process, or are neither allocation nor release, are
-        left out.
+        `MEMORY_EVENTS`; events without a time or a process, and events that are neither allocation nor
+        release, are left out.
     """
     if raw["cuda_memory"].is_empty():
         return MEMORY_EVENTS.to_frame()

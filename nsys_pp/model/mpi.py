@@ -1,4 +1,4 @@
-"""Calls of MPI that talk to other ranks -> MPI_CALLS."""
+"""Messages and collectives of MPI -> MPI_CALLS."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _KEYS = ["process_key", "communicator"]
 
 
 def build_mpi_calls(raw: RawReport) -> pl.DataFrame:
-    """Name MPI's messages and collectives, and count who takes part.
+    """Build the messages and collectives, with the sizes of their communicators.
 
-    A collective's size is what the rank gave, or else what it received. A peer that is no rank
-    (any source, nobody) is null.
+    The size of a collective is the contribution of the rank, else the received data. The peer is null for
+    MPI_ANY_SOURCE and MPI_PROC_NULL.
 
     Returns:
-        `MPI_CALLS` by start_ns; calls that lack a time or a thread are left out.
+        `MPI_CALLS` by start_ns; calls without a time or a thread are left out.
     """
     if raw["mpi_messages"].is_empty() and raw["mpi_collectives"].is_empty():
         return MPI_CALLS.to_frame()
@@ -51,17 +51,19 @@ def build_mpi_calls(raw: RawReport) -> pl.DataFrame:
 
 
 def _count_members(calls: pl.DataFrame, raw: RawReport) -> pl.Series:
-    """Give the size of each call's communicator: as it was last made before, or else as it first was."""
+    """Find the size of the communicator of each call: at its last creation before the call, else at its first."""
     processes = raw["ranks"].select("rank", process_key=process_key(pl.col("thread"))).drop_nulls().unique()
-    made = raw["mpi_communicators"].drop_nulls(["communicator", "size"])
-    made = made.join(processes, on="rank", how="inner").with_columns(pl.col("time").fill_null(0)).sort("time")
-    if made.is_empty() or calls.is_empty():
+    created = raw["mpi_communicators"].drop_nulls(["communicator", "size"])
+    created = (
+        created.join(processes, on="rank", how="inner").with_columns(pl.col("time").fill_null(0)).sort("time")
+    )
+    if created.is_empty() or calls.is_empty():
         return pl.Series("member_count", [None], dtype=pl.Int64).new_from_index(0, len(calls))
-    first = made.unique(_KEYS, keep="first", maintain_order=True).select(*_KEYS, first_size="size")
+    first = created.unique(_KEYS, keep="first", maintain_order=True).select(*_KEYS, first_size="size")
     return (
         calls.select(*_KEYS, "start")
         .join_asof(
-            made.select(*_KEYS, "time", "size"),
+            created.select(*_KEYS, "time", "size"),
             left_on="start",
             right_on="time",
             by=_KEYS,

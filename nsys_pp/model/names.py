@@ -1,7 +1,7 @@
-"""Resolve string ids, once, and only those that some event refers to.
+"""Names of events: string ids are resolved once, and only ids that events refer to.
 
-The table of strings also holds the environment of the profiled program, tokens and all. What no
-event refers to is left behind here.
+The table of strings also contains the environment of the profiled program, with secrets; strings that no event
+refers to are dropped here.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from nsys_pp.frames.report import NAME
 def resolve(
     ids: pl.Series, strings: pl.DataFrame, *, strip: str | None = None, dtype: pl.DataType = NAME
 ) -> pl.Series:
-    """Give the name behind every id; null where there is none or it is unknown.
+    """Return the name of every id; null for null and unknown ids.
 
     Args:
         ids: Ids into `strings`.
         strings: The raw frame of strings.
-        strip: A regular expression of what to remove from names.
-        dtype: `NAME`, or String for names that are not to be remembered among all names.
+        strip: Regular expression of text to remove from names.
+        dtype: `NAME`, or String for names that need no category.
 
     Returns:
         A column of the length of `ids`.
@@ -37,23 +37,23 @@ def resolve(
     used = np.flatnonzero(np.bincount(at, minlength=count + 1)[:count])
     text = strings["text"][used]
     text = text if strip is None else text.str.replace(strip, "")
-    # one small table of categories, and a null for what is unknown: no string is touched per row
+    # a small table of categories, and a null for unknown ids: no work on strings per row
     named = text.cast(dtype).extend_constant(None, 1)
-    places = np.full(count + 1, len(used), dtype=np.uint32)
-    places[used] = np.arange(len(used), dtype=np.uint32)
-    return named[places[at]].alias(ids.name)
+    position = np.full(count + 1, len(used), dtype=np.uint32)
+    position[used] = np.arange(len(used), dtype=np.uint32)
+    return named[position[at]].alias(ids.name)
 
 
 def _find(ids: pl.Series, listed: pl.Series) -> NDArray[np.int64]:
-    """Find ids among those listed, ascending; what is not among them (or null) is beyond the last."""
-    known, wanted = listed.cast(pl.Int64).to_numpy(), ids.cast(pl.Int64)
-    first, count = int(known[0]), len(known)
+    """Find the row of each id in a sorted list; the length of the list for null and unknown ids."""
+    ids_of_rows, wanted = listed.cast(pl.Int64).to_numpy(), ids.cast(pl.Int64)
+    first, count = int(ids_of_rows[0]), len(ids_of_rows)
     if wanted.has_nulls():
         wanted = wanted.set(wanted.is_null(), first - 1)
-    if np.array_equal(known, np.arange(first, first + count)):  # as nsys numbers strings
+    if np.array_equal(ids_of_rows, np.arange(first, first + count)):  # as nsys numbers strings
         at = wanted.to_numpy() - first
-        is_known = (at >= 0) & (at < count)
+        exists = (at >= 0) & (at < count)
     else:
-        at = np.searchsorted(known, wanted.to_numpy())  # of an id that is there twice, the first
-        is_known = known[np.minimum(at, count - 1)] == wanted.to_numpy()
-    return np.where(is_known, at, count)
+        at = np.searchsorted(ids_of_rows, wanted.to_numpy())  # the first row of a repeated id
+        exists = ids_of_rows[np.minimum(at, count - 1)] == wanted.to_numpy()
+    return np.where(exists, at, count)

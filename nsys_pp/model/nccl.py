@@ -1,7 +1,7 @@
-"""What NCCL's own NVTX ranges carry -> NCCL_CALLS.
+"""Payloads of NCCL's own NVTX ranges -> NCCL_CALLS.
 
-NCCL gives its ranges structures (since 2.16; exported from schema 3.24 on). Which fields there are
-differs by function and by version: they are taken by their names.
+NCCL adds structures to its ranges (since 2.16; exported from schema 3.24 on). Fields differ by function and by
+version, and are found by name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import NCCL_CALLS
 from nsys_pp.model.payloads import Structures
 
-_COMMUNICATOR = "NCCL communicator ID"  # without it a structure is of another program
+_COMMUNICATOR = "NCCL communicator ID"  # structures without it come from other programs
 _FIELDS = {  # NCCL's name -> ours
     _COMMUNICATOR: "communicator",
     "Rank": "rank",
@@ -29,30 +29,30 @@ _EVENTS = pl.Schema([*NCCL_CALLS.items(), ("process_key", pl.Int64()), ("device_
 
 
 def read_nccl_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFrame:
-    """Gather what NCCL says with its ranges and marks.
+    """Read the payloads of NCCL's ranges and marks.
 
     Args:
         raw: A report that was read with group "communication".
         structures: From `read_structures`.
 
     Returns:
-        `NCCL_CALLS` with `process_key` and `device_id` (the CUDA ordinal of the rank, where a
-        communicator was made), by range_id.
+        `NCCL_CALLS` with `process_key` and `device_id` (CUDA ordinal of the rank; only for the
+        creation of a communicator), by range_id.
     """
     payloads = raw["payloads"]
     parts = [
-        one.fields.select(
-            pl.lit(payloads["row"].gather(one.at)).alias("range_id"),
-            pl.lit(payloads["thread"].gather(one.at)).alias("thread"),
+        structure.fields.select(
+            pl.lit(payloads["row"].gather(structure.at)).alias("range_id"),
+            pl.lit(payloads["thread"].gather(structure.at)).alias("thread"),
             *(
                 pl.col(theirs).cast(_EVENTS[ours], strict=False).alias(ours)
-                if theirs in one.fields.columns
+                if theirs in structure.fields.columns
                 else pl.lit(None, dtype=_EVENTS[ours]).alias(ours)
                 for theirs, ours in _FIELDS.items()
             ),
         )
-        for one in structures
-        if _COMMUNICATOR in one.fields.columns
+        for structure in structures
+        if _COMMUNICATOR in structure.fields.columns
     ]
     if not parts or "communication" not in raw.groups:
         return _EVENTS.to_frame()
@@ -61,11 +61,11 @@ def read_nccl_events(raw: RawReport, structures: Sequence[Structures]) -> pl.Dat
 
 
 def build_nccl_calls(events: pl.DataFrame, ranges: pl.DataFrame | None) -> pl.DataFrame:
-    """Pick what belongs to ranges.
+    """Keep the payloads of ranges.
 
     Args:
         events: From `read_nccl_events`.
-        ranges: `RANGES`; None where they were not read: then marks are not told from ranges.
+        ranges: `RANGES`; None if they were not read: payloads of marks are kept, too.
 
     Returns:
         `NCCL_CALLS` by range_id.

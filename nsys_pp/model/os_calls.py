@@ -12,13 +12,13 @@ from nsys_pp.model.names import resolve
 
 
 def build_os_calls(raw: RawReport) -> pl.DataFrame:
-    """Name the calls and the processes that made them.
+    """Build the calls, with their names and processes.
 
-    Calls that lie inside others (fopen calls open) are rows as well: `nsys stats` counts them too.
+    Calls inside other calls (fopen calls open) have rows, too: `nsys stats` counts them.
 
     Returns:
-        `OS_CALLS` in the order of the export; calls that lack a time or a thread are left out, and so is
-        what the export does not say to be a call.
+        `OS_CALLS` in the order of the export; calls without a time or a thread, and events that are not
+        calls, are left out.
     """
     if raw["os_calls"].is_empty():
         return OS_CALLS.to_frame()

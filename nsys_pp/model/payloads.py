@@ -1,4 +1,4 @@
-"""What NVTX events carry: numbers, JSON, and structures, which are read by the layout that came with them."""
+"""Payloads of NVTX events: numbers, JSON, and binary structures with a recorded layout."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class Structures:
     """Structures of one layout."""
 
     at: pl.Series  # rows of the raw frame of payloads
-    fields: pl.DataFrame  # a column per field, named as the program named it; row i belongs to at[i]
+    fields: pl.DataFrame  # a column per field, with its name in the program; row i belongs to at[i]
 
 
-def write_payloads(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFrame:
-    """Write every payload as text: numbers in decimal, JSON as it was, simple structures as JSON.
+def format_payloads(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFrame:
+    """Format every payload: numbers in decimal, JSON unchanged, simple structures as JSON.
 
     Args:
         raw: The report.
         structures: From `read_structures`.
 
     Returns:
-        Columns `row` and `payload`, one row per event that has one; no rows where what a drawing of
-        CPU threads shows was not read.
+        Columns `row` and `payload`, one row per event with a payload; no rows unless group
+        "cpu" was read.
     """
     payloads = raw["payloads"]
     if "cpu" not in raw.groups or payloads.is_empty():
         return pl.DataFrame(schema={"row": pl.Int64, "payload": pl.String})
     json = pl.lit(resolve(payloads["json_id"], raw["strings"], dtype=pl.String()))
-    binary = pl.lit(_write_structures(structures, len(payloads)))
+    binary = pl.lit(_format_structures(structures, len(payloads)))
     return payloads.select(
         "row",
         payload=pl.coalesce(
@@ -58,14 +58,14 @@ def write_payloads(raw: RawReport, structures: Sequence[Structures]) -> pl.DataF
 
 
 def read_structures(raw: RawReport) -> list[Structures]:
-    """Read structures by the layout that the program gave with them.
+    """Read binary payloads by their recorded layouts.
 
     Returns:
-        Those whose layout is known and a plain row of numbers, by layout; each payload at most once.
+        Structures with a known layout of plain numbers, by layout; each payload at most once.
     """
     if raw["payloads"]["binary"].null_count() == raw["payloads"].height:
         return []
-    found = []
+    structures = []
     text = pl.col("text")
     rows = (
         raw["payloads"]
@@ -83,14 +83,14 @@ def read_structures(raw: RawReport) -> list[Structures]:
     layouts = raw["payload_fields"].unique(["domain", "schema", "index"], keep="first", maintain_order=True)
     for (domain, schema, size), same in rows.group_by("domain", "schema", "size", maintain_order=True):
         layout = layouts.filter(pl.col("domain") == domain, pl.col("schema") == schema).sort("index")
-        fields = _read_alike(same["data"], layout, int(size) - _HEADER_BYTES)
+        fields = _read_fields(same["data"], layout, int(size) - _HEADER_BYTES)
         if fields is not None:
-            found.append(Structures(at=same["at"], fields=fields))
-    return found
+            structures.append(Structures(at=same["at"], fields=fields))
+    return structures
 
 
-def _read_alike(data: pl.Series, layout: pl.DataFrame, size: int) -> pl.DataFrame | None:
-    """Read structures of one layout and one length, a field at a time."""
+def _read_fields(data: pl.Series, layout: pl.DataFrame, size: int) -> pl.DataFrame | None:
+    """Read structures of one layout and one length, field by field; None unless all fields are plain numbers."""
     fields = layout.with_columns(pl.col("offset").fill_null(0), pl.col("name").fill_null(""))
     fields = fields.unique("name", keep="first", maintain_order=True)
     ends = (fields["offset"] + fields["bytes"]).max()
@@ -106,10 +106,10 @@ def _read_alike(data: pl.Series, layout: pl.DataFrame, size: int) -> pl.DataFram
     return pl.DataFrame(columns)
 
 
-def _write_structures(structures: Sequence[Structures], count: int) -> pl.Series:
-    """Write structures as JSON objects, at their rows of `count`; null elsewhere."""
-    written = pl.Series("binary", [None], dtype=pl.String).new_from_index(0, count)
-    for one in structures:
-        objects = one.fields.select(pl.struct(pl.all()).struct.json_encode()).to_series()
-        written = written.scatter(one.at, objects)
-    return written
+def _format_structures(structures: Sequence[Structures], count: int) -> pl.Series:
+    """Format structures as JSON objects, at their rows of `count`; null elsewhere."""
+    text = pl.Series("binary", [None], dtype=pl.String).new_from_index(0, count)
+    for structure in structures:
+        objects = structure.fields.select(pl.struct(pl.all()).struct.json_encode()).to_series()
+        text = text.scatter(structure.at, objects)
+    return text

@@ -1,4 +1,4 @@
-"""Who did it: processes, threads and streams that have events."""
+"""Processes, threads and streams with events -> PROCESSES, THREADS, STREAMS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UINT32 = 1 << 32
 
 
 def build_threads(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """List the threads with events; nsys lists all of the machine, and its own.
+    """List the threads with events; nsys records all threads of the machine, and its own.
 
     Args:
         raw: The report.
@@ -37,7 +37,7 @@ def build_threads(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFram
 
 
 def name_threads(raw: RawReport) -> pl.DataFrame:
-    """List the names that threads were given, with their `thread_key`, in the order of the export."""
+    """List the names of threads, with their `thread_key`, in the order of the export."""
     threads = raw["thread_names"]
     names = resolve(threads["name_id"], raw["strings"], dtype=pl.String())
     return pl.DataFrame({"thread_key": threads["thread"], "name": names}).drop_nulls("name")
@@ -65,7 +65,7 @@ def build_processes(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFr
 
 
 def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
-    """Gather what is known of the streams of processes with events.
+    """List the known streams of processes with events.
 
     Returns:
         `STREAMS` by process, context and stream.
@@ -75,14 +75,14 @@ def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
     streams = _keyed(raw["streams"], "priority", "kind")
     contexts = raw["contexts"].rename({"default_stream": "stream"})
     default = _keyed(contexts, is_null_stream=pl.lit(value=True)).unique(keys)
-    known = pl.concat([frame[keys] for frame in (streams, names, default)]).drop_nulls().unique()
+    listed = pl.concat([frame[keys] for frame in (streams, names, default)]).drop_nulls().unique()
     return (
-        known.filter(pl.col("process_key").is_in(processes["process_key"].implode()))
+        listed.filter(pl.col("process_key").is_in(processes["process_key"].implode()))
         .join(streams.unique(keys), on=keys, how="left")
         .join(names, on=keys, how="left")
         .join(default, on=keys, how="left")
         .with_columns(
-            # a negative priority comes as 32 bits without a sign
+            # a negative priority is recorded as 32 unsigned bits
             priority=pl.when(pl.col("priority") >= _UINT32 // 2)
             .then(pl.col("priority") - _UINT32)
             .otherwise(pl.col("priority")),
@@ -95,12 +95,12 @@ def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _list_keys(columns: Iterable[pl.Series]) -> pl.Series:
-    """Give the different keys in columns of one name, ascending."""
+    """List the distinct keys in columns of one name, ascending."""
     return pl.concat([keys.unique() for keys in columns]).unique().drop_nulls().sort()
 
 
 def _keyed(frame: pl.DataFrame, *columns: str, **more: pl.Expr) -> pl.DataFrame:
-    """Put the parts of a process's key together; without them there is host 0 and machine 1."""
+    """Add the process key to some columns; the default host is 0, the default virtual machine 1."""
     return frame.select(
         *columns,
         process_key=build_process_key(pl.col("host").fill_null(0), pl.col("vm").fill_null(1), pl.col("pid")),

@@ -11,26 +11,26 @@ from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import MARKS, NAME, RANGE_KIND, RANGES
 from nsys_pp.model.names import resolve
-from nsys_pp.model.payloads import Structures, write_payloads
+from nsys_pp.model.payloads import Structures, format_payloads
 
 _ALPHA = 0xFF00_0000
 _DEFAULT_DOMAIN = 0
 
 
 def build_ranges(events: pl.DataFrame, capture_end_ns: int | None) -> pl.DataFrame:
-    """Pick the ranges, and close those that were open when the capture ended.
+    """Build the ranges; ranges that are open at the end of the capture end there.
 
-    nsys writes the end of the capture as their end, or (older, and imported) no end; NVIDIA's
-    reports then take the last moment of any range, and so does this.
+    nsys writes the end of the capture as their end, or no end (older versions, imported reports); as in NVIDIA's
+    reports, they then end with the last event of any range.
 
     Args:
         events: From `name_events`.
-        capture_end_ns: The end of the capture on the report's clock, where it is known.
+        capture_end_ns: End of the capture on the report's clock; None: unknown.
 
     Returns:
         `RANGES` in order of `range_id`.
     """
-    ranges = _pick(events, pl.col("kind").is_in(RANGE_KIND.categories.to_list()))
+    ranges = _filter(events, pl.col("kind").is_in(RANGE_KIND.categories.to_list()))
     last = ranges.select(pl.max_horizontal(pl.col("start").max(), pl.col("end").max())).item()
     is_open = pl.col("end").is_null()
     if capture_end_ns is not None:
@@ -53,7 +53,7 @@ def build_ranges(events: pl.DataFrame, capture_end_ns: int | None) -> pl.DataFra
 
 
 def build_marks(events: pl.DataFrame) -> pl.DataFrame:
-    """Pick the marks.
+    """Build the marks.
 
     Returns:
         `MARKS` in order of `mark_id`.
@@ -76,10 +76,10 @@ def build_marks(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFrame:
-    """Resolve what NVTX events refer to.
+    """Resolve the names, domains, categories, colors and payloads of NVTX events.
 
-    Domains and categories are numbered by each process for itself. A domain whose creation was
-    not recorded (the capture began later) is called `domain 3`, a category without a name `7`.
+    Each process numbers its own domains and categories. A domain without a recorded name (it was created before the
+    capture) is named `domain 3`, a category without a name `7`.
 
     Returns:
         The events of `raw`, by `row`, with `process_key`, `name`, `domain_name`,
@@ -89,16 +89,16 @@ def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFram
     is_whole = pl.col("start").is_not_null() & pl.col("thread").is_not_null()
     naming = raw["nvtx"].filter(is_naming & pl.col("thread").is_not_null())
     naming = _key(naming, _message(naming, raw, pl.String()))
-    events = _pick(raw["nvtx"], is_whole & ~is_naming)
+    events = _filter(raw["nvtx"], is_whole & ~is_naming)
     if not events["row"].is_sorted():
         events = events.sort("row")
     events = _key(events, _message(events, raw, NAME))
     events = _name_by(events, naming, ["process_key", "domain"])
     events = _name_by(events, naming, ["process_key", "domain", "category"])
     color = pl.col("color").cast(pl.UInt32, strict=False)
-    has_alpha = color & _ALPHA != 0  # Python's nvtx writes none
+    has_alpha = color & _ALPHA != 0  # Python's nvtx writes 0
     color_argb = pl.when(has_alpha).then(color).otherwise(color | _ALPHA).alias("color_argb")
-    payloads = write_payloads(raw, structures)
+    payloads = format_payloads(raw, structures)
     if payloads.is_empty():
         return events.with_columns(color_argb, payload=pl.lit(None, dtype=pl.String))
     return events.with_columns(color_argb).join(payloads, on="row", how="left", maintain_order="left")
@@ -135,7 +135,7 @@ def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.
     return events.join(table, on=keys, how="left", maintain_order="left")
 
 
-def _pick(frame: pl.DataFrame, predicate: pl.Expr) -> pl.DataFrame:
-    """Filter, without a copy of millions of rows in the usual case that all of them pass."""
-    is_wanted = frame.select(predicate).to_series()
-    return frame if is_wanted.all() else frame.filter(is_wanted)
+def _filter(frame: pl.DataFrame, predicate: pl.Expr) -> pl.DataFrame:
+    """Filter, without a copy if all rows pass, as they usually do."""
+    passes = frame.select(predicate).to_series()
+    return frame if passes.all() else frame.filter(passes)

@@ -1,8 +1,7 @@
-"""Which rank each process is, as far as its own report says -> RANKS.
+"""Ranks of processes in their own report -> RANKS.
 
-Best first: MPI; the rank that NCCL was given in the communicator of all; the launcher's variables;
-the names that XLA gives its threads. What file names say is asked where all reports are at hand:
-`nsys_pp.roster.roster`.
+Sources, best first: MPI; NCCL, in the communicator of all ranks; launcher variables; names of XLA's threads.
+`nsys_pp.roster.rank_sources` also uses names of files, with all reports.
 """
 
 from __future__ import annotations
@@ -26,103 +25,105 @@ _XLA_THREAD = r"^XlaLauncher:#global=(?<rank>\d{1,9}),local=(?<device_id>\d{1,9}
 def build_ranks(
     raw: RawReport, gpu_ops: pl.DataFrame, nccl_events: pl.DataFrame, launcher: Mapping[str, str]
 ) -> pl.DataFrame:
-    """Find the rank of every process that has one.
+    """Find the ranks of processes.
 
     Args:
         raw: The report.
         gpu_ops: `GPU_OPS`.
-        nccl_events: From `read_nccl_events`; empty where they were not read, and then NCCL tells nothing.
-        launcher: The allow-listed variables of what nsys launched.
+        nccl_events: From `read_nccl_events`; empty if they were not read, and then without ranks of NCCL.
+        launcher: Allow-listed variables of the launched program.
 
     Returns:
-        `RANKS`; of each process only what its best source says.
+        `RANKS`; each process by its best source.
     """
-    launched = _from_launcher(list_gpu_processes(raw, gpu_ops), launcher)
+    of_launcher = _from_launcher(list_gpu_processes(raw, gpu_ops), launcher)
     ranks = RANKS.to_frame()
     for source in (
-        _from_mpi(raw, launched["world_size"]),
-        _from_nccl(nccl_events, launched["world_size"]),
-        launched,
+        _from_mpi(raw, of_launcher["world_size"]),
+        _from_nccl(nccl_events, of_launcher["world_size"]),
+        of_launcher,
         _from_xla(raw),
     ):
         if source.is_empty():
             continue
-        known = source.join(ranks, on="process_key", how="anti", nulls_equal=True, maintain_order="left")
-        ranks = pl.concat([ranks, known])
-    named = ranks.drop_nulls("process_key")  # the one process that there is: named by another source
+        added = source.join(ranks, on="process_key", how="anti", nulls_equal=True, maintain_order="left")
+        ranks = pl.concat([ranks, added])
+    named = ranks.drop_nulls("process_key")  # null: the only process, already ranked by another source
     return (ranks if named.is_empty() else named).sort(_KEYS, nulls_last=True)
 
 
 def list_gpu_processes(raw: RawReport, gpu_ops: pl.DataFrame) -> list[int]:
-    """List the processes that used CUDA, by tables that are always read where they are there."""
+    """List the processes with CUDA, by tables that are always read."""
     owners = pl.concat([raw[table][["host", "vm", "pid"]] for table in ("contexts", "streams")])
     keys = build_process_key(pl.col("host").fill_null(0), pl.col("vm").fill_null(1), pl.col("pid"))
-    found = owners.select(keys.drop_nulls().unique().sort()).to_series()
-    return (gpu_ops["process_key"].unique().drop_nulls().sort() if found.is_empty() else found).to_list()
+    processes = owners.select(keys.drop_nulls().unique().sort()).to_series()
+    return (
+        gpu_ops["process_key"].unique().drop_nulls().sort() if processes.is_empty() else processes
+    ).to_list()
 
 
 def only_rank(ranks: pl.DataFrame) -> tuple[int | None, str | None]:
-    """Give the rank of a report of one rank, and its source; a report of several has none of its own."""
+    """Return the rank of a report and its source; None for a report of several ranks."""
     if ranks["rank"].n_unique() != 1:
         return None, None
     return ranks["rank"][0], ranks["rank_source"][0]
 
 
 def pick_world(nccl_events: pl.DataFrame, world_size: int | None) -> pl.DataFrame:
-    """Find the ranks among all in what NCCL was told when communicators were made.
+    """Find the ranks in the communicator of all ranks, by NCCL's creation of communicators.
 
-    The largest communicator is taken for that of all, unless the number of ranks is known and
-    differs, or two processes say that they are the same rank of it: then it is one of several groups.
+    It is the largest communicator, unless the number of ranks is known and differs, or two processes have the same
+    rank in it: then it is one of several groups.
 
     Args:
         nccl_events: Columns of `read_nccl_events`.
-        world_size: How many ranks there are, where that is known.
+        world_size: Number of ranks; None: unknown.
 
     Returns:
         Columns `process_key`, `device_id`, `rank`, `rank_count`; one row per process and device.
     """
-    made = nccl_events.drop_nulls(["process_key", "rank", "rank_count"]).sort("range_id")
-    size = made["rank_count"].max()
+    created = nccl_events.drop_nulls(["process_key", "rank", "rank_count"]).sort("range_id")
+    size = created["rank_count"].max()
     is_alone = size == 1 and world_size != 1
     if size is None or is_alone or (world_size is not None and size != world_size):
-        return made.clear()
-    world = made.filter(pl.col("rank_count") == size).unique(_KEYS, keep="first", maintain_order=True)
+        return created.clear()
+    world = created.filter(pl.col("rank_count") == size).unique(_KEYS, keep="first", maintain_order=True)
     return world.clear() if world["rank"].is_duplicated().any() else world
 
 
-def _from_mpi(raw: RawReport, launched: pl.Series) -> pl.DataFrame:
+def _from_mpi(raw: RawReport, world_size: pl.Series) -> pl.DataFrame:
     if raw["ranks"].is_empty():
         return RANKS.to_frame()
     ranks = raw["ranks"].drop_nulls().select("rank", process_key=process_key(pl.col("thread"))).unique()
-    size = raw["mpi_communicators"]["size"].max() or launched.max()
+    size = raw["mpi_communicators"]["size"].max() or world_size.max()
     return _conform(ranks.filter(pl.len().over("process_key") == 1), "MPI", world_size=size)
 
 
-def _from_nccl(nccl_events: pl.DataFrame, launched: pl.Series) -> pl.DataFrame:
+def _from_nccl(nccl_events: pl.DataFrame, world_size: pl.Series) -> pl.DataFrame:
     if nccl_events.is_empty():
         return RANKS.to_frame()
-    size = launched.max()
+    size = world_size.max()
     world = pick_world(nccl_events, size if isinstance(size, int) else None)
     return _conform(world, "NCCL", world_size=world["rank_count"].max())
 
 
 def _from_launcher(processes: Sequence[int], launcher: Mapping[str, str]) -> pl.DataFrame:
-    """Take the launcher's word where nsys launched one process: else its variables are those of the node."""
-    told = find_rank(launcher)
-    if told is None or len(processes) > 1:
+    """Read the rank of the launcher if nsys launched one process: else the variables describe the node."""
+    launched = find_rank(launcher)
+    if launched is None or len(processes) > 1:
         return RANKS.to_frame()
     key = processes[0] if processes else None
-    row = (key, None, told.rank, told.source, told.world_size)
+    row = (key, None, launched.rank, launched.source, launched.world_size)
     return pl.DataFrame([row], schema=RANKS, orient="row")
 
 
 def _from_xla(raw: RawReport) -> pl.DataFrame:
-    """Read the threads that XLA starts, one per device: its number among all, and in its process."""
+    """Read the names of XLA's threads, one per device: its number among all devices, and in its process."""
     threads = name_threads(raw).filter(pl.col("name").str.starts_with(_XLA_PREFIX))
     if threads.is_empty():
         return RANKS.to_frame()
-    told = pl.col("name").str.extract_groups(_XLA_THREAD).struct.unnest().cast(pl.Int64)
-    threads = threads.select(told, process_key=process_key(pl.col("thread_key")))
+    numbers = pl.col("name").str.extract_groups(_XLA_THREAD).struct.unnest().cast(pl.Int64)
+    threads = threads.select(numbers, process_key=process_key(pl.col("thread_key")))
     threads = threads.drop_nulls(["rank", "device_id"]).unique()
     return _conform(threads.filter(pl.len().over(_KEYS) == 1), "XLA", world_size=None)
 

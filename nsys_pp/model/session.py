@@ -1,4 +1,4 @@
-"""Facts about one recording -> Session."""
+"""Facts of a recording -> Session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nsys_pp.model.ranks import only_rank
 
 
 def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame) -> Session:
-    """Gather who recorded what, where and when.
+    """Build the session.
 
     Args:
         raw: The report.
@@ -46,13 +46,13 @@ def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame)
 
 
 def read_launcher(raw: RawReport) -> dict[str, str]:
-    """Give the launcher's variables; the first value of each."""
+    """Read the launcher variables; the first value of each."""
     return _first_values(raw["launcher"])
 
 
 def _first(values: pl.Series) -> int | None:
-    known = values.drop_nulls()
-    return None if known.is_empty() else int(known[0])
+    recorded = values.drop_nulls()
+    return None if recorded.is_empty() else int(recorded[0])
 
 
 def _first_values(facts: pl.DataFrame) -> dict[str, str]:
@@ -65,7 +65,7 @@ def _first_values(facts: pl.DataFrame) -> dict[str, str]:
 def _hardware_id(facts: dict[str, str]) -> str | None:
     if "hardware_id" in facts:
         return facts["hardware_id"]
-    # on Linux nsys writes the pid namespace there, which tells no machine
+    # on Linux nsys writes the pid namespace, which does not identify a machine
     system_id = facts.get("system_id", "")
     return system_id if system_id and not system_id.startswith("pid:") else None
 

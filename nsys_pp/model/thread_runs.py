@@ -11,21 +11,21 @@ from nsys_pp.frames.report import THREAD_RUNS
 
 
 def build_thread_runs(raw: RawReport) -> pl.DataFrame:
-    """Pair each switch of a thread onto a processor with its next switch, if that takes it off again.
+    """Pair each switch of a thread onto a processor with its next switch, if that one is off the processor.
 
         switches   off     on     off off    on    on     off    on
         runs               [      )                [      )
 
-    Only what is known counts: nothing tells since when a thread ran that is first seen leaving (or left
-    twice), until when one ran that came twice, or whether one still ran when the capture ended.
+    Incomplete runs are left out: the start of a run whose first switch is off the processor (or follows another one),
+    the end of a run with two switches onto the processor, and the run at the end of the capture are unknown.
 
     Returns:
-        `THREAD_RUNS`; switches that lack a time, a thread or a direction are left out.
+        `THREAD_RUNS`; switches without a time, a thread or a direction are left out.
     """
     if raw["thread_switches"].is_empty():
         return THREAD_RUNS.to_frame()
     switches = raw["thread_switches"].drop_nulls().with_columns(pl.col("is_in") != 0)
-    # off before on, where both happened in the same nanosecond: then the one run ended and the next began
+    # off before on in the same nanosecond: one run ends and the next begins
     switches = switches.sort("thread", "time", "is_in")
     is_run = (
         pl.col("is_in") & ~pl.col("is_in").shift(-1) & (pl.col("thread").shift(-1) == pl.col("thread"))

@@ -23,12 +23,12 @@ def _missing(
     counts: dict[str, int], nsys_version: str | None = None, *, has_graphs: bool = False
 ) -> dict[str, str]:
     missing = list_missing(counts, nsys_version=nsys_version, has_graphs=has_graphs)
-    return dict(missing.select("what", "option").rows())
+    return dict(missing.select("kind", "option").rows())
 
 
 def test_what_is_recorded_is_not_missing() -> None:
     counts = {"ranges": 5, "os_calls": 2, "mpi_messages": 3, "mpi_other": 4, "kernel": 0}
-    assert list_recorded(counts).select("what", "row_count").rows() == [
+    assert list_recorded(counts).select("kind", "row_count").rows() == [
         *(("ranges", 5), ("mpi_calls", 7), ("os_calls", 2))
     ]
     assert not {"ranges", "mpi_calls", "os_calls"} & _missing(counts).keys()
@@ -107,7 +107,7 @@ def test_gpus_that_are_not_described_are_told() -> None:
     ]
     devices = pl.DataFrame(rows, schema=DEVICES, orient="row")
     [sentence] = anomalies.find_unknown_devices(devices)
-    assert sentence.startswith("GPU 0: told apart")
+    assert sentence.startswith("GPU 0: distinguished")
     assert anomalies.find_unknown_devices(devices[2:]) == []
 
 

@@ -16,7 +16,7 @@ from polars.testing import assert_frame_equal
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import Group, RawReport
 from nsys_pp.model import build_report
-from nsys_pp.model.fingerprint import take_fingerprint
+from nsys_pp.model.fingerprint import compute_fingerprint
 from nsys_pp.read import read_report
 from tests.conftest import find_shared_reports
 from tests.model.test_communication import layouts, nccl
@@ -91,7 +91,7 @@ def recorded(nsys: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", ["run_pqtdir", "run_arwdir", "utc.sqlite"])
 def test_real_exports_of_all_kinds_have_one_fingerprint(recorded: Path, name: str) -> None:
     one, other = (read_report(recorded / export, need=frozenset()) for export in ("run.sqlite", name))
-    assert take_fingerprint(one) == take_fingerprint(other)
+    assert compute_fingerprint(one) == compute_fingerprint(other)
 
 
 @pytest.mark.parametrize("kind", ["run_pqtdir", "run_arwdir"])
