@@ -251,13 +251,13 @@ SUMMARY_PROCESSES = build_schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The sums of all reports.
+    """Aggregates of all reports.
 
     Attributes:
         processes: `SUMMARY_PROCESSES`.
-        frames: Those of `AGGREGATE_FRAMES` with `process` instead of process_key and device_id, and with the numbers
+        frames: `AGGREGATE_FRAMES` by name, with `process` instead of process_key and device_id, and with the numbers
             of steps of the whole run. Activity of a process on the CPU has the first row of the process;
-            measures of the CPU and of GPUs are told apart by the frame or by its `measure`.
+            the frame, or its `measure`, distinguishes the CPU from GPUs.
         recorded: Per report, our names of what it has rows of.
     """
 
