@@ -1,4 +1,4 @@
-"""The only powers of ten."""
+"""Units of time and size: the only powers of ten and two, and formats of values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BYTES_PER_MIB = 1 << 20
 
 
 def format_duration(duration_ns: int) -> str:
-    """Write a duration in the unit that keeps one to three digits before the point.
+    """Format a duration in a unit with one to three digits before the point.
 
     >>> format_duration(768), format_duration(1_234_567), format_duration(-2_500_000_000)
     ('768 ns', '1.235 ms', '-2.500 s')
@@ -26,7 +26,7 @@ def format_duration(duration_ns: int) -> str:
 
 
 def format_bytes(count_bytes: int) -> str:
-    """Write a size in binary units.
+    """Format a size in binary units.
 
     >>> format_bytes(512), format_bytes(3 << 20)
     ('512 B', '3.0 MiB')
