@@ -12,7 +12,7 @@ from nsys_pp.arrays.types import Bools, Int64s
 
 
 def count_ancestors(parent: Int64s) -> Int64s:
-    """Count the rows above each row.
+    """Count the ancestors of each row.
 
     Args:
         parent: Row of the parent, -1 at a root; no cycles.

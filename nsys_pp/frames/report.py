@@ -338,7 +338,7 @@ class Report:
     path: Path
     session: Session
     fingerprint: int  # equal for all exports of one recording
-    # our name of each table of the report -> rows, where counted
+    # name of each table of the report -> number of rows, where counted
     recorded: dict[str, int] = field(default_factory=dict)
     processes: pl.DataFrame = field(default_factory=PROCESSES.to_frame)
     threads: pl.DataFrame = field(default_factory=THREADS.to_frame)

@@ -30,8 +30,8 @@ def read_report(
         threads: Number of threads; the number of cores, at most 4, if None.
 
     Raises:
-        ReportError: The report cannot be opened or understood.
-        NsysNotFoundError: It must be exported first, and nsys is missing.
+        ReportError: The report is missing, unreadable, incomplete, or of an unsupported form.
+        NsysNotFoundError: The report must be exported first, and nsys was not found.
     """
     path = Path(path)
     if is_part(path):

@@ -42,7 +42,7 @@ def has_session(path: Path) -> bool:
 def read_table_directory(path: Path, *, need: frozenset[Group]) -> RawReport:
     """Read a report that nsys exported as a folder of tables.
 
-    Rows have no ids there: a row's position is its id, unless the exporter numbered it.
+    These tables have no row ids: the position of a row is its id, unless the exporter numbered the rows.
 
     Raises:
         ReportError: A table cannot be read.
@@ -86,7 +86,7 @@ def _is_ipc_file(file: Path) -> bool:
 def _read_columns(file: Path) -> list[str]:
     if file.suffix == ".parquet" or _is_ipc_file(file):
         return _open(file).collect_schema().names()
-    with file.open("rb") as stream:  # only its first message, the schema, and then an end
+    with file.open("rb") as stream:  # only the first message, the schema; an end of stream is appended
         head = stream.read(8)
         schema = head + stream.read(int.from_bytes(head[4:], "little")) + _END_OF_STREAM
     return pl.read_ipc_stream(io.BytesIO(schema)).columns

@@ -1,8 +1,7 @@
 """Exported tables with text that is not UTF-8, which nsys copies unchanged.
 
-One variable of the environment that is not UTF-8 is enough, and polars refuses the whole table.
-So the type is changed where the file declares it, from text to bytes: a byte or two, of a copy in
-memory. The bytes are then made text here.
+A single environment variable that is not UTF-8 makes polars reject the whole table. The column type that the
+file declares is therefore changed from text to bytes, in a copy in memory, and the bytes are decoded here.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from pathlib import Path
 
 import polars as pl
 
-# A column as Parquet's footer (in Thrift's compact form) declares it: its name, converted type
-# UTF8, and a logical type of STRING. BSON, which is bytes, takes as much room.
+# A column in the footer of Parquet (Thrift compact protocol): its name, converted type UTF8, and logical
+# type STRING. The replacement, BSON (bytes), has the same length.
 _PARQUET_TEXT = re.compile(rb"(\x18[\x01-\x7f])([^\x00-\x1f]+)\x25\x00\x4c\x1c\x00\x00")
 _PARQUET_BYTES = rb"\g<1>\g<2>" + b"\x25\x28\x4c\xdc\x00\x00"
-_ARROW_SCHEMA, _ARROW_BYTES, _ARROW_TEXT = 1, 4, 5  # of Arrow's message headers, and of its types
+_ARROW_SCHEMA, _ARROW_BYTES, _ARROW_TEXT = 1, 4, 5  # of Arrow's enumerations `MessageHeader` and `Type`
 
 
 def open_broken_text(file: Path) -> pl.DataFrame:
-    """Read a table with the replacement character wherever its text is not UTF-8.
+    """Read a table, with the replacement character in place of bytes that are not UTF-8.
 
     Raises:
-        ValueError: The file is not of the form that nsys writes.
+        ValueError: The file differs from the form that nsys writes.
     """
     data = file.read_bytes()
     if file.suffix == ".parquet":
@@ -47,7 +46,7 @@ def decode_text(values: pl.Series) -> pl.Series:
 
 
 def _declare_bytes_in_parquet(data: bytes) -> tuple[bytes, list[str]]:
-    """Change the footer, which is followed by its length and a mark."""
+    """Change text columns to bytes in the footer, which is followed by its length and the magic number."""
     end = len(data) - 8
     start = end - int.from_bytes(data[end : end + 4], "little")
     footer = data[start:end]
@@ -56,9 +55,9 @@ def _declare_bytes_in_parquet(data: bytes) -> tuple[bytes, list[str]]:
 
 
 def _declare_bytes_in_stream(data: bytes) -> tuple[bytes, list[str]]:
-    """Change the schema, the first message of a stream, which is a FlatBuffer.
+    """Change text columns to bytes in the schema, the first message of a stream, which is a FlatBuffer.
 
-    Tables in it point to their layout, which points to their fields; all pointers are relative.
+    A table of the FlatBuffer refers to its vtable, which has the offsets of its fields; all offsets are relative.
     """
     if data[:4] != b"\xff\xff\xff\xff":
         raise ValueError("not a stream of messages")
@@ -68,14 +67,14 @@ def _declare_bytes_in_stream(data: bytes) -> tuple[bytes, list[str]]:
         return at + int(struct.unpack_from("<I", data, at)[0])
 
     def field(table: int, index: int) -> int:
-        layout = table - struct.unpack_from("<i", data, table)[0]
-        size = struct.unpack_from("<H", data, layout)[0]
-        offset = struct.unpack_from("<H", data, layout + 4 + 2 * index)[0] if 4 + 2 * index < size else 0
+        vtable = table - struct.unpack_from("<i", data, table)[0]
+        size = struct.unpack_from("<H", data, vtable)[0]
+        offset = struct.unpack_from("<H", data, vtable + 4 + 2 * index)[0] if 4 + 2 * index < size else 0
         if not offset:
             raise ValueError("a field is missing")
         return int(table + offset)
 
-    message = follow(8)  # after the mark and the length
+    message = follow(8)  # after the continuation marker and the length
     if data[field(message, 1)] != _ARROW_SCHEMA:
         raise ValueError("the first message is not a schema")
     columns = follow(field(follow(field(message, 2)), 1))

@@ -25,12 +25,12 @@ def is_unexported(path: Path) -> bool:
 def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
     """Export a report into the cache, unless the cache has an export of its current state.
 
-    Two processes that export the same report at once each write a file of their own; the first one
-    to finish leaves its file in place, where it never changes.
+    Processes that export the same report at the same time each write their own file. The file of the first one
+    to finish is kept and never replaced.
 
     Raises:
-        ReportError: There is no such report, nsys cannot export it, or the cache cannot be written.
-        NsysNotFoundError: There is no nsys.
+        ReportError: The report does not exist, nsys cannot export it, or the cache cannot be written.
+        NsysNotFoundError: nsys was not found.
     """
     folder = _cache_folder()
     # a readable name, the whole path, since many reports share a name, and the state of the report

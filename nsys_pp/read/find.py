@@ -67,7 +67,7 @@ def find_reports(
 
 
 def order_of_path(path: Path) -> list[list[tuple[str, int]]]:
-    """Sort paths folder by folder, numbers inside names by their value.
+    """Return the sort key of a path: folder by folder, in natural order.
 
     >>> sorted(map(Path, ["node10/a", "node2/a", "node2.x"]), key=order_of_path)
     [PosixPath('node2/a'), PosixPath('node2.x'), PosixPath('node10/a')]
@@ -138,11 +138,11 @@ def _search(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
         if any(folder.rglob(f"*{PART_SUFFIX}")):
             raise ReportError(
                 f"`{folder}` holds no report, only parts",
-                "`merge`, `align`, `pipeline`, `chart`, `compare` and `summary` take parts, for what needs no events of their reports",
+                "`merge`, `align`, `pipeline`, `chart`, `compare` and `summary` accept parts, where no events of the reports are needed",
             )
         raise ReportError(
             f"`{folder}` holds no report",
-            "reports end in .sqlite or .nsys-rep, or are folders that `nsys export --type parquetdir` made",
+            "reports end in .sqlite or .nsys-rep, or are folders written by `nsys export --type parquetdir`",
         )
     return reports
 
@@ -151,7 +151,7 @@ def _walk(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     reports: list[Path] = []
     for entry in sorted(folder.iterdir(), key=order_of_path):
         if entry.is_dir():
-            # a link to a folder could lead back up, without end
+            # links to folders are not followed: they may form a cycle
             if is_table_directory(entry):
                 reports.append(entry)
             elif not entry.is_symlink() and not entry.name.startswith("."):

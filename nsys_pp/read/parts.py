@@ -53,15 +53,15 @@ def is_part(path: Path) -> bool:
 
 
 def read_part(path: Path, frames: Iterable[str] | None = None, *, version: str) -> Part:
-    """Read a part, all but its blocks.
+    """Read a part, except its blocks.
 
     Args:
-        path: The file.
+        path: File of the part.
         frames: Names of the frames to read; all if None.
         version: Version of nsys-pp, for the message about a part of another format.
 
     Raises:
-        ReportError: It cannot be read, is damaged, or has another format.
+        ReportError: The part is unreadable, is damaged, or has another format.
     """
     with _open(path) as archive:
         values = json.loads(archive.read(FACTS_MEMBER))
@@ -76,7 +76,7 @@ def read_part(path: Path, frames: Iterable[str] | None = None, *, version: str) 
         encoded = _build_encoded(values["encoded"])
         blocks = archive.getinfo(BLOCKS_MEMBER)
         if blocks.file_size != encoded.size_bytes or blocks.compress_type != ZIP_STORED:
-            raise ValueError("its blocks are not those that it lists")
+            raise ValueError("the blocks differ from the list of encoded subtracks")
         return Part(
             source=Path(values["source"]),
             made_by=values["made_by"],
@@ -92,7 +92,7 @@ def open_part_blocks(path: Path) -> Iterator[IO[bytes]]:
     """Open the blocks of a part as a stream, which checks them when it is read to its end.
 
     Raises:
-        ReportError: They cannot be read, or are damaged.
+        ReportError: The blocks are unreadable or damaged.
     """
     with _open(path) as archive, archive.open(BLOCKS_MEMBER) as blocks:
         yield blocks
@@ -100,7 +100,7 @@ def open_part_blocks(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _open(path: Path) -> Iterator[ZipFile]:
-    """Open a part; each of its errors becomes one sentence."""
+    """Open a part; convert all errors of reading into a `ReportError`."""
     try:
         with ZipFile(path) as archive:
             yield archive
@@ -139,7 +139,7 @@ def _build_facts(values: dict[str, Any]) -> PartFacts:
 
 
 def _build_record(kind: type[Record], values: dict[str, Any]) -> Record:
-    """Build a record from JSON; raise ValueError unless it has all fields, each of its type."""
+    """Build a record from JSON; raise ValueError if a field is missing, unknown or of another type."""
     hints = get_type_hints(kind)
     if values.keys() != hints.keys():
         raise ValueError(

@@ -15,7 +15,7 @@ _EMPTY = {name: schema.to_frame() for name, schema in SCHEMAS.items()}
 _LAUNCHER_VARIABLE = re.compile(LAUNCHER_VARIABLE)
 
 Catalog = Mapping[str, Sequence[str]]
-"""The tables of an export with their columns."""
+"""Tables of an export with their columns."""
 
 
 def plan_sources(catalog: Catalog, need: frozenset[Group], *, has_row_id: bool) -> list[Source]:
@@ -46,7 +46,7 @@ def plan_sources(catalog: Catalog, need: frozenset[Group], *, has_row_id: bool) 
 def name_recorded(catalog: Catalog) -> dict[str, str]:
     """Return the exported name of each known table that the export has, by the name of its raw frame."""
     present = ((table.frame, _present_name(table, catalog)) for table in (*TABLES, *COUNTED))
-    skip = {"payloads", "facts", "launcher", "strings"}  # not recordings of their own
+    skip = {"payloads", "facts", "launcher", "strings"}  # auxiliary tables, not recorded activity
     return {frame: name for frame, name in present if name is not None and frame not in skip}
 
 
@@ -57,7 +57,7 @@ def assemble(parts: Iterable[tuple[str, pl.DataFrame]]) -> dict[str, pl.DataFram
         parts: Names of raw frames, each with rows from `shape_rows`.
 
     Returns:
-        Every frame of `nsys_pp.frames.raw.SCHEMAS`, with its schema; those that were not read are empty.
+        All frames of `nsys_pp.frames.raw.SCHEMAS`, each with its schema; frames that were not read are empty.
     """
     by_frame: dict[str, list[pl.DataFrame]] = {}
     for name, rows in parts:
@@ -136,7 +136,7 @@ def _fit(values: pl.Series, column: Column | None, dtype: pl.DataType) -> pl.Ser
 def _translate(
     values: pl.Series, column: Column, words: Mapping[int, str | int], dtype: pl.DataType
 ) -> pl.Series:
-    """Look up the words of an enumeration, whose numbers are small."""
+    """Translate the small numbers of an enumeration to words."""
     numbers, last = values.cast(pl.Int64), max(words)
     by_number = pl.Series(values.name, [words.get(number) for number in range(last + 1)], dtype=dtype)
     translated = by_number.gather(numbers.set((numbers < 0) | (numbers > last), None))

@@ -40,7 +40,7 @@ class Reader:
     Attributes:
         suffixes: Suffixes of its files, by which they are found in folders; () for folders.
         accepts: Returns whether a path is of this kind.
-        read: Reads the report; raises a `ReportError` if it cannot be understood.
+        read: Reads the report; raises a `ReportError` if that fails.
         check: Raises a `ReportError` if the file shows that it is incomplete.
         has_end: Files that pass the check are complete; others are watched until they stop changing.
     """

@@ -63,7 +63,7 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
         if not export.recorded:
             raise ReportError(
                 f"`{path}` has no table that Nsight Systems exports",
-                "make a report with `nsys profile` and export it with `nsys export --type sqlite`",
+                "record a report with `nsys profile` and export it with `nsys export --type sqlite`",
             )
         sources = plan_sources(export.catalog, need, has_row_id=True)
         chunks = [chunk for source in sources for chunk in _split(source, export)]
@@ -79,7 +79,7 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
 class _Export:
     catalog: dict[str, list[str]]
     recorded: dict[str, str]  # exported names of tables by raw frame
-    last_rows: dict[str, int]  # of tables whose rows have ids, which an exporter numbers from 1
+    last_rows: dict[str, int]  # table -> last row id, of tables with row ids; exporters number rows from 1
 
 
 def _inspect(uri: str) -> _Export:
@@ -131,7 +131,7 @@ def _read_catalog(connection: adbc.AdbcConnection) -> dict[str, list[str]]:
 
 
 def _find_last_rows(connection: adbc.AdbcConnection, names: Sequence[str]) -> dict[str, int]:
-    """Find the last row id of those tables whose rows have ids."""
+    """Find the last row id of each table that has row ids."""
     if not names:
         return {}
     columns = (
@@ -146,7 +146,7 @@ def _find_last_rows(connection: adbc.AdbcConnection, names: Sequence[str]) -> di
 
 
 def _split(source: Source, export: _Export) -> list[Chunk]:
-    """Cut a table into ranges of row ids; the first and the last are open at their ends."""
+    """Split a table into ranges of row ids; the first and the last range are open-ended."""
     has_row_id = source.name in export.last_rows or source.name not in export.recorded.values()
     last_row = export.last_rows.get(source.name, 0)
     if last_row > _MOST_ROWS:  # not the numbering of an exporter: read as one range

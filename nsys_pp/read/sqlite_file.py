@@ -27,7 +27,7 @@ _OTHER_KINDS = {
     b"PAR1": ("a Parquet file", "pass the folder of `nsys export --type parquetdir`"),
 }
 _EXPORT_HINT = "make one with `nsys export --type sqlite`"
-_BUSY_HINT = "wait until that program is done, or close it, and try again"
+_BUSY_HINT = "wait until that program has finished, or close it, and try again"
 
 
 def check_database(path: Path) -> str:
@@ -45,7 +45,7 @@ def check_database(path: Path) -> str:
     if _is_hot(path.with_name(f"{path.name}-journal")):
         raise busy_error(path)
     _check_size(path, header)
-    # quoted as bytes: a name need not be UTF-8, and may have `?`, `#` or `%` in it
+    # quoted as bytes: a name need not be UTF-8 and may contain `?`, `#` or `%`
     uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
     if header[18] != _WRITE_AHEAD and header[19] != _WRITE_AHEAD:
         return uri
@@ -105,7 +105,7 @@ def _explain_foreign(path: Path, header: bytes) -> ReportError:
 
 
 def _check_size(path: Path, header: bytes) -> None:
-    """Compare the file's size with the number of pages that its header promises."""
+    """Compare the size of the file with the number of pages in its header."""
     page_bytes = int.from_bytes(header[16:18], "big")
     page_bytes = 65536 if page_bytes == 1 else page_bytes
     pages = int.from_bytes(header[28:32], "big")

@@ -15,7 +15,7 @@ class Column:
     names: tuple[str, ...]
     groups: tuple[Group, ...] = ()  # read for any of these; (): whenever the table is read
     words: Mapping[int, str | int] | None = None  # enumeration -> our words; other numbers become null
-    words_beyond: tuple[int, str | int] | None = None  # (first number, its word and that of all above)
+    words_beyond: tuple[int, str | int] | None = None  # (first number, word for it and all larger numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Table:
     columns: Mapping[str, Column]
     groups: tuple[Group, ...] = ()  # read for any of these; (): always
     useless_without: Mapping[Group, str] = field(default_factory=dict)  # group -> table that it requires
-    must_have: tuple[str, ...] = ()  # exported columns; a table without them is another one
+    must_have: tuple[str, ...] = ()  # exported columns that identify the table
     any_of: tuple[str, ...] = ()  # rows where one of these frame columns is set; () for all rows
     rows_named: Mapping[str, str] = field(
         default_factory=dict

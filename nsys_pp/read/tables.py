@@ -45,8 +45,8 @@ _COPY_DIRECTIONS: dict[int, str | int] = dict(
 )
 _STREAM_KINDS: dict[int, str | int] = {1: "blocking", 2: "non-blocking", 3: "default"}
 
-# NVTX's own numbers for the types of payload fields; C's long has 64 bits where nsys runs.
-# From 1 << 24 on they are enumerations that the program defined; NCCL's have 32 bits.
+# NVTX's numbers of payload field types; C's long has 64 bits on the platforms of nsys.
+# Numbers from 1 << 24 on are enumerations defined by the program; those of NCCL have 32 bits.
 _PROGRAM_TYPES = 1 << 24
 _FIELD_TYPES: dict[int, str | int] = {
     **dict.fromkeys((1, 2), "char"),
