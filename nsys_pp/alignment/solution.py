@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsys_pp.alignment.causality import bound_groups_by_messages, find_groups
+from nsys_pp.alignment.bounds import bound_error, bound_groups
+from nsys_pp.alignment.causality import find_groups
 from nsys_pp.alignment.collectives import Matches
 from nsys_pp.alignment.domains import Domain, Guess
-from nsys_pp.alignment.events import COLLECTIVE, MPI, RECEIVE, SEND, Events
+from nsys_pp.alignment.events import COLLECTIVE, MPI, Events
 from nsys_pp.alignment.fit import Fit, fit_clocks
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.units import NS_PER_S
 
-_ASSUMED_SKEW_NS = 75_000.0  # scatter of the ends of one operation, where too few operations were seen
 _SESSIONS_APART_NS = 1_000_000  # error of UTC between two sessions of one machine; 0.1 ms was measured
 _MESSAGE_NOISE = 10.0  # noise of the ends of a send and its receive, relative to those of a collective
 
@@ -165,7 +165,7 @@ def _describe_component(
     )
     start_times = shared_events.start + corrected - shared_events.end
     group = find_groups(clock[~is_message], instance[~is_message], len(members))
-    message_bounds = _bound_groups(clock, instance, shared_events.kind, start_times, corrected, group)
+    message_bounds = bound_groups(clock, instance, shared_events.kind, start_times, corrected, group)
     direct_rows = ~is_message if not is_message.all() else is_message
     pooled = float(np.quantile(np.abs(fit.residual_ns[direct_rows]), 0.95)) if direct_rows.any() else 0.0
     for number, member in enumerate(members.tolist()):
@@ -180,7 +180,7 @@ def _describe_component(
         residual = np.abs(fit.residual_ns[direct if direct.any() else is_member])
         ends = shared_events.end[is_member]
         spread = fit.sigma_ns(number, np.array([ends.min(), ends.max()])).max() if is_member.any() else np.inf
-        bound = _bound_error(
+        bound = bound_error(
             residual,
             pooled,
             float(spread),
@@ -212,31 +212,6 @@ def change_rate(solution: Solution, members: Int64s, rate: float) -> None:
 def _median_of(values: Floats) -> float:
     """Return the lower median, a value of the array, so that one machine keeps its UTC."""
     return float(np.sort(values)[(len(values) - 1) // 2])
-
-
-def _bound_error(residual: Floats, pooled: float, spread: float, count: int, message_bound: float) -> float:
-    """Bound the error of a clock: scatter of its ends, standard error of the fit, and bound by messages."""
-    scatter = float(np.quantile(residual, 0.95)) if len(residual) else 0.0
-    scatter = max(scatter, pooled)
-    if count < 3:
-        scatter = max(scatter, _ASSUMED_SKEW_NS)
-    small_sample = 1 + 3 / max(count, 1)  # residuals of few operations underestimate their scatter
-    return 2 * scatter * min(small_sample, 2.0) + 3 * spread + message_bound
-
-
-def _bound_groups(
-    clock: Int64s, instance: Int64s, kind: Int64s, start_times: Floats, ended: Floats, group: Int64s
-) -> Floats:
-    """Bound the offset of each group of clocks from the largest group, by messages."""
-    sends, receives = np.flatnonzero(kind == SEND), np.flatnonzero(kind == RECEIVE)
-    order = sends[np.argsort(instance[sends], kind="stable")]
-    low = np.searchsorted(instance[order], instance[receives])
-    high = np.searchsorted(instance[order], instance[receives], side="right")
-    single = high - low == 1
-    sender, receiver = order[low[single]], receives[single]
-    return bound_groups_by_messages(
-        clock[sender], clock[receiver], ended[receiver] - start_times[sender], group
-    )
 
 
 def override_offset(solution: Solution, number: int, offset_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""Output of `nsys-pp pipeline` in the formats of `nsys_pp.write.exporters`."""
+"""Output of `nsys-pp pipeline` in the formats of `nsys_pp.write.exporter_registry`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nsys_pp.cli.options.output import STANDARD_OUTPUT
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.commands.export import export_jobs
 from nsys_pp.units import format_count
-from nsys_pp.write.exporters import EXPORTERS
+from nsys_pp.write.exporter_registry import EXPORTERS
 
 
 def check_export(format: str, output: Path, names: Sequence[str] | None) -> None:

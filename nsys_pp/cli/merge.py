@@ -22,7 +22,7 @@ from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SectionCommand
 from nsys_pp.units import format_bytes, format_count
 from nsys_pp.write.tables import SUFFIXES
-from nsys_pp.write.trace_formats import TRACE_FORMATS
+from nsys_pp.write.trace_format_registry import TRACE_FORMATS
 
 # Capacity of Perfetto's UI in a browser's 4 GB: measured at 0.2 to 0.35 KB per slice.
 _MAX_SLICES = 8_000_000

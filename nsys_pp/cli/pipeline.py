@@ -23,7 +23,7 @@ from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import OUTPUT, SectionCommand, option
 from nsys_pp.cli.table_output import list_outputs, output_tables, settle_format
 from nsys_pp.compose.batch import list_existing_inputs
-from nsys_pp.write.exporters import EXPORTERS
+from nsys_pp.write.exporter_registry import EXPORTERS
 from nsys_pp.write.files import check_output
 from nsys_pp.write.tables import fill_tables
 

@@ -12,7 +12,7 @@ from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.write.exporter import ExportedFile, ExportOptions, ExportSource
-from nsys_pp.write.exporters import EXPORTERS
+from nsys_pp.write.exporter_registry import EXPORTERS
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -45,7 +45,7 @@ def export_jobs(
     force: bool = False,
     **options: Unpack[RunOptions],
 ) -> ExportJobsResult:
-    """Write the jobs of a run in a format of `nsys_pp.write.exporters`.
+    """Write the jobs of a run in a format of `nsys_pp.write.exporter_registry`.
 
     Args:
         inputs: Reports, parts, folders of them, or glob patterns.

@@ -24,7 +24,7 @@ from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.write.files import check_output
 from nsys_pp.write.trace.tracks import DETAILS, Detail
-from nsys_pp.write.trace_formats import TRACE_FORMATS, infer_trace_format
+from nsys_pp.write.trace_format_registry import TRACE_FORMATS, infer_trace_format
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -65,7 +65,7 @@ def merge(
     Args:
         inputs: Reports, parts, folders of them, or glob patterns.
         output: The trace.
-        format: A key of `nsys_pp.write.trace_formats.TRACE_FORMATS`. Default: "chrome" for `.json` and `.json.gz`, else "perfetto".
+        format: A key of `nsys_pp.write.trace_format_registry.TRACE_FORMATS`. Default: "chrome" for `.json` and `.json.gz`, else "perfetto".
         detail: "jobs", "ranges", "kernels" or "cpu": each has more than the one before. Default: that of the
             parts, else "kernels".
         ops: GPU operations that ranges are projected onto. Default: those of the parts, else "kernel".

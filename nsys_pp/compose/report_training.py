@@ -15,8 +15,8 @@ from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.training import KERNEL_AGGREGATES, REPORT_FRAMES
 from nsys_pp.projection.launches import match_launches
+from nsys_pp.projection.nccl_requests import match_requests
 from nsys_pp.projection.ranges import project_compute, project_ranges
-from nsys_pp.projection.requests import match_requests
 from nsys_pp.training.report.compute_segments import build_compute_segments
 from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
 from nsys_pp.training.report.kernel_aggregates import sum_kernels

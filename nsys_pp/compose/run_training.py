@@ -18,9 +18,9 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.lanes import GATHERED_FRAMES, LANE_FRAMES, LANE_KEYS
 from nsys_pp.frames.training import Training
 from nsys_pp.training.run.bubbles import build_lane_states, measure_cover
-from nsys_pp.training.run.cadence import reconstruct_jobs
 from nsys_pp.training.run.ideal import build_ideal
 from nsys_pp.training.run.ids import resolve_jobs
+from nsys_pp.training.run.job_inference import reconstruct_jobs
 from nsys_pp.training.run.labels import label_jobs
 from nsys_pp.training.run.lanes import build_lanes
 from nsys_pp.training.run.run_steps import join_steps, number_steps, renumber_steps

@@ -35,7 +35,7 @@ from nsys_pp.write.files import replace_file
 from nsys_pp.write.perfetto.trace import PlacedReport, encode_drawing
 from nsys_pp.write.spool import OpenBlocks, Shelf, Spool, Store, make_scratch
 from nsys_pp.write.trace.drawing import Drawing
-from nsys_pp.write.trace_formats import TraceFormat
+from nsys_pp.write.trace_format_registry import TraceFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

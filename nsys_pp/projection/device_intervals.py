@@ -12,7 +12,7 @@ from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.projection.busy import measure_busy
 from nsys_pp.projection.calls_inside import CallsInside
-from nsys_pp.projection.extremes import find_minimum
+from nsys_pp.projection.range_minimum import find_minimum
 
 _MEASURED = (
     *("gpu_start_ns", "gpu_end_ns", "busy_ns", "total_ns", "call_count", "op_count"),

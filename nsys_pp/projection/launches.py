@@ -17,7 +17,8 @@ def match_launches(api_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> pl.DataFra
 
     Joined on (process, correlation id): CUPTI numbers correlation ids inside each process.
     One call can cause many operations (a CUDA graph), and a correlation id that two calls of
-    a process share gives a pair with each, as in NVIDIA's own join.
+    a process share gives a pair with each, as in NVIDIA's own join; `nsys_pp.arrays.launch_calls`
+    finds the one that launched the operation.
 
     Args:
         api_calls: `API_CALLS`, any order.

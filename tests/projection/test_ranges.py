@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, PROJECTIONS, RANGES
-from nsys_pp.projection import busy, extremes
+from nsys_pp.projection import busy
+from nsys_pp.projection import range_minimum as extremes
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import COMPUTED, OPS, Scope, project_compute, project_ranges
 from tests.projection import definition

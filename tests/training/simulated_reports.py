@@ -14,7 +14,7 @@ from nsys_pp.frames.report import Report
 from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
-from nsys_pp.projection.requests import match_requests
+from nsys_pp.projection.nccl_requests import match_requests
 from nsys_pp.read import read_report
 from nsys_pp.training.report.compute_segments import build_compute_segments
 from nsys_pp.training.report.messages import find_messages

@@ -30,7 +30,7 @@ NUMBERS = (
     "backward_virtual_stage",
 )
 WORDS = ("role", "kind")
-_COMMON = "common"
+_COMMON = "common_steps"
 _FOLDER = Path(__file__).parent.parent / "presets"
 _JOB_KEYS = ("kind", "pattern", "direction", "role", "domain", "category")
 _STEP_KEYS = ("pattern", "domain", "category")
@@ -78,7 +78,7 @@ class Preset:
         signs: Patterns of names that only these programs use, for the detection of the preset: alternatives, each a
             list of patterns that must all match. Empty unless the preset is built in.
         jobs: Rules for jobs.
-        steps: Rules for steps, followed by the rules of `common.toml`.
+        steps: Rules for steps, followed by the rules of `common_steps.toml`.
     """
 
     name: str

@@ -2,7 +2,7 @@
 
 from nsys_pp.frames.table import FilledTable, Table, describe_columns, fill_tables
 from nsys_pp.write.tables.format import Content, Format
-from nsys_pp.write.tables.formats import (
+from nsys_pp.write.tables.format_registry import (
     FORMATS,
     SUFFIXES,
     files_in,

@@ -10,8 +10,8 @@ import polars as pl
 
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.write.tables.columns import convert_times
-from nsys_pp.write.tables.people import sort_table
 from nsys_pp.write.tables.rows import limit_rows
+from nsys_pp.write.tables.table_text import sort_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from nsys_pp.frames.table import FilledTable
 from nsys_pp.write.files import open_output
 from nsys_pp.write.tables.format import Content, Format
 from nsys_pp.write.tables.names import clean
-from nsys_pp.write.tables.people import ShownTable, arrange_table
+from nsys_pp.write.tables.table_text import ShownTable, arrange_table
 
 # characters with a meaning in GitHub's Markdown; `_` inside a word has none
 _SPECIAL = re.compile(r"[\\`*<>\[\]|~&]|(?<![^\W_])_|_(?![^\W_])")

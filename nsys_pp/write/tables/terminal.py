@@ -21,7 +21,7 @@ from rich.text import Text
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.write.tables.columns import TextColumn
 from nsys_pp.write.tables.names import clean, shorten_symbol
-from nsys_pp.write.tables.people import ShownTable, arrange_table
+from nsys_pp.write.tables.table_text import ShownTable, arrange_table
 
 LOG_WIDTH = 160
 """Maximum width of a log: lines that an editor, a browser or a pager shows in full."""

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from nsys_pp.errors import OutputError
-from nsys_pp.write.tables.formats import (
+from nsys_pp.write.tables.format_registry import (
     FORMATS,
     format_table,
     format_tables,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.projection import extremes
-from nsys_pp.projection.extremes import find_minimum
+from nsys_pp.projection import range_minimum as extremes
+from nsys_pp.projection.range_minimum import find_minimum
 
 
 @st.composite

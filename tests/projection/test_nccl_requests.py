@@ -10,7 +10,7 @@ from fixtures.recording.export import Session, write_report
 from nsys_pp.frames.report import REQUESTS
 from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
-from nsys_pp.projection.requests import match_requests
+from nsys_pp.projection.nccl_requests import match_requests
 from nsys_pp.read import read_report
 
 

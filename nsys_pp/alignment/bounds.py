@@ -1,0 +1,36 @@
+"""Error bounds of clocks, from the scatter of operations, the standard error of the fit, and messages."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nsys_pp.alignment.causality import bound_groups_by_messages
+from nsys_pp.alignment.events import RECEIVE, SEND
+from nsys_pp.arrays.types import Floats, Int64s
+
+_ASSUMED_SKEW_NS = 75_000.0  # scatter of the ends of one operation, where too few operations were seen
+
+
+def bound_error(residual: Floats, pooled: float, spread: float, count: int, message_bound: float) -> float:
+    """Bound the error of a clock: scatter of its ends, standard error of the fit, and bound by messages."""
+    scatter = float(np.quantile(residual, 0.95)) if len(residual) else 0.0
+    scatter = max(scatter, pooled)
+    if count < 3:
+        scatter = max(scatter, _ASSUMED_SKEW_NS)
+    small_sample = 1 + 3 / max(count, 1)  # residuals of few operations underestimate their scatter
+    return 2 * scatter * min(small_sample, 2.0) + 3 * spread + message_bound
+
+
+def bound_groups(
+    clock: Int64s, instance: Int64s, kind: Int64s, start_times: Floats, ended: Floats, group: Int64s
+) -> Floats:
+    """Bound the offset of each group of clocks from the largest group, by messages."""
+    sends, receives = np.flatnonzero(kind == SEND), np.flatnonzero(kind == RECEIVE)
+    order = sends[np.argsort(instance[sends], kind="stable")]
+    low = np.searchsorted(instance[order], instance[receives])
+    high = np.searchsorted(instance[order], instance[receives], side="right")
+    single = high - low == 1
+    sender, receiver = order[low[single]], receives[single]
+    return bound_groups_by_messages(
+        clock[sender], clock[receiver], ended[receiver] - start_times[sender], group
+    )
