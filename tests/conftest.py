@@ -7,15 +7,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.importer.fixtures import importer
 
 __all__ = ["importer", "nsys", "shared_reports"]
 
-# The same examples on every machine: a run passes everywhere or nowhere. `tests/fresh.py` draws new ones.
-settings.register_profile("fixed", derandomize=True)
-settings.register_profile("fresh", derandomize=False, print_blob=True)
+# The same examples on every machine, however slow: a run passes everywhere or nowhere. `tests/fresh.py` draws new ones.
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fixed", _PATIENT, derandomize=True)
+settings.register_profile("fresh", _PATIENT, derandomize=False, print_blob=True)
 settings.load_profile("fixed")
 
 REPOSITORY = Path(__file__).parent.parent

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.projection import range_minimum as extremes
+from nsys_pp.projection import range_minimum
 from nsys_pp.projection.range_minimum import find_minimum
 
 
@@ -25,7 +25,7 @@ def test_minima_are_those_of_a_loop(direct_reads: int, case: tuple[list[int], li
     values, pairs = case
     first, last = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extremes, "_DIRECT_READS", direct_reads)
+        patch.setattr(range_minimum, "_DIRECT_READS", direct_reads)
         minima = find_minimum(np.array(values), first, last)
     assert minima.tolist() == [min(values[low:high]) for low, high in pairs]
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, PROJECTIONS, RANGES
-from nsys_pp.projection import busy
-from nsys_pp.projection import range_minimum as extremes
+from nsys_pp.projection import busy, range_minimum
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import COMPUTED, OPS, Scope, project_compute, project_ranges
 from tests.projection import definition
@@ -41,7 +40,7 @@ def test_projection_is_its_definition(
         else:
             stack.enter_context(mock.patch.object(busy, "_READ_CHUNK", 5))
         if is_as_if_huge:
-            stack.enter_context(mock.patch.object(extremes, "_DIRECT_READS", 0))
+            stack.enter_context(mock.patch.object(range_minimum, "_DIRECT_READS", 0))
         actual = project_ranges(ranges, api_calls, gpu_ops, ops=ops, scope=scope, per_stream=per_stream)
     assert actual.schema == PROJECTIONS
     rows = actual.to_dicts()
