@@ -11,7 +11,6 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import pid
 
 _PROCESS = ("report", "process_key")
-_PID_MASK, _PID_SHIFT = 0xFF_FFFF << 24, 1 << 24  # where a key has the process id: `nsys_pp.frames.ids`
 
 
 def list_processes(
