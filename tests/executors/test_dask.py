@@ -89,7 +89,7 @@ class Cluster:
             process.terminate()
         for process in self.processes:
             try:
-                process.wait(timeout=PATIENCE_S)
+                process.wait(timeout=10)  # no check: a process that ignores the signal is killed
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
