@@ -11,7 +11,9 @@ from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.write.chart import CHARTS
-from nsys_pp.write.files import check_output, open_output, replace_file
+from nsys_pp.write.exporter import ExportOptions
+from nsys_pp.write.exporter_registry import EXPORTERS, find_exporter
+from nsys_pp.write.files import check_output
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -56,7 +58,9 @@ def chart(
     """
     check_keywords(options, RunOptions)
     target = Path(output)
-    format = format or target.suffix.removeprefix(".")
+    if format is None:
+        exporter = find_exporter(target)
+        format = target.suffix.removeprefix(".") if exporter is None else exporter.name
     check_choice("format", format, CHARTS)
     check_output(target, force=force)
     batch = Batch(inputs, options)
@@ -64,8 +68,7 @@ def chart(
         batch, options, check=lambda paths: check_output(target, force=force, inputs=paths)
     )
     training = result.training
-    with replace_file(target, force=force) as partial, open_output(partial) as stream:
-        CHARTS[format](training, stream, title=title or target.stem)
+    EXPORTERS[format].write(training, target, ExportOptions(force=force, title=title))
     return ChartResult(
         output=target,
         jobs=len(training.jobs),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from nsys_pp.compose.batch import Batch, Skipped
-from nsys_pp.compose.inputs import label_reports
+from nsys_pp.compose.inputs import label_reports, skip_repeated
 from nsys_pp.compose.options import Inputs, RosterOptions, check_keywords, parse_rank_from, parse_run_layout
 from nsys_pp.compose.run import build_run_roster
 from nsys_pp.frames.raw import Group
@@ -21,15 +21,13 @@ from nsys_pp.model import build_report
 from nsys_pp.model.contents import Contents, describe_contents
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
-from nsys_pp.roster.identity import find_repeated, identify
-from nsys_pp.roster.roster import repeated_error
+from nsys_pp.roster.identity import identify
 from nsys_pp.tables.roster import ROSTER_TABLE as ROSTER_TABLE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "cpu", "communication"})
-_Read: TypeAlias = "tuple[Identity, Contents]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -69,7 +67,9 @@ def info(inputs: Inputs, **options: Unpack[RosterOptions]) -> InfoResult:
     rank_from = parse_rank_from(options.get("rank_from"))
     batch = Batch(inputs, options, with_parts=False)
     read = batch.map("reading", batch.paths, partial(_read_contents, nsys=batch.nsys))
-    different = _drop_repeated(read, batch)
+    reports_read = list(read.values())
+    kept = skip_repeated([identity for identity, _ in reports_read], list(read), batch)
+    different = [reports_read[index] for index in kept]
     identities = [identity for identity, _ in different]
     roster = build_run_roster(identities, layout=layout, rank_from=rank_from)
     labels = label_reports([identity.path for identity in identities])
@@ -84,15 +84,6 @@ def _read_contents(path: Path, nsys: str | None) -> tuple[Identity, Contents]:
     report = build_report(read_report(path, need=_GROUPS, nsys=nsys))
     contents = describe_contents(report, match_launches(report.api_calls, report.gpu_ops))
     return identify(report), contents
-
-
-def _drop_repeated(read: dict[Path, _Read], batch: Batch) -> list[_Read]:
-    """Return the first report of each recording; others are skipped where `keep_going` allows it."""
-    paths, reports = list(read), list(read.values())
-    repeated = dict(find_repeated([identity for identity, _ in reports]))
-    for again, first in repeated.items():
-        batch.skip(paths[again], repeated_error(reports[first][0].path, reports[again][0].path))
-    return [report for index, report in enumerate(reports) if index not in repeated]
 
 
 def _describe(identity: Identity, contents: Contents, label: str, roster: pl.DataFrame) -> ReportInfo:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from nsys_pp.compose.batch import Batch, Skipped
-from nsys_pp.compose.inputs import label_reports
+from nsys_pp.compose.inputs import label_reports, skip_repeated
 from nsys_pp.compose.options import BatchOptions, Inputs, check_choice, check_keywords, parse_counted_ops
 from nsys_pp.compose.report import SURVEY_GROUPS
 from nsys_pp.compose.report_view import project_report
@@ -23,8 +23,8 @@ from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.model import build_report
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import read_report
-from nsys_pp.roster.identity import find_repeated, identify
-from nsys_pp.roster.roster import build_roster, repeated_error
+from nsys_pp.roster.identity import identify
+from nsys_pp.roster.roster import build_roster
 from nsys_pp.tables.projections import define_projection_table as define_projection_table
 
 if TYPE_CHECKING:
@@ -114,11 +114,9 @@ def _project_file(
 
 def _join(projected: Mapping[Path, tuple[Identity, pl.DataFrame]], batch: Batch) -> pl.DataFrame:
     """Concatenate the rows of all reports, one for each recording."""
-    paths, reports = list(projected), list(projected.values())
-    repeated = dict(find_repeated([identity for identity, _ in reports]))
-    for again, first in repeated.items():
-        batch.skip(paths[again], repeated_error(reports[first][0].path, reports[again][0].path))
-    different = [report for index, report in enumerate(reports) if index not in repeated]
+    reports = list(projected.values())
+    kept = skip_repeated([identity for identity, _ in reports], list(projected), batch)
+    different = [reports[index] for index in kept]
     roster = build_roster([identity for identity, _ in different])
     return pl.concat(
         _add_roster(frame, roster.filter(report=number)) for number, (_, frame) in enumerate(different)

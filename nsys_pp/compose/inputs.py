@@ -175,10 +175,10 @@ def drop_repeated(inputs: Sequence[Input], batch: Batch) -> list[Input]:
         ReportError: Two inputs are the same recording; or, by chance and once in some
             thousand millions, two cannot be in one trace.
     """
-    repeated = dict(find_repeated([recorded.identity for recorded in inputs]))
-    for again, first in repeated.items():
-        batch.skip(inputs[again].path, repeated_error(inputs[first].path, inputs[again].path))
-    kept = [recorded for index, recorded in enumerate(inputs) if index not in repeated]
+    identities = [recorded.identity for recorded in inputs]
+    kept = [
+        inputs[index] for index in skip_repeated(identities, [recorded.path for recorded in inputs], batch)
+    ]
     by_sequence: dict[int, Input] = {}
     for recorded in kept:
         other = by_sequence.setdefault(sequence_id(recorded.identity.fingerprint), recorded)
@@ -189,6 +189,23 @@ def drop_repeated(inputs: Sequence[Input], batch: Batch) -> list[Input]:
                 "merge them into two traces",
             )
     return kept
+
+
+def skip_repeated(identities: Sequence[Identity], paths: Sequence[Path], batch: Batch) -> list[int]:
+    """Return the index of the first input of each recording; others are skipped where `keep_going` allows it.
+
+    Args:
+        identities: Identity of each input.
+        paths: Path of each input, as named by the user.
+        batch: The batch of these inputs.
+
+    Raises:
+        ReportError: Two inputs are the same recording.
+    """
+    repeated = dict(find_repeated(identities))
+    for again, first in repeated.items():
+        batch.skip(paths[again], repeated_error(paths[first], paths[again]))
+    return [index for index in range(len(paths)) if index not in repeated]
 
 
 def refuse_parts(parts: Iterable[Path], needs: Sequence[str]) -> None:

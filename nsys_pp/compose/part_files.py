@@ -65,7 +65,7 @@ def extract_file(
 
     def make(sink: Sink) -> Part:
         part = extract_report(path, options, sink, nsys=nsys)
-        if not part.encoded.slice_count and not part.frames["jobs"]["start_ns"].count():
+        if not part.encoded.slice_count and not part.drawn_job_count:
             raise nothing_to_draw_error(f"`{path}` has nothing to draw")
         return part
 
@@ -83,7 +83,7 @@ def _describe(path: Path, output: Path, part: Part, *, is_new: bool) -> Extracte
         report=path,
         output=output,
         slices=part.encoded.slice_count,
-        jobs=part.frames["jobs"]["start_ns"].count(),
+        jobs=part.drawn_job_count,
         gpus=part.frames["devices"]["gpu"].n_unique(),
         is_new=is_new,
     )

@@ -15,7 +15,7 @@ from nsys_pp.compose.options import StepWindow
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.lanes import GATHERED_FRAMES, LANE_FRAMES, LANE_KEYS
+from nsys_pp.frames.lanes import GATHERED_FRAMES, LANE_FRAMES, LANE_KEYS, ROSTER_WITH_BOUNDS
 from nsys_pp.frames.training import Training
 from nsys_pp.training.run.bubbles import build_lane_states, measure_cover
 from nsys_pp.training.run.ideal import build_ideal
@@ -159,7 +159,7 @@ def _find_lanes(
     """List the lanes (`LANES`), with notes on their stages."""
     bounds = clocks.table.select(report="reports", bound_ns="bound_ns").explode("report")
     roster = roster.join(bounds, on="report", how="left", maintain_order="left")
-    return build_lanes(roster, frames["jobs"], frames["steps"])
+    return build_lanes(conform(roster, ROSTER_WITH_BOUNDS), frames["jobs"], frames["steps"])
 
 
 def _assign_lanes(name: str, frame: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:

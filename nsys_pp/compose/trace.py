@@ -184,7 +184,7 @@ def _cut(run: Run, window: Window) -> dict[Path, tuple[Window, bool]]:
             start_ns=None if window.start_ns is None else clock.to_report(window.start_ns),
             end_ns=None if window.end_ns is None else clock.to_report(window.end_ns),
         )
-        cuts[recorded.path] = on_report, recorded.part.frames["jobs"]["start_ns"].count() > 0
+        cuts[recorded.path] = on_report, recorded.part.drawn_job_count > 0
     return cuts
 
 

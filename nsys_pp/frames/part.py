@@ -124,3 +124,8 @@ class Part:
     facts: PartFacts
     frames: Mapping[str, pl.DataFrame]  # by name; after reading only the requested ones
     encoded: Encoded
+
+    @property
+    def drawn_job_count(self) -> int:
+        """The number of jobs that ran on a GPU; needs the frame "jobs"."""
+        return self.frames["jobs"]["start_ns"].count()

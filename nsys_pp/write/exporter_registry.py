@@ -67,6 +67,6 @@ def find_exporter(path: Path) -> Exporter | None:
     ('html', None)
     """
     for exporter in EXPORTERS.values():
-        if path.name.endswith(exporter.suffixes):
+        if path.suffix in exporter.suffixes:
             return exporter
     return None

@@ -21,6 +21,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.lanes import REPORT_JOBS
 from nsys_pp.frames.training import COMPUTE_KINDS, Training
 from nsys_pp.write.exporter import ExportedFile, ExportOptions, ExportResult, ExportSource
 from nsys_pp.write.files import check_output, replace_file, translate_errors
@@ -69,8 +70,7 @@ def describe_step_tasks(training: Training, jobs: pl.DataFrame) -> pl.DataFrame:
 
     Args:
         training: The run, for its lanes, schedule and preset.
-        jobs: `RUN_JOBS` of one report, with the times on the report's own clock as `report_start_ns`,
-            `report_end_ns`, `report_host_start_ns` and `report_host_end_ns`.
+        jobs: `REPORT_JOBS`.
 
     Returns:
         `STEP_TASKS`. Empty in, empty out.
@@ -135,15 +135,16 @@ def check_step_tasks(folder: Path | None, inputs: Sequence[Path], force: bool) -
 
 
 def _find_jobs(training: Training, source: ExportSource) -> pl.DataFrame:
-    """Return the jobs of one report, with their times also on its own clock."""
+    """Return the jobs of one report (`REPORT_JOBS`), with their times also on its own clock."""
     lanes = training.lanes.filter(pl.col("report") == source.report)
     jobs = training.jobs.join(lanes.select("lane"), on="lane", how="semi", maintain_order="left")
-    return jobs.with_columns(
+    on_report = (
         pl.Series(f"report_{name}", source.clock.to_report_times(jobs[name].fill_null(0).to_numpy())).set(
             jobs[name].is_null(), None
         )
         for name in _TIMES
     )
+    return jobs.with_columns(on_report).pipe(conform, REPORT_JOBS)
 
 
 def write_step_tasks(
