@@ -105,14 +105,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield made
 
 
-@pytest.fixture
-def items(tmp_path: Path) -> list[Path]:
-    paths = [tmp_path / f"{number}.txt" for number in range(6)]
-    for path in paths:
-        path.write_text(f"text of {path.stem}")
-    return paths
-
-
 def test_all_items_come_to_what_they_come_to_here(
     cluster: Cluster, items: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,14 +20,6 @@ from tests.executors import jobs
 from tests.patience import PATIENCE_S
 
 
-@pytest.fixture
-def items(tmp_path: Path) -> list[Path]:
-    paths = [tmp_path / f"{number}.txt" for number in range(6)]
-    for path in paths:
-        path.write_text(f"text of {path.stem}")
-    return paths
-
-
 def test_all_items_come_to_what_they_come_to_here(items: list[Path]) -> None:
     expected = {done.index: done.value for done in SerialExecutor().map(jobs.read, items)}
     found = {done.index: done.value for done in ProcessExecutor(processes=3).map(jobs.read, items)}

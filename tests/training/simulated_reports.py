@@ -8,13 +8,12 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.alignment.anchors import find_anchors
+from nsys_pp.compose.report_training import find_links
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import pid
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.model import build_report
-from nsys_pp.projection.launches import match_launches
-from nsys_pp.projection.nccl_requests import match_requests
 from nsys_pp.read import read_report
 from nsys_pp.training.report.compute_segments import build_compute_segments
 from nsys_pp.training.report.messages import find_messages
@@ -40,18 +39,11 @@ def read_truth(folder: Path) -> dict[str, pl.DataFrame]:
 def read_simulated_report(folder: Path, name: str, truth: dict[str, pl.DataFrame]) -> SimulatedReport:
     """Read one report of a simulated run with exact clocks."""
     report = build_report(read_report(folder / name, need=frozenset({"ranges", "ops", "communication"})))
-    launches = match_launches(report.api_calls, report.gpu_ops)
-    requests = match_requests(
-        ranges=report.ranges,
-        api_calls=report.api_calls,
-        gpu_ops=report.gpu_ops,
-        launches=launches,
-        nccl_calls=report.nccl_calls,
-    )
+    links = find_links(report)
     return SimulatedReport(
         report=report,
-        launches=launches,
-        requests=requests,
+        launches=links.launches,
+        requests=links.requests,
         steps=_steps(report, name, truth),
         jobs=build_message_jobs(report.ranges),
     )
