@@ -1,0 +1,1 @@
+"""Random worlds: runs drawn from wide ranges, simulated, analysed and scored against their truth."""

@@ -1,0 +1,116 @@
+"""The truth of a simulated world, on the clocks of its reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrueClock:
+    """The true clock of a report, as a line with knots: true UTC and the report's time, both increasing."""
+
+    true_ns: Int64s
+    report_ns: Int64s
+
+    def to_report(self, true_ns: Int64s) -> Int64s:
+        """Return the report's times at true times, to a nanosecond."""
+        return _interpolate(true_ns, self.true_ns, self.report_ns)
+
+    def to_true(self, report_ns: Int64s) -> Int64s:
+        """Return the true times of times of the report, to a nanosecond."""
+        return _interpolate(report_ns, self.report_ns, self.true_ns)
+
+    @property
+    def first_ns(self) -> int:
+        """The true start of the capture."""
+        return int(self.true_ns[0])
+
+    @property
+    def last_ns(self) -> int:
+        """The true end of the capture."""
+        return int(self.true_ns[-1])
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Tables of `fixtures.truth` of one world."""
+
+    folder: Path
+
+    def table(self, name: str) -> pl.DataFrame:
+        """Read a table of the truth."""
+        return pl.read_parquet(self.folder / "truth" / f"{name}.parquet")
+
+    @cached_property
+    def clocks(self) -> dict[str, TrueClock]:
+        """The true clock of each report."""
+        clocks = {}
+        for row in self.table("clocks").iter_rows(named=True):
+            length = row["duration_ns"] * 1_000_000_000 // (1_000_000_000 + row["drift_ppb"])
+            clocks[row["report"]] = TrueClock(
+                true_ns=np.array([row["capture_utc_ns"], row["capture_utc_ns"] + length]),
+                report_ns=np.array([0, row["duration_ns"]]),
+            )
+        return clocks
+
+    @cached_property
+    def machine_of(self) -> dict[str, str]:
+        """The machine of each report."""
+        return dict(self.table("clocks").select("report", "machine").iter_rows())
+
+    @cached_property
+    def messages(self) -> pl.DataFrame:
+        """Messages of which both kernels are recorded: `MESSAGES`, with `message`, a number."""
+        both = self.table("messages").drop_nulls(["send_correlation_id", "receive_correlation_id"])
+        return both.with_row_index("message")
+
+    def on_reports(self, frame: pl.DataFrame, report: str, *columns: str) -> pl.DataFrame:
+        """Replace true times by times of the reports that a column names."""
+        moved = {name: frame[name].to_numpy().copy() for name in columns}
+        reports = frame[report].to_numpy()
+        for name, clock in self.clocks.items():
+            rows = reports == name
+            for times in moved.values():
+                times[rows] = clock.to_report(times[rows])
+        return frame.with_columns(pl.Series(name, times) for name, times in moved.items())
+
+    def count_groups(self) -> int:
+        """Count the groups of clocks that share collectives or messages, or are of one machine."""
+        parent = {name: name for name in self.clocks}
+
+        def root(name: str) -> str:
+            while parent[name] != name:
+                name = parent[name]
+            return name
+
+        def join(names: list[str]) -> None:
+            for name in names[1:]:
+                parent[root(name)] = root(names[0])
+
+        by_machine: dict[str, list[str]] = {}
+        for name, machine in self.machine_of.items():
+            by_machine.setdefault(machine, []).append(name)
+        for names in by_machine.values():
+            join(names)
+        for send, receive in self.messages.select("send_report", "receive_report").unique().iter_rows():
+            join([send, receive])
+        collectives = self.table("collectives").drop_nulls("correlation_id")
+        shared = collectives.group_by("communicator", "instance").agg(pl.col("report").unique().sort())
+        for names in shared["report"].unique().to_list():
+            join(names)
+        return len({root(name) for name in parent})
+
+
+def _interpolate(times: Int64s, origin: Int64s, target: Int64s) -> Int64s:
+    """Map times along a line with knots; before and after it at the rate of its ends."""
+    piece = np.clip(np.searchsorted(origin, times, side="right") - 1, 0, len(origin) - 2)
+    rate = np.diff(target) / np.diff(origin)
+    return target[piece] + np.round((times - origin[piece]) * rate[piece]).astype(np.int64)

@@ -1,0 +1,93 @@
+"""One world: simulated into a temporary folder, analysed without and with `--layout`, and scored."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import traceback
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+from fixtures import options, simulate
+from nsys_pp.errors import NsysPPError
+from tests.worlds.causes import CauseScore, score_causes
+from tests.worlds.clocks import ClockScore, score_clocks
+from tests.worlds.findings import Findings, analyse
+from tests.worlds.jobs import JobScore, score_jobs
+from tests.worlds.pairs import PairScore, score_pairs
+from tests.worlds.stragglers import StragglerScore, score_stragglers
+from tests.worlds.truth import Truth
+
+QUESTIONS = ("clocks", "pairs", "causes", "jobs", "stragglers")
+PLAIN, LAYOUT = "plain", "layout"
+
+
+@dataclass(slots=True, kw_only=True)
+class WorldScore:
+    """Scores of one world; None and absent keys: not asked for, or refused."""
+
+    seed: int
+    arguments: list[str]
+    steps: int = 0
+    seconds: float = 0.0
+    error: str = ""  # the simulator or the library failed
+    refused: str = ""  # the library refused the reports, in a sentence
+    clocks: ClockScore | None = None
+    pairs: dict[str, PairScore] = field(default_factory=dict)  # by PLAIN and LAYOUT
+    jobs: dict[str, JobScore] = field(default_factory=dict)
+    causes: CauseScore | None = None
+    stragglers: StragglerScore | None = None
+
+    @property
+    def has_right_clocks(self) -> bool:
+        """Whether all bounds hold."""
+        return self.clocks is not None and self.clocks.holds
+
+    @property
+    def command(self) -> str:
+        """The command line of the simulator."""
+        return f"python -m fixtures.simulate OUT {' '.join(self.arguments)}"
+
+
+def run_world(seed: int, arguments: Sequence[str], only: Collection[str] = QUESTIONS) -> WorldScore:
+    """Simulate a world, analyse it and score it; failures are part of the score."""
+    score = WorldScore(seed=seed, arguments=list(arguments))
+    began = perf_counter()
+    with TemporaryDirectory(prefix="world-") as name:
+        folder = Path(name)
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                chosen = options.build_parser().parse_args([name, *arguments])
+                score.steps = chosen.steps
+                simulate.main([name, *arguments])
+            _score(score, folder, only)
+        except NsysPPError as refusal:
+            score.refused = str(refusal)
+        except (Exception, SystemExit) as failure:
+            where = traceback.extract_tb(failure.__traceback__)[-1]
+            score.error = f"{type(failure).__name__}: {failure} ({Path(where.filename).name}:{where.lineno})"
+    score.seconds = perf_counter() - began
+    return score
+
+
+def _score(score: WorldScore, folder: Path, only: Collection[str]) -> None:
+    chosen = options.build_parser().parse_args([str(folder), *score.arguments])
+    truth, findings = Truth(folder), analyse(folder)
+    score.clocks = score_clocks(findings, truth)
+    if "causes" in only:
+        score.causes = score_causes(findings, truth, chosen.stages * chosen.replicas * chosen.tensor)
+    if "stragglers" in only:
+        score.stragglers = score_stragglers(findings, truth, chosen)
+    ways: dict[str, Findings] = {PLAIN: findings}
+    if {"pairs", "jobs"} & set(only):
+        sizes = {"pp": chosen.stages, "dp": chosen.replicas, "tp": chosen.tensor, "order": chosen.order}
+        layout = ",".join(f"{axis}={size}" for axis, size in sizes.items())
+        ways[LAYOUT] = analyse(folder, layout=layout, reuse=findings)
+    for way, found in ways.items():
+        if "pairs" in only:
+            score.pairs[way] = score_pairs(found, truth)
+        if "jobs" in only:
+            score.jobs[way] = score_jobs(found, truth, chosen)
