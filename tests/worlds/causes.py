@@ -30,8 +30,8 @@ class StepScore:
 
     @property
     def worst(self) -> tuple[float, str]:
-        """The largest error of a cause in points, and the cause."""
-        return max((abs(value), name) for name, value in self.points.items())
+        """The largest time in points that a cause has without reason, and the cause; "unknown" has none."""
+        return max((value, name) for name, value in self.points.items() if name != "unknown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ def _sum_found(findings: Findings) -> dict[tuple[int, int], dict[str, int]]:
 
 def _sum_true(truth: Truth, processes: pl.DataFrame) -> dict[tuple[int, int], dict[str, int]]:
     """Sum the true causes by rank and step."""
-    return _sum(truth.table("bubbles").join(processes, on=["report", "rank"]), "rank")
+    return _sum(truth.table("causes").join(processes, on=["report", "rank"]), "rank")
 
 
 def _sum(frame: pl.DataFrame, owner: str) -> dict[tuple[int, int], dict[str, int]]:

@@ -48,7 +48,7 @@ def _list_slow(truth: Truth) -> tuple[set[int], set[int]]:
     """List the ranks that compute longer than other ranks of their stage, and stages longer than other stages."""
     duration = pl.col("end_ns") - pl.col("start_ns")
     compute = (
-        truth.table("bubbles")
+        truth.table("causes")
         .filter(cause="compute")
         .group_by("rank")
         .agg(total=duration.sum())
