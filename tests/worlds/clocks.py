@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tests.worlds.findings import Findings
 from tests.worlds.truth import TrueClock, Truth
 
-_MOMENTS = 7  # of a run, at which clocks are compared
+_MOMENTS = 15  # of a run, at which clocks are compared
 _WELL_KNOWN = 3.0  # times the smallest bound
 _ROUNDING_NS = 3
 _Floats = npt.NDArray[np.float64]

@@ -134,6 +134,9 @@ DRAWS: dict[str, Callable[[Random], Value]] = {
     "offsets-ms": _offsets_ms,
     "drift-ppm": _seldom(0.8, lambda random: f"random:{round(random.uniform(0, 100), 1)}"),
     "utc-error-us": _seldom(0.8, lambda random: _log_uniform(random, 1, 500)),
+    "slew-ppm": _seldom(0.15, lambda random: _log_uniform(random, 1, 500)),
+    "warming-ppm": _seldom(0.15, lambda random: _log_uniform(random, 0.1, 20)),
+    "utc-step-us": _seldom(0.1, lambda random: _log_uniform(random, 10, 20_000)),
     "schema": _one_of(*_SCHEMAS),
 }  # fmt: skip
 

@@ -52,14 +52,10 @@ class Truth:
     @cached_property
     def clocks(self) -> dict[str, TrueClock]:
         """The true clock of each report."""
-        clocks = {}
-        for row in self.table("clocks").iter_rows(named=True):
-            length = row["duration_ns"] * 1_000_000_000 // (1_000_000_000 + row["drift_ppb"])
-            clocks[row["report"]] = TrueClock(
-                true_ns=np.array([row["capture_utc_ns"], row["capture_utc_ns"] + length]),
-                report_ns=np.array([0, row["duration_ns"]]),
-            )
-        return clocks
+        return {
+            str(name): TrueClock(true_ns=knots["true_ns"].to_numpy(), report_ns=knots["report_ns"].to_numpy())
+            for (name,), knots in self.table("clock_knots").group_by("report", maintain_order=True)
+        }
 
     @cached_property
     def machine_of(self) -> dict[str, str]:
