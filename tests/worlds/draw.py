@@ -96,7 +96,7 @@ DRAWS: dict[str, Callable[[Random], Value]] = {
     "schedule": _one_of("1f1b", "1f1b", "1f1b", "gpipe", "interleaved", "zb-h1", "dualpipev"),
     "chunks": _one_of(None, None, 2, 3),
     "names": _one_of(*VOCABULARIES, "plain", "megatron", "megatron", "torch"),
-    "autograd": _one_of("all", "all", "part", "none"),
+    "autograd": _one_of("all", "fill", "fill", "part", "none"),
     "free-running": _flag(0.4),
     "recompute": _flag(0.12),
     "graphs": _seldom(0.12, _one_of("node", "graph")),
@@ -119,6 +119,21 @@ DRAWS: dict[str, Callable[[Random], Value]] = {
     "lead-collectives": _one_of(None, None, None, 1, 2),
     "zero-grad": _one_of(None, "end", "none", "none"),
     "events": _one_of(None, "waits", "all", "all"),
+    "buckets": _seldom(0.3, lambda random: random.randint(1, 12)),
+    "no-norm": _flag(0.2),
+    "lag-steps": _seldom(0.2, _one_of(1, 2)),
+    "vary-micro-batches": _seldom(0.12, lambda random: round(random.uniform(0.1, 0.7), 2)),
+    "vary-lengths": _seldom(0.2, lambda random: round(random.uniform(0.01, 0.6), 2)),
+    "evaluation-every": _seldom(0.12, _one_of(1, 2, 3)),
+    "checkpoint-every": _seldom(0.12, _one_of(1, 2, 3)),
+    "offload": _flag(0.12),
+    "batch-us": _seldom(0.15, lambda random: _log_uniform(random, 50, 20_000)),
+    "pauses": _seldom(0.2, lambda random: f"{round(random.uniform(0.01, 0.3), 2)}={_log_uniform(random, 0.5, 20)}"),
+    "loads": _seldom(0.15, lambda random: f"{round(random.uniform(0.05, 1), 2)}={_log_uniform(random, 0.5, 20)}"),
+    "unnamed-weights": _flag(0.3),
+    "machine-factors": lambda random: random.random() if random.random() < 0.12 else None,
+    "machine-ranks": lambda random: random.random() if random.random() < 0.25 else None,
+    "congestion": lambda random: f"{random.random()}={_log_uniform(random, 1.5, 10)}" if random.random() < 0.12 else None,
     "machines": lambda random: random.random(),
     "gpus": _seldom(0.3, _one_of(1, 2, 4, 8, 16)),
     "per": _one_of(None, None, None, None, None, "machine"),
@@ -155,6 +170,11 @@ def repair(world: World) -> World:
     for name in ("stall", "host-bound"):
         _choose(world, name, _whole(world, "steps"), first=10)
     _choose_machines(world)
+    _choose_congestion(world)
+    if isinstance(world["machine-factors"], float):
+        factors = Random(f"{world['seed']} {world['machine-factors']}")
+        count = _whole(world, "machines")
+        world["machine-factors"] = ",".join(str(round(factors.uniform(0.7, 1.6), 2)) for _ in range(count))
     if isinstance(world["missing-ranks"], float):
         world["missing-ranks"] = str(int(world["missing-ranks"] * ranks)) if ranks > 2 else None
     if world["schema"] not in _WITH_PAYLOADS:
@@ -213,9 +233,25 @@ def _choose_link(world: World) -> None:
 
 
 def _choose_machines(world: World) -> None:
-    part, numbers = world["machines"], [number for number in range(1, 9) if _ranks(world) % number == 0]
+    ranks, part, uneven = _ranks(world), world["machines"], world["machine-ranks"]
     assert isinstance(part, float)
-    world["machines"] = numbers[int(part * len(numbers))]
+    numbers = [number for number in range(1, 9) if ranks % number == 0]
+    if uneven is None:
+        world["machines"] = numbers[int(part * len(numbers))]
+        return
+    count = 1 + int(part * min(8, ranks))
+    edges = sorted(Random(f"{world['seed']} {uneven}").sample(range(1, ranks), count - 1))
+    sizes = [end - begin for begin, end in zip([0, *edges], [*edges, ranks], strict=True)]
+    world["machines"], world["machine-ranks"] = count, ",".join(map(str, sizes))
+
+
+def _choose_congestion(world: World) -> None:
+    """Choose the steps of a congestion: from some step on, for half of the steps or more."""
+    target, equals, amount = str(world["congestion"]).partition("=")
+    if equals:
+        steps = _whole(world, "steps")
+        first = int(float(target) * steps)
+        world["congestion"] = f"{10 + first}:{10 + first + 1 + steps // 2}={amount}"
 
 
 def _ranks(world: World) -> int:
