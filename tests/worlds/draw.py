@@ -134,6 +134,10 @@ DRAWS: dict[str, Callable[[Random], Value]] = {
     "machine-factors": lambda random: random.random() if random.random() < 0.12 else None,
     "machine-ranks": lambda random: random.random() if random.random() < 0.25 else None,
     "congestion": lambda random: f"{random.random()}={_log_uniform(random, 1.5, 10)}" if random.random() < 0.12 else None,
+    "restart-after": lambda random: random.random() if random.random() < 0.15 else None,
+    "experts": _flag(0.12),
+    "ring": _flag(0.12),
+    "capture-steps": lambda random: random.random() if random.random() < 0.2 else None,
     "machines": lambda random: random.random(),
     "gpus": _seldom(0.3, _one_of(1, 2, 4, 8, 16)),
     "per": _one_of(None, None, None, None, None, "machine"),
@@ -170,6 +174,7 @@ def repair(world: World) -> World:
     for name in ("stall", "host-bound"):
         _choose(world, name, _whole(world, "steps"), first=10)
     _choose_machines(world)
+    _choose_steps(world)
     _choose_congestion(world)
     if isinstance(world["machine-factors"], float):
         factors = Random(f"{world['seed']} {world['machine-factors']}")
@@ -243,6 +248,18 @@ def _choose_machines(world: World) -> None:
     edges = sorted(Random(f"{world['seed']} {uneven}").sample(range(1, ranks), count - 1))
     sizes = [end - begin for begin, end in zip([0, *edges], [*edges, ranks], strict=True)]
     world["machines"], world["machine-ranks"] = count, ",".join(map(str, sizes))
+
+
+def _choose_steps(world: World) -> None:
+    """Choose the step of a restart, and the captured steps, which replace a window."""
+    steps = _whole(world, "steps")
+    if isinstance(world["restart-after"], float):
+        world["restart-after"] = 2 + int(world["restart-after"] * (steps - 3)) if steps > 3 else None
+    if isinstance(world["capture-steps"], float):
+        edges = Random(f"{world['seed']} {world['capture-steps']}")
+        first, last = sorted(edges.choices(range(steps), k=2))
+        world["capture-steps"] = f"{10 + first}:{10 + last}"
+        world["window-ms"] = None
 
 
 def _choose_congestion(world: World) -> None:

@@ -114,7 +114,7 @@ def _describe_pairs(pairs: Sequence[PairScore]) -> str:
     messages, wrong = sum(part.messages for part in pairs), sum(part.wrong for part in pairs)
     unpaired, made = sum(part.unpaired for part in pairs), sum(part.wrong + part.right for part in pairs)
     return (
-        f"{messages} messages, wrong {_share(wrong, made)}, unpaired {_share(unpaired, messages)};"
+        f"{messages} messages, wrong {_share(wrong, made)} (of replicas {sum(part.exchanged for part in pairs)}), unpaired {_share(unpaired, messages)};"
         f" worlds with wrong ones {_share(sum(part.wrong > 0 for part in pairs), len(pairs))}"
     )
 

@@ -18,7 +18,7 @@ def test_all_draws_are_options_of_the_simulator() -> None:
     random = Random(1)
     seen: set[str] = set()
     world = draw_options(1)
-    for seed in range(300):
+    for seed in range(500):
         world = perturb(world, random) if seed % 2 else draw_options(seed)
         arguments = to_arguments(repair(world))
         seen |= {word.removeprefix("--") for word in arguments if word.startswith("--")}

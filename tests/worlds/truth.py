@@ -63,6 +63,11 @@ class Truth:
         return dict(self.table("clocks").select("report", "machine").iter_rows())
 
     @cached_property
+    def exchanges(self) -> pl.DataFrame:
+        """Exchanges between replicas of which both kernels are recorded: `MESSAGES`."""
+        return self.table("exchanges").drop_nulls(["send_correlation_id", "receive_correlation_id"])
+
+    @cached_property
     def messages(self) -> pl.DataFrame:
         """Messages of which both kernels are recorded: `MESSAGES`, with `message`, a number."""
         both = self.table("messages").drop_nulls(["send_correlation_id", "receive_correlation_id"])
@@ -96,8 +101,9 @@ class Truth:
             by_machine.setdefault(machine, []).append(name)
         for names in by_machine.values():
             join(names)
-        for send, receive in self.messages.select("send_report", "receive_report").unique().iter_rows():
-            join([send, receive])
+        for frame in (self.messages, self.exchanges):
+            for send, receive in frame.select("send_report", "receive_report").unique().iter_rows():
+                join([send, receive])
         collectives = self.table("collectives").drop_nulls("correlation_id")
         shared = collectives.group_by("communicator", "instance").agg(pl.col("report").unique().sort())
         for names in shared["report"].unique().to_list():
