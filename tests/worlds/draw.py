@@ -119,6 +119,8 @@ DRAWS: dict[str, Callable[[Random], Value]] = {
     "lead-collectives": _one_of(None, None, None, 1, 2),
     "zero-grad": _one_of(None, "end", "none", "none"),
     "events": _one_of(None, "waits", "all", "all"),
+    "sync": _one_of(None, None, "event", "device"),
+    "varied-hosts": _flag(0.5),
     "buckets": _seldom(0.3, lambda random: random.randint(1, 12)),
     "no-norm": _flag(0.2),
     "lag-steps": _seldom(0.2, _one_of(1, 2)),
