@@ -9,10 +9,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from pathlib import Path
 
 from tests.worlds.draw import draw_world
+from tests.worlds.results import append_score, read_scores, write_tables
 from tests.worlds.search import METRICS, search
-from tests.worlds.summary import breaks, summarise
+from tests.worlds.summary import list_breaks
+from tests.worlds.tables import build_tables
 from tests.worlds.world import QUESTIONS, WorldScore, run_world
 
 
@@ -34,6 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--arguments", help="Score this world: arguments of the simulator without the folder."
     )
+    parser.add_argument(
+        "--save", type=Path, help="File to which scores are added; its seeds are not run again."
+    )
+    parser.add_argument("--write", type=Path, help="Markdown file whose tables are replaced.")
     parser.add_argument("--quiet", action="store_true", help="Print no lines of single worlds.")
     chosen = parser.parse_args(arguments)
     only = chosen.only.split(",")
@@ -44,21 +51,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if chosen.arguments is not None:
         scores = [run_world(chosen.seed, chosen.arguments.split(), only)]
-    else:
-        scores = []
-        for score in _run(range(chosen.seed, chosen.seed + chosen.count), only, chosen.processes):
-            scores.append(score)
-            if not chosen.quiet:
-                _print_breaks(score)
-    if chosen.arguments is not None:
         _print_breaks(scores[0])
-    print(summarise(scores))
+    else:
+        scores = _run_all(chosen, only)
+    tables = build_tables(scores)
+    print("\n\n".join(map(str, tables)))
+    if chosen.write is not None:
+        write_tables(chosen.write, tables)
     return 0
 
 
+def _run_all(chosen: argparse.Namespace, only: Sequence[str]) -> list[WorldScore]:
+    """Run the worlds that are not saved yet; return the scores of all, by seed."""
+    seeds = range(chosen.seed, chosen.seed + chosen.count)
+    scores = {score.seed: score for score in read_scores(chosen.save) if score.seed in seeds}
+    for score in _run([seed for seed in seeds if seed not in scores], only, chosen.processes):
+        scores[score.seed] = score
+        append_score(chosen.save, score)
+        if not chosen.quiet:
+            _print_breaks(score)
+    return [scores[seed] for seed in seeds]
+
+
 def _print_breaks(score: WorldScore) -> None:
-    if found := breaks(score):
-        print(f"seed {score.seed}: {'; '.join(found)}\n    {score.command}", flush=True)
+    if found := list_breaks(score):
+        print(f"seed {score.seed}: {'; '.join(text for _, text in found)}\n    {score.command}", flush=True)
 
 
 def _run(seeds: Sequence[int], only: Sequence[str], processes: int) -> Iterator[WorldScore]:

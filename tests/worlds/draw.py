@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import count as counting
+from itertools import islice
 from random import Random
 from typing import TypeAlias
 
@@ -19,6 +21,7 @@ World: TypeAlias = dict[str, Value]
 
 MOST_RANKS = 16
 MOST_KERNELS = 16_000  # of all ranks: simulated, written and analysed in about two seconds
+_SMALL_KERNELS, _SMALL_RANKS = 3_500, 6
 _KERNELS_OF_LAYER = 27
 _LAYER_NS = 6_000_000  # forward and backward
 _NS_PER_MS = 1_000_000
@@ -36,6 +39,12 @@ def draw_options(seed: int) -> World:
     """Draw the options of one random world, before `repair`."""
     drawn = {name: draw(Random(f"{seed} {name}")) for name, draw in DRAWS.items()}
     return {"seed": seed, "brief-truth": True, **drawn}
+
+
+def draw_small_seeds(count: int) -> list[int]:
+    """Return the first seeds of small worlds, of a second or two each."""
+    seeds = (seed for seed in counting(1) if _is_small(repair(draw_options(seed))))
+    return list(islice(seeds, count))
 
 
 def perturb(world: World, random: Random) -> World:
@@ -271,6 +280,10 @@ def _choose_congestion(world: World) -> None:
         steps = _whole(world, "steps")
         first = int(float(target) * steps)
         world["congestion"] = f"{10 + first}:{10 + first + 1 + steps // 2}={amount}"
+
+
+def _is_small(world: World) -> bool:
+    return _count_kernels(world) <= _SMALL_KERNELS and _ranks(world) <= _SMALL_RANKS
 
 
 def _ranks(world: World) -> int:

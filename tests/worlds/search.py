@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from tests.worlds.draw import draw_options, perturb, repair, to_arguments
-from tests.worlds.summary import breaks
+from tests.worlds.summary import list_breaks
 from tests.worlds.world import WorldScore, run_world
 
 _RESTART = 25  # tries without progress
@@ -29,7 +29,7 @@ def search(seed: int, *, count: int, metric: str) -> WorldScore | None:
         if found > worst_level:
             worst, worst_level = score, found
             print(
-                f"try {number}: {metric} {found:.3g}; {'; '.join(breaks(score))}\n    {score.command}",
+                f"try {number}: {metric} {found:.3g}; {'; '.join(text for _, text in list_breaks(score))}\n    {score.command}",
                 flush=True,
             )
         if idle > _RESTART:

@@ -35,6 +35,7 @@ class WorldScore:
     seconds: float = 0.0
     error: str = ""  # the simulator or the library failed
     refused: str = ""  # the library refused the reports, in a sentence
+    has_jobs: bool = True  # some job is recorded; else a refusal is right
     clocks: ClockScore | None = None
     pairs: dict[str, PairScore] = field(default_factory=dict)  # by PLAIN and LAYOUT
     jobs: dict[str, JobScore] = field(default_factory=dict)
@@ -66,6 +67,7 @@ def run_world(seed: int, arguments: Sequence[str], only: Collection[str] = QUEST
             _score(score, folder, only)
         except NsysPPError as refusal:
             score.refused = str(refusal)
+            score.has_jobs = bool(Truth(folder).table("jobs")["is_recorded"].any())
         except (Exception, SystemExit) as failure:
             where = traceback.extract_tb(failure.__traceback__)[-1]
             score.error = f"{type(failure).__name__}: {failure} ({Path(where.filename).name}:{where.lineno})"

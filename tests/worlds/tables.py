@@ -1,0 +1,252 @@
+"""Tables of the scores of many worlds, in Markdown: distributions and counts, not the best case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tests.worlds.causes import StepScore
+from tests.worlds.clocks import ClockScore
+from tests.worlds.pairs import PairScore
+from tests.worlds.world import LAYOUT, PLAIN, WorldScore
+
+POINTS_LIMIT = 2.0  # of a step, for a cause
+_STEP_GROUPS = {"1": (1, 1), "2": (2, 2), "3 and 4": (3, 4), "5 to 10": (5, 10)}
+_WAYS = {PLAIN: "without `--layout`", LAYOUT: "with `--layout`"}
+_Show = Callable[[float], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of text."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+    def __str__(self) -> str:
+        """Return the table in Markdown."""
+        lines = [self.header, ("---",) * len(self.header), *self.rows]
+        return "\n".join((f"### {self.title}", "", *(f"| {' | '.join(line)} |" for line in lines)))
+
+
+def build_tables(scores: Sequence[WorldScore]) -> list[Table]:
+    """Build all tables that the scores have data for."""
+    done = [score for score in scores if not score.error and not score.refused]
+    tables = [
+        _worlds(scores),
+        _clocks(done),
+        _groups(done),
+        _pairs(done),
+        _causes(done),
+        _steps(done),
+        _jobs(done),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def show_us(value_ns: float) -> str:
+    """Return a duration with its unit; infinite: unknown."""
+    if math.isinf(value_ns):
+        return "unknown"
+    return f"{value_ns / 1e6:,.1f} ms" if value_ns >= 1e6 else f"{value_ns / 1e3:,.1f} us"
+
+
+def _worlds(scores: Sequence[WorldScore]) -> Table:
+    seconds = sorted(score.seconds for score in scores)
+    rows = [
+        ("worlds", str(len(scores))),
+        ("simulator or library failed", _share(sum(bool(score.error) for score in scores), len(scores))),
+        (
+            "refused, with recorded jobs",
+            _share(sum(bool(score.refused) and score.has_jobs for score in scores), len(scores)),
+        ),
+        (
+            "refused, without any",
+            _share(sum(bool(score.refused) and not score.has_jobs for score in scores), len(scores)),
+        ),
+        (
+            "seconds of a world",
+            " / ".join(f"{value:.1f}" for value in _quantiles(seconds)) if seconds else "",
+        ),
+    ]
+    return Table("Worlds", ("", "count, or median / 90 % / 99 % / largest"), rows)
+
+
+def _clocks(scores: Sequence[WorldScore]) -> Table:
+    clocks = [score.clocks for score in scores if score.clocks is not None]
+    factors = _flatten(part.factors for part in clocks)
+    bounds = _flatten(part.bounds_ns for part in clocks)
+    rows = [
+        _row("error", _flatten(part.errors_ns for part in clocks), show_us),
+        _row("bound", bounds, show_us),
+        _row("error over bound", factors, lambda value: f"{value:,.2f}"),
+        _row(
+            "error of the rate, ppm",
+            [abs(rate) for part in clocks for rate in part.rates_ppm],
+            lambda value: f"{value:,.2f}",
+        ),
+    ]
+    broken = [factor for factor in factors if factor > 1]
+    counts = [
+        ("bound broken", _share(len(broken), len(factors))),
+        ("bound broken more than 3 times", _share(sum(factor > 3 for factor in broken), len(factors))),
+        ("bound unknown", _share(sum(map(math.isinf, bounds)), len(bounds))),
+    ]
+    rows += [(name, text, "", "", "") for name, text in counts] if factors else []
+    return _table(f"Clocks of {len(factors):,} reports", rows)
+
+
+def _groups(scores: Sequence[WorldScore]) -> Table:
+    rows = []
+    several = [(score, score.clocks) for score in scores if score.clocks and len(score.clocks.errors_ns) > 1]
+    for name, (least, most) in _STEP_GROUPS.items():
+        own = [clocks for score, clocks in several if least <= score.steps <= most]
+        if own:
+            rows.append((name, *_count_groups(own)))
+    header = (
+        "steps",
+        "groups as in truth",
+        "more groups than in truth",
+        "as in truth, all bounds known, all held",
+    )
+    return Table("Groups of clocks, worlds with two reports or more", header, rows)
+
+
+def _count_groups(clocks: Sequence[ClockScore]) -> tuple[str, str, str]:
+    return (
+        _share(sum(part.groups == part.true_groups for part in clocks), len(clocks)),
+        _share(sum(part.groups > part.true_groups for part in clocks), len(clocks)),
+        _share(sum(part.is_right for part in clocks), len(clocks)),
+    )
+
+
+def _pairs(scores: Sequence[WorldScore]) -> Table:
+    rows = []
+    for way, words in _WAYS.items():
+        for name, chosen in (
+            ("bounds held", [score for score in scores if score.has_right_clocks]),
+            ("all", scores),
+        ):
+            pairs = [score.pairs[way] for score in chosen if way in score.pairs]
+            if sum(part.messages for part in pairs):
+                rows.append((f"{words}, {name}", *_count_pairs(pairs)))
+    header = (
+        "worlds",
+        "messages",
+        "paired wrongly, of pairs",
+        "not paired, of messages",
+        "worlds with wrong pairs",
+    )
+    return Table("Messages", header, rows)
+
+
+def _count_pairs(pairs: Sequence[PairScore]) -> tuple[str, str, str, str]:
+    messages = sum(part.messages for part in pairs)
+    wrong = sum(part.wrong for part in pairs)
+    return (
+        f"{messages:,}",
+        _share(wrong, wrong + sum(part.right for part in pairs)),
+        _share(sum(part.unpaired for part in pairs), messages),
+        _share(sum(part.wrong > 0 for part in pairs), len(pairs)),
+    )
+
+
+def _causes(scores: Sequence[WorldScore]) -> Table:
+    """Errors of causes, in worlds whose bounds held and steps that all ranks recorded."""
+    steps = [
+        step
+        for score in scores
+        if score.causes is not None and score.has_right_clocks
+        for step in score.causes.steps
+        if step.is_whole
+    ]
+    rows = []
+    if steps:
+        rows.append(("largest excess of a cause", "", "", *_points([step.worst[0] for step in steps])))
+        within = sum(step.worst[0] <= POINTS_LIMIT for step in steps)
+        rows.append((f"within {POINTS_LIMIT:.0f} points", _share(within, len(steps)), "", "", "", "", ""))
+    for cause in sorted({cause for step in steps for cause in step.points}):
+        rows.append(
+            (
+                f"`{cause}`",
+                *_sums(steps, cause),
+                *_points([abs(step.points.get(cause, 0.0)) for step in steps]),
+            )
+        )
+    header = ("cause", "true ms", "found ms", "median", "90 %", "99 %", "largest")
+    return Table(f"Causes, {len(steps):,} steps of lanes: errors in percent of the step", header, rows)
+
+
+def _sums(steps: Sequence[StepScore], cause: str) -> tuple[str, str]:
+    sums = (
+        sum(getattr(step, name).get(cause, 0) for step in steps) / 1e6 for name in ("true_ns", "found_ns")
+    )
+    return tuple(f"{value:,.0f}" for value in sums)  # type: ignore[return-value]
+
+
+def _steps(scores: Sequence[WorldScore]) -> Table:
+    parts = [score.causes for score in scores if score.causes is not None]
+    rows = []
+    for position in ("first", "middle", "last", "only"):
+        own = [abs(step.bubble_points) for part in parts for step in part.steps if step.position == position]
+        if own:
+            rows.append((f"bubble of the {position} complete step, points", *_points(own)))
+    for name in ("lacking", "called_partial", "called_complete", "misnumbered") if parts else ():
+        rows.append((name.replace("_", " "), str(sum(getattr(part, name) for part in parts)), "", "", ""))
+    return _table("Steps", rows)
+
+
+def _jobs(scores: Sequence[WorldScore]) -> Table:
+    rows = []
+    for way, words in _WAYS.items():
+        jobs = [score.jobs[way] for score in scores if way in score.jobs]
+        if not jobs:
+            continue
+        count, lanes = sum(part.jobs for part in jobs), sum(part.lanes for part in jobs)
+        for name in ("missing", "extra", "wrong_ids", "unknown_ids"):
+            rows.append(
+                (
+                    f"jobs {words}: {name.replace('_', ' ')}",
+                    _share(sum(getattr(part, name) for part in jobs), count),
+                )
+            )
+        for word in ("right", "wrong", "unknown"):
+            rows.append(
+                (f"schedule {words}: {word}", _share(sum(part.schedule == word for part in jobs), len(jobs)))
+            )
+        rows.append((f"stages {words}: right", _share(sum(part.stages for part in jobs), lanes)))
+        rows.append((f"stages {words}: wrong", _share(sum(part.wrong_stages for part in jobs), lanes)))
+        rows.append((f"largest error of a job {words}", f"{max(part.largest_error_ns for part in jobs)} ns"))
+    stragglers = [score.stragglers for score in scores if score.stragglers is not None]
+    if stragglers:
+        false = sum(bool(part.false) for part in stragglers)
+        rows.append(("worlds with false stragglers", _share(false, len(stragglers))))
+    return Table("Jobs, schedules and stragglers", ("", "count"), rows)
+
+
+def _table(title: str, rows: Sequence[tuple[str, ...]]) -> Table:
+    return Table(title, ("", "median", "90 %", "99 %", "largest"), rows)
+
+
+def _row(name: str, values: Sequence[float], show: _Show) -> tuple[str, ...]:
+    return (name, *map(show, _quantiles(values))) if values else (name, "", "", "", "")
+
+
+def _points(values: Sequence[float]) -> tuple[str, ...]:
+    return tuple(f"{value:.2f}" for value in _quantiles(values))
+
+
+def _quantiles(values: Sequence[float]) -> list[float]:
+    """Return median, 90 %, 99 % and maximum of values."""
+    ordered = sorted(values)
+    return [ordered[max(0, math.ceil(share * len(ordered)) - 1)] for share in (0.5, 0.9, 0.99, 1.0)]
+
+
+def _share(count: int, total: int) -> str:
+    return f"{count:,} of {total:,} ({100 * count / total:.2f} %)" if total else "none"
+
+
+def _flatten(parts: object) -> list[float]:
+    return [value for part in parts for value in part]  # type: ignore[attr-defined]
