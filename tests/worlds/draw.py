@@ -141,6 +141,7 @@ DRAWS: dict[str, Callable[[Random], Value]] = {
     "batch-us": _seldom(0.15, lambda random: _log_uniform(random, 50, 20_000)),
     "pauses": _seldom(0.2, lambda random: f"{round(random.uniform(0.01, 0.3), 2)}={_log_uniform(random, 0.5, 20)}"),
     "loads": _seldom(0.15, lambda random: f"{round(random.uniform(0.05, 1), 2)}={_log_uniform(random, 0.5, 20)}"),
+    "loader-kernels": _flag(0.12),
     "unnamed-weights": _flag(0.3),
     "machine-factors": lambda random: random.random() if random.random() < 0.12 else None,
     "machine-ranks": lambda random: random.random() if random.random() < 0.25 else None,

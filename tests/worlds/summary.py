@@ -33,6 +33,7 @@ def list_breaks(score: WorldScore) -> list[Break]:
         *(Break(kind, f"{text}{right}") for kind, text in dependent),
         *_steps(score),
         *_jobs(score),
+        *_ranges(score),
     ]
 
 
@@ -73,6 +74,11 @@ def _stragglers(score: WorldScore) -> Iterator[Break]:
     if score.stragglers is not None and score.stragglers.false:
         false = score.stragglers.false
         yield Break("stragglers", f"{len(false)} false stragglers: {false[0]}")
+
+
+def _ranges(score: WorldScore) -> Iterator[Break]:
+    if score.ranges is not None and (wrong := score.ranges.wrong + score.ranges.missing):
+        yield Break("ranges", f"{wrong} of {score.ranges.ranges} ranges of jobs with a wrong interval")
 
 
 def _steps(score: WorldScore) -> Iterator[Break]:

@@ -219,6 +219,15 @@ def _jobs(scores: Sequence[WorldScore]) -> Table:
         rows.append((f"stages {words}: right", _share(sum(part.stages for part in jobs), lanes)))
         rows.append((f"stages {words}: wrong", _share(sum(part.wrong_stages for part in jobs), lanes)))
         rows.append((f"largest error of a job {words}", f"{max(part.largest_error_ns for part in jobs)} ns"))
+    ranges = [score.ranges for score in scores if score.ranges is not None]
+    if ranges:
+        count = sum(part.ranges for part in ranges)
+        rows.append(
+            (
+                "ranges of jobs: wrong interval",
+                _share(sum(part.wrong + part.missing for part in ranges), count),
+            )
+        )
     stragglers = [score.stragglers for score in scores if score.stragglers is not None]
     if stragglers:
         false = sum(bool(part.false) for part in stragglers)

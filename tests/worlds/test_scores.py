@@ -18,6 +18,7 @@ from tests.worlds.clocks import score_clocks
 from tests.worlds.findings import Findings, analyse
 from tests.worlds.jobs import score_jobs
 from tests.worlds.pairs import score_pairs
+from tests.worlds.ranges import score_ranges
 from tests.worlds.results import append_score, read_scores, write_tables
 from tests.worlds.stragglers import score_stragglers
 from tests.worlds.summary import list_breaks
@@ -190,3 +191,17 @@ def test_scores_are_kept_and_tables_are_written(tmp_path: Path) -> None:
     assert text.endswith("<!-- end of worlds -->\n\nafter\n")
     assert "old" not in text
     assert "### Causes" in text
+
+
+def test_ranges_of_jobs_are_compared_with_their_kernels(world: tuple[Findings, Truth]) -> None:
+    _, truth = world
+    score = score_ranges(truth)
+    assert (score.ranges, score.missing, score.wrong) == (4 * 3 * 2 * 4, 0, 0)
+    moved = truth.table("jobs").with_columns(pl.col("kernel_end_ns") + 10)
+    path = truth.folder / "truth" / "jobs.parquet"
+    original = path.read_bytes()
+    try:
+        moved.write_parquet(path)
+        assert score_ranges(truth).wrong == score.ranges
+    finally:
+        path.write_bytes(original)

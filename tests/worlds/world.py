@@ -18,10 +18,11 @@ from tests.worlds.clocks import ClockScore, score_clocks
 from tests.worlds.findings import Findings, analyse
 from tests.worlds.jobs import JobScore, score_jobs
 from tests.worlds.pairs import PairScore, score_pairs
+from tests.worlds.ranges import RangeScore, score_ranges
 from tests.worlds.stragglers import StragglerScore, score_stragglers
 from tests.worlds.truth import Truth
 
-QUESTIONS = ("clocks", "pairs", "causes", "jobs", "stragglers")
+QUESTIONS = ("clocks", "pairs", "causes", "jobs", "stragglers", "ranges")
 PLAIN, LAYOUT = "plain", "layout"
 
 
@@ -41,6 +42,7 @@ class WorldScore:
     jobs: dict[str, JobScore] = field(default_factory=dict)
     causes: CauseScore | None = None
     stragglers: StragglerScore | None = None
+    ranges: RangeScore | None = None
 
     @property
     def has_right_clocks(self) -> bool:
@@ -83,6 +85,8 @@ def _score(score: WorldScore, folder: Path, only: Collection[str]) -> None:
         score.causes = score_causes(findings, truth, chosen.stages * chosen.replicas * chosen.tensor)
     if "stragglers" in only:
         score.stragglers = score_stragglers(findings, truth, chosen)
+    if "ranges" in only:
+        score.ranges = score_ranges(truth)
     ways: dict[str, Findings] = {PLAIN: findings}
     if {"pairs", "jobs"} & set(only):
         sizes = {"pp": chosen.stages, "dp": chosen.replicas, "tp": chosen.tensor, "order": chosen.order}
