@@ -17,12 +17,13 @@ from nsys_pp.frames.training import KERNEL_AGGREGATES, REPORT_FRAMES
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nccl_requests import match_requests
 from nsys_pp.projection.ranges import project_compute, project_ranges
-from nsys_pp.training.report.compute_segments import build_compute_segments
+from nsys_pp.training.report.compute_segments import build_compute_segments, find_segments
 from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
 from nsys_pp.training.report.kernel_aggregates import sum_kernels
 from nsys_pp.training.report.messages import find_messages
 from nsys_pp.training.report.steps import find_steps
 from nsys_pp.training.report.vocabulary import choose_rules, name_jobs, name_steps
+from nsys_pp.training.report.waits import build_waits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +118,19 @@ def describe_training(
         launches=links.launches,
     )
     jobs = assign_steps(jobs, steps)
+    segments = find_segments(ops, steps)
     frames = {
         "jobs": jobs,
         "steps": steps,
-        "compute_segments": build_compute_segments(
-            gpu_ops=ops, steps=steps, api_calls=calls, launches=links.launches, messages=messages
+        "compute_segments": build_compute_segments(segments, ops),
+        "waits": build_waits(
+            segments,
+            gpu_ops=ops,
+            steps=steps,
+            api_calls=calls,
+            stream_calls=report.stream_calls,
+            launches=links.launches,
+            messages=messages,
         ),
         "messages": assign_steps(messages, steps),
         "kernels": sum_kernels(ops, steps) if with_tables else KERNEL_AGGREGATES.to_frame(),

@@ -32,7 +32,8 @@ _HOST = ("host_start_ns", "host_end_ns")
 _TIMES = {  # columns on the report's clock; others are durations
     "jobs": (*_SPAN, *_HOST, "compute_start_ns", "compute_end_ns"),
     "steps": (*_SPAN, *_HOST),
-    "compute_segments": (*_SPAN, "launch_ns", "need_start_ns", "need_end_ns"),
+    "compute_segments": _SPAN,
+    "waits": (*_SPAN, "need_start_ns", "need_end_ns"),
     "messages": _SPAN,
     "anchors": _SPAN,
     "kernels": (),
@@ -77,7 +78,7 @@ def find_training(
     lanes, notes = _find_lanes(roster, clocks, frames)
     by_lane = {name: _assign_lanes(name, frame, lanes) for name, frame in frames.items()}
     numbers = number_steps(by_lane["steps"])
-    for name in ("jobs", "compute_segments", "messages", "kernels"):
+    for name in ("jobs", "compute_segments", "waits", "messages", "kernels"):
         by_lane[name] = renumber_steps(by_lane[name], numbers)
     run_steps = join_steps(by_lane["steps"], numbers)
     if steps is not None:
@@ -95,6 +96,7 @@ def find_training(
         lanes=lanes,
         steps=run_steps,
         compute_segments=by_lane["compute_segments"],
+        waits=by_lane["waits"],
         jobs=jobs,
         data_jobs=_data_jobs(frames["jobs"], lanes),
         transfers=transfers,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from nsys_pp.frames.causes import WAITS
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import Schema, extend_schema
 from nsys_pp.frames.roster import ROSTER
@@ -35,6 +36,7 @@ LANE_STEPS = _by_lane(
     STEPS, "LANE_STEPS"
 )  # `step` is that of its report: `STEP_NUMBERS` has those of the run
 LANE_COMPUTE_SEGMENTS = _by_lane(COMPUTE_SEGMENTS, "LANE_COMPUTE_SEGMENTS")
+LANE_WAITS = _by_lane(WAITS, "LANE_WAITS")
 LANE_MESSAGES = _by_lane(MESSAGES, "LANE_MESSAGES")
 LANE_KERNELS = _by_lane(KERNEL_AGGREGATES, "LANE_KERNELS")
 LANE_ANCHORS = _by_lane(ANCHORS, "LANE_ANCHORS")
@@ -43,6 +45,7 @@ LANE_FRAMES: Mapping[str, Schema] = {
     "jobs": LANE_JOBS,
     "steps": LANE_STEPS,
     "compute_segments": LANE_COMPUTE_SEGMENTS,
+    "waits": LANE_WAITS,
     "messages": LANE_MESSAGES,
     "kernels": LANE_KERNELS,
     "anchors": LANE_ANCHORS,

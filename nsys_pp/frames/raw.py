@@ -47,6 +47,14 @@ _OP: _Columns = {
     "graph": pl.Int64,
 }
 
+_STREAM_CALL: _Columns = {
+    "process": pl.Int64,
+    "correlation": pl.Int64,
+    "context": pl.Int32,
+    "stream": pl.Int64,
+    "event": pl.Int64,
+}
+
 _MPI_CALL: _Columns = {
     "start": pl.Int64,
     "end": pl.Int64,
@@ -118,6 +126,8 @@ _COLUMNS: Mapping[str, _Columns] = {
     "sets": {**_OP, "bytes": pl.Int64},
     "graphs": _OP,  # graphs that were traced as one operation
     "decompressions": {**_OP, "bytes": pl.Int64},
+    "synchronizations": _STREAM_CALL,  # calls that wait for a stream or an event
+    "cuda_events": _STREAM_CALL,  # calls that record an event
     "processes": {"process": pl.Int64, "pid": pl.Int64, "name": pl.String},
     "thread_names": {"thread": pl.Int64, "name_id": pl.Int32},
     "gpus": {

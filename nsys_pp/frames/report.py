@@ -80,6 +80,18 @@ API_CALLS = build_schema(
     name="API_CALLS",
 )
 
+STREAM_CALLS = build_schema(
+    {  # one row per CUDA call with a recorded stream or event, any order
+        "process_key": pl.Int64,
+        "correlation_id": pl.Int64,
+        "context_id": pl.Int32,
+        "stream_id": pl.Int64,  # that waits, is waited for, or records the event; null where no single one does
+        "event_id": pl.Int64,  # null without one
+        "is_record": pl.Boolean,  # it records the event; else it waits
+    },
+    name="STREAM_CALLS",
+)
+
 OS_CALLS = build_schema(
     {  # one row per traced call of the operating system, any order
         "process_key": pl.Int64,
@@ -350,6 +362,7 @@ class Report:
     ranges: pl.DataFrame = field(default_factory=RANGES.to_frame)
     marks: pl.DataFrame = field(default_factory=MARKS.to_frame)
     api_calls: pl.DataFrame = field(default_factory=API_CALLS.to_frame)
+    stream_calls: pl.DataFrame = field(default_factory=STREAM_CALLS.to_frame)
     gpu_ops: pl.DataFrame = field(default_factory=GPU_OPS.to_frame)
     # empty unless their group was read
     op_details: pl.DataFrame = field(default_factory=OP_DETAILS.to_frame)

@@ -1,6 +1,6 @@
 """Frames of a training: of one report, and of a whole run.
 
-Frames of one report (`JOBS`, `STEPS`, `COMPUTE_SEGMENTS`, `MESSAGES`, `KERNEL_AGGREGATES`) are on the report's
+Frames of one report (`JOBS`, `STEPS`, `COMPUTE_SEGMENTS`, `WAITS`, `MESSAGES`, `KERNEL_AGGREGATES`) are on the report's
 clock and independent of other reports, so parts contain them. Frames of the whole run (a `Training`) are on the
 trace's clock and identify each GPU process by its `lane`.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from nsys_pp.frames.causes import CAUSE, WAITS
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import NAME
 from nsys_pp.frames.short_repr import ShortRepr
@@ -41,22 +42,6 @@ COMPUTE_KINDS = (*MICRO_BATCH_KINDS, "optimizer")
 MESSAGE_KINDS = ("send", "receive", "send_receive")
 DIRECTION = pl.Enum(["forward", "backward"])
 """Direction of a message: activations are sent forward, gradients backward."""
-NEED = pl.Enum(["message", "collective", "copy"])
-"""Kinds of operations that a kernel can wait for."""
-CAUSES = (
-    "compute",  # kernels other than communication
-    "pause",  # at most PAUSE_NS between two kernels; part of "compute" in `LANE_STATES`, separate in `COVER`
-    "message_wait",  # a needed message: the peer has not begun to send (or receive) it
-    "transfer",  # a needed message under way
-    "collective_wait",  # a needed collective: other members have not begun it
-    "collective",  # a needed collective under way
-    "copy",  # a needed copy or set under way
-    "data",  # the host loads data
-    "host",  # no other cause: the host launched late
-    "idle",  # no work left in this step
-)
-CAUSE = pl.Enum(CAUSES)
-BUBBLE_CAUSES = tuple(cause for cause in CAUSES if cause not in ("compute", "pause"))
 POSITION = pl.Enum(["warm-up", "steady", "cool-down"])
 PAUSE_NS = 2_000
 """Longest gap between kernels that does not count as a bubble: back-to-back kernels of one stream have such gaps."""
@@ -107,9 +92,9 @@ STEPS = build_schema(
         "is_numbered": pl.Boolean,  # the number is from the name
         "name": NAME,  # of its range; null for steps without a range
         "source": pl.Enum(["range", "jobs", "capture"]),  # "capture": one step for the whole capture
-        # From the first operation of its computing streams (a kernel, or a copy or set launched inside its
-        # range) to the first one of the next step; the last step ends with the last operation launched
-        # before the end of its range.
+        # From its start on the host, but not before the last operation of the step before has ended, and at the
+        # latest from its first kernel (or copy or set on a stream with kernels), to the start of the next step; the
+        # last step ends with its range and its last operation.
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
         "host_start_ns": pl.Int64,  # its range on the CPU, else its jobs on the CPU; null without both
@@ -129,12 +114,6 @@ COMPUTE_SEGMENTS = build_schema(
         "end_ns": pl.Int64,
         "compute_ns": pl.Int64,  # union of its kernels
         "op_count": pl.Int64,
-        "launch_ns": pl.Int64,  # start of the launching call of its first kernel; null where unknown
-        # Operation that its first kernel waited for in the gap before it; null: it waited only for the host.
-        "need": NEED,
-        "need_op_id": pl.UInt32,
-        "need_start_ns": pl.Int64,
-        "need_end_ns": pl.Int64,
     },
     name="COMPUTE_SEGMENTS",
 )
@@ -183,6 +162,7 @@ REPORT_FRAMES: Mapping[str, pl.Schema] = {
     "jobs": JOBS,
     "steps": STEPS,
     "compute_segments": COMPUTE_SEGMENTS,
+    "waits": WAITS,
     "messages": MESSAGES,
     "kernels": KERNEL_AGGREGATES,
 }

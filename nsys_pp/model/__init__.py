@@ -19,6 +19,7 @@ from nsys_pp.model.processes import build_processes, build_streams, build_thread
 from nsys_pp.model.ranges import build_marks, build_ranges, name_events
 from nsys_pp.model.ranks import build_ranks
 from nsys_pp.model.session import build_session, read_launcher
+from nsys_pp.model.stream_calls import build_stream_calls
 from nsys_pp.model.thread_runs import build_thread_runs
 
 __all__ = ["build_report"]
@@ -62,6 +63,7 @@ def build_report(raw: RawReport) -> Report:
         ranges=ranges,
         marks=marks,
         api_calls=api_calls,
+        stream_calls=build_stream_calls(raw),
         gpu_ops=gpu_ops,
         op_details=build_op_details(raw) if "details" in raw.groups else OP_DETAILS.to_frame(),
         nccl_calls=build_nccl_calls(nccl_events, ranges if "ranges" in raw.groups else None),

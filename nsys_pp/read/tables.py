@@ -77,6 +77,13 @@ _OP = {
     "graph_node": _c("graphNodeId"),
     "graph": _c("graphId"),
 }
+_STREAM_CALL = {
+    "process": _c("globalPid"),
+    "correlation": _c("correlationId"),
+    "context": _c("contextId"),
+    "stream": _c("streamId"),
+    "event": _c("eventId"),
+}
 _MPI_CALL = {
     **_same("start", "end"),
     "thread": _c("globalTid"),
@@ -232,6 +239,10 @@ TABLES = (
         {**_OP, "bytes": _c("sourceBytes", "bytes", groups=("details",))},
         groups=("ops",),
     ),
+    Table(
+        "synchronizations", ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",), _STREAM_CALL, groups=("communication",)
+    ),
+    Table("cuda_events", ("CUPTI_ACTIVITY_KIND_CUDA_EVENT",), _STREAM_CALL, groups=("communication",)),
     Table("processes", ("PROCESSES",), {"process": _c("globalPid"), **_same("pid", "name")}),
     Table("thread_names", ("ThreadNames",), {"thread": _c("globalTid"), "name_id": _c("nameId")}),
     Table(
@@ -349,8 +360,6 @@ COUNTED = (
     Table("graph_nodes", ("CUDA_GRAPH_NODE_EVENTS",), {}),
     Table("graph_nodes", ("CUDA_GRAPH_EVENTS",), {}, must_have=("graphNodeId",)),
     Table("graph_creations", ("CUDA_GRAPH_EVENTS",), {}, must_have=("graphId",)),
-    Table("synchronizations", ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",), {}),
-    Table("cuda_events", ("CUPTI_ACTIVITY_KIND_CUDA_EVENT",), {}),
     Table("cuda_overheads", ("CUPTI_ACTIVITY_KIND_OVERHEAD",), {}),
     Table("host_callbacks", ("CUDA_HOST_CALLBACK",), {}),
     Table("profiler_overheads", ("PROFILER_OVERHEAD",), {}),

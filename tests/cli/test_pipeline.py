@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import nsys_pp
 from nsys_pp.compose.options import parse_steps
+from nsys_pp.frames.causes import BUBBLE_CAUSES
 from tests.cli.calls import assert_refused, call
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
@@ -101,8 +102,8 @@ def test_a_bubble_of_nothing_has_no_causes() -> None:
     view = nsys_pp.PIPELINE_TABLES["stages"].view
     assert view is not None
     assert view.derive is not None
-    causes = ("message_wait", "transfer", "collective_wait", "collective", "copy", "data", "host", "idle")
-    frame = pl.DataFrame({"stage": [0, 1]}).with_columns(pl.lit(0.0).alias(f"{cause}_ns") for cause in causes)
+    none = (pl.lit(0.0).alias(f"{cause}_ns") for cause in BUBBLE_CAUSES)
+    frame = pl.DataFrame({"stage": [0, 1]}).with_columns(none)
     assert view.derive(frame)["causes"].to_list() == [None, None]
     waiting = frame.with_columns(host_ns=pl.when(stage=1).then(5.0).otherwise(0.0))
     assert view.derive(waiting)["causes"].to_list() == [None, "host 100%"]

@@ -44,7 +44,7 @@ def expected_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Tra
     lanes = expected_lanes(truth["processes"])
     of_rank = dict(lanes.select("rank", "lane").iter_rows())
     jobs = expected_jobs(truth["jobs"], of_rank)
-    lane_states = expected_lane_states(truth["bubbles"], jobs, of_rank)
+    lane_states = expected_lane_states(truth["causes"], jobs, of_rank)
     steps = lane_states.group_by("lane", "step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     return Training(
         lanes=lanes,
@@ -162,7 +162,7 @@ def expected_transfers(messages: pl.DataFrame, of_rank: dict[int, int]) -> pl.Da
     )
 
 
-def expected_lane_states(bubbles: pl.DataFrame, jobs: pl.DataFrame, of_rank: dict[int, int]) -> pl.DataFrame:
+def expected_lane_states(causes: pl.DataFrame, jobs: pl.DataFrame, of_rank: dict[int, int]) -> pl.DataFrame:
     lane = pl.col("rank").replace_strict(of_rank, return_dtype=pl.UInt32)
     is_backward = pl.col("kind").is_in(["backward", "forward_backward"])
     is_forward = pl.col("kind").is_in(["forward", "forward_backward"])
@@ -171,7 +171,11 @@ def expected_lane_states(bubbles: pl.DataFrame, jobs: pl.DataFrame, of_rank: dic
         last_forward_ns=pl.col("end_ns").filter(is_forward).max(),
     )
     located = (
-        bubbles.with_columns(lane=lane, cause=pl.col("cause").replace(_CAUSES))
+        causes.with_columns(
+            lane=lane,
+            waits_for=pl.col("waits_for").replace_strict(of_rank, default=None, return_dtype=pl.UInt32),
+            cause=pl.col("cause").replace(_CAUSES),
+        )
         .join(edges, on=["lane", "step"], how="left")
         .sort("lane", "start_ns")
     )
@@ -182,30 +186,7 @@ def expected_lane_states(bubbles: pl.DataFrame, jobs: pl.DataFrame, of_rank: dic
         .then(pl.lit("cool-down"))
         .otherwise(pl.lit("steady"))
     )
-    return conform(located.with_columns(position=position, waits_for=pl.lit(None)), LANE_STATES)
-
-
-def fill_waits_for(training: Training, folder: Path) -> Training:
-    """Fill `waits_for` from the truth: a wait ends at the start of the sender, or of the last member."""
-    of_rank = dict(training.lanes.select("rank", "lane").iter_rows())
-    collectives = pl.read_parquet(folder / "truth" / "collectives.parquet").with_columns(
-        lane=pl.col("rank").replace_strict(of_rank, return_dtype=pl.UInt32)
-    )
-    group = ["communicator", "instance"]
-    last = (
-        collectives.sort("start_ns")
-        .group_by(group)
-        .agg(pl.col("lane").last().alias("late"), pl.col("start_ns").last().alias("end_ns"))
-    )
-    members = collectives.select("lane", *group).join(last, on=group).select("lane", "end_ns", "late")
-    senders = training.transfers.select(lane="receiver", end_ns="send_start_ns", late="sender")
-    lane_states = training.lane_states
-    for cause, late in (("message_wait", senders), ("collective_wait", members)):
-        found = lane_states.join(late.unique(["lane", "end_ns"]), on=["lane", "end_ns"], how="left")
-        lane_states = found.with_columns(
-            waits_for=pl.when(pl.col("cause") == cause).then("late").otherwise("waits_for")
-        ).drop("late")
-    return replace(training, lane_states=lane_states.sort("lane", "start_ns"))
+    return conform(located.with_columns(position=position), LANE_STATES)
 
 
 def measure_own_compute(training: Training) -> Training:
@@ -232,7 +213,7 @@ def simulate_training(text: str = "") -> Training:
     with TemporaryDirectory() as name:
         folder = Path(name)
         schedule = simulate_truth(folder, f"--pp 4 --dp 2 --micro-batches 4 --layers 2 --steps 4 {text}")
-        return measure_own_compute(fill_waits_for(expected_training(folder, schedule=schedule), folder))
+        return measure_own_compute(expected_training(folder, schedule=schedule))
 
 
 def simulate_truth(folder: Path, text: str) -> str:

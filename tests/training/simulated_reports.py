@@ -15,8 +15,9 @@ from nsys_pp.frames.report import Report
 from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
-from nsys_pp.training.report.compute_segments import build_compute_segments
+from nsys_pp.training.report.compute_segments import build_compute_segments, find_segments
 from nsys_pp.training.report.messages import find_messages
+from nsys_pp.training.report.waits import build_waits
 from tests.training.expected_training import expected_jobs, expected_lane_states, expected_lanes
 
 
@@ -52,7 +53,7 @@ def read_simulated_report(folder: Path, name: str, truth: dict[str, pl.DataFrame
 def _steps(report: Report, name: str, truth: dict[str, pl.DataFrame]) -> pl.DataFrame:
     zero_ns = truth["clocks"].filter(report=name)["capture_utc_ns"].item()
     devices = report.devices.select("process_key", "device_id").with_columns(pid=pid(pl.col("process_key")))
-    spans = truth["bubbles"].group_by("rank", "step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    spans = truth["steps"].select("rank", "step", "start_ns", "end_ns")
     return (
         truth["processes"]
         .filter(report=name)
@@ -126,6 +127,7 @@ class SimulatedRun:
     steps: pl.DataFrame  # RUN_STEPS
     messages: pl.DataFrame  # MESSAGES with `lane`
     compute_segments: pl.DataFrame  # COMPUTE_SEGMENTS with `lane`
+    waits: pl.DataFrame  # WAITS with `lane`
     anchors: pl.DataFrame  # ANCHORS with `lane`
     data_jobs: pl.DataFrame  # lane, start_ns, end_ns of what loads data
     jobs: pl.DataFrame  # RUN_JOBS, as they truly are
@@ -134,7 +136,8 @@ class SimulatedRun:
 
 _TIMES = {
     "messages": ("start_ns", "end_ns"),
-    "compute_segments": ("start_ns", "end_ns", "launch_ns", "need_start_ns", "need_end_ns"),
+    "compute_segments": ("start_ns", "end_ns"),
+    "waits": ("start_ns", "end_ns", "need_start_ns", "need_end_ns"),
     "anchors": ("start_ns", "end_ns"),
     "steps": ("start_ns", "end_ns"),
     "data_jobs": ("start_ns", "end_ns"),
@@ -155,7 +158,7 @@ def read_simulated_run(folder: Path) -> SimulatedRun:
     frames = {what: pl.concat(found) for what, found in parts.items()}
     of_rank = dict(lanes.select("rank", "lane").iter_rows())
     jobs = expected_jobs(truth["jobs"], of_rank)
-    lane_states = expected_lane_states(truth["bubbles"], jobs, of_rank)
+    lane_states = expected_lane_states(truth["causes"], jobs, of_rank)
     return SimulatedRun(folder=folder, truth=truth, lanes=lanes, jobs=jobs, lane_states=lane_states, **frames)
 
 
@@ -169,9 +172,13 @@ def _frames(known: SimulatedReport) -> dict[str, pl.DataFrame]:
     caused = {"api_calls": report.api_calls, "launches": known.launches, "gpu_ops": report.gpu_ops}
     data = report.ranges.filter(pl.col("name").cast(pl.String) == "next_batch")
     messages = find_messages(**caused, requests=known.requests, jobs=known.jobs)
+    segments = find_segments(report.gpu_ops, known.steps)
     return {
         "messages": messages,
-        "compute_segments": build_compute_segments(**caused, steps=known.steps, messages=messages),
+        "compute_segments": build_compute_segments(segments, report.gpu_ops),
+        "waits": build_waits(
+            segments, **caused, stream_calls=report.stream_calls, steps=known.steps, messages=messages
+        ),
         "anchors": find_anchors(gpu_ops=report.gpu_ops, requests=known.requests, mpi_calls=report.mpi_calls),
         "steps": known.steps,
         "data_jobs": data,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys_pp.frames.causes import BUBBLE_CAUSES
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.training import BUBBLE_CAUSES, JOB_KINDS, Training
+from nsys_pp.frames.training import JOB_KINDS, Training
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 from nsys_pp.tables.training.own_compute import sum_own_compute
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys_pp.frames.causes import BUBBLE_CAUSES
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
-from nsys_pp.frames.training import BUBBLE_CAUSES, Training
+from nsys_pp.frames.training import Training
 from nsys_pp.tables.training.lane_steps import POSITION_COLUMNS, sum_lane_steps
 
 _MEANS = ("span_ns", "compute_ns", "pause_ns", "bubble_ns")
@@ -19,6 +20,7 @@ _MEANINGS = {
     "copy": "duration of a copy that is needed",
     "data": "the host loads data",
     "host": "late launch: nothing else was missing",
+    "unknown": "launched, and nothing recorded explains the delay",
     "idle": "no work left in the step",
 }
 _TIMES = (

@@ -1,12 +1,4 @@
-"""Steps of one report on each device.
-
-A step lasts from the first operation of its computing streams to the first one of the next step:
-
-    CPU        [ step_1                  )     [ step_2                 )
-    stream 7         [ set )[ gemm ) ... [ adam )    [ set )[ gemm ) ...
-    stream 20    [ copy of the next batch )
-    step 1           [                               )
-"""
+"""Steps of one report on each device."""
 
 from __future__ import annotations
 
@@ -16,30 +8,18 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, is_among, numbers, pack
-from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
-from nsys_pp.arrays.search import find_first, find_rows
+from nsys_pp.arrays.search import find_rows
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import KERNEL_KINDS
 from nsys_pp.frames.training import COMPUTE_KINDS, STEPS
 from nsys_pp.training.report.devices import list_devices, number_devices
 from nsys_pp.training.report.job_steps import find_job_steps
 from nsys_pp.training.report.jobs import find_step_rows
+from nsys_pp.training.report.step_edges import StepHosts, StepOps, find_step_edges, list_step_ops
 
 _SOURCES = pl.Series(["range", "jobs", "capture"])
 _RANGE, _JOBS, _CAPTURE = range(3)  # indices of `_SOURCES`
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Computing:
-    """Operations other than communication, on streams with compute kernels."""
-
-    device: Int64s  # index of the device
-    start: Int64s
-    end: Int64s
-    launch: Int64s  # start of the launching call; of the operation, where the call is unknown
-    is_kernel: Bools  # or a graph, not a copy or set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,16 +59,16 @@ def find_steps(
         launches: `LAUNCHES` of both.
 
     Returns:
-        `STEPS`. Copies and sets count for the start and the end of steps if their stream has compute kernels.
-        Devices without compute kernels have no steps. A step is partial if
+        `STEPS`. Devices without compute kernels have no steps. A step is partial if
 
         * its range, or a job in it, is open at the end of the capture;
         * it has no range, but jobs before the first range;
         * it is the first step by jobs, and no job receives, so that the start of its first wait is unknown;
+        * it is the first step, and operations that are not recorded, as those before the capture, delay its start;
         * it is the first or the last step, and has fewer jobs than the median step.
     """
     devices = list_devices(gpu_ops)
-    ops = _list_computing(gpu_ops, devices, api_calls, launches)
+    ops = list_step_ops(gpu_ops, devices, api_calls, launches)
     on_device = number_devices(jobs, devices)
     has_computed = ~jobs["compute_start_ns"].is_null().to_numpy()
     by_range = _build_range_steps(step_ranges, compute, devices)
@@ -104,41 +84,30 @@ def find_steps(
     )
 
     is_numbered, number, steps = _number_steps(steps)
-    start, end, order = _find_edges(steps, ops)
-    steps = _select(steps, order)
+    hosts = StepHosts(
+        device=steps.device,
+        number=steps.number,
+        first=steps.first,
+        begin=steps.host_start,
+        end=steps.host_end,
+        is_open=steps.is_partial & (steps.row >= 0),
+        is_capture=steps.source == _CAPTURE,
+        has_range=steps.row >= 0,
+    )
+    edges = find_step_edges(hosts, ops)
     columns = [
-        as_numbers("step", number[order]),
+        as_numbers("step", number),
         as_numbers("host_start_ns", steps.host_start),
         as_numbers("host_end_ns", steps.host_end),
         step_ranges["name"].gather(gather_indices(steps.row)).alias("name"),
         _SOURCES.gather(steps.source).alias("source"),
-        pl.Series("is_numbered", is_numbered[order]),
-        pl.Series("start_ns", start),
-        pl.Series("end_ns", end),
+        pl.Series("is_numbered", is_numbered),
+        pl.Series("start_ns", edges.start),
+        pl.Series("end_ns", edges.end),
     ]
     frame = devices[steps.device].hstack(columns)
-    is_partial = steps.is_partial | _mark_cut_steps(frame, steps.device, jobs)
+    is_partial = steps.is_partial | edges.is_cut | _mark_cut_steps(frame, steps.device, jobs)
     return conform(frame.hstack([pl.Series("is_partial", is_partial)]), STEPS)
-
-
-def _list_computing(
-    gpu_ops: pl.DataFrame, devices: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
-) -> _Computing:
-    device = number_devices(gpu_ops, devices)
-    stream = pack(device, numbers(gpu_ops["context_id"]), numbers(gpu_ops["stream_id"]))
-    is_kernel = is_among(gpu_ops["kind"], KERNEL_KINDS)
-    is_own = ~gpu_ops["is_communication"].to_numpy()
-    rows = np.flatnonzero(is_own & (is_kernel | np.isin(stream, np.unique(stream[is_own & is_kernel]))))
-    start = numbers(gpu_ops["start_ns"])[rows]
-    call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)[rows]
-    launch = gather_calls(api_calls["start_ns"], call)
-    return _Computing(
-        device=device[rows],
-        start=start,
-        end=numbers(gpu_ops["end_ns"])[rows],
-        launch=np.where(launch == NEVER, start, launch),
-        is_kernel=is_kernel[rows],
-    )
 
 
 def _build_range_steps(
@@ -171,7 +140,7 @@ def _build_range_steps(
 
 
 def _build_steps_before_ranges(
-    by_range: _StepBounds, job_device: Int64s, job_start: Int64s, ops: _Computing
+    by_range: _StepBounds, job_device: Int64s, job_start: Int64s, ops: StepOps
 ) -> _StepBounds:
     """Build a step before the first range of each device that has jobs before this range."""
     device, at = np.unique(by_range.device, return_index=True)
@@ -206,7 +175,7 @@ def _build_job_steps(jobs: pl.DataFrame, is_without_range: Bools, devices: pl.Da
     )
 
 
-def _build_capture_steps(device: Int64s, ops: _Computing) -> _StepBounds:
+def _build_capture_steps(device: Int64s, ops: StepOps) -> _StepBounds:
     """Build one step of the whole capture for each of the devices."""
     device = device[np.isin(device, ops.device[ops.is_kernel])]
     never = np.full(len(device), NEVER)
@@ -222,7 +191,7 @@ def _build_capture_steps(device: Int64s, ops: _Computing) -> _StepBounds:
     )
 
 
-def _find_first_kernels(device: Int64s, ops: _Computing) -> Int64s:
+def _find_first_kernels(device: Int64s, ops: StepOps) -> Int64s:
     """Return the start of the first kernel of each device; every device has one."""
     starts = [ops.start[ops.is_kernel & (ops.device == number)].min() for number in device]
     return np.array(starts, dtype=np.int64)
@@ -251,40 +220,6 @@ def _number_steps(steps: _StepBounds) -> tuple[Bools, Int64s, _StepBounds]:
         is_numbered[own] = (number[own] != NEVER).all() and len(np.unique(number[own])) == own.sum()
         number[own & ~is_numbered] = np.arange(own.sum())[~is_numbered[own]]
     return is_numbered, number, steps
-
-
-def _find_edges(steps: _StepBounds, ops: _Computing) -> tuple[Int64s, Int64s, Int64s]:
-    """Find the start and the end of each step on its device.
-
-    A step starts with its first kernel, or with an earlier copy or set that was launched inside its range. It ends at
-    the start of the next step; the last step ends with the last operation launched before the end of its range.
-
-    Args:
-        steps: Steps, by device and first kernel.
-        ops: Computing operations.
-
-    Returns:
-        Start and end by device and start, and the order of `steps` by device and start.
-    """
-    others = np.flatnonzero(~ops.is_kernel)
-    at = find_first(ops.device[others], ops.start[others], steps.device, steps.first)
-    host_start = np.append(steps.host_start, NEVER)[at]
-    is_inside = (host_start != NEVER) & (ops.launch[others] >= host_start)
-    start = steps.first.copy()
-    np.minimum.at(start, at[is_inside], ops.start[others[is_inside]])
-    order = np.lexsort((start, steps.device))
-    start, device = start[order], steps.device[order]
-
-    end = np.append(start[1:], NEVER)[: len(start)]
-    for last in np.flatnonzero(np.append(device[1:] != device[:-1], True)[: len(device)]).tolist():
-        step = order[last]
-        counts = ops.device == device[last]
-        if steps.source[step] == _CAPTURE:
-            counts &= ops.is_kernel
-        if steps.source[step] == _RANGE and steps.host_end[step] != NEVER:
-            counts &= ops.launch <= steps.host_end[step]
-        end[last] = ops.end[counts].max(initial=start[last])
-    return start, end, order
 
 
 def _mark_cut_steps(steps: pl.DataFrame, device: Int64s, jobs: pl.DataFrame) -> Bools:

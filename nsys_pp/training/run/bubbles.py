@@ -1,13 +1,4 @@
-"""Lane states: compute, pauses and causes of bubbles of each lane at every moment of every step.
-
-    kernels    [ segment )                                   [ segment )
-    needed               .  [ receive                    )   .
-    peer                 .              [ send           )   .
-    cause      compute   message_wait   transfer          host
-
-The cause of a gap before a segment is the wait of the segment's first kernel; the gap at the end of a step is
-idle.
-"""
+"""Lane states: compute, pauses and causes of bubbles of each lane at every moment of every step."""
 
 from __future__ import annotations
 
@@ -19,14 +10,15 @@ from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.search import find_last
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.causes import CAUSE
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.training import CAUSE, COVER, LANE_STATES, POSITION
-from nsys_pp.training.run.shared_collectives import find_last_members
+from nsys_pp.frames.training import COVER, LANE_STATES, POSITION
+from nsys_pp.training.run.shared_collectives import find_last_members, keep_comparable
 
 _STEP = ["lane", "step"]
-_WAIT_CAUSES = {"message": "message_wait", "collective": "collective_wait", "copy": "host"}
-_ACTIVE_CAUSES = {"message": "transfer", "collective": "collective", "copy": "copy"}
-_NEED = ["need", "need_start_ns", "need_end_ns"]
+_WAIT_CAUSES = {"message": "message_wait", "collective": "collective_wait"}
+_ACTIVE_CAUSES = {"message": "transfer", "collective": "collective"}
+_NEED = ["need_start_ns", "need_end_ns"]
 
 
 def build_lane_states(
@@ -34,6 +26,7 @@ def build_lane_states(
     lanes: pl.DataFrame,
     steps: pl.DataFrame,
     compute_segments: pl.DataFrame,
+    waits: pl.DataFrame,
     jobs: pl.DataFrame,
     data_jobs: pl.DataFrame,
     transfers: pl.DataFrame,
@@ -41,15 +34,14 @@ def build_lane_states(
 ) -> pl.DataFrame:
     """Build the states of each lane at every moment of every step.
 
-    A gap before a segment that needs a message is "message_wait" until the start of the peer's kernel, then "host"
-    until the start of the lane's own kernel, then "transfer" until the end of this kernel, then "host". Gaps before
-    collectives are split likewise, with the last other member to start as the peer; copies have no wait. Where the
-    peer is unknown, the time of the lane's own kernel is "message_wait" or "collective".
+    While a message or collective runs, the cause is that its peers have not begun theirs, until the start of the last
+    peer, and then that it runs. `nsys_pp.frames.causes` defines all causes.
 
     Args:
         lanes: `LANES`.
         steps: `RUN_STEPS`.
         compute_segments: `LANE_COMPUTE_SEGMENTS`.
+        waits: `LANE_WAITS`.
         jobs: `RUN_JOBS`; forwards and backwards define positions.
         data_jobs: lane, host_start_ns and host_end_ns of data loading jobs.
         transfers: `TRANSFERS`.
@@ -59,15 +51,18 @@ def build_lane_states(
         `LANE_STATES` by lane and start; `position` is null in steps without forwards and backwards.
     """
     inside = _clip_to_steps(steps, compute_segments)
-    gaps = _list_gaps(steps, inside)
-    messages = gaps.filter(pl.col("need") == "message").pipe(_find_message_peers, transfers)
-    collectives = find_last_members(gaps.filter(pl.col("need") == "collective"), lanes=lanes, anchors=anchors)
-    peers = pl.concat([messages, collectives]).unique(["lane", *_NEED[1:]], keep="first")
-    matched = gaps.join(peers, on=["lane", *_NEED[1:]], how="left", maintain_order="left")
+    waits = waits.join(steps.select(*_STEP), on=_STEP, how="semi", maintain_order="left")
+    messages = waits.filter(pl.col("need") == "message").pipe(
+        _find_message_peers, keep_comparable(transfers, lanes, "sender", "receiver")
+    )
+    needed = waits.filter(pl.col("need") == "collective").unique(["lane", *_NEED], keep="first")
+    collectives = find_last_members(needed, lanes=lanes, anchors=anchors)
+    peers = pl.concat([messages, collectives]).unique(["lane", *_NEED], keep="first")
+    matched = waits.join(peers, on=["lane", *_NEED], how="left", maintain_order="left")
     computes = inside.select(
         *_STEP, "start_ns", "end_ns", cause=pl.lit("compute", CAUSE), waits_for=pl.lit(None, pl.UInt32)
     )
-    lane_states = pl.concat([computes, _split_gaps(matched)]).filter(pl.col("start_ns") < pl.col("end_ns"))
+    lane_states = pl.concat([computes, _split_waits(matched)]).filter(pl.col("start_ns") < pl.col("end_ns"))
     with_data = _cut_data(lane_states, data_jobs)
     return _cut_at_positions(with_data, jobs).pipe(conform, LANE_STATES)
 
@@ -105,32 +100,12 @@ def _clip_to_steps(steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.Da
     rows = rows[step[rows] >= 0]
     rows = rows[start[rows] < until[step[rows]]]
     end_ns = np.minimum(compute_segments["end_ns"].to_numpy()[rows], until[step[rows]])
-    spans = steps.select("step", step_start_ns="start_ns")[step[rows]]
-    kept = compute_segments[["lane", "start_ns", "compute_ns", *_NEED]][rows]
+    spans = steps.select("step")[step[rows]]
+    kept = compute_segments[["lane", "start_ns", "compute_ns"]][rows]
     return kept.hstack([pl.Series("end_ns", end_ns), *spans])
 
 
-def _list_gaps(steps: pl.DataFrame, inside: pl.DataFrame) -> pl.DataFrame:
-    """List the gaps of every step: before each compute segment, and after the last one (`is_tail`)."""
-    before = inside.select(
-        *_STEP,
-        *_NEED,
-        start_ns=pl.col("end_ns").shift(1).over(_STEP).fill_null(pl.col("step_start_ns")),
-        end_ns="start_ns",
-        is_tail=pl.lit(False),
-    )
-    last = inside.group_by(_STEP).agg(last_ns=pl.col("end_ns").max())
-    tails = steps.join(last, on=_STEP, how="left").select(
-        *_STEP,
-        *(pl.lit(None, inside.schema[name]).alias(name) for name in _NEED),
-        start_ns=pl.coalesce("last_ns", "start_ns"),
-        end_ns="end_ns",
-        is_tail=pl.lit(True),
-    )
-    return pl.concat([before, tails]).filter(pl.col("start_ns") < pl.col("end_ns"))
-
-
-def _find_message_peers(gaps: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
+def _find_message_peers(waits: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
     """Find the peer lane of each needed message, and the start of its kernel.
 
     For a kernel with several messages, the last peer to start counts; a buffered send has no wait.
@@ -143,44 +118,29 @@ def _find_message_peers(gaps: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataF
         lane="sender", need_start_ns="send_start_ns", need_end_ns="send_end_ns",
         peer_start_ns="receive_start_ns", waits_for="receiver",
     )  # fmt: skip
-    sides = gaps.select("lane", *_NEED[1:]).join(pl.concat([received, sent]), on=["lane", *_NEED[1:]])
-    return sides.sort("peer_start_ns").unique(["lane", *_NEED[1:]], keep="last")
+    sides = waits.select("lane", *_NEED).join(pl.concat([received, sent]), on=["lane", *_NEED])
+    return sides.sort("peer_start_ns").unique(["lane", *_NEED], keep="last")
 
 
-def _split_gaps(gaps: pl.DataFrame) -> pl.DataFrame:
-    """Split each gap at the start of the peer's kernel, and at the start and end of the lane's own operation."""
-    start, end = pl.col("start_ns"), pl.col("end_ns")
+def _split_waits(waits: pl.DataFrame) -> pl.DataFrame:
+    """Split the waits for messages and collectives at the start of the peer's kernel."""
     need = pl.col("need").cast(pl.String)
     has_unknown_peer = (pl.col("need") == "message") & pl.col("peer_start_ns").is_null()
-    active = (
-        pl.when(has_unknown_peer)
-        .then(pl.lit("message_wait", CAUSE))
-        .otherwise(need.replace_strict(_ACTIVE_CAUSES, default="host", return_dtype=CAUSE))
-    )
-    edges = gaps.with_columns(
-        wait=need.replace_strict(_WAIT_CAUSES, default="host", return_dtype=CAUSE), active=active,
-        rest=pl.when("is_tail").then(pl.lit("idle", CAUSE)).otherwise(pl.lit("host", CAUSE)),
-        wait_end_ns=pl.col("peer_start_ns").fill_null(start).clip(start, end),
-    ).with_columns(own_start_ns=pl.col("need_start_ns").fill_null(start).clip(pl.col("wait_end_ns"), end))  # fmt: skip
-    edges = edges.with_columns(
-        own_end_ns=pl.col("need_end_ns").fill_null(start).clip(pl.col("own_start_ns"), end)
-    )
-    no_lane = pl.lit(None, pl.UInt32)
-    parts = (
-        ("wait", "start_ns", "wait_end_ns", "waits_for"),
-        ("rest", "wait_end_ns", "own_start_ns", None),
-        ("active", "own_start_ns", "own_end_ns", None),
-        ("rest", "own_end_ns", "end_ns", None),
+    wait = need.replace_strict(_WAIT_CAUSES, default=None, return_dtype=CAUSE)
+    active = need.replace_strict(_ACTIVE_CAUSES, default=None, return_dtype=CAUSE)
+    edges = waits.with_columns(
+        wait=wait,
+        active=pl.coalesce("cause", pl.when(has_unknown_peer).then(wait).otherwise(active)),
+        wait_end_ns=pl.col("peer_start_ns").fill_null(pl.col("start_ns")).clip("start_ns", "end_ns"),
     )
     return pl.concat(
-        edges.select(
-            *_STEP,
-            start_ns=begin,
-            end_ns=until,
-            cause=cause,
-            waits_for=no_lane if lane is None else pl.col(lane),
-        )
-        for cause, begin, until, lane in parts
+        [
+            edges.select(*_STEP, "start_ns", end_ns="wait_end_ns", cause="wait", waits_for="waits_for"),
+            edges.select(
+                *_STEP, "end_ns", start_ns="wait_end_ns", cause="active", waits_for=pl.lit(None, pl.UInt32)
+            ),
+        ],
+        how="diagonal",
     )
 
 

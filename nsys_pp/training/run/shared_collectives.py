@@ -10,6 +10,7 @@ _MOSTLY = 0.8  # least share of a stream's collectives that end together with th
 _CLOSE_NS = 5_000
 _SAMPLE = 40  # collectives of a stream compared to find its members
 _CHANNEL = ["lane", "channel", "name", "communicator"]
+_PAIR = ["stream", "other", "ordinal"]
 
 
 def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.DataFrame) -> pl.DataFrame:
@@ -24,8 +25,8 @@ def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.
         anchors: `LANE_ANCHORS`.
 
     Returns:
-        lane, need_start_ns, need_end_ns, peer_start_ns (start of the last other member),
-        waits_for (its lane); only collectives of which all members are found.
+        lane, need_start_ns, need_end_ns, peer_start_ns (start of the last other member found),
+        waits_for (its lane); only collectives of which a member is found.
     """
     bounds = lanes.select("lane", pl.col("bound_ns").fill_null(0))
     keyed = anchors.filter(pl.col("kind") == "collective").join(bounds, on="lane", maintain_order="left")
@@ -34,33 +35,94 @@ def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.
     keyed = keyed.join(streams, on=_CHANNEL, nulls_equal=True).select(
         "stream", "lane", pl.col("name").cast(pl.String), "communicator", "start_ns", "end_ns", "bound_ns"
     )
-    events = keyed.sort("end_ns")
+    keyed = keyed.sort("start_ns", maintain_order=True).with_columns(
+        ordinal=pl.int_range(pl.len()).over("stream")
+    )
+    events = keyed.sort("end_ns", maintain_order=True)
     members = _pair_members(events, _span_captures(anchors))
     requested = needed.join(
         events, left_on=["lane", "need_start_ns", "need_end_ns"], right_on=["lane", "start_ns", "end_ns"]
     ).with_row_index("request")
-    others = requested.select("request", "stream", "bound_ns", end_ns="need_end_ns").join(
-        members, on="stream"
-    )
-    nearest = others.sort("end_ns").join_asof(
-        events.select("end_ns", other="stream", other_lane="lane", began_ns="start_ns", other_ns="end_ns", other_bound_ns="bound_ns"),
-        on="end_ns", by="other", strategy="nearest", check_sortedness=False,
-    )  # fmt: skip
-    apart = (pl.col("end_ns") - pl.col("other_ns")).abs()
-    is_same = apart <= SKEW_NS + pl.col("bound_ns") + pl.col("other_bound_ns")
+    matches = _match_members(requested.join(members, on="stream"), events)
     last = (
-        nearest.sort("began_ns")
+        keep_comparable(matches, lanes, "lane", "other_lane")
+        .sort("began_ns")
         .group_by("request")
-        .agg(
-            is_same.all().alias("complete"),
-            peer_start_ns=pl.col("began_ns").last(),
-            waits_for=pl.col("other_lane").last(),
-        )
-        .filter("complete")
+        .agg(peer_start_ns=pl.col("began_ns").last(), waits_for=pl.col("other_lane").last())
     )
     return requested.join(last, on="request").select(
         "lane", "need_start_ns", "need_end_ns", "peer_start_ns", "waits_for"
     )
+
+
+def keep_comparable(pairs: pl.DataFrame, lanes: pl.DataFrame, left: str, right: str) -> pl.DataFrame:
+    """Keep the rows with two lanes whose times can be compared: of one report, or with known error bounds.
+
+    Args:
+        pairs: Rows with the columns `left` and `right`.
+        lanes: `LANES`.
+        left: Column of one lane.
+        right: Column of the other lane.
+    """
+    clocks = lanes.select("lane", "report", is_known=pl.col("bound_ns").is_not_null())
+    both = pairs.select(left, right)
+    for name in (left, right):
+        both = both.join(
+            clocks, left_on=name, right_on="lane", how="left", maintain_order="left", suffix=f"_{name}"
+        )
+    is_same = pl.col("report") == pl.col(f"report_{right}")
+    is_known = pl.col("is_known") & pl.col(f"is_known_{right}")
+    return pairs.filter(both.select((is_same | is_known).fill_null(value=False)).to_series())
+
+
+def _match_members(pairs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Match collectives with the kernels of other members: by their ends, else by their order in both streams.
+
+    A few members end much later than others. Such a collective is as far after (or before) the last (or next) matched
+    collective of its stream as that of the other member in the other stream.
+
+    Args:
+        pairs: request, lane, stream, other, ordinal, bound_ns, need_start_ns, need_end_ns: collectives, each with another
+            stream of its members.
+        events: Collectives by end, with their ordinals in their streams.
+
+    Returns:
+        request, lane, other_lane, began_ns.
+    """
+    found = events.select(
+        other="stream",
+        other_lane="lane",
+        other_ordinal="ordinal",
+        began_ns="start_ns",
+        ended_ns="end_ns",
+        other_bound_ns="bound_ns",
+    )
+    nearest = pairs.sort("need_end_ns").join_asof(
+        found, left_on="need_end_ns", right_on="ended_ns", by="other", strategy="nearest",
+        check_sortedness=False, coalesce=False,
+    )  # fmt: skip
+    reach = SKEW_NS + pl.col("bound_ns") + pl.col("other_bound_ns")
+    is_same = (pl.col("need_end_ns") - pl.col("ended_ns")).abs() <= reach
+    same = nearest.filter(is_same)
+    shifts = same.select(*_PAIR, shift=pl.col("other_ordinal") - pl.col("ordinal")).sort("ordinal")
+    rest = pairs.join(same, on=["request", "other"], how="anti").sort("ordinal")
+    for strategy in ("backward", "forward"):
+        rest = rest.join_asof(
+            shifts.rename({"shift": strategy}), on="ordinal", by=["stream", "other"],
+            strategy=strategy, check_sortedness=False,
+        )  # fmt: skip
+    is_certain = (pl.col("backward") == pl.col("forward")).fill_null(value=True)
+    by_order = (
+        rest.filter(is_certain)
+        .with_columns(other_ordinal=pl.col("ordinal") + pl.coalesce("backward", "forward"))
+        .join(found, on=["other", "other_ordinal"])
+        .filter(
+            pl.col("began_ns") - reach <= pl.col("need_end_ns"),
+            pl.col("ended_ns") + reach >= pl.col("need_start_ns"),
+        )
+    )
+    columns = ("request", "lane", "other_lane", "began_ns")
+    return pl.concat([same.select(columns), by_order.select(columns)])
 
 
 def _span_captures(anchors: pl.DataFrame) -> pl.DataFrame:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.frames.causes import BUBBLE_CAUSES, CAUSES
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import NAME
-from nsys_pp.frames.training import BUBBLE_CAUSES, CAUSES, JOB_KIND, MESSAGE_KINDS, Training, span_steps
+from nsys_pp.frames.training import JOB_KIND, MESSAGE_KINDS, Training, span_steps
 from nsys_pp.write.chart.look import SHADES
 
 _DEPTH_LIMIT = 64

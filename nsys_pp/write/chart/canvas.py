@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys_pp.frames.training import BUBBLE_CAUSES, JOB_KINDS
+from nsys_pp.frames.causes import BUBBLE_CAUSES
+from nsys_pp.frames.training import JOB_KINDS
 from nsys_pp.write.chart.bars import name_lanes
 from nsys_pp.write.chart.look import SHADES, WHITE, color_of, mix, shade_of, text_on, to_hex
 

@@ -62,6 +62,7 @@ COLORS = {  # hue and lightness of HSLuv at a saturation of 80 %, as Perfetto's 
         "collective 1335", "cq_build_attempt_failed", (202, 103, 233)
     ),  # hue 295, lightness 60
     "host": Color("host 563", "bad", (173, 170, 73)),  # hue 84, lightness 68
+    "unknown": Color("unknown 486", "thread_state_unknown", (101, 121, 48)),  # hue 102, lightness 48
     "idle": Color("idle 347", "thread_state_sleeping", (66, 142, 180)),  # hue 232, lightness 56
     "other": Color("other 1402", "grey", (134, 145, 60)),  # hue 94, lightness 58
 }

@@ -16,9 +16,8 @@ from tests.training.report.test_jobs import complete
 
 
 def true_steps(folder: Path) -> pl.DataFrame:
-    bubbles = pl.read_parquet(folder / "truth" / "bubbles.parquet")
-    hull = [pl.col("start_ns").min(), pl.col("end_ns").max()]
-    return bubbles.group_by("rank", "step").agg(hull).sort("rank", "step")
+    steps = pl.read_parquet(folder / "truth" / "steps.parquet")
+    return steps.select("rank", "step", "start_ns", "end_ns").sort("rank", "step")
 
 
 def steps_of(found: list[AnalysedReport]) -> pl.DataFrame:
@@ -68,9 +67,9 @@ def test_without_ranges_jobs_tell_the_steps(options: str, tmp_path: Path) -> Non
     found = list(analyse_reports(tmp_path, with_steps=False))
     steps, truth = steps_of(found), true_steps(tmp_path)
     counted = steps.with_columns(pl.col("step") + 10)
-    assert counted.select("rank", "step", "start_ns").equals(truth.select("rank", "step", "start_ns"))
-    is_last = pl.col("step") == 12
-    assert counted.filter(~is_last).select("end_ns").equals(truth.filter(~is_last).select("end_ns"))
+    assert counted.select("rank", "step").equals(truth.select("rank", "step"))
+    for name in ("start_ns", "end_ns"):  # the host is between steps for 0.3 to 0.4 ms
+        assert (counted[name] - truth[name]).abs().max() < 500_000  # type: ignore[operator]
     assert set(steps["source"]) == {"jobs"}
     assert not steps["is_numbered"].any()
     assert not steps["is_partial"].any()
@@ -174,14 +173,14 @@ def found_steps(*rows: tuple[int, int, int | None, int]) -> list[tuple[object, .
 
 
 def test_steps_last_until_the_next_one_begins() -> None:
-    assert found_steps((0, 100, 3, 20), (100, 200, 4, 120)) == [(3, True, 20, 120), (4, True, 120, 170)]
+    assert found_steps((0, 100, 3, 20), (100, 200, 4, 120)) == [(3, True, 0, 100), (4, True, 100, 200)]
 
 
 def test_the_same_step_once_more_is_left_out() -> None:
     nested = (0, 100, 3, 20), (10, 90, 0, 25), (100, 200, 4, 120)
-    assert found_steps(*nested) == [(3, True, 20, 120), (4, True, 120, 170)]
+    assert found_steps(*nested) == [(3, True, 0, 100), (4, True, 100, 200)]
     other_thread = (0, 100, 3, 20), (1, 101, 3, 20), (102, 200, 4, 120), (103, 210, 4, 125)
-    assert [row[:3] for row in found_steps(*other_thread)] == [(3, True, 20), (4, True, 120)]
+    assert [row[:3] for row in found_steps(*other_thread)] == [(3, True, 0), (4, True, 102)]
 
 
 def test_numbers_that_come_twice_are_not_taken() -> None:
@@ -198,14 +197,14 @@ def test_a_step_that_computes_nothing_has_no_row() -> None:
     named, placed = step_ranges((0, 100, 3, 20), (100, 200, 4, 120))
     ops = kernels((20, 70))
     steps = find_steps(named, compute=placed[:1], jobs=JOBS.to_frame(), gpu_ops=ops, **NOTHING)
-    assert steps.select("step", "start_ns", "end_ns").rows() == [(3, 20, 70)]
+    assert steps.select("step", "start_ns", "end_ns").rows() == [(3, 0, 100)]
 
 
 def test_kernels_after_the_last_step_do_not_belong_to_it() -> None:
     named, placed = step_ranges((0, 100, 3, 20))
     ops = kernels((20, 70), (300, 400))
     steps = find_steps(named, compute=placed, jobs=JOBS.to_frame(), gpu_ops=ops, **NOTHING)
-    assert steps["end_ns"].to_list() == [70]
+    assert steps["end_ns"].to_list() == [100]
 
 
 def test_a_report_without_kernels_has_no_steps() -> None:

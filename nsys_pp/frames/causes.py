@@ -1,0 +1,68 @@
+"""Causes of bubbles, and the waits of a report that they are derived from.
+
+A gap between kernels is explained by the chain of what held the kernel after it. An operation starts when the last of
+these has happened: the operation before it on its stream ended, the operations of other streams that its stream waits
+for ended, or it was launched; where its launch came last, the host was busy, or waited for an operation itself:
+
+    kernels     gemm )                                                      [ gemm
+    memset           .                                           [      )   .
+    receive          .      [                           )        .      .   .
+    peer's send      .      .               [           )        .      .   .
+    cause            | host | message_wait  | transfer  |  host  | copy |host
+
+Each piece of the gap has the cause of the link that held it:
+
+| cause | link |
+|---|---|
+| `message_wait` | a message runs, and the kernel of its peer has not begun, or is unknown |
+| `transfer` | a message runs, and so does the kernel of its peer |
+| `collective_wait` | a collective runs, and other members have not begun |
+| `collective` | a collective runs, and all members have begun, or some are unknown |
+| `copy` | a copy or set runs |
+| `host` | an operation is not launched, or starts a moment after its launch or after the operation that held it |
+| `data` | the cause is `host` or `idle`, and the host loads data |
+| `unknown` | an operation is launched, and nothing recorded explains why it does not start |
+| `idle` | all operations of the step have ended |
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.frames.conform import build_schema
+
+NEED = pl.Enum(["message", "collective"])
+"""Kinds of operations that hold a gap with a cause that depends on other ranks."""
+CAUSES = (
+    "compute",  # kernels other than communication
+    "pause",  # at most PAUSE_NS between two kernels; part of "compute" in `LANE_STATES`, separate in `COVER`
+    "message_wait",
+    "transfer",
+    "collective_wait",
+    "collective",
+    "copy",
+    "data",
+    "host",
+    "unknown",
+    "idle",
+)
+CAUSE = pl.Enum(CAUSES)
+BUBBLE_CAUSES = tuple(cause for cause in CAUSES if cause not in ("compute", "pause"))
+
+WAITS = build_schema(
+    {  # one row per piece of a gap between the compute segments of a step; by process_key, device_id, start_ns.
+        # Segments and waits of a step cover it without overlaps.
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "step": pl.Int64,  # of `STEPS`
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "cause": CAUSE,  # null where other ranks decide
+        # The message or collective that runs; null where `cause` is not.
+        "need": NEED,
+        "need_op_id": pl.UInt32,
+        "need_start_ns": pl.Int64,
+        "need_end_ns": pl.Int64,
+    },
+    name="WAITS",
+)

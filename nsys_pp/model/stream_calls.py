@@ -1,0 +1,33 @@
+"""Streams and events of CUDA calls -> STREAM_CALLS."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.report import STREAM_CALLS
+
+_NONE = (1 << 32) - 1  # the id of no stream and of no event
+
+
+def build_stream_calls(raw: RawReport) -> pl.DataFrame:
+    """Build the streams and events of calls.
+
+    Returns:
+        `STREAM_CALLS`; rows without a process or a correlation id are left out.
+    """
+    parts = [
+        raw[table].with_columns(is_record=pl.lit(table == "cuda_events"))
+        for table in ("synchronizations", "cuda_events")
+    ]
+    calls = pl.concat(parts).drop_nulls(["process", "correlation"])
+    stream, event = (pl.when(pl.col(name) != _NONE).then(name) for name in ("stream", "event"))
+    return calls.select(
+        process_key="process",
+        correlation_id="correlation",
+        context_id="context",
+        stream_id=stream,
+        event_id=event,
+        is_record="is_record",
+    ).pipe(conform, STREAM_CALLS)

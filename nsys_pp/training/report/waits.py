@@ -1,0 +1,194 @@
+"""Waits of each device: the chains of operations and launches that held the gaps between compute segments.
+
+The chain of a gap begins with the holder of the kernel after it, and continues with the holder of this operation, until
+one had ended before the gap. `nsys_pp.frames.causes` has an example.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, numbers
+from nsys_pp.arrays.search import find_last
+from nsys_pp.arrays.segments import running_maximum
+from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.causes import CAUSE, CAUSES, NEED, WAITS
+from nsys_pp.frames.conform import conform
+from nsys_pp.training.report.compute_segments import Segments
+from nsys_pp.training.report.devices import list_devices, number_devices
+from nsys_pp.training.report.event_waits import find_event_waits
+from nsys_pp.training.report.holders import find_holders
+from nsys_pp.training.report.operations import COPY, Operations, find_last_ended, list_operations
+
+_HOST, _UNKNOWN, _IDLE, _COPY = (CAUSES.index(cause) for cause in ("host", "unknown", "idle", "copy"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gaps:
+    """Gaps of steps between compute segments."""
+
+    group: Int64s  # index of the device
+    step: Int64s
+    start: Int64s
+    end: Int64s
+    op: Int64s  # row of the kernel after the gap; of the last operation of the step at its end; -1 without one
+    is_tail: Bools  # at the end of the step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Links:
+    """Operations that hold gaps, by gap and end."""
+
+    gap: Int64s
+    op: Int64s
+
+
+def build_waits(
+    segments: Segments,
+    *,
+    gpu_ops: pl.DataFrame,
+    steps: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    stream_calls: pl.DataFrame,
+    launches: pl.DataFrame,
+    messages: pl.DataFrame,
+) -> pl.DataFrame:
+    """Find the operations that hold the gaps between the compute segments of each step.
+
+    Args:
+        segments: Compute segments.
+        gpu_ops: `GPU_OPS`.
+        steps: `STEPS`.
+        api_calls: `API_CALLS`.
+        stream_calls: `STREAM_CALLS`.
+        launches: `LAUNCHES`.
+        messages: `MESSAGES`, to distinguish sends from receives; empty: sends count as receives.
+
+    Returns:
+        `WAITS`; empty without steps.
+    """
+    devices = list_devices(gpu_ops)
+    ops = list_operations(gpu_ops, devices, messages=messages, api_calls=api_calls, launches=launches)
+    gaps = _list_gaps(segments, steps, number_devices(steps, devices), ops)
+    others = np.flatnonzero(ops.need >= 0)
+    rows = np.union1d(others, gaps.op[gaps.op >= 0])
+    events = find_event_waits(ops, gpu_ops, stream_calls=stream_calls, api_calls=api_calls)
+    found = find_holders(rows, ops, events=events, api_calls=api_calls, launches=launches)
+    holder, since = np.full(len(gpu_ops) + 1, -1), np.full(len(gpu_ops) + 1, NEVER)
+    holder[rows], since[rows] = found.op, found.since
+    return _build_frame(gaps, _follow(gaps, holder, ops), since, ops, devices)
+
+
+def _list_gaps(segments: Segments, steps: pl.DataFrame, group: Int64s, ops: Operations) -> _Gaps:
+    """List the gaps of each step: before each of its segments, and after the last one; `group`: of each step."""
+    order = np.lexsort((numbers(steps["start_ns"]), group))
+    group = group[order]
+    number, start, end = (numbers(steps[name])[order] for name in ("step", "start_ns", "end_ns"))
+    of_segment = find_last(segments.group, segments.start, group, start)
+    inside = np.flatnonzero((of_segment >= 0) & (segments.start < np.append(end, NEVER)[of_segment]))
+    step = of_segment[inside]
+    before = np.maximum(segments.previous_end[inside], start[step])
+
+    last = find_last(group, end, segments.group, segments.start, is_before=True)
+    latest = np.append(running_maximum(segments.group, segments.end), NEVER)[last]
+    after = np.minimum(np.maximum(latest, start), end)
+    is_own = np.isin(ops.stream, np.unique(ops.stream[ops.need < 0]))
+    finals = np.flatnonzero((ops.need >= 0) & ((ops.need != COPY) | is_own))
+    final = find_last_ended(group, end, ops, finals, ops.group, launched_by=end)
+    final[np.append(ops.end, NEVER)[final] <= after] = -1
+
+    gaps = _Gaps(
+        group=np.append(segments.group[inside], group),
+        step=np.append(number[step], number),
+        start=np.append(before, after),
+        end=np.append(segments.start[inside], end),
+        op=np.append(segments.op[inside], final),
+        is_tail=np.append(np.zeros(len(inside), dtype=np.bool_), np.ones(len(group), dtype=np.bool_)),
+    )
+    kept = np.flatnonzero(gaps.start < gaps.end)
+    kept = kept[np.lexsort((gaps.start[kept], gaps.group[kept]))]
+    return _Gaps(**{name: getattr(gaps, name)[kept] for name in _Gaps.__slots__})
+
+
+def _follow(gaps: _Gaps, holder: Int64s, ops: Operations) -> _Links:
+    """Follow the chain of each gap back to its start.
+
+    Round k finds the operations at distances 2**k to 2**(k+1) - 1: there are as many rounds as bits in the length of
+    the longest chain.
+
+    Args:
+        gaps: Gaps.
+        holder: Row of the operation that held each one; -1 without one, and for row -1.
+        ops: Operations.
+    """
+
+    def select(gap: Int64s, op: Int64s) -> tuple[Int64s, Int64s]:
+        is_link = (op >= 0) & (np.append(ops.end, NEVER)[op] > gaps.start[gap])
+        is_link &= np.append(ops.need, -1)[op] >= 0
+        return gap[is_link], op[is_link]
+
+    first = np.where(gaps.is_tail, gaps.op, holder[gaps.op])
+    gap, op = select(np.arange(len(gaps.op)), first)
+    jump, found_count = holder, -1
+    while len(gap) != found_count:
+        found_count = len(gap)
+        further = select(gap, jump[op])
+        gap, op = np.append(gap, further[0]), np.append(op, further[1])
+        jump = jump[jump]
+    order = np.lexsort((ops.end[op], gap))
+    return _Links(gap=gap[order], op=op[order])
+
+
+def _build_frame(
+    gaps: _Gaps, links: _Links, since: Int64s, ops: Operations, devices: pl.DataFrame
+) -> pl.DataFrame:
+    """Cut each gap at the starts and ends of its links.
+
+    Args:
+        gaps: Gaps.
+        links: Their links.
+        since: Time from which nothing known held each operation; `NEVER` for row -1.
+        ops: Operations.
+        devices: Devices.
+    """
+    gap = np.append(links.gap, np.arange(len(gaps.op)))
+    op = np.append(links.op, np.full(len(gaps.op), -1))  # -1: the rest of the gap
+    is_rest = op < 0
+    end = np.where(is_rest, gaps.end[gap], np.append(ops.end, NEVER)[op])
+    order = np.lexsort((is_rest, end, gap))
+    gap, op, end, is_rest = gap[order], op[order], end[order], is_rest[order]
+    is_first = np.diff(gap, prepend=-1) != 0
+    begin = np.where(is_first, gaps.start[gap], np.roll(end, 1))
+    start = np.maximum(np.where(is_rest, end, np.append(ops.start, NEVER)[op]), begin)
+
+    is_idle = is_rest & gaps.is_tail[gap]
+    unexplained = np.where(is_idle, start, np.clip(since[np.where(is_rest, gaps.op[gap], op)], begin, start))
+    need = np.append(ops.need, -1)[op]
+    parts = (
+        (begin, unexplained, np.where(is_idle, _IDLE, _HOST)),
+        (unexplained, start, np.full(len(gap), _UNKNOWN)),
+        (start, end, np.where(need == COPY, _COPY, -1)),
+    )
+    columns = np.stack([np.concatenate(column) for column in zip(*parts, strict=True)])
+    part = np.repeat(np.arange(3), len(gap))
+    kept = np.flatnonzero(columns[0] < columns[1])
+    row = np.tile(np.arange(len(gap)), 3)[kept]
+    kept = kept[np.lexsort((part[kept], row))]
+    row = np.tile(np.arange(len(gap)), 3)[kept]
+    is_run = (part[kept] == 2) & (need[row] != COPY)
+    frame = devices[gaps.group[gap[row]]].hstack(
+        [
+            as_numbers("step", gaps.step[gap[row]]),
+            pl.Series("start_ns", columns[0][kept]),
+            pl.Series("end_ns", columns[1][kept]),
+            pl.Series(CAUSES, dtype=CAUSE).gather(gather_indices(columns[2][kept])).alias("cause"),
+            NEED.categories.gather(gather_indices(np.where(is_run, need[row], -1))).alias("need"),
+            as_numbers("need_op_id", np.where(is_run, op[row], -1), null=-1),
+            as_numbers("need_start_ns", np.where(is_run, np.append(ops.start, NEVER)[op[row]], NEVER)),
+            as_numbers("need_end_ns", np.where(is_run, end[row], NEVER)),
+        ]
+    )
+    return conform(frame, WAITS)

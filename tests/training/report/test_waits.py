@@ -1,0 +1,306 @@
+"""Waits of small random programs against their definition in plain loops, and where less is recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_pp.frames.causes import WAITS
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import API_CALLS, GPU_OPS, STREAM_CALLS
+from nsys_pp.frames.training import MESSAGES, PAUSE_NS, STEPS
+from nsys_pp.projection.launches import match_launches
+from nsys_pp.training.report.compute_segments import find_segments
+from nsys_pp.training.report.waits import build_waits
+
+COMPUTE, COPIES, REDUCE, RECEIVE = 7, 13, 20, 21
+GEMM, SET, COPY, COLLECTIVE, MESSAGE = (
+    "gemm",
+    "Memset",
+    "Memcpy HtoD",
+    "ncclDevKernel_AllReduce",
+    "ncclDevKernel_SendRecv",
+)
+KINDS = {GEMM: "kernel", SET: "memset", COPY: "memcpy", COLLECTIVE: "kernel", MESSAGE: "kernel"}
+NEEDS = {COLLECTIVE: "collective", MESSAGE: "message"}
+CALL_NS, LATENCY_NS, GAP_NS, RETURN_NS = 3_000, 5_000, 1_000, 6_000
+MAIN, AUTOGRAD = 1, 2
+Piece = tuple[str, int, int]
+
+
+@dataclass
+class Op:
+    """An operation, and the one that held it; without one its launch did, and the host waited for `awaited` before."""
+
+    name: str
+    stream: int
+    correlation: int
+    start: int
+    end: int
+    holder: Op | None
+    awaited: Op | None
+
+
+@dataclass
+class Program:
+    """A host that launches operations, one after the other, and the device that runs them."""
+
+    now: int = 1_000
+    thread: int = MAIN
+    ops: list[Op] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    stream_calls: list[dict[str, Any]] = field(default_factory=list)
+    awaited: Op | None = None
+
+    def call(self, name: str, until: int | None = None, **row: Any) -> int:
+        number, until = len(self.calls) + 1, self.now + CALL_NS if until is None else until
+        times = {"start_ns": self.now, "end_ns": until, "correlation_id": number}
+        self.calls.append({"name": name, "thread_key": self.thread, **times})
+        if row:
+            self.stream_calls.append({"correlation_id": number, "is_record": False, **row})
+        self.now = until + 500
+        return number
+
+    def last(self, stream: int) -> Op | None:
+        return next((op for op in reversed(self.ops) if op.stream == stream), None)
+
+    def launch(self, name: str, stream: int, length: int, after: list[int]) -> None:
+        """Launch an operation that waits for the last ones of other streams."""
+        needed = []
+        for other in after:
+            last = self.last(other)
+            if last is not None and other != stream:
+                event = len(self.calls)
+                self.call("cudaEventRecord", stream_id=other, event_id=event, is_record=True)
+                self.call("cudaStreamWaitEvent", stream_id=stream, event_id=event)
+                needed.append((last.end, last))
+        before = self.last(stream)
+        if before is not None:
+            needed.append((before.end + GAP_NS, before))
+        ready, holder = max(needed, key=lambda need: need[0], default=(0, None))
+        if abs(ready - self.now - LATENCY_NS) < 4_000:  # both hold it
+            self.now += 8_000
+        arrival = self.now + LATENCY_NS
+        call = self.call("cudaLaunchKernel")
+        start = max(arrival, ready)
+        self.ops.append(
+            Op(name, stream, call, start, start + length, holder if ready > arrival else None, self.awaited)
+        )
+
+    def synchronise(self, stream: int) -> None:
+        last = self.last(stream)
+        waits = last is not None and last.end > self.now
+        self.call(
+            "cudaStreamSynchronize", max(last.end if last else 0, self.now) + RETURN_NS, stream_id=stream
+        )
+        if waits:
+            self.awaited = last
+
+
+def frames(program: Program) -> dict[str, pl.DataFrame]:
+    ops = [
+        {"name": op.name, "kind": KINDS[op.name], "stream_id": op.stream, "correlation_id": op.correlation}
+        | {"start_ns": op.start, "end_ns": op.end, "is_communication": op.name in NEEDS}
+        for op in program.ops
+    ]
+    gpu_ops = pl.DataFrame(ops).with_columns(
+        op_id=pl.int_range(pl.len()), process_key=1, device_id=0, context_id=1, graph_id=pl.lit(None)
+    )
+    calls = pl.DataFrame(program.calls).with_columns(process_key=1).pipe(conform, API_CALLS)
+    rows = pl.DataFrame(program.stream_calls, schema=STREAM_CALLS, infer_schema_length=None)
+    return {
+        "gpu_ops": conform(gpu_ops, GPU_OPS),
+        "api_calls": calls,
+        "stream_calls": conform(rows.with_columns(process_key=1, context_id=1), STREAM_CALLS),
+    }
+
+
+def waits_of(program: Program, **changed: pl.DataFrame) -> pl.DataFrame:
+    """Find the waits of a program, of which the whole is one step."""
+    recorded = frames(program) | changed
+    step = {
+        "start_ns": 0,
+        "end_ns": max(op.end for op in program.ops) + 2_000,
+        "process_key": 1,
+        "device_id": 0,
+    }
+    steps = pl.DataFrame([step]).with_columns(
+        *(pl.lit(None).alias(name) for name in STEPS if name not in step)
+    ).with_columns(step=0).pipe(conform, STEPS)  # fmt: skip
+    found = build_waits(
+        find_segments(recorded["gpu_ops"], steps),
+        **recorded,
+        steps=steps,
+        launches=match_launches(recorded["api_calls"], recorded["gpu_ops"]),
+        messages=MESSAGES.to_frame(),
+    )
+    assert found.schema == WAITS
+    return found
+
+
+def pieces_of(waits: pl.DataFrame) -> list[Piece]:
+    text = pl.coalesce(pl.col("cause", "need").cast(pl.String))
+    return _join(waits.select(text, "start_ns", "end_ns").rows())
+
+
+def chain(op: Op | None, since: int) -> list[Piece]:
+    """Follow the chain of an operation back to a time: the pieces before its start."""
+    pieces: list[Piece] = []
+    while op is not None:
+        holder = op.awaited if op.holder is None else op.holder
+        if holder is None or holder.end <= since or holder.name == GEMM:
+            return [("host", since, op.start), *pieces]
+        run = NEEDS.get(holder.name, "copy"), max(holder.start, since), holder.end
+        pieces = [run, ("host", holder.end, op.start), *pieces]
+        op = holder if holder.start > since else None
+    return pieces
+
+
+def defined(program: Program) -> list[Piece]:
+    """Explain every gap between kernels, and the end of the step."""
+    kernels = sorted((op for op in program.ops if op.name == GEMM), key=lambda op: op.start)
+    pieces: list[Piece] = []
+    now = 0
+    for kernel in kernels:
+        if kernel.start - now > (PAUSE_NS if now else 0):
+            pieces += chain(kernel, now)
+        now = max(now, kernel.end)
+    ends = [op for op in program.ops if op.name != GEMM and op.end > now and (op.name != COPY)]
+    end = max(op.end for op in program.ops) + 2_000
+    if ends:
+        last = max(ends, key=lambda op: op.end)
+        pieces += chain(last, now) if last.start > now else []
+        pieces.append((NEEDS.get(last.name, "copy"), max(last.start, now), last.end))
+        now = last.end
+    return _join([*pieces, ("idle", now, end)])
+
+
+def _join(pieces: list[Piece]) -> list[Piece]:
+    joined: list[Piece] = []
+    for cause, start, end in pieces:
+        if joined and joined[-1][0] == cause == "host" and joined[-1][2] == start:
+            start = joined.pop()[1]
+        if start < end:
+            joined.append((cause, start, end))
+    return joined
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    """Draw a program: launches on four streams, waits for events, waits of the host, and other work."""
+    program = Program()
+    lengths = st.integers(2, 90).map(lambda us: us * 1_000)
+    streams = st.lists(st.sampled_from([COMPUTE, COPIES, REDUCE, RECEIVE]), max_size=2, unique=True)
+    names = {COMPUTE: [GEMM, GEMM, SET], COPIES: [COPY], REDUCE: [COLLECTIVE], RECEIVE: [MESSAGE]}
+    program.launch(GEMM, COMPUTE, 20_000, [])
+    for _ in range(draw(st.integers(1, 14))):
+        action = draw(st.sampled_from(["launch", "launch", "launch", "synchronise", "work"]))
+        if action == "launch":
+            stream = draw(st.sampled_from([COMPUTE, COMPUTE, COPIES, REDUCE, RECEIVE]))
+            program.launch(draw(st.sampled_from(names[stream])), stream, draw(lengths), draw(streams))
+        elif action == "synchronise":
+            program.synchronise(draw(st.sampled_from([COMPUTE, COPIES, REDUCE, RECEIVE])))
+        else:
+            program.now += draw(st.integers(1, 60)) * 1_000
+    return program
+
+
+@settings(deadline=None, max_examples=400)
+@given(programs())
+def test_gaps_are_explained_by_the_chain_of_what_held_them(program: Program) -> None:
+    assert pieces_of(waits_of(program)) == defined(program)
+
+
+def receive_late(program: Program) -> None:
+    """Launch a kernel, and a message that ends 13 ms later."""
+    program.launch(GEMM, COMPUTE, 50_000, [])
+    program.launch(MESSAGE, RECEIVE, 13_000_000, [])
+
+
+WITHOUT_EVENTS = {"stream_calls": STREAM_CALLS.to_frame()}
+
+
+def test_a_set_after_a_message_leaves_the_wait_to_the_message() -> None:
+    program = Program()
+    receive_late(program)
+    program.launch(SET, COMPUTE, 3_000, [RECEIVE])
+    program.launch(GEMM, COMPUTE, 50_000, [])
+    for changed in ({}, WITHOUT_EVENTS):
+        found = pieces_of(waits_of(program, **changed))
+        assert [piece[0] for piece in found] == ["host", "message", "copy", "host", "idle"]
+        assert found[1][2] - found[1][1] > 12_000_000
+
+
+def test_collectives_that_follow_each_other_are_all_links() -> None:
+    program = Program()
+    receive_late(program)
+    for _ in range(3):
+        program.launch(COLLECTIVE, REDUCE, 40_000, [RECEIVE])
+    program.launch(GEMM, COMPUTE, 50_000, [REDUCE])
+    for changed in ({}, WITHOUT_EVENTS):
+        found = [piece[0] for piece in pieces_of(waits_of(program, **changed))]
+        assert [cause for cause in found if cause != "host"] == ["message", *["collective"] * 3, "idle"]
+
+
+def test_a_kernel_that_was_launched_long_before_does_not_wait_for_the_host() -> None:
+    program = Program()
+    receive_late(program)
+    program.launch(GEMM, COMPUTE, 50_000, [RECEIVE])
+    for changed in ({}, WITHOUT_EVENTS):
+        found = pieces_of(waits_of(program, **changed))
+        assert [piece[0] for piece in found] == ["host", "message", "idle"]
+
+
+def test_an_event_whose_record_is_unknown_is_the_last_operation_that_ended() -> None:
+    program = Program()
+    receive_late(program)
+    program.launch(GEMM, COMPUTE, 50_000, [RECEIVE])
+    last = program.ops[-1]
+    last.start, last.end = last.start + 30_000, last.end + 30_000  # the device takes its time
+    recorded = frames(program)["stream_calls"]
+    waits_only = recorded.filter(~pl.col("is_record"))
+    assert "message" in [piece[0] for piece in pieces_of(waits_of(program, stream_calls=waits_only))]
+
+
+def test_what_nothing_explains_is_unknown() -> None:
+    program = Program()
+    program.launch(GEMM, COMPUTE, 50_000, [])
+    program.launch(GEMM, COMPUTE, 50_000, [])
+    last = program.ops[-1]
+    last.start, last.end = 900_000, 950_000
+    assert pieces_of(waits_of(program))[1:] == [
+        ("unknown", program.ops[0].end, 900_000),
+        ("idle", 950_000, 952_000),
+    ]
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_thread_that_waits_for_another_one_waits_for_its_operation(is_alone: bool) -> None:
+    """The main thread waits for a message, then autograd launches; but not if autograd made calls meanwhile."""
+    program = Program(thread=AUTOGRAD)
+    program.launch(GEMM, COMPUTE, 50_000, [])
+    program.thread = MAIN
+    program.launch(MESSAGE, RECEIVE, 500_000, [])
+    program.synchronise(RECEIVE)
+    meanwhile = program.ops[-1].start + 100_000
+    program.thread, program.now = AUTOGRAD, program.now + 2_000_000
+    program.launch(GEMM, COMPUTE, 50_000, [])
+    if not is_alone:
+        row = {"name": "cudaEventQuery", "thread_key": AUTOGRAD, "correlation_id": 90}
+        program.calls.append({**row, "start_ns": meanwhile, "end_ns": meanwhile + 1_000})
+    found = [piece[0] for piece in pieces_of(waits_of(program))]
+    assert found == (["host", "message", "host", "idle"] if is_alone else ["host", "host", "idle"])
+
+
+def test_no_operations_no_waits() -> None:
+    empty = {"gpu_ops": GPU_OPS.to_frame(), "api_calls": API_CALLS.to_frame(), **WITHOUT_EVENTS}
+    steps = STEPS.to_frame()
+    segments = find_segments(empty["gpu_ops"], steps)
+    launches = match_launches(empty["api_calls"], empty["gpu_ops"])
+    found = build_waits(segments, **empty, steps=steps, launches=launches, messages=MESSAGES.to_frame())
+    assert found.equals(WAITS.to_frame())
