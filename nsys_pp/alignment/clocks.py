@@ -73,7 +73,7 @@ def align_clocks(
     guess = guess_clocks(sessions, use_utc=mode != "none")
     events = gather_events(anchors if mode == "collectives" else [], guess)
     machine = np.unique([domain.machine for domain in guess.domains], return_inverse=True)[1]
-    matches = match_events(events, machine)
+    matches = match_events(events, machine, [domain.is_utc for domain in guess.domains])
     solution = solve_clocks(guess, events, matches, mode)
     for number, domain in enumerate(guess.domains):
         if overrides_ns and domain.machine in overrides_ns:

@@ -1,25 +1,38 @@
 """Matching of shared operations (collectives and messages) between clock domains.
 
-Clock domains are added to a common timeline one by one. A collective ends on all its ranks together, and so do
-the collectives before and after it: gaps between ends agree although clocks differ (`nsys_pp.alignment.votes`,
-`nsys_pp.alignment.pairs`). Operations that only the new domain has are added to the timeline, for the domains
-that follow.
+Domains are added to a common timeline, machine by machine. A collective ends on all its ranks together, and so do the
+collectives before and after it. A training repeats itself, so an offset that is wrong by a micro-batch or a step
+explains much as well. All evidence is therefore used at once: the operations of all reports of a machine, whose
+clocks differ by no more than the error of their recorded UTC, and recorded UTC itself. Machines with a clear answer come first.
+Where a rival explains nearly as much, the machine's doubt is the distance of that rival.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from nsys_pp.alignment.candidates import Candidate, find_candidates, find_single, widen_scatter
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import Line
-from nsys_pp.alignment.pairs import Pairs, Reference, build_reference, keep_consensus, pair_events
-from nsys_pp.alignment.votes import Candidate, find_offset
-from nsys_pp.arrays.types import Int64s
+from nsys_pp.alignment.timeline import Timeline
+from nsys_pp.arrays.types import Floats, Int64s
 
-_CLEAR_EVIDENCE = 15.0  # enough to add several domains in one pass
-_MAX_COMPARED = 8  # number of larger timelines that each timeline is compared with
+MAX_UTC_ERROR_NS = 10e9
+"""Largest error of recorded UTC."""
+
+MAX_SESSION_DIFFERENCE_NS = 1.2e6
+"""Largest difference of UTC between two sessions of one machine: about 0.1 ms, with a margin for corrections."""
+
+_UTC_SCALE_NS = 3e6  # half of all machines are closer to UTC than this
+_SESSION_SCALE_NS = 150e3  # half of all sessions are closer to the others of their machine than this
+_DRIFT_SCALE = 30e-6  # half of all clocks drift less than this, relative to each other
+_RESOLUTION_NS = 5e3  # offsets this close explain the same operations
+_MIN_EVIDENCE = 1.0  # for sharing operations at all, after the improbability of the offset
+_MARGIN = 12.0  # rivals with less evidence than the best by this are ruled out
+_CLEAR_MARGIN = 25.0  # enough to add several units in one pass
+_ABOUT_BEST = 0.6  # of the clearest margin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,181 +42,257 @@ class Matches:
     Attributes:
         instance: Operation of each event, -1 without another member. Events of one instance ended together
             (or are one message).
-        component: Component of each domain; only domains of one component can be compared.
-        lines: Correction of each domain onto the timeline of its component.
+        group: Group of each domain; only domains of one group can be compared.
+        lines: Correction of each domain onto the timeline of its group.
+        doubt_ns: Distance of the farthest rival of each domain's correction; 0 without rivals.
     """
 
     instance: Int64s
-    component: Int64s
+    group: Int64s
     lines: list[Line]
+    doubt_ns: Floats
 
 
-def match_events(events: Events, machine: Int64s) -> Matches:
-    """Match the events of all domains, adding domains to common timelines in order of evidence.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """The best correction of a unit: domains that were tied to each other before.
+
+    Attributes:
+        unit: The unit.
+        line: Its correction.
+        margin: Evidence beyond that of the best rival.
+        doubt_ns: Distance of the farthest rival that explains nearly as much; 0 without rivals.
+        sharpest_ns: Least scatter of the channels that support it; infinite where too few operations show it.
+    """
+
+    unit: Timeline
+    line: Line
+    margin: float
+    doubt_ns: float
+    sharpest_ns: float
+
+
+def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches:
+    """Match the events of all domains: first domains of one machine, then machines.
 
     Args:
         events: Events of all domains.
         machine: Machine number of each domain, with events or without.
+        is_utc: Whether the first guess of each domain is a recorded UTC.
 
     Returns:
-        The matches; a domain without shared operations is a component by itself.
+        The matches; a domain without shared operations is a group by itself.
     """
-    domain_count = len(machine)
-    rows = np.argsort(events.domain, kind="stable")
-    bounds = np.searchsorted(events.domain[rows], np.arange(domain_count + 1))
-    rows_of = [rows[bounds[d] : bounds[d + 1]] for d in range(domain_count)]
-    remaining = sorted(range(domain_count), key=lambda d: (-len(rows_of[d]), d))
-    timelines: list[_Timeline] = []
-    instance = np.full(len(events), -1, dtype=np.int64)
-    while remaining:
-        timeline = _Timeline(events=events, instance=instance, machine=machine, channel=events.channel.copy())
-        seed = remaining.pop(0)
-        timeline.add(seed, rows_of[seed], events.select(rows_of[seed]), Line())
-        while added := timeline.add_next(remaining, rows_of):
-            remaining = [domain for domain in remaining if domain not in added]
-        timelines.append(timeline)
-    for by_messages in (False, True):
-        count = len(timelines) + 1
-        while len(timelines) < count:
-            count = len(timelines)
-            timelines = _join(timelines, rows_of, by_messages=by_messages)
-    component = np.empty(domain_count, dtype=np.int64)
-    lines = [Line()] * domain_count
-    for number, timeline in enumerate(timelines):
-        for domain, line in timeline.lines.items():
-            component[domain], lines[domain] = number, line
+    matcher = _Matcher(
+        events=events,
+        machine=machine,
+        is_utc=is_utc,
+        rows_of=_split_by_domain(events, len(machine)),
+        instance=np.full(len(events), -1, dtype=np.int64),
+    )
+    units = [matcher.start(domain) for domain in range(len(machine))]
+    by_machine = [
+        matcher.tie([unit for unit in units if matcher.is_of(unit, number)], only_clear=True)
+        for number in np.unique(machine).tolist()
+    ]
+    units = [unit for tied in by_machine for unit in tied]
+    count = len(units) + 1
+    while len(units) < count:
+        count = len(units)
+        units = matcher.tie(units, only_clear=False)
+    group = np.empty(len(machine), dtype=np.int64)
+    lines, doubt_ns = [Line()] * len(machine), np.zeros(len(machine))
+    for number, unit in enumerate(units):
+        for domain, line in unit.lines.items():
+            group[domain], lines[domain] = number, line
+            doubt_ns[domain] = unit.doubts_ns[int(machine[domain])]
+    instance = matcher.instance
     sizes = np.bincount(instance, minlength=1)
     return Matches(
         instance=np.where(sizes[instance] > 1, instance, -1) if len(instance) else instance,
-        component=component,
+        group=group,
         lines=lines,
+        doubt_ns=doubt_ns,
     )
 
 
-@dataclass(slots=True)
-class _Timeline:
-    """The operations of the domains added so far, on one clock.
+def _split_by_domain(events: Events, domain_count: int) -> list[Int64s]:
+    """List the rows of each domain."""
+    rows = np.argsort(events.domain, kind="stable")
+    bounds = np.searchsorted(events.domain[rows], np.arange(domain_count + 1))
+    return [rows[bounds[domain] : bounds[domain + 1]] for domain in range(domain_count)]
 
-    `instance` is shared by all timelines: an operation is numbered by the row of its first event.
-    """
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Matcher:
+    """Ties units (timelines of one or more domains) to each other."""
 
     events: Events
+    machine: Int64s
+    is_utc: list[bool]
+    rows_of: list[Int64s]
     instance: Int64s
-    machine: Int64s  # of each domain
-    channel: Int64s  # of each event, on this timeline
-    lines: dict[int, Line] = field(default_factory=dict)  # domain -> its correction
-    operations: Reference | None = None
+    sharpest_ns: list[float] = field(default_factory=list)  # of each correction that was clear
 
-    def add_next(self, remaining: list[int], rows_of: list[Int64s]) -> list[int]:
-        """Add the domains with clear evidence, or else the one with the most; return them."""
-        candidates: dict[int, Candidate] = {}
-        clear = []
-        for domain in remaining:
-            events = self.events.select(rows_of[domain])
-            candidate = self._find_candidate(events)
-            if candidate is None:
-                continue
-            candidates[domain] = candidate
-            if candidate.evidence >= _CLEAR_EVIDENCE:
-                self.add(domain, rows_of[domain], events, candidate.line)
-                clear.append(domain)
-        if clear or not candidates:
-            return clear
-        best = max(candidates, key=lambda domain: candidates[domain].evidence)
-        self.add(best, rows_of[best], self.events.select(rows_of[best]), candidates[best].line)
-        return [best]
+    def scatter_ns(self) -> float | None:
+        """Return the scatter of the ends of one operation in this run; None as long as it is not known."""
+        return widen_scatter(float(np.median(self.sharpest_ns))) if self.sharpest_ns else None
 
-    def _find_candidate(self, events: Events) -> Candidate | None:
-        """Find the correction of a domain by its collectives; None if it shares none.
+    def start(self, domain: int) -> Timeline:
+        """Return a unit of one domain."""
+        unit = Timeline(
+            events=self.events,
+            instance=self.instance,
+            machine=self.machine,
+            channel=self.events.channel.copy(),
+        )
+        unit.add(domain, self.rows_of[domain], Line(), None)
+        unit.doubts_ns[int(self.machine[domain])] = 0.0
+        return unit
 
-        Messages only add evidence: the ends of a buffered message differ by its transfer time.
+    def is_of(self, unit: Timeline, machine: int) -> bool:
+        """Return whether a unit has a domain of a machine."""
+        return machine in unit.doubts_ns
+
+    def tie(self, units: list[Timeline], *, only_clear: bool) -> list[Timeline]:
+        """Tie units that share operations; return the larger units.
+
+        Args:
+            units: The units.
+            only_clear: Leave units without a clear correction alone.
         """
-        is_message = events.is_message
-        collectives = events.select(~is_message)
-        reference = self._keep_keys(collectives.key)
-        if not len(collectives) or not len(reference):
+        remaining = sorted(units, key=lambda unit: (-_count_events(unit, self.rows_of), min(unit.lines)))
+        tied: list[Timeline] = []
+        while remaining:
+            timeline = remaining.pop(0)
+            while added := self._add_next(timeline, remaining, only_clear=only_clear):
+                remaining = [unit for unit in remaining if not any(unit is one for one in added)]
+            tied.append(timeline)
+        return tied
+
+    def _add_next(self, timeline: Timeline, remaining: list[Timeline], *, only_clear: bool) -> list[Timeline]:
+        """Add all units with a clear correction, or else the one with the least doubt; return them."""
+        found = [self._choose(timeline, joint) for joint in self._list_joint(timeline, remaining)]
+        choices = [choice for choice in found if choice is not None]
+        clear = [choice for choice in choices if choice.doubt_ns == 0.0 and choice.margin > _CLEAR_MARGIN]
+        if clear:
+            # the others are clearer with these on the timeline
+            least = _ABOUT_BEST * max(choice.margin for choice in clear)
+            clear = [choice for choice in clear if choice.margin >= least]
+        elif choices and not only_clear:
+            clear = [max(choices, key=lambda choice: (choice.doubt_ns == 0.0, choice.margin))]
+        for choice in clear:
+            self._add(timeline, choice)
+        return [choice.unit for choice in clear]
+
+    def _list_joint(self, timeline: Timeline, remaining: list[Timeline]) -> list[list[Timeline]]:
+        """List the units whose corrections are judged jointly: units of one machine that is not on the timeline."""
+        joint: list[list[Timeline]] = []
+        of_machine: dict[int, list[Timeline]] = {}
+        for unit in remaining:
+            machines = set(unit.doubts_ns)
+            if len(machines) > 1 or machines & set(timeline.doubts_ns):
+                joint.append([unit])
+                continue
+            of_machine.setdefault(next(iter(machines)), []).append(unit)
+        return [*joint, *of_machine.values()]
+
+    def _choose(self, timeline: Timeline, joint: list[Timeline]) -> _Choice | None:
+        """Choose the correction of the unit with most evidence, by the operations of all units jointly."""
+        center, width_ns = self._expect(timeline, joint[0])
+        candidates = [
+            find_candidates(merged, timeline.keep_keys(merged.key), center, width_ns, self.scatter_ns())
+            if len(merged)
+            else []
+            for merged in (unit.merge_operations() for unit in joint)
+        ]
+        scored: list[tuple[float, int, Candidate]] = []
+        for number, own in enumerate(candidates):
+            for candidate in own:
+                score = candidate.evidence + _weigh_drift(candidate.line)
+                score += self._weigh(timeline, joint[number], candidate.line, center)
+                for other, others in enumerate(candidates):
+                    near = [
+                        rival.evidence for rival in others
+                        if rival.line.distance_ns(candidate.line) <= MAX_SESSION_DIFFERENCE_NS
+                    ]  # fmt: skip
+                    score += max(near, default=0.0) if other != number else 0.0
+                scored.append((score, number, candidate))
+        if not scored:
             return None
-        messages = events.select(is_message)
-        number = self.machine[events.domain[0]]
-        machine_lines = [line for domain, line in self.lines.items() if self.machine[domain] == number]
-        message_reference = self._keep_keys(messages.key)
-        return find_offset(
-            collectives,
-            reference,
-            (messages, message_reference),
-            machine_lines[0] if machine_lines else None,
+        score, number, best = max(scored, key=lambda choice: choice[0])
+        if score < _MIN_EVIDENCE:
+            return self._choose_single(timeline, joint[0]) if len(joint) == 1 else None
+        # candidates of other units of the machine within the error of its UTC are the same hypothesis
+        rivals = [
+            (other, candidate) for other, owner, candidate in scored
+            if candidate is not best
+            and (owner == number or candidate.line.distance_ns(best.line) > MAX_SESSION_DIFFERENCE_NS)
+        ]  # fmt: skip
+        close = [rival.line.distance_ns(best.line) for other, rival in rivals if other > score - _MARGIN]
+        return _Choice(
+            unit=joint[number],
+            line=best.line,
+            margin=score - max((other for other, _ in rivals), default=0.0),
+            doubt_ns=max(close, default=0.0),
+            sharpest_ns=best.sharpest_ns,
         )
 
-    def find_timeline(self, other: _Timeline, *, by_messages: bool) -> Candidate | None:
-        """Find the correction of another timeline; None without shared operations of the kind."""
-        events, operations = other.merge_operations(), self.merge_operations()
-        events = events.select(events.is_message == by_messages)
-        operations = operations.select(np.isin(operations.key, np.unique(events.key)))
-        if not len(events) or not len(operations):
+    def _choose_single(self, timeline: Timeline, unit: Timeline) -> _Choice | None:
+        """Choose a correction by keys with a single operation on both sides."""
+        events = unit.merge_operations()
+        line = find_single(events, timeline.keep_keys(events.key)) if len(events) else None
+        center, width_ns = self._expect(timeline, unit)
+        if line is None or line.distance_ns(center) > width_ns:
             return None
-        numbers = np.arange(len(operations))
-        return find_offset(events, build_reference(operations, operations.end, operations.channel, numbers))
+        return _Choice(unit=unit, line=line, margin=0.0, doubt_ns=0.0, sharpest_ns=np.inf)
 
-    def merge_operations(self) -> Events:
-        """Return each operation once, at the median time of its members."""
-        rows = np.flatnonzero(np.isin(self.events.domain, list(self.lines)))
-        times = np.empty(len(rows))
-        for domain, line in self.lines.items():
-            is_member = self.events.domain[rows] == domain
-            times[is_member] = self.events.end[rows[is_member]] + line.at(self.events.end[rows[is_member]])
-        instances, number, counts = np.unique(self.instance[rows], return_inverse=True, return_counts=True)
-        order = np.lexsort((times, number))
-        middle = np.cumsum(counts) - counts + (counts - 1) // 2
-        merged = self.events.select(instances)
-        return replace(merged, end=times[order][middle], channel=self.channel[instances])
+    def _expect(self, timeline: Timeline, unit: Timeline) -> tuple[Line, float]:
+        """Return the expected correction of a unit, and the largest distance from it."""
+        shared = sorted(set(unit.doubts_ns) & set(timeline.doubts_ns))
+        if not shared:
+            return Line(), MAX_UTC_ERROR_NS
+        ours, theirs = (one.find_machine_line(shared[0]) for one in (timeline, unit))
+        assert ours is not None
+        assert theirs is not None
+        at_zero = float(ours.at(np.zeros(1))[0] - theirs.at(np.zeros(1))[0])
+        return Line(offset_ns=at_zero, rate=ours.rate - theirs.rate), MAX_SESSION_DIFFERENCE_NS
 
-    def _keep_keys(self, keys: Int64s) -> Reference:
-        assert self.operations is not None
-        return self.operations.select(np.isin(self.operations.key, np.unique(keys)))
-
-    def add(self, domain: int, rows: Int64s, events: Events, line: Line) -> None:
-        """Add a domain: its events join the operations they match, the others become new operations."""
-        self.lines[domain] = line
-        # A new channel of the timeline keeps the number of its first event's channel.
-        channels = events.channel.copy()
-        instances = rows.copy()
-        if self.operations is not None:
-            reference = self._keep_keys(events.key)
-            pairs = keep_consensus(pair_events(events, reference, line), events, reference, line)
-            pairs = _keep_distinct(pairs, events, reference)
-            instances[pairs.event_row] = reference.instances[pairs.reference_row]
-            matched, first = np.unique(events.channel[pairs.event_row], return_index=True)
-            joined = np.isin(events.channel, matched)
-            index = np.searchsorted(matched, events.channel[joined])
-            channels[joined] = reference.channels[pairs.reference_row[first[index]]]
-        self.instance[rows] = instances
-        self.channel[rows] = channels
-        is_new = instances == rows
-        new = build_reference(
-            events.select(is_new), (events.end + line.at(events.end))[is_new], channels[is_new], rows[is_new]
+    def _weigh(self, timeline: Timeline, unit: Timeline, line: Line, center: Line) -> float:
+        """Return the log probability of a correction before any operation is compared."""
+        if set(unit.doubts_ns) & set(timeline.doubts_ns):
+            return _weigh_offset(line.distance_ns(center), _SESSION_SCALE_NS)
+        ours, theirs = (
+            [own for domain, own in one.lines.items() if self.is_utc[domain]] for one in (timeline, unit)
         )
-        self.operations = new if self.operations is None else self.operations.insert(new)
+        if not ours or not theirs:
+            return float(np.log(_RESOLUTION_NS / (2 * MAX_UTC_ERROR_NS)))
+        nearest = min(theirs[0].compose(line).distance_ns(other) for other in ours)
+        return _weigh_offset(nearest, _UTC_SCALE_NS)
+
+    def _add(self, timeline: Timeline, choice: _Choice) -> None:
+        """Add a unit; a machine also inherits the doubt of the machine that its unit was compared with."""
+        if choice.doubt_ns == 0.0 and choice.margin > _CLEAR_MARGIN and np.isfinite(choice.sharpest_ns):
+            self.sharpest_ns.append(choice.sharpest_ns)
+        doubt_ns = choice.doubt_ns
+        if not set(choice.unit.doubts_ns) & set(timeline.doubts_ns):
+            source = timeline.find_source(choice.unit.merge_operations(), choice.line, self.scatter_ns())
+            doubt_ns += 0.0 if source is None else timeline.doubts_ns[source]
+        for machine, own in choice.unit.doubts_ns.items():
+            timeline.doubts_ns[machine] = max(timeline.doubts_ns.get(machine, 0.0), own + doubt_ns)
+        for domain, line in choice.unit.lines.items():
+            timeline.add(domain, self.rows_of[domain], line.compose(choice.line), self.scatter_ns())
 
 
-def _join(timelines: list[_Timeline], rows_of: list[Int64s], *, by_messages: bool) -> list[_Timeline]:
-    """Join timelines with larger ones: times averaged over many domains are more precise than the times of one domain."""
-    kept: list[_Timeline] = []
-    for timeline in sorted(timelines, key=lambda timeline: -len(timeline.lines)):
-        for larger in kept[:_MAX_COMPARED]:
-            candidate = larger.find_timeline(timeline, by_messages=by_messages)
-            if candidate is not None:
-                for domain, line in timeline.lines.items():
-                    events = timeline.events.select(rows_of[domain])
-                    larger.add(domain, rows_of[domain], events, line.compose(candidate.line))
-                break
-        else:
-            kept.append(timeline)
-    return kept
+def _count_events(unit: Timeline, rows_of: list[Int64s]) -> int:
+    return sum(len(rows_of[domain]) for domain in unit.lines)
 
 
-def _keep_distinct(pairs: Pairs, events: Events, reference: Reference) -> Pairs:
-    """Keep at most one event of each channel per operation of the reference."""
-    both = np.stack((events.channel[pairs.event_row], reference.instances[pairs.reference_row]))
-    _, first = np.unique(both, axis=1, return_index=True)
-    first.sort()
-    return Pairs(event_row=pairs.event_row[first], reference_row=pairs.reference_row[first])
+def _weigh_drift(line: Line) -> float:
+    """Return the log probability of a drift, relative to no drift, with a Cauchy distribution."""
+    return -float(np.log1p((line.rate / _DRIFT_SCALE) ** 2))
+
+
+def _weigh_offset(distance_ns: float, scale_ns: float) -> float:
+    """Return the log probability of an offset, with a Cauchy distribution of this scale."""
+    return float(np.log(_RESOLUTION_NS / (np.pi * scale_ns * (1 + (distance_ns / scale_ns) ** 2))))

@@ -25,6 +25,9 @@ COLLECTIVE, SEND, RECEIVE, SEND_RECEIVE, MPI = range(5)
 MAX_EVENTS_PER_CHANNEL = 300
 """Number of operations kept of each channel: those after the longest gaps, which are the most distinctive."""
 
+_BUFFERED_NS = 15_000
+"""A message that takes less left from a buffer, or came from one: its ends say nothing of the other side."""
+
 _CHANNEL = ["report", "process_key", "device_id", "channel", "name", "communicator"]
 
 
@@ -57,7 +60,7 @@ class Events:
     @property
     def is_message(self) -> npt.NDArray[np.bool_]:
         """Mask of the events that are sends or receives."""
-        return np.isin(self.kind, (SEND, RECEIVE, SEND_RECEIVE))
+        return (self.kind >= SEND) & (self.kind <= SEND_RECEIVE)
 
     def select(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Events:
         """Return the events of these rows."""
@@ -88,6 +91,8 @@ def gather_events(anchors: Sequence[pl.DataFrame], guess: Guess) -> Events:
         if len(frame)
     ]
     rows = pl.concat(parts) if parts else _empty()
+    is_message = pl.col("kind").is_in(["send", "receive", "send_receive"])
+    rows = rows.filter(~is_message | (pl.col("end_ns") - pl.col("start_ns") > _BUFFERED_NS))
     before = pl.col("end_ns") - pl.col("end_ns").shift(1).over("channel_id")
     rows = (
         rows.with_columns(

@@ -8,11 +8,11 @@ import numpy as np
 
 from nsys_pp.arrays.types import Floats
 
-MAX_DRIFT = 250e-6
-"""Maximal relative drift between the clocks of two machines: twice 100 ppm, with a margin."""
+MAX_DRIFT = 200e-6
+"""Maximal relative drift between the clocks of two machines: twice 100 ppm."""
 
 _DRIFT_SIGMA = 60e-6
-_ROUNDS = 12
+_ROUNDS = 6
 _MIN_VALUES = 5  # with fewer residuals, none is treated as an outlier
 
 
@@ -85,30 +85,37 @@ def find_densest_window(values: Floats, width: float, weights: Floats | None = N
     return first, int(stops[first])
 
 
-def find_line(times: Floats, values: Floats, *, width: float) -> Line:
-    """Find the line with most points within `width / 2`, by trying slopes.
+def find_line(times: Floats, values: Floats, *, width: float, weights: Floats | None = None) -> Line:
+    """Find the line with most points (or weight) within `width / 2`, by trying slopes.
 
     Args:
         times: ns, one or more.
         values: ns.
         width: ns.
+        weights: Weight of each point; None: all are equal.
     """
     center = float(np.median(times))
     span = float(np.max(np.abs(times - center)))
     count = 1 if len(times) < 3 else int(min(401, 1 + 2 * np.ceil(MAX_DRIFT * span / (width / 4))))
-    best_count, best_line = -1, Line(center_ns=center)
+    best_weight, best_line = -1.0, Line(center_ns=center)
+    weights = np.ones(len(times)) if weights is None else weights
     for rate in sorted(np.linspace(-MAX_DRIFT, MAX_DRIFT, count) if count > 1 else [0.0], key=abs):
-        level = np.sort(values - rate * (times - center))
-        first, stop = find_densest_window(level, width)
-        if stop - first > best_count:
-            best_count = stop - first
+        level = values - rate * (times - center)
+        order = np.argsort(level, kind="stable")
+        level = level[order]
+        first, stop = find_densest_window(level, width, weights[order])
+        weight = float(weights[order[first:stop]].sum())
+        if weight > best_weight * (1 + 1e-9):
+            best_weight = weight
             best_line = Line(
                 offset_ns=float(np.median(level[first:stop])), rate=float(rate), center_ns=center
             )
     return best_line
 
 
-def fit_line(times: Floats, values: Floats, start: Line, *, floor_ns: float) -> Line:
+def fit_line(
+    times: Floats, values: Floats, start: Line, *, floor_ns: float, noise: Floats | None = None
+) -> Line:
     """Fit a line to points near `start` with few outliers, by least squares with Cauchy weights.
 
     A prior of 60 ppm (the drift of real oscillators) holds the slope near 0 where points are few or
@@ -119,16 +126,18 @@ def fit_line(times: Floats, values: Floats, start: Line, *, floor_ns: float) -> 
         values: ns.
         start: Initial line.
         floor_ns: Lower limit of the residual scale.
+        noise: Relative noise of each point; None: all are equal.
     """
     if len(times) < 2:
         return start if not len(times) else Line(offset_ns=float(values[0]), center_ns=float(times[0]))
     center = float(np.mean(times))
     line = Line(offset_ns=float(start.at(np.array([center]))[0]), rate=start.rate, center_ns=center)
     x = times - center
+    relative = np.ones(len(times)) if noise is None else noise / np.median(noise)
     for _ in range(_ROUNDS):
-        residuals = values - line.at(times)
+        residuals = (values - line.at(times)) / relative
         scale = max(mad_sigma(residuals), floor_ns)
-        weights = 1 / (1 + (residuals / (2 * scale)) ** 2)
+        weights = 1 / (1 + (residuals / (2 * scale)) ** 2) / relative**2
         total, sx, sxx = weights.sum(), (weights * x).sum(), (weights * x * x).sum()
         sy, sxy = (weights * values).sum(), (weights * x * values).sum()
         sxx += (scale / _DRIFT_SIGMA) ** 2

@@ -1,4 +1,4 @@
-"""Corrections of all clocks: fitted per component, with error bounds."""
+"""Corrections of all clocks: fitted per group, with error bounds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Solution:
 
 
 def solve_clocks(guess: Guess, events: Events, matches: Matches, mode: str) -> Solution:
-    """Solve the corrections of all domains, component by component.
+    """Solve the corrections of all domains, group by group.
 
     Args:
         guess: First guess of all clocks.
@@ -49,53 +49,84 @@ def solve_clocks(guess: Guess, events: Events, matches: Matches, mode: str) -> S
         drift=np.zeros(count),
         center_ns=center,
         rows=[
-            _build_row(domain, mode, component)
-            for domain, component in zip(guess.domains, matches.component, strict=True)
+            _build_row(domain, mode, group)
+            for domain, group in zip(guess.domains, matches.group, strict=True)
         ],
     )
-    for component in np.unique(matches.component).tolist():
-        members = np.flatnonzero(matches.component == component)
+    for group in np.unique(matches.group).tolist():
+        members = np.flatnonzero(matches.group == group)
         if len(members) > 1:
-            _solve_component(solution, guess, events, matches, members, shared)
+            _solve_group(solution, guess, events, matches, members, shared)
         elif count == 1:
             solution.rows[members[0]] |= {"source": "alone", "bound_ns": 0}
-    _copy_from_same_machine(solution, guess)
+    for number, doubt in enumerate(matches.doubt_ns.tolist()):
+        _widen(solution, number, round(doubt))
+    if mode == "collectives":
+        _join_by_machine(solution, guess)
     return solution
 
 
-def _copy_from_same_machine(solution: Solution, guess: Guess) -> None:
-    """Copy the correction of another session of the machine to sessions that share no operation.
+def _widen(solution: Solution, number: int, width_ns: int) -> None:
+    """Widen the bound of a clock; an unknown one stays unknown."""
+    bound = solution.rows[number]["bound_ns"]
+    if isinstance(bound, int):
+        solution.rows[number]["bound_ns"] = bound + width_ns
 
-    Sessions of one machine have one physical clock.
+
+def _join_by_machine(solution: Solution, guess: Guess) -> None:
+    """Join groups of clocks that have a machine in common: its sessions have one physical clock.
+
+    They differ by no more than the error of their recorded UTC, so the smaller group is moved to the sessions of the larger
+    one, and its bounds are wider by this error.
     """
-    solved: dict[str, list[int]] = {}
-    for number, domain in enumerate(guess.domains):
-        if solution.rows[number]["bound_ns"] is not None:
-            solved.setdefault(domain.machine, []).append(number)
-    for number, domain in enumerate(guess.domains):
-        others = solved.get(domain.machine, [])
-        if solution.rows[number]["source"] != "UTC" or not others:
+    groups = np.array([_as_int(row["group"]) for row in solution.rows])
+    machines = np.array([domain.machine for domain in guess.domains])
+    sizes = np.bincount(groups)
+    for group in np.argsort(sizes[np.unique(groups)], kind="stable").tolist():
+        members = np.flatnonzero(groups == group)
+        related = np.flatnonzero(np.isin(machines, machines[members]) & (groups != group))
+        if not len(members) or not len(related):
             continue
-        middle = sorted(others, key=lambda other: float(solution.offset_ns[other]))[len(others) // 2]
-        solution.offset_ns[number] = solution.offset_ns[middle]
-        solution.drift[number] = solution.drift[middle]
-        source_row = solution.rows[middle]
-        bound = source_row["bound_ns"]
-        assert isinstance(bound, int)
-        solution.rows[number] |= {
-            "source": "same machine",
-            "component": source_row["component"],
-            "offset_ns": source_row["offset_ns"],
-            "drift_ppm": source_row["drift_ppm"],
-            "bound_ns": bound + _SESSIONS_APART_NS,
-        }
+        larger = max(set(groups[related].tolist()), key=lambda other: (sizes[other], -other))
+        pairs = [
+            (member, other)
+            for member in members.tolist()
+            for other in np.flatnonzero((groups == larger) & (machines == machines[member])).tolist()
+        ]
+        if not pairs:
+            continue
+        solution.drift[members] += np.median([solution.drift[b] - solution.drift[a] for a, b in pairs])
+        solution.offset_ns[members] += np.median(
+            [solution.offset_ns[b] - solution.offset_ns[a] for a, b in pairs]
+        )
+        known = [solution.rows[other]["bound_ns"] for _, other in pairs]
+        least = min((bound for bound in known if isinstance(bound, int)), default=None)
+        for member in members.tolist():
+            row = solution.rows[member]
+            if len(members) == 1:
+                row["source"], row["bound_ns"] = "same machine", 0
+            bound = row["bound_ns"]
+            row["bound_ns"] = (
+                None if least is None or not isinstance(bound, int) else bound + least + _SESSIONS_APART_NS
+            )
+            row["group"] = larger
+            row["offset_ns"] = round(solution.offset_ns[member])
+            row["drift_ppm"] = round(-solution.drift[member] / 1_000, 6) + 0.0
+        groups[members] = larger
+        sizes[larger] += len(members)
+        sizes[group] = 0
 
 
-def _build_row(domain: Domain, mode: str, component: int) -> dict[str, object]:
+def _as_int(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _build_row(domain: Domain, mode: str, group: int) -> dict[str, object]:
     return {
         "machine": domain.machine,
         "reports": list(domain.reports),
-        "component": int(component),
+        "group": int(group),
         "source": "UTC" if domain.is_utc and mode != "none" else "nothing",
         "offset_ns": 0,
         "drift_ppm": 0.0,
@@ -121,10 +152,10 @@ def _list_shared_events(events: Events, matches: Matches) -> Int64s:
     return rows[low[instance] < high[instance]]
 
 
-def _solve_component(
+def _solve_group(
     solution: Solution, guess: Guess, events: Events, matches: Matches, members: Int64s, shared: Int64s
 ) -> None:
-    """Fit the clocks of one component."""
+    """Fit the clocks of one group."""
     number_of = np.full(len(guess.domains), -1, dtype=np.int64)
     number_of[members] = np.arange(len(members))
     rows = shared[number_of[events.domain[shared]] >= 0]
@@ -150,13 +181,13 @@ def _solve_component(
     solution.offset_ns[members] = at_center - gauge
     solution.drift[members] = fit.drift
     change_rate(solution, members, -float(np.median(fit.drift)))
-    _describe_component(solution, fit, shared_events, clock, instance, members)
+    _describe_group(solution, fit, shared_events, clock, instance, members)
 
 
-def _describe_component(
+def _describe_group(
     solution: Solution, fit: Fit, shared_events: Events, clock: Int64s, instance: Int64s, members: Int64s
 ) -> None:
-    """Add residuals, bounds and counts to the rows of a component's clocks."""
+    """Add residuals, bounds and counts to the rows of a group's clocks."""
     is_message = shared_events.is_message
     corrected = (
         shared_events.end
@@ -164,8 +195,8 @@ def _describe_component(
         + fit.drift[clock] * (shared_events.end - fit.center_ns) / NS_PER_S
     )
     start_times = shared_events.start + corrected - shared_events.end
-    group = find_groups(clock[~is_message], instance[~is_message], len(members))
-    message_bounds = bound_groups(clock, instance, shared_events.kind, start_times, corrected, group)
+    tied = find_groups(clock[~is_message], instance[~is_message], len(members))
+    message_bounds = bound_groups(clock, instance, shared_events.kind, start_times, corrected, tied)
     direct_rows = ~is_message if not is_message.all() else is_message
     pooled = float(np.quantile(np.abs(fit.residual_ns[direct_rows]), 0.95)) if direct_rows.any() else 0.0
     for number, member in enumerate(members.tolist()):
@@ -185,7 +216,7 @@ def _describe_component(
             pooled,
             float(spread),
             int(counts["collectives"] + counts["MPI"]),
-            float(message_bounds[group[number]]),
+            float(message_bounds[tied[number]]),
         )
         solution.rows[member] |= {
             "source": next((name for name, n in counts.items() if n), "UTC"),

@@ -130,7 +130,7 @@ def find_unrelated(clocks: pl.DataFrame) -> list[str]:
         Sentences; none where all machines share operations, directly or through others.
     """
     by_utc = clocks.filter(pl.col("source") == "UTC")["machine"]
-    groups = clocks.group_by("component", maintain_order=True).agg("machine")["machine"].to_list()
+    groups = clocks.group_by("group", maintain_order=True).agg("machine")["machine"].to_list()
     if clocks["machine"].n_unique() < 2 or len(groups) < 2:
         return []
     sentences = []

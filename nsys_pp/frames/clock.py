@@ -38,15 +38,15 @@ CLOCKS = build_schema(
     {  # one row per clock (a machine, or a report of it), in order of its first report
         "machine": pl.String,
         "reports": pl.List(pl.UInt32),  # indices of its reports
-        "component": pl.UInt32,  # clocks of one component were compared with each other
+        "group": pl.UInt32,  # clocks of one group were compared with each other, directly or through others
         "source": pl.Enum(
             ["collectives", "MPI", "send/receive", "alone", "same machine", "UTC", "given", "nothing"]
         ),
         "offset_ns": pl.Int64,  # added to recorded UTC in the middle of the capture
-        "drift_ppm": pl.Float64,  # rate relative to the median clock of its component; positive: fast
+        "drift_ppm": pl.Float64,  # rate relative to the median clock of its group; positive: fast
         "residual_median_ns": pl.Int64,  # of the ends of shared operations, after correction; null without any
         "residual_p95_ns": pl.Int64,
-        "bound_ns": pl.Int64,  # error bound relative to other clocks of its component; null: unknown
+        "bound_ns": pl.Int64,  # error bound relative to other clocks of its group; null: unknown
         "collective_count": pl.UInt32,  # operations shared with other clocks
         "mpi_count": pl.UInt32,
         "message_count": pl.UInt32,

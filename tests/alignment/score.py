@@ -41,7 +41,7 @@ def to_trace_ns(clock_map: Clock, report_ns: int) -> int:
 def errors_ns(alignment: Alignment, clocks: Sequence[TrueClock], moments: int = 7) -> Floats:
     """Return each report's largest error at some moments of its capture, in ns; NaN without any."""
     bounds = report_bounds_ns(alignment)
-    component = alignment.clocks["component"].to_numpy()[alignment.clock_of]
+    component = alignment.clocks["group"].to_numpy()[alignment.clock_of]
     starts = [clock.origin_ns + round(clock.first_ns / clock.rate) for clock in clocks]
     ends = [clock.origin_ns + round(clock.last_ns / clock.rate) for clock in clocks]
     errors = np.full((moments, len(clocks)), np.nan)

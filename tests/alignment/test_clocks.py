@@ -42,7 +42,7 @@ def test_clocks_are_known_to_microseconds_and_the_bound_holds(cluster: Cluster) 
     recording = record(cluster)
     alignment = align(recording)
     errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
-    assert alignment.clocks["component"].n_unique() == 1
+    assert alignment.clocks["group"].n_unique() == 1
     assert np.median(errors) <= 5 * US
     assert np.quantile(errors, 0.99) <= 20 * US
     assert (errors <= bounds).all()
@@ -94,7 +94,7 @@ def test_machines_that_share_nothing_are_left_where_utc_puts_them() -> None:
     alone = replace(reports[0], machine="alone")
     alignment = align_clocks([*reports, alone], [*recording.anchors, *other.anchors, ANCHORS.to_frame()])
     clocks = alignment.clocks
-    assert clocks["component"].n_unique() == 3
+    assert clocks["group"].n_unique() == 3
     assert clocks["source"].to_list() == ["collectives"] * 4 + ["UTC"]
     assert clocks["bound_ns"].is_null().to_list() == [False] * 4 + [True]
     assert clocks["offset_ns"][4] == 0

@@ -48,7 +48,7 @@ def test_every_clock_is_told_with_its_error() -> None:
         assert one["collective_count"] == 8
         assert one["message_count"] > 0
     drifts = {one["machine"]: one["drift_ppm"] for one in found}
-    assert drifts["node10"] - drifts["node2"] == pytest.approx(77, abs=10)
+    assert drifts["node10"] - drifts["node2"] == pytest.approx(58 + 35, abs=10)  # a capture of 0.2 s
 
 
 def test_the_table_fits_a_terminal() -> None:

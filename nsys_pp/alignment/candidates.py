@@ -1,0 +1,243 @@
+"""Candidates for the correction of a domain onto a timeline, each with its evidence.
+
+Every pair of operations that may be one votes for an offset. Lines are fitted through the offsets with most votes,
+then to the operations themselves (`nsys_pp.alignment.pairs`). Training repeats itself, so several offsets (a micro-batch
+or a step apart) can explain nearly as much: all of them are returned. Drift is part of the search: clocks that run
+100 ppm apart lose a millisecond in ten seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsys_pp.alignment.events import Events
+from nsys_pp.alignment.lines import MAX_DRIFT, Line, find_densest_window, find_line, fit_line
+from nsys_pp.alignment.pairs import SCATTERS_NS, Near, Reference, find_near, pair_events
+from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.frames.clock import SKEW_NS
+
+_NEAR_NS = 150_000.0  # tolerance of pairs by a first line
+_FLOOR_NS = 2_000.0  # of the scatter in a fit
+_FIRST_SCATTER_NS = 5_000.0  # expected before any is known
+_MIN_SHARP = 3  # operations that a scatter is measured by
+_MAX_STARTS = 4  # pairs of channels that a fit begins with
+_CANDIDATES = 10
+_MAX_REFINED = 12  # lines that are fitted to the operations
+_MAX_VOTERS = 64  # of each channel: the operations after its longest gaps
+_MAX_VOTES = 200_000
+_MAX_VOTES_OF_LINE = 3_000  # the votes with most weight, through which a line is fitted
+_SAME_NS = 2 * SKEW_NS  # candidates this close are one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A candidate correction of a domain onto a timeline.
+
+    Attributes:
+        line: The correction.
+        evidence: Logarithm of the likelihood ratio between this line and sharing nothing.
+        sharpest_ns: Least scatter of its channels, infinite where too few operations show it.
+    """
+
+    line: Line
+    evidence: float
+    sharpest_ns: float
+
+
+def find_candidates(
+    events: Events, reference: Reference, center: Line, half_width_ns: float, scatter_ns: float | None
+) -> list[Candidate]:
+    """Find the lines by which operations of a domain and of a timeline agree.
+
+    Args:
+        events: Events of one domain.
+        reference: Operations of the timeline.
+        center: Line around which to search.
+        half_width_ns: Largest distance from it.
+        scatter_ns: Scatter of the ends of one operation in this run; None: not known yet.
+
+    Returns:
+        Candidates with evidence, the one with most first, no two at the same offset.
+    """
+    reference = reference.select(np.isin(reference.key, np.unique(events.key)))
+    events = events.select(np.isin(events.key, np.unique(reference.key)))
+    if not len(events):
+        return []
+    lines: list[Line] = []
+    for is_message in (False, True):
+        voters = events.select(events.is_message == is_message)
+        rows, offsets, weights = _vote(voters, reference, center, half_width_ns)
+        lines += _find_lines(voters.end[rows], offsets, weights) if len(rows) else []
+    return rank_lines(events, reference, lines, scatter_ns)
+
+
+def rank_lines(
+    events: Events, reference: Reference, lines: list[Line], scatter_ns: float | None
+) -> list[Candidate]:
+    """Fit lines to the operations near them, and rank them by evidence; lines without evidence are dropped."""
+    fitted = [
+        start
+        for line in _keep_best(events, reference, lines)
+        for start in _refine(events, reference, line, scatter_ns)
+    ]
+    near = [find_near(events, reference, line, SKEW_NS) for line in fitted]
+    scatters = (scatter_ns,) if scatter_ns is not None else _expect_scatter(events, reference, near)
+    candidates = []
+    for line, one in zip(fitted, near, strict=True):
+        pairs = max(
+            (pair_events(events, reference, one, scatter) for scatter in scatters),
+            key=lambda pairs: pairs.evidence,
+        )
+        candidates.append(Candidate(line=line, evidence=pairs.evidence, sharpest_ns=pairs.sharpest_ns))
+    ranked: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda candidate: -candidate.evidence):
+        if candidate.evidence > 0 and all(
+            candidate.line.distance_ns(other.line) > _SAME_NS for other in ranked
+        ):
+            ranked.append(candidate)
+    return ranked
+
+
+def _keep_best(events: Events, reference: Reference, lines: list[Line]) -> list[Line]:
+    """Keep the lines with most evidence as they are."""
+    if len(lines) <= _MAX_REFINED:
+        return lines
+    evidence = [
+        pair_events(events, reference, find_near(events, reference, line, _NEAR_NS), _NEAR_NS / 3).evidence
+        for line in lines
+    ]
+    return [lines[number] for number in np.argsort(-np.array(evidence), kind="stable")[:_MAX_REFINED]]
+
+
+def _expect_scatter(events: Events, reference: Reference, near: list[Near]) -> tuple[float, ...]:
+    """Return the scatters to expect: collectives of one run scatter alike, so the sharpest channel shows it."""
+    sharpest_ns = min(
+        (pair_events(events, reference, one, SCATTERS_NS[1]).sharpest_ns for one in near), default=np.inf
+    )
+    if np.isinf(sharpest_ns):
+        return SCATTERS_NS
+    return (widen_scatter(sharpest_ns),)
+
+
+def widen_scatter(sharpest_ns: float) -> float:
+    """Return the scatter to expect of all collectives, from the scatter of the sharpest channel.
+
+    >>> widen_scatter(100.0), widen_scatter(5_000.0), widen_scatter(1e6)
+    (1500.0, 8000.0, 30000.0)
+    """
+    return float(np.clip(1.5 * sharpest_ns + 500.0, SCATTERS_NS[0], SCATTERS_NS[-1]))
+
+
+def find_single(events: Events, reference: Reference) -> Line | None:
+    """Find a constant offset by keys with a single operation on both sides; None without any, or where they disagree."""
+    offsets = []
+    for key in np.unique(events.key).tolist():
+        ends = events.end[events.key == key]
+        first, stop = reference.of_key(key)
+        instances, rows = np.unique(reference.instances[first:stop], return_index=True)
+        if len(ends) == 1 and len(instances) == 1:
+            offsets.append(float(reference.times[first + rows[0]] - ends[0]))
+    if not offsets or np.ptp(offsets) > SKEW_NS:
+        return None
+    return Line(offset_ns=float(np.median(offsets)), center_ns=float(np.median(events.end)))
+
+
+def _refine(events: Events, reference: Reference, line: Line, scatter_ns: float | None) -> list[Line]:
+    """Fit lines to the operations near a line, one to each of the sharpest pairs of channels.
+
+    Unrelated channels in lockstep have many operations near the line, and would outweigh the few that are shared in a fit of
+    all.
+    """
+    near = find_near(events, reference, line, _NEAR_NS)
+    lines: list[Line] = []
+    for link in _list_sharpest(near):
+        rows = np.flatnonzero(near.link == link)
+        times = events.end[near.event_row[rows]]
+        fitted = fit_line(times, near.residual_ns[rows] + line.at(times), line, floor_ns=_FLOOR_NS)
+        close = find_near(events, reference, fitted, SKEW_NS)
+        pairs = pair_events(events, reference, close, _FIRST_SCATTER_NS if scatter_ns is None else scatter_ns)
+        if len(pairs.event_row):
+            times = events.end[pairs.event_row]
+            values = reference.times[pairs.reference_row] - times
+            fitted = fit_line(times, values, fitted, floor_ns=_FLOOR_NS, noise=pairs.scatter_ns)
+        if all(fitted.distance_ns(other) > _FLOOR_NS for other in lines):
+            lines.append(fitted)
+    return lines
+
+
+def _list_sharpest(near: Near) -> list[int]:
+    """List the pairs of channels with many operations in common and little scatter, the best first."""
+    count = near.count.astype(np.float64)
+    mean = np.bincount(near.link, near.residual_ns, len(count)) / count
+    spread = np.sqrt(np.maximum(near.squares / count - mean**2, 0.0))
+    spread[count < _MIN_SHARP] = _NEAR_NS / 2
+    merit = np.bincount(near.link, near.weight, len(count)) / (spread + _FIRST_SCATTER_NS)
+    best: list[int] = np.argsort(-merit, kind="stable")[:_MAX_STARTS].tolist()
+    return best
+
+
+def _vote(
+    events: Events, reference: Reference, center: Line, half_width_ns: float
+) -> tuple[Int64s, Floats, Floats]:
+    """Collect the votes of pairs within the width; the votes of an event weigh 1 in total, in favour of rare pairs.
+
+    Where these are too many, only pairs with an equal gap before vote.
+
+    Returns:
+        Event rows, offsets in ns, weights.
+    """
+    chosen = np.flatnonzero(events.gap_rank <= _MAX_VOTERS)
+    voters = events.select(chosen)
+    expected = voters.end + center.at(voters.end)
+    low, high = _find_windows(
+        voters.key, expected - half_width_ns, expected + half_width_ns, reference, reference.times
+    )
+    if (high - low).sum() > _MAX_VOTES:
+        order = np.lexsort((reference.gap_before, reference.key))
+        reference = reference.select(order[~np.isnan(reference.gap_before[order])])
+        with_gap = ~np.isnan(voters.gap_before)
+        chosen, voters, expected = chosen[with_gap], voters.select(with_gap), expected[with_gap]
+        tolerance = 2 * SKEW_NS + MAX_DRIFT * voters.gap_before
+        low, high = _find_windows(
+            voters.key, voters.gap_before - tolerance, voters.gap_before + tolerance,
+            reference, reference.gap_before,
+        )  # fmt: skip
+    counts = high - low
+    rarest = np.argsort(counts, kind="stable")
+    kept = rarest[np.cumsum(counts[rarest]) <= _MAX_VOTES]
+    rows = np.repeat(kept, counts[kept])
+    times = reference.times[expand_windows(low[kept], high[kept])]
+    is_inside = np.abs(times - expected[rows]) <= half_width_ns
+    rows, offsets = rows[is_inside], (times - voters.end[rows])[is_inside]
+    return chosen[rows], offsets, 1 / np.bincount(rows, minlength=1)[rows] if len(rows) else offsets
+
+
+def _find_windows(
+    keys: Int64s, low_values: Floats, high_values: Floats, reference: Reference, values: Floats
+) -> tuple[Int64s, Int64s]:
+    """Find the rows of the reference with the same key and a value in each window; `values` ascend in each key."""
+    low, high = np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=np.int64)
+    for key in np.unique(keys).tolist():
+        first, stop = reference.of_key(key)
+        chosen = keys == key
+        low[chosen] = first + np.searchsorted(values[first:stop], low_values[chosen])
+        high[chosen] = first + np.searchsorted(values[first:stop], high_values[chosen], side="right")
+    return low, high
+
+
+def _find_lines(times: Floats, offsets: Floats, weights: Floats) -> list[Line]:
+    """Find the offsets with most votes, and fit lines through those votes."""
+    width = 4 * SKEW_NS + MAX_DRIFT * float(np.ptp(times))
+    order = np.argsort(offsets, kind="stable")
+    times, offsets, weights = times[order], offsets[order], weights[order]
+    lines: list[Line] = []
+    while len(lines) < _CANDIDATES and len(offsets):
+        first, stop = find_densest_window(offsets, width, weights)
+        inside = first + np.argsort(-weights[first:stop], kind="stable")[:_MAX_VOTES_OF_LINE]
+        lines.append(find_line(times[inside], offsets[inside], width=4 * SKEW_NS))
+        outside = np.r_[0:first, stop : len(offsets)]
+        times, offsets, weights = times[outside], offsets[outside], weights[outside]
+    return lines

@@ -1,0 +1,126 @@
+"""Timeline: the operations of the domains added so far, on one clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_pp.alignment.events import Events
+from nsys_pp.alignment.lines import Line
+from nsys_pp.alignment.pairs import SCATTERS_NS, Pairs, Reference, build_reference, find_near, pair_events
+from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.frames.clock import SKEW_NS
+
+
+@dataclass(slots=True)
+class Timeline:
+    """The operations of the domains added so far.
+
+    `instance` is shared by all timelines: an operation is numbered by the row of its first event.
+
+    Attributes:
+        events: Events of all domains.
+        instance: Operation of each event; -1 for events of domains that were not added to a timeline.
+        machine: Machine of each domain.
+        channel: Channel of each event on this timeline.
+        lines: Correction of each domain that was added.
+        doubts_ns: Doubt of each machine: distance of the farthest rival of its correction; 0 without rivals.
+        operations: All operations; None before the first domain.
+    """
+
+    events: Events
+    instance: Int64s
+    machine: Int64s
+    channel: Int64s
+    lines: dict[int, Line] = field(default_factory=dict)
+    doubts_ns: dict[int, float] = field(default_factory=dict)
+    operations: Reference | None = None
+
+    def keep_keys(self, keys: Int64s) -> Reference:
+        """Return the operations with these keys."""
+        assert self.operations is not None
+        return self.operations.select(np.isin(self.operations.key, np.unique(keys)))
+
+    def find_machine_line(self, machine: int) -> Line | None:
+        """Return the correction of a domain of a machine, the middle one of several; None without any."""
+        lines = [line for domain, line in self.lines.items() if self.machine[domain] == machine]
+        return (
+            sorted(lines, key=lambda line: float(line.at(np.zeros(1))[0]))[len(lines) // 2] if lines else None
+        )
+
+    def find_source(self, events: Events, line: Line, scatter_ns: float | None) -> int | None:
+        """Return the machine with most operations in common with a domain; None without any."""
+        reference = self.keep_keys(events.key)
+        pairs = _pair(events, reference, line, scatter_ns)
+        owners = self.machine[self.events.domain[reference.instances[pairs.reference_row]]]
+        return int(np.argmax(np.bincount(owners))) if len(owners) else None
+
+    def add(self, domain: int, rows: Int64s, line: Line, scatter_ns: float | None) -> None:
+        """Add a domain: its events join the operations that they match, the others become new operations.
+
+        Args:
+            domain: The domain.
+            rows: Its events.
+            line: Its correction.
+            scatter_ns: Scatter of the ends of one operation; None where unknown.
+        """
+        events = self.events.select(rows)
+        self.lines[domain] = line
+        # A new channel of the timeline keeps the number of its first event's channel.
+        channels = events.channel.copy()
+        instances = rows.copy()
+        if self.operations is not None and len(rows):
+            reference = self.keep_keys(events.key)
+            pairs = _pair(events, reference, line, scatter_ns)
+            instances[pairs.event_row] = reference.instances[pairs.reference_row]
+            matched, first = np.unique(events.channel[pairs.event_row], return_index=True)
+            joined = np.isin(events.channel, matched)
+            index = np.searchsorted(matched, events.channel[joined])
+            channels[joined] = reference.channels[pairs.reference_row[first[index]]]
+        self.instance[rows] = instances
+        self.channel[rows] = channels
+        times = events.end + line.at(events.end)
+        is_new = (instances == rows) & ~self._is_covered(events, channels, times)
+        new = build_reference(events.select(is_new), times[is_new], channels[is_new], rows[is_new])
+        self.operations = new if self.operations is None else self.operations.insert(new)
+
+    def _is_covered(self, events: Events, channels: Int64s, times: Floats) -> npt.NDArray[np.bool_]:
+        """Return the mask of collectives at times when their channel of the timeline was recorded.
+
+        The timeline has all collectives of that time, so these ended late on their rank, or another member did.
+        """
+        covered = np.zeros(len(events), dtype=bool)
+        if self.operations is None:
+            return covered
+        for channel in np.unique(channels[~events.is_message]).tolist():
+            known = self.operations.times[self.operations.channels == channel]
+            if len(known):
+                covered |= (channels == channel) & (times >= known.min()) & (times <= known.max())
+        return covered & ~events.is_message
+
+    def merge_operations(self) -> Events:
+        """Return each operation once, at the median time of its members."""
+        rows = np.flatnonzero(np.isin(self.events.domain, list(self.lines)))
+        times = np.empty(len(rows))
+        for domain, line in self.lines.items():
+            is_member = self.events.domain[rows] == domain
+            times[is_member] = self.events.end[rows[is_member]] + line.at(self.events.end[rows[is_member]])
+        instances, number, counts = np.unique(self.instance[rows], return_inverse=True, return_counts=True)
+        order = np.lexsort((times, number))
+        middle = np.cumsum(counts) - counts + (counts - 1) // 2
+        merged = self.events.select(instances)
+        return replace(merged, end=times[order][middle], channel=self.channel[instances])
+
+
+def _pair(events: Events, reference: Reference, line: Line, scatter_ns: float | None) -> Pairs:
+    """Pair events by a line; where the scatter is unknown, with the one that explains them best."""
+    near = find_near(events, reference, line, SKEW_NS)
+    return max(
+        (
+            pair_events(events, reference, near, scatter)
+            for scatter in (SCATTERS_NS if scatter_ns is None else (scatter_ns,))
+        ),
+        key=lambda pairs: pairs.evidence,
+    )
