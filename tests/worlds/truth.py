@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+
+_LEAST_SHARED = 3  # operations: a single one fits anywhere
 
 Int64s = npt.NDArray[np.int64]
 
@@ -84,31 +88,24 @@ class Truth:
         return frame.with_columns(pl.Series(name, times) for name, times in moved.items())
 
     def count_groups(self) -> int:
-        """Count the groups of clocks that share collectives or messages, or are of one machine."""
-        parent = {name: name for name in self.clocks}
-
-        def root(name: str) -> str:
-            while parent[name] != name:
-                name = parent[name]
-            return name
-
-        def join(names: list[str]) -> None:
-            for name in names[1:]:
-                parent[root(name)] = root(names[0])
-
-        by_machine: dict[str, list[str]] = {}
-        for name, machine in self.machine_of.items():
-            by_machine.setdefault(machine, []).append(name)
-        for names in by_machine.values():
-            join(names)
+        """Count the groups of clocks that share operations, three or more of two reports, or are of one machine."""
+        shared: Counter[tuple[str, str]] = Counter()
         for frame in (self.messages, self.exchanges):
-            for send, receive in frame.select("send_report", "receive_report").unique().iter_rows():
-                join([send, receive])
+            shared.update(frame.select("send_report", "receive_report").iter_rows())
         collectives = self.table("collectives").drop_nulls("correlation_id")
-        shared = collectives.group_by("communicator", "instance").agg(pl.col("report").unique().sort())
-        for names in shared["report"].unique().to_list():
-            join(names)
-        return len({root(name) for name in parent})
+        members = collectives.group_by("communicator", "instance").agg(pl.col("report").unique().sort())
+        for names in members["report"].to_list():
+            shared.update(combinations(names, 2))
+        counts: Counter[frozenset[str]] = Counter()
+        for pair, count in shared.items():
+            counts[frozenset(pair)] += count
+        group = {name: {name} for name in self.clocks}
+        for names in combinations(self.clocks, 2):
+            is_machine = len({self.machine_of[name] for name in names}) == 1
+            if is_machine or counts[frozenset(names)] >= _LEAST_SHARED:
+                union = set().union(*(group[name] for name in names))
+                group |= dict.fromkeys(union, union)
+        return len({id(members_of) for members_of in group.values()})
 
 
 def _interpolate(times: Int64s, origin: Int64s, target: Int64s) -> Int64s:
