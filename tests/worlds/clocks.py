@@ -52,7 +52,7 @@ def score_clocks(findings: Findings, truth: Truth) -> ClockScore:
     names = table["report"].to_list()
     bounds = table["bound_ns"].cast(float).fill_null(np.inf).to_numpy()
     bounds = np.where(bounds >= 2.0**61, np.inf, bounds)
-    group = table["component"].to_numpy()
+    group = table["group"].to_numpy()
     clocks = [truth.clocks[name] for name in names]
     maps = [findings.clocks[name] for name in names]
     moments = np.linspace(0.05, 0.95, _MOMENTS)

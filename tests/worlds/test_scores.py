@@ -75,7 +75,7 @@ def test_a_right_clock_holds_and_a_moved_one_does_not(world: tuple[Findings, Tru
 
 def test_clocks_that_share_nothing_are_several_groups(world: tuple[Findings, Truth]) -> None:
     findings, truth = world
-    table = findings.result.run.clocks.table.with_columns(component=pl.int_range(pl.len(), dtype=pl.UInt32))
+    table = findings.result.run.clocks.table.with_columns(group=pl.int_range(pl.len(), dtype=pl.UInt32))
     torn = changed(findings, clocks=replace(findings.result.run.clocks, table=table))
     score = score_clocks(torn, truth)
     assert score.groups == len(table) > score.true_groups
