@@ -113,6 +113,7 @@ DRAWS: dict[str, Callable[[Random], Value]] = {
     "sequence-parallel": _flag(0.3),
     "sharded-optimizer": _flag(0.3),
     "grouped-messages": _flag(0.2),
+    "message-streams": _one_of(None, None, "peer", "one"),
     "init-communicators": _flag(0.3),
     "message-bytes": _seldom(0.5, lambda random: int(_log_uniform(random, 65_536, 134_217_728))),
     "buffered-bytes": _seldom(0.25, lambda random: 200_000_000),
