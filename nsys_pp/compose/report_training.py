@@ -20,7 +20,8 @@ from nsys_pp.projection.ranges import project_compute, project_ranges
 from nsys_pp.training.report.compute_segments import build_compute_segments, find_segments
 from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
 from nsys_pp.training.report.kernel_aggregates import sum_kernels
-from nsys_pp.training.report.messages import find_messages
+from nsys_pp.training.report.message_names import split_names
+from nsys_pp.training.report.messages import assign_message_steps, find_messages
 from nsys_pp.training.report.steps import find_steps
 from nsys_pp.training.report.vocabulary import choose_rules, name_jobs, name_steps
 from nsys_pp.training.report.waits import build_waits
@@ -103,9 +104,8 @@ def describe_training(
     jobs = build_jobs(
         named, projections=projections, compute=compute, gpu_ops=ops, api_calls=calls, launches=links.launches
     )
-    messages = find_messages(
-        gpu_ops=ops, requests=links.requests, jobs=jobs, api_calls=calls, launches=links.launches
-    )
+    causes = {"gpu_ops": ops, "api_calls": calls, "launches": links.launches}
+    messages = find_messages(**causes, requests=links.requests, jobs=jobs, halves=split_names(named, rules))
     if jobs.is_empty() and step_ranges.is_empty() and messages.is_empty():
         empty = {name: schema.to_frame() for name, schema in REPORT_FRAMES.items()}
         return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=empty)
@@ -113,9 +113,7 @@ def describe_training(
         step_ranges,
         compute=compute,
         jobs=jobs,
-        gpu_ops=ops,
-        api_calls=calls,
-        launches=links.launches,
+        **causes,
     )
     jobs = assign_steps(jobs, steps)
     segments = find_segments(ops, steps)
@@ -125,14 +123,12 @@ def describe_training(
         "compute_segments": build_compute_segments(segments, ops),
         "waits": build_waits(
             segments,
-            gpu_ops=ops,
+            **causes,
             steps=steps,
-            api_calls=calls,
             stream_calls=report.stream_calls,
-            launches=links.launches,
             messages=messages,
         ),
-        "messages": assign_steps(messages, steps),
+        "messages": assign_message_steps(messages, steps),
         "kernels": sum_kernels(ops, steps) if with_tables else KERNEL_AGGREGATES.to_frame(),
     }
     return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)

@@ -34,7 +34,7 @@ _TIMES = {  # columns on the report's clock; others are durations
     "steps": (*_SPAN, *_HOST),
     "compute_segments": _SPAN,
     "waits": (*_SPAN, "need_start_ns", "need_end_ns"),
-    "messages": _SPAN,
+    "messages": (*_SPAN, "launch_ns"),
     "anchors": _SPAN,
     "kernels": (),
 }
@@ -84,7 +84,7 @@ def find_training(
     if steps is not None:
         run_steps, by_lane = _filter_steps(run_steps, by_lane, steps)
     jobs, unknown = resolve_jobs(lanes, run_steps, by_lane["jobs"], schedule_name=schedule)
-    transfers, unpaired = pair_messages(lanes=lanes, messages=by_lane["messages"], jobs=jobs)
+    transfers, unpaired = pair_messages(lanes=lanes, messages=by_lane["messages"], steps=run_steps, jobs=jobs)
     if infer_jobs and jobs.is_empty():
         jobs, reason = reconstruct_jobs(
             lanes=lanes, steps=run_steps, compute_segments=by_lane["compute_segments"], transfers=transfers

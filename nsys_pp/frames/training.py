@@ -125,6 +125,7 @@ MESSAGES = build_schema(
         "context_id": pl.Int32,
         "stream_id": pl.Int64,
         "op_id": pl.UInt32,  # the kernel in GPU_OPS
+        "launch_ns": pl.Int64,  # start of the launching call; null where unknown
         "start_ns": pl.Int64,  # of the kernel
         "end_ns": pl.Int64,
         "verb": pl.Enum(["send", "receive"]),  # null where unknown
@@ -243,28 +244,6 @@ RUN_JOBS = build_schema(
         "op_count": pl.Int64,
     },
     name="RUN_JOBS",
-)
-
-TRANSFERS = build_schema(
-    {  # one row per pair of a send and its receive; by send_start_ns
-        "sender": pl.UInt32,  # lane
-        "receiver": pl.UInt32,
-        "step": pl.Int64,  # of the sender; null outside all steps
-        "direction": DIRECTION,  # null where unknown
-        "micro_batch": pl.Int64,
-        "size_bytes": pl.Int64,
-        "send_start_ns": pl.Int64,  # the sender's kernel
-        "send_end_ns": pl.Int64,
-        "receive_start_ns": pl.Int64,  # the receiver's kernel
-        "receive_end_ns": pl.Int64,
-        "send_wait_ns": pl.Int64,  # time of the sender's kernel before the receiver's start
-        "receive_wait_ns": pl.Int64,  # time of the receiver's kernel before the sender's start
-        "transfer_ns": pl.Int64,  # the rest of the receiver's kernel
-        "is_buffered": pl.Boolean,  # the send ended before the receive began
-        "bound_ns": pl.Int64,  # error bound of waits and transfer: sum of both lanes' bounds; null: unknown
-        "source": pl.String,  # source of the peer: "peer and order", "stages and order", "ends"
-    },
-    name="TRANSFERS",
 )
 
 LANE_STATES = build_schema(

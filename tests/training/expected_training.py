@@ -23,10 +23,10 @@ from nsys_pp.frames.training import (
     LANES,
     RUN_JOBS,
     RUN_STEPS,
-    TRANSFERS,
     Schedule,
     Training,
 )
+from nsys_pp.frames.transfers import TRANSFERS
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 
@@ -157,6 +157,7 @@ def expected_transfers(messages: pl.DataFrame, of_rank: dict[int, int]) -> pl.Da
             is_buffered=is_buffered,
             bound_ns=pl.lit(0),
             source=pl.lit("truth"),
+            doubtful=pl.lit(None),
         ).sort("send_start_ns"),
         TRANSFERS,
     )

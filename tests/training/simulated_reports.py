@@ -16,6 +16,8 @@ from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.training.report.compute_segments import build_compute_segments, find_segments
+from nsys_pp.training.report.jobs import assign_steps
+from nsys_pp.training.report.message_names import HALVES
 from nsys_pp.training.report.messages import find_messages
 from nsys_pp.training.report.waits import build_waits
 from tests.training.expected_training import expected_jobs, expected_lane_states, expected_lanes
@@ -117,6 +119,20 @@ def build_message_jobs(ranges: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def build_halves(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Build the directions of the halves of ranges that send and receive, by the simulator's names."""
+    names = jobs.filter(kind="send_receive").select("name").unique()
+    halves = {
+        f"{half}_direction": pl.col("name")
+        .cast(pl.String)
+        .str.extract(f"(?i){verb}_(forward|backward)", 1)
+        .str.to_lowercase()
+        for half, verb in (("send", "send"), ("receive", "recv"))
+    }
+    empty = HALVES.to_frame()
+    return conform(pl.concat([empty, names.with_columns(**halves)], how="diagonal_relaxed"), HALVES)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRun:
     """All reports of a run with exact clocks: frames by lane, on true time."""
@@ -171,10 +187,11 @@ def _frames(known: SimulatedReport) -> dict[str, pl.DataFrame]:
     report = known.report
     caused = {"api_calls": report.api_calls, "launches": known.launches, "gpu_ops": report.gpu_ops}
     data = report.ranges.filter(pl.col("name").cast(pl.String) == "next_batch")
-    messages = find_messages(**caused, requests=known.requests, jobs=known.jobs)
+    halves = build_halves(known.jobs)
+    messages = find_messages(**caused, requests=known.requests, jobs=known.jobs, halves=halves)
     segments = find_segments(report.gpu_ops, known.steps)
     return {
-        "messages": messages,
+        "messages": assign_steps(messages, known.steps),
         "compute_segments": build_compute_segments(segments, report.gpu_ops),
         "waits": build_waits(
             segments, **caused, stream_calls=report.stream_calls, steps=known.steps, messages=messages

@@ -14,10 +14,10 @@ from nsys_pp.frames.training import (
     LANES,
     RUN_JOBS,
     RUN_STEPS,
-    TRANSFERS,
     Schedule,
     Training,
 )
+from nsys_pp.frames.transfers import TRANSFERS
 from tests.training.expected_training import expected_training
 
 ZERO_NS = 1_700_000_000_000_000_000
@@ -111,6 +111,7 @@ def _transfers(jobs: pl.DataFrame, last: int, per_stage: int) -> pl.DataFrame:
         is_buffered=pl.lit(False),
         bound_ns=pl.lit(5_000),
         source=pl.lit("truth"),
+        doubtful=pl.lit(None),
     )
     return conform(known.sort("send_start_ns"), TRANSFERS)
 

@@ -5,15 +5,26 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, gather_rows, is_among, is_named, numbers
+from nsys_pp.arrays.columns import (
+    NEVER,
+    as_numbers,
+    find_distinct,
+    gather_indices,
+    gather_rows,
+    is_among,
+    is_named,
+    numbers,
+)
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import MESSAGE_KINDS, MESSAGES
+from nsys_pp.training.report.jobs import find_step_rows
 
 _KERNEL = r"(?i)send_?recv"
+_NAMED = ("direction", "micro_batch", "chunk", "virtual_stage")
 _VERBS, _SOURCES = (pl.Series(words) for words in (["send", "receive"], ["NCCL", "name"]))
 
 
@@ -24,12 +35,13 @@ def find_messages(
     jobs: pl.DataFrame,
     api_calls: pl.DataFrame,
     launches: pl.DataFrame,
+    halves: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Find the sends and receives of each point-to-point kernel.
 
     The verb is from the NCCL request; where none is recorded, from the innermost message job around the kernel's
-    launch. The micro-batch is from the name of this job, unless the job both sends and receives: then it is
-    ambiguous which of its micro-batches is sent.
+    launch. Direction and micro-batch are from the name of this job. A job that both sends and receives has them for
+    each half, which are unknown for a kernel with several sends or receives.
 
     Args:
         gpu_ops: `GPU_OPS`.
@@ -37,15 +49,17 @@ def find_messages(
         jobs: `JOBS`.
         api_calls: `API_CALLS`.
         launches: `LAUNCHES`, at least of communication.
+        halves: `HALVES`, of the names of jobs that both send and receive; None: these are unknown.
 
     Returns:
         `MESSAGES` by start; `step` is null. A kernel without a request and without a job has one row
         without a verb. Empty without point-to-point kernels.
     """
-    call = requests["call"]
-    p2p_requests = requests[np.flatnonzero((call == "Send") | (call == "Recv"))]
+    is_p2p = (requests["call"] == "Send") | (requests["call"] == "Recv")
+    p2p_requests = requests[np.flatnonzero(is_p2p)]
     ops = _list_ops(gpu_ops, p2p_requests)
-    job = _find_jobs(ops, jobs, api_calls, launches)
+    call = find_launch_calls(ops["op_id"], gpu_ops=ops, api_calls=api_calls, launches=launches)
+    job = _find_jobs(call, jobs, api_calls)
     is_both, receives = (
         np.append(is_among(jobs["kind"], (kind,)), False)[job] for kind in ("send_receive", "receive")
     )
@@ -63,19 +77,72 @@ def find_messages(
     by_name[is_both[op]] = half[is_both[op]]
     by_request = np.append((p2p_requests["call"] == "Recv").to_numpy(), False)[request]
     source = np.where(is_requested, 0, np.where(job < 0, -1, 1))[op]
+    verb = np.where(is_requested[op], by_request, by_name)
+    has_halves = is_both & (np.bincount(op, verb == 1, len(ops)) == 1) & (count == 2)
 
     parts = [
         ops[["process_key", "device_id", "context_id", "stream_id", "op_id", "start_ns", "end_ns"]][op],
         gather_rows(p2p_requests, ("communicator", "rank", "peer", "size_bytes"), request),
-        gather_rows(jobs, ("direction",), job[op]),
-        gather_rows(jobs, ("micro_batch", "chunk", "virtual_stage"), np.where(is_both, -1, job)[op]),
+        _gather_names(jobs, np.where(is_both, -1, job)[op], np.where(has_halves, job, -1)[op], verb, halves),
     ]
     named_columns = [
-        _VERBS.gather(gather_indices(np.where(is_requested[op], by_request, by_name))).alias("verb"),
+        as_numbers("launch_ns", gather_calls(api_calls["start_ns"], call)[op]),
+        _VERBS.gather(gather_indices(verb)).alias("verb"),
         _SOURCES.gather(gather_indices(source)).alias("source"),
         as_numbers("step", np.full(len(op), NEVER)),
     ]
     return conform(pl.concat(parts, how="horizontal").hstack(named_columns), MESSAGES)
+
+
+def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Assign each message to the step in which its kernel was launched.
+
+    A receive that is posted early begins before the first kernel of its step. Where the launch is unknown, or outside
+    all steps, the start of the kernel counts.
+
+    Args:
+        messages: `MESSAGES`.
+        steps: `STEPS`.
+
+    Returns:
+        The same rows in the same order with `step`, null outside all steps.
+    """
+    by_start = find_step_rows(messages, steps)
+    by_launch = find_step_rows(messages.rename({"launch_ns": "host_start_ns"}), steps)
+    has_launch = messages["launch_ns"].is_not_null().to_numpy()
+    number = np.append(numbers(steps["step"]), NEVER)
+    row = np.where(has_launch & (by_launch >= 0), by_launch, by_start)
+    return messages.with_columns(as_numbers("step", number[row]))
+
+
+def _gather_names(
+    jobs: pl.DataFrame, job: Int64s, both: Int64s, verb: Int64s, halves: pl.DataFrame | None
+) -> pl.DataFrame:
+    """Gather direction and ids of each message: from its job, or from its half of a job that sends and receives.
+
+    Args:
+        jobs: `JOBS`.
+        job: Row of the job that only sends or only receives; -1 without one.
+        both: Row of the job that both sends and receives; -1 without one.
+        verb: 0 for a send, 1 for a receive.
+        halves: `HALVES`; None: unknown.
+    """
+    named = gather_rows(jobs, _NAMED, job)
+    rows = np.flatnonzero(both >= 0)
+    if halves is None or halves.is_empty() or not len(rows):
+        return named
+    of_name = {name: row for row, name in enumerate(halves["name"].to_list())}
+    first, inverse = find_distinct(numbers(jobs["name"], null=-1)[both[rows]])
+    half = np.array([of_name.get(name, -1) for name in jobs["name"][both[rows][first]].to_list()])[inverse]
+    stacked = pl.concat(
+        halves.select(pl.col(f"{verb_name}_{name}").alias(name) for name in _NAMED) for verb_name in _VERBS
+    )
+    row = np.full(len(both), -1)
+    row[rows] = np.where(half < 0, -1, verb[rows] * len(halves) + half)
+    of_half = gather_rows(stacked, _NAMED, row)
+    return pl.select(
+        pl.when(pl.Series(row >= 0)).then(of_half[name]).otherwise(named[name]).alias(name) for name in _NAMED
+    )
 
 
 def _list_ops(gpu_ops: pl.DataFrame, p2p_requests: pl.DataFrame) -> pl.DataFrame:
@@ -87,11 +154,8 @@ def _list_ops(gpu_ops: pl.DataFrame, p2p_requests: pl.DataFrame) -> pl.DataFrame
     return gpu_ops[rows[np.argsort(gpu_ops["start_ns"].to_numpy()[rows], kind="stable")]]
 
 
-def _find_jobs(
-    ops: pl.DataFrame, jobs: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
-) -> Int64s:
-    """Find the innermost message job around each operation's launch: a row of `JOBS`, -1 without one."""
-    call = find_launch_calls(ops["op_id"], gpu_ops=ops, api_calls=api_calls, launches=launches)
+def _find_jobs(call: Int64s, jobs: pl.DataFrame, api_calls: pl.DataFrame) -> Int64s:
+    """Find the innermost message job around each launch call: a row of `JOBS`, -1 without one."""
     thread, launch, launch_end = (
         gather_calls(api_calls[name], call) for name in ("thread_key", "start_ns", "end_ns")
     )

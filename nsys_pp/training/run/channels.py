@@ -13,15 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import numbers, whole_numbers
+from nsys_pp.arrays.columns import NEVER, numbers, whole_numbers
 from nsys_pp.arrays.order import order_rows
-from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.training import DIRECTION
+from nsys_pp.training.run.end_evidence import CLEAR, Times, describe_sends, score_pairs
+from nsys_pp.training.run.step_positions import number_in_steps, pair_positions
 
 _ENOUGH = 0.3  # ends are used for a channel if they recognise at least this share of its sends
 _MOSTLY_NAMED = 0.5  # names are used for a channel if at least this share of its messages has a micro-batch
 _NONE = -(1 << 62)  # no shift; less than any shift
+_UNSEEN = 1.0  # evidence of a channel without messages to compare: doubtful, unless another shift has some
+_RIVALS = (0, -2, -1, 1, 2)  # shifts that are compared, the recognised one first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,41 +36,56 @@ class Matches:
         send: Row of the send.
         receive: Row of the receive.
         channel: Number of the channel.
+        is_doubtful: Whether messages one earlier or later fit nearly as well.
     """
 
     send: Int64s
     receive: Int64s
     channel: Int64s
+    is_doubtful: Bools
 
 
 def match_messages(messages: pl.DataFrame) -> Matches:
     """Match sends with receives.
 
-    Channels with micro-batches in names are matched by them; others by ends or, where sends are buffered and end
-    before their receive, by the first receive that ends after the start of a send.
+    Channels with micro-batches in names are matched by them; others by positions in steps; where steps are incomplete,
+    by ends or, if sends are buffered and end before their receive, by the first receive that ends after the start of a
+    send. Times match only lanes with comparable clocks, and no channel where messages one or two later fit better.
 
     Args:
         messages: As returned by `find_peers`.
     """
     sends, receives = _split_sides(messages)
     is_named, is_linked = _mark_named(messages, sends, receives)
-    shift = _recognise(messages, sends, receives, is_named, is_linked=is_linked)
-    if not is_named.all():
-        by_end = _recognise(messages, sends, receives, ~is_named)
-        votes = np.bincount(sends.channel[by_end != _NONE], minlength=len(is_named))
-        is_seen = ~is_named & (votes / np.maximum(sends.count, 1) >= _ENOUGH)
-        arrived = _recognise_arrivals(messages, sends, receives, ~is_named & ~is_seen)
-        shift = np.where(is_seen[sends.channel], by_end, np.maximum(shift, arrived))
-    to = sends.position + _fill_shifts(sends, shift)
-    is_inside = (to >= 0) & (to < receives.count[sends.channel])
+    shift = _recognise_names(messages, sends, receives, is_named, is_linked)
+    rest, is_timed = ~is_named, np.zeros(len(is_named), np.bool_)
+    for recognise in (_recognise_positions, _recognise_ends, _recognise_arrivals):
+        if rest.any():
+            recognised = recognise(messages, sends, receives, rest)
+            votes = np.bincount(sends.channel[recognised != _NONE], minlength=len(rest))
+            is_seen = rest & (votes / np.maximum(sends.count, 1) >= _ENOUGH)
+            shift = np.where(is_seen[sends.channel], recognised, shift)
+            is_timed |= is_seen & (recognise is not _recognise_positions)
+            rest = rest & ~is_seen
+            if recognise is _recognise_positions:
+                rest &= _mark_comparable(messages, sends, receives)
+    shift = _fill_shifts(sends, shift)
+    margin = _compare_shifts(messages, sends, receives, shift, is_timed)
+    to = sends.position + shift
+    is_inside = (to >= 0) & (to < receives.count[sends.channel]) & (margin[sends.channel] > 0)
     send, receive = sends.row[is_inside], receives.row[(receives.first[sends.channel] + to)[is_inside]]
-    order = np.argsort(send)
-    return Matches(send=send[order], receive=receive[order], channel=sends.channel[is_inside][order])
+    order, channel = np.argsort(send), sends.channel[is_inside]
+    return Matches(
+        send=send[order],
+        receive=receive[order],
+        channel=channel[order],
+        is_doubtful=(margin[channel] < CLEAR)[order],
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """The sends, or the receives, of all channels, by channel and end.
+    """The sends, or the receives, of all channels, by channel and launch.
 
     Attributes:
         row: Row of the frame of messages.
@@ -98,10 +117,10 @@ def _split_sides(messages: pl.DataFrame) -> tuple[_Side, _Side]:
     is_directed = np.bincount(pair[direction < 0], minlength=len(distinct)) == 0
     ways = 1 + len(DIRECTION.categories)
     channel = pair * ways + np.where(is_directed[pair], direction + 1, 0)
-    end_ns = messages["end_ns"].to_numpy()[rows]
+    issue_ns = messages["issue_ns"].to_numpy()[rows]
 
     def side(chosen: Int64s) -> _Side:
-        order = chosen[order_rows(channel[chosen], end_ns[chosen])]
+        order = chosen[order_rows(channel[chosen], issue_ns[chosen])]
         count = np.bincount(channel[order], minlength=ways * len(distinct))
         first = np.cumsum(count) - count
         position = np.arange(len(order)) - np.repeat(first, count)
@@ -121,48 +140,65 @@ def _mark_named(messages: pl.DataFrame, sends: _Side, receives: _Side) -> tuple[
     return named >= _MOSTLY_NAMED * (sends.count + receives.count), unlinked == 0
 
 
-def _recognise(
-    messages: pl.DataFrame,
-    sends: _Side,
-    receives: _Side,
-    is_selected: Bools,
-    *,
-    is_linked: Bools | None = None,
+def _recognise_names(
+    messages: pl.DataFrame, sends: _Side, receives: _Side, is_selected: Bools, is_linked: Bools
 ) -> Int64s:
-    """Recognise pairs of the same micro-batch and link, or with ends at the same time.
+    """Recognise pairs of the same micro-batch, step and link.
 
     Args:
         messages: Messages of both sides.
         sends: All sends.
         receives: All receives.
         is_selected: Mask of the channels.
-        is_linked: Mask of the channels whose named messages have a link, the virtual stage of the sender; None: match
-            by ends, not by names.
+        is_linked: Mask of the channels whose named messages have a link, the virtual stage of the sender.
 
     Returns:
         The shift from the position of each send to the position of its receive; `_NONE` where unknown.
     """
-    number, link = whole_numbers(messages["micro_batch"]), numbers(messages["link"], null=0)
-    link = link - link.min(initial=0)
-    number_count, link_count = int(number.max(initial=0)) + 1, int(link.max(initial=0)) + 1
+    number, step = whole_numbers(messages["micro_batch"]), numbers(messages["step"])
+    link = np.where(messages["link"].is_null().to_numpy(), 0, numbers(messages["link"]))
+    keyed = []
+    for side in (sends, receives):
+        at = np.flatnonzero(is_selected[side.channel] & (number[side.row] >= 0))
+        row, channel = side.row[at], side.channel[at]
+        keys = (channel, number[row], step[row], np.where(is_linked[channel], link[row], 0))
+        names = ("channel", "number", "step", "link")
+        columns = [pl.Series(name, key) for name, key in zip(names, keys, strict=True)]
+        keyed.append(messages[["end_ns"]][row].hstack([*columns, pl.Series("at", at)]).sort("end_ns"))
+    by = ["channel", "number", "step", "link"]
+    others = keyed[1].rename({"at": "to"}).with_columns(to_ns="end_ns")
+    near = keyed[0].join_asof(others, on="end_ns", by=by, strategy="nearest", check_sortedness=False)
+    apart = (pl.col("end_ns") - pl.col("to_ns")).abs()
+    return _keep_agreeing(sends, receives, near.with_columns(apart_ns=apart).drop_nulls("to"))
 
-    def keyed(side: _Side) -> pl.DataFrame:
-        rows = np.flatnonzero(is_selected[side.channel])
-        key = side.channel[rows]
-        if is_linked is not None:
-            rows = rows[number[side.row[rows]] >= 0]
-            row, channel = side.row[rows], side.channel[rows]
-            key = (channel * number_count + number[row]) * link_count + np.where(
-                is_linked[channel], link[row], 0
-            )
-        chosen = messages[["end_ns", "bound_ns"]][side.row[rows]]
-        return chosen.hstack([pl.Series("key", key), pl.Series("at", rows)]).sort("end_ns")
 
-    others = keyed(receives).rename({"at": "to", "bound_ns": "to_bound_ns"}).with_columns(to_ns="end_ns")
-    near = keyed(sends).join_asof(others, on="end_ns", by="key", strategy="nearest", check_sortedness=False)
+def _recognise_positions(messages: pl.DataFrame, sends: _Side, receives: _Side, is_selected: Bools) -> Int64s:
+    """Recognise pairs at the same position of the same step; arguments and result as in `_recognise_names`."""
+    columns = ["step", "issue_ns", "has_first", "has_last"]
+    numbered = []
+    for side in (sends, receives):
+        at = np.flatnonzero(is_selected[side.channel])
+        keys = [pl.Series("row", at), pl.Series("route", side.channel[at])]
+        numbered.append(number_in_steps(messages[columns][side.row[at]].hstack(keys)))
+    channels = pl.Series("candidate", np.flatnonzero(is_selected))
+    candidates = pl.DataFrame([channels, channels.alias("send_route"), channels.alias("receive_route")])
+    pairs = pair_positions(numbered[0], numbered[1], candidates).select(
+        at="send", to="receive", apart_ns=pl.lit(0)
+    )
+    return _keep_agreeing(sends, receives, pairs)
+
+
+def _recognise_ends(messages: pl.DataFrame, sends: _Side, receives: _Side, is_selected: Bools) -> Int64s:
+    """Recognise pairs with ends at the same time; arguments and result as in `_recognise_names`."""
+    sides = []
+    for side in (sends, receives):
+        at = np.flatnonzero(is_selected[side.channel])
+        keys = [pl.Series("channel", side.channel[at]), pl.Series("at", at)]
+        sides.append(messages[["end_ns", "bound_ns"]][side.row[at]].hstack(keys).sort("end_ns"))
+    others = sides[1].rename({"at": "to", "bound_ns": "to_bound_ns"}).with_columns(to_ns="end_ns")
+    near = sides[0].join_asof(others, on="end_ns", by="channel", strategy="nearest", check_sortedness=False)
     close = near.with_columns(apart_ns=(pl.col("end_ns") - pl.col("to_ns")).abs()).drop_nulls("to")
-    if is_linked is None:
-        close = close.filter(pl.col("apart_ns") <= SKEW_NS + pl.sum_horizontal("bound_ns", "to_bound_ns"))
+    close = close.filter(pl.col("apart_ns") <= SKEW_NS + pl.sum_horizontal("bound_ns", "to_bound_ns"))
     return _keep_agreeing(sends, receives, close)
 
 
@@ -170,7 +206,7 @@ def _recognise_arrivals(messages: pl.DataFrame, sends: _Side, receives: _Side, i
     """Recognise pairs of a send and the first receive that ends after its start, if soon enough.
 
     A receive that waited ends as soon as its message arrives; a receive that started late ends later. Arguments and
-    result as in `_recognise`.
+    result as in `_recognise_names`.
     """
     own, others = (np.flatnonzero(is_selected[side.channel]) for side in (sends, receives))
     ends = messages[["end_ns"]][receives.row[others]].hstack(
@@ -203,7 +239,7 @@ def _keep_agreeing(sends: _Side, receives: _Side, pairs: pl.DataFrame) -> Int64s
         pairs: `at` and `to`, indices of the sends and the receives, and `apart_ns`.
 
     Returns:
-        As `_recognise`.
+        As `_recognise_names`.
     """
     agreed = np.full(len(sends.row), _NONE)
     if pairs.is_empty():
@@ -234,3 +270,57 @@ def _fill_shifts(sends: _Side, shift: Int64s) -> Int64s:
     above = np.where(before >= first, shift[before], _NONE)
     below = np.where(after <= last, shift[np.minimum(after, len(shift) - 1)], _NONE)
     return np.where((above == _NONE) | (above == below), below, np.where(below == _NONE, above, _NONE))
+
+
+def _mark_comparable(messages: pl.DataFrame, sends: _Side, receives: _Side) -> Bools:
+    """Return the mask of channels between lanes with clocks that can be compared, with known bounds."""
+    group = numbers(messages["clock_group"])
+    is_bounded = messages["bound_ns"].is_not_null().to_numpy()
+    groups, bounded = np.full((2, len(sends.count)), NEVER), np.zeros((2, len(sends.count)), np.bool_)
+    for number, side in enumerate((sends, receives)):
+        groups[number, side.channel] = group[side.row]
+        bounded[number, side.channel] = is_bounded[side.row]
+    mask: Bools = (groups[0] == groups[1]) & bounded.all(axis=0)
+    return mask
+
+
+def _compare_shifts(
+    messages: pl.DataFrame, sends: _Side, receives: _Side, shift: Int64s, is_timed: Bools
+) -> Floats:
+    """Compare the shifts of channels that were matched by times with shifts by up to two messages more or less.
+
+    Returns:
+        The evidence by which the shift exceeds that of the others, for each channel; infinite for other channels.
+    """
+    size, count = len(is_timed), len(_RIVALS)
+    margin = np.full(size, np.inf)
+    at = np.flatnonzero(is_timed[sends.channel] & (shift != _NONE))
+    if not len(at):
+        return margin
+    at, rival = np.repeat(at, count), np.tile(np.arange(count), len(at))
+    to = sends.position[at] + shift[at] + np.array(_RIVALS)[rival]
+    is_inside = (to >= 0) & (to < receives.count[sends.channel[at]])
+    at, rival, to = at[is_inside], rival[is_inside], to[is_inside]
+    send, receive = sends.row[at], receives.row[receives.first[sends.channel[at]] + to]
+    start, end, bound = (numbers(messages[name], null=0) for name in ("start_ns", "end_ns", "bound_ns"))
+    times = Times(
+        send_start=start[send], send_end=end[send], receive_start=start[receive], receive_end=end[receive]
+    )
+    hypothesis = sends.channel[at] * count + rival
+    reach = np.zeros(size * count)
+    np.maximum.at(reach, hypothesis, SKEW_NS + bound[send] + bound[receive])
+    waits, transfer_ns = describe_sends(sends.channel, start[sends.row], end[sends.row], size)
+    evidence = score_pairs(
+        hypothesis,
+        times,
+        waits=np.repeat(waits, count),
+        reach_ns=reach,
+        transfer_ns=np.repeat(transfer_ns, count),
+    )
+    scores, counts = evidence.score.reshape(size, count), np.maximum(evidence.count.reshape(size, count), 1)
+    common = np.minimum(counts, counts[:, :1])
+    of_rivals = np.where(evidence.count.reshape(size, count) > 0, common * scores / counts, -np.inf)
+    best = of_rivals[:, 1:].max(axis=1, initial=0.0)
+    own = np.where(evidence.count.reshape(size, count)[:, 0] > 0, scores[:, 0], _UNSEEN)
+    margin[is_timed] = (own - np.maximum(best, 0.0))[is_timed]
+    return margin

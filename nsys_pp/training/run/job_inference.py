@@ -15,7 +15,7 @@ import polars as pl
 
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import RUN_JOBS
-from nsys_pp.training.run.peers import count_stages
+from nsys_pp.training.run.routes import count_stages
 
 _STEP = ["lane", "step"]
 _MAX_EARLY_NS = 100_000  # compute of a job before its message that counts as noise

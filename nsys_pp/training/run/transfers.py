@@ -8,27 +8,38 @@ other pairs are counted from these (`nsys_pp.training.run.channels`).
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import whole_numbers
-from nsys_pp.arrays.order import order_rows
-from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.training import TRANSFERS
+from nsys_pp.frames.transfers import DOUBTFUL, TRANSFERS
 from nsys_pp.training.run.channels import match_messages
-from nsys_pp.training.run.peers import NCCL_PEER, count_stages, find_peers
+from nsys_pp.training.run.message_chunks import infer_chunks
+from nsys_pp.training.run.pair_checks import check_pairs
+from nsys_pp.training.run.peers import NCCL_PEER, find_peers
+from nsys_pp.training.run.routes import has_chunks, list_topologies
 
 _CONVINCING = 0.7  # a guessed layout of the stages is used if at least this share of messages is paired
-_BOUNDS = ("bound_ns", "bound_ns_of_receive")
+_DOUBTFUL = {  # notes on reasons
+    "lane": "other lanes fit nearly as well, and only the order of ranks distinguishes them; specify `--layout`",
+    "order": "messages one or two earlier or later fit nearly as well",
+    "clocks": "they arrive before they are sent, so clocks are wrong by more than their bounds",
+}
+_COMPARED = (
+    "send_wait_ns",
+    "receive_wait_ns",
+    "transfer_ns",
+    "is_buffered",
+    "bound_ns",
+)  # times of both lanes
 _PAIRED = [
-    *("row", "lane", "op_id", "start_ns", "end_ns", "bound_ns", "stage", "step"),
-    *("direction", "micro_batch", "size_bytes", "peer_source"),
+    *("row", "lane", "op_id", "start_ns", "end_ns", "bound_ns", "clock_group", "stage", "step"),
+    *("direction", "micro_batch", "size_bytes", "peer_source", "is_doubtful"),
+    "is_guess",
 ]
 
 
 def pair_messages(
-    *, lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame
+    *, lanes: pl.DataFrame, messages: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame
 ) -> tuple[pl.DataFrame, list[str]]:
     """Pair sends and receives of all lanes.
 
@@ -41,114 +52,44 @@ def pair_messages(
     Args:
         lanes: `LANES`.
         messages: `LANE_MESSAGES`.
+        steps: `RUN_STEPS`.
         jobs: `RUN_JOBS`, for the layout of the model along the stages.
 
     Returns:
         `TRANSFERS` by send_start_ns, and notes on messages without a pair.
     """
-    folded = _is_folded(lanes, messages, jobs)
     attempts = []
-    for is_folded in (False, True) if folded is None else (folded,):
-        located = find_peers(lanes=lanes, messages=messages, is_folded=is_folded).with_row_index("row")
-        attempts.append((located, _pair(located)))
-    located, pairs = max(attempts, key=lambda result: len(result[1]))
-    if folded is None and 2 * len(pairs) < _CONVINCING * located["peer_lane"].count():
+    topologies = list_topologies(lanes, messages, jobs)
+    for topology in topologies:
+        chunked = infer_chunks(messages, steps, jobs, lanes, topology)
+        located = find_peers(lanes=lanes, messages=chunked, steps=steps, jobs=jobs, topology=topology)
+        attempts.append((located, _pair(located), topology))
+    located, pairs, topology = max(attempts, key=lambda result: len(result[1]))
+    if len(topologies) > 1 and 2 * len(pairs) < _CONVINCING * located["peer_lane"].count():
         is_recorded = pl.col("peer_source") == NCCL_PEER
         located = located.with_columns(
             pl.when(is_recorded).then(name).alias(name) for name in ("peer_lane", "peer_source")
         )
         pairs = _pair(located)
-    pairs, dropped_count = _drop_mismatched(located, pairs)
-    has_chunks = any((frame["chunk"] > 0).any() for frame in (jobs, messages))
-    is_line = not has_chunks and (count_stages(lanes) > 2 or len(jobs) > 0)
-    return _build_transfers(pairs, is_line=is_line), _notes(located, pairs, dropped_count, lanes)
-
-
-def _is_folded(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame) -> bool | None:
-    """Return whether the second chunks run back along the stages; None where unknown.
-
-    Decided by the virtual stages of second chunks; where unknown, by the forward sends of the last stage, which are all
-    from its second chunk if folded.
-    """
-    count = count_stages(lanes)
-    if not count:
-        return False
-    stages = lanes.select("lane", "stage")
-    for frame in (jobs, messages):
-        second = (
-            frame[["lane", "virtual_stage"]].filter(pl.col("virtual_stage") >= count).join(stages, on="lane")
-        )
-        if len(second):
-            is_back = second["virtual_stage"] == 2 * count - 1 - second["stage"]
-            return 2 * int(is_back.sum()) > len(second)
-    sent = messages[["lane", "verb", "direction", "chunk"]].filter(
-        pl.col("verb") == "send", pl.col("direction") == "forward"
-    )
-    last = sent.join(stages.filter(stage=count - 1), on="lane", how="semi")
-    chunks = last["chunk"].drop_nulls()
-    if len(chunks):
-        return bool((chunks == 1).all())
-    return None if len(last) else False
+    checked = check_pairs(pairs)
+    pairs = checked.filter(~pl.col("is_refuted"))
+    dropped_count = len(checked) - len(pairs)
+    is_line = not has_chunks(messages, jobs) and (topology.stages > 2 or len(jobs) > 0)
+    transfers = _build_transfers(pairs, is_line=is_line)
+    return transfers, _notes(located, transfers, dropped_count, lanes)
 
 
 def _pair(messages: pl.DataFrame) -> pl.DataFrame:
     """Join sends with their receives, with columns `*_of_receive`."""
     matches = match_messages(messages)
     sends, receives = messages[_PAIRED][matches.send], messages[_PAIRED][matches.receive]
-    pairs = sends.hstack(
+    return sends.hstack(
         [
             pl.Series("channel", matches.channel),
+            pl.Series("has_rival_order", matches.is_doubtful),
             *(column.alias(f"{column.name}_of_receive") for column in receives),
         ]
     )
-    return pairs.filter(pl.col("start_ns") - pl.sum_horizontal(*_BOUNDS) <= pl.col("end_ns_of_receive"))
-
-
-def _drop_mismatched(located: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Drop the pairs of lanes that cannot be peers; return the other pairs, and the number of dropped ones.
-
-    A message ends on both lanes together, unless sends are buffered: then no send waits, and a receive that waited
-    ends as soon after the start of its send as other receives. A pair of lanes is dropped if most of its pairs with a
-    receive that starts before the end of the send contradict this. Pairs by NCCL peer, kernels with messages of
-    several peers, and lanes with unknown clock bounds are not tested.
-    """
-    start, end, receive_end = (pl.col(name) for name in ("start_ns", "end_ns", "end_ns_of_receive"))
-    receive_start = pl.col("start_ns_of_receive")
-    length, delay = end - start, receive_end - start
-    bound = pl.col("bound_ns") + pl.col("bound_ns_of_receive")
-    low, high = pl.min_horizontal("lane", "lane_of_receive"), pl.max_horizontal("lane", "lane_of_receive")
-    tested = pairs.select(
-        "channel",
-        lane_pair=low.cast(pl.Int64) * 2**32 + high.cast(pl.Int64),
-        is_guess=pl.col("peer_source") != NCCL_PEER,
-        is_tested=(
-            _are_single(located, pairs)
-            & (end > receive_start)
-            & bound.is_not_null()
-        ).fill_null(value=False),
-        is_apart=((end - receive_end).abs() > SKEW_NS + bound).fill_null(value=False),
-        never_waits=(length.quantile(0.9) <= 2 * length.min() + SKEW_NS).over("channel"),
-        delay=delay, bound=bound,
-    )  # fmt: skip
-    is_tested, delay, bound = pl.col("is_tested"), pl.col("delay"), pl.col("bound")
-    is_late = delay > 2 * delay.filter(is_tested).quantile(0.1).over("channel") + SKEW_NS + bound
-    is_wrong = is_tested & pl.col("is_apart") & (is_late | ~pl.col("never_waits").all().over("lane_pair"))
-    dropped = pl.col("is_guess") & (2 * is_wrong.sum().over("lane_pair") > is_tested.sum().over("lane_pair"))
-    kept = pairs.filter(tested.select(~dropped.fill_null(value=False)).to_series())
-    return kept, len(pairs) - len(kept)
-
-
-def _are_single(located: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
-    """Return the mask of pairs of kernels with a single peer each."""
-    lane, op, peer = (whole_numbers(located[name]) for name in ("lane", "op_id", "peer_lane"))
-    order = order_rows(lane, op)
-    lane, op, peer = lane[order], op[order], peer[order]
-    is_first = np.append(True, (lane[1:] != lane[:-1]) | (op[1:] != op[:-1]))[: len(order)]
-    kernel, first = np.cumsum(is_first) - 1, peer[is_first]
-    is_several = np.bincount(kernel[peer != first[kernel]], minlength=len(first)) > 0
-    is_single = np.ones(len(order), np.bool_)
-    is_single[order] = ~is_several[kernel]
-    return pl.Series(is_single[pairs["row"].to_numpy()] & is_single[pairs["row_of_receive"].to_numpy()])
 
 
 def _build_transfers(pairs: pl.DataFrame, *, is_line: bool) -> pl.DataFrame:
@@ -162,6 +103,7 @@ def _build_transfers(pairs: pl.DataFrame, *, is_line: bool) -> pl.DataFrame:
         }
         | {f"{name}_ns_of_receive": f"receive_{name}_ns" for name in ("start", "end")}
     )
+    is_comparable = (pl.col("clock_group") == pl.col("clock_group_of_receive")).fill_null(False)
     is_buffered = pl.col("send_end_ns") < pl.col("receive_start_ns")
     send_wait = pl.min_horizontal("receive_start_ns", "send_end_ns") - pl.col("send_start_ns")
     receive_wait = pl.min_horizontal("send_start_ns", "receive_end_ns") - pl.col("receive_start_ns")
@@ -177,25 +119,35 @@ def _build_transfers(pairs: pl.DataFrame, *, is_line: bool) -> pl.DataFrame:
             is_buffered=is_buffered,
             bound_ns=pl.col("bound_ns") + pl.col("bound_ns_of_receive"),
             source=pl.coalesce("peer_source", "peer_source_of_receive"),
+            doubtful=pl.when("is_displaced")
+            .then(pl.lit("clocks", DOUBTFUL))
+            .when(pl.col("is_doubtful") | pl.col("is_doubtful_of_receive"))
+            .then(pl.lit("lane", DOUBTFUL))
+            .when("has_rival_order")
+            .then(pl.lit("order", DOUBTFUL)),
         )
         .with_columns(
             transfer_ns=pl.col("receive_end_ns") - pl.col("receive_start_ns") - pl.col("receive_wait_ns")
         )
+        .with_columns(pl.when(is_comparable).then(pl.col(name)).alias(name) for name in _COMPARED)
         .sort("send_start_ns", "sender", "receiver")
         .pipe(conform, TRANSFERS)
     )
 
 
-def _notes(messages: pl.DataFrame, pairs: pl.DataFrame, dropped_count: int, lanes: pl.DataFrame) -> list[str]:
-    """Format notes on messages without a pair."""
+def _notes(
+    messages: pl.DataFrame, transfers: pl.DataFrame, dropped_count: int, lanes: pl.DataFrame
+) -> list[str]:
+    """Format notes on messages without a pair, and on doubtful pairs."""
     no_verb = messages["verb"].null_count()
     has_verb = messages.filter(pl.col("verb").is_not_null())
     no_peer = has_verb.filter(pl.col("peer_lane").is_null(), pl.col("peer_source").is_null()).height
-    alone = len(messages) - no_verb - no_peer - 2 * len(pairs) - 2 * dropped_count
+    alone = len(messages) - no_verb - no_peer - 2 * len(transfers) - 2 * dropped_count
     positions = lanes.select("stage", "replica", "tensor")
     is_laid_out = positions["stage"].null_count() == 0 and not positions.is_duplicated().any()
     hint = "" if is_laid_out else "; specify `--layout`"
     unseen = "have no other side" if is_laid_out else "have no other side, or it is not recognised"
+    doubtful = dict(transfers["doubtful"].drop_nulls().value_counts().iter_rows())
     counts = (
         (no_verb, "point-to-point kernels have no known verb (send or receive), and are not paired"),
         (no_peer, f"sends and receives have no known peer, and are not paired{hint}"),
@@ -205,5 +157,9 @@ def _notes(messages: pl.DataFrame, pairs: pl.DataFrame, dropped_count: int, lane
             "; specify `--layout`",
         ),
         (alone, f"sends and receives {unseen}, and are not paired{hint if no_peer == 0 else ''}"),
+        *(
+            (doubtful.get(reason, 0), f"messages are paired with doubt: {text}")
+            for reason, text in _DOUBTFUL.items()
+        ),
     )
     return [f"{count:,} {text}" for count, text in counts if count > 0]

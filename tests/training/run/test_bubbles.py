@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from fixtures import simulate
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.lanes import LANE_ANCHORS, LANE_COMPUTE_SEGMENTS, LANE_WAITS
-from nsys_pp.frames.training import COVER, LANE_STATES, LANES, RUN_JOBS, RUN_STEPS, TRANSFERS
+from nsys_pp.frames.training import COVER, LANE_STATES, LANES, RUN_JOBS, RUN_STEPS
+from nsys_pp.frames.transfers import TRANSFERS
 from nsys_pp.training.run.bubbles import build_lane_states, measure_cover
 from nsys_pp.training.run.transfers import pair_messages
 from tests.training.simulated_reports import SimulatedRun, read_simulated_run
@@ -24,11 +25,11 @@ LENGTH = pl.col("end_ns") - pl.col("start_ns")
 
 
 def lane_states_of(run: SimulatedRun) -> pl.DataFrame:
-    jobs = run.jobs
-    transfers, _ = pair_messages(lanes=run.lanes, messages=run.messages, jobs=jobs)
+    jobs, steps = run.jobs, conform(run.steps, RUN_STEPS).sort("step", "lane")
+    transfers, _ = pair_messages(lanes=run.lanes, messages=run.messages, steps=steps, jobs=jobs)
     return build_lane_states(
         lanes=run.lanes,
-        steps=conform(run.steps, RUN_STEPS).sort("step", "lane"),
+        steps=steps,
         compute_segments=run.compute_segments,
         waits=run.waits,
         jobs=jobs,

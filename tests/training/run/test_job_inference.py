@@ -9,7 +9,8 @@ import pytest
 
 from fixtures import simulate
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.training import COMPUTE_SEGMENTS, PAUSE_NS, RUN_JOBS, RUN_STEPS, TRANSFERS
+from nsys_pp.frames.training import COMPUTE_SEGMENTS, PAUSE_NS, RUN_JOBS, RUN_STEPS
+from nsys_pp.frames.transfers import TRANSFERS
 from nsys_pp.training.run.job_inference import reconstruct_jobs
 from nsys_pp.training.run.transfers import pair_messages
 from tests.training.simulated_reports import SimulatedRun, read_simulated_run
@@ -22,10 +23,13 @@ def reconstruct(run: SimulatedRun) -> tuple[pl.DataFrame, str]:
     nothing = [
         pl.lit(None, run.messages.schema[name]).alias(name) for name in ("direction", "micro_batch", "chunk")
     ]
-    transfers, _ = pair_messages(
-        lanes=run.lanes, messages=run.messages.with_columns(nothing), jobs=RUN_JOBS.to_frame()
-    )
     steps = conform(run.steps, RUN_STEPS).sort("step", "lane")
+    transfers, _ = pair_messages(
+        lanes=run.lanes,
+        messages=run.messages.with_columns(nothing),
+        steps=steps,
+        jobs=RUN_JOBS.to_frame(),
+    )
     return reconstruct_jobs(
         lanes=run.lanes, steps=steps, compute_segments=run.compute_segments, transfers=transfers
     )
@@ -79,7 +83,7 @@ def test_where_nothing_lies_between_a_forward_and_a_backward_they_are_one_job(tm
         "gpipe": "the first stage does not follow 1F1B",
         "zb-h1": "stages compute between a job and the message that the next one waits for",
         "interleaved": "the direction of some messages is unknown",
-        "dualpipev": "the first stage does not follow 1F1B",
+        "dualpipev": "stages do not exchange equally many messages in every step",
     }.items(),
 )
 def test_other_schedules_are_refused(tmp_path: Path, schedule: str, reason: str) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from fixtures import simulate
-from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.training import MESSAGES, RUN_JOBS, TRANSFERS
+from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.training import MESSAGES, RUN_JOBS, RUN_STEPS
+from nsys_pp.frames.transfers import TRANSFERS
 from nsys_pp.training.run.transfers import pair_messages
 from tests.training.expected_training import expected_lanes
 from tests.training.simulated_reports import SimulatedRun, read_simulated_run
@@ -22,7 +24,13 @@ WINDOWS = "--window-ms 40 --steps 3"
 
 
 def transfers_of(run: SimulatedRun) -> tuple[pl.DataFrame, list[str]]:
-    return pair_messages(lanes=run.lanes, messages=run.messages, jobs=RUN_JOBS.to_frame())
+    return pair_messages(
+        lanes=run.lanes, messages=run.messages, steps=steps_of(run), jobs=RUN_JOBS.to_frame()
+    )
+
+
+def steps_of(run: SimulatedRun) -> pl.DataFrame:
+    return conform(run.steps, RUN_STEPS).sort("step", "lane")
 
 
 def true_transfers(run: SimulatedRun) -> pl.DataFrame:
@@ -91,7 +99,7 @@ def test_where_the_layout_of_the_model_is_not_known_nothing_is_paired_at_random(
 def message(lane: int, verb: str | None, start: int, end: int) -> dict[str, object]:
     return {
         "lane": lane, "verb": verb, "start_ns": start, "end_ns": end, "direction": "forward", "op_id": start,
-        "context_id": 1, "stream_id": 7,
+        "context_id": 1, "stream_id": 7, "micro_batch": 0,
     }  # fmt: skip
 
 
@@ -104,7 +112,7 @@ def pair(*messages: dict[str, object]) -> tuple[pl.DataFrame, list[str]]:
     own = {n: t for n, t in MESSAGES.items() if n not in ("process_key", "device_id")}
     schema = build_schema({"lane": pl.UInt32, **own})
     frame = pl.DataFrame(list(messages), schema=schema)
-    return pair_messages(lanes=lanes, messages=frame, jobs=RUN_JOBS.to_frame())
+    return pair_messages(lanes=lanes, messages=frame, steps=RUN_STEPS.to_frame(), jobs=RUN_JOBS.to_frame())
 
 
 WAITS = {
@@ -142,7 +150,9 @@ def test_wrong_neighbours_are_recognised_by_the_ends_of_their_messages(tmp_path:
     simulate.main([str(tmp_path), *SMALL.split(), "--missing-ranks", "1"])
     run = read_simulated_run(tmp_path)
     dense = run.lanes.with_columns(stage=pl.col("lane").cast(pl.Int64))
-    found, notes = pair_messages(lanes=dense, messages=run.messages, jobs=RUN_JOBS.to_frame())
+    found, notes = pair_messages(
+        lanes=dense, messages=run.messages, steps=steps_of(run), jobs=RUN_JOBS.to_frame()
+    )
     assert len(found) == 32
     assert set(found.select("sender", "receiver").rows()) == {(1, 2), (2, 1)}
     assert notes == [
@@ -155,7 +165,9 @@ def test_a_peer_that_is_told_but_has_no_lane_leaves_its_messages_alone(tmp_path:
     simulate.main([str(tmp_path), *options.split()])
     run = read_simulated_run(tmp_path)
     dense = run.lanes.with_columns(stage=pl.col("lane").cast(pl.Int64))
-    found, notes = pair_messages(lanes=dense, messages=run.messages, jobs=RUN_JOBS.to_frame())
+    found, notes = pair_messages(
+        lanes=dense, messages=run.messages, steps=steps_of(run), jobs=RUN_JOBS.to_frame()
+    )
     assert set(found.select("sender", "receiver").rows()) == {(0, 1), (1, 0)}
     assert len(found) == len(true_transfers(run)) == 32
     assert notes == ["64 sends and receives have no other side, and are not paired"]
@@ -170,20 +182,31 @@ def test_members_of_stages_are_matched_though_their_places_are_unknown(tmp_path:
     run = read_simulated_run(tmp_path)
     unknown = [pl.lit(None, pl.Int64).alias(name) for name in ("replica", "tensor")]
     found, notes = pair_messages(
-        lanes=run.lanes.with_columns(unknown), messages=run.messages, jobs=RUN_JOBS.to_frame()
+        lanes=run.lanes.with_columns(unknown),
+        messages=run.messages,
+        steps=steps_of(run),
+        jobs=RUN_JOBS.to_frame(),
     )
     columns = true_transfers(run).columns
     text = found.with_columns(pl.col("direction").cast(pl.String)).select(columns)
     assert text.sort(columns).equals(true_transfers(run).sort(columns))
-    assert notes == []
+    assert found["doubtful"].cast(pl.String).fill_null("").is_in(["", "lane"]).all()
+    assert len(notes) == (found["doubtful"].count() > 0)
 
 
-def test_members_that_nothing_tells_apart_are_not_paired(tmp_path: Path) -> None:
+def test_members_that_nothing_tells_apart_are_doubtful(tmp_path: Path) -> None:
+    """Without ranks and known clocks, the order of GPUs is the only evidence."""
     simulate.main([str(tmp_path), *f"{SMALL} --dp 2 {BUFFERED}".split()])
     run = read_simulated_run(tmp_path)
-    unknown = [pl.lit(None, pl.Int64).alias(name) for name in ("rank", "replica", "tensor")]
-    found, notes = pair_messages(
-        lanes=run.lanes.with_columns(unknown), messages=run.messages, jobs=RUN_JOBS.to_frame()
-    )
-    assert found.is_empty()
-    assert notes == ["384 sends and receives have no known peer, and are not paired; specify `--layout`"]
+    unknown = [pl.lit(None, pl.Int64).alias(name) for name in ("rank", "replica", "tensor", "bound_ns")]
+    lanes = run.lanes.with_columns(unknown)
+    found, notes = transfers_of(replace(run, lanes=lanes))
+    assert found["doubtful"].cast(pl.String).to_list() == 192 * ["lane"]
+    assert notes == [
+        "192 messages are paired with doubt: other lanes fit nearly as well, and only the order of ranks distinguishes"
+        " them; specify `--layout`"
+    ]
+    odd = lanes.filter(pl.col("lane") != 1)
+    assert transfers_of(replace(run, lanes=odd, messages=run.messages.filter(pl.col("lane") != 1)))[
+        0
+    ].is_empty()

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.clock import Clock
-from nsys_pp.frames.training import LANE_STATES, TRANSFERS, Training
+from nsys_pp.frames.training import LANE_STATES, Training
+from nsys_pp.frames.transfers import TRANSFERS
 from nsys_pp.write.perfetto.trace import write_perfetto
 from nsys_pp.write.trace.colors import COLORS
 from nsys_pp.write.trace.packing import nest_order, pack_nested

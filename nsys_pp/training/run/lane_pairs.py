@@ -1,0 +1,169 @@
+"""Evidence of pairs of routes: the times of all messages that would belong together."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.frames.clock import SKEW_NS
+from nsys_pp.frames.training import DIRECTION
+from nsys_pp.training.run.end_evidence import SOON, Times, score_pairs
+from nsys_pp.training.run.step_positions import pair_positions
+
+_SAMPLE = 100  # messages of a route that are compared with those of each candidate
+_MOST_PAIRS = 4_000_000  # rows of all candidates: fewer messages are compared where there are many lanes
+_SHORT = 0.1  # quantile of jobs, and of intervals between sends, that stands for a short job
+
+
+def score_candidates(
+    messages: pl.DataFrame, candidates: pl.DataFrame, job_times: pl.DataFrame
+) -> pl.DataFrame:
+    """Add the evidence of their messages to candidates.
+
+    Messages are compared at the same position of the same step; where steps are unknown, a send with the receive that
+    ends nearest. Where sends do not wait for their receives, only receives that wait for their sends are compared.
+    Lanes with clocks that cannot be compared, or without known bounds, have no evidence, except of what fits if clocks
+    may be wrong.
+
+    Args:
+        messages: From `number_in_steps`.
+        candidates: candidate, send_route, receive_route.
+        job_times: From `measure_jobs`.
+
+    Returns:
+        The candidates, in order, with score, contrast, count and together as in `Evidence`, and wild_score and wild_count: the
+        same if clocks may be wrong by any constant.
+    """
+    size = max(12, min(_SAMPLE, _MOST_PAIRS // max(len(candidates), 1)))
+    columns = ["route", "start_ns", "end_ns", "bound_ns", "clock_group"]
+    sends = _sample(messages.filter(verb="send"), size)
+    receives = messages.filter(verb="receive")
+    sides = _describe_candidates(messages, candidates, job_times)
+    pairs = pair_positions(sends, receives, candidates)
+    rest = sides.filter("is_comparable").join(pairs.select("candidate").unique(), on="candidate", how="anti")
+    pairs = pl.concat([pairs, _pair_nearest(sends, receives, rest)])
+    times = pairs.join(sends.select(*columns[1:3], send="row"), on="send").join(
+        receives.select(*columns[1:3], receive="row"), on="receive", suffix="_of_receive"
+    )
+    candidate = times["candidate"].to_numpy().astype(np.int64)
+    is_comparable = sides["is_comparable"].to_numpy()
+    reach = np.where(is_comparable, sides["reach"].to_numpy(), 0.0)
+    evidence, wild = (
+        score_pairs(
+            candidate,
+            Times(
+                send_start=times["start_ns"].to_numpy(),
+                send_end=times["end_ns"].to_numpy(),
+                receive_start=times["start_ns_of_receive"].to_numpy(),
+                receive_end=times["end_ns_of_receive"].to_numpy(),
+            ),
+            waits=sides["has_waits"].to_numpy(),
+            reach_ns=reach_ns,
+            transfer_ns=sides["transfer_ns"].to_numpy(),
+        )
+        for reach_ns in (reach, np.full(len(sides), np.inf))
+    )
+    return candidates.with_columns(
+        score=pl.Series(np.where(is_comparable, evidence.score, 0.0)),
+        contrast=pl.Series(np.where(is_comparable, evidence.contrast, 0.0)),
+        count=pl.Series(np.where(is_comparable, evidence.count, 0)),
+        together=pl.Series(np.where(is_comparable, evidence.together, 0)),
+        wild_score=pl.Series(wild.score),
+        wild_count=pl.Series(wild.count),
+    )
+
+
+def _describe_candidates(
+    messages: pl.DataFrame, candidates: pl.DataFrame, job_times: pl.DataFrame
+) -> pl.DataFrame:
+    """Add to candidates, in order: is_comparable, reach (of ends), transfer_ns (the longest), and both routes."""
+    sides = candidates
+    for verb, key, suffix in (("send", "send_route", ""), ("receive", "receive_route", "_of_receive")):
+        routes = _describe_routes(messages.filter(verb=verb))
+        sides = sides.join(
+            routes, left_on=key, right_on="route", suffix=suffix, how="left", maintain_order="left"
+        )
+    bound = pl.col("bound_ns") + pl.col("bound_ns_of_receive")
+    is_comparable = (pl.col("clock_group") == pl.col("clock_group_of_receive")) & bound.is_not_null()
+    shortest = pl.min_horizontal("interval_ns", "job_ns").fill_null(0.0)
+    sides = sides.join(job_times, on="direction", how="left", nulls_equal=True, maintain_order="left")
+    return sides.with_columns(
+        is_comparable=is_comparable.fill_null(False),
+        reach=SKEW_NS + bound.fill_null(0),
+        transfer_ns=SOON * shortest,
+    )
+
+
+def measure_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Measure short jobs whose result is sent in each direction: direction, job_ns; null for messages without one.
+
+    Args:
+        jobs: `RUN_JOBS`.
+    """
+    measured = jobs.select(
+        direction=pl.col("kind").cast(pl.String).cast(DIRECTION, strict=False),
+        job_ns=pl.col("compute_end_ns") - pl.col("compute_start_ns"),
+    ).drop_nulls()
+    times = measured.group_by("direction", maintain_order=True).agg(pl.col("job_ns").quantile(_SHORT))
+    return pl.concat(
+        [times, times.select(pl.lit(None, DIRECTION).alias("direction"), pl.col("job_ns").min()).head(1)]
+    )
+
+
+def _describe_routes(messages: pl.DataFrame) -> pl.DataFrame:
+    """Describe routes.
+
+    Returns:
+        route, direction, bound_ns, clock_group, has_waits (messages wait for their peers), interval_ns (short interval
+        between messages: the time of a job), first_ns, last_ns.
+    """
+    length = pl.col("end_ns") - pl.col("start_ns")
+    interval = pl.col("start_ns").sort().diff().drop_nulls().quantile(_SHORT)
+    return messages.group_by("route", maintain_order=True).agg(
+        pl.col("direction", "bound_ns", "clock_group").first(),
+        has_waits=length.quantile(0.9) > 2 * length.min() + SKEW_NS,
+        interval_ns=interval,
+        first_ns=pl.col("end_ns").min(),
+        last_ns=pl.col("end_ns").max(),
+    )
+
+
+def _sample(sends: pl.DataFrame, size: int) -> pl.DataFrame:
+    """Sample up to `size` sends of each route, evenly in order of their ends."""
+    turn = (
+        (pl.col("end_ns").rank("ordinal").over("route").cast(pl.Int64) - 1) * size // pl.len().over("route")
+    )
+    return (
+        sends.with_columns(turn=turn)
+        .unique(["route", "turn"], keep="first", maintain_order=True)
+        .drop("turn")
+    )
+
+
+def _pair_nearest(sends: pl.DataFrame, receives: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
+    """Pair each send with the receive of a candidate route that ends nearest (candidate, send, receive).
+
+    A send that does not wait is paired with the first receive that ends after it. Only sends that end while the other
+    lane has messages.
+    """
+    wanted = candidates.join(sends.select("end_ns", send="row", send_route="route"), on="send_route").filter(
+        pl.col("end_ns").is_between("first_ns_of_receive", "last_ns_of_receive")
+    )
+    others = receives.select("end_ns", receive="row", receive_route="route").sort("end_ns")
+    parts = []
+    for has_waits in (True, False):
+        chosen = wanted.filter(has_waits=has_waits)
+        at = pl.col("end_ns") if has_waits else pl.col("end_ns") - pl.col("reach")
+        joined = (
+            chosen.with_columns(end_ns=at)
+            .sort("end_ns")
+            .join_asof(
+                others,
+                on="end_ns",
+                by="receive_route",
+                strategy="nearest" if has_waits else "forward",
+                check_sortedness=False,
+            )
+        )
+        parts.append(joined.select("candidate", "send", "receive").drop_nulls("receive"))
+    return pl.concat(parts)

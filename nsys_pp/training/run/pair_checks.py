@@ -1,0 +1,101 @@
+"""Checks of pairs against the times of their kernels: a message neither arrives before it is sent, nor at any time after."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.clock import SKEW_NS
+from nsys_pp.training.run.end_evidence import CLEAR, Evidence, Times, describe_sends, score_pairs
+
+_ENOUGH = 5  # compared messages of two lanes that can refute a presumed peer
+_ALIKE = 0.5  # greatest difference of two distances that the same error of clocks explains, relative to the greater one
+_FEW = 0.2  # share of messages that arrive too early, up to which these are wrong pairs; else the clocks are wrong
+
+
+def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Check the pairs of each channel and of each two lanes.
+
+    A message that ends before it begins is no pair, where few do. Where many do, the clocks are wrong if the ends are
+    a constant apart; else the lanes are no peers. Two lanes whose ends are not a constant apart are no peers either,
+    unless the communicator names them. Lanes with clocks that cannot be compared are not checked.
+
+    Args:
+        pairs: channel, is_guess, and lane, start_ns, end_ns, bound_ns, clock_group of both sides (`*_of_receive`).
+
+    Returns:
+        The pairs, in order, with is_refuted, and is_displaced: right only if the clocks are wrong by more than their
+        bounds.
+    """
+    lane, other = (pairs[name].to_numpy().astype(np.int64) for name in ("lane", "lane_of_receive"))
+    _, both = np.unique(np.minimum(lane, other) << 32 | np.maximum(lane, other), return_inverse=True)
+    _, channel = np.unique(pairs["channel"].to_numpy(), return_inverse=True)
+    is_comparable = (pairs["clock_group"] == pairs["clock_group_of_receive"]).fill_null(False).to_numpy()
+    bounds = [pairs[name] for name in ("bound_ns", "bound_ns_of_receive")]
+    is_bounded = ~(bounds[0].is_null() | bounds[1].is_null()).to_numpy()
+    bound = sum(column.fill_null(0).to_numpy() for column in bounds)
+    is_tested = is_comparable & is_bounded
+
+    times = Times(
+        **{
+            f"{side}_{edge}": pairs[f"{edge}_ns{suffix}"].to_numpy()
+            for side, suffix in (("send", ""), ("receive", "_of_receive"))
+            for edge in ("start", "end")
+        }
+    )
+    waits, transfer_ns = describe_sends(
+        channel, times.send_start, times.send_end, int(channel.max(initial=-1)) + 1
+    )
+    reach = np.zeros(len(waits))
+    np.maximum.at(reach, channel, SKEW_NS + bound)
+    tested = np.flatnonzero(is_tested)
+    chosen = Times(**{field.name: getattr(times, field.name)[tested] for field in fields(Times)})
+    near, far = (
+        score_pairs(channel[tested], chosen, waits=waits, reach_ns=reach_ns, transfer_ns=transfer_ns)
+        for reach_ns in (reach, np.full(len(waits), np.inf))
+    )
+    of_both, is_forward = np.zeros(len(near.score), np.int64), np.zeros(len(near.score), np.bool_)
+    of_both[channel], is_forward[channel] = both, lane < other
+    scores = [np.bincount(of_both, evidence.score)[both] for evidence in (near, far)]
+    count = np.bincount(of_both, far.count)[both]
+
+    is_early = is_tested & (times.receive_end + bound < times.send_start)
+    share = np.bincount(channel, is_early)[channel] / np.maximum(np.bincount(channel, is_tested)[channel], 1)
+    is_tight = scores[1] >= CLEAR
+    is_constant = is_tight & _are_opposite(far, of_both, is_forward)[both]
+    # transfers of one slow direction are long, but not those of both
+    is_slow = is_tight & (np.bincount(of_both, near.score > 0)[both] > 0)
+    # the ends of messages that do not wait may be any time apart, but not a constant that is too long
+    is_plain = is_tight | (np.bincount(of_both, waits)[both] > 0)
+    is_unlike = (count >= _ENOUGH) & (scores[0] < 0) & is_plain & ~is_slow
+    is_refuted = np.where(share > _FEW, ~is_constant, is_early)
+    is_refuted |= is_unlike & ~is_constant & pairs["is_guess"].to_numpy()
+    is_displaced = is_constant & (is_unlike | (share > _FEW))
+    return pairs.with_columns(
+        is_refuted=pl.Series(is_refuted & is_tested), is_displaced=pl.Series(is_displaced & is_tested)
+    )
+
+
+def _are_opposite(evidence: Evidence, of_both: Int64s, is_forward: Bools) -> Bools:
+    """Return the mask of pairs of lanes whose ends are as much apart in both directions, with opposite sign.
+
+    An error of the clocks delays the messages of one direction and advances those of the other. Lanes with another
+    lane between them receive later in both.
+
+    Args:
+        evidence: Of each channel.
+        of_both: Pair of lanes of each channel.
+        is_forward: Whether the lane of the lower number sends.
+    """
+    size = int(of_both.max(initial=-1)) + 1
+    sums, counts = (
+        [np.bincount(of_both[mask], values[mask], size) for mask in (is_forward, ~is_forward)]
+        for values in (evidence.center_ns * evidence.count, evidence.count)
+    )
+    centers = [total / np.maximum(count, 1) for total, count in zip(sums, counts, strict=True)]
+    is_opposite = np.abs(centers[0] + centers[1]) <= _ALIKE * np.maximum(*np.abs(centers)) + SKEW_NS
+    mask: Bools = is_opposite & (counts[0] > 0) & (counts[1] > 0)
+    return mask

@@ -1,0 +1,70 @@
+"""Candidates for messages: pairs of routes, one of sends and one of receives, that may belong together."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.training.run.routes import SLICE, Topology
+
+
+def list_candidates(messages: pl.DataFrame, topology: Topology) -> pl.DataFrame:
+    """List the pairs of routes that may be two sides of the same messages.
+
+    Where stages are known: routes to and from the same stages. Else: routes in the same direction and, where chunks are
+    known, of the same or the next chunk.
+
+    Args:
+        messages: From `locate_messages`.
+        topology: Of the stages.
+
+    Returns:
+        candidate, send_route, receive_route, near, far, near_lane, far_lane and is_chunked. Each near has one far, and
+        each far one near: lanes, for each neighbouring stage; without stages lanes, earlier and later along the model;
+        where chunks are known but stages are not (is_chunked), routes.
+    """
+    columns = ["route", "lane", "stage", "target", "direction", "chunk", *SLICE]
+    routes = messages.filter(pl.col("direction").is_not_null(), pl.col("verb").is_not_null())
+    routes = routes.select(columns).unique("route", maintain_order=True)
+    routes = routes.filter(pl.col("target").is_not_null() == (topology.stages > 1))
+    sends, receives = (
+        routes.join(
+            messages.filter(verb=verb).select("route").unique(), on="route", how="semi", maintain_order="left"
+        )
+        for verb in ("send", "receive")
+    )
+    pairs = sends.join(receives, on="direction", suffix="_of_receive")
+    send, receive = pl.col("lane").cast(pl.Int64), pl.col("lane_of_receive").cast(pl.Int64)
+    is_alike = [(pl.col(name) == pl.col(f"{name}_of_receive")).fill_null(True) for name in SLICE]
+    is_possible = [send != receive, *is_alike]
+    is_chunked = topology.stages <= 1 and (routes["chunk"] > 0).any()
+    if topology.stages > 1:
+        is_possible += [
+            pl.col("stage") == pl.col("target_of_receive"),
+            pl.col("target") == pl.col("stage_of_receive"),
+        ]
+        span = topology.stages  # one partner in each stage
+        is_ahead = send < receive  # lanes are in order of stages
+        near, far = send * span + pl.col("target"), receive * span + pl.col("stage")
+    elif is_chunked:
+        is_possible.append((pl.col("chunk") - pl.col("chunk_of_receive")).abs().fill_null(0) <= 1)
+        near, far = pl.col("route"), pl.col("route_of_receive")
+        is_ahead = pl.lit(True)
+    else:
+        near, far = send, receive
+        is_ahead = pl.col("direction") == "forward"
+    ordered = {
+        name: pl.when(is_ahead).then(first).otherwise(second).cast(pl.Int64)
+        for name, first, second in (
+            ("near", near, far),
+            ("far", far, near),
+            ("near_lane", send, receive),
+            ("far_lane", receive, send),
+        )
+    }
+    return (
+        pairs.filter(is_possible)
+        .select(
+            send_route="route", receive_route="route_of_receive", is_chunked=pl.lit(is_chunked), **ordered
+        )
+        .with_row_index("candidate")
+    )
