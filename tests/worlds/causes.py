@@ -10,7 +10,9 @@ from tests.worlds.findings import Findings
 from tests.worlds.jobs import list_found_jobs, list_true_jobs, match_jobs
 from tests.worlds.truth import Truth
 
-_COMPUTE = ("compute", "optimizer", "pause")
+_NAMES = {"optimizer": "compute", "pause": "compute"}
+# Peers of exchanges between replicas are rarely known, so that waits and transfers cannot be told apart.
+_NAMES_OF_EXCHANGES = {"message_wait": "message", "transfer": "message"}
 _KEY = ["report", "pid", "true_step"]
 
 
@@ -51,13 +53,14 @@ def score_causes(findings: Findings, truth: Truth, ranks: int) -> CauseScore:
     true_steps = truth.table("steps").join(processes, on=["report", "rank"]).rename({"step": "true_step"})
     found_steps = _match_steps(findings, truth)
     joined = true_steps.join(found_steps, on=_KEY, how="left")
+    names = _NAMES | ({} if truth.exchanges.is_empty() else _NAMES_OF_EXCHANGES)
     is_true, is_found = pl.col("is_recorded"), pl.col("is_partial").not_()
     both = joined.filter(is_true & is_found.fill_null(False))
     return CauseScore(
         steps=_compare(
             both.with_columns(is_whole=pl.col("true_step").is_in(_whole_steps(true_steps, ranks))),
-            _sum_found(findings),
-            _sum_true(truth, processes),
+            _sum_found(findings, names),
+            _sum_true(truth, processes, names),
             _positions(true_steps),
         ),
         lacking=len(joined.filter(is_true & pl.col("is_partial").is_null())),
@@ -102,19 +105,21 @@ def _positions(true_steps: pl.DataFrame) -> dict[tuple[int, int], str]:
     return positions
 
 
-def _sum_found(findings: Findings) -> dict[tuple[int, int], dict[str, int]]:
+def _sum_found(findings: Findings, names: dict[str, str]) -> dict[tuple[int, int], dict[str, int]]:
     """Sum the causes of the library by lane and its number of the step."""
-    return _sum(findings.training.lane_states.with_columns(pl.col("cause").cast(pl.String)), "lane")
+    return _sum(findings.training.lane_states, "lane", names)
 
 
-def _sum_true(truth: Truth, processes: pl.DataFrame) -> dict[tuple[int, int], dict[str, int]]:
+def _sum_true(
+    truth: Truth, processes: pl.DataFrame, names: dict[str, str]
+) -> dict[tuple[int, int], dict[str, int]]:
     """Sum the true causes by rank and step."""
-    return _sum(truth.table("causes").join(processes, on=["report", "rank"]), "rank")
+    return _sum(truth.table("causes").join(processes, on=["report", "rank"]), "rank", names)
 
 
-def _sum(frame: pl.DataFrame, owner: str) -> dict[tuple[int, int], dict[str, int]]:
+def _sum(frame: pl.DataFrame, owner: str, names: dict[str, str]) -> dict[tuple[int, int], dict[str, int]]:
     duration = pl.col("end_ns") - pl.col("start_ns")
-    cause = pl.when(pl.col("cause").is_in(_COMPUTE)).then(pl.lit("compute")).otherwise("cause")
+    cause = pl.col("cause").cast(pl.String).replace(names)
     sums: dict[tuple[int, int], dict[str, int]] = {}
     for number, step, name, total in (
         frame.group_by(owner, "step", cause.alias("cause")).agg(duration.sum()).iter_rows()
