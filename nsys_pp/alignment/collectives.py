@@ -31,6 +31,8 @@ _DRIFT_SCALE = 30e-6  # half of all clocks drift less than this, relative to eac
 _RESOLUTION_NS = 5e3  # offsets this close explain the same operations
 _MIN_EVIDENCE = 1.0  # for sharing operations at all, after the improbability of the offset
 _MARGIN = 12.0  # rivals with less evidence than the best by this are ruled out
+_CERTAIN = 40.0  # evidence that unrelated operations in lockstep seldom reach
+_DOUBT_MARGIN = 1.02  # rivals are known less precisely than the best
 _CLEAR_MARGIN = 25.0  # enough to add several units in one pass
 _ABOUT_BEST = 0.6  # of the clearest margin
 
@@ -230,11 +232,13 @@ class _Matcher:
             and (owner == number or candidate.line.distance_ns(best.line) > MAX_SESSION_DIFFERENCE_NS)
         ]  # fmt: skip
         close = [rival.line.distance_ns(best.line) for other, rival in rivals if other > score - _MARGIN]
+        if score < _CERTAIN:  # unrelated operations in lockstep could explain it: recorded UTC is a rival
+            close.append(self._measure_offset(timeline, joint[number], best.line, center))
         return _Choice(
             unit=joint[number],
             line=best.line,
             margin=score - max((other for other, _ in rivals), default=0.0),
-            doubt_ns=max(close, default=0.0),
+            doubt_ns=_DOUBT_MARGIN * max(close, default=0.0),
             sharpest_ns=best.sharpest_ns,
         )
 
@@ -260,15 +264,23 @@ class _Matcher:
 
     def _weigh(self, timeline: Timeline, unit: Timeline, line: Line, center: Line) -> float:
         """Return the log probability of a correction before any operation is compared."""
+        distance_ns = self._measure_offset(timeline, unit, line, center)
+        if np.isinf(distance_ns):
+            return float(np.log(_RESOLUTION_NS / (2 * MAX_UTC_ERROR_NS)))
+        is_session = bool(set(unit.doubts_ns) & set(timeline.doubts_ns))
+        return _weigh_offset(distance_ns, _SESSION_SCALE_NS if is_session else _UTC_SCALE_NS)
+
+    def _measure_offset(self, timeline: Timeline, unit: Timeline, line: Line, center: Line) -> float:
+        """Return the distance of a correction from the recorded UTC of the nearest clock; infinite without UTC."""
         if set(unit.doubts_ns) & set(timeline.doubts_ns):
-            return _weigh_offset(line.distance_ns(center), _SESSION_SCALE_NS)
+            return line.distance_ns(center)
         ours, theirs = (
-            [own for domain, own in one.lines.items() if self.is_utc[domain]] for one in (timeline, unit)
+            [own for domain, own in part.lines.items() if self.is_utc[domain]] for part in (timeline, unit)
         )
         if not ours or not theirs:
-            return float(np.log(_RESOLUTION_NS / (2 * MAX_UTC_ERROR_NS)))
-        nearest = min(theirs[0].compose(line).distance_ns(other) for other in ours)
-        return _weigh_offset(nearest, _UTC_SCALE_NS)
+            return np.inf
+        corrected = theirs[0].compose(line)
+        return min(corrected.distance_ns(other) for other in ours)
 
     def _add(self, timeline: Timeline, choice: _Choice) -> None:
         """Add a unit; a machine also inherits the doubt of the machine that its unit was compared with."""
@@ -276,8 +288,8 @@ class _Matcher:
             self.sharpest_ns.append(choice.sharpest_ns)
         doubt_ns = choice.doubt_ns
         if not set(choice.unit.doubts_ns) & set(timeline.doubts_ns):
-            source = timeline.find_source(choice.unit.merge_operations(), choice.line, self.scatter_ns())
-            doubt_ns += 0.0 if source is None else timeline.doubts_ns[source]
+            sources = timeline.find_sources(choice.unit.merge_operations(), choice.line, self.scatter_ns())
+            doubt_ns += max((timeline.doubts_ns[source] for source in sources), default=0.0)
         for machine, own in choice.unit.doubts_ns.items():
             timeline.doubts_ns[machine] = max(timeline.doubts_ns.get(machine, 0.0), own + doubt_ns)
         for domain, line in choice.unit.lines.items():

@@ -60,17 +60,17 @@ def solve_clocks(guess: Guess, events: Events, matches: Matches, mode: str) -> S
         elif count == 1:
             solution.rows[members[0]] |= {"source": "alone", "bound_ns": 0}
     for number, doubt in enumerate(matches.doubt_ns.tolist()):
-        _widen(solution, number, round(doubt))
+        _widen(solution, number, doubt)
     if mode == "collectives":
         _join_by_machine(solution, guess)
     return solution
 
 
-def _widen(solution: Solution, number: int, width_ns: int) -> None:
-    """Widen the bound of a clock; an unknown one stays unknown."""
+def _widen(solution: Solution, number: int, width_ns: float) -> None:
+    """Widen the bound of a clock; an unknown one stays unknown, and becomes unknown by an infinite width."""
     bound = solution.rows[number]["bound_ns"]
     if isinstance(bound, int):
-        solution.rows[number]["bound_ns"] = bound + width_ns
+        solution.rows[number]["bound_ns"] = bound + round(width_ns) if np.isfinite(width_ns) else None
 
 
 def _join_by_machine(solution: Solution, guess: Guess) -> None:

@@ -13,6 +13,8 @@ from nsys_pp.alignment.pairs import SCATTERS_NS, Pairs, Reference, build_referen
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
+_LEAST_SHARE = 0.2  # of the operations shared with the machine that most are shared with
+
 
 @dataclass(slots=True)
 class Timeline:
@@ -50,12 +52,14 @@ class Timeline:
             sorted(lines, key=lambda line: float(line.at(np.zeros(1))[0]))[len(lines) // 2] if lines else None
         )
 
-    def find_source(self, events: Events, line: Line, scatter_ns: float | None) -> int | None:
-        """Return the machine with most operations in common with a domain; None without any."""
+    def find_sources(self, events: Events, line: Line, scatter_ns: float | None) -> list[int]:
+        """List the machines that many operations of a domain are shared with."""
         reference = self.keep_keys(events.key)
         pairs = _pair(events, reference, line, scatter_ns)
         owners = self.machine[self.events.domain[reference.instances[pairs.reference_row]]]
-        return int(np.argmax(np.bincount(owners))) if len(owners) else None
+        counts = np.bincount(owners)
+        sources: list[int] = np.flatnonzero(counts > _LEAST_SHARE * counts.max(initial=0)).tolist()
+        return sources
 
     def add(self, domain: int, rows: Int64s, line: Line, scatter_ns: float | None) -> None:
         """Add a domain: its events join the operations that they match, the others become new operations.
