@@ -184,6 +184,8 @@ def repair(world: World) -> World:
         world["stage-costs"] = ",".join(str(round(costs.uniform(0.7, 1.5), 2)) for _ in range(pp))
     _choose(world, "slow-rank", ranks)
     _choose_link(world)
+    if world["names"] == "paddle":  # Paddle has no range for the wait for data
+        world["stall"] = world["loads"] = None
     for name in ("stall", "host-bound"):
         _choose(world, name, _whole(world, "steps"), first=10)
     _choose_machines(world)

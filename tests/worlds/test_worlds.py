@@ -22,18 +22,18 @@ COUNT = 20
 LARGEST_ERROR_NS = 2  # of jobs: truth is rounded when it is mapped onto the clock of a report
 KNOWN = {
     11: "ranges",
+    12: "causes unpaired",
     29: "causes",
     39: "ranges",
     52: "ranges unpaired",
     60: "ranges",
     61: "causes ranges",
-    80: "causes pairs unpaired",
+    80: "causes",
     81: "ranges",
     86: "ids ranges steps",
-    91: "unpaired",
     94: "ranges",
-    96: "causes ranges unpaired",
-    99: "ranges unpaired",
+    96: "ranges",
+    99: "ranges",
     104: "ranges",
     111: "ranges schedule",
 }
