@@ -44,7 +44,7 @@ def test_every_clock_is_told_with_its_error() -> None:
     assert max(apart) - min(apart) < 2 * max(one["bound_ns"] for one in found)
     for one in found:
         assert one["source"] == "collectives"
-        assert 0 < one["residual_median_ns"] <= one["residual_p95_ns"] <= one["bound_ns"] < 20_000
+        assert 0 < one["residual_median_ns"] <= one["residual_p95_ns"] <= one["bound_ns"] < 60_000
         assert one["collective_count"] == 8
         assert one["message_count"] > 0
     drifts = {one["machine"]: one["drift_ppm"] for one in found}
