@@ -117,14 +117,14 @@ def _find_stages_of_first_forwards(
     spread = (pl.col("delay_ns") - pl.col("delay_ns").min().over("stage")) / pl.col("forward_ns")
     is_unclear = pl.col("gap").is_between(_SAME_STAGE, _NEXT_STAGE) | (spread > _SAME_STAGE)
     sizes = np.bincount(staged["stage"].to_numpy())
-    if staged.select((pl.col("uncertainty").fill_null(1.0) > _SAME_STAGE).any()).item():
-        reason = "clocks are not known well enough to order the first forwards"
-    elif staged.select(is_unclear.any()).item() or sizes.min() < sizes.max():
-        reason = "GPUs do not begin their first forwards in groups of one size, one after the other"
-    elif missing:
+    if missing:
         reason = f"rank {missing[0]} is missing" + (
             f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         )
+    elif staged.select((pl.col("uncertainty").fill_null(1.0) > _SAME_STAGE).any()).item():
+        reason = "clocks are not known well enough to order the first forwards"
+    elif staged.select(is_unclear.any()).item() or sizes.min() < sizes.max():
+        reason = "GPUs do not begin their first forwards in groups of one size, one after the other"
     else:
         by_rank = staged.sort("rank", nulls_last=True)["stage"]
         is_expected = staged["rank"].null_count() == 0 and by_rank.is_sorted()

@@ -265,12 +265,16 @@ def test_one_lane_alone_has_no_stage() -> None:
     assert not notes
 
 
+@pytest.mark.parametrize("bound_ns", [1_000, None])
 @pytest.mark.parametrize(
     ("gone", "why"), [({0}, "rank 0 is missing"), ({1, 2}, "rank 1 is missing, and 1 more")]
 )
-def test_first_forwards_tell_no_stages_where_ranks_are_missing(gone: set[int], why: str) -> None:
+def test_first_forwards_tell_no_stages_where_ranks_are_missing(
+    gone: set[int], why: str, bound_ns: int | None
+) -> None:
+    """The reason is the missing rank, also where clocks are unknown: it has a remedy."""
     training = simulate_run("--schedule 1f1b")
-    found = roster_of(training).filter(~pl.col("rank").is_in(list(gone)))
+    found = roster_of(training, bound_ns=bound_ns).filter(~pl.col("rank").is_in(list(gone)))
     lanes, notes = build_lanes(found, jobs_of(training))
     assert lanes["stage"].null_count() == len(lanes) == 4 - len(gone)
     assert notes == [f"stages are unknown: {why}; specify `--layout`"]
