@@ -44,14 +44,16 @@ def choose_pairs(candidates: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     certain = _drop_unlike(_choose_clear(scored))
     rest = _drop_chosen(scored, certain)
     likeliest = scored.filter(pl.col("score") == pl.col("score").max().over("near"), pl.col("score") >= CLEAR)
-    # of all pairs, the distance to the next stage is the only one that every lane has; without stages any may be
-    samples = [(certain, _REGULAR), (likeliest, _REGULAR), (scored.drop_nulls("stages"), _STRUCTURAL)]
-    regular = next(
-        (distance for distance in (_find_regular_distance(*sample) for sample in samples) if distance), None
-    )
-    is_confirmed = len(certain) >= _CONFIRMED and certain.select((pl.col("distance") == regular).all()).item()
-    weight = _RANK_PRIOR * (2 if is_confirmed else 1)
-    prior = weight * (pl.col("distance") == (pl.lit(None) if regular is None else regular)).fill_null(False)
+    # without evidence, only the order of stages implies a distance
+    samples = ((certain, _REGULAR), (likeliest, _REGULAR), (scored.drop_nulls("stages"), _STRUCTURAL))
+    regular = [_find_regular_distances(*sample) for sample in samples]
+    first = pl.concat(regular).unique("kind", keep="first", maintain_order=True)
+    rest = rest.join(first.rename({"distance": "regular"}), on="kind", how="left", maintain_order="left")
+    is_confirmed = len(certain) >= _CONFIRMED and len(regular[0]) == certain["distance"].n_unique() == 1
+    is_regular = (pl.col("distance") == pl.col("regular")).fill_null(False)
+    # without stages, the distance decides only between pairs with evidence
+    has_evidence = pl.col("stages").is_not_null() | (pl.col("score") >= CLEAR)
+    prior = _RANK_PRIOR * (2 if is_confirmed else 1) * (is_regular & has_evidence)
     likely = _choose_clear(_drop_unlike(rest, certain).with_columns(pl.col("score", "contrast") + prior))
     return pl.concat(
         part.select(*_SIDES, is_doubtful=pl.lit(doubtful))
@@ -60,10 +62,10 @@ def choose_pairs(candidates: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _measure_distances(candidates: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
-    """Measure the distance of ranks of each pair: near, far, distance, and stages, the number of stages.
+    """Measure the distance of ranks of each pair: near, far, kind, distance, and stages, the number of stages.
 
-    With stages, it is the distance of one stage to the next one; without, that of the later lane, or of either. Where no
-    rank is known, lanes are numbered by stage, machine and GPU.
+    With stages, it is the distance of one stage to the next one; without, that of both lanes. Where no rank is known,
+    lanes are numbered by stage, machine and GPU.
     """
     rank = pl.col("rank")
     if lanes["rank"].null_count() == len(lanes):
@@ -75,31 +77,23 @@ def _measure_distances(candidates: pl.DataFrame, lanes: pl.DataFrame) -> pl.Data
         of_side = ranks.rename({name: f"{side}_{name}" for name in ranks.columns})
         pairs = pairs.join(of_side, on=f"{side}_lane", how="left", maintain_order="left")
     stages, apart = (pl.col(f"far_{name}") - pl.col(f"near_{name}") for name in ("stage", "rank"))
-    distance = (
-        pl.when(pl.col("is_chunked"))
-        .then(apart.abs())
-        .when(stages.is_null())
-        .then(apart)
-        .when(apart % stages == 0)
-        .then(apart // stages)
-    )
-    return pairs.select(*_SIDES, distance=distance, stages=stages)
+    distance = pl.when(stages.is_null()).then(apart).when(apart % stages == 0).then(apart // stages)
+    return pairs.select(*_SIDES, "kind", distance=distance, stages=stages)
 
 
-def _find_regular_distance(pairs: pl.DataFrame, least: float) -> int | None:
-    """Find the distance of ranks that a least share of lanes has to another lane; None where none is so frequent."""
-    counts = (
-        pairs.drop_nulls("distance")
-        .group_by("distance")
-        .len()
-        .sort("len", "distance", descending=[True, False])
+def _find_regular_distances(pairs: pl.DataFrame, least: float) -> pl.DataFrame:
+    """Find the distance of ranks that a least share of the lanes of each kind has to another lane (kind, distance).
+
+    Kinds with less than two lanes, or with two distances that are as frequent, have none.
+    """
+    sizes = pairs.group_by("kind").agg(
+        near_count=pl.col("near").n_unique(), far_count=pl.col("far").n_unique()
     )
-    wanted = min(pairs[side].n_unique() for side in _SIDES)
-    if wanted < 2 or counts.is_empty() or counts["len"][0] < least * wanted:
-        return None
-    if len(counts) > 1 and counts["len"][1] == counts["len"][0]:
-        return None
-    return int(counts["distance"][0])
+    counts = pairs.drop_nulls("distance").group_by("kind", "distance").len("lanes").join(sizes, on="kind")
+    size = pl.min_horizontal("near_count", "far_count")
+    most = counts.filter(pl.col("lanes") == pl.col("lanes").max().over("kind"))
+    clear = most.filter(pl.len().over("kind") == 1, size >= 2, pl.col("lanes") >= least * size)
+    return clear.select("kind", "distance").sort("kind")
 
 
 def _choose_clear(scored: pl.DataFrame) -> pl.DataFrame:

@@ -89,7 +89,7 @@ def score_pairs(
     by_start = score_ends(
         hypothesis[before], (times.receive_end - times.send_start)[before], -reach_ns, reach_ns + transfer_ns
     )
-    is_by_end = by_end.score >= by_start.score
+    is_by_end = (by_end.score >= by_start.score) | (by_start.count == 0)
     chosen = {
         field.name: np.where(is_by_end, getattr(by_end, field.name), getattr(by_start, field.name))
         for field in fields(Evidence)

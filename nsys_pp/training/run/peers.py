@@ -74,11 +74,13 @@ def find_peers(
 def _is_mixed(messages: pl.DataFrame, topology: Topology) -> pl.Expr:
     """Return the mask of messages whose route may have several partners, of those whose route has no peer.
 
-    Without direction, or without a known chunk in a fold; where some have no direction, others may be their other side.
+    They have no known chunk in a fold, or no direction, if no name has one: else these are messages between replicas.
+    Where stages are unknown, the ends of messages without a direction do not distinguish senders from receivers: in a
+    ring, all members end together.
     """
-    has_unknown = messages["direction"].null_count() > messages["verb"].null_count()
-    is_unknown = pl.col("target").is_null() & pl.col("chunk").is_null() & pl.lit(topology.is_folded)
-    return pl.col("verb").is_not_null() & (pl.lit(has_unknown) | is_unknown)
+    is_unknown = pl.col("target").is_null() & pl.col("direction").is_not_null() & pl.col("chunk").is_null()
+    is_mixed = is_unknown & pl.lit(topology.is_folded) | pl.lit(messages["direction"].count() == 0)
+    return pl.col("verb").is_not_null() & is_mixed & pl.lit(topology.stages > 1)
 
 
 def _list_forced(lanes: pl.DataFrame, topology: Topology) -> pl.DataFrame:

@@ -6,6 +6,8 @@ import polars as pl
 
 from nsys_pp.training.run.routes import SLICE, Topology
 
+_MOST_CHUNKS = 1 << 20
+
 
 def list_candidates(messages: pl.DataFrame, topology: Topology) -> pl.DataFrame:
     """List the pairs of routes that may be two sides of the same messages.
@@ -18,9 +20,10 @@ def list_candidates(messages: pl.DataFrame, topology: Topology) -> pl.DataFrame:
         topology: Of the stages.
 
     Returns:
-        candidate, send_route, receive_route, near, far, near_lane, far_lane and is_chunked. Each near has one far, and
-        each far one near: lanes, for each neighbouring stage; without stages lanes, earlier and later along the model;
-        where chunks are known but stages are not (is_chunked), routes.
+        candidate, send_route, receive_route, near, far, near_lane, far_lane and kind. Each near has one far, and each
+        far one near: lanes, for each neighbouring stage; without stages lanes, earlier and later along the model; where
+        chunks are known but stages are not, routes. The lanes of candidates of one kind (direction and chunks; 0 in
+        other cases) mostly have the same distance.
     """
     columns = ["route", "lane", "stage", "target", "direction", "chunk", *SLICE]
     routes = messages.filter(pl.col("direction").is_not_null(), pl.col("verb").is_not_null())
@@ -36,6 +39,7 @@ def list_candidates(messages: pl.DataFrame, topology: Topology) -> pl.DataFrame:
     send, receive = pl.col("lane").cast(pl.Int64), pl.col("lane_of_receive").cast(pl.Int64)
     is_alike = [(pl.col(name) == pl.col(f"{name}_of_receive")).fill_null(True) for name in SLICE]
     is_possible = [send != receive, *is_alike]
+    kind = pl.lit(0)
     is_chunked = topology.stages <= 1 and (routes["chunk"] > 0).any()
     if topology.stages > 1:
         is_possible += [
@@ -49,6 +53,11 @@ def list_candidates(messages: pl.DataFrame, topology: Topology) -> pl.DataFrame:
         is_possible.append((pl.col("chunk") - pl.col("chunk_of_receive")).abs().fill_null(0) <= 1)
         near, far = pl.col("route"), pl.col("route_of_receive")
         is_ahead = pl.lit(True)
+        direction, *chunks = (
+            pl.col(name).to_physical().cast(pl.Int64).fill_null(-1) + 1
+            for name in ("direction", "chunk", "chunk_of_receive")
+        )
+        kind = (direction * _MOST_CHUNKS + chunks[0]) * _MOST_CHUNKS + chunks[1]
     else:
         near, far = send, receive
         is_ahead = pl.col("direction") == "forward"
@@ -63,8 +72,6 @@ def list_candidates(messages: pl.DataFrame, topology: Topology) -> pl.DataFrame:
     }
     return (
         pairs.filter(is_possible)
-        .select(
-            send_route="route", receive_route="route_of_receive", is_chunked=pl.lit(is_chunked), **ordered
-        )
+        .select(send_route="route", receive_route="route_of_receive", kind=kind, **ordered)
         .with_row_index("candidate")
     )

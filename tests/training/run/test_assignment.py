@@ -36,7 +36,7 @@ def candidates_of(score: Sequence[Sequence[float]], **columns: pl.Expr | pl.Seri
             "count": np.full(size * size, COUNT), "together": np.full(size * size, COUNT), "wild_score": flat - 5,
             "wild_count": np.full(size * size, COUNT),
         }
-    ).with_columns(is_chunked=pl.lit(False), **columns)  # fmt: skip
+    ).with_columns(kind=pl.lit(0), **columns)  # fmt: skip
 
 
 def pairs_of(found: pl.DataFrame, *, doubtful: bool | None = None) -> set[tuple[int, int]]:
