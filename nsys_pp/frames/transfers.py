@@ -15,6 +15,12 @@ DOUBTFUL = pl.Enum(
     ]
 )
 """Reasons why a pair of a send and a receive may be wrong."""
+DOUBTFUL_TEXTS = {
+    "lane": "other lanes fit nearly as well, and only the order of ranks distinguishes them",
+    "order": "messages one or two earlier or later fit nearly as well",
+    "clocks": "messages arrive before they are sent, so clocks are wrong by more than their bounds",
+}
+"""Reasons, for people."""
 
 TRANSFERS = build_schema(
     {  # one row per pair of a send and its receive; by send_start_ns

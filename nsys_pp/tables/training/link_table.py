@@ -12,6 +12,8 @@ from nsys_pp.units import NS_PER_S
 
 LEAST_EXCESS = 0.25
 """Links of one kind that differ by less than this share are equally fast."""
+LEAST_MESSAGES = 20
+"""Fewer messages do not show that a link is slow."""
 
 _PAIR = ["sender", "receiver"]
 _COLUMNS = (
@@ -22,6 +24,13 @@ _COLUMNS = (
     Column("receiver_stage", pl.Int64, "stage of the receiver; null: unknown"),
     Column("is_between_machines", pl.Boolean, "the lanes are on two machines"),
     Column("message_count", pl.Int64, "messages with both sides recorded"),
+    Column(
+        "doubtful_count",
+        pl.Int64,
+        "messages of these whose pair of send and receive is doubtful",
+        heading="Doubtful",
+        priority=2,
+    ),
     Column("size_bytes", pl.Int64, "sum of their sizes; null if any size is unknown"),
     Column(
         "median_wait_ns",
@@ -42,7 +51,7 @@ _COLUMNS = (
     Column(
         "timed_count",
         pl.Int64,
-        "messages that show the speed of the link: neither buffered nor in one kernel with others",
+        "messages that show the speed of the link: neither doubtful, nor buffered, nor in one kernel with others",
     ),
     Column(
         "median_transfer_ns",
@@ -79,7 +88,8 @@ _COLUMNS = (
     Column(
         "is_slow",
         pl.Boolean,
-        "transfers are longer by more than 25 %, 3 deviations (spread_ns), and the bounds of this link and the others",
+        "20 transfers or more are longer by more than 25 %, 3 deviations (spread_ns), and the bounds of this link and the"
+        " others",
         heading="Slow",
         is_optional=True,
     ),
@@ -92,11 +102,12 @@ def build_link_table(training: Training) -> pl.DataFrame:
     A message that its sender buffered does not show the speed of the link, as the data has already arrived when the
     receive begins. A kernel that sends and receives lasts as long as the slower of both, so such messages count only
     if the link has no others. Activations and their gradients have the same size: where sizes are unknown, all
-    messages are assumed to have one size.
+    messages are assumed to have one size. Times are null where the clocks of both lanes cannot be compared.
     """
     transfers = _time(training.transfers)
     links = transfers.group_by(_PAIR).agg(
         message_count=pl.len(),
+        doubtful_count=pl.col("doubtful").count(),
         size_bytes=pl.when(pl.col("size_bytes").is_not_null().all()).then(pl.col("size_bytes").sum()),
         median_wait_ns=pl.col("receive_wait_ns").median(),
         p95_wait_ns=pl.col("receive_wait_ns").quantile(0.95),
@@ -128,9 +139,10 @@ def _time(transfers: pl.DataFrame) -> pl.DataFrame:
     joined = (
         transfers.join(received, left_on=of_sender, right_on=["lane", "kernel_ns"], how="left")
         .join(sent, left_on=of_receiver, right_on=["lane", "kernel_ns"], how="left", suffix="_too")
-        .with_columns(is_alone=~(pl.col("is_buffered") | is_grouped))
+        .with_columns(is_usable=~pl.col("is_buffered") & pl.col("doubtful").is_null())
+        .with_columns(is_alone=pl.col("is_usable") & ~is_grouped)
     )
-    is_timed = pl.col("is_alone") | ~(pl.col("is_buffered") | pl.col("is_alone").any().over(_PAIR))
+    is_timed = pl.col("is_alone") | (pl.col("is_usable") & ~pl.col("is_alone").any().over(_PAIR))
     return joined.with_columns(
         timed_ns=pl.when(is_timed).then("transfer_ns"), timed_bytes=pl.when(is_timed).then("size_bytes")
     )
@@ -187,9 +199,15 @@ def _is_slow() -> pl.Expr:
     excess = pl.col("excess_ns")
     return (
         (pl.col("excess_fraction") > LEAST_EXCESS)
+        & (pl.col("timed_count") >= LEAST_MESSAGES)
         & (excess > 3 * pl.col("spread_ns"))
         & (excess > pl.col("bound_ns") + pl.col("others_bound_ns"))
     ).fill_null(False)
+
+
+def _omit_zero_doubt(links: pl.DataFrame) -> pl.DataFrame:
+    """Replace counts of 0 by nulls: text formats omit columns of nulls."""
+    return links.with_columns(pl.when(pl.col("doubtful_count") > 0).then("doubtful_count"))
 
 
 LINK_TABLE = Table(
@@ -201,9 +219,17 @@ LINK_TABLE = Table(
     ),
     build=build_link_table,
     view=View(
+        derive=_omit_zero_doubt,
         columns=(
-            *("message_count", "median_wait_ns", "p95_wait_ns", "median_transfer_ns", "p95_transfer_ns"),
+            *(
+                "message_count",
+                "doubtful_count",
+                "median_wait_ns",
+                "p95_wait_ns",
+                "median_transfer_ns",
+                "p95_transfer_ns",
+            ),
             *("bytes_per_s", "bound_ns", "is_slow", "link"),
-        )
+        ),
     ),
 )

@@ -28,6 +28,15 @@ def select_outermost(jobs: pl.DataFrame, kinds: Collection[str]) -> pl.DataFrame
     return chosen.join(chosen.select(outer="job"), on="outer", how="anti")
 
 
+def list_own_jobs(training: Training) -> pl.DataFrame:
+    """List the outermost jobs of micro-batches in steps of lanes of known stages: `RUN_JOBS` with stage."""
+    return (
+        select_outermost(training.jobs, MICRO_BATCH_KINDS)
+        .join(training.lanes.select("lane", "stage"), on="lane", how="left")
+        .filter(pl.col("stage").is_not_null(), pl.col("step").is_not_null())
+    )
+
+
 def sum_own_compute(training: Training) -> pl.DataFrame:
     """Sum the own compute of each lane in each step.
 
@@ -37,9 +46,7 @@ def sum_own_compute(training: Training) -> pl.DataFrame:
     scheduled = training.schedule.micro_batch_count
     micro_batch_count = pl.lit(scheduled) if scheduled else pl.col("micro_batch").n_unique()
     return (
-        select_outermost(training.jobs, MICRO_BATCH_KINDS)
-        .join(training.lanes.select("lane", "stage"), on="lane", how="left")
-        .filter(pl.col("stage").is_not_null(), pl.col("step").is_not_null())
+        list_own_jobs(training)
         .group_by("lane", "stage", "step")
         .agg(
             pl.col("compute_ns").sum(),

@@ -1,7 +1,8 @@
 """Stragglers: stages, ranks and links that are slower than their peers, waiting not counted.
 
 The own compute of a lane includes no communication, so a lane that waits for a slow one is not slow itself. Stages,
-ranks and links are compared with the median of their peers, step by step: a delay of all peers marks none as slow.
+ranks and links are compared with the median of their peers, step by step (micro-batch by micro-batch of a
+single step): a delay of all peers marks none as slow.
 
     stage    own compute per micro-batch of its fastest lane; peers: the other stages
     rank     own compute per micro-batch; peers: the other lanes of its stage
@@ -21,15 +22,13 @@ from nsys_pp.frames.training import Training
 from nsys_pp.tables.noise import median_of_others, noise_of_median, summarise_samples
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 from nsys_pp.tables.training.link_table import build_link_table
-from nsys_pp.tables.training.own_compute import sum_own_compute
+from nsys_pp.tables.training.own_compute import list_own_jobs, sum_own_compute
 
 LEAST_STAGE_EXCESS = 0.05
 """Least excess of a slow stage: the first stage has the embedding and the last one the loss, so they rarely agree."""
 LEAST_RANK_EXCESS = 0.03
 """Least excess of a slow rank."""
-UNSURE_EXCESS = 0.1
-"""Least excess with a single step, where noise is unknown."""
-
+_MOMENT = ("step", "micro_batch")  # of a sample of own compute
 STRAGGLER_KIND = pl.Enum(["stage", "rank", "link"])
 _COLUMNS = (
     Column(
@@ -57,7 +56,7 @@ _COLUMNS = (
     Column(
         "noise_fraction",
         pl.Float64,
-        "excess that noise explains; null with a single step or message",
+        "excess that noise explains; null with a single sample",
         decimals=1,
         priority=4,
     ),
@@ -69,7 +68,9 @@ _COLUMNS = (
         display_unit="us",
         priority=4,
     ),
-    Column("sample_count", pl.Int64, "complete steps, or messages", priority=3),
+    Column(
+        "sample_count", pl.Int64, "complete steps, micro-batches of a single step, or messages", priority=3
+    ),
     Column(
         "is_slow",
         pl.Boolean,
@@ -88,22 +89,38 @@ def find_stragglers(training: Training) -> pl.DataFrame:
         Rows of `STRAGGLER_TABLE`, one per stage, rank and link with peers; slow ones first, then by kind and the
         largest excess.
     """
-    complete = sum_lane_steps(training).filter("is_complete").select("lane", "step")
-    own = (
-        sum_own_compute(training)
-        .join(complete, on=["lane", "step"], how="semi")
-        .with_columns(value_ns=pl.col("compute_ns") / pl.col("micro_batch_count"))
-        .filter(pl.col("value_ns") > 0)
-    )
-    stages = own.group_by("stage", "step").agg(pl.col("value_ns").min())
+    own = _list_samples(training)
+    stages = own.group_by("stage", *_MOMENT).agg(pl.col("value_ns").min())
     compared = pl.concat([_slow_stages(stages), _slow_ranks(own, training), _slow_links(training)])
     return compared.sort(
         "is_slow", "what", "excess_fraction", "label", descending=[True, False, True, False]
     ).pipe(conform, build_table_schema(_COLUMNS))
 
 
+def _list_samples(training: Training) -> pl.DataFrame:
+    """List the samples of own compute: one per lane and complete step or, if there is one step, per micro-batch of it.
+
+    Returns:
+        lane, stage, `_MOMENT` (step, and micro_batch, 0 in samples of steps), value_ns.
+    """
+    complete = sum_lane_steps(training).filter("is_complete").select("lane", "step")
+    if complete["step"].n_unique() == 1:
+        keys = ["lane", "stage", *_MOMENT]
+        own = (
+            list_own_jobs(training)
+            .drop_nulls("micro_batch")
+            .group_by(keys)
+            .agg(value_ns=pl.col("compute_ns").sum())
+        )
+    else:
+        value = pl.col("compute_ns") / pl.col("micro_batch_count")
+        own = sum_own_compute(training).with_columns(value_ns=value, micro_batch=pl.lit(0, pl.Int64))
+    own = own.join(complete, on=["lane", "step"], how="semi").filter(pl.col("value_ns") > 0)
+    return own.select("lane", "stage", *_MOMENT, pl.col("value_ns").cast(pl.Float64))
+
+
 def _slow_stages(stages: pl.DataFrame) -> pl.DataFrame:
-    compared = _compare(stages, member="stage", by=["step"], least=LEAST_STAGE_EXCESS)
+    compared = _compare(stages, member="stage", by=list(_MOMENT), least=LEAST_STAGE_EXCESS)
     return compared.select(
         pl.lit("stage").alias("what"),
         pl.format("stage {}", "stage").alias("label"),
@@ -115,7 +132,7 @@ def _slow_stages(stages: pl.DataFrame) -> pl.DataFrame:
 
 
 def _slow_ranks(own: pl.DataFrame, training: Training) -> pl.DataFrame:
-    compared = _compare(own, member="lane", by=["stage", "step"], least=LEAST_RANK_EXCESS)
+    compared = _compare(own, member="lane", by=["stage", *_MOMENT], least=LEAST_RANK_EXCESS)
     return (
         compared.join(training.lanes.select("lane", "label", "stage"), on="lane", how="left")
         .with_columns(what=pl.lit("rank"), receiver=pl.lit(None))
@@ -150,8 +167,10 @@ def _compare(values: pl.DataFrame, *, member: str, by: list[str], least: float) 
     samples = samples.with_columns(excess=pl.col("value_ns") / pl.col("usual_ns") - 1)
     medians = samples.group_by(member).agg(pl.col("value_ns", "usual_ns").median())
     excess = pl.col("excess_fraction")
-    is_sure = excess > pl.max_horizontal(pl.lit(least), "noise_fraction")
-    is_slow = pl.when(pl.col("noise_fraction").is_null()).then(excess > UNSURE_EXCESS).otherwise(is_sure)
+    # of one sample, the noise is unknown
+    is_slow = (excess > pl.max_horizontal(pl.lit(least), "noise_fraction")) & pl.col(
+        "noise_fraction"
+    ).is_not_null()
     return (
         summarise_samples(samples, by=[member], value="excess")
         .rename({"median": "excess_fraction"})

@@ -47,13 +47,22 @@ def test_in_a_sound_run_nobody_is_slow(options: str) -> None:
         ),
         pytest.param("--slow-rank 2=1.2 --dp 1", "stage 2", id="the only rank of a stage"),
         pytest.param("--stage-costs 1,1.3,1,1", "stage 1", id="stage"),
-        pytest.param("--slow-link 2,4=5", "rank 2 -> rank 4", id="link between machines"),
-        pytest.param("--slow-link 2,0=4 --skew-us 5", "rank 2 -> rank 0", id="link within a machine"),
-        pytest.param("--slow-link 1,2=3 --dp 1", "rank 1 -> rank 2", id="link with one other of its kind"),
+        pytest.param("--slow-link 2,4=5 --micro-batches 8", "rank 2 -> rank 4", id="link between machines"),
         pytest.param(
-            "--slow-link 2,4=5 --grouped-messages", "rank 2 -> rank 4", id="link of grouped messages"
+            "--slow-link 2,0=4 --skew-us 5 --micro-batches 8", "rank 2 -> rank 0", id="link within a machine"
+        ),
+        pytest.param(
+            "--slow-link 1,2=3 --dp 1 --micro-batches 8",
+            "rank 1 -> rank 2",
+            id="link with one other of its kind",
+        ),
+        pytest.param(
+            "--slow-link 2,4=5 --grouped-messages --steps 12",
+            "rank 2 -> rank 4",
+            id="link of grouped messages",
         ),
         pytest.param("--slow-rank 5=1.3 --steps 1", "rank 5", id="in a single step"),
+        pytest.param("--stage-costs 1,1.4,1,1 --steps 1", "stage 1", id="stage in a single step"),
     ],
 )
 def test_only_the_planted_one_is_slow(options: str, slow: str) -> None:
@@ -68,7 +77,7 @@ def test_the_excess_of_a_slow_rank_is_what_was_planted() -> None:
 
 
 def test_a_link_within_its_bound_is_not_slow() -> None:
-    training = simulate_training("--slow-link 2,4=5")
+    training = simulate_training("--slow-link 2,4=5 --micro-batches 8")
     excess = 4 * 390_000
 
     def links(bound_ns: int | None) -> list[bool]:
@@ -79,6 +88,21 @@ def test_a_link_within_its_bound_is_not_slow() -> None:
     assert links(excess // 2 - 1) == [True]
     assert links(excess // 2 + 1) == [False]
     assert links(None) == [False]
+
+
+def test_few_or_doubtful_messages_do_not_make_a_link_slow() -> None:
+    training = simulate_training("--slow-link 2,4=5 --micro-batches 8")
+
+    def slow(transfers: pl.DataFrame) -> list[tuple[object, ...]]:
+        links = build_link_table(replace(training, transfers=transfers)).filter(sender=2, receiver=4)
+        return links.select("message_count", "doubtful_count", "timed_count", "is_slow").rows()
+
+    transfers = training.transfers
+    assert slow(transfers) == [(32, 0, 32, True)]
+    assert slow(transfers.filter(pl.col("step") < 12)) == [(16, 0, 16, False)]
+    doubtful = pl.when(pl.col("step") >= 12).then(pl.lit("lane", transfers.schema["doubtful"]))
+    assert slow(transfers.with_columns(doubtful=doubtful)) == [(32, 16, 16, False)]
+    assert slow(transfers.with_columns(transfer_ns=pl.lit(None, pl.Int64))) == [(32, 0, 0, False)]
 
 
 def test_messages_of_different_sizes_are_not_compared() -> None:
