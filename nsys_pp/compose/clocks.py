@@ -13,6 +13,7 @@ from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.compose.inputs import Input
 from nsys_pp.errors import ClockError
 from nsys_pp.frames.clock import Clock
+from nsys_pp.frames.clock_relations import describe_groups
 from nsys_pp.units import NS_PER_DAY, NS_PER_US
 
 _MOST_OFFSET_DAYS = 1_000
@@ -92,6 +93,7 @@ def _check_offsets(offsets_ns: Mapping[str, int], machines: set[str]) -> None:
 def _describe_machines(alignment: Alignment) -> dict[str, str]:
     """Describe the clock of each machine for people; sessions of one machine share its drift."""
     descriptions = {}
+    groups = describe_groups(alignment.clocks["group"])
     for (machine,), rows in alignment.clocks.group_by("machine", maintain_order=True):
         offsets = [offset / NS_PER_US for offset in rows["offset_ns"].to_list()]
         moved = f"{min(offsets):+,.1f} us" + (f" to {max(offsets):+,.1f} us" if len(rows) > 1 else "")
@@ -101,12 +103,16 @@ def _describe_machines(alignment: Alignment) -> dict[str, str]:
         descriptions[str(machine)] = (
             f"clock: {moved} on recorded UTC, drift {rows['drift_ppm'][0]:+.2f} ppm, known {bound} ({source})"
         )
+        if groups:
+            own = ", ".join(map(str, rows["group"].unique(maintain_order=True)))
+            descriptions[str(machine)] += f"; group {own} of {groups}"
     return descriptions
 
 
 def _list_attributes(alignment: Alignment) -> dict[str, str]:
-    """List the offset, drift and error bound of each clock as metadata of the trace."""
+    """List the group (of several), offset, drift and error bound of each clock as metadata of the trace."""
     facts = {}
+    has_groups = bool(describe_groups(alignment.clocks["group"]))
     names = alignment.clocks["machine"]
     several = set(names.filter(names.is_duplicated()))
     for row in alignment.clocks.iter_rows(named=True):
@@ -114,6 +120,8 @@ def _list_attributes(alignment: Alignment) -> dict[str, str]:
         if name in several:
             name += f".report{row['reports'][0]}"
         facts[f"clock.{name}.source"] = row["source"]
+        if has_groups:
+            facts[f"clock.{name}.group"] = str(row["group"])
         facts[f"clock.{name}.offset_ns"] = str(row["offset_ns"])
         facts[f"clock.{name}.drift_ppm"] = f"{row['drift_ppm']:.3f}"
         facts[f"clock.{name}.bound_ns"] = "unknown" if row["bound_ns"] is None else str(row["bound_ns"])

@@ -14,6 +14,7 @@ from nsys_pp.compose.inputs import Input
 from nsys_pp.compose.options import StepWindow
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.clock import Clock
+from nsys_pp.frames.clock_relations import describe_groups
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.lanes import GATHERED_FRAMES, LANE_FRAMES, LANE_KEYS, ROSTER_WITH_BOUNDS
 from nsys_pp.frames.training import Training
@@ -76,6 +77,7 @@ def find_training(
     """
     frames = _gather(inputs, clocks, GATHERED_FRAMES)
     lanes, notes = _find_lanes(roster, clocks, frames)
+    notes += _note_groups(lanes)
     by_lane = {name: _assign_lanes(name, frame, lanes) for name, frame in frames.items()}
     numbers = number_steps(by_lane["steps"])
     for name in ("jobs", "compute_segments", "waits", "messages", "kernels"):
@@ -159,7 +161,11 @@ def _find_lanes(
     roster: pl.DataFrame, clocks: Clocks, frames: Mapping[str, pl.DataFrame]
 ) -> tuple[pl.DataFrame, list[str]]:
     """List the lanes (`LANES`), with notes on their stages."""
-    bounds = clocks.table.select(report="reports", bound_ns="bound_ns").explode("report")
+    bounds = (
+        clocks.table.with_row_index("clock")
+        .select("clock", report="reports", clock_group="group", bound_ns="bound_ns")
+        .explode("report")
+    )
     roster = roster.join(bounds, on="report", how="left", maintain_order="left")
     return build_lanes(conform(roster, ROSTER_WITH_BOUNDS), frames["jobs"], frames["steps"])
 
@@ -216,6 +222,13 @@ def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
         .join(loading, on=["report", "process_key"])
         .select("lane", *_HOST)
     )
+
+
+def _note_groups(lanes: pl.DataFrame) -> list[str]:
+    """Describe the groups of clocks of a run with several."""
+    groups = describe_groups(lanes["clock_group"])
+    across = "waits and transfers of messages, spans of steps and critical paths across groups are unknown"
+    return [f"{groups}: {across}"] if groups else []
 
 
 def _note_unmatched(inputs: Sequence[Input]) -> list[str]:

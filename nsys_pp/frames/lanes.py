@@ -59,7 +59,11 @@ GATHERED_FRAMES: Mapping[str, Schema] = {
 
 ROSTER_WITH_BOUNDS = extend_schema(
     ROSTER,
-    {"bound_ns": pl.Int64},  # error of the times of the report against others of its group; null: unknown
+    {
+        "clock": pl.UInt32,  # row of `CLOCKS`
+        "clock_group": pl.UInt32,  # `CLOCKS.group`
+        "bound_ns": pl.Int64,  # error of the times of the report against others of its group; null: unknown
+    },
     name="ROSTER_WITH_BOUNDS",
 )
 

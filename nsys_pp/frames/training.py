@@ -182,7 +182,9 @@ LANES = build_schema(
         "replica": pl.Int64,
         "tensor": pl.Int64,
         "label": pl.String,  # unique: "rank 3", or "node2 GPU 0" where the rank is unknown
-        "bound_ns": pl.Int64,  # error bound of its times relative to other lanes; null: unknown
+        "clock": pl.UInt32,  # row of `CLOCKS`: times of lanes of one clock are exact relative to each other
+        "clock_group": pl.UInt32,  # `CLOCKS.group`: times of lanes of different groups cannot be compared
+        "bound_ns": pl.Int64,  # error bound of its times relative to other lanes of its group; null: unknown
     },
     name="LANES",
 )

@@ -19,6 +19,12 @@ _SOURCES = {
 _COLUMNS = (
     Column("machine", pl.String, "label of the machine"),
     Column("report", pl.String, "label of the report, or the number of reports"),
+    Column(
+        "group",
+        pl.Int64,
+        "group of clocks; those of different groups cannot be compared with each other",
+        is_optional=True,
+    ),
     Column("source", pl.String, "kind of events or clocks used for its alignment"),
     Column(
         "offset_ns",
@@ -72,8 +78,7 @@ def build_clock_table(clocks: pl.DataFrame, labels: Sequence[str]) -> pl.DataFra
     return clocks.select(
         "machine",
         pl.Series("report", names, dtype=pl.String),
-        pl.col("source").cast(pl.String),
-        *(pl.col(column.name).cast(column.dtype) for column in _COLUMNS[3:]),
+        *(pl.col(column.name).cast(column.dtype) for column in _COLUMNS[2:]),
     )
 
 
@@ -103,7 +108,15 @@ CLOCK_TABLE = Table(
     build=build_clock_table,
     view=View(
         columns=(
-            *("machine", "report", "offset_ns", "drift_ppm", "residual_median_ns", "residual_p95_ns"),
+            *(
+                "machine",
+                "report",
+                "group",
+                "offset_ns",
+                "drift_ppm",
+                "residual_median_ns",
+                "residual_p95_ns",
+            ),
             *("bound_ns", _SHARED),
         ),
         derive=_describe_sources,

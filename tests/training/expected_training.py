@@ -81,6 +81,8 @@ def expected_lanes(processes: pl.DataFrame) -> pl.DataFrame:
             gpu=pl.format("GPU {}", "gpu"),
             stage_source=pl.lit("--layout"),
             label=pl.format("rank {}", "rank"),
+            clock=pl.col("report").replace_strict(reports),
+            clock_group=pl.lit(0),
             bound_ns=pl.lit(0),
         ),
         LANES,

@@ -147,6 +147,8 @@ def _lanes(count: int, per_stage: int) -> pl.DataFrame:
         replica=pl.col("lane") % per_stage,
         tensor=pl.lit(0),
         label=pl.format("rank {}", "lane"),
+        clock="lane",
+        clock_group=pl.lit(0),
         bound_ns=pl.lit(2_500),
     )
     return conform(known, LANES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.causes import BUBBLE_CAUSES
+from nsys_pp.frames.clock_relations import list_comparable_steps
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import JOB_KINDS, Training
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
@@ -34,12 +35,15 @@ SAMPLE = build_schema(
 def sample_steps(training: Training) -> pl.DataFrame:
     """Sample the span of a step on all lanes, and its kernel time per lane.
 
-    Communication kernels are not counted: most of their time is waiting.
+    Communication kernels are not counted: most of their time is waiting. Steps of lanes with clocks that cannot be
+    compared have no span.
 
     Returns:
         `SAMPLE`.
     """
-    spans = _complete(training).group_by("step").agg(value=pl.col("end_ns").max() - pl.col("start_ns").min())
+    comparable = list_comparable_steps(training.steps, training.lanes)
+    complete = _complete(training).join(comparable, on="step", how="semi")
+    spans = complete.group_by("step").agg(value=pl.col("end_ns").max() - pl.col("start_ns").min())
     computing = _complete_kernels(training).filter(~pl.col("is_communication"))
     totals = computing.group_by("step").agg(value=_per_lane("total_ns"))
     return pl.concat(

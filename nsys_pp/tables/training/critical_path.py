@@ -23,6 +23,7 @@ import polars as pl
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.causes import CAUSE
+from nsys_pp.frames.clock_relations import list_comparable_steps
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import COMPUTE_KINDS, JOB_KIND, PAUSE_NS, Training
 from nsys_pp.tables.training.own_compute import select_outermost
@@ -86,7 +87,8 @@ def find_critical_path(training: Training) -> pl.DataFrame:
     Returns:
         `CRITICAL_PATH`. Compute outside of jobs has neither `kind` nor `job`. Where the step begins earlier on
         another lane, a segment has the state of its lane in the step before; the lane is idle before its first
-        step, and where it begins the next step earlier than another lane. Empty without compute.
+        step, and where it begins the next step earlier than another lane. Empty without compute; steps of lanes with
+        clocks that cannot be compared are left out.
     """
     lane_states = training.lane_states.sort("lane", "start_ns")
     jobs = select_outermost(training.jobs, COMPUTE_KINDS).sort("lane", "compute_start_ns")
@@ -113,6 +115,7 @@ def find_critical_path(training: Training) -> pl.DataFrame:
 
 def _spans(training: Training) -> pl.DataFrame:
     """Return each step with the lane that computes last, its start and end on all lanes, and the end of compute."""
+    comparable = list_comparable_steps(training.steps, training.lanes)
     spans = training.steps.group_by("step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     last = (
         training.lane_states.filter(cause="compute")
@@ -121,7 +124,8 @@ def _spans(training: Training) -> pl.DataFrame:
         .agg(pl.col("lane").last(), computed_ns=pl.col("end_ns").last())
     )
     return (
-        spans.join(last, on="step")
+        spans.join(comparable, on="step", how="semi")
+        .join(last, on="step")
         .select("step", "lane", "start_ns", "end_ns", pl.min_horizontal("computed_ns", "end_ns"))
         .sort("step")
     )

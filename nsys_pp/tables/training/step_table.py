@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys_pp.frames.clock_relations import list_comparable_steps
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Training
@@ -15,11 +16,16 @@ _COLUMNS = (
     Column(
         "start_ns",
         pl.Int64,
-        "start on its first lane, from the start of the earliest session",
+        "start on its first lane, from the start of the earliest session; null if clocks of lanes cannot be compared",
         display_unit="ms",
         priority=2,
     ),
-    Column("span_ns", pl.Int64, "from the start on its first lane to the end on its last", display_unit="ms"),
+    Column(
+        "span_ns",
+        pl.Int64,
+        "from the start on its first lane to the end on its last; null if clocks of lanes cannot be compared",
+        display_unit="ms",
+    ),
     Column("lane_count", pl.Int64, "lanes that run it", priority=2),
     Column(
         "compute_fraction",
@@ -66,6 +72,7 @@ def build_step_table(training: Training) -> pl.DataFrame:
     bubble = pl.col("bubble_ns") / pl.col("span_ns")
     worst = bubble.fill_nan(None).arg_max()
     ideal = pl.col("ideal_bubble_ns").sum() / (pl.col("ideal_span_ns").sum())
+    comparable = list_comparable_steps(training.steps, training.lanes)
     return (
         lanes.join(training.lanes.select("lane", "label"), on="lane", how="left")
         .join(training.steps.select("lane", "step", "is_partial"), on=["lane", "step"], how="left")
@@ -81,7 +88,10 @@ def build_step_table(training: Training) -> pl.DataFrame:
             ideal_bubble_fraction=ideal,
             is_partial=pl.col("is_partial").any(),
         )
-        .with_columns(pl.col("bubble_fraction", "ideal_bubble_fraction").fill_nan(None))
+        .with_columns(
+            pl.col("bubble_fraction", "ideal_bubble_fraction").fill_nan(None),
+            pl.when(pl.col("step").is_in(comparable["step"].implode())).then(pl.col("start_ns", "span_ns")),
+        )
         .join(_slowest_stages(training), on="step", how="left")
         .sort("step")
         .pipe(conform, build_table_schema(_COLUMNS))

@@ -11,9 +11,10 @@ from nsys_pp.arrays.search import find_last
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.causes import CAUSE
+from nsys_pp.frames.clock_relations import keep_comparable
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import COVER, LANE_STATES, POSITION
-from nsys_pp.training.run.shared_collectives import find_last_members, keep_comparable
+from nsys_pp.training.run.shared_collectives import find_last_members
 
 _STEP = ["lane", "step"]
 _WAIT_CAUSES = {"message": "message_wait", "collective": "collective_wait"}

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, numbers, whole_numbers
+from nsys_pp.arrays.columns import numbers, whole_numbers
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
+from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.training import DIRECTION
 from nsys_pp.training.run.end_evidence import CLEAR, Times, describe_sends, score_pairs
 from nsys_pp.training.run.step_positions import number_in_steps, pair_positions
@@ -56,21 +57,25 @@ def match_messages(messages: pl.DataFrame) -> Matches:
         messages: As returned by `find_peers`.
     """
     sends, receives = _split_sides(messages)
+    bound = _relate_clocks(messages, sends, receives)
     is_named, is_linked = _mark_named(messages, sends, receives)
     shift = _recognise_names(messages, sends, receives, is_named, is_linked)
     rest, is_timed = ~is_named, np.zeros(len(is_named), np.bool_)
-    for recognise in (_recognise_positions, _recognise_ends, _recognise_arrivals):
-        if rest.any():
-            recognised = recognise(messages, sends, receives, rest)
+    for recognise, by_time in (
+        (_recognise_positions, False),
+        (_recognise_ends, True),
+        (_recognise_arrivals, True),
+    ):
+        selected = rest & (bound >= 0) if by_time else rest
+        if selected.any():
+            recognised = recognise(messages, sends, receives, selected, bound)
             votes = np.bincount(sends.channel[recognised != _NONE], minlength=len(rest))
-            is_seen = rest & (votes / np.maximum(sends.count, 1) >= _ENOUGH)
+            is_seen = selected & (votes / np.maximum(sends.count, 1) >= _ENOUGH)
             shift = np.where(is_seen[sends.channel], recognised, shift)
-            is_timed |= is_seen & (recognise is not _recognise_positions)
+            is_timed |= is_seen & by_time
             rest = rest & ~is_seen
-            if recognise is _recognise_positions:
-                rest &= _mark_comparable(messages, sends, receives)
     shift = _fill_shifts(sends, shift)
-    margin = _compare_shifts(messages, sends, receives, shift, is_timed)
+    margin = _compare_shifts(messages, sends, receives, shift, np.where(is_timed, bound, -1))
     to = sends.position + shift
     is_inside = (to >= 0) & (to < receives.count[sends.channel]) & (margin[sends.channel] > 0)
     send, receive = sends.row[is_inside], receives.row[(receives.first[sends.channel] + to)[is_inside]]
@@ -172,8 +177,11 @@ def _recognise_names(
     return _keep_agreeing(sends, receives, near.with_columns(apart_ns=apart).drop_nulls("to"))
 
 
-def _recognise_positions(messages: pl.DataFrame, sends: _Side, receives: _Side, is_selected: Bools) -> Int64s:
+def _recognise_positions(
+    messages: pl.DataFrame, sends: _Side, receives: _Side, is_selected: Bools, bound: Int64s
+) -> Int64s:
     """Recognise pairs at the same position of the same step; arguments and result as in `_recognise_names`."""
+    del bound  # positions need no clocks
     columns = ["step", "issue_ns", "has_first", "has_last"]
     numbered = []
     for side in (sends, receives):
@@ -188,34 +196,47 @@ def _recognise_positions(messages: pl.DataFrame, sends: _Side, receives: _Side, 
     return _keep_agreeing(sends, receives, pairs)
 
 
-def _recognise_ends(messages: pl.DataFrame, sends: _Side, receives: _Side, is_selected: Bools) -> Int64s:
-    """Recognise pairs with ends at the same time; arguments and result as in `_recognise_names`."""
+def _recognise_ends(
+    messages: pl.DataFrame, sends: _Side, receives: _Side, is_selected: Bools, bound: Int64s
+) -> Int64s:
+    """Recognise pairs with ends at the same time; arguments and result as in `_recognise_names`.
+
+    Args:
+        messages: Messages of both sides.
+        sends: All sends.
+        receives: All receives.
+        is_selected: Mask of the channels.
+        bound: Error bound of the clocks of each channel.
+    """
     sides = []
     for side in (sends, receives):
         at = np.flatnonzero(is_selected[side.channel])
         keys = [pl.Series("channel", side.channel[at]), pl.Series("at", at)]
-        sides.append(messages[["end_ns", "bound_ns"]][side.row[at]].hstack(keys).sort("end_ns"))
-    others = sides[1].rename({"at": "to", "bound_ns": "to_bound_ns"}).with_columns(to_ns="end_ns")
+        sides.append(messages[["end_ns"]][side.row[at]].hstack(keys).sort("end_ns"))
+    others = sides[1].rename({"at": "to"}).with_columns(to_ns="end_ns")
     near = sides[0].join_asof(others, on="end_ns", by="channel", strategy="nearest", check_sortedness=False)
     close = near.with_columns(apart_ns=(pl.col("end_ns") - pl.col("to_ns")).abs()).drop_nulls("to")
-    close = close.filter(pl.col("apart_ns") <= SKEW_NS + pl.sum_horizontal("bound_ns", "to_bound_ns"))
-    return _keep_agreeing(sends, receives, close)
+    reach = pl.Series(SKEW_NS + bound[close["channel"].to_numpy()])
+    return _keep_agreeing(sends, receives, close.filter(close["apart_ns"] <= reach))
 
 
-def _recognise_arrivals(messages: pl.DataFrame, sends: _Side, receives: _Side, is_selected: Bools) -> Int64s:
+def _recognise_arrivals(
+    messages: pl.DataFrame, sends: _Side, receives: _Side, is_selected: Bools, bound: Int64s
+) -> Int64s:
     """Recognise pairs of a send and the first receive that ends after its start, if soon enough.
 
     A receive that waited ends as soon as its message arrives; a receive that started late ends later. Arguments and
-    result as in `_recognise_names`.
+    result as in `_recognise_ends`.
     """
     own, others = (np.flatnonzero(is_selected[side.channel]) for side in (sends, receives))
     ends = messages[["end_ns"]][receives.row[others]].hstack(
         [pl.Series("channel", receives.channel[others]), pl.Series("to", others)]
     )
-    begin = pl.col("start_ns") - pl.col("bound_ns").fill_null(0)
+    channel = pl.Series("channel", sends.channel[own])
+    begin = pl.col("start_ns") - pl.Series(bound[sends.channel[own]])
     first = (
-        messages[["start_ns", "bound_ns"]][sends.row[own]]
-        .select(pl.Series("channel", sends.channel[own]), pl.Series("at", own), begin_ns=begin)
+        messages[["start_ns"]][sends.row[own]]
+        .select(channel, pl.Series("at", own), begin_ns=begin)
         .sort("begin_ns")
         .join_asof(
             ends.sort("end_ns"), left_on="begin_ns", right_on="end_ns", by="channel", strategy="forward",
@@ -272,26 +293,34 @@ def _fill_shifts(sends: _Side, shift: Int64s) -> Int64s:
     return np.where((above == _NONE) | (above == below), below, np.where(below == _NONE, above, _NONE))
 
 
-def _mark_comparable(messages: pl.DataFrame, sends: _Side, receives: _Side) -> Bools:
-    """Return the mask of channels between lanes with clocks that can be compared, with known bounds."""
-    group = numbers(messages["clock_group"])
-    is_bounded = messages["bound_ns"].is_not_null().to_numpy()
-    groups, bounded = np.full((2, len(sends.count)), NEVER), np.zeros((2, len(sends.count)), np.bool_)
-    for number, side in enumerate((sends, receives)):
-        groups[number, side.channel] = group[side.row]
-        bounded[number, side.channel] = is_bounded[side.row]
-    mask: Bools = (groups[0] == groups[1]) & bounded.all(axis=0)
-    return mask
+def _relate_clocks(messages: pl.DataFrame, sends: _Side, receives: _Side) -> Int64s:
+    """Return the error bound of the clocks of both lanes of each channel, relative to each other; -1: not comparable."""
+    bound = np.full(len(sends.count), -1)
+    both = np.flatnonzero((sends.count > 0) & (receives.count > 0))
+    if len(both):
+        own, other = (messages[list(CLOCK)][side.row[side.first[both]]] for side in (sends, receives))
+        related = own.hstack(other.rename({name: f"{name}_of_other" for name in CLOCK}))
+        usable = pl.when(is_comparable("_of_other")).then(relative_bound("_of_other"))
+        bound[both] = whole_numbers(related.select(usable).to_series())
+    return bound
 
 
 def _compare_shifts(
-    messages: pl.DataFrame, sends: _Side, receives: _Side, shift: Int64s, is_timed: Bools
+    messages: pl.DataFrame, sends: _Side, receives: _Side, shift: Int64s, bound: Int64s
 ) -> Floats:
-    """Compare the shifts of channels that were matched by times with shifts by up to two messages more or less.
+    """Compare shifts with shifts by up to two messages more or less.
+
+    Args:
+        messages: Messages of both sides.
+        sends: All sends.
+        receives: All receives.
+        shift: Of each send.
+        bound: Error bound of the clocks of each channel to compare; -1 for other channels.
 
     Returns:
         The evidence by which the shift exceeds that of the others, for each channel; infinite for other channels.
     """
+    is_timed = bound >= 0
     size, count = len(is_timed), len(_RIVALS)
     margin = np.full(size, np.inf)
     at = np.flatnonzero(is_timed[sends.channel] & (shift != _NONE))
@@ -302,19 +331,17 @@ def _compare_shifts(
     is_inside = (to >= 0) & (to < receives.count[sends.channel[at]])
     at, rival, to = at[is_inside], rival[is_inside], to[is_inside]
     send, receive = sends.row[at], receives.row[receives.first[sends.channel[at]] + to]
-    start, end, bound = (numbers(messages[name], null=0) for name in ("start_ns", "end_ns", "bound_ns"))
+    start, end = (messages[name].to_numpy() for name in ("start_ns", "end_ns"))
     times = Times(
         send_start=start[send], send_end=end[send], receive_start=start[receive], receive_end=end[receive]
     )
     hypothesis = sends.channel[at] * count + rival
-    reach = np.zeros(size * count)
-    np.maximum.at(reach, hypothesis, SKEW_NS + bound[send] + bound[receive])
     waits, transfer_ns = describe_sends(sends.channel, start[sends.row], end[sends.row], size)
     evidence = score_pairs(
         hypothesis,
         times,
         waits=np.repeat(waits, count),
-        reach_ns=reach,
+        reach_ns=np.repeat(SKEW_NS + bound.astype(np.float64), count),
         transfer_ns=np.repeat(transfer_ns, count),
     )
     scores, counts = evidence.score.reshape(size, count), np.maximum(evidence.count.reshape(size, count), 1)

@@ -6,10 +6,12 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.frames.clock import SKEW_NS
+from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.training import DIRECTION
 from nsys_pp.training.run.end_evidence import SOON, Times, score_pairs
 from nsys_pp.training.run.step_positions import pair_positions
 
+_SPAN = ("start_ns", "end_ns")
 _SAMPLE = 100  # messages of a route that are compared with those of each candidate
 _MOST_PAIRS = 4_000_000  # rows of all candidates: fewer messages are compared where there are many lanes
 _SHORT = 0.1  # quantile of jobs, and of intervals between sends, that stands for a short job
@@ -35,19 +37,18 @@ def score_candidates(
         same if clocks may be wrong by any constant.
     """
     size = max(12, min(_SAMPLE, _MOST_PAIRS // max(len(candidates), 1)))
-    columns = ["route", "start_ns", "end_ns", "bound_ns", "clock_group"]
     sends = _sample(messages.filter(verb="send"), size)
     receives = messages.filter(verb="receive")
     sides = _describe_candidates(messages, candidates, job_times)
     pairs = pair_positions(sends, receives, candidates)
     rest = sides.filter("is_comparable").join(pairs.select("candidate").unique(), on="candidate", how="anti")
     pairs = pl.concat([pairs, _pair_nearest(sends, receives, rest)])
-    times = pairs.join(sends.select(*columns[1:3], send="row"), on="send").join(
-        receives.select(*columns[1:3], receive="row"), on="receive", suffix="_of_receive"
+    times = pairs.join(sends.select(*_SPAN, send="row"), on="send").join(
+        receives.select(*_SPAN, receive="row"), on="receive", suffix="_of_receive"
     )
     candidate = times["candidate"].to_numpy().astype(np.int64)
-    is_comparable = sides["is_comparable"].to_numpy()
-    reach = np.where(is_comparable, sides["reach"].to_numpy(), 0.0)
+    has_evidence = sides["is_comparable"].to_numpy()
+    reach = np.where(has_evidence, sides["reach"].to_numpy(), 0.0)
     evidence, wild = (
         score_pairs(
             candidate,
@@ -64,10 +65,10 @@ def score_candidates(
         for reach_ns in (reach, np.full(len(sides), np.inf))
     )
     return candidates.with_columns(
-        score=pl.Series(np.where(is_comparable, evidence.score, 0.0)),
-        contrast=pl.Series(np.where(is_comparable, evidence.contrast, 0.0)),
-        count=pl.Series(np.where(is_comparable, evidence.count, 0)),
-        together=pl.Series(np.where(is_comparable, evidence.together, 0)),
+        score=pl.Series(np.where(has_evidence, evidence.score, 0.0)),
+        contrast=pl.Series(np.where(has_evidence, evidence.contrast, 0.0)),
+        count=pl.Series(np.where(has_evidence, evidence.count, 0)),
+        together=pl.Series(np.where(has_evidence, evidence.together, 0)),
         wild_score=pl.Series(wild.score),
         wild_count=pl.Series(wild.count),
     )
@@ -83,13 +84,11 @@ def _describe_candidates(
         sides = sides.join(
             routes, left_on=key, right_on="route", suffix=suffix, how="left", maintain_order="left"
         )
-    bound = pl.col("bound_ns") + pl.col("bound_ns_of_receive")
-    is_comparable = (pl.col("clock_group") == pl.col("clock_group_of_receive")) & bound.is_not_null()
     shortest = pl.min_horizontal("interval_ns", "job_ns").fill_null(0.0)
     sides = sides.join(job_times, on="direction", how="left", nulls_equal=True, maintain_order="left")
     return sides.with_columns(
-        is_comparable=is_comparable.fill_null(False),
-        reach=SKEW_NS + bound.fill_null(0),
+        is_comparable=is_comparable("_of_receive"),
+        reach=SKEW_NS + relative_bound("_of_receive").fill_null(0),
         transfer_ns=SOON * shortest,
     )
 
@@ -114,13 +113,13 @@ def _describe_routes(messages: pl.DataFrame) -> pl.DataFrame:
     """Describe routes.
 
     Returns:
-        route, direction, bound_ns, clock_group, has_waits (messages wait for their peers), interval_ns (short interval
+        route, direction, `CLOCK`, has_waits (messages wait for their peers), interval_ns (short interval
         between messages: the time of a job), first_ns, last_ns.
     """
     length = pl.col("end_ns") - pl.col("start_ns")
     interval = pl.col("start_ns").sort().diff().drop_nulls().quantile(_SHORT)
     return messages.group_by("route", maintain_order=True).agg(
-        pl.col("direction", "bound_ns", "clock_group").first(),
+        pl.col("direction", *CLOCK).first(),
         has_waits=length.quantile(0.9) > 2 * length.min() + SKEW_NS,
         interval_ns=interval,
         first_ns=pl.col("end_ns").min(),

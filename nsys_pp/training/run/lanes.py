@@ -7,6 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.natural_sort import natural_key
+from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import LANES, SCHEDULED_KINDS
 
@@ -15,6 +16,7 @@ _JOB_COLUMNS = [
     *(*_KEYS, "kind", "step", "stage", "virtual_stage", "backward_virtual_stage"),
     *("start_ns", "compute_start_ns", "compute_end_ns"),
 ]
+_BEFORE = "_before"  # suffix of the columns of the lane before
 _SAME_STAGE, _NEXT_STAGE = 0.5, 0.8
 """Limits of the delay between the first forwards of two lanes, in durations of a forward.
 
@@ -106,22 +108,30 @@ def _find_stages_of_first_forwards(
         return nothing, []
     duration = (pl.col("compute_end_ns") - pl.col("compute_start_ns")).median()
     cost = forwards.filter(kind="forward").group_by(_KEYS).agg(forward_ns=duration)
-    is_other_clock = pl.col("report") != pl.col("report").shift(1)
-    gaps = _join(started, cost).with_columns(
-        gap=(pl.col("delay_ns").diff() / pl.col("forward_ns").shift(1)).fill_null(0.0),
-        uncertainty=pl.when(is_other_clock)
-        .then((pl.col("bound_ns") + pl.col("bound_ns").shift(1)) / pl.col("forward_ns").shift(1))
-        .otherwise(0.0),
+    before = pl.col("forward_ns").shift(1)
+    clocks = [
+        pl.col(name).shift(1, fill_value=pl.col(name).first()).alias(f"{name}{_BEFORE}") for name in CLOCK
+    ]
+    bound = relative_bound(_BEFORE)
+    gaps = (
+        _join(started, cost)
+        .with_columns(clocks)
+        .with_columns(
+            gap=(pl.col("delay_ns").diff() / before).fill_null(0.0),
+            uncertainty=pl.when(is_comparable(_BEFORE) & (bound > 0)).then(bound / before),
+            is_certain=is_comparable(_BEFORE) & (bound == 0),
+        )
     )
     staged = gaps.with_columns(stage=(pl.col("gap") > _SAME_STAGE).cast(pl.Int64).cum_sum())
     spread = (pl.col("delay_ns") - pl.col("delay_ns").min().over("stage")) / pl.col("forward_ns")
     is_unclear = pl.col("gap").is_between(_SAME_STAGE, _NEXT_STAGE) | (spread > _SAME_STAGE)
     sizes = np.bincount(staged["stage"].to_numpy())
+    is_uncertain = ~pl.col("is_certain") & (pl.col("uncertainty").fill_null(1.0) > _SAME_STAGE)
     if missing:
         reason = f"rank {missing[0]} is missing" + (
             f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         )
-    elif staged.select((pl.col("uncertainty").fill_null(1.0) > _SAME_STAGE).any()).item():
+    elif staged.select(is_uncertain.any()).item():
         reason = "clocks are not known well enough to order the first forwards"
     elif staged.select(is_unclear.any()).item() or sizes.min() < sizes.max():
         reason = "GPUs do not begin their first forwards in groups of one size, one after the other"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.clock import SKEW_NS
+from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
 from nsys_pp.training.run.end_evidence import CLEAR
 from nsys_pp.training.run.lane_pairs import score_candidates
@@ -94,11 +95,11 @@ def _choose_messages(messages: pl.DataFrame, sides: pl.DataFrame, partners: pl.D
     If many messages of a lane have none, although partners have messages at the time, those of others are due to chance.
     """
     opposite = (pl.col("verb") == "send").cast(pl.Int64)
-    own = messages.select("row", "lane", "direction", "end_ns", "bound_ns", "clock_group", opposite=opposite)
+    own = messages.select("row", "lane", "direction", "end_ns", *CLOCK, opposite=opposite)
     own = own.join(partners, on="lane").with_columns(
         route=pl.col("peer_lane").cast(pl.Int64) * 2 + pl.col("opposite")
     )
-    others = sides.select("route", "end_ns", "direction", "bound_ns", "clock_group", other_ns="end_ns")
+    others = sides.select("route", "end_ns", "direction", *CLOCK, other_ns="end_ns")
     spans = others.group_by("route").agg(
         first_ns=pl.col("end_ns").min(),
         last_ns=pl.col("end_ns").max(),
@@ -119,10 +120,10 @@ def _choose_messages(messages: pl.DataFrame, sides: pl.DataFrame, partners: pl.D
         .with_columns(apart=(pl.col("other_ns") - pl.col("end_ns")).abs())
         .sort("apart")
     )
-    reach = SKEW_NS + pl.col("bound_ns") + pl.col("bound_ns_of_other")
+    reach = SKEW_NS + relative_bound("_of_other")
     is_near = (
         (pl.col("direction") == pl.col("direction_of_other")).fill_null(True)
-        & (pl.col("clock_group") == pl.col("clock_group_of_other"))
+        & is_comparable("_of_other")
         & (pl.col("apart") <= reach).fill_null(False)
         # else most messages are near another one by chance
         & (reach <= _NARROW * pl.col("interval_ns")).fill_null(True)

@@ -9,8 +9,10 @@ import polars as pl
 
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import SKEW_NS
+from nsys_pp.frames.clock_relations import is_comparable, relative_bound
 from nsys_pp.training.run.end_evidence import CLEAR, Evidence, Times, describe_sends, score_pairs
 
+_OTHER = "_of_receive"  # suffix of the columns of the receiver
 _ENOUGH = 5  # compared messages of two lanes that can refute a presumed peer
 _ALIKE = 0.5  # greatest difference of two distances that the same error of clocks explains, relative to the greater one
 _FEW = 0.2  # share of messages that arrive too early, up to which these are wrong pairs; else the clocks are wrong
@@ -24,7 +26,7 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     unless the communicator names them. Lanes with clocks that cannot be compared are not checked.
 
     Args:
-        pairs: channel, is_guess, and lane, start_ns, end_ns, bound_ns, clock_group of both sides (`*_of_receive`).
+        pairs: channel, is_guess, and lane, start_ns, end_ns and `CLOCK` of both sides (`*_of_receive`).
 
     Returns:
         The pairs, in order, with is_refuted, and is_displaced: right only if the clocks are wrong by more than their
@@ -33,16 +35,13 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     lane, other = (pairs[name].to_numpy().astype(np.int64) for name in ("lane", "lane_of_receive"))
     _, both = np.unique(np.minimum(lane, other) << 32 | np.maximum(lane, other), return_inverse=True)
     _, channel = np.unique(pairs["channel"].to_numpy(), return_inverse=True)
-    is_comparable = (pairs["clock_group"] == pairs["clock_group_of_receive"]).fill_null(False).to_numpy()
-    bounds = [pairs[name] for name in ("bound_ns", "bound_ns_of_receive")]
-    is_bounded = ~(bounds[0].is_null() | bounds[1].is_null()).to_numpy()
-    bound = sum(column.fill_null(0).to_numpy() for column in bounds)
-    is_tested = is_comparable & is_bounded
+    relation = pairs.select(bound=relative_bound(_OTHER).fill_null(0), is_tested=is_comparable(_OTHER))
+    bound, is_tested = relation["bound"].to_numpy(), relation["is_tested"].to_numpy()
 
     times = Times(
         **{
             f"{side}_{edge}": pairs[f"{edge}_ns{suffix}"].to_numpy()
-            for side, suffix in (("send", ""), ("receive", "_of_receive"))
+            for side, suffix in (("send", ""), ("receive", _OTHER))
             for edge in ("start", "end")
         }
     )

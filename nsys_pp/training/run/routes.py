@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from nsys_pp.arrays.columns import find_distinct, pack, whole_numbers
+from nsys_pp.frames.clock_relations import CLOCK
 from nsys_pp.frames.training import DIRECTION
 
 SLICE = ("replica", "tensor")
@@ -87,15 +88,12 @@ def locate_messages(lanes: pl.DataFrame, messages: pl.DataFrame, topology: Topol
         topology: Of the stages.
 
     Returns:
-        The messages, in order, with row, issue_ns (launch, or start where it is unknown), stage, bound_ns, clock_group,
-        `SLICE`, link (virtual stage of the sender), target (stage of the peer), and route (number of the messages of one
+        The messages, in order, with row, issue_ns (launch, or start where it is unknown), stage, `CLOCK`, `SLICE`, link (virtual stage of the sender), target (stage of the peer), and route (number of the messages of one
         lane with the same verb, direction and target, or chunk where stages are unknown); null where unknown, route
         without a verb.
     """
-    group = pl.col("clock_group") if "clock_group" in lanes.columns else pl.lit(0)
-    columns = ["lane", "stage", "bound_ns", *SLICE]
     located = messages.with_row_index("row").join(
-        lanes.select(*columns, clock_group=group), on="lane", how="left", maintain_order="left"
+        lanes.select("lane", "stage", *CLOCK, *SLICE), on="lane", how="left", maintain_order="left"
     )
     located = located.with_columns(_infer_direction(topology), issue_ns=pl.coalesce("launch_ns", "start_ns"))
     located = _add_links(located, topology)

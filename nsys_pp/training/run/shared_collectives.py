@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.clock import SKEW_NS
+from nsys_pp.frames.clock_relations import keep_comparable, number_comparable
 
 _MOSTLY = 0.8  # least share of a stream's collectives that end together with those of another member
 _CLOSE_NS = 5_000
@@ -28,13 +29,14 @@ def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.
         lane, need_start_ns, need_end_ns, peer_start_ns (start of the last other member found),
         waits_for (its lane); only collectives of which a member is found.
     """
-    bounds = lanes.select("lane", pl.col("bound_ns").fill_null(0))
-    keyed = anchors.filter(pl.col("kind") == "collective").join(bounds, on="lane", maintain_order="left")
+    clocks = lanes.select("lane", pl.col("bound_ns").fill_null(0), clock_set=number_comparable(lanes))
+    keyed = anchors.filter(pl.col("kind") == "collective").join(clocks, on="lane", maintain_order="left")
     streams = keyed.select(_CHANNEL).unique().with_row_index("stream")
     # by start, so that equal rows of two streams keep a fixed order
     keyed = keyed.join(streams, on=_CHANNEL, nulls_equal=True).select(
-        "stream", "lane", pl.col("name").cast(pl.String), "communicator", "start_ns", "end_ns", "bound_ns"
-    )
+        "stream", "lane", pl.col("name").cast(pl.String), "communicator", "start_ns", "end_ns", "bound_ns",
+        "clock_set",
+    )  # fmt: skip
     keyed = keyed.sort("start_ns", maintain_order=True).with_columns(
         ordinal=pl.int_range(pl.len()).over("stream")
     )
@@ -53,26 +55,6 @@ def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.
     return requested.join(last, on="request").select(
         "lane", "need_start_ns", "need_end_ns", "peer_start_ns", "waits_for"
     )
-
-
-def keep_comparable(pairs: pl.DataFrame, lanes: pl.DataFrame, left: str, right: str) -> pl.DataFrame:
-    """Keep the rows with two lanes whose times can be compared: of one report, or with known error bounds.
-
-    Args:
-        pairs: Rows with the columns `left` and `right`.
-        lanes: `LANES`.
-        left: Column of one lane.
-        right: Column of the other lane.
-    """
-    clocks = lanes.select("lane", "report", is_known=pl.col("bound_ns").is_not_null())
-    both = pairs.select(left, right)
-    for name in (left, right):
-        both = both.join(
-            clocks, left_on=name, right_on="lane", how="left", maintain_order="left", suffix=f"_{name}"
-        )
-    is_same = pl.col("report") == pl.col(f"report_{right}")
-    is_known = pl.col("is_known") & pl.col(f"is_known_{right}")
-    return pairs.filter(both.select((is_same | is_known).fill_null(value=False)).to_series())
 
 
 def _match_members(pairs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
@@ -181,21 +163,23 @@ def _pair_members(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
 
 
 def _list_common_ends(sample: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """List the pairs of collectives of two lanes that end together: stream, other, apart_ns, bound_ns."""
+    """List the pairs of collectives of two lanes with comparable clocks that end together: stream, other, apart_ns, bound_ns."""
     ends = events["end_ns"]
     reach = SKEW_NS + sample["bound_ns"] + (events["bound_ns"].max() or 0)
     first = ends.search_sorted(sample["end_ns"] - reach, side="left")
     last = ends.search_sorted(sample["end_ns"] + reach, side="right")
     windows = (
-        sample.select("stream", "lane", "end_ns", "bound_ns")
+        sample.select("stream", "lane", "end_ns", "bound_ns", "clock_set")
         .with_columns(at=pl.int_ranges(first, last))
         .explode("at")
     )
-    others = events.select(other="stream", other_lane="lane", other_ns="end_ns", other_bound_ns="bound_ns")[
-        windows["at"]
-    ]
+    others = events.select(
+        other="stream", other_lane="lane", other_ns="end_ns", other_bound_ns="bound_ns", other_set="clock_set"
+    )[windows["at"]]
     pairs = pl.concat([windows.drop("at"), others], how="horizontal")
-    return pairs.filter(pl.col("lane") != pl.col("other_lane")).select(
+    return pairs.filter(
+        pl.col("lane") != pl.col("other_lane"), pl.col("clock_set") == pl.col("other_set")
+    ).select(
         *("stream", "other"),
         apart_ns=pl.col("end_ns") - pl.col("other_ns"),
         bound_ns=pl.col("bound_ns") + pl.col("other_bound_ns"),

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.transfers import DOUBTFUL, TRANSFERS
+from nsys_pp.frames.transfers import DOUBTFUL, DOUBTFUL_TEXTS, TRANSFERS
 from nsys_pp.training.run.channels import match_messages
 from nsys_pp.training.run.message_chunks import infer_chunks
 from nsys_pp.training.run.pair_checks import check_pairs
@@ -19,11 +20,7 @@ from nsys_pp.training.run.peers import NCCL_PEER, find_peers
 from nsys_pp.training.run.routes import has_chunks, list_topologies
 
 _CONVINCING = 0.7  # a guessed layout of the stages is used if at least this share of messages is paired
-_DOUBTFUL = {  # notes on reasons
-    "lane": "other lanes fit nearly as well, and only the order of ranks distinguishes them; specify `--layout`",
-    "order": "messages one or two earlier or later fit nearly as well",
-    "clocks": "they arrive before they are sent, so clocks are wrong by more than their bounds",
-}
+_HINTS = {"lane": "; specify `--layout`"}
 _COMPARED = (
     "send_wait_ns",
     "receive_wait_ns",
@@ -32,7 +29,7 @@ _COMPARED = (
     "bound_ns",
 )  # times of both lanes
 _PAIRED = [
-    *("row", "lane", "op_id", "start_ns", "end_ns", "bound_ns", "clock_group", "stage", "step"),
+    *("row", "lane", "op_id", "start_ns", "end_ns", *CLOCK, "stage", "step"),
     *("direction", "micro_batch", "size_bytes", "peer_source", "is_doubtful"),
     "is_guess",
 ]
@@ -103,7 +100,6 @@ def _build_transfers(pairs: pl.DataFrame, *, is_line: bool) -> pl.DataFrame:
         }
         | {f"{name}_ns_of_receive": f"receive_{name}_ns" for name in ("start", "end")}
     )
-    is_comparable = (pl.col("clock_group") == pl.col("clock_group_of_receive")).fill_null(False)
     is_buffered = pl.col("send_end_ns") < pl.col("receive_start_ns")
     send_wait = pl.min_horizontal("receive_start_ns", "send_end_ns") - pl.col("send_start_ns")
     receive_wait = pl.min_horizontal("send_start_ns", "receive_end_ns") - pl.col("receive_start_ns")
@@ -116,8 +112,9 @@ def _build_transfers(pairs: pl.DataFrame, *, is_line: bool) -> pl.DataFrame:
             size_bytes=pl.coalesce("size_bytes", "size_bytes_of_receive"),
             send_wait_ns=pl.when(is_buffered).then(0).otherwise(send_wait.clip(0)),
             receive_wait_ns=receive_wait.clip(0),
-            is_buffered=is_buffered,
-            bound_ns=pl.col("bound_ns") + pl.col("bound_ns_of_receive"),
+            is_buffered=pl.when(is_comparable("_of_receive")).then(is_buffered),
+            bound_ns=relative_bound("_of_receive"),
+            is_comparable=is_comparable("_of_receive"),
             source=pl.coalesce("peer_source", "peer_source_of_receive"),
             doubtful=pl.when("is_displaced")
             .then(pl.lit("clocks", DOUBTFUL))
@@ -129,7 +126,7 @@ def _build_transfers(pairs: pl.DataFrame, *, is_line: bool) -> pl.DataFrame:
         .with_columns(
             transfer_ns=pl.col("receive_end_ns") - pl.col("receive_start_ns") - pl.col("receive_wait_ns")
         )
-        .with_columns(pl.when(is_comparable).then(pl.col(name)).alias(name) for name in _COMPARED)
+        .with_columns(pl.when("is_comparable").then(pl.col(name)).alias(name) for name in _COMPARED)
         .sort("send_start_ns", "sender", "receiver")
         .pipe(conform, TRANSFERS)
     )
@@ -158,8 +155,8 @@ def _notes(
         ),
         (alone, f"sends and receives {unseen}, and are not paired{hint if no_peer == 0 else ''}"),
         *(
-            (doubtful.get(reason, 0), f"messages are paired with doubt: {text}")
-            for reason, text in _DOUBTFUL.items()
+            (doubtful.get(reason, 0), f"messages are paired with doubt: {text}{_HINTS.get(reason, '')}")
+            for reason, text in DOUBTFUL_TEXTS.items()
         ),
     )
     return [f"{count:,} {text}" for count, text in counts if count > 0]

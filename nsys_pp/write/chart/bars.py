@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.frames.causes import BUBBLE_CAUSES, CAUSES
+from nsys_pp.frames.clock_relations import describe_groups
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import NAME
 from nsys_pp.frames.training import JOB_KIND, MESSAGE_KINDS, Training, span_steps
@@ -131,7 +132,6 @@ def time_span(training: Training, bars: pl.DataFrame) -> tuple[int, int]:
 def describe_run(training: Training) -> list[str]:
     """Describe the run as a whole, in short phrases."""
     schedule = training.schedule
-    bounds = training.lanes["bound_ns"].drop_nulls().to_numpy()
     facts = []
     if schedule.name != "unknown":
         how = f", {schedule.agreement:.0%} of jobs in place" if schedule.source == "recognised" else ""
@@ -145,9 +145,18 @@ def describe_run(training: Training) -> list[str]:
         (training.lanes.height, "lane"),
     ]
     facts += [f"{count} {plural(noun, count)}" for count, noun in counts if count]
-    if training.lanes.height > 1 and bounds.size:
-        facts.append(f"clocks of lanes agree within ± {bounds.max() / 1000:,.1f} µs")
+    if training.lanes.height > 1 and (clocks := _describe_clocks(training.lanes)):
+        facts.append(clocks)
     return facts
+
+
+def _describe_clocks(lanes: pl.DataFrame) -> str:
+    """Describe the clocks of several lanes; "" if nothing is known of a single group."""
+    if groups := describe_groups(lanes["clock_group"]):
+        return groups
+    bounds = lanes["bound_ns"].drop_nulls().to_numpy()
+    unknown = f", except {count} with unknown clocks" if (count := len(lanes) - bounds.size) else ""
+    return f"clocks of lanes agree within ± {bounds.max() / 1000:,.1f} µs{unknown}" if bounds.size else ""
 
 
 def plural(noun: str, count: int) -> str:

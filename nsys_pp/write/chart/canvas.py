@@ -163,7 +163,7 @@ class Canvas:
             top = layout.tops[transfers[lane].to_numpy()] + layout.pad + layout.bar + 2 + shift
             start, end = transfers[f"{kind}_start_ns"], transfers[f"{kind}_end_ns"]
             left, right = self.x(start), self.x(end)
-            wait_end = np.minimum(self.x(start + transfers[f"{kind}_wait_ns"]), right)
+            wait_end = np.minimum(self.x(start + transfers[f"{kind}_wait_ns"].fill_null(0)), right)
             pale, full = _hex(kind, 0, True), _hex(kind, 0, False)
             width = wait_end - left
             # hatches are unreadable in narrow boxes
@@ -174,13 +174,16 @@ class Canvas:
             ends[kind] = (left if kind == "send" else right, top + layout.message / 2)
         if transfers.height > ARROW_LIMIT:
             return
-        (x1, y1), (x2, y2) = ends["send"], ends["receive"]
+        # lanes with clocks that cannot be compared have no arrows
+        has_arrow = transfers["transfer_ns"].is_not_null().to_numpy()
+        (x1, y1), (x2, y2) = ([values[has_arrow] for values in ends[kind]] for kind in ("send", "receive"))
         bend = np.clip(np.abs(x2 - x1) / 2, 6, 60)
         points = np.stack([np.stack([x1, x1 + bend, x2 - bend, x2], 1), np.stack([y1, y1, y2, y2], 1)], 2)
         codes = np.array([Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4], Path.code_type)
         by_direction = {"forward": color_of("forward"), "backward": color_of("backward")}
         directions = [
-            to_hex(by_direction.get(name, (93, 104, 119))) for name in transfers["direction"].to_list()
+            to_hex(by_direction.get(name, (93, 104, 119)))
+            for name in transfers["direction"].filter(has_arrow).to_list()
         ]
         curves = PathCollection(
             [Path(curve, codes) for curve in points],

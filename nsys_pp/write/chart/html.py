@@ -19,6 +19,7 @@ import polars as pl
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.causes import BUBBLE_CAUSES, CAUSES
 from nsys_pp.frames.training import DIRECTION, JOB_KINDS, POSITION, Training
+from nsys_pp.frames.transfers import DOUBTFUL, DOUBTFUL_TEXTS
 from nsys_pp.write.chart.bars import (
     build_bars,
     build_bubbles,
@@ -98,6 +99,7 @@ def describe_page(training: Training, *, title: str) -> dict[str, Any]:
         "kinds": JOB_KINDS,
         "causes": CAUSES,
         "directions": DIRECTION.categories.to_list(),
+        "doubtful": [DOUBTFUL_TEXTS[reason] for reason in DOUBTFUL.categories],
         "positions": POSITION.categories.to_list(),
         "usedKinds": used_kinds(bars, training.transfers),
         "usedCauses": used_causes(bubbles),
@@ -170,6 +172,7 @@ def _transfers(transfers: pl.DataFrame, zero_ns: int) -> dict[str, Any]:
         pl.col("direction").to_physical(),
         "micro_batch",
         "is_buffered",
+        pl.col("doubtful").to_physical(),
         send_start=pl.col("send_start_ns") - zero_ns,
         send_duration=pl.col("send_end_ns") - pl.col("send_start_ns"),
         receive_lag=pl.col("receive_start_ns") - pl.col("send_start_ns"),

@@ -25,6 +25,7 @@ import polars as pl
 
 from nsys_pp.arrays.columns import find_distinct, is_among, numbers, pack
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.clock_relations import describe_groups
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.training import MESSAGE_KINDS, Training, span_steps
 from nsys_pp.write.trace.drawing import SAMPLES, CounterSubtrack, Drawing, SliceSubtrack, sequence_id
@@ -39,7 +40,7 @@ _LETTERS = {"forward": "F", "backward": "B", "weight_gradient": "W", "recompute"
 _SEND, _RECEIVE, _TRANSFER = range(3)
 _MESSAGE_COLUMNS = [
     *("start_ns", "end_ns", "name", "color", "flow_id", "step", "micro_batch", "size_bytes", "wait_ns"),
-    *("transfer_ns", "bound_ns", "is_buffered", "paired_by"),
+    *("transfer_ns", "bound_ns", "is_buffered", "paired_by", "doubtful"),
 ]
 _BUSY = ("compute", "pause")
 
@@ -255,14 +256,15 @@ def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[pl.DataFr
     """Build the slices of messages by lane: the kernels of sends and receives, and inside each receive its transfer.
 
     An arrow joins a send to the slice of the transfer, not to the receive: the receive usually starts before the send, and
-    viewers draw arrows from the earlier slice to the later one.
+    viewers draw arrows from the earlier slice to the later one. Lanes with clocks that cannot be compared have neither
+    arrows nor transfers.
     """
     transfers, count = training.transfers, len(training.transfers)
     sent, left, received, arrived = (
         transfers[f"{verb}_{edge}_ns"].to_numpy() for verb in ("send", "receive") for edge in ("start", "end")
     )
     left_ns = sent + 1  # after the send: equal times have no direction
-    arrives = left_ns < arrived
+    arrives = (left_ns < arrived) & transfers["transfer_ns"].is_not_null().to_numpy()
     # Each slice has a transfer and a kind; sends and receives alternate, transfers follow. Columns are gathered only once,
     # in order of writing.
     transfer = np.concatenate([np.repeat(np.arange(count), 2), np.flatnonzero(arrives)])
@@ -290,6 +292,7 @@ def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[pl.DataFr
         *("step", "micro_batch", "size_bytes", "transfer_ns", "bound_ns"),
         is_buffered=pl.when("is_buffered").then(pl.lit(True)),
         paired_by=pl.col("source").cast(pl.Categorical()),
+        doubtful=pl.col("doubtful").cast(pl.String).cast(pl.Categorical()),
     )[transfer]
     flow = pl.Series((sequence_id(_empty(RUN).report_id) << 32) + transfer).cast(pl.UInt64)
     no_wait = pl.Series([None], dtype=pl.Int64)
@@ -340,7 +343,8 @@ def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
         )
     )
     if len(steps):
-        track = Track(path=("steps",), name="steps", rank=0, description="from the first GPU to the last")
+        texts = ["from the first GPU to the last", describe_groups(training.lanes["clock_group"])]
+        track = Track(path=("steps",), name="steps", rank=0, description="; ".join(filter(None, texts)))
         drawing.tracks.append(track)
         drawing.subtracks.extend(
             SliceSubtrack(track=track.path, number=number, slices=part)

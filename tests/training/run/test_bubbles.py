@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import simulate
+from nsys_pp.frames.clock_relations import CLOCK
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.lanes import LANE_ANCHORS, LANE_COMPUTE_SEGMENTS, LANE_WAITS
 from nsys_pp.frames.training import COVER, LANE_STATES, LANES, RUN_JOBS, RUN_STEPS
@@ -139,8 +140,8 @@ def states_of(
     data: list[tuple[int, int, int]],
     bound: int | None = 0,
 ) -> pl.DataFrame:
-    columns = ("lane", "report", "bound_ns")
-    lanes = pl.DataFrame({"lane": [0, 1], "report": [0, 1], "bound_ns": bound}).cast(
+    columns = ("lane", *CLOCK)
+    lanes = pl.DataFrame({"lane": [0, 1], "clock": [0, 1], "clock_group": 0, "bound_ns": bound}).cast(
         {name: LANES[name] for name in columns}
     )
     loads = {"lane": pl.UInt32, "host_start_ns": pl.Int64, "host_end_ns": pl.Int64}

@@ -4,12 +4,11 @@ import polars as pl
 import pytest
 
 from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.roster import ROSTER
+from nsys_pp.frames.lanes import ROSTER_WITH_BOUNDS
 from nsys_pp.frames.training import JOBS, LANES, STEPS, Training
 from nsys_pp.training.run.lanes import build_lanes
 from tests.training.scheduled_runs import RUNS, build_scheduled_run, fill_columns, simulate_run
 
-_ROSTER = build_schema({**ROSTER, "bound_ns": pl.Int64})
 _JOBS = build_schema({"report": pl.UInt32, **JOBS})
 _STEPS = build_schema({"report": pl.UInt32, **STEPS})
 _KEYS = ("report", "process_key", "device_id")
@@ -24,11 +23,15 @@ def roster(rows: list[dict[str, object]]) -> pl.DataFrame:
         "device_id": 0,
         "pid": 1,
         "gpu": "GPU 0",
+        "clock_group": 0,
         "bound_ns": 0,
     }
     return fill_columns(
-        pl.DataFrame([usual | {"report": at} | row for at, row in enumerate(rows)], infer_schema_length=None),
-        _ROSTER,
+        pl.DataFrame(
+            [usual | {"report": at, "clock": at} | row for at, row in enumerate(rows)],
+            infer_schema_length=None,
+        ),
+        ROSTER_WITH_BOUNDS,
     )
 
 
@@ -40,10 +43,12 @@ def roster_of(
         *(pl.lit(None).alias(name) for name in unknown),
         machine_order=pl.col("machine").rank("dense"),
         stage_source=pl.lit(None if "stage" in unknown else "--layout"),
+        clock="report",
+        clock_group=pl.lit(0),
         bound_ns=pl.lit(bound_ns),
         pid="process_key",
     )
-    return fill_columns(lanes.sample(fraction=1, shuffle=True, seed=1), _ROSTER)
+    return fill_columns(lanes.sample(fraction=1, shuffle=True, seed=1), ROSTER_WITH_BOUNDS)
 
 
 def jobs_of(training: Training, *, unknown: tuple[str, ...] = ("virtual_stage", "stage")) -> pl.DataFrame:
@@ -174,13 +179,19 @@ def test_clocks_that_are_not_known_well_tell_no_stages(bound_ns: int | None) -> 
     assert "clocks are not known well enough" in notes[0]
 
 
-def test_lanes_of_one_report_need_no_bounds() -> None:
+def test_lanes_of_one_clock_need_no_bounds() -> None:
     training = simulate_run("--schedule 1f1b")
-    one = pl.lit(0, pl.UInt32).alias("report")
-    lanes, _ = build_lanes(
-        roster_of(training, bound_ns=None).with_columns(one), jobs_of(training).with_columns(one)
-    )
+    roster = roster_of(training, bound_ns=None).with_columns(clock=pl.lit(0, pl.UInt32))
+    lanes, _ = build_lanes(roster, jobs_of(training))
     assert lanes.sort("rank")["stage"].to_list() == [0, 1, 2, 3]
+
+
+def test_clocks_of_different_groups_tell_no_stages() -> None:
+    training = simulate_run("--schedule 1f1b")
+    groups = roster_of(training, bound_ns=0).with_columns(clock_group=pl.col("rank").cast(pl.UInt32) // 2)
+    lanes, notes = build_lanes(groups, jobs_of(training))
+    assert lanes["stage"].null_count() == len(lanes)
+    assert "clocks are not known well enough" in notes[0]
 
 
 @pytest.mark.parametrize("share", [0.6, 1.5])
@@ -251,7 +262,7 @@ def test_labels_are_short_and_unique() -> None:
 
 
 def test_no_reports_no_lanes() -> None:
-    lanes, notes = build_lanes(_ROSTER.to_frame(), _JOBS.to_frame())
+    lanes, notes = build_lanes(ROSTER_WITH_BOUNDS.to_frame(), _JOBS.to_frame())
     assert lanes.equals(LANES.to_frame())
     assert not notes
 

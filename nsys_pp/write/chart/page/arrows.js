@@ -17,6 +17,7 @@ function findVisibleArrows(painter, chart) {
   for (let row = firstAbove(transferReach, view.start, 0, transfers.length); row < transfers.length; row++) {
     if (transfers.send_start[row] > view.end) break;
     if (transfers.receive_end[row] < view.start) continue;
+    if (valueOf(transfers, 'transfer', row) === null) continue;  // clocks that cannot be compared
     const { y1, y2 } = arrowEnds(painter, chart, row);
     if (Math.max(y1, y2) < low || Math.min(y1, y2) > frame.top + frame.height) continue;
     if (rows.length === ARROW_LIMIT) return null;

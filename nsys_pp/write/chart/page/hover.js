@@ -124,7 +124,8 @@ function describeTransfer(chart, row) {
     ['receive', `${formatTime(get('receive_start'), 1000)}, for ${formatTime(transfers.receive_end[row] - transfers.receive_start[row])}`],
     ['sender waits', time('send_wait')], ['receiver waits', time('receive_wait')], ['transfer', time('transfer')],
     ['uncertain by', get('bound') === null ? 'unknown' : `± ${time('bound')}`],
-    ['', transfers.is_buffered[row] ? 'the send ended before the receive began' : null],
+    ['', get('is_buffered') ? 'the send ended before the receive began' : null],
+    ['', get('doubtful') === null ? null : chart.doubtful[get('doubtful')]],
   ]];
 }
 
