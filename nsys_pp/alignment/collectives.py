@@ -27,10 +27,14 @@ MAX_SESSION_DIFFERENCE_NS = 1.2e6
 
 _UTC_SCALE_NS = 3e6  # half of all machines are closer to UTC than this
 _SESSION_SCALE_NS = 150e3  # half of all sessions are closer to the others of their machine than this
-_DRIFT_SCALE = 30e-6  # half of all clocks drift less than this, relative to each other
+_DRIFT_SIGMA = (
+    35e-6  # of the drift of two clocks relative to each other; crystals are specified to 50 ppm or better
+)
 _RESOLUTION_NS = 5e3  # offsets this close explain the same operations
 _MIN_EVIDENCE = 1.0  # for sharing operations at all, after the improbability of the offset
+_LEAST_EVIDENCE = 12.0  # the same, however improbable the offset; recorded UTC is then a rival
 _MARGIN = 12.0  # rivals with less evidence than the best by this are ruled out
+_RELATIVE_MARGIN = 0.15  # the same, of the evidence of the best: operations are not independent
 _CERTAIN = 40.0  # evidence that unrelated operations in lockstep seldom reach
 _DOUBT_MARGIN = 1.02  # rivals are known less precisely than the best
 _CLEAR_MARGIN = 25.0  # enough to add several units in one pass
@@ -223,7 +227,7 @@ class _Matcher:
         if not scored:
             return None
         score, number, best = max(scored, key=lambda choice: choice[0])
-        if score < _MIN_EVIDENCE:
+        if score < _MIN_EVIDENCE and best.evidence < _LEAST_EVIDENCE:
             return self._choose_single(timeline, joint[0]) if len(joint) == 1 else None
         # candidates of other units of the machine within the error of its UTC are the same hypothesis
         rivals = [
@@ -231,7 +235,8 @@ class _Matcher:
             if candidate is not best
             and (owner == number or candidate.line.distance_ns(best.line) > MAX_SESSION_DIFFERENCE_NS)
         ]  # fmt: skip
-        close = [rival.line.distance_ns(best.line) for other, rival in rivals if other > score - _MARGIN]
+        margin = max(_MARGIN, _RELATIVE_MARGIN * score)
+        close = [rival.line.distance_ns(best.line) for other, rival in rivals if other > score - margin]
         if score < _CERTAIN:  # unrelated operations in lockstep could explain it: recorded UTC is a rival
             close.append(self._measure_offset(timeline, joint[number], best.line, center))
         return _Choice(
@@ -301,8 +306,8 @@ def _count_events(unit: Timeline, rows_of: list[Int64s]) -> int:
 
 
 def _weigh_drift(line: Line) -> float:
-    """Return the log probability of a drift, relative to no drift, with a Cauchy distribution."""
-    return -float(np.log1p((line.rate / _DRIFT_SCALE) ** 2))
+    """Return the log probability of a drift, relative to no drift, with a normal distribution."""
+    return -0.5 * (line.rate / _DRIFT_SIGMA) ** 2
 
 
 def _weigh_offset(distance_ns: float, scale_ns: float) -> float:

@@ -7,6 +7,9 @@ round, make the influence of a mismatched operation negligible. A prior (the dri
 drifts near 0 where operations are few or close in time.
 
 Only differences of clocks are observable: the means of all offsets and of all drifts are held at 0.
+
+A drift changes the durations of a report. One that could as well be the drift of the median machine is therefore held at it in
+a second fit; the standard errors are those of the first, in which all drifts are free.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from nsys_pp.units import NS_PER_S
 
 DRIFT_SIGMA = 60_000.0  # ns per second
 _FLOOR_NS = 500.0
+_CERTAIN = 3.0  # standard errors between a drift and that of the median machine
+_HELD_SIGMA = 1.0  # ns per second, of drifts that are held
 _ROUNDS = 10
 _MAX_WORK = 1e9  # multiplications of one round
 
@@ -35,6 +40,8 @@ class Fit:
         drift: Drift of each clock, ns per second; shared by the clocks of one machine.
         residual_ns: Distance of each observation from the end of its operation.
         covariance: Covariance of offsets, then of the machines' drifts.
+        held_ns: Change of `offset_ns` by drifts that are held.
+        held_drift: Change of `drift` by drifts that are held.
     """
 
     offset_ns: Floats
@@ -43,12 +50,19 @@ class Fit:
     residual_ns: Floats
     covariance: Floats
     machine: Int64s
+    held_ns: Floats
+    held_drift: Floats
 
     def sigma_ns(self, clock: int, times: Floats) -> Floats:
         """Return the standard error of a clock's correction at each time."""
         if not np.isfinite(self.covariance).all():
             return np.full(len(times), np.inf)
         return np.sqrt(np.maximum(_variance(self, clock, times), 0.0))
+
+    def change_ns(self, clock: int, times: Floats) -> Floats:
+        """Return the absolute change of a clock's correction by drifts that are held, at each time."""
+        x = (times - self.center_ns) / NS_PER_S
+        return np.asarray(np.abs(self.held_ns[clock] + self.held_drift[clock] * x))
 
 
 def _variance(fit: Fit, clock: int, times: Floats) -> Floats:
@@ -59,7 +73,12 @@ def _variance(fit: Fit, clock: int, times: Floats) -> Floats:
 
 
 def fit_clocks(
-    time: Floats, clock: Int64s, instance: Int64s, noise: Floats, machine: Int64s, start: Floats
+    time: Floats,
+    clock: Int64s,
+    instance: Int64s,
+    noise: Floats,
+    machine: Int64s,
+    start: Floats,
 ) -> Fit:
     """Fit all clocks of one group.
 
@@ -77,27 +96,23 @@ def fit_clocks(
     clocks, machines = len(machine), int(machine.max(initial=0)) + 1
     center = float(np.median(time)) if len(time) else 0.0
     kept = _thin(instance, clocks + machines)
-    x = (time - center)[kept] / NS_PER_S
-    y, kept_clock, operation, kept_noise = time[kept], clock[kept], _dense(instance[kept]), noise[kept]
-    correction = start[kept]
-    scale = 0.0
-    theta: Any = np.zeros(clocks + machines)
-    weights: Any = 1 / kept_noise**2
-    matrix: Any = np.zeros((clocks + machines,) * 2)
-    for _ in range(_ROUNDS if len(y) else 0):
-        level = y + correction
-        residual = (level - _mean(level, operation, weights)) / kept_noise
-        scale = max(mad_sigma(residual), _FLOOR_NS)
-        weights = 1 / (1 + (residual / (2 * scale)) ** 2) / kept_noise**2
-        matrix, right = _build_normal_equations(
-            x, y, kept_clock, operation, machine, weights, clocks, machines
-        )
-        matrix += _prior(clocks, machines, scale, weights.sum())
-        theta = np.linalg.solve(matrix, right)
-        correction = theta[kept_clock] + theta[clocks + machine[kept_clock]] * x
-    covariance: Floats = np.full(matrix.shape, np.inf)
-    if len(y):
-        covariance = scale**2 * np.asarray(np.linalg.pinv(matrix))
+    observed = _Observations(
+        x=(time - center)[kept] / NS_PER_S,
+        y=time[kept],
+        clock=clock[kept],
+        operation=_dense(instance[kept]),
+        noise=noise[kept],
+    )
+    sigma = np.full(machines, DRIFT_SIGMA)
+    free, covariance = _fit(observed, start[kept], machine, sigma)
+    drift_error = np.sqrt(np.maximum(np.diagonal(covariance)[clocks:], 0.0))
+    free_drift = free[clocks:]
+    typical = np.sort(free_drift)[(machines - 1) // 2]
+    is_held = ~(np.abs(free_drift - typical) > _CERTAIN * drift_error)
+    theta = free
+    if is_held.sum() > 1 and len(time):  # the median machine alone is held by the others
+        held_sigma = np.where(is_held, _HELD_SIGMA, sigma)
+        theta, _ = _fit(observed, start[kept], machine, held_sigma, has_zero_mean=False)
     drift = theta[clocks:][machine]
     corrected = time + theta[clock] + drift[clock] * (time - center) / NS_PER_S if len(time) else time
     return Fit(
@@ -107,7 +122,53 @@ def fit_clocks(
         residual_ns=corrected - _median(corrected, instance),
         covariance=covariance,
         machine=machine,
+        held_ns=(theta - free)[:clocks] - np.median((theta - free)[:clocks]),
+        held_drift=(theta[clocks:] - (free_drift - typical))[machine],
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Observations:
+    """Observations of a fit: seconds since its center, ends in ns, clock, operation and relative noise of each."""
+
+    x: Floats
+    y: Floats
+    clock: Int64s
+    operation: Int64s
+    noise: Floats
+
+
+def _fit(
+    observed: _Observations,
+    start: Floats,
+    machine: Int64s,
+    drift_sigma: Floats,
+    *,
+    has_zero_mean: bool = True,
+) -> tuple[Floats, Floats]:
+    """Fit offsets of all clocks, then drifts of all machines; return them and their covariance.
+
+    Drifts have a normal distribution about 0, with a standard deviation for each machine; their mean is held at 0 on request.
+    """
+    clocks, machines = len(machine), len(drift_sigma)
+    correction = start
+    scale = 0.0
+    theta: Any = np.zeros(clocks + machines)
+    weights: Any = 1 / observed.noise**2
+    matrix: Any = np.zeros((clocks + machines,) * 2)
+    for _ in range(_ROUNDS if len(observed.y) else 0):
+        level = observed.y + correction
+        residual = (level - _mean(level, observed.operation, weights)) / observed.noise
+        scale = max(mad_sigma(residual), _FLOOR_NS)
+        weights = 1 / (1 + (residual / (2 * scale)) ** 2) / observed.noise**2
+        matrix, right = _build_normal_equations(observed, machine, weights, machines)
+        matrix += _prior(clocks, drift_sigma, scale, weights.sum(), has_zero_mean=has_zero_mean)
+        theta = np.linalg.solve(matrix, right)
+        correction = theta[observed.clock] + theta[clocks + machine[observed.clock]] * observed.x
+    covariance: Floats = np.full(matrix.shape, np.inf)
+    if len(observed.y):
+        covariance = scale**2 * np.asarray(np.linalg.pinv(matrix))
+    return theta, covariance
 
 
 def _dense(numbers: Int64s) -> Int64s:
@@ -144,16 +205,11 @@ def _median(values: Floats, group: Int64s) -> Floats:
 
 
 def _build_normal_equations(
-    x: Floats,
-    y: Floats,
-    clock: Int64s,
-    operation: Int64s,
-    machine: Int64s,
-    weights: Floats,
-    clocks: int,
-    machines: int,
+    observed: _Observations, machine: Int64s, weights: Floats, machines: int
 ) -> tuple[Floats, Floats]:
     """Build the normal equations of offsets and drifts, with the ends of operations eliminated."""
+    x, y, clock, operation = observed.x, observed.y, observed.clock, observed.operation
+    clocks = len(machine)
     size = clocks + machines
     column = clocks + machine[clock]
     matrix: Any = np.zeros((size, size))
@@ -173,11 +229,13 @@ def _build_normal_equations(
     return matrix, -right
 
 
-def _prior(clocks: int, machines: int, scale: float, weight: float) -> Floats:
-    """Build the prior: the means of offsets and of drifts are 0, drifts are near 0."""
+def _prior(clocks: int, drift_sigma: Floats, scale: float, weight: float, *, has_zero_mean: bool) -> Floats:
+    """Build the prior: the mean of offsets is 0, and the mean of drifts on request; drifts are near 0."""
+    machines = len(drift_sigma)
     matrix = np.zeros((clocks + machines,) * 2)
     matrix[:clocks, :clocks] = weight / clocks**2
     drifts = slice(clocks, None)
-    matrix[drifts, drifts] = (scale / (1e-3 * DRIFT_SIGMA)) ** 2 / machines**2
-    matrix[drifts, drifts] += np.eye(machines) * (scale / DRIFT_SIGMA) ** 2
+    if has_zero_mean:
+        matrix[drifts, drifts] = (scale / (1e-3 * DRIFT_SIGMA)) ** 2 / machines**2
+    matrix[drifts, drifts] += np.diag((scale / drift_sigma) ** 2)
     return matrix

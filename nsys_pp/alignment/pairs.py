@@ -25,6 +25,7 @@ SCATTERS_NS = (1_500.0, 4_000.0, 12_000.0, 30_000.0)
 _PRIOR_COUNT = 2.0  # number of operations that this expectation counts as
 _LOCKSTEP = 9.2  # logarithm of the range of scatters of unrelated operations: 1 us to 10 ms
 _MEASURABLE = 6  # pairs that a channel's scatter is measured by
+_MEASURABLE_WHOLE = 3  # the same, where each has all operations of the other
 _MISSING = 2.0  # evidence against two channels, for each operation that only one of them has
 _MISSING_MESSAGE = 0.2  # the same for messages: a stream can have messages with several peers
 _MAX_CONTRADICTION = 30.0  # of two channels of one communicator
@@ -211,7 +212,7 @@ def pair_events(events: Events, reference: Reference, near: Near, scatter_ns: fl
     against = _contradict(events, near.predicted, reference, near.event_channel[chosen])
     rows = np.flatnonzero(chosen[near.link])
     rows = rows[np.argsort(near.event_row[rows], kind="stable")]
-    is_measured = chosen & (count >= _MEASURABLE)
+    is_measured = chosen & ((count >= _MEASURABLE) | ((count >= _MEASURABLE_WHOLE) & (near.missing == 0)))
     return Pairs(
         event_row=near.event_row[rows],
         reference_row=near.reference_row[rows],

@@ -63,6 +63,7 @@ def solve_clocks(guess: Guess, events: Events, matches: Matches, mode: str) -> S
         _widen(solution, number, doubt)
     if mode == "collectives":
         _join_by_machine(solution, guess)
+        _limit_by_machine(solution, guess, events)
     return solution
 
 
@@ -115,6 +116,36 @@ def _join_by_machine(solution: Solution, guess: Guess) -> None:
         groups[members] = larger
         sizes[larger] += len(members)
         sizes[group] = 0
+
+
+def _limit_by_machine(solution: Solution, guess: Guess, events: Events) -> None:
+    """Limit the bounds of the sessions of a machine by the best known of them.
+
+    They have one physical clock, and their recorded UTC differs by no more than its error: the true correction of each is
+    within this error of the true correction of the others.
+    """
+    times = np.array([events.start.min(), events.end.max()] if len(events) else [0.0, 0.0])
+    seconds = (times - solution.center_ns) / NS_PER_S
+    machines = np.array([domain.machine for domain in guess.domains])
+    groups = np.array([_as_int(row["group"]) for row in solution.rows])
+    bounds = np.array(
+        [bound if isinstance(bound := row["bound_ns"], int) else np.inf for row in solution.rows],
+        dtype=np.float64,
+    )
+    is_utc = np.array([domain.is_utc for domain in guess.domains])
+    for member in np.flatnonzero(is_utc).tolist():
+        others = np.flatnonzero(
+            (machines == machines[member]) & (groups == groups[member]) & is_utc & np.isfinite(bounds)
+        )
+        others = others[others != member]
+        if not len(others):
+            continue
+        offset_ns = solution.offset_ns[others] - solution.offset_ns[member]
+        drift = solution.drift[others] - solution.drift[member]
+        distance_ns = np.abs(offset_ns[:, None] + drift[:, None] * seconds).max(axis=1)
+        limit = float((bounds[others] + distance_ns).min()) + _SESSIONS_APART_NS
+        if limit < bounds[member]:
+            solution.rows[member]["bound_ns"] = round(limit)
 
 
 def _as_int(value: object) -> int:
@@ -210,13 +241,15 @@ def _describe_group(
         direct = is_member & ~is_message
         residual = np.abs(fit.residual_ns[direct if direct.any() else is_member])
         ends = shared_events.end[is_member]
-        spread = fit.sigma_ns(number, np.array([ends.min(), ends.max()])).max() if is_member.any() else np.inf
+        limits = np.array([ends.min(), ends.max()]) if is_member.any() else np.zeros(0)
+        spread = fit.sigma_ns(number, limits).max(initial=0.0) if is_member.any() else np.inf
+        change = fit.change_ns(number, limits).max(initial=0.0)
         bound = bound_error(
             residual,
             pooled,
             float(spread),
             int(counts["collectives"] + counts["MPI"]),
-            float(message_bounds[tied[number]]),
+            float(message_bounds[tied[number]] + change),
         )
         solution.rows[member] |= {
             "source": next((name for name, n in counts.items() if n), "UTC"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,7 @@ from nsys_pp.alignment.clocks import Alignment, align_clocks
 from nsys_pp.frames.clock import ANCHORS, CLOCKS
 from tests.alignment.cluster import Cluster, Recording, record
 from tests.alignment.score import errors_ns, report_bounds_ns, to_trace_ns
+from tests.alignment.test_anchors import anchors_of, open_report
 
 US = 1_000
 
@@ -65,6 +67,29 @@ def test_the_bound_holds_for_nearly_every_clock_of_many_clusters() -> None:
         inside += int((errors <= bounds).sum())
         clocks += len(errors)
     assert inside >= 0.99 * clocks
+
+
+def test_a_session_with_few_operations_has_a_bound_by_the_others_of_its_machine() -> None:
+    """Its bound is that of the best of them, and the error of recorded UTC."""
+    recording = record(Cluster(machines=1, gpus=4, steps=6))
+    anchors = [*recording.anchors[:3], recording.anchors[3].filter(pl.col("kind") == "collective").head(2)]
+    alignment = align_clocks(recording.reports, anchors)
+    errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
+    assert alignment.clocks["group"].n_unique() == 1
+    assert bounds.max() <= 2_500 * US
+    assert (errors <= bounds).all()
+
+
+def test_three_exact_operations_outweigh_many_near_ones() -> None:
+    """Neighbours of neighbours share only the gradient norms of three steps; messages between others agree to 25 us."""
+    folder = Path(__file__).parents[2] / "fixtures" / "pipeline"
+    reports = [open_report(folder / name) for name in ("node2/rank0.sqlite", "node10/rank2.sqlite")]
+    alignment = align_clocks(
+        [report.session for report in reports], [anchors_of(report) for report in reports]
+    )
+    assert alignment.clocks["collective_count"].to_list() == [3, 3]
+    assert alignment.clocks["offset_ns"].to_list() == [0, 0]
+    assert report_bounds_ns(alignment).max() < 20 * US
 
 
 def test_mapped_times_never_run_backwards() -> None:

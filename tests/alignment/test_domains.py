@@ -77,3 +77,9 @@ def test_system_clocks_that_contradict_utc_are_private() -> None:
 def test_utc_need_not_be_believed() -> None:
     guess = guess_clocks([make_session(5 * 10**18), make_session(7 * 10**18, 50)], use_utc=False)
     assert [guess.base_ns[0], guess.base_ns[1] + 50] == [START_WITHOUT_UTC_NS] * 2
+
+
+def test_containers_with_clocks_of_their_own_are_not_one_clock_by_chance() -> None:
+    """Their system clocks differ from UTC by amounts that happen to be 0.3 s apart."""
+    sessions = [make_session(10**18, system=40 * 10**9), make_session(10**18, system=40 * 10**9 + 3 * 10**8)]
+    assert len(guess_clocks(sessions).domains) == 2

@@ -56,6 +56,19 @@ def test_wrong_matches_move_no_clock() -> None:
     assert np.abs(drift).max() < 1_000
 
 
+def test_a_drift_that_could_be_0_stretches_nothing() -> None:
+    """Over 10 ms, ends that scatter by 3 us show no drift of 50 ppm; the correction stays within the standard error."""
+    random = np.random.Generator(np.random.PCG64(4))
+    true = np.sort(random.uniform(0, 10e6, 30))
+    clock, what = np.divmod(np.arange(60), 30)
+    seen = true[what] - np.array([0.0, 50e-6])[clock] * true[what] + random.normal(0, 3_000, 60)
+    fit = fit_clocks(seen, clock, what, np.ones(60), np.arange(2), np.zeros(60))
+    assert np.abs(fit.drift).max() < 10
+    for number in range(2):
+        limits = np.array([0.0, 10e6])
+        assert fit.change_ns(number, limits).max() <= 3 * fit.sigma_ns(number, limits).max()
+
+
 def test_nothing_seen_is_nothing_known() -> None:
     none = np.zeros(0)
     fit = fit_clocks(none, none.astype(int), none.astype(int), none, np.arange(2), none)
