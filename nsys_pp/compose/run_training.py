@@ -215,8 +215,15 @@ def _filter_steps(
 
 
 def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
-    """List the intervals of loading data on the host of each lane: lane, host_start_ns, host_end_ns."""
-    loading = jobs[["kind", "report", "process_key", *_HOST]].filter(kind="data").drop("kind").unique()
+    """List the intervals of loading data on the host of each lane: lane, host_start_ns, host_end_ns.
+
+    Only those of threads with other jobs delay launches: another thread loads the next batch meanwhile.
+    """
+    thread = ["report", "process_key", "thread_key"]
+    is_data = pl.col("kind") == "data"
+    loading = jobs.select(*thread, *_HOST, is_data=is_data).unique()
+    working = loading.filter(~pl.col("is_data"))
+    loading = loading.filter("is_data").join(working, on=thread, how="semi")
     return (
         lanes.select("lane", "report", "process_key")
         .join(loading, on=["report", "process_key"])

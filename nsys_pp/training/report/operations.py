@@ -16,11 +16,15 @@ from nsys_pp.frames.causes import NEED
 from nsys_pp.frames.report import KERNEL_KINDS
 from nsys_pp.frames.training import MESSAGES
 from nsys_pp.training.report.devices import number_devices
+from nsys_pp.training.report.main_streams import mark_main_streams
 
 _RECEIVE = MESSAGES["verb"].categories.to_list().index("receive")  # type: ignore[attr-defined]
-_MESSAGE = r"(?i)send_?recv"
-_MESSAGE_KIND, _COLLECTIVE = (NEED.categories.to_list().index(kind) for kind in ("message", "collective"))
-COPY = len(NEED.categories)  # kind of copies and sets
+_NAME = r"(?i)send_?recv"
+MESSAGE, COLLECTIVE = (NEED.categories.to_list().index(kind) for kind in ("message", "collective"))
+COPY, ASIDE = (
+    len(NEED.categories),
+    len(NEED.categories) + 1,
+)  # copies and sets; kernels on other than main streams
 _TRIES = 4  # operations that ended earlier to try, where the last one was launched too late
 
 
@@ -37,7 +41,8 @@ class Operations:
     launch: Int64s  # start of this call
     launched: Int64s  # end of this call
     thread: Int64s  # of this call
-    need: Int64s  # index of `NEED`, or `COPY`; -1 for computing operations
+    need: Int64s  # index of `NEED`, `COPY` or `ASIDE`; -1: a kernel of a main stream
+    is_on_main: Bools  # on a main stream
     is_send: Bools  # messages that are only sent
 
 
@@ -62,11 +67,12 @@ def list_operations(
     call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
     op_id, is_send = numbers(messages["op_id"]), numbers(messages["verb"]) != _RECEIVE
     is_compute = ~gpu_ops["is_communication"].to_numpy() & is_among(gpu_ops["kind"], KERNEL_KINDS)
-    is_message = is_named(gpu_ops["name"], _MESSAGE)
+    is_message = is_named(gpu_ops["name"], _NAME)
     is_message[op_id] = True
-    need = np.where(is_message, _MESSAGE_KIND, _COLLECTIVE)
+    need = np.where(is_message, MESSAGE, COLLECTIVE)
     need[is_among(gpu_ops["kind"], ("memcpy", "memset"))] = COPY
-    need[is_compute] = -1
+    is_on_main = mark_main_streams(gpu_ops, group)
+    need[is_compute] = np.where(is_on_main[is_compute], -1, ASIDE)
     only_sends = np.zeros(len(gpu_ops), dtype=np.bool_)
     only_sends[np.setdiff1d(op_id[is_send], op_id[~is_send])] = True
     return Operations(
@@ -80,6 +86,7 @@ def list_operations(
         launched=gather_calls(api_calls["end_ns"], call),
         thread=gather_calls(api_calls["thread_key"], call),
         need=need,
+        is_on_main=is_on_main,
         is_send=only_sends,
     )
 

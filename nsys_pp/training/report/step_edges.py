@@ -17,13 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, is_among, numbers, pack
+from nsys_pp.arrays.columns import NEVER, is_among, numbers
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.search import find_first
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import KERNEL_KINDS
 from nsys_pp.training.report.devices import number_devices
+from nsys_pp.training.report.main_streams import mark_main_streams
 
 _LATE_NS = 50_000  # an operation that starts later than this after its launch is not explained by it
 
@@ -37,9 +38,9 @@ class StepOps:
     end: Int64s
     launch: Int64s  # start of the launching call; of the operation, where the call is unknown
     launched: Int64s  # end of this call
-    is_kernel: Bools  # or a graph, not communication
+    is_kernel: Bools  # or a graph, on a main stream
     is_communication: Bools
-    is_aside: Bools  # a copy or set on a stream without compute kernels, as of the next batch
+    is_aside: Bools  # no communication, and not on a main stream, as copies of the next batch
 
     def select(self, rows: Int64s) -> StepOps:
         """Return some of the operations."""
@@ -52,7 +53,7 @@ class StepHosts:
 
     device: Int64s  # index of the device
     number: Int64s  # in its name
-    first: Int64s  # start of the first kernel that is not communication
+    first: Int64s  # start of its first kernel on a main stream
     begin: Int64s  # on the host
     end: Int64s
     is_open: Bools  # the end on the host is that of the capture
@@ -81,10 +82,8 @@ def list_step_ops(
         launches: `LAUNCHES` of both.
     """
     device = number_devices(gpu_ops, devices)
-    stream = pack(device, numbers(gpu_ops["context_id"]), numbers(gpu_ops["stream_id"]))
-    is_kernel = is_among(gpu_ops["kind"], KERNEL_KINDS)
     is_communication = gpu_ops["is_communication"].to_numpy()
-    is_compute = ~is_communication & is_kernel
+    is_main = mark_main_streams(gpu_ops, device) & ~is_communication
     start = numbers(gpu_ops["start_ns"])
     call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
     launch, launched = (gather_calls(api_calls[name], call) for name in ("start_ns", "end_ns"))
@@ -94,9 +93,9 @@ def list_step_ops(
         end=numbers(gpu_ops["end_ns"]),
         launch=np.where(call < 0, start, launch),
         launched=np.where(call < 0, start, launched),
-        is_kernel=is_compute,
+        is_kernel=is_main & is_among(gpu_ops["kind"], KERNEL_KINDS),
         is_communication=is_communication,
-        is_aside=~is_communication & ~np.isin(stream, np.unique(stream[is_compute])),
+        is_aside=~is_communication & ~is_main,
     )
 
 

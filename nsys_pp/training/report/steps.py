@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, is_among, numbers, pack
-from nsys_pp.arrays.search import find_rows
+from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
@@ -32,7 +32,7 @@ class _StepBounds:
     number: Int64s  # in the name of the range
     host_start: Int64s
     host_end: Int64s
-    first: Int64s  # start of its first kernel that is not communication
+    first: Int64s  # start of its first kernel on a main stream
     is_partial: Bools
 
 
@@ -71,7 +71,7 @@ def find_steps(
     ops = list_step_ops(gpu_ops, devices, api_calls, launches)
     on_device = number_devices(jobs, devices)
     has_computed = ~jobs["compute_start_ns"].is_null().to_numpy()
-    by_range = _build_range_steps(step_ranges, compute, devices)
+    by_range = _build_range_steps(step_ranges, compute, devices, ops)
     is_compute_job = has_computed & is_among(jobs["kind"], COMPUTE_KINDS)
     before = _build_steps_before_ranges(
         by_range, on_device[is_compute_job], numbers(jobs["host_start_ns"])[is_compute_job], ops
@@ -111,7 +111,7 @@ def find_steps(
 
 
 def _build_range_steps(
-    step_ranges: pl.DataFrame, compute: pl.DataFrame, devices: pl.DataFrame
+    step_ranges: pl.DataFrame, compute: pl.DataFrame, devices: pl.DataFrame, ops: StepOps
 ) -> _StepBounds:
     """Build the steps of step ranges on each device; of repeated ranges only the first is kept."""
     row = find_rows(numbers(step_ranges["range_id"]), numbers(compute["range_id"]))
@@ -127,6 +127,7 @@ def _build_range_steps(
     until = np.where(follows, np.roll(running_maximum(device, end), 1), NEVER)
     is_same = (number == np.roll(number, 1)) & (number != NEVER) & (start < until)
     kept = ~(follows & ((end <= until) | is_same))
+    first = numbers(projected["gpu_start_ns"])[order][kept]
     return _StepBounds(
         device=device[kept],
         source=np.full(kept.sum(), _RANGE),
@@ -134,7 +135,7 @@ def _build_range_steps(
         number=number[kept],
         host_start=start[kept],
         host_end=end[kept],
-        first=numbers(projected["gpu_start_ns"])[order][kept],
+        first=_find_first_launched(device[kept], start[kept], end[kept], ops, default=first),
         is_partial=step_ranges["is_open"].to_numpy()[row[kept]],
     )
 
@@ -195,6 +196,22 @@ def _find_first_kernels(device: Int64s, ops: StepOps) -> Int64s:
     """Return the start of the first kernel of each device; every device has one."""
     starts = [ops.start[ops.is_kernel & (ops.device == number)].min() for number in device]
     return np.array(starts, dtype=np.int64)
+
+
+def _find_first_launched(
+    device: Int64s, begin: Int64s, end: Int64s, ops: StepOps, *, default: Int64s
+) -> Int64s:
+    """Find the start of the first kernel of a main stream launched in each span of a device, by device and begin.
+
+    The span may contain a kernel aside that starts earlier, while the main streams are busy with the step before.
+    """
+    rows = np.flatnonzero(ops.is_kernel)
+    at = find_last(ops.device[rows], ops.launch[rows], device, begin)
+    rows, at = rows[at >= 0], at[at >= 0]
+    is_inside = ops.launch[rows] <= end[at]
+    first = np.full(len(device), -NEVER)
+    np.minimum.at(first, at[is_inside], ops.start[rows[is_inside]])
+    return np.where(first == -NEVER, default, first)
 
 
 def _concatenate(*parts: _StepBounds) -> _StepBounds:

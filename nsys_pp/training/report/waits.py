@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, numbers
-from nsys_pp.arrays.search import find_last
+from nsys_pp.arrays.search import find_first, find_last
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.causes import CAUSE, CAUSES, NEED, WAITS
@@ -21,21 +21,29 @@ from nsys_pp.training.report.compute_segments import Segments
 from nsys_pp.training.report.devices import list_devices, number_devices
 from nsys_pp.training.report.event_waits import find_event_waits
 from nsys_pp.training.report.holders import find_holders
-from nsys_pp.training.report.operations import COPY, Operations, find_last_ended, list_operations
+from nsys_pp.training.report.operations import (
+    ASIDE,
+    COLLECTIVE,
+    COPY,
+    MESSAGE,
+    Operations,
+    find_last_ended,
+    list_operations,
+)
 
 _HOST, _UNKNOWN, _IDLE, _COPY = (CAUSES.index(cause) for cause in ("host", "unknown", "idle", "copy"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Gaps:
-    """Gaps of steps between compute segments."""
+    """Gaps of steps between compute segments, which the chain of an operation explains."""
 
     group: Int64s  # index of the device
     step: Int64s
     start: Int64s
     end: Int64s
-    op: Int64s  # row of the kernel after the gap; of the last operation of the step at its end; -1 without one
-    is_tail: Bools  # at the end of the step
+    op: Int64s  # row of the next kernel of a main stream; in tails of the last operation of the step, -1 without one
+    is_tail: Bools  # after the last kernel of a main stream in the step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,18 +103,22 @@ def _list_gaps(segments: Segments, steps: pl.DataFrame, group: Int64s, ops: Oper
     last = find_last(group, end, segments.group, segments.start, is_before=True)
     latest = np.append(running_maximum(segments.group, segments.end), NEVER)[last]
     after = np.minimum(np.maximum(latest, start), end)
-    is_own = np.isin(ops.stream, np.unique(ops.stream[ops.need < 0]))
-    finals = np.flatnonzero((ops.need >= 0) & ((ops.need != COPY) | is_own))
+    gap_step = np.append(step, np.arange(len(group)))
+    gap_end = np.append(segments.start[inside], end)
+    mains = np.flatnonzero(ops.need < 0)
+    mains = mains[np.argsort(ops.start[mains], kind="stable")]
+    kernel = np.append(mains, -1)[find_first(group[gap_step], gap_end, ops.group[mains], ops.start[mains])]
+    is_tail = (kernel < 0) | (ops.start[kernel] >= end[gap_step])
+    finals = np.flatnonzero(np.isin(ops.need, (MESSAGE, COLLECTIVE)) | ((ops.need == COPY) & ops.is_on_main))
     final = find_last_ended(group, end, ops, finals, ops.group, launched_by=end)
-    final[np.append(ops.end, NEVER)[final] <= after] = -1
 
     gaps = _Gaps(
-        group=np.append(segments.group[inside], group),
-        step=np.append(number[step], number),
+        group=group[gap_step],
+        step=number[gap_step],
         start=np.append(before, after),
-        end=np.append(segments.start[inside], end),
-        op=np.append(segments.op[inside], final),
-        is_tail=np.append(np.zeros(len(inside), dtype=np.bool_), np.ones(len(group), dtype=np.bool_)),
+        end=gap_end,
+        op=np.where(is_tail, final[gap_step], kernel),
+        is_tail=is_tail,
     )
     kept = np.flatnonzero(gaps.start < gaps.end)
     kept = kept[np.lexsort((gaps.start[kept], gaps.group[kept]))]
@@ -145,7 +157,7 @@ def _follow(gaps: _Gaps, holder: Int64s, ops: Operations) -> _Links:
 def _build_frame(
     gaps: _Gaps, links: _Links, since: Int64s, ops: Operations, devices: pl.DataFrame
 ) -> pl.DataFrame:
-    """Cut each gap at the starts and ends of its links.
+    """Cut each gap at the starts and ends of its links; a link may outlast the gap, or begin after it.
 
     Args:
         gaps: Gaps.
@@ -157,20 +169,23 @@ def _build_frame(
     gap = np.append(links.gap, np.arange(len(gaps.op)))
     op = np.append(links.op, np.full(len(gaps.op), -1))  # -1: the rest of the gap
     is_rest = op < 0
-    end = np.where(is_rest, gaps.end[gap], np.append(ops.end, NEVER)[op])
-    order = np.lexsort((is_rest, end, gap))
-    gap, op, end, is_rest = gap[order], op[order], end[order], is_rest[order]
+    op_start, op_end = np.append(ops.start, NEVER)[op], np.append(ops.end, NEVER)[op]
+    order = np.lexsort((op_end, is_rest, gap))
+    gap, op, is_rest = gap[order], op[order], is_rest[order]
+    op_start, op_end = op_start[order], op_end[order]
+    end = np.where(is_rest, gaps.end[gap], np.minimum(op_end, gaps.end[gap]))
     is_first = np.diff(gap, prepend=-1) != 0
     begin = np.where(is_first, gaps.start[gap], np.roll(end, 1))
-    start = np.maximum(np.where(is_rest, end, np.append(ops.start, NEVER)[op]), begin)
+    start = np.clip(np.where(is_rest, end, op_start), begin, end)
 
     is_idle = is_rest & gaps.is_tail[gap]
     unexplained = np.where(is_idle, start, np.clip(since[np.where(is_rest, gaps.op[gap], op)], begin, start))
     need = np.append(ops.need, -1)[op]
+    run = np.select([need == COPY, need == ASIDE], [_COPY, _HOST], -1)  # kernels aside run in no gap
     parts = (
         (begin, unexplained, np.where(is_idle, _IDLE, _HOST)),
         (unexplained, start, np.full(len(gap), _UNKNOWN)),
-        (start, end, np.where(need == COPY, _COPY, -1)),
+        (start, end, run),
     )
     columns = np.stack([np.concatenate(column) for column in zip(*parts, strict=True)])
     part = np.repeat(np.arange(3), len(gap))
@@ -178,7 +193,7 @@ def _build_frame(
     row = np.tile(np.arange(len(gap)), 3)[kept]
     kept = kept[np.lexsort((part[kept], row))]
     row = np.tile(np.arange(len(gap)), 3)[kept]
-    is_run = (part[kept] == 2) & (need[row] != COPY)
+    is_run = (part[kept] == 2) & (run[row] < 0)
     frame = devices[gaps.group[gap[row]]].hstack(
         [
             as_numbers("step", gaps.step[gap[row]]),
@@ -187,8 +202,8 @@ def _build_frame(
             pl.Series(CAUSES, dtype=CAUSE).gather(gather_indices(columns[2][kept])).alias("cause"),
             NEED.categories.gather(gather_indices(np.where(is_run, need[row], -1))).alias("need"),
             as_numbers("need_op_id", np.where(is_run, op[row], -1), null=-1),
-            as_numbers("need_start_ns", np.where(is_run, np.append(ops.start, NEVER)[op[row]], NEVER)),
-            as_numbers("need_end_ns", np.where(is_run, end[row], NEVER)),
+            as_numbers("need_start_ns", np.where(is_run, op_start[row], NEVER)),
+            as_numbers("need_end_ns", np.where(is_run, op_end[row], NEVER)),
         ]
     )
     return conform(frame, WAITS)

@@ -26,7 +26,15 @@ GEMM, SET, COPY, COLLECTIVE, MESSAGE = (
     "ncclDevKernel_AllReduce",
     "ncclDevKernel_SendRecv",
 )
-KINDS = {GEMM: "kernel", SET: "memset", COPY: "memcpy", COLLECTIVE: "kernel", MESSAGE: "kernel"}
+UNPACK = "unpack"  # a kernel aside
+KINDS = {
+    UNPACK: "kernel",
+    GEMM: "kernel",
+    SET: "memset",
+    COPY: "memcpy",
+    COLLECTIVE: "kernel",
+    MESSAGE: "kernel",
+}
 NEEDS = {COLLECTIVE: "collective", MESSAGE: "message"}
 CALL_NS, LATENCY_NS, GAP_NS, RETURN_NS = 3_000, 5_000, 1_000, 6_000
 MAIN, AUTOGRAD = 1, 2
@@ -149,35 +157,48 @@ def pieces_of(waits: pl.DataFrame) -> list[Piece]:
 
 
 def chain(op: Op | None, since: int) -> list[Piece]:
-    """Follow the chain of an operation back to a time: the pieces before its start."""
+    """Follow the chain of an operation back to a time: the pieces before its start; none for kernels aside."""
     pieces: list[Piece] = []
     while op is not None:
         holder = op.awaited if op.holder is None else op.holder
         if holder is None or holder.end <= since or holder.name == GEMM:
             return [("host", since, op.start), *pieces]
-        run = NEEDS.get(holder.name, "copy"), max(holder.start, since), holder.end
-        pieces = [run, ("host", holder.end, op.start), *pieces]
+        pieces = [*run_of(holder, since), ("host", holder.end, op.start), *pieces]
         op = holder if holder.start > since else None
     return pieces
 
 
+def run_of(op: Op, since: int) -> list[Piece]:
+    return [(NEEDS.get(op.name, "copy"), max(op.start, since), op.end)] if op.name != UNPACK else []
+
+
 def defined(program: Program) -> list[Piece]:
-    """Explain every gap between kernels, and the end of the step."""
-    kernels = sorted((op for op in program.ops if op.name == GEMM), key=lambda op: op.start)
+    """Explain every gap between kernels by the chain of the next one on the main stream, and the end of the step."""
+    kernels = sorted((op for op in program.ops if op.name in (GEMM, UNPACK)), key=lambda op: op.start)
+    mains = [op for op in kernels if op.name == GEMM]
+    end = max(op.end for op in program.ops) + 2_000
+    others = [op for op in program.ops if op.name not in (GEMM, UNPACK, COPY)]
+    last = max(others, key=lambda op: op.end, default=None)
     pieces: list[Piece] = []
     now = 0
-    for kernel in kernels:
-        if kernel.start - now > (PAUSE_NS if now else 0):
-            pieces += chain(kernel, now)
-        now = max(now, kernel.end)
-    ends = [op for op in program.ops if op.name != GEMM and op.end > now and (op.name != COPY)]
-    end = max(op.end for op in program.ops) + 2_000
-    if ends:
-        last = max(ends, key=lambda op: op.end)
-        pieces += chain(last, now) if last.start > now else []
-        pieces.append((NEEDS.get(last.name, "copy"), max(last.start, now), last.end))
-        now = last.end
-    return _join([*pieces, ("idle", now, end)])
+    for start, kernel_end in [*((op.start, op.end) for op in kernels), (end, end)]:
+        following = next((op for op in mains if op.start >= start), None)
+        if following is not None and start - now > (PAUSE_NS if now else 0):
+            pieces += clip(chain(following, now), now, start)
+        elif following is None and start > now and (start - now > PAUSE_NS or start == end):
+            tail = [] if last is None or last.end <= now else [*chain(last, now), *run_of(last, now)]
+            rest = max([now, *(until for _, _, until in tail)])
+            pieces += clip([*tail, ("idle", rest, max(end, rest))], now, start)
+        now = max(now, kernel_end)
+    return _join(pieces)
+
+
+def clip(pieces: list[Piece], since: int, until: int) -> list[Piece]:
+    return [
+        (cause, max(start, since), min(end, until))
+        for cause, start, end in pieces
+        if min(end, until) > max(start, since)
+    ]
 
 
 def _join(pieces: list[Piece]) -> list[Piece]:
@@ -196,7 +217,12 @@ def programs(draw: st.DrawFn) -> Program:
     program = Program()
     lengths = st.integers(2, 90).map(lambda us: us * 1_000)
     streams = st.lists(st.sampled_from([COMPUTE, COPIES, REDUCE, RECEIVE]), max_size=2, unique=True)
-    names = {COMPUTE: [GEMM, GEMM, SET], COPIES: [COPY], REDUCE: [COLLECTIVE], RECEIVE: [MESSAGE]}
+    names = {
+        COMPUTE: [GEMM, GEMM, SET],
+        COPIES: [COPY, COPY, UNPACK],
+        REDUCE: [COLLECTIVE],
+        RECEIVE: [MESSAGE],
+    }
     program.launch(GEMM, COMPUTE, 20_000, [])
     for _ in range(draw(st.integers(1, 14))):
         action = draw(st.sampled_from(["launch", "launch", "launch", "synchronise", "work"]))
@@ -207,6 +233,10 @@ def programs(draw: st.DrawFn) -> Program:
             program.synchronise(draw(st.sampled_from([COMPUTE, COPIES, REDUCE, RECEIVE])))
         else:
             program.now += draw(st.integers(1, 60)) * 1_000
+    program.launch(GEMM, COMPUTE, 9_000_000, [])  # most of the kernels' time is on this stream
+    ends = [(SET, COMPUTE, 1), (COLLECTIVE, REDUCE, 200), (UNPACK, COPIES, 1)]
+    for name, stream, factor in ends[: draw(st.integers(0, 3))]:
+        program.launch(name, stream, draw(lengths) * factor, draw(streams))
     return program
 
 
