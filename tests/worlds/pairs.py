@@ -10,6 +10,8 @@ from tests.worlds.findings import Findings
 from tests.worlds.truth import Truth
 
 _ROUNDING_NS = 2
+_BUCKET_NS = 1_000
+_TIMES = [f"{role}_{edge}_ns" for role in ("send", "receive") for edge in ("start", "end")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +26,11 @@ class PairScore:
 
 
 def score_pairs(findings: Findings, truth: Truth) -> PairScore:
-    """Compare pairs of kernels with the messages and exchanges: by process and start of both kernels."""
+    """Compare pairs of kernels with the messages and exchanges: by process and times of both kernels."""
     transfers = findings.training.transfers
-    pairs = transfers.select("sender", "receiver", "send_start_ns", "receive_start_ns")
-    pairs = findings.on_reports(pairs, "sender", "send_start_ns", prefix="send_")
-    pairs = findings.on_reports(pairs, "receiver", "receive_start_ns", prefix="receive_")
+    pairs = transfers.select("sender", "receiver", *_TIMES)
+    pairs = findings.on_reports(pairs, "sender", *_TIMES[:2], prefix="send_")
+    pairs = findings.on_reports(pairs, "receiver", *_TIMES[2:], prefix="receive_")
     messages = _match(pairs, truth, truth.messages)
     is_right = (messages["send_message"] == messages["receive_message"]).fill_null(False)
     is_exchanged = _list_exchanged(pairs, truth) & ~is_right
@@ -61,13 +63,24 @@ def _list_exchanged(pairs: pl.DataFrame, truth: Truth) -> pl.Series:
 
 
 def _match(pairs: pl.DataFrame, truth: Truth, messages: pl.DataFrame) -> pl.DataFrame:
-    """Add the message of each kernel: `send_message` and `receive_message`; null where no message has it."""
+    """Add the message of each kernel: `send_message` and `receive_message`; null where no message has it.
+
+    Kernels are compared by start and end: those of two streams may start at the same time.
+    """
     matched = pairs.with_row_index("pair")
     for role in ("send", "receive"):
-        key, time = [f"{role}_report", f"{role}_pid"], f"{role}_start_ns"
-        kernels = truth.on_reports(messages, f"{role}_report", time)
-        kernels = kernels.select(*key, time, pl.col("message").alias(f"{role}_message")).sort(time)
-        matched = matched.sort(time).join_asof(
-            kernels, on=time, by=key, strategy="nearest", tolerance=_ROUNDING_NS, check_sortedness=False
+        key, times = [f"{role}_report", f"{role}_pid"], [f"{role}_start_ns", f"{role}_end_ns"]
+        kernels = truth.on_reports(messages, f"{role}_report", *times)
+        near = [(pl.col(time) - pl.col(f"{time}_true")).abs() <= _ROUNDING_NS for time in times]
+        bucket = pl.col(times[0]) // _BUCKET_NS
+        around = pl.concat_list(bucket - 1, bucket, bucket + 1)
+        found = (
+            matched.select("pair", *key, *times, bucket=around)
+            .explode("bucket")
+            .join(kernels.select("message", *key, *times, bucket=bucket), on=[*key, "bucket"], suffix="_true")
+            .filter(*near)
+            .select("pair", pl.col("message").alias(f"{role}_message"))
+            .unique("pair", keep="first", maintain_order=True)
         )
-    return matched.sort("pair")
+        matched = matched.join(found, on="pair", how="left", maintain_order="left")
+    return matched

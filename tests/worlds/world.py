@@ -23,6 +23,7 @@ from tests.worlds.stragglers import StragglerScore, score_stragglers
 from tests.worlds.truth import Truth
 
 QUESTIONS = ("clocks", "pairs", "causes", "jobs", "stragglers", "ranges")
+_KNOWN_NS = 1_000_000
 PLAIN, LAYOUT = "plain", "layout"
 
 
@@ -48,6 +49,11 @@ class WorldScore:
     def has_right_clocks(self) -> bool:
         """Whether all bounds hold."""
         return self.clocks is not None and self.clocks.holds
+
+    @property
+    def has_known_clocks(self) -> bool:
+        """Whether all bounds are known, below 1 ms, and hold."""
+        return self.clocks is not None and self.clocks.holds and max(self.clocks.bounds_ns) < _KNOWN_NS
 
     @property
     def command(self) -> str:
