@@ -18,6 +18,15 @@ def describe_groups(groups: pl.Series) -> str:
     return f"{count} groups of clocks, not comparable with each other" if count > 1 else ""
 
 
+def is_same_clock(suffix: str) -> pl.Expr:
+    """Return whether two lanes have the same clock: their times are exact relative to each other.
+
+    Args:
+        suffix: Of the columns `CLOCK` of the other lane.
+    """
+    return pl.col("clock") == pl.col(f"clock{suffix}")
+
+
 def is_comparable(suffix: str) -> pl.Expr:
     """Return whether the times of two lanes can be compared: of one clock, or of one group with known bounds.
 
@@ -25,7 +34,7 @@ def is_comparable(suffix: str) -> pl.Expr:
         suffix: Of the columns `CLOCK` of the other lane.
     """
     is_same_group = pl.col("clock_group") == pl.col(f"clock_group{suffix}")
-    return (_is_same_clock(suffix) | (is_same_group & _sum_bounds(suffix).is_not_null())).fill_null(False)
+    return (is_same_clock(suffix) | (is_same_group & _sum_bounds(suffix).is_not_null())).fill_null(False)
 
 
 def relative_bound(suffix: str) -> pl.Expr:
@@ -34,7 +43,7 @@ def relative_bound(suffix: str) -> pl.Expr:
     Args:
         suffix: Of the columns `CLOCK` of the other lane.
     """
-    return pl.when(_is_same_clock(suffix)).then(0).otherwise(_sum_bounds(suffix))
+    return pl.when(is_same_clock(suffix)).then(0).otherwise(_sum_bounds(suffix))
 
 
 def keep_comparable(pairs: pl.DataFrame, lanes: pl.DataFrame, left: str, right: str) -> pl.DataFrame:
@@ -79,10 +88,6 @@ def list_comparable_steps(steps: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFr
     sets = lanes.select("lane", number_comparable(lanes))
     of_step = steps.join(sets, on="lane", how="left").group_by("step").agg(pl.col("clock_set").n_unique())
     return of_step.filter(clock_set=1).select("step").sort("step")
-
-
-def _is_same_clock(suffix: str) -> pl.Expr:
-    return pl.col("clock") == pl.col(f"clock{suffix}")
 
 
 def _sum_bounds(suffix: str) -> pl.Expr:

@@ -23,7 +23,7 @@ _SIDES = ("near", "far")
 _EVIDENCE = ("score", "contrast", "count", "together", "wild_score", "wild_count")
 
 
-def choose_pairs(candidates: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
+def choose_pairs(candidates: pl.DataFrame, lanes: pl.DataFrame, *, has_others: bool = False) -> pl.DataFrame:
     """Choose the pairs of lanes, or of routes, that exchange messages.
 
     Pairs are chosen in order: those whose evidence clearly exceeds that of all other pairs of either side; then, without
@@ -33,15 +33,17 @@ def choose_pairs(candidates: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     Args:
         candidates: From `list_candidates`, with score and contrast.
         lanes: `LANES`.
+        has_others: Sides have messages of other pairs, too, so that the evidence of a message differs between pairs.
 
     Returns:
         near, far, is_doubtful.
     """
+    drop_unlike = _keep_all if has_others else _drop_unlike
     summed = candidates.group_by(_SIDES, maintain_order=True).agg(pl.col(_EVIDENCE).sum())
     scored = summed.join(_measure_distances(candidates, lanes), on=_SIDES).with_row_index("pair")
     is_whole = pl.col("stages").is_not_null() | (pl.col("together") >= _WHOLE * pl.col("count"))
     scored = scored.with_columns(pl.when(is_whole).then("contrast").otherwise(-np.inf).alias("contrast"))
-    certain = _drop_unlike(_choose_clear(scored))
+    certain = drop_unlike(_choose_clear(scored))
     rest = _drop_chosen(scored, certain)
     likeliest = scored.filter(pl.col("score") == pl.col("score").max().over("near"), pl.col("score") >= CLEAR)
     # without evidence, only the order of stages implies a distance
@@ -54,7 +56,7 @@ def choose_pairs(candidates: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     # without stages, the distance decides only between pairs with evidence
     has_evidence = pl.col("stages").is_not_null() | (pl.col("score") >= CLEAR)
     prior = _RANK_PRIOR * (2 if is_confirmed else 1) * (is_regular & has_evidence)
-    likely = _choose_clear(_drop_unlike(rest, certain).with_columns(pl.col("score", "contrast") + prior))
+    likely = _choose_clear(drop_unlike(rest, certain).with_columns(pl.col("score", "contrast") + prior))
     return pl.concat(
         part.select(*_SIDES, is_doubtful=pl.lit(doubtful))
         for part, doubtful in ((certain, False), (likely, True))
@@ -157,6 +159,11 @@ def _drop_unlike(scored: pl.DataFrame, certain: pl.DataFrame | None = None) -> p
     if usual is None:
         return scored
     return scored.filter((pl.col("count") == 0) | (evidence >= _LIKE * usual))
+
+
+def _keep_all(scored: pl.DataFrame, certain: pl.DataFrame | None = None) -> pl.DataFrame:
+    del certain
+    return scored
 
 
 def _drop_chosen(scored: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:

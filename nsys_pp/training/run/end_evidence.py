@@ -22,6 +22,8 @@ SOON = 0.5
 """A transfer needs less than this share of the time of a job: after a whole job, the next stage sends its result."""
 WINDOW_NS = 10_000_000
 """Ends that are not together are anywhere in this window: about the distance between messages of a lane."""
+MOST = 0.5
+"""Share of the messages of two routes that belong together at least, where a route has one partner."""
 _SCALES_NS = 1_000.0 * 2.0 ** np.arange(7)  # mean scatter of the ends of a message: 1 to 64 us
 _WIDE_SCALES_NS = _SCALES_NS[-1] * 2.0 ** np.arange(1, 6)  # of lanes that work in step: 128 us to 2 ms
 _SHORT = 0.1  # quantile of the intervals between sends that stands for a short job
@@ -63,7 +65,13 @@ class Times:
 
 
 def score_pairs(
-    hypothesis: Int64s, times: Times, *, waits: Bools, reach_ns: Floats, transfer_ns: Floats
+    hypothesis: Int64s,
+    times: Times,
+    *,
+    waits: Bools,
+    reach_ns: Floats,
+    transfer_ns: Floats,
+    share: float = MOST,
 ) -> Evidence:
     """Compute the evidence of hypotheses: from the ends of both kernels or, if better, from the start of the send.
 
@@ -76,6 +84,7 @@ def score_pairs(
         waits: Whether sends of each hypothesis wait for their receives.
         reach_ns: Greatest distance of ends, for each hypothesis; infinite: any.
         transfer_ns: Longest transfer of a buffered message, for each hypothesis.
+        share: Share of the pairs that belong together at least, if the hypothesis is true.
     """
     has_waited = times.receive_start < times.send_end
     together = waits[hypothesis] | has_waited
@@ -84,10 +93,15 @@ def score_pairs(
         (times.receive_end - times.send_end)[together],
         -reach_ns,
         reach_ns + transfer_ns * ~waits,
+        share=share,
     )
     before = times.receive_start < times.send_start
     by_start = score_ends(
-        hypothesis[before], (times.receive_end - times.send_start)[before], -reach_ns, reach_ns + transfer_ns
+        hypothesis[before],
+        (times.receive_end - times.send_start)[before],
+        -reach_ns,
+        reach_ns + transfer_ns,
+        share=share,
     )
     is_by_end = (by_end.score >= by_start.score) | (by_start.count == 0)
     chosen = {
@@ -126,7 +140,9 @@ def _quantile(group: Int64s, values: Int64s, share: float, size: int) -> Int64s:
     return np.where(count > 0, np.append(values[order], 0)[np.minimum(at, len(values))], 0)
 
 
-def score_ends(hypothesis: Int64s, apart_ns: Int64s, least_ns: Floats, most_ns: Floats) -> Evidence:
+def score_ends(
+    hypothesis: Int64s, apart_ns: Int64s, least_ns: Floats, most_ns: Floats, *, share: float = MOST
+) -> Evidence:
     """Compute the evidence of hypotheses from one distance of each message, constant but for some scatter.
 
     Args:
@@ -134,12 +150,13 @@ def score_ends(hypothesis: Int64s, apart_ns: Int64s, least_ns: Floats, most_ns: 
         apart_ns: The distance.
         least_ns: Least constant of each hypothesis.
         most_ns: Greatest constant of each hypothesis.
+        share: As in `score_pairs`.
     """
     size = len(least_ns)
     order = np.lexsort((apart_ns, hypothesis))
     group, apart = hypothesis[order], apart_ns[order].astype(np.float64)
     count = np.bincount(group, minlength=size)
-    center = np.clip(_find_centers(group, apart, count), least_ns, most_ns)
+    center = np.clip(_find_centers(group, apart, count, share), least_ns, most_ns)
     off = np.abs(apart - center[group])
     near, wide = (
         np.max([_sum_likelihoods(group, off, size, scale) for scale in scales], axis=0)
@@ -163,19 +180,20 @@ def _sum_likelihoods(group: Int64s, off_ns: Floats, size: int, scale_ns: float) 
     return np.maximum(*sums)
 
 
-def _find_centers(group: Int64s, values: Floats, count: Int64s) -> Floats:
-    """Find the center of the shortest interval with more than half of the values of each group; 0 for empty groups.
+def _find_centers(group: Int64s, values: Floats, count: Int64s, share: float) -> Floats:
+    """Find the center of the shortest interval with more than a share of the values of each group; 0 for empty groups.
 
     Args:
         group: Ascending.
         values: Ascending in each group.
         count: Values of each group.
+        share: Of the values.
     """
     centers = np.zeros(len(count))
     if not len(values):
         return centers
     last = np.cumsum(count) - 1
-    until = np.arange(len(values)) + (count // 2)[group]
+    until = np.arange(len(values)) + (count * share).astype(np.int64)[group]
     is_inside = until <= last[group]
     until = np.minimum(until, len(values) - 1)
     width = np.where(is_inside, values[until] - values, np.inf)

@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.frames.clock import SKEW_NS
-from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
+from nsys_pp.frames.clock_relations import CLOCK, is_comparable, is_same_clock, relative_bound
 from nsys_pp.frames.training import DIRECTION
-from nsys_pp.training.run.end_evidence import SOON, Times, score_pairs
+from nsys_pp.training.run.end_evidence import MOST, SOON, Times, score_pairs
 from nsys_pp.training.run.step_positions import pair_positions
 
 _SPAN = ("start_ns", "end_ns")
@@ -18,7 +18,7 @@ _SHORT = 0.1  # quantile of jobs, and of intervals between sends, that stands fo
 
 
 def score_candidates(
-    messages: pl.DataFrame, candidates: pl.DataFrame, job_times: pl.DataFrame
+    messages: pl.DataFrame, candidates: pl.DataFrame, job_times: pl.DataFrame, *, share: float = MOST
 ) -> pl.DataFrame:
     """Add the evidence of their messages to candidates.
 
@@ -31,6 +31,7 @@ def score_candidates(
         messages: From `number_in_steps`.
         candidates: candidate, send_route, receive_route.
         job_times: From `measure_jobs`.
+        share: Share of the messages of two routes that belong together at least, if these have common messages.
 
     Returns:
         The candidates, in order, with score, contrast, count and together as in `Evidence`, and wild_score and wild_count: the
@@ -61,8 +62,9 @@ def score_candidates(
             waits=sides["has_waits"].to_numpy(),
             reach_ns=reach_ns,
             transfer_ns=sides["transfer_ns"].to_numpy(),
+            share=share,
         )
-        for reach_ns in (reach, np.full(len(sides), np.inf))
+        for reach_ns in (reach, np.where(sides["is_same_clock"].to_numpy(), reach, np.inf))
     )
     return candidates.with_columns(
         score=pl.Series(np.where(has_evidence, evidence.score, 0.0)),
@@ -77,7 +79,7 @@ def score_candidates(
 def _describe_candidates(
     messages: pl.DataFrame, candidates: pl.DataFrame, job_times: pl.DataFrame
 ) -> pl.DataFrame:
-    """Add to candidates, in order: is_comparable, reach (of ends), transfer_ns (the longest), and both routes."""
+    """Add to candidates, in order: is_comparable, is_same_clock, reach (of ends), transfer_ns (the longest), both routes."""
     sides = candidates
     for verb, key, suffix in (("send", "send_route", ""), ("receive", "receive_route", "_of_receive")):
         routes = _describe_routes(messages.filter(verb=verb))
@@ -88,6 +90,7 @@ def _describe_candidates(
     sides = sides.join(job_times, on="direction", how="left", nulls_equal=True, maintain_order="left")
     return sides.with_columns(
         is_comparable=is_comparable("_of_receive"),
+        is_same_clock=is_same_clock("_of_receive").fill_null(False),
         reach=SKEW_NS + relative_bound("_of_receive").fill_null(0),
         transfer_ns=SOON * shortest,
     )

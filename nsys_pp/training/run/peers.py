@@ -61,9 +61,9 @@ def find_peers(
             _list_forced(lanes, topology),
         ]
     )
-    mixed = find_mixed_peers(unrouted, rest, partners.unique(), job_times, topology)
-    by_end = mixed.with_columns(peer_source=pl.lit(ENDS), is_doubtful=pl.lit(False))
-    peers = pl.concat([by_nccl, by_route, by_end])
+    mixed = find_mixed_peers(unrouted, rest, partners.unique(), job_times, lanes, topology)
+    by_end = mixed.with_columns(peer_source=pl.lit(ENDS))
+    peers = pl.concat([by_nccl, by_route, by_end.select(by_nccl.columns)])
     # messages of a mixed route are found one by one: those that are missing shift the positions of others
     is_mixed = pl.col("row").is_in(mixed["row"].implode())
     return located.join(peers, on="row", how="left", maintain_order="left").with_columns(

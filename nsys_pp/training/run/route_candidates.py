@@ -61,17 +61,25 @@ def list_candidates(messages: pl.DataFrame, topology: Topology) -> pl.DataFrame:
     else:
         near, far = send, receive
         is_ahead = pl.col("direction") == "forward"
-    ordered = {
-        name: pl.when(is_ahead).then(first).otherwise(second).cast(pl.Int64)
-        for name, first, second in (
-            ("near", near, far),
-            ("far", far, near),
-            ("near_lane", send, receive),
-            ("far_lane", receive, send),
-        )
-    }
+    ordered = order_sides(is_ahead, near=near, far=far, near_lane=send, far_lane=receive)
     return (
         pairs.filter(is_possible)
         .select(send_route="route", receive_route="route_of_receive", kind=kind, **ordered)
         .with_row_index("candidate")
     )
+
+
+def order_sides(
+    is_ahead: pl.Expr, *, near: pl.Expr, far: pl.Expr, near_lane: pl.Expr, far_lane: pl.Expr
+) -> dict[str, pl.Expr]:
+    """Order the sides of pairs along the model: near, far, near_lane and far_lane, exchanged unless `is_ahead`."""
+    columns = {
+        "near": (near, far),
+        "far": (far, near),
+        "near_lane": (near_lane, far_lane),
+        "far_lane": (far_lane, near_lane),
+    }
+    return {
+        name: pl.when(is_ahead).then(first).otherwise(second).cast(pl.Int64)
+        for name, (first, second) in columns.items()
+    }

@@ -80,7 +80,7 @@ def has_chunks(messages: pl.DataFrame, jobs: pl.DataFrame) -> bool:
 def locate_messages(lanes: pl.DataFrame, messages: pl.DataFrame, topology: Topology) -> pl.DataFrame:
     """Find the stage of each message, its link, and the stage of its peer.
 
-    At the ends of a line, the verb implies the direction.
+    At the ends of a line, the verb implies the direction of messages without names.
 
     Args:
         lanes: `LANES`.
@@ -88,9 +88,9 @@ def locate_messages(lanes: pl.DataFrame, messages: pl.DataFrame, topology: Topol
         topology: Of the stages.
 
     Returns:
-        The messages, in order, with row, issue_ns (launch, or start where it is unknown), stage, `CLOCK`, `SLICE`, link (virtual stage of the sender), target (stage of the peer), and route (number of the messages of one
-        lane with the same verb, direction and target, or chunk where stages are unknown); null where unknown, route
-        without a verb.
+        The messages, in order, with row, issue_ns (launch, or start where it is unknown), stage, `CLOCK`, `SLICE`, link
+        (virtual stage of the sender), target (stage of the peer), and route (number of the messages of one lane with the
+        same verb, direction and target, or chunk where stages are unknown); null where unknown, route without a verb.
     """
     located = messages.with_row_index("row").join(
         lanes.select("lane", "stage", *CLOCK, *SLICE), on="lane", how="left", maintain_order="left"
@@ -103,14 +103,16 @@ def locate_messages(lanes: pl.DataFrame, messages: pl.DataFrame, topology: Topol
 
 
 def _infer_direction(topology: Topology) -> pl.Expr:
-    """Infer the direction of messages of the first and the last stage of a line."""
+    """Infer the direction of messages of the first and the last stage of a line, if none of their verb has one."""
     if not topology.is_line or topology.stages < 2:
         return pl.col("direction")
     is_send, stage = pl.col("verb") == "send", pl.col("stage")
     is_end = (stage == 0) | (stage == topology.stages - 1)
     is_forward = (stage == 0) == is_send
     word = pl.when(is_forward).then(pl.lit("forward", DIRECTION)).otherwise(pl.lit("backward", DIRECTION))
-    inferred = pl.when(is_end & pl.col("verb").is_not_null()).then(word)
+    # where names distinguish directions, messages without one are not along the pipeline
+    has_names = pl.col("direction").is_not_null().any().over("verb")
+    inferred = pl.when(is_end & pl.col("verb").is_not_null() & ~has_names).then(word)
     return pl.coalesce("direction", inferred).alias("direction")
 
 

@@ -210,3 +210,32 @@ def test_members_that_nothing_tells_apart_are_doubtful(tmp_path: Path) -> None:
     assert transfers_of(replace(run, lanes=odd, messages=run.messages.filter(pl.col("lane") != 1)))[
         0
     ].is_empty()
+
+
+@pytest.mark.parametrize(
+    "options", ["--schedule gpipe", "--schedule interleaved", f"--schedule 1f1b {MEGATRON}"]
+)
+def test_rings_between_replicas_are_no_messages_of_the_pipeline(options: str, tmp_path: Path) -> None:
+    simulate.main([str(tmp_path), *f"{SMALL} --pp 2 --dp 2 --ring {options}".split()])
+    run = read_simulated_run(tmp_path)
+    found, _ = transfers_of(run)
+    expected = true_transfers(run)
+    columns = expected.columns
+    text = found.with_columns(pl.col("direction").cast(pl.String)).select(columns)
+    assert text.sort(columns).equals(expected.sort(columns))
+
+
+@pytest.mark.parametrize("options", ["--dp 2 --ring", "--tp 2", "--dp 2 --jitter 0.003"])
+def test_lanes_that_exchange_with_two_stages_are_matched_by_the_ends_of_their_messages(
+    options: str, tmp_path: Path
+) -> None:
+    """The model runs along the stages and back, and nothing names chunks, replicas or tensor slices."""
+    simulate.main([str(tmp_path), *f"{SMALL} --schedule dualpipev {MEGATRON} {options}".split()])
+    run = read_simulated_run(tmp_path)
+    unknown = [pl.lit(None, pl.Int64).alias(name) for name in ("rank", "replica", "tensor")]
+    found, _ = transfers_of(replace(run, lanes=run.lanes.with_columns(unknown)))
+    expected = true_transfers(run)
+    columns = expected.columns
+    text = found.with_columns(pl.col("direction").cast(pl.String)).select(columns)
+    assert text.join(expected, on=columns, how="anti").is_empty()
+    assert len(text) >= 0.95 * len(expected)
