@@ -40,7 +40,7 @@ TRANSFERS = build_schema(
         "transfer_ns": pl.Int64,  # the rest of the receiver's kernel
         "is_buffered": pl.Boolean,  # the send ended before the receive began
         "bound_ns": pl.Int64,  # error bound of waits and transfer: sum of both lanes' bounds; null: unknown
-        "source": pl.String,  # source of the peer: "peer and order", "stages and order", "ends"
+        "source": pl.String,  # of the peer: "peer and order", "only peer and order", "stages and order", "ends"
         "doubtful": DOUBTFUL,  # null: certain
     },
     name="TRANSFERS",

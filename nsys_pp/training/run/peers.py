@@ -13,7 +13,7 @@ from nsys_pp.training.run.route_candidates import list_candidates
 from nsys_pp.training.run.routes import SLICE, Topology, locate_messages
 from nsys_pp.training.run.step_positions import mark_step_edges, number_in_steps
 
-NCCL_PEER, STAGES, ENDS = "peer and order", "stages and order", "ends"
+NCCL_PEER, ONLY, STAGES, ENDS = "peer and order", "only peer and order", "stages and order", "ends"
 
 _PEERS = extend_schema(PEERS, {"peer_source": pl.String, "is_doubtful": pl.Boolean}, name="_PEERS")
 
@@ -30,8 +30,8 @@ def find_peers(
 
     The peer is found by the first source that applies: its rank in the NCCL communicator; the stage of the neighbour
     along the pipeline in the direction of the message (of several lanes in this stage, the lane whose messages end
-    at the same times); where stages are unknown, the lane whose messages end at the same times; where directions or
-    chunks are unknown too, of these lanes the one with a message that ends at the same time.
+    at the same times); where stages are unknown, the only other lane, or the lane whose messages end at the same times;
+    where directions or chunks are unknown too, of these lanes the one with a message that ends at the same time.
 
     Args:
         lanes: `LANES`.
@@ -42,13 +42,15 @@ def find_peers(
 
     Returns:
         The messages, in order, with the columns of `locate_messages` and `mark_step_edges`, peer_lane and peer_source
-        (`NCCL_PEER`, `STAGES` or `ENDS`), both null where unknown, and is_doubtful. An NCCL peer without a lane has
+        (`NCCL_PEER`, `ONLY`, `STAGES` or `ENDS`), both null where unknown, and is_doubtful. An NCCL peer without a lane has
         a peer_source, but a null peer_lane. is_guess is false for the peers whose rank is recorded.
     """
     located = mark_step_edges(locate_messages(lanes, messages, topology), steps).pipe(number_in_steps)
     by_nccl = find_nccl_peers(located, lanes).with_columns(
         peer_source=pl.lit(NCCL_PEER), is_doubtful=pl.lit(False)
     )
+    if topology.stages < 2:
+        by_nccl = pl.concat([by_nccl, _find_only_peers(located, by_nccl, lanes)])
     rest = located.join(by_nccl, on="row", how="anti", maintain_order="left")
     job_times = measure_jobs(jobs)
     by_route = _find_route_peers(rest, lanes, job_times, topology)
@@ -68,6 +70,18 @@ def find_peers(
     is_mixed = pl.col("row").is_in(mixed["row"].implode())
     return located.join(peers, on="row", how="left", maintain_order="left").with_columns(
         pl.col("has_first", "has_last") & ~is_mixed
+    )
+
+
+def _find_only_peers(messages: pl.DataFrame, by_nccl: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
+    """Find the peers of the other messages of a run of two ranks (columns of `by_nccl`)."""
+    if sorted(lanes["rank"].fill_null(-1)) != [0, 1]:
+        return by_nccl.clear()
+    rest = messages.join(by_nccl, on="row", how="anti", maintain_order="left").drop_nulls("verb")
+    others = lanes.select("lane", peer_lane=pl.col("lane").reverse())
+    found = rest.select("row", "lane").join(others, on="lane", maintain_order="left")
+    return found.select(
+        "row", "peer_lane", is_guess=pl.lit(True), peer_source=pl.lit(ONLY), is_doubtful=pl.lit(False)
     )
 
 

@@ -239,3 +239,21 @@ def test_lanes_that_exchange_with_two_stages_are_matched_by_the_ends_of_their_me
     text = found.with_columns(pl.col("direction").cast(pl.String)).select(columns)
     assert text.join(expected, on=columns, how="anti").is_empty()
     assert len(text) >= 0.95 * len(expected)
+
+
+@pytest.mark.parametrize("bound_ns", [None, 50_000_000])
+def test_two_ranks_exchange_all_messages_though_stages_and_clocks_are_unknown(
+    bound_ns: int | None, tmp_path: Path
+) -> None:
+    simulate.main([str(tmp_path), *f"{SMALL} --pp 2 --schedule interleaved {BUFFERED}".split()])
+    run = read_simulated_run(tmp_path)
+    unknown = {name: pl.lit(None, pl.Int64) for name in ("stage", "replica", "tensor")}
+    lanes = run.lanes.with_columns(bound_ns=pl.lit(bound_ns, pl.Int64), **unknown)
+    found, notes = transfers_of(replace(run, lanes=lanes))
+    columns = true_transfers(run).columns
+    text = found.with_columns(pl.col("direction").cast(pl.String)).select(columns)
+    assert text.sort(columns).equals(true_transfers(run).sort(columns))
+    assert set(found["source"]) == {"only peer and order"}
+    assert not notes
+    odd = lanes.with_columns(rank=pl.col("rank") * 2)
+    assert transfers_of(replace(run, lanes=odd))[0]["source"].is_in(["ends"]).all()
