@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.aggregates.instances import sum_instances
+from nsys_pp.aggregates.item_sums import sum_instances
 from nsys_pp.aggregates.windows import step_on_host
 from nsys_pp.frames.report import NAME
 

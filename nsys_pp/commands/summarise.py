@@ -18,7 +18,7 @@ from nsys_pp.compose.run import Run
 from nsys_pp.compose.run_training import select_steps
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, Summary
 from nsys_pp.frames.short_repr import ShortRepr
-from nsys_pp.model.recorded import explain_absence
+from nsys_pp.model.recorded_kinds import explain_absence
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.tables.summary import registry
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, TableOptions

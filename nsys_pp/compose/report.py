@@ -23,7 +23,7 @@ from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows
-from nsys_pp.model.recorded import name_recorded
+from nsys_pp.model.recorded_kinds import name_recorded
 from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.write.perfetto.trace import Sink, encode_drawing

@@ -12,7 +12,7 @@ from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.compose.progress import Progress, Share, report_progress
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.read import find_reports
-from nsys_pp.read.whole import Stamp, find_lack, has_end, read_stamp
+from nsys_pp.read.completeness import Stamp, find_lack, has_end, read_stamp
 
 _POLL_S = 1.0
 _SETTLED_S = 4.0  # without an end mark, a file is complete when it has not changed for so long

@@ -33,19 +33,22 @@ from nsys_pp.frames.conform import build_schema
 
 NEED = pl.Enum(["message", "collective"])
 """Kinds of operations that hold a gap with a cause that depends on other ranks."""
-CAUSES = (
-    "compute",  # kernels other than communication
-    "pause",  # at most PAUSE_NS between two kernels; part of "compute" in `LANE_STATES`, separate in `COVER`
-    "message_wait",
-    "transfer",
-    "collective_wait",
-    "collective",
-    "copy",
-    "data",
-    "host",
-    "unknown",
-    "idle",
-)
+MEANINGS = {  # of causes, as tables explain them
+    "compute": "kernels other than communication",
+    "pause": "gaps between two kernels that are too short for a bubble",  # in `LANE_STATES` part of "compute"
+    "message_wait": "waiting for a message whose peer has not begun",
+    "transfer": "transfer of a message that is needed",
+    "collective_wait": "waiting for a collective that other lanes have not begun",
+    "collective": "duration of a collective that is needed",
+    "copy": "duration of a copy that is needed",
+    "data": "the host loads data",
+    "host": "late launch: nothing else was missing",
+    "unknown": "launched, and nothing recorded explains the delay",
+    "idle": "no work left in the step",
+}
+"""A new cause also needs a color (`nsys_pp.write.trace.colors`) and the rule that finds it: in `nsys_pp.training.report.waits`, or in
+`nsys_pp.training.run.bubbles` where other ranks decide."""
+CAUSES = tuple(MEANINGS)
 CAUSE = pl.Enum(CAUSES)
 BUBBLE_CAUSES = tuple(cause for cause in CAUSES if cause not in ("compute", "pause"))
 

@@ -10,7 +10,7 @@ import polars as pl
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import Report
 from nsys_pp.model import anomalies as anomalies
-from nsys_pp.model.recorded import list_missing, list_recorded
+from nsys_pp.model.recorded_kinds import list_missing, list_recorded
 
 GPUS = build_schema(
     {  # one row per GPU and process that used it, by GPU

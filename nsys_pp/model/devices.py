@@ -14,7 +14,7 @@ import polars as pl
 
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import build_process_key, pid, strip_uuid
-from nsys_pp.frames.launcher import list_visible
+from nsys_pp.frames.launcher_variables import list_visible
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import DEVICES, GPUS
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import build_process_key, process_key
-from nsys_pp.frames.launcher import find_rank
+from nsys_pp.frames.launcher_variables import find_rank
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import RANKS
 from nsys_pp.model.processes import name_threads

@@ -112,7 +112,7 @@ SYSTEM_FACTS = {
 }
 
 # The recorded environment is secret except for these variables, which must be whole numbers or a list
-# of devices.
+# of devices. `nsys_pp.frames.launcher_variables` reads ranks from them.
 LAUNCHER_NUMBERS = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
     *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_JOB_ID"),

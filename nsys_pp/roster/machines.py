@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.frames.ids import find_machine_folder, strip_uuid
-from nsys_pp.frames.launcher import list_visible
+from nsys_pp.frames.launcher_variables import list_visible
 from nsys_pp.frames.roster import Identity
 from nsys_pp.roster.identity import capture_window, gpu_processes
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from nsys_pp.frames.ids import strip_uuid
-from nsys_pp.frames.launcher import find_local_rank, list_visible
+from nsys_pp.frames.launcher_variables import find_local_rank, list_visible
 from nsys_pp.frames.roster import Identity, ProcessDevice
 
 _UNRANKED = 1 << 40  # after all ranks

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import polars as pl
 
 from nsys_pp.arrays.natural_sort import natural_key
-from nsys_pp.frames.launcher import find_rank
+from nsys_pp.frames.launcher_variables import find_rank
 from nsys_pp.frames.roster import Identity, ProcessDevice
 from nsys_pp.roster.file_names import guess_ranks, read_ranks
 from nsys_pp.roster.identity import gpu_processes, list_process_devices

@@ -18,7 +18,7 @@ from nsys_pp.compose.progress import Share
 from nsys_pp.compose.waiting import wait_for_reports
 from nsys_pp.errors import ReportError
 from nsys_pp.read import find_reports
-from nsys_pp.read.whole import find_lack
+from nsys_pp.read.completeness import find_lack
 from tests.commands.test_parts import REPORTS
 from tests.patience import PATIENCE_S
 

@@ -11,7 +11,7 @@ import pytest
 
 from nsys_pp.frames.report import DEVICES
 from nsys_pp.model import anomalies as anomalies
-from nsys_pp.model.recorded import list_missing, list_recorded
+from nsys_pp.model.recorded_kinds import list_missing, list_recorded
 from tests.patience import PATIENCE_S
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.causes import BUBBLE_CAUSES
+from nsys_pp.frames.causes import BUBBLE_CAUSES, MEANINGS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Training
@@ -12,23 +12,12 @@ from nsys_pp.tables.training.lane_steps import POSITION_COLUMNS, sum_lane_steps
 
 _MEANS = ("span_ns", "compute_ns", "pause_ns", "bubble_ns")
 _CAUSE_COLUMNS = tuple(f"{cause}_ns" for cause in BUBBLE_CAUSES)
-_MEANINGS = {
-    "message_wait": "waiting for a message whose peer has not begun",
-    "transfer": "transfer of a message that is needed",
-    "collective_wait": "waiting for a collective that other lanes have not begun",
-    "collective": "duration of a collective that is needed",
-    "copy": "duration of a copy that is needed",
-    "data": "the host loads data",
-    "host": "late launch: nothing else was missing",
-    "unknown": "launched, and nothing recorded explains the delay",
-    "idle": "no work left in the step",
-}
 _TIMES = (
     Column("lane_count", pl.Int64, "number of lanes", priority=1),
     Column("step_count", pl.Int64, "complete steps; all times are means over them and the lanes", priority=1),
     Column("span_ns", pl.Float64, "length of a step: compute, pauses and bubble", display_unit="ms"),
-    Column("compute_ns", pl.Float64, "kernels other than communication", display_unit="ms"),
-    Column("pause_ns", pl.Float64, "gaps between two kernels that are too short for a bubble"),
+    Column("compute_ns", pl.Float64, MEANINGS["compute"], display_unit="ms"),
+    Column("pause_ns", pl.Float64, MEANINGS["pause"]),
     Column(
         "bubble_ns",
         pl.Float64,
@@ -44,7 +33,7 @@ _TIMES = (
     Column("warm_up_bubble_ns", pl.Float64, "bubble before the first backward"),
     Column("steady_bubble_ns", pl.Float64, "bubble from there to the last forward"),
     Column("cool_down_bubble_ns", pl.Float64, "bubble after that"),
-    *(Column(f"{cause}_ns", pl.Float64, f"bubble: {_MEANINGS[cause]}") for cause in BUBBLE_CAUSES),
+    *(Column(f"{cause}_ns", pl.Float64, f"bubble: {MEANINGS[cause]}") for cause in BUBBLE_CAUSES),
     Column(
         "ideal_bubble_ns",
         pl.Float64,

@@ -20,7 +20,7 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.training.report.compute_segments import Segments
 from nsys_pp.training.report.devices import list_devices, number_devices
 from nsys_pp.training.report.event_waits import find_event_waits
-from nsys_pp.training.report.holders import find_holders
+from nsys_pp.training.report.operation_holders import find_holders
 from nsys_pp.training.report.operations import (
     ASIDE,
     COLLECTIVE,

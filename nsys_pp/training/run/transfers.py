@@ -3,7 +3,7 @@
 Messages from one lane to another keep their order, so the n-th send belongs to the n-th receive, unless messages
 are missing on one side: captures may begin and end at different times, or lose events. Some pairs are therefore
 recognised first, by micro-batch or by their ends (the NCCL kernels of a send and its receive end together), and the
-other pairs are counted from these (`nsys_pp.training.run.channels`).
+other pairs are counted from these (`nsys_pp.training.run.message_sequences`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import polars as pl
 from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.transfers import DOUBTFUL, DOUBTFUL_TEXTS, TRANSFERS
-from nsys_pp.training.run.channels import match_messages
 from nsys_pp.training.run.message_chunks import infer_chunks
+from nsys_pp.training.run.message_sequences import match_messages
 from nsys_pp.training.run.pair_checks import check_pairs
 from nsys_pp.training.run.peers import NCCL_PEER, find_peers
 from nsys_pp.training.run.routes import has_chunks, list_topologies

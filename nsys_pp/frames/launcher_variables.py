@@ -1,4 +1,7 @@
-"""Launcher variables of a session: rank, rank on the machine, number of ranks, visible GPUs."""
+"""Launcher variables of a session: rank, rank on the machine, number of ranks, visible GPUs.
+
+Only variables that `nsys_pp.read.tables` lists are read from a report; a new launcher also needs an entry there.
+"""
 
 from __future__ import annotations
 
