@@ -52,6 +52,15 @@ def tid(thread_key: pl.Expr) -> pl.Expr:
     return thread_key & _TID_MASK
 
 
+def is_main_thread(thread_key: pl.Expr) -> pl.Expr:
+    """Return the mask of main threads: their id is the id of their process.
+
+    >>> pl.select(is_main_thread(pl.lit(281_546_145_665_170))).item()
+    True
+    """
+    return tid(thread_key) == pid(thread_key)
+
+
 def build_process_key(host: pl.Expr, vm: pl.Expr, pid: pl.Expr) -> pl.Expr:
     """Build the keys of processes from their parts, where a table has them apart.
 

@@ -27,11 +27,18 @@ class CallsInside:
     segment_last: Int64s
     call_owner: Int64s  # number of the owner (0, 1, ...) of each call
     position: Int64s  # of the call of each launch
+    is_waited: Bools  # mask of calls: of other threads, which the owner waited for
     is_launching: Bools  # mask of the rows of API_CALLS
 
 
 def find_calls_inside(
-    ranges: pl.DataFrame, rows: Int64s, scope: str, api_calls: pl.DataFrame, call_row: Int64s
+    ranges: pl.DataFrame,
+    rows: Int64s,
+    scope: str,
+    api_calls: pl.DataFrame,
+    call_row: Int64s,
+    *,
+    waited_from: int | None = None,
 ) -> CallsInside:
     """Find the launching calls inside ranges.
 
@@ -41,6 +48,7 @@ def find_calls_inside(
         scope: "thread" for calls of the range's thread, "process" for calls of its process.
         api_calls: `API_CALLS`, any order.
         call_row: Row of `api_calls` of each launch.
+        waited_from: First row of calls of other threads that their `thread_key` waited for; None: no such calls.
     """
     owner = f"{scope}_key"
     is_launching = np.zeros(len(api_calls), dtype=bool)
@@ -62,6 +70,7 @@ def find_calls_inside(
         segment_last=segment_last,
         call_owner=np.cumsum(begins) - 1,
         position=position[call_row],
+        is_waited=launching[order] >= (len(api_calls) if waited_from is None else waited_from),
         is_launching=is_launching,
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.types import Int64s
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.projection.busy import measure_busy
 from nsys_pp.projection.calls_inside import CallsInside
@@ -36,6 +36,30 @@ class Launched:
     name: pl.Series
     target: Int64s  # number of the target, ascending
     targets: list[tuple[int, int | None]]  # device_id and stream_id of each number, ascending
+
+
+def add_launches(launched: Launched, call_row: Int64s, *, first_row: int) -> Launched:
+    """Add copies of launches, in which other calls launched the operations.
+
+    Args:
+        launched: Launches.
+        call_row: Calls to copy the launches of; call i is replaced by call `first_row + i`.
+        first_row: First row of the calls that replace them.
+    """
+    copies = pl.DataFrame({"call_row": call_row}).with_row_index("copy")
+    pairs = pl.DataFrame({"call_row": launched.call_row}).with_row_index("row").join(copies, on="call_row")
+    row, copy = pairs["row"].to_numpy(), pairs["copy"].to_numpy()
+    target = np.append(launched.target, launched.target[row])
+    order = np.argsort(target, kind="stable")
+    of_row = np.append(np.arange(len(launched.call_row)), row)[order]
+    return Launched(
+        call_row=np.append(launched.call_row, first_row + copy.astype(np.int64))[order],
+        start=launched.start[of_row],
+        end=launched.end[of_row],
+        name=launched.name[of_row],
+        target=target[order],
+        targets=launched.targets,
+    )
 
 
 def gather_launched(gpu_ops: pl.DataFrame, launches: pl.DataFrame, *, per_stream: bool) -> Launched:
@@ -104,7 +128,7 @@ def project_onto_targets(
             at, start, end, name = at[order], start[order], end[order], name[order]
         part = _project_onto_target(calls_inside, at, start, end, name, threads)
         if part is not None:
-            keys = {"scope": calls_inside.scope, "device_id": device_id, "stream_id": stream_id}
+            keys = {"device_id": device_id, "stream_id": stream_id}
             constants = [
                 pl.Series(key, [value], PROJECTED[key]).new_from_index(0, len(part))
                 for key, value in keys.items()
@@ -151,9 +175,12 @@ def _project_onto_target(
     total = np.concatenate([[0], np.cumsum(end - start)])
     calls_before = np.concatenate([[0], np.cumsum(per_call > 0)])
     call_count = calls_before[calls_inside.segment_last[hit]] - calls_before[calls_inside.segment_first[hit]]
+    waited_before = np.concatenate([[0], np.cumsum(calls_inside.is_waited[position])])
+    is_waited = np.add.reduceat(waited_before[op_last] - waited_before[op_first], bounds) > 0
     first_op, last_op = (extreme.result() for extreme in extremes)
     return pl.DataFrame(
         {
+            "scope": _name_scopes(calls_inside.scope, is_waited),
             "row": calls_inside.rows[row],
             "gpu_start_ns": start[first_op],
             "gpu_end_ns": end[last_op],
@@ -165,6 +192,12 @@ def _project_onto_target(
             "last_op": name[last_op],
         }
     )
+
+
+def _name_scopes(scope: str, is_waited: Bools) -> pl.Series:
+    """Name the scope of each row: "process" for rows with calls of other threads."""
+    names = pl.Series([scope, "process"], dtype=PROJECTED["scope"])
+    return names[is_waited.astype(np.uint32)]
 
 
 def _find_extreme_op(key: Int64s, op_first: Int64s, op_last: Int64s, bounds: Int64s) -> Int64s:

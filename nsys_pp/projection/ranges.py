@@ -20,9 +20,16 @@ from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import KERNEL_KINDS, PROJECTIONS
 from nsys_pp.projection.calls_inside import find_calls_inside, find_without_calls
-from nsys_pp.projection.device_intervals import PROJECTED, Launched, gather_launched, project_onto_targets
+from nsys_pp.projection.device_intervals import (
+    PROJECTED,
+    Launched,
+    add_launches,
+    gather_launched,
+    project_onto_targets,
+)
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nesting import find_parents
+from nsys_pp.projection.waited_calls import WaitedCalls, find_waited_calls
 
 Scope = Literal["thread", "process", "auto"]
 
@@ -74,9 +81,9 @@ def project_ranges(
     """Project each range onto the interval from the first to the last GPU operation launched inside it.
 
     A call is inside a range when `range.start <= call.start and call.end <= range.end`, on the
-    thread of the range (scope "thread"), or on any thread of its process ("process"); "auto"
-    uses "process" only for ranges without any call of their own thread inside. With all
-    `ops` and scope "thread" the intervals equal those of NVIDIA's `nvtx_gpu_proj_trace`.
+    thread of the range (scope "thread"), or on any thread of its process ("process"). "auto" counts calls of the
+    thread and of threads that it waited for (`waited_calls.py`), and of all threads for ranges that end on another
+    thread. With all `ops` and scope "thread" the intervals equal those of NVIDIA's `nvtx_gpu_proj_trace`.
 
     Args:
         ranges: `RANGES`, any order.
@@ -172,18 +179,38 @@ def _project(
 ) -> pl.DataFrame:
     """Project ranges onto launched operations (`PROJECTED`, by row and target); `crosses` marks cross-thread ranges."""
     parts: list[pl.DataFrame] = []
-    is_without_calls = np.ones(len(ranges), dtype=bool) if scope == "process" else crosses.copy()
-    if scope != "process":
-        calls_inside = find_calls_inside(
-            ranges, np.flatnonzero(~crosses), "thread", api_calls, launched.call_row
-        )
-        parts += project_onto_targets(calls_inside, launched, threads)
-        if scope == "auto":
-            is_without_calls[find_without_calls(ranges, calls_inside, api_calls)] = True
-    if scope != "thread" and is_without_calls.any():
-        without_calls = np.flatnonzero(is_without_calls)
-        calls_inside = find_calls_inside(ranges, without_calls, "process", api_calls, launched.call_row)
-        parts += project_onto_targets(calls_inside, launched, threads)
+    of_process = np.arange(len(ranges)) if scope == "process" else np.flatnonzero(crosses)
+    if scope == "thread":
+        inside = find_calls_inside(ranges, np.flatnonzero(~crosses), scope, api_calls, launched.call_row)
+        return _join_parts(project_onto_targets(inside, launched, threads))
+    if scope == "auto":
+        rows = np.flatnonzero(~crosses)
+        for waited in find_waited_calls(ranges, api_calls, launched.call_row):
+            calls, with_waited = _add_waited_calls(api_calls, launched, waited)
+            inside = find_calls_inside(
+                ranges, rows, "thread", calls, with_waited.call_row, waited_from=len(api_calls)
+            )
+            parts += project_onto_targets(inside, with_waited, threads)
+            rows = find_without_calls(ranges, inside, calls)
+    if len(of_process):
+        inside = find_calls_inside(ranges, of_process, "process", api_calls, launched.call_row)
+        parts += project_onto_targets(inside, launched, threads)
+    return _join_parts(parts)
+
+
+def _add_waited_calls(
+    api_calls: pl.DataFrame, launched: Launched, waited: WaitedCalls
+) -> tuple[pl.DataFrame, Launched]:
+    """Add the calls that threads waited for, as calls of these threads, and their launches."""
+    calls = api_calls.select("process_key", "thread_key", "start_ns", "end_ns")
+    if not len(waited.thread):
+        return calls, launched
+    copies = calls[waited.call_row].with_columns(thread_key=pl.Series(waited.thread))
+    return pl.concat([calls, copies]), add_launches(launched, waited.call_row, first_row=len(calls))
+
+
+def _join_parts(parts: list[pl.DataFrame]) -> pl.DataFrame:
+    """Join rows of `PROJECTED`, by row and target."""
     projected = pl.concat(parts) if parts else PROJECTED.to_frame()
     if projected["row"].is_sorted():  # targets are in order already
         return projected

@@ -37,7 +37,11 @@ _COLUMNS = (
     Column("op_count", pl.Int64, "operations that it launched", heading="Ops"),
     Column("first_op", NAME, "name of the first operation"),
     Column("last_op", NAME, "name of the last operation"),
-    Column("scope", pl.Enum(["thread", "process"]), "calls that count: of the thread, or of the process"),
+    Column(
+        "scope",
+        pl.Enum(["thread", "process"]),
+        "calls that count: of the thread, or also of other threads of the process",
+    ),
     Column("is_open", pl.Boolean, "the range had not ended at the end of the capture"),
     Column("gpu", pl.String, "label of the GPU on its machine", is_optional=True),
     Column("rank", pl.Int64, "rank of the process; null: unknown"),
@@ -68,7 +72,7 @@ def define_projection_table(ops: Sequence[str], scope: str) -> Table[[pl.DataFra
     def list_notes(table: pl.DataFrame) -> list[str]:
         shared = _describe_shared(table)
         process_count = table.filter(pl.col("scope") == "process").height if scope == "auto" else 0
-        counted = f"{process_count:,} rows count the launches of the whole process"
+        counted = f"{process_count:,} rows count launches of other threads of their process"
         return [*([shared] if shared else []), *([counted] if process_count else [])]
 
     return Table(

@@ -131,7 +131,7 @@ def test_the_table_says_how_much_is_left(limit: int) -> None:
     hidden_count = 1611 - limit if limit else 0
     below = [
         *([f"… {hidden_count:,} more rows"] if hidden_count else []),
-        "99 rows count the launches of the whole process",
+        "123 rows count launches of other threads of their process",
         *(["`--limit 0` shows all rows"] if hidden_count else []),
         "--ops kernel --scope auto",
     ]

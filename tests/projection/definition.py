@@ -6,7 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import polars as pl
+
+from nsys_pp.projection.waited_calls import find_waited_calls
 
 Row = dict[str, Any]
 
@@ -40,6 +43,22 @@ def parent_of(row: Row, ranges: list[Row]) -> Row | None:
     )
 
 
+def _list_waited(
+    ranges: pl.DataFrame, api_calls: pl.DataFrame, ops_of: dict[tuple[int, int], list[Row]]
+) -> list[set[tuple[int, int]]]:
+    """List the pairs of a thread and the row of a call that it waited for, and that it may have waited for.
+
+    `test_waited_calls.py` compares these with true waits.
+    """
+    launching = [
+        at
+        for at, key in enumerate(api_calls.select("process_key", "correlation_id").rows())
+        if ops_of.get(key)
+    ]
+    found = find_waited_calls(ranges, api_calls, np.array(launching, dtype=np.int64))
+    return [set(zip(pairs.thread.tolist(), pairs.call_row.tolist(), strict=True)) for pairs in found]
+
+
 def project(
     ranges: pl.DataFrame,
     api_calls: pl.DataFrame,
@@ -55,6 +74,7 @@ def project(
         if op["kind"] in kinds and op["correlation_id"] is not None:
             ops_of[op["process_key"], op["correlation_id"]].append(op)
     all_ranges = list(ranges.iter_rows(named=True))
+    waited = _list_waited(ranges, api_calls, ops_of)
     on_a_thread = [row for row in all_ranges if row["end_thread_key"] is None]
     rows = []
     for row in all_ranges:
@@ -69,8 +89,16 @@ def project(
         of_thread = [call for call in of_process if call["thread_key"] == row["thread_key"]]
         if scope == "thread" and crosses:
             continue
-        used_scope = scope if scope != "auto" else ("thread" if of_thread and not crosses else "process")
-        counted = of_thread if used_scope == "thread" else of_process
+        used_scope, counted = scope, of_process if scope == "process" or crosses else of_thread
+        if crosses:
+            used_scope = "process"
+        elif scope == "auto":
+            certain, possible = (
+                [call for call in of_process if (row["thread_key"], calls.index(call)) in pairs]
+                for pairs in waited
+            )
+            counted = of_thread + (certain if of_thread or certain else possible)
+            used_scope = "thread"
         by_target: dict[tuple[int, int | None], dict[int, tuple[Row, Row]]] = defaultdict(dict)
         for call in counted:
             for op in ops_of[call["process_key"], call["correlation_id"]]:
@@ -82,6 +110,7 @@ def project(
             depth, ancestor = depth + 1, parent_of(ancestor, on_a_thread)
         for (device_id, stream_id), launched in by_target.items():
             ops = [op for op, _ in launched.values()]
+            is_own = all(call["thread_key"] == row["thread_key"] for _, call in launched.values())
             rows.append(
                 {
                     "process_key": row["process_key"],
@@ -101,7 +130,7 @@ def project(
                     "total_ns": sum(op["end_ns"] - op["start_ns"] for op in ops),
                     "call_count": len({call["correlation_id"] for _, call in launched.values()}),
                     "op_count": len(ops),
-                    "scope": used_scope,
+                    "scope": used_scope if is_own or scope != "auto" else "process",
                     "is_open": row["is_open"],
                     "first_ops": {
                         op["name"] for op in ops if op["start_ns"] == min(o["start_ns"] for o in ops)

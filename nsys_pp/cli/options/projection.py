@@ -15,7 +15,7 @@ def projection_options(command: Command) -> Command:
         type=click.Choice(["thread", "process", "auto"]),
         default="auto",
         help="Launches that count for a range. thread: of its thread. process: of its process while it is open."
-        " auto: of the process only where its thread has none.",
+        " auto: of its thread and of threads that it waits for.",
     )(command)
     return option(
         "--ops",

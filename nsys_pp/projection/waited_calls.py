@@ -1,0 +1,209 @@
+"""Calls that a thread waits for while other threads make them, as PyTorch's main thread waits for autograd.
+
+main      [ push ) [ fill )                                   [ pop )
+autograd                     [ launch ) [ launch ) [ launch )
+main              |        gap between its events            |
+
+A thread that waits has no events (calls, starts and ends of ranges) meanwhile, and the worker's calls fill the gap.
+Threads that work side by side, as loaders of data, make calls at any time: also while the other thread has
+events, or few in a long gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.ids import is_main_thread
+
+_MAX_SIDE_BY_SIDE = 0.05  # share of a worker's calls that are not in gaps
+_MAX_AMONG_CALLS = (
+    0.1  # events among close calls of a worker: share of those expected of threads side by side
+)
+_MIN_EXPECTED = 2.0  # events among close calls that would be evidence
+_MIN_FILLED = 0.3  # share of the gaps from the first to the last call in each
+_MIN_FILLING = 0.8  # share of a worker's calls in gaps filled to `_MIN_FILLED_GAP`
+_MIN_FILLED_GAP = 0.1
+_NEVER = np.int64(1 << 62)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitedCalls:
+    """Launching calls of other threads: pairs of a thread that waits and a call."""
+
+    thread: Int64s  # key of the thread
+    call_row: Int64s  # row of API_CALLS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Events:
+    """Calls of one thread, and the starts and ends of its ranges; by start."""
+
+    start: Int64s
+    end: Int64s  # running maximum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """Relation of a thread to a worker."""
+
+    rows: Int64s  # calls of the worker in gaps of the thread: rows of API_CALLS
+    is_possible: bool  # nothing shows that both work side by side
+    has_evidence: bool  # the thread's events avoid the worker's calls
+    is_filled: bool  # the worker's calls fill the gaps
+
+
+def find_waited_calls(
+    ranges: pl.DataFrame, api_calls: pl.DataFrame, call_row: Int64s
+) -> tuple[WaitedCalls, WaitedCalls]:
+    """Find the launching calls that threads with ranges waited for, certainly and possibly.
+
+    Two threads are judged by all their events in the capture. The first thread of a process (its main thread, or else the
+    one with the first event) may wait where nothing speaks against it; other threads need evidence, and none of
+    them waits for the first thread but by ranges without calls.
+
+    Args:
+        ranges: `RANGES`, any order.
+        api_calls: `API_CALLS`, any order.
+        call_row: Rows of `api_calls` that launched operations; a row may be repeated.
+
+    Returns:
+        Calls that were waited for; these and calls that may have been. Each has pairs by thread and row.
+    """
+    is_launching = np.zeros(len(api_calls), dtype=bool)
+    is_launching[call_row] = True
+    workers = api_calls.filter(pl.Series(is_launching)).select("process_key", "thread_key").unique()
+    waiting = ranges.select("process_key", "thread_key").unique()
+    candidates = waiting.join(workers, on="process_key", suffix="_worker").filter(
+        pl.col("thread_key") != pl.col("thread_key_worker")
+    )
+    if candidates.is_empty():
+        return _collect({}, is_launching), _collect({}, is_launching)
+    first_threads = _find_first_threads(ranges, api_calls, set(candidates["process_key"]))
+    calls = _list_calls(api_calls)
+    events = _list_events(ranges, api_calls)
+    pairs, possible, waited = {}, {}, {}
+    for _, key, worker in candidates.sort("thread_key", "thread_key_worker").iter_rows():
+        pair = pairs[key, worker] = _relate(events[key], *calls[worker])
+        if pair.is_possible and (key in first_threads or pair.has_evidence):
+            possible[key, worker] = pair
+            if pair.is_filled and worker not in first_threads and key in calls.keys() | first_threads:
+                waited[key, worker] = pair
+    for (key, worker), pair in possible.items():  # a worker's own worker, as in nested autograd
+        if worker not in first_threads and any(
+            (key, between) in waited and (between, worker) in waited for between in calls
+        ):
+            waited[key, worker] = pair
+    return _collect(waited, is_launching), _collect(possible, is_launching)
+
+
+def _find_first_threads(ranges: pl.DataFrame, api_calls: pl.DataFrame, processes: set[int]) -> set[int]:
+    """Find the first thread of each process: its main thread, or else the thread of its first event."""
+    columns = ("process_key", "thread_key", "start_ns")
+    starts = pl.concat([ranges.select(columns), api_calls.select(columns)])
+    firsts = (
+        starts.filter(pl.col("process_key").is_in(list(processes)))
+        .group_by("process_key", "thread_key")
+        .agg(pl.col("start_ns").min())
+        .sort("process_key", ~is_main_thread(pl.col("thread_key")), "start_ns", "thread_key")
+    )
+    return set(firsts.unique("process_key", keep="first", maintain_order=True)["thread_key"])
+
+
+def _list_calls(api_calls: pl.DataFrame) -> dict[int, tuple[Int64s, Int64s, Int64s]]:
+    """List rows, starts and ends of the calls of each thread, by start and end."""
+    columns = api_calls.select(
+        "thread_key", "start_ns", "end_ns", row=pl.int_range(pl.len(), dtype=pl.Int64)
+    ).sort("thread_key", "start_ns", "end_ns")
+    return {
+        thread: (part["row"].to_numpy(), part["start_ns"].to_numpy(), part["end_ns"].to_numpy())
+        for (thread,), part in columns.partition_by("thread_key", as_dict=True).items()
+    }
+
+
+def _list_events(ranges: pl.DataFrame, api_calls: pl.DataFrame) -> dict[int, _Events]:
+    """List the events of each thread."""
+    begins = ranges.select("thread_key", "start_ns", end_ns="start_ns")
+    ended = ranges.filter(~pl.col("is_open")).select(
+        thread_key=pl.coalesce("end_thread_key", "thread_key"), start_ns="end_ns", end_ns="end_ns"
+    )
+    events = pl.concat([api_calls.select("thread_key", "start_ns", "end_ns"), begins, ended]).sort(
+        "thread_key", "start_ns", "end_ns"
+    )
+    return {
+        thread: _Events(
+            start=part["start_ns"].to_numpy(), end=np.maximum.accumulate(part["end_ns"].to_numpy())
+        )
+        for (thread,), part in events.partition_by("thread_key", as_dict=True).items()
+    }
+
+
+def _relate(events: _Events, rows: Int64s, start: Int64s, end: Int64s) -> _Pair:
+    """Relate the events of a thread to the calls of a worker: their rows, starts and ends, by start."""
+    before = np.searchsorted(events.start, start, side="right") - 1
+    is_preceded = before >= 0
+    ended = np.append(events.end, -_NEVER)[before]
+    following = np.append(events.start, _NEVER)[before + 1]
+    is_inside = is_preceded & (ended <= start) & (end <= following)
+    side_by_side = np.count_nonzero(is_preceded & ~is_inside)
+    among, expected = _count_among_calls(events.start, start, end)
+    filled, filling = _measure_filling(
+        before[is_inside], ended[is_inside], following[is_inside], start[is_inside]
+    )
+    return _Pair(
+        rows=rows[is_inside],
+        is_possible=bool(
+            side_by_side <= _MAX_SIDE_BY_SIDE * len(start) and among <= _MAX_AMONG_CALLS * expected
+        ),
+        has_evidence=expected >= _MIN_EXPECTED,
+        is_filled=filled >= _MIN_FILLED and filling >= _MIN_FILLING * len(start),
+    )
+
+
+def _count_among_calls(at: Int64s, start: Int64s, end: Int64s) -> tuple[int, float]:
+    """Count the events within or between close calls, and those expected of events that ignore the calls.
+
+    Calls are close up to their median pause: longer pauses may be those in which the other thread works.
+    """
+    pause = np.maximum(start[1:] - end[:-1], 0)
+    is_close = np.append(pause <= np.median(pause), False) if len(pause) else np.zeros(1, dtype=bool)
+    own = at[(at >= start[0]) & (at <= end[-1])]
+    call = np.searchsorted(start, own, side="right") - 1
+    among = int(np.count_nonzero((own < end[call]) | is_close[call]))
+    active = int((end - start).sum()) + int(pause[is_close[:-1]].sum())
+    return among, len(own) * min(active / max(int(end[-1] - start[0]), 1), 1.0)
+
+
+def _measure_filling(gap: Int64s, gap_start: Int64s, gap_end: Int64s, start: Int64s) -> tuple[float, int]:
+    """Measure the share of gaps between the first and the last of a worker's calls, and count its calls in filled gaps.
+
+    Args:
+        gap: Number of the gap of each call, ascending.
+        gap_start: Its start.
+        gap_end: Its end; `_NEVER` for the last one, which then ends with its last call.
+        start: Of the calls.
+    """
+    if not len(gap):
+        return 0.0, 0
+    first = np.flatnonzero(np.append(True, gap[1:] != gap[:-1]))
+    last = np.append(first[1:], len(gap)) - 1
+    span = start[last] - start[first]
+    length = np.where(gap_end[first] == _NEVER, start[last], gap_end[first]) - gap_start[first]
+    is_filled = span > _MIN_FILLED_GAP * length
+    return float(span.sum() / max(int(length.sum()), 1)), int((last - first + 1)[is_filled].sum())
+
+
+def _collect(pairs: Mapping[tuple[int, int], _Pair], is_launching: Bools) -> WaitedCalls:
+    """Collect the launching calls of pairs of threads."""
+    rows = [pair.rows[is_launching[pair.rows]] for pair in pairs.values()]
+    empty = np.zeros(0, dtype=np.int64)
+    return WaitedCalls(
+        thread=np.concatenate(
+            [empty, *(np.full(len(part), key) for (key, _), part in zip(pairs, rows, strict=True))]
+        ),
+        call_row=np.concatenate([empty, *rows]),
+    )
