@@ -14,15 +14,17 @@ from nsys_pp.frames.training import LANES, SCHEDULED_KINDS
 _KEYS = ("report", "process_key", "device_id")
 _JOB_COLUMNS = [
     *(*_KEYS, "kind", "step", "stage", "virtual_stage", "backward_virtual_stage"),
-    *("start_ns", "compute_start_ns", "compute_end_ns"),
+    *("start_ns", "end_ns", "compute_start_ns", "compute_end_ns"),
 ]
 _BEFORE = "_before"  # suffix of the columns of the lane before
-_SAME_STAGE, _NEXT_STAGE = 0.5, 0.8
-"""Limits of the delay between the first forwards of two lanes, in durations of a forward.
+_MOST_ERROR = 0.5
+"""Largest error of the delay between two lanes, in durations of a forward, for which their order is known."""
+_NOISE, _MARGIN = 0.05, 0.2
+"""Limits between stages, in durations of a forward.
 
-Up to `_SAME_STAGE` the lanes are of the same stage. From `_NEXT_STAGE` they are of successive stages, since a stage
-needs the result of a whole forward of the previous stage. Between these limits the delay is ambiguous: replicas may
-begin at different times.
+A lane is of a later stage than another one if its first forward begins after the other one's ends, or up to `_NOISE` before.
+It is of the same stage only if its first forward begins at least `_MARGIN` before that. Delays between these limits
+are ambiguous: replicas may begin at different times, and a slow GPU delays its replica.
 """
 
 
@@ -101,39 +103,33 @@ def _find_stages_of_first_forwards(
     """Group lanes into stages by the start of their first forwards; empty where groups are ambiguous."""
     nothing = lanes.select(*_KEYS, "stage").clear()
     forwards = jobs.filter(pl.col("kind").is_in(["forward", "forward_backward"]))
-    started = lanes.join(_measure_delays(_find_first_forwards(forwards, steps)), on=_KEYS, how="inner").sort(
-        "delay_ns"
-    )
+    delays = _measure_delays(_find_first_forwards(forwards, steps))
+    started = lanes.join(delays, on=_KEYS, how="inner").sort("delay_ns")
     if len(started) < 2:
         return nothing, []
-    duration = (pl.col("compute_end_ns") - pl.col("compute_start_ns")).median()
-    cost = forwards.filter(kind="forward").group_by(_KEYS).agg(forward_ns=duration)
     before = pl.col("forward_ns").shift(1)
     clocks = [
         pl.col(name).shift(1, fill_value=pl.col(name).first()).alias(f"{name}{_BEFORE}") for name in CLOCK
     ]
     bound = relative_bound(_BEFORE)
-    gaps = (
-        _join(started, cost)
-        .with_columns(clocks)
-        .with_columns(
-            gap=(pl.col("delay_ns").diff() / before).fill_null(0.0),
-            uncertainty=pl.when(is_comparable(_BEFORE) & (bound > 0)).then(bound / before),
-            is_certain=is_comparable(_BEFORE) & (bound == 0),
-        )
+    errors = started.with_columns(clocks).select(
+        is_certain=is_comparable(_BEFORE) & (bound == 0),
+        error_ns=pl.when(is_comparable(_BEFORE) & (bound > 0)).then(bound),
+        forward_ns=before,
     )
-    staged = gaps.with_columns(stage=(pl.col("gap") > _SAME_STAGE).cast(pl.Int64).cum_sum())
-    spread = (pl.col("delay_ns") - pl.col("delay_ns").min().over("stage")) / pl.col("forward_ns")
-    is_unclear = pl.col("gap").is_between(_SAME_STAGE, _NEXT_STAGE) | (spread > _SAME_STAGE)
-    sizes = np.bincount(staged["stage"].to_numpy())
-    is_uncertain = ~pl.col("is_certain") & (pl.col("uncertainty").fill_null(1.0) > _SAME_STAGE)
+    is_uncertain = ~pl.col("is_certain") & (
+        (pl.col("error_ns") / pl.col("forward_ns")).fill_null(1.0) > _MOST_ERROR
+    )
+    stage, is_clear = _layer_lanes(started, float(errors["error_ns"].fill_null(0).to_numpy().max()))
+    staged = started.with_columns(stage=pl.Series(stage))
+    sizes = np.bincount(stage)
     if missing:
         reason = f"rank {missing[0]} is missing" + (
             f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         )
-    elif staged.select(is_uncertain.any()).item():
+    elif errors.select(is_uncertain.any()).item():
         reason = "clocks are not known well enough to order the first forwards"
-    elif staged.select(is_unclear.any()).item() or sizes.min() < sizes.max():
+    elif not is_clear or sizes.min() < sizes.max():
         reason = "GPUs do not begin their first forwards in groups of one size, one after the other"
     else:
         by_rank = staged.sort("rank", nulls_last=True)["stage"]
@@ -143,12 +139,45 @@ def _find_stages_of_first_forwards(
     return nothing, [f"stages are unknown: {reason}; specify `--layout`"]
 
 
+def _layer_lanes(started: pl.DataFrame, error_ns: float) -> tuple[npt.NDArray[np.int64], bool]:
+    """Assign lanes to stages: a stage begins once a first forward of the previous stage has ended.
+
+    Args:
+        started: Lanes with delay_ns, forward_ns; by delay.
+        error_ns: Error of the difference of two delays.
+
+    Returns:
+        Stage of each lane; whether all lanes of each stage begin clearly before any of them ends.
+    """
+    start, length = started["delay_ns"].to_numpy(), started["forward_ns"].to_numpy()
+    stage = np.zeros(len(start), dtype=np.int64)
+    first, is_clear = 0, True
+    for number in range(len(start)):
+        ends = start[first:] + length[first:]
+        earliest = first + int(np.argmin(ends))
+        until, forward = ends[earliest - first], length[earliest]
+        last = max(int(np.searchsorted(start, until - _NOISE * forward - error_ns)), first + 1)
+        is_clear &= bool(start[last - 1] <= until - _MARGIN * forward - error_ns)
+        stage[first:last] = number
+        if last == len(start):
+            break
+        first = last
+    return stage, is_clear
+
+
 def _find_first_forwards(forwards: pl.DataFrame, steps: pl.DataFrame | None) -> pl.DataFrame:
-    """Find the start of the first forward of each lane and step; only complete steps of lanes with complete steps."""
+    """Find start and length of the first forward of each lane and step; of lanes with complete steps, only of these."""
     first = (
         forwards.drop_nulls("step")
+        .with_columns(begin_ns=pl.coalesce("compute_start_ns", "start_ns"))
         .group_by(*_KEYS, "step")
-        .agg(start_ns=pl.coalesce("compute_start_ns", "start_ns").min(), is_partial=pl.lit(False))
+        .agg(
+            start_ns=pl.col("begin_ns").min(),
+            length_ns=(pl.coalesce("compute_end_ns", "end_ns") - pl.col("begin_ns"))
+            .sort_by("begin_ns")
+            .first(),
+            is_partial=pl.lit(False),
+        )
     )
     if steps is not None:
         cut = steps.select(*_KEYS, "step", "is_partial")
@@ -158,13 +187,15 @@ def _find_first_forwards(forwards: pl.DataFrame, steps: pl.DataFrame | None) -> 
 
 
 def _measure_delays(first: pl.DataFrame) -> pl.DataFrame:
-    """Measure the median delay of the first forwards of each lane after the first forwards of a reference lane."""
-    times = first.group_by(_KEYS, maintain_order=True).agg("start_ns")
+    """Measure the median delay of the first forwards of each lane after the first ones of a reference lane, and their length."""
+    times = first.group_by(_KEYS, maintain_order=True).agg(
+        "start_ns", forward_ns=pl.col("length_ns").median()
+    )
     if times.is_empty():
-        return times.select(*_KEYS, delay_ns=pl.lit(None, pl.Float64))
+        return times.select(*_KEYS, "forward_ns", delay_ns=pl.lit(None, pl.Float64))
     starts = [series.to_numpy() for series in times["start_ns"]]
     reference = max(starts, key=len)
-    return times.select(_KEYS).with_columns(
+    return times.select(*_KEYS, "forward_ns").with_columns(
         delay_ns=pl.Series([float(np.median(_subtract_nearest(start, reference))) for start in starts])
     )
 

@@ -94,7 +94,14 @@ def test_stages_against_the_order_of_ranks_are_noted() -> None:
 
 
 @pytest.mark.parametrize(
-    "trouble", ["--stall 10=30", "--stage-costs 1,3,0.3,1", "--slow-rank 2=1.2", "--jitter 0.3"]
+    "trouble",
+    [
+        "--stall 10=30",
+        "--stage-costs 1,3,0.3,1",
+        *(f"--slow-rank {rank}=1.3" for rank in range(8)),
+        "--slow-rank 3=1.6",
+        "--jitter 0.3",
+    ],
 )
 def test_first_forwards_tell_stages_whatever_goes_wrong(trouble: str) -> None:
     training = simulate_run(f"--schedule 1f1b --dp 2 --steps 3 {trouble}")
@@ -194,17 +201,30 @@ def test_clocks_of_different_groups_tell_no_stages() -> None:
     assert "clocks are not known well enough" in notes[0]
 
 
-@pytest.mark.parametrize("share", [0.6, 1.5])
-def test_replicas_that_begin_at_different_times_are_no_stages(share: float) -> None:
-    training = simulate_run("--schedule 1f1b --dp 2 --jitter 0")
+def delay_replica(training: Training, share: float) -> pl.DataFrame:
+    """Return the jobs of a run whose second replica begins later, by a share of a forward."""
     late = training.lanes.filter(replica=1)["report"].implode()
     jobs = jobs_of(training)
     forward = jobs.filter(kind="forward").select((pl.col("end_ns") - pl.col("start_ns")).median()).item()
     moved = pl.when(pl.col("report").is_in(late)).then(int(share * forward)).otherwise(0)
     times = ("start_ns", "end_ns", "compute_start_ns", "compute_end_ns")
-    lanes, notes = build_lanes(roster_of(training), jobs.with_columns(pl.col(name) + moved for name in times))
+    return jobs.with_columns(pl.col(name) + moved for name in times)
+
+
+@pytest.mark.parametrize("share", [0.9, 1.5])
+def test_replicas_that_begin_at_different_times_are_no_stages(share: float) -> None:
+    training = simulate_run("--schedule 1f1b --dp 2 --jitter 0")
+    lanes, notes = build_lanes(roster_of(training), delay_replica(training, share))
     assert lanes["stage"].null_count() == len(lanes)
     assert "groups of one size" in notes[0]
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6])
+def test_a_stage_begins_after_a_forward_of_the_previous_stage(share: float) -> None:
+    """A replica that is late by less than a forward cannot be of a later stage."""
+    training = simulate_run("--schedule 1f1b --dp 2 --jitter 0")
+    lanes, _ = build_lanes(roster_of(training), delay_replica(training, share))
+    assert stages(lanes) == true_stages(training)
 
 
 def test_a_lane_without_jobs_has_no_stage_and_stands_last() -> None:
