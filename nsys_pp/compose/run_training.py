@@ -27,6 +27,7 @@ from nsys_pp.training.run.lanes import build_lanes
 from nsys_pp.training.run.run_steps import join_steps, number_steps, renumber_steps
 from nsys_pp.training.run.schedule import recognise_schedule
 from nsys_pp.training.run.transfers import pair_messages
+from nsys_pp.training.run.unexplained import doubt_schedule
 
 _SPAN = ("start_ns", "end_ns")
 _HOST = ("host_start_ns", "host_end_ns")
@@ -93,6 +94,7 @@ def find_training(
         )
         unknown.append(f"{NOT_INFERRED}: {reason}" if reason else _INFERRED)
     recognised = recognise_schedule(lanes, run_steps, jobs, schedule_name=schedule)
+    recognised, uncertain = doubt_schedule(recognised, jobs, by_lane["compute_segments"])
     jobs = label_jobs(jobs, lanes, recognised)
     lane_states = build_lane_states(
         lanes=lanes,
@@ -118,7 +120,15 @@ def find_training(
         schedule=recognised,
         preset=max(presets, key=lambda preset: (preset != "", presets.count(preset))),
         zero_ns=clocks.zero_ns,
-        notes=[*notes, *unknown, *unpaired, *impossible, *_note_presets(presets), *_note_unmatched(inputs)],
+        notes=[
+            *notes,
+            *unknown,
+            *unpaired,
+            *uncertain,
+            *impossible,
+            *_note_presets(presets),
+            *_note_unmatched(inputs),
+        ],
     )
 
 

@@ -293,12 +293,14 @@ class Schedule:
 
     Attributes:
         name: "gpipe", "1f1b", "interleaved", "zb-h1", "dualpipev", or "unknown".
-        source: "given" or "recognised"; "" where unknown.
+        source: "given", "recognised" or "uncertain"; "" where unknown. Uncertain: recognised by the jobs, but much compute
+            belongs to no job.
         stage_count: Stages of the pipeline; 0 where unknown.
         micro_batch_count: Micro-batches of a step; 0 where unknown.
         chunk_count: Parts of the model that each stage holds; 0 where unknown.
         agreement: Share of the jobs that are at their positions in the schedule, 0 to 1.
-        reason: Reason for an unknown schedule; "" otherwise.
+        reason: Reason for an unknown or uncertain schedule; "" otherwise.
+        unexplained: Share of the compute between jobs that belongs to no job, 0 to 1; None: unknown.
     """
 
     name: str
@@ -308,6 +310,7 @@ class Schedule:
     chunk_count: int
     agreement: float
     reason: str = ""
+    unexplained: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -11,13 +11,20 @@ from nsys_pp.tables.training.step_table import build_step_table
 
 _COLUMNS = (
     Column("name", pl.String, "name of the schedule, or unknown", heading="Schedule"),
-    Column("source", pl.String, "given or recognised"),
+    Column("source", pl.String, "given, recognised, or uncertain: much compute belongs to no job"),
     Column(
         "agreement_fraction",
         pl.Float64,
         "share of the jobs whose position agrees with the schedule",
         heading="Agree",
         priority=4,
+        decimals=1,
+    ),
+    Column(
+        "unexplained_fraction",
+        pl.Float64,
+        "share of the compute between jobs that belongs to no job",
+        heading="Unexplained",
         decimals=1,
     ),
     Column("stage_count", pl.Int64, "stages; null: unknown", priority=3),
@@ -89,13 +96,14 @@ def ideal_bubble_fraction(schedule: Schedule) -> tuple[str, float] | None:
 def build_schedule_table(training: Training) -> pl.DataFrame:
     """Build the one row of `SCHEDULE_TABLE`."""
     schedule = training.schedule
-    closed = ideal_bubble_fraction(schedule) or (None, None)
+    closed = (None if schedule.source == "uncertain" else ideal_bubble_fraction(schedule)) or (None, None)
     steps = build_step_table(training)
     complete = steps.filter(~pl.col("is_partial") | pl.col("is_partial").all())
     row = {
         "name": schedule.name,
         "source": schedule.source or None,
         "agreement_fraction": schedule.agreement if schedule.source else None,
+        "unexplained_fraction": schedule.unexplained,
         "stage_count": schedule.stage_count or None,
         "micro_batch_count": schedule.micro_batch_count or None,
         "chunk_count": schedule.chunk_count or None,
@@ -112,10 +120,18 @@ def build_schedule_table(training: Training) -> pl.DataFrame:
 
 
 def _list_reasons(table: pl.DataFrame) -> list[str]:
-    """List the reason for an unknown schedule."""
+    """List the reason for an unknown or uncertain schedule."""
+    unknown = table.filter(pl.col("source").is_null())["sentence"].drop_nulls()
+    uncertain = table.filter(source="uncertain")["unexplained_fraction"]
     return [
-        f"unknown: {reason}" for reason in table.filter(pl.col("source").is_null())["sentence"].drop_nulls()
+        *(f"unknown: {reason}" for reason in unknown),
+        *(f"uncertain: {share:.0%} of the compute between jobs belongs to no job" for share in uncertain),
     ]
+
+
+def _hide_small_shares(table: pl.DataFrame) -> pl.DataFrame:
+    """Remove the share of unexplained compute of certain schedules."""
+    return table.with_columns(pl.when(source="uncertain").then("unexplained_fraction"))
 
 
 SCHEDULE_TABLE = Table(
@@ -127,8 +143,10 @@ SCHEDULE_TABLE = Table(
     view=View(
         columns=(
             *("name", "preset", "stage_count", "micro_batch_count", "chunk_count", "agreement_fraction"),
+            "unexplained_fraction",
             *("bubble_fraction", "ideal_bubble_fraction", "formula_bubble_fraction", "formula"),
         ),
+        derive=_hide_small_shares,
         notes=_list_reasons,
     ),
 )

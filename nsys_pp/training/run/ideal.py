@@ -41,10 +41,10 @@ def build_ideal(
 
     Returns:
         `IDEAL`, and notes on steps without an ideal, where a dependency is missing or unknown, or jobs wait for
-        each other. Empty without complete steps.
+        each other. Empty without complete steps, and where the schedule is uncertain.
     """
     nodes = _list_nodes(lanes, steps, jobs)
-    if nodes.is_empty():
+    if nodes.is_empty() or schedule.source == "uncertain":  # compute without jobs would be a bubble
         return IDEAL.to_frame(), []
     needs, is_known = _find_dependencies(nodes, schedule.stage_count * schedule.chunk_count)
     run = nodes["run"].to_numpy()

@@ -135,6 +135,8 @@ def describe_run(training: Training) -> list[str]:
     facts = []
     if schedule.name != "unknown":
         how = f", {schedule.agreement:.0%} of jobs in place" if schedule.source == "recognised" else ""
+        if schedule.source == "uncertain":
+            how = f": {schedule.reason}"
         facts.append(f"schedule {schedule.name} ({schedule.source}{how})")
     elif schedule.reason:
         facts.append(f"schedule unknown: {schedule.reason}")
