@@ -11,6 +11,9 @@ import polars as pl
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.report import Session
 
+GPU_ORDER, MACHINE_ORDER = "GPU order", "machine and GPU order"
+"""Sources of ranks that are not recorded: the order of GPUs, and where unknown the natural order of machines."""
+
 ROSTER = build_schema(
     {  # one row per report, process and device; by these
         "report": pl.UInt32,  # index of the report, in the order of the inputs

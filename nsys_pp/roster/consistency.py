@@ -8,7 +8,7 @@ from itertools import pairwise
 import polars as pl
 
 from nsys_pp.frames.roster import Identity
-from nsys_pp.roster.identity import capture_window, name_paths
+from nsys_pp.roster.identity import capture_window, gpu_processes, name_paths
 from nsys_pp.roster.layout import Layout, count_ranks
 from nsys_pp.roster.runs import split_runs
 from nsys_pp.units import NS_PER_S
@@ -27,13 +27,15 @@ def find_inconsistencies(
         layout: Layout of ranks; without it, the number of ranks is that of the reports.
 
     Returns:
-        Sentences without a full stop that name reports; none for a single report.
+        Sentences without a full stop that name reports; for a single report only on processes without a place in the layout.
     """
+    unplaced = [*_warn_of_unplaced(identities, roster)] if layout else []
     if len(identities) < 2:
-        return []
+        return unplaced
     sizes = _find_sizes(identities, roster)
     runs = split_runs([identity.session for identity in identities])
     return [
+        *unplaced,
         *_warn_of_runs(identities, runs),
         *_warn_of_sizes(identities, sizes, layout),
         *_warn_of_shared_ranks(identities, roster, runs),
@@ -81,6 +83,19 @@ def _warn_of_runs(identities: Sequence[Identity], runs: Sequence[Sequence[int]])
             f" from {earliest} to {latest}"
         )
     yield f"{sentence}: are they of one run?"
+
+
+def _warn_of_unplaced(identities: Sequence[Identity], roster: pl.DataFrame) -> Iterable[str]:
+    """Name reports whose processes have no place in the layout, with the reason."""
+    unplaced = roster.filter(pl.col("process_key").is_not_null(), pl.col("rank").is_null())
+    if unplaced.is_empty():
+        return
+    reports = unplaced["report"].unique().sort().to_list()
+    reason = "their ranks are unknown"
+    if any(len(gpu_processes(identities[report])) > 1 for report in reports):
+        reason += ", as one report has several processes, and not every rank of the layout has a GPU in these reports"
+    count = f"{len(unplaced):,} GPU process{'es' * (len(unplaced) > 1)}"
+    yield f"`--layout` cannot place {count} of {_name(identities, reports)}: {reason}"
 
 
 def _warn_of_sizes(

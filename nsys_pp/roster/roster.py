@@ -11,6 +11,7 @@ from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import pid
 from nsys_pp.frames.roster import ROSTER, Identity, ProcessDevice
+from nsys_pp.roster.gpu_ranks import number_gpus
 from nsys_pp.roster.identity import find_repeated, list_process_devices
 from nsys_pp.roster.layout import Layout, count_ranks, locate_ranks
 from nsys_pp.roster.machines import Machine, find_machines
@@ -27,7 +28,8 @@ def build_roster(
 
     A rank comes from the report itself (MPI, NCCL, launcher, XLA); else from `rank_from` and the name of the file;
     else from the names of all files without a rank, by one common pattern; else, if no rank is known and every
-    report has one GPU process, from the natural order of the files. Ranks of NCCL are used only if no two processes
+    report has one GPU process, from the natural order of the files; else, with a layout, from the order of
+    GPUs (`gpu_ranks.py`). Ranks of NCCL are used only if no two processes
     have the same rank in the largest communicator. Except for `report`, the result does not depend on the order of
     reports.
 
@@ -54,6 +56,8 @@ def build_roster(
         for machine in machines
         for gpu in assign_gpus(identities, machine.reports, numbers)
     }
+    if layout is not None and not ranks:
+        ranks = number_gpus(identities, machines, gpus, count_ranks(layout))
     rows = [
         _build_row(device, machines, gpus.get(device), ranks.get(device))
         for device in list_process_devices(identities)

@@ -9,9 +9,11 @@ import polars as pl
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.roster import GPU_ORDER, MACHINE_ORDER
 from nsys_pp.frames.training import LANES, SCHEDULED_KINDS
 
 _KEYS = ("report", "process_key", "device_id")
+_COORDINATES = ("rank", "stage", "replica", "tensor", "stage_source")
 _JOB_COLUMNS = [
     *(*_KEYS, "kind", "step", "stage", "virtual_stage", "backward_virtual_stage"),
     *("start_ns", "end_ns", "compute_start_ns", "compute_end_ns"),
@@ -55,18 +57,46 @@ def build_lanes(
         .when(pl.col("named_stage").is_not_null())
         .then(pl.lit("job names")),
     )
-    notes: list[str] = []
+    named, notes = _check_guessed_ranks(named, jobs, steps)
     working = named.join(jobs.select(_KEYS).unique(), on=_KEYS, how="semi", nulls_equal=True)
     if named["stage"].count() == 0:
-        by_time, notes = _find_stages_of_first_forwards(
+        by_time, unknown = _find_stages_of_first_forwards(
             working, jobs, steps, missing=_list_missing_ranks(named)
         )
+        notes += unknown
         named = _join(named.drop("stage"), by_time).with_columns(
             stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit("first forwards"))
         )
     elif count := working["stage"].null_count():
-        notes = [f"the stages of {count:,} GPU processes that ran jobs are unknown; specify `--layout`"]
+        notes += [f"the stages of {count:,} GPU processes that ran jobs are unknown; specify `--layout`"]
     return conform(_label_lanes(_sort_lanes(named)), LANES), notes
+
+
+def _check_guessed_ranks(
+    lanes: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame | None
+) -> tuple[pl.DataFrame, list[str]]:
+    """Remove ranks and places of lanes that are only guessed, unless the first forwards confirm the stages."""
+    sources = set(lanes["rank_source"].drop_nulls()) & {GPU_ORDER, MACHINE_ORDER}
+    if not sources:
+        return lanes, []
+    (source,) = sources
+    ran = lanes.join(jobs.select(_KEYS).unique(), on=_KEYS, how="semi", nulls_equal=True)
+    by_time, _ = _find_stages_of_first_forwards(ran, jobs, steps, missing=[])
+    both = lanes.join(by_time, on=_KEYS, suffix="_by_time")
+    if both.is_empty():
+        reason = "the order of machines is not recorded" if source == MACHINE_ORDER else ""
+    elif not both["stage"].eq_missing(both["stage_by_time"]).all():
+        reason = "it contradicts the first forwards"
+    else:
+        machines = both.group_by("stage").agg(pl.col("machine").n_unique())["machine"]
+        is_certain = source == GPU_ORDER or (machines == 1).all()
+        reason = "" if is_certain else "several machines have the same stage"
+    if not reason:
+        return lanes, [f"no rank is recorded: ranks are numbered by {source}"]
+    unknown = [pl.lit(None, lanes.schema[name]).alias(name) for name in _COORDINATES]
+    return lanes.with_columns(unknown), [
+        f"`--layout` is not used: no rank is recorded, and to number them by {source} is not certain, as {reason}"
+    ]
 
 
 def _list_missing_ranks(lanes: pl.DataFrame) -> list[int]:
