@@ -41,7 +41,7 @@ def aggregate_report(
         requests=links.requests,
         operators=name_operators(report.ranges),
         steps=training["steps"],
-        jobs=training["jobs"],
+        jobs=training["jobs"].filter(pl.col("range_id").is_not_null()),  # inferred ones are uncertain
         windows=find_windows(
             training["steps"],
             gpu_ops=report.gpu_ops,

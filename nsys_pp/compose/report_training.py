@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,17 +14,18 @@ import polars as pl
 from nsys_pp.arrays.columns import is_among
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import Report
-from nsys_pp.frames.training import KERNEL_AGGREGATES, REPORT_FRAMES
+from nsys_pp.frames.training import JOBS, KERNEL_AGGREGATES, REPORT_FRAMES
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nccl_requests import match_requests
 from nsys_pp.projection.ranges import project_compute, project_ranges
 from nsys_pp.training.report.compute_segments import build_compute_segments, find_segments
+from nsys_pp.training.report.gap_jobs import find_gap_jobs, list_gaps
 from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
 from nsys_pp.training.report.kernel_aggregates import sum_kernels
 from nsys_pp.training.report.message_names import split_names
 from nsys_pp.training.report.messages import assign_message_steps, find_messages
 from nsys_pp.training.report.steps import find_steps
-from nsys_pp.training.report.vocabulary import choose_rules, name_jobs, name_steps
+from nsys_pp.training.report.vocabulary import Rules, choose_rules, name_jobs, name_steps
 from nsys_pp.training.report.waits import build_waits
 
 
@@ -115,7 +117,8 @@ def describe_training(
         jobs=jobs,
         **causes,
     )
-    jobs = assign_steps(jobs, steps)
+    inferred = _infer_jobs(report, named, links, rules=rules, options=options)
+    jobs = assign_steps(pl.concat([jobs, inferred]) if len(inferred) else jobs, steps)
     segments = find_segments(ops, steps)
     frames = {
         "jobs": jobs,
@@ -132,6 +135,29 @@ def describe_training(
         "kernels": sum_kernels(ops, steps) if with_tables else KERNEL_AGGREGATES.to_frame(),
     }
     return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)
+
+
+def _infer_jobs(
+    report: Report, named: pl.DataFrame, links: Links, *, rules: Rules, options: PartOptions
+) -> pl.DataFrame:
+    """Infer the jobs between the ranges of messages (`JOBS`), without `range_id`; empty where ranges are jobs."""
+    halves = split_names(named, rules)
+    gaps = list_gaps(named)
+    if gaps.is_empty():
+        return JOBS.to_frame()
+    calls, ops, launches = report.api_calls, report.gpu_ops, links.launches
+    scope: Any = options.scope
+    compute_of = partial(project_compute, api_calls=calls, gpu_ops=ops, scope=scope, launches=launches)
+    jobs = find_gap_jobs(named, halves, gaps, compute_of(gaps))
+    built = build_jobs(
+        jobs,
+        projections=project_ranges(jobs, calls, ops, ops=options.ops, scope=scope, launches=launches),
+        compute=compute_of(jobs),
+        gpu_ops=ops,
+        api_calls=calls,
+        launches=launches,
+    )
+    return built.with_columns(range_id=pl.lit(None, pl.Int64))
 
 
 def _select_ranges(report: Report, range_ids: npt.NDArray[np.int64]) -> pl.DataFrame:

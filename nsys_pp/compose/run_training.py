@@ -17,7 +17,7 @@ from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.clock_relations import describe_groups
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.lanes import GATHERED_FRAMES, LANE_FRAMES, LANE_KEYS, ROSTER_WITH_BOUNDS
-from nsys_pp.frames.training import Training
+from nsys_pp.frames.training import SCHEDULED_KINDS, Training
 from nsys_pp.training.run.bubbles import build_lane_states, measure_cover
 from nsys_pp.training.run.ideal import build_ideal
 from nsys_pp.training.run.ids import resolve_jobs
@@ -41,6 +41,7 @@ _TIMES = {  # columns on the report's clock; others are durations
     "kernels": (),
 }
 NOT_INFERRED = "jobs cannot be inferred from messages"
+_BETWEEN_RANGES = "no range is a forward or a backward: jobs are the launches between the ranges of messages"
 _INFERRED = "no range tells jobs: all are inferred from the cadence of messages, and none is certain"
 
 
@@ -77,6 +78,7 @@ def find_training(
         NsysPPError: `steps` contains none of the steps.
     """
     frames = _gather(inputs, clocks, GATHERED_FRAMES)
+    frames["jobs"], is_inferred = _choose_jobs(frames["jobs"], infer_jobs=infer_jobs)
     lanes, notes = _find_lanes(roster, clocks, frames)
     notes += _note_groups(lanes)
     by_lane = {name: _assign_lanes(name, frame, lanes) for name, frame in frames.items()}
@@ -88,10 +90,14 @@ def find_training(
         run_steps, by_lane = _filter_steps(run_steps, by_lane, steps)
     jobs, unknown = resolve_jobs(lanes, run_steps, by_lane["jobs"], schedule_name=schedule)
     transfers, unpaired = pair_messages(lanes=lanes, messages=by_lane["messages"], steps=run_steps, jobs=jobs)
-    if infer_jobs and jobs.is_empty():
-        jobs, reason = reconstruct_jobs(
+    if is_inferred:
+        jobs = jobs.with_columns(is_inferred=pl.col("is_inferred") | pl.col("range_id").is_null())
+        unknown.append(_BETWEEN_RANGES)
+    elif infer_jobs and not jobs["kind"].is_in(SCHEDULED_KINDS).any():
+        inferred, reason = reconstruct_jobs(
             lanes=lanes, steps=run_steps, compute_segments=by_lane["compute_segments"], transfers=transfers
         )
+        jobs = jobs if reason else inferred
         unknown.append(f"{NOT_INFERRED}: {reason}" if reason else _INFERRED)
     recognised = recognise_schedule(lanes, run_steps, jobs, schedule_name=schedule)
     recognised, uncertain = doubt_schedule(recognised, jobs, by_lane["compute_segments"])
@@ -135,6 +141,7 @@ def find_training(
 def number_run(inputs: Sequence[Input], roster: pl.DataFrame, clocks: Clocks) -> NumberedSteps:
     """Find the lanes of all reports and number the steps of the run; arguments as in `find_training`."""
     frames = _gather(inputs, clocks, ("jobs", "steps"))
+    frames["jobs"], _ = _choose_jobs(frames["jobs"], infer_jobs=False)
     lanes, notes = _find_lanes(roster, clocks, frames)
     steps = _assign_lanes("steps", frames["steps"], lanes)
     numbers = number_steps(steps)
@@ -165,6 +172,22 @@ def select_steps(steps: pl.DataFrame, window: StepWindow) -> pl.Expr:
             hint = f"the steps of these reports are {numbers[0]} to {numbers[-1]}"
         raise NsysPPError(f"no step is in `--steps {asked}`", hint)
     return is_selected
+
+
+def _choose_jobs(jobs: pl.DataFrame, *, infer_jobs: bool) -> tuple[pl.DataFrame, bool]:
+    """Drop the jobs that reports infer between ranges of messages, unless they are requested and all GPUs have them.
+
+    Returns:
+        `GATHERED_FRAMES`: jobs; whether some are inferred.
+    """
+    is_inferred = pl.col("range_id").is_null()
+    ran = jobs.filter(pl.col("device_id").is_not_null())
+    lanes, inferred = (part.select(LANE_KEYS).unique().height for part in (ran, ran.filter(is_inferred)))
+    if not inferred:
+        return jobs, False
+    if infer_jobs and lanes == inferred:
+        return jobs, True
+    return jobs.filter(~is_inferred), False
 
 
 def _find_lanes(

@@ -127,5 +127,5 @@ class Part:
 
     @property
     def drawn_job_count(self) -> int:
-        """The number of jobs that ran on a GPU; needs the frame "jobs"."""
-        return self.frames["jobs"]["start_ns"].count()
+        """The number of jobs with a range that ran on a GPU; needs the frame "jobs"."""
+        return self.frames["jobs"].drop_nulls(["start_ns", "range_id"]).height
