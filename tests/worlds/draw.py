@@ -104,7 +104,10 @@ DRAWS: dict[str, Callable[[Random], Value]] = {
     "layers": _one_of(1, 1, 2),
     "schedule": _one_of("1f1b", "1f1b", "1f1b", "gpipe", "interleaved", "zb-h1", "dualpipev"),
     "chunks": _one_of(None, None, 2, 3),
-    "names": _one_of(*VOCABULARIES, "plain", "megatron", "megatron", "torch"),
+    "names": _one_of(
+        *(name for name, names in VOCABULARIES.items() if not names.is_stock),  # without ranges of jobs
+        *("plain", "megatron", "megatron", "torch"),
+    ),
     "autograd": _one_of("all", "fill", "fill", "part", "none"),
     "free-running": _flag(0.4),
     "recompute": _flag(0.12),
