@@ -168,6 +168,9 @@ REPORT_FRAMES: Mapping[str, pl.Schema] = {
     "kernels": KERNEL_AGGREGATES,
 }
 
+FIRST_FORWARDS = "first forwards"
+"""Source of stages that are inferred from the order of first forwards."""
+
 LANES = build_schema(
     {  # one row per GPU process, in display order: stage, replica, tensor, rank
         "lane": pl.UInt32,  # 0, 1, ...
@@ -178,7 +181,7 @@ LANES = build_schema(
         "gpu": pl.String,
         "rank": pl.Int64,  # null where unknown
         "stage": pl.Int64,  # null where unknown
-        "stage_source": pl.String,  # "--layout", "NVTX", "job names", "first forwards"
+        "stage_source": pl.String,  # "--layout", "NVTX", "job names", or `FIRST_FORWARDS`
         "replica": pl.Int64,
         "tensor": pl.Int64,
         "label": pl.String,  # unique: "rank 3", or "node2 GPU 0" where the rank is unknown

@@ -10,7 +10,7 @@ from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.roster import GPU_ORDER, MACHINE_ORDER
-from nsys_pp.frames.training import LANES, SCHEDULED_KINDS
+from nsys_pp.frames.training import FIRST_FORWARDS, LANES, SCHEDULED_KINDS
 
 _KEYS = ("report", "process_key", "device_id")
 _COORDINATES = ("rank", "stage", "replica", "tensor", "stage_source")
@@ -65,7 +65,7 @@ def build_lanes(
         )
         notes += unknown
         named = _join(named.drop("stage"), by_time).with_columns(
-            stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit("first forwards"))
+            stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit(FIRST_FORWARDS))
         )
     elif count := working["stage"].null_count():
         notes += [f"the stages of {count:,} GPU processes that ran jobs are unknown; specify `--layout`"]

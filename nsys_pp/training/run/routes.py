@@ -29,6 +29,10 @@ class Topology:
     is_folded: bool
 
 
+UNKNOWN = Topology(stages=0, is_line=False, is_folded=False)
+"""Topology where the stage of a lane is unknown."""
+
+
 def count_stages(lanes: pl.DataFrame) -> int:
     """Count the stages up to the last stage with a lane; 0 where the stage of a lane is unknown."""
     last = lanes["stage"].max()
@@ -48,7 +52,7 @@ def list_topologies(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFr
     """
     count = count_stages(lanes)
     if not count:
-        return [Topology(stages=0, is_line=False, is_folded=False)]
+        return [UNKNOWN]
     stages = lanes.select("lane", "stage")
     for frame in (jobs, messages):
         second = (

@@ -8,18 +8,28 @@ other pairs are counted from these (`nsys_pp.training.run.message_sequences`).
 
 from __future__ import annotations
 
+from functools import partial
+
 import polars as pl
 
 from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.training import FIRST_FORWARDS
 from nsys_pp.frames.transfers import DOUBTFUL, DOUBTFUL_TEXTS, TRANSFERS
 from nsys_pp.training.run.message_chunks import infer_chunks
 from nsys_pp.training.run.message_sequences import match_messages
 from nsys_pp.training.run.pair_checks import check_pairs
 from nsys_pp.training.run.peers import NCCL_PEER, find_peers
-from nsys_pp.training.run.routes import has_chunks, list_topologies
+from nsys_pp.training.run.routes import UNKNOWN, Topology, has_chunks, list_topologies
 
 _CONVINCING = 0.7  # a guessed layout of the stages is used if at least this share of messages is paired
+_CONTRADICTED = (
+    0.1  # share of certain peers that contradict stages, up to which the peers are wrong and not the stages
+)
+_CONTRADICTION = (
+    "the ends of messages contradict the stages that are inferred from first forwards: messages are paired without stages;"
+    " specify `--layout`"
+)
 _HINTS = {"lane": "; specify `--layout`"}
 _COMPARED = (
     "send_wait_ns",
@@ -55,25 +65,70 @@ def pair_messages(
     Returns:
         `TRANSFERS` by send_start_ns, and notes on messages without a pair.
     """
-    attempts = []
+    attempt = partial(_attempt, messages=messages, steps=steps, jobs=jobs)
     topologies = list_topologies(lanes, messages, jobs)
-    for topology in topologies:
-        chunked = infer_chunks(messages, steps, jobs, lanes, topology)
-        located = find_peers(lanes=lanes, messages=chunked, steps=steps, jobs=jobs, topology=topology)
-        attempts.append((located, _pair(located), topology))
-    located, pairs, topology = max(attempts, key=lambda result: len(result[1]))
+    located, pairs, topology = max(
+        (attempt(lanes, topology) for topology in topologies), key=lambda result: len(result[1])
+    )
     if len(topologies) > 1 and 2 * len(pairs) < _CONVINCING * located["peer_lane"].count():
-        is_recorded = pl.col("peer_source") == NCCL_PEER
-        located = located.with_columns(
-            pl.when(is_recorded).then(name).alias(name) for name in ("peer_lane", "peer_source")
-        )
+        located = _forget_peers(located, pl.col("peer_source").ne_missing(NCCL_PEER))
         pairs = _pair(located)
+    notes = []
+    if (lanes["stage_source"] == FIRST_FORWARDS).any():
+        unstaged = attempt(lanes.with_columns(stage=pl.lit(None, pl.Int64)), UNKNOWN)
+        differs, is_certain = _compare_peers(unstaged[0], located)
+        # fewer pairs contradict nothing: without stages, lanes that exchange with two stages may have wrong peers
+        has_more = len(unstaged[1]) > len(pairs)
+        if has_more and is_certain:
+            located, pairs, topology = unstaged
+            notes.append(_CONTRADICTION)
+        elif has_more:
+            located = _forget_peers(located, pl.col("row").is_in(differs.implode()))
+            pairs = _pair(located)
     checked = check_pairs(pairs)
     pairs = checked.filter(~pl.col("is_refuted"))
     dropped_count = len(checked) - len(pairs)
     is_line = not has_chunks(messages, jobs) and (topology.stages > 2 or len(jobs) > 0)
     transfers = _build_transfers(pairs, is_line=is_line)
-    return transfers, _notes(located, transfers, dropped_count, lanes)
+    return transfers, [*notes, *_notes(located, transfers, dropped_count, lanes)]
+
+
+def _attempt(
+    lanes: pl.DataFrame,
+    topology: Topology,
+    *,
+    messages: pl.DataFrame,
+    steps: pl.DataFrame,
+    jobs: pl.DataFrame,
+) -> tuple[pl.DataFrame, pl.DataFrame, Topology]:
+    """Find the peers and the pairs of all messages with one topology."""
+    chunked = infer_chunks(messages, steps, jobs, lanes, topology)
+    located = find_peers(lanes=lanes, messages=chunked, steps=steps, jobs=jobs, topology=topology)
+    return located, _pair(located), topology
+
+
+def _compare_peers(unstaged: pl.DataFrame, staged: pl.DataFrame) -> tuple[pl.Series, bool]:
+    """Compare the peers of messages with and without stages.
+
+    Args:
+        unstaged: From `find_peers` without stages.
+        staged: The same with stages.
+
+    Returns:
+        Rows of the messages with other peers; whether many certain ones are among them: the stages are wrong.
+    """
+    known = [located.filter(pl.col("peer_lane").is_not_null()) for located in (unstaged, staged)]
+    both = known[0].join(known[1].select("row", by_stage="peer_lane"), on="row")
+    differing = both.filter(pl.col("peer_lane") != pl.col("by_stage"))
+    certain, contradicting = (frame.filter(~pl.col("is_doubtful")).height for frame in (both, differing))
+    return differing["row"], contradicting > _CONTRADICTED * certain
+
+
+def _forget_peers(located: pl.DataFrame, is_unknown: pl.Expr) -> pl.DataFrame:
+    """Replace the peers of some messages by nulls."""
+    return located.with_columns(
+        pl.when(~is_unknown).then(name).alias(name) for name in ("peer_lane", "peer_source")
+    )
 
 
 def _pair(messages: pl.DataFrame) -> pl.DataFrame:

@@ -10,7 +10,7 @@ import pytest
 
 from fixtures import simulate
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.training import MESSAGES, RUN_JOBS, RUN_STEPS
+from nsys_pp.frames.training import FIRST_FORWARDS, MESSAGES, RUN_JOBS, RUN_STEPS
 from nsys_pp.frames.transfers import TRANSFERS
 from nsys_pp.training.run.transfers import pair_messages
 from tests.training.expected_training import expected_lanes
@@ -257,3 +257,22 @@ def test_two_ranks_exchange_all_messages_though_stages_and_clocks_are_unknown(
     assert not notes
     odd = lanes.with_columns(rank=pl.col("rank") * 2)
     assert transfers_of(replace(run, lanes=odd))[0]["source"].is_in(["ends"]).all()
+
+
+@pytest.mark.parametrize(("options", "is_certain"), [("--dp 2", True), ("--tp 2", False)])
+def test_stages_that_first_forwards_imply_are_compared_with_the_ends_of_messages(
+    options: str, is_certain: bool, tmp_path: Path
+) -> None:
+    """If a stage has two lanes in lockstep, ends of messages do not prove that stages are wrong: nothing is paired."""
+    simulate.main([str(tmp_path), *f"{SMALL} --pp 2 {options} --schedule 1f1b {MEGATRON}".split()])
+    run = read_simulated_run(tmp_path)
+    columns = true_transfers(run).columns
+    unknown = {name: pl.lit(None, pl.Int64) for name in ("replica", "tensor")}
+    for stages, is_right in (([0, 0, 1, 1], True), ([0, 1, 2, 3], False)):
+        stage = pl.Series("stage", stages, pl.Int64)
+        lanes = run.lanes.sort("lane").with_columns(stage, stage_source=pl.lit(FIRST_FORWARDS), **unknown)
+        found, notes = transfers_of(replace(run, lanes=lanes))
+        text = found.with_columns(pl.col("direction").cast(pl.String)).select(columns)
+        expected = true_transfers(run) if is_right or is_certain else text.clear()
+        assert text.sort(columns).equals(expected.sort(columns))
+        assert any("contradict the stages" in note for note in notes) == (is_certain and not is_right)
