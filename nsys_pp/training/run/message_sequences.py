@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import numbers, whole_numbers
+from nsys_pp.arrays.columns import NEVER, numbers, whole_numbers
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
@@ -25,6 +25,10 @@ from nsys_pp.training.run.step_positions import number_in_steps, pair_positions
 _ENOUGH = 0.3  # ends are used for a channel if they recognise at least this share of its sends
 _MOSTLY_NAMED = 0.5  # names are used for a channel if at least this share of its messages has a micro-batch
 _NONE = -(1 << 62)  # no shift; less than any shift
+_BALANCED, _COUNTED = (
+    0.65,
+    6,
+)  # least ratio of sends and receives of a channel, and messages from which it is known
 _UNSEEN = 1.0  # evidence of a channel without messages to compare: doubtful, unless another shift has some
 _RIVALS = (0, -2, -1, 1, 2)  # shifts that are compared, the recognised one first
 
@@ -77,7 +81,8 @@ def match_messages(messages: pl.DataFrame) -> Matches:
     shift = _fill_shifts(sends, shift)
     margin = _compare_shifts(messages, sends, receives, shift, np.where(is_timed, bound, -1))
     to = sends.position + shift
-    is_inside = (to >= 0) & (to < receives.count[sends.channel]) & (margin[sends.channel] > 0)
+    is_usable = (margin > 0) & (is_named | _mark_balanced(messages, sends, receives, bound))
+    is_inside = (to >= 0) & (to < receives.count[sends.channel]) & is_usable[sends.channel]
     send, receive = sends.row[is_inside], receives.row[(receives.first[sends.channel] + to)[is_inside]]
     order, channel = np.argsort(send), sends.channel[is_inside]
     return Matches(
@@ -303,6 +308,30 @@ def _relate_clocks(messages: pl.DataFrame, sends: _Side, receives: _Side) -> Int
         usable = pl.when(is_comparable("_of_other")).then(relative_bound("_of_other"))
         bound[both] = whole_numbers(related.select(usable).to_series())
     return bound
+
+
+def _mark_balanced(messages: pl.DataFrame, sends: _Side, receives: _Side, bound: Int64s) -> Bools:
+    """Return the mask of channels with about as many sends as receives in the time when both lanes have messages.
+
+    If one side has many more, it also exchanges messages with another lane. Few messages, and lanes with clocks that
+    cannot be compared, are not counted.
+    """
+    end, size = messages["end_ns"].to_numpy(), len(bound)
+    first, last = np.full(size, NEVER), np.full(size, -NEVER)
+    for side in (sends, receives):
+        edges = np.full(size, -NEVER), np.full(size, NEVER)
+        np.minimum.at(edges[0], side.channel, end[side.row])
+        np.maximum.at(edges[1], side.channel, end[side.row])
+        first, last = np.maximum(first, edges[0]), np.minimum(last, edges[1])
+    slack = SKEW_NS + np.maximum(bound, 0)
+    counts = []
+    for side in (sends, receives):
+        since, until = (first - slack)[side.channel], (last + slack)[side.channel]
+        is_common = (end[side.row] >= since) & (end[side.row] <= until)
+        counts.append(np.bincount(side.channel, is_common, size))
+    most = np.maximum(*counts)
+    mask: Bools = (np.minimum(*counts) >= _BALANCED * most) | (most < _COUNTED) | (bound < 0)
+    return mask
 
 
 def _compare_shifts(

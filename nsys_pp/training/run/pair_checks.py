@@ -9,9 +9,11 @@ import polars as pl
 
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import SKEW_NS
-from nsys_pp.frames.clock_relations import is_comparable, relative_bound
+from nsys_pp.frames.clock_relations import is_comparable, is_same_clock, relative_bound
 from nsys_pp.training.run.end_evidence import CLEAR, Evidence, Times, describe_sends, score_pairs
 
+ENDS = "ends"
+"""Source of peers that only the ends of messages suggest."""
 _OTHER = "_of_receive"  # suffix of the columns of the receiver
 _ENOUGH = 5  # compared messages of two lanes that can refute a presumed peer
 _ALIKE = 0.5  # greatest difference of two distances that the same error of clocks explains, relative to the greater one
@@ -26,7 +28,7 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     unless the communicator names them. Lanes with clocks that cannot be compared are not checked.
 
     Args:
-        pairs: channel, is_guess, and lane, start_ns, end_ns and `CLOCK` of both sides (`*_of_receive`).
+        pairs: channel, is_guess, peer_source, and lane, start_ns, end_ns and `CLOCK` of both sides (`*_of_receive`).
 
     Returns:
         The pairs, in order, with is_refuted, and is_displaced: right only if the clocks are wrong by more than their
@@ -35,7 +37,11 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     lane, other = (pairs[name].to_numpy().astype(np.int64) for name in ("lane", "lane_of_receive"))
     _, both = np.unique(np.minimum(lane, other) << 32 | np.maximum(lane, other), return_inverse=True)
     _, channel = np.unique(pairs["channel"].to_numpy(), return_inverse=True)
-    relation = pairs.select(bound=relative_bound(_OTHER).fill_null(0), is_tested=is_comparable(_OTHER))
+    relation = pairs.select(
+        bound=relative_bound(_OTHER).fill_null(0),
+        is_tested=is_comparable(_OTHER),
+        is_exact=is_same_clock(_OTHER).fill_null(False),
+    )
     bound, is_tested = relation["bound"].to_numpy(), relation["is_tested"].to_numpy()
 
     times = Times(
@@ -73,6 +79,10 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     is_refuted = np.where(share > _FEW, ~is_constant, is_early)
     is_refuted |= is_unlike & ~is_constant & pairs["is_guess"].to_numpy()
     is_displaced = is_constant & (is_unlike | (share > _FEW))
+    # one clock cannot be wrong, nor is there evidence of peers that only ends suggest if ends are apart
+    is_exact = relation["is_exact"].to_numpy() | (pairs["peer_source"] == ENDS).fill_null(False).to_numpy()
+    is_refuted |= is_displaced & is_exact
+    is_displaced &= ~is_exact
     return pairs.with_columns(
         is_refuted=pl.Series(is_refuted & is_tested), is_displaced=pl.Series(is_displaced & is_tested)
     )

@@ -9,11 +9,12 @@ from nsys_pp.training.run.assignment import choose_pairs
 from nsys_pp.training.run.lane_pairs import measure_jobs, score_candidates
 from nsys_pp.training.run.mixed_routes import find_mixed_peers
 from nsys_pp.training.run.nccl_peers import PEERS, find_nccl_peers
+from nsys_pp.training.run.pair_checks import ENDS
 from nsys_pp.training.run.route_candidates import list_candidates
 from nsys_pp.training.run.routes import SLICE, Topology, locate_messages
 from nsys_pp.training.run.step_positions import mark_step_edges, number_in_steps
 
-NCCL_PEER, ONLY, STAGES, ENDS = "peer and order", "only peer and order", "stages and order", "ends"
+NCCL_PEER, ONLY, STAGES = "peer and order", "only peer and order", "stages and order"
 
 _PEERS = extend_schema(PEERS, {"peer_source": pl.String, "is_doubtful": pl.Boolean}, name="_PEERS")
 

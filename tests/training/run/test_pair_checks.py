@@ -28,7 +28,7 @@ def pairs_of(
             frame |= {f"{name}{suffix}": np.full(COUNT, own) for name in ("lane", "clock")}
             frame |= {f"bound_ns{suffix}": np.full(COUNT, bound_ns), f"clock_group{suffix}": np.zeros(COUNT)}
         parts.append(pl.DataFrame(frame))
-    return pl.concat(parts).with_columns(is_guess=pl.lit(True))
+    return pl.concat(parts).with_columns(is_guess=pl.lit(True), peer_source=pl.lit("stages and order"))
 
 
 def check(pairs: pl.DataFrame) -> tuple[int, int]:
@@ -71,3 +71,10 @@ def test_peers_that_the_communicator_names_and_clocks_that_cannot_be_compared_ar
         2 * COUNT,
         0,
     )
+
+
+def test_one_clock_is_never_wrong_and_ends_that_are_apart_suggest_no_peers() -> None:
+    displaced = pairs_of(3_000_000, -3_000_000, scatter_ns=9_000)
+    assert check(displaced) == (0, 2 * COUNT)
+    assert check(displaced.with_columns(clock=pl.col("clock_of_receive"))) == (2 * COUNT, 0)
+    assert check(displaced.with_columns(peer_source=pl.lit("ends"))) == (2 * COUNT, 0)

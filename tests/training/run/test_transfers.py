@@ -276,3 +276,14 @@ def test_stages_that_first_forwards_imply_are_compared_with_the_ends_of_messages
         expected = true_transfers(run) if is_right or is_certain else text.clear()
         assert text.sort(columns).equals(expected.sort(columns))
         assert any("contradict the stages" in note for note in notes) == (is_certain and not is_right)
+
+
+@pytest.mark.parametrize("options", ["", "--dp 2", "--jitter 0.1 --steps 3"])
+def test_without_stages_lanes_that_exchange_with_two_others_are_not_paired(
+    options: str, tmp_path: Path
+) -> None:
+    simulate.main([str(tmp_path), *f"{SMALL} --schedule dualpipev {MEGATRON} {options}".split()])
+    run = read_simulated_run(tmp_path)
+    unknown = [pl.lit(None, pl.Int64).alias(name) for name in ("stage", "replica", "tensor")]
+    found, _ = transfers_of(replace(run, lanes=run.lanes.with_columns(unknown)))
+    assert found.is_empty()
