@@ -14,7 +14,9 @@ import numpy as np
 
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import MAX_DRIFT, Line, find_densest_window, find_line, fit_line
-from nsys_pp.alignment.pairs import SCATTERS_NS, Near, Reference, find_near, pair_events
+from nsys_pp.alignment.near import Comparison, Near, find_near, prepare
+from nsys_pp.alignment.pairs import SCATTERS_NS, pair_events
+from nsys_pp.alignment.reference import Reference
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
@@ -23,9 +25,9 @@ _NEAR_NS = 150_000.0  # tolerance of pairs by a first line
 _FLOOR_NS = 2_000.0  # of the scatter in a fit
 _FIRST_SCATTER_NS = 5_000.0  # expected before any is known
 _MIN_SHARP = 3  # operations that a scatter is measured by
-_MAX_STARTS = 4  # pairs of channels that a fit begins with
+_MAX_STARTS = 3  # pairs of channels that a fit begins with
 _CANDIDATES = 10
-_MAX_REFINED = 12  # lines that are fitted to the operations
+_MAX_REFINED = 5  # lines by collectives, and by messages, that are fitted to the operations
 _MAX_VOTERS = 64  # of each channel: the operations after its longest gaps
 _MAX_VOTES = 200_000
 _MAX_VOTES_OF_LINE = 3_000  # the votes with most weight, through which a line is fitted
@@ -66,29 +68,27 @@ def find_candidates(
     events = events.select(np.isin(events.key, np.unique(reference.key)))
     if not len(events):
         return []
-    lines: list[Line] = []
-    for is_message in (False, True):
+    comparison = prepare(events, reference)
+    lines: list[tuple[Line, Near]] = []
+    for is_message in (False, True):  # a few collectives are stronger evidence than many messages
         voters = events.select(events.is_message == is_message)
         rows, offsets, weights = _vote(voters, reference, center, half_width_ns)
-        lines += _find_lines(voters.end[rows], offsets, weights) if len(rows) else []
-    return rank_lines(events, reference, lines, scatter_ns)
+        found = _find_lines(voters.end[rows], offsets, weights) if len(rows) else []
+        lines += _keep_best(comparison, found)
+    return _rank_lines(comparison, lines, scatter_ns)
 
 
-def rank_lines(
-    events: Events, reference: Reference, lines: list[Line], scatter_ns: float | None
+def _rank_lines(
+    comparison: Comparison, lines: list[tuple[Line, Near]], scatter_ns: float | None
 ) -> list[Candidate]:
     """Fit lines to the operations near them, and rank them by evidence; lines without evidence are dropped."""
-    fitted = [
-        start
-        for line in _keep_best(events, reference, lines)
-        for start in _refine(events, reference, line, scatter_ns)
-    ]
-    near = [find_near(events, reference, line, SKEW_NS) for line in fitted]
-    scatters = (scatter_ns,) if scatter_ns is not None else _expect_scatter(events, reference, near)
+    fitted = [start for line, near in lines for start in _refine(comparison, line, near, scatter_ns)]
+    near = [find_near(comparison, line, SKEW_NS) for line in fitted]
+    scatters = (scatter_ns,) if scatter_ns is not None else _expect_scatter(comparison, near)
     candidates = []
     for line, one in zip(fitted, near, strict=True):
         pairs = max(
-            (pair_events(events, reference, one, scatter) for scatter in scatters),
+            (pair_events(comparison, one, scatter) for scatter in scatters),
             key=lambda pairs: pairs.evidence,
         )
         candidates.append(Candidate(line=line, evidence=pairs.evidence, sharpest_ns=pairs.sharpest_ns))
@@ -101,21 +101,20 @@ def rank_lines(
     return ranked
 
 
-def _keep_best(events: Events, reference: Reference, lines: list[Line]) -> list[Line]:
-    """Keep the lines with most evidence as they are."""
-    if len(lines) <= _MAX_REFINED:
-        return lines
-    evidence = [
-        pair_events(events, reference, find_near(events, reference, line, _NEAR_NS), _NEAR_NS / 3).evidence
-        for line in lines
-    ]
-    return [lines[number] for number in np.argsort(-np.array(evidence), kind="stable")[:_MAX_REFINED]]
+def _keep_best(comparison: Comparison, lines: list[Line]) -> list[tuple[Line, Near]]:
+    """Keep the lines with most evidence as they are; return each with the operations near it."""
+    near = [find_near(comparison, line, _NEAR_NS) for line in lines]
+    kept = range(len(lines))
+    if len(lines) > _MAX_REFINED:
+        evidence = [pair_events(comparison, one, _NEAR_NS / 3).evidence for one in near]
+        kept = np.argsort(-np.array(evidence), kind="stable")[:_MAX_REFINED].tolist()
+    return [(lines[number], near[number]) for number in kept]
 
 
-def _expect_scatter(events: Events, reference: Reference, near: list[Near]) -> tuple[float, ...]:
+def _expect_scatter(comparison: Comparison, near: list[Near]) -> tuple[float, ...]:
     """Return the scatters to expect: collectives of one run scatter alike, so the sharpest channel shows it."""
     sharpest_ns = min(
-        (pair_events(events, reference, one, SCATTERS_NS[1]).sharpest_ns for one in near), default=np.inf
+        (pair_events(comparison, one, SCATTERS_NS[1]).sharpest_ns for one in near), default=np.inf
     )
     if np.isinf(sharpest_ns):
         return SCATTERS_NS
@@ -145,20 +144,20 @@ def find_single(events: Events, reference: Reference) -> Line | None:
     return Line(offset_ns=float(np.median(offsets)), center_ns=float(np.median(events.end)))
 
 
-def _refine(events: Events, reference: Reference, line: Line, scatter_ns: float | None) -> list[Line]:
+def _refine(comparison: Comparison, line: Line, near: Near, scatter_ns: float | None) -> list[Line]:
     """Fit lines to the operations near a line, one to each of the sharpest pairs of channels.
 
     Unrelated channels in lockstep have many operations near the line, and would outweigh the few that are shared in a fit of
     all.
     """
-    near = find_near(events, reference, line, _NEAR_NS)
+    events, reference = comparison.events, comparison.reference
     lines: list[Line] = []
     for link in _list_sharpest(near):
         rows = np.flatnonzero(near.link == link)
         times = events.end[near.event_row[rows]]
         fitted = fit_line(times, near.residual_ns[rows] + line.at(times), line, floor_ns=_FLOOR_NS)
-        close = find_near(events, reference, fitted, SKEW_NS)
-        pairs = pair_events(events, reference, close, _FIRST_SCATTER_NS if scatter_ns is None else scatter_ns)
+        close = find_near(comparison, fitted, SKEW_NS)
+        pairs = pair_events(comparison, close, _FIRST_SCATTER_NS if scatter_ns is None else scatter_ns)
         if len(pairs.event_row):
             times = events.end[pairs.event_row]
             values = reference.times[pairs.reference_row] - times

@@ -56,7 +56,14 @@ def mad_sigma(residuals: Floats) -> float:
     >>> mad_sigma(np.array([-1.0, 0.0, 1.0, 100.0]))
     1.4826
     """
-    return 1.4826 * float(np.median(np.abs(residuals))) if len(residuals) else 0.0
+    return 1.4826 * _median(np.abs(residuals)) if len(residuals) else 0.0
+
+
+def _median(values: Floats) -> float:
+    """Return the median of one value or more; several times faster than NumPy's for few values."""
+    low, high = (len(values) - 1) // 2, len(values) // 2
+    ordered = np.partition(values, (low, high))
+    return float(ordered[low] + ordered[high]) / 2
 
 
 def quantile_sigma(residuals: Floats) -> float:

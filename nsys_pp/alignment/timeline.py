@@ -9,7 +9,9 @@ import numpy.typing as npt
 
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import Line
-from nsys_pp.alignment.pairs import SCATTERS_NS, Pairs, Reference, build_reference, find_near, pair_events
+from nsys_pp.alignment.near import find_near, prepare
+from nsys_pp.alignment.pairs import SCATTERS_NS, Pairs, pair_events
+from nsys_pp.alignment.reference import Reference, build_reference
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
@@ -120,10 +122,11 @@ class Timeline:
 
 def _pair(events: Events, reference: Reference, line: Line, scatter_ns: float | None) -> Pairs:
     """Pair events by a line; where the scatter is unknown, with the one that explains them best."""
-    near = find_near(events, reference, line, SKEW_NS)
+    comparison = prepare(events, reference)
+    near = find_near(comparison, line, SKEW_NS)
     return max(
         (
-            pair_events(events, reference, near, scatter)
+            pair_events(comparison, near, scatter)
             for scatter in (SCATTERS_NS if scatter_ns is None else (scatter_ns,))
         ),
         key=lambda pairs: pairs.evidence,

@@ -1,0 +1,229 @@
+"""Operations of a domain and of a timeline that are near each other, for many lines between their clocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_pp.alignment.events import RECEIVE, SEND, Events
+from nsys_pp.alignment.lines import Line
+from nsys_pp.alignment.reference import Reference
+from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.frames.clock import SKEW_NS
+
+MISSING = 2.0  # evidence against two channels, for each operation that only one of them has
+_MISSING_MESSAGE = 0.2  # the same for messages: a stream can have messages with several peers
+_GAP_NS = 1_000.0  # before and after the operations of each key in `Comparison.times`
+_MAX_SLOTS = 10_000_000  # of a table of rows by pair of channels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Events of a domain and operations of a timeline, and values that do not depend on the line between their clocks.
+
+    Attributes:
+        events: Events of one domain, or of several with their corrections applied.
+        reference: Operations of the timeline.
+        channel: Number of each event's channel, from 0.
+        channel_is_message: Whether each channel is one of messages.
+        reference_channel: Number of each operation's channel, from 0.
+        repeats: Number of channels with an event of this key at the time of each event: tensor slices do the same together.
+        comparable: Rows of the events that have a key of the timeline.
+        key_base: Key of each comparable event as an offset to `times`.
+        times: Times of the operations, those of each key beyond those of the key before.
+        limits: First and last time of an operation.
+    """
+
+    events: Events
+    reference: Reference
+    channel: Int64s
+    channel_is_message: npt.NDArray[np.bool_]
+    reference_channel: Int64s
+    repeats: Int64s
+    comparable: Int64s
+    key_base: Floats
+    times: Floats
+    limits: tuple[float, float]
+
+
+def prepare(events: Events, reference: Reference) -> Comparison:
+    """Prepare the comparison of a domain with a timeline."""
+    channels, channel = np.unique(events.channel, return_inverse=True)
+    channel_is_message = np.zeros(len(channels), dtype=np.bool_)
+    channel_is_message[channel[events.is_message]] = True
+    reference_channel = np.unique(reference.channels, return_inverse=True)[1]
+    keys, number = np.unique(reference.key, return_inverse=True)
+    limits = (float(reference.times.min()), float(reference.times.max())) if len(reference) else (0.0, 0.0)
+    stride = limits[1] - limits[0] + 4 * _GAP_NS
+    comparable = np.flatnonzero(np.isin(events.key, keys))
+    return Comparison(
+        events=events,
+        reference=reference,
+        channel=channel,
+        channel_is_message=channel_is_message,
+        reference_channel=reference_channel,
+        repeats=_count_repeats(events),
+        comparable=comparable,
+        key_base=np.asarray(
+            np.searchsorted(keys, events.key[comparable]) * stride - limits[0], dtype=np.float64
+        ),
+        times=reference.times - limits[0] + number * stride,
+        limits=limits,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Near:
+    """Pairs of an event of a domain and an operation of a timeline that are near each other by a line.
+
+    In each pair of channels, each event and each operation occurs at most once.
+
+    Attributes:
+        event_row: Row of the event.
+        reference_row: Row of the reference.
+        residual_ns: Time of the operation minus predicted time of the event.
+        link: Number of the pair of channels.
+        event_channel: Channel of the domain, of each pair of channels; by its number in `Comparison`.
+        predicted: Predicted times of all events.
+        count: Number of pairs, of each pair of channels.
+        squares: Sum of the squared residuals, of each pair of channels.
+        rate: Operations per ns while both were recorded, of the denser one of each pair of channels.
+        missing: Evidence of the operations that only one has, of each pair of channels.
+        independent: Share of the pairs that are not repeated at the same time in other channels, of each pair of channels.
+        weight: Weight of each pair in a vote: a channel with many operations has more weight, but less than in proportion,
+            and one that shares few of its operations has little.
+    """
+
+    event_row: Int64s
+    reference_row: Int64s
+    residual_ns: Floats
+    link: Int64s
+    event_channel: Int64s
+    predicted: Floats
+    count: Int64s
+    squares: Floats
+    rate: Floats
+    missing: Floats
+    independent: Floats
+    weight: Floats
+
+
+def find_near(comparison: Comparison, line: Line, tolerance_ns: float) -> Near:
+    """Find the operations near events by a line.
+
+    Args:
+        comparison: Events and operations.
+        line: Correction from the domain to the timeline.
+        tolerance_ns: Largest distance of a pair.
+    """
+    events, reference = comparison.events, comparison.reference
+    predicted = events.end + line.at(events.end)
+    event_row, reference_row = _list_near_pairs(comparison, predicted, tolerance_ns)
+    width = int(comparison.reference_channel.max(initial=0)) + 1
+    combined = comparison.channel[event_row] * width + comparison.reference_channel[reference_row]
+    numbers, link = np.unique(combined, return_inverse=True)
+    residual = reference.times[reference_row] - predicted[event_row]
+    kept = _keep_mutual(link, event_row, reference_row, np.abs(residual))
+    link, residual = link[kept], residual[kept]
+    count = np.bincount(link, minlength=len(numbers))
+    event_channel = numbers // width
+    only_one, rate = _count_others(comparison, predicted, event_channel, numbers % width, count)
+    is_message = comparison.channel_is_message[event_channel]
+    return Near(
+        event_row=event_row[kept],
+        reference_row=reference_row[kept],
+        residual_ns=residual,
+        link=link,
+        event_channel=event_channel,
+        predicted=predicted,
+        count=count,
+        squares=np.asarray(np.bincount(link, residual**2, len(numbers)), dtype=np.float64),
+        rate=rate,
+        missing=-np.where(is_message, _MISSING_MESSAGE, MISSING) * only_one,
+        independent=np.bincount(link, 1 / comparison.repeats[event_row[kept]], len(numbers)) / count,
+        weight=(np.sqrt(count) / np.maximum(count + only_one, 1))[link],
+    )
+
+
+def _list_near_pairs(comparison: Comparison, predicted: Floats, tolerance_ns: float) -> tuple[Int64s, Int64s]:
+    """List all pairs of equal key within the tolerance, without two sends or two receives."""
+    first, last = comparison.limits
+    times = predicted[comparison.comparable]
+    low = np.clip(times - tolerance_ns, first - _GAP_NS, last + _GAP_NS) + comparison.key_base
+    high = np.clip(times + tolerance_ns, first - _GAP_NS, last + _GAP_NS) + comparison.key_base
+    low_row = np.searchsorted(comparison.times, low)
+    high_row = np.searchsorted(comparison.times, high, side="right")
+    event_row = np.repeat(comparison.comparable, high_row - low_row)
+    reference_row = expand_windows(low_row, high_row)
+    kind = comparison.events.kind[event_row]
+    is_same_side = ((kind == SEND) | (kind == RECEIVE)) & (kind == comparison.reference.kind[reference_row])
+    return event_row[~is_same_side], reference_row[~is_same_side]
+
+
+def _keep_mutual(combined: Int64s, event_row: Int64s, reference_row: Int64s, distance: Floats) -> Int64s:
+    """List the pairs in which each is the nearest of the other, among the operations of two channels."""
+    by_distance = np.argsort(distance, kind="stable")
+    for rows in (event_row, reference_row):
+        width = int(rows.max(initial=0)) + 1
+        by_distance = by_distance[_mark_first((combined * width + rows)[by_distance])]
+    return by_distance
+
+
+def _mark_first(values: Int64s) -> npt.NDArray[np.bool_]:
+    """Return the mask of the first occurrence of each value."""
+    size = int(values.max(initial=-1)) + 1
+    if size > _MAX_SLOTS:
+        is_first = np.zeros(len(values), dtype=bool)
+        is_first[np.unique(values, return_index=True)[1]] = True
+        return is_first
+    rows = np.arange(len(values))
+    first = np.empty(size, dtype=np.int64)
+    first[values[::-1]] = rows[::-1]
+    return np.asarray(first[values] == rows)
+
+
+def _count_repeats(events: Events) -> Int64s:
+    """Count the channels that have an event of this key at the same time: see `Comparison.repeats`."""
+    order = np.lexsort((events.end, events.key))
+    apart = 2 * SKEW_NS + float(np.ptp(events.end)) if len(events) else 1.0
+    number = np.cumsum(np.diff(events.key[order], prepend=events.key[order[:1]]) != 0)
+    times = events.end[order] - events.end.min(initial=0.0) + number * apart
+    low = np.searchsorted(times, times - SKEW_NS)
+    high = np.searchsorted(times, times + SKEW_NS, side="right")
+    repeats = np.empty(len(events), dtype=np.int64)
+    repeats[order] = high - low
+    return repeats
+
+
+def _count_others(
+    comparison: Comparison,
+    predicted: Floats,
+    event_channel: Int64s,
+    reference_channel: Int64s,
+    count: Int64s,
+) -> tuple[Floats, Floats]:
+    """Count the operations that only one of two channels has, and their rate, while both were recorded.
+
+    Returns:
+        Number of operations without a pair, and the operations per ns of the denser channel, of each pair of channels.
+    """
+    if not len(count):
+        return np.zeros(0), np.zeros(0)
+    since = max(float(predicted.min()), comparison.limits[0]) - SKEW_NS
+    until = min(float(predicted.max()), comparison.limits[1]) + SKEW_NS
+    own = np.bincount(
+        comparison.channel[(predicted >= since) & (predicted <= until)],
+        minlength=int(event_channel.max()) + 1,
+    )
+    times = comparison.reference.times
+    others = np.bincount(
+        comparison.reference_channel[(times >= since) & (times <= until)],
+        minlength=int(reference_channel.max()) + 1,
+    )
+    own_count = np.maximum(own[event_channel], count)
+    other_count = np.maximum(others[reference_channel], count)
+    rate = np.maximum(own_count, other_count) / max(until - since, 1.0)
+    return (own_count + other_count - 2 * count).astype(np.float64), rate

@@ -1,0 +1,70 @@
+"""Operations of a timeline, for comparison with events of another clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_pp.alignment.events import Events
+from nsys_pp.arrays.types import Floats, Int64s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """Operations of a timeline, in order of key and time; arrays as in `Events`."""
+
+    key: Int64s
+    times: Floats  # ends, on the timeline's clock, ns since the events' origin
+    gap_before: Floats
+    gap_rank: Int64s
+    kind: Int64s
+    channels: Int64s  # of the timeline
+    instances: Int64s
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def select(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Reference:
+        """Return the operations of these rows."""
+        return Reference(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
+
+    def of_key(self, key: int) -> tuple[int, int]:
+        """Return the half-open rows of a key."""
+        first, stop = np.searchsorted(self.key, (key, key + 1))
+        return int(first), int(stop)
+
+    def insert(self, other: Reference) -> Reference:
+        """Return the operations of both, in order."""
+        at = np.empty(len(other), dtype=np.int64)
+        for key in np.unique(other.key).tolist():
+            (first, stop), (low, high) = self.of_key(key), other.of_key(key)
+            at[low:high] = first + np.searchsorted(self.times[first:stop], other.times[low:high])
+        return Reference(
+            **{
+                name: np.insert(getattr(self, name), at, getattr(other, name))
+                for name in self.__dataclass_fields__
+            }
+        )
+
+
+def build_reference(events: Events, times: Floats, channels: Int64s, instances: Int64s) -> Reference:
+    """Build a reference from events.
+
+    Args:
+        events: The events.
+        times: Their ends on the timeline's clock.
+        channels: Their channels of the timeline.
+        instances: Their operations.
+    """
+    order = np.lexsort((times, events.key))
+    return Reference(
+        key=events.key[order],
+        times=times[order],
+        gap_before=events.gap_before[order],
+        gap_rank=events.gap_rank[order],
+        kind=events.kind[order],
+        channels=channels[order],
+        instances=instances[order],
+    )
