@@ -86,9 +86,10 @@ def find_waited_calls(
     first_threads = _find_first_threads(ranges, api_calls, set(candidates["process_key"]))
     calls = _list_calls(api_calls)
     events = _list_events(ranges, api_calls)
-    pairs, possible, waited = {}, {}, {}
+    possible: dict[tuple[int, int], _Pair] = {}
+    waited: dict[tuple[int, int], _Pair] = {}
     for _, key, worker in candidates.sort("thread_key", "thread_key_worker").iter_rows():
-        pair = pairs[key, worker] = _relate(events[key], *calls[worker])
+        pair = _relate(events[key], *calls[worker])
         if pair.is_possible and (key in first_threads or pair.has_evidence):
             possible[key, worker] = pair
             if pair.is_filled and worker not in first_threads and key in calls.keys() | first_threads:
@@ -149,16 +150,18 @@ def _relate(events: _Events, rows: Int64s, start: Int64s, end: Int64s) -> _Pair:
     ended = np.append(events.end, -_NEVER)[before]
     following = np.append(events.start, _NEVER)[before + 1]
     is_inside = is_preceded & (ended <= start) & (end <= following)
-    side_by_side = np.count_nonzero(is_preceded & ~is_inside)
+    inside = int(np.count_nonzero(is_inside))
+    if int(np.count_nonzero(is_preceded)) - inside > _MAX_SIDE_BY_SIDE * len(
+        start
+    ):  # most pairs of many threads
+        return _Pair(rows=rows[:0], is_possible=False, has_evidence=False, is_filled=False)
     among, expected = _count_among_calls(events.start, start, end)
     filled, filling = _measure_filling(
         before[is_inside], ended[is_inside], following[is_inside], start[is_inside]
     )
     return _Pair(
         rows=rows[is_inside],
-        is_possible=bool(
-            side_by_side <= _MAX_SIDE_BY_SIDE * len(start) and among <= _MAX_AMONG_CALLS * expected
-        ),
+        is_possible=among <= _MAX_AMONG_CALLS * expected,
         has_evidence=expected >= _MIN_EXPECTED,
         is_filled=filled >= _MIN_FILLED and filling >= _MIN_FILLING * len(start),
     )
