@@ -27,9 +27,8 @@ MAX_SESSION_DIFFERENCE_NS = 1.2e6
 
 _UTC_SCALE_NS = 3e6  # half of all machines are closer to UTC than this
 _SESSION_SCALE_NS = 150e3  # half of all sessions are closer to the others of their machine than this
-_DRIFT_SIGMA = (
-    35e-6  # of the drift of two clocks relative to each other; crystals are specified to 50 ppm or better
-)
+# of the drift of two clocks relative to each other; crystals are specified to 50 ppm or better
+_DRIFT_SIGMA = 35e-6
 _RESOLUTION_NS = 5e3  # offsets this close explain the same operations
 _MIN_EVIDENCE = 1.0  # for sharing operations at all, after the improbability of the offset
 _LEAST_EVIDENCE = 12.0  # the same, however improbable the offset; recorded UTC is then a rival

@@ -48,7 +48,6 @@ class Events:
     start: Floats
     end: Floats
     gap_before: Floats
-    gap_after: Floats
     gap_rank: Int64s  # rank of the gap before in its channel, the longest first, from 1
     has_communicator: Int64s  # 1 where NCCL recorded the communicator
     rank: Int64s  # within the communicator, -1 where unknown
@@ -102,7 +101,6 @@ def gather_events(anchors: Sequence[pl.DataFrame], guess: Guess) -> Events:
         )
         .sort("channel_id", "end_ns", "start_ns")
         .with_columns(gap_before=before)
-        .with_columns(gap_after=pl.col("gap_before").shift(-1).over("channel_id"))
         .with_columns(
             gap_rank=pl.col("gap_before").rank("ordinal", descending=True).over("channel_id").fill_null(0)
         )
@@ -127,7 +125,6 @@ def gather_events(anchors: Sequence[pl.DataFrame], guess: Guess) -> Events:
         start=floats("start_ns", origin_ns),
         end=floats("end_ns", origin_ns),
         gap_before=floats("gap_before"),
-        gap_after=floats("gap_after"),
         gap_rank=ints("gap_rank"),
         has_communicator=rows["communicator"].is_not_null().cast(pl.Int64).to_numpy(),
         rank=ints("rank"),

@@ -73,12 +73,7 @@ def _variance(fit: Fit, clock: int, times: Floats) -> Floats:
 
 
 def fit_clocks(
-    time: Floats,
-    clock: Int64s,
-    instance: Int64s,
-    noise: Floats,
-    machine: Int64s,
-    start: Floats,
+    time: Floats, clock: Int64s, instance: Int64s, noise: Floats, machine: Int64s, start: Floats
 ) -> Fit:
     """Fit all clocks of one group.
 

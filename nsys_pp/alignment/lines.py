@@ -13,7 +13,6 @@ MAX_DRIFT = 200e-6
 
 _DRIFT_SIGMA = 60e-6
 _ROUNDS = 6
-_MIN_VALUES = 5  # with fewer residuals, none is treated as an outlier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,21 +63,6 @@ def _median(values: Floats) -> float:
     low, high = (len(values) - 1) // 2, len(values) // 2
     ordered = np.partition(values, (low, high))
     return float(ordered[low] + ordered[high]) / 2
-
-
-def quantile_sigma(residuals: Floats) -> float:
-    """Estimate the standard deviation of residuals from the 80 % quantile of their absolute values.
-
-    Stricter than `mad_sigma`: half of the residuals can agree by chance.
-
-    >>> round(quantile_sigma(np.array([-1.0, 0.0, 1.0, 1.0, 1.0, 100.0])), 2)
-    0.78
-    """
-    if not len(residuals):
-        return 0.0
-    if len(residuals) < _MIN_VALUES:
-        return float(np.abs(residuals).max())
-    return float(np.quantile(np.abs(residuals), 0.8, method="lower")) / 1.2816
 
 
 def find_densest_window(values: Floats, width: float, weights: Floats | None = None) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from nsys_pp.training.report.kernel_aggregates import sum_kernels
 from nsys_pp.training.report.message_names import split_names
 from nsys_pp.training.report.messages import assign_message_steps, find_messages
 from nsys_pp.training.report.steps import find_steps
-from nsys_pp.training.report.vocabulary import Rules, choose_rules, name_jobs, name_steps
+from nsys_pp.training.report.vocabulary import choose_rules, name_jobs, name_steps
 from nsys_pp.training.report.waits import build_waits
 
 
@@ -107,7 +107,8 @@ def describe_training(
         named, projections=projections, compute=compute, gpu_ops=ops, api_calls=calls, launches=links.launches
     )
     causes = {"gpu_ops": ops, "api_calls": calls, "launches": links.launches}
-    messages = find_messages(**causes, requests=links.requests, jobs=jobs, halves=split_names(named, rules))
+    halves = split_names(named, rules)
+    messages = find_messages(**causes, requests=links.requests, jobs=jobs, halves=halves)
     if jobs.is_empty() and step_ranges.is_empty() and messages.is_empty():
         empty = {name: schema.to_frame() for name, schema in REPORT_FRAMES.items()}
         return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=empty)
@@ -117,7 +118,7 @@ def describe_training(
         jobs=jobs,
         **causes,
     )
-    inferred = _infer_jobs(report, named, links, rules=rules, options=options)
+    inferred = _infer_jobs(report, named, halves, links, options)
     jobs = assign_steps(pl.concat([jobs, inferred]) if len(inferred) else jobs, steps)
     segments = find_segments(ops, steps)
     frames = {
@@ -138,10 +139,9 @@ def describe_training(
 
 
 def _infer_jobs(
-    report: Report, named: pl.DataFrame, links: Links, *, rules: Rules, options: PartOptions
+    report: Report, named: pl.DataFrame, halves: pl.DataFrame, links: Links, options: PartOptions
 ) -> pl.DataFrame:
     """Infer the jobs between the ranges of messages (`JOBS`), without `range_id`; empty where ranges are jobs."""
-    halves = split_names(named, rules)
     gaps = list_gaps(named)
     if gaps.is_empty():
         return JOBS.to_frame()

@@ -21,9 +21,8 @@ from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.ids import is_main_thread
 
 _MAX_SIDE_BY_SIDE = 0.05  # share of a worker's calls that are not in gaps
-_MAX_AMONG_CALLS = (
-    0.1  # events among close calls of a worker: share of those expected of threads side by side
-)
+# events among close calls of a worker: share of those expected of threads side by side
+_MAX_AMONG_CALLS = 0.1
 _MIN_EXPECTED = 2.0  # events among close calls that would be evidence
 _MIN_FILLED = 0.3  # share of the gaps from the first to the last call in each
 _MIN_FILLING = 0.8  # share of a worker's calls in gaps filled to `_MIN_FILLED_GAP`
@@ -92,13 +91,17 @@ def find_waited_calls(
         pair = _relate(events[key], *calls[worker])
         if pair.is_possible and (key in first_threads or pair.has_evidence):
             possible[key, worker] = pair
-            if pair.is_filled and worker not in first_threads and key in calls.keys() | first_threads:
+            if pair.is_filled and worker not in first_threads and (key in calls or key in first_threads):
                 waited[key, worker] = pair
+    workers_of: dict[int, list[int]] = {}
+    for key, worker in waited:
+        workers_of.setdefault(key, []).append(worker)
     for (key, worker), pair in possible.items():  # a worker's own worker, as in nested autograd
         if worker not in first_threads and any(
-            (key, between) in waited and (between, worker) in waited for between in calls
+            (between, worker) in waited for between in workers_of.get(key, ())
         ):
             waited[key, worker] = pair
+            workers_of[key].append(worker)
     return _collect(waited, is_launching), _collect(possible, is_launching)
 
 
@@ -150,10 +153,8 @@ def _relate(events: _Events, rows: Int64s, start: Int64s, end: Int64s) -> _Pair:
     ended = np.append(events.end, -_NEVER)[before]
     following = np.append(events.start, _NEVER)[before + 1]
     is_inside = is_preceded & (ended <= start) & (end <= following)
-    inside = int(np.count_nonzero(is_inside))
-    if int(np.count_nonzero(is_preceded)) - inside > _MAX_SIDE_BY_SIDE * len(
-        start
-    ):  # most pairs of many threads
+    side_by_side = np.count_nonzero(is_preceded & ~is_inside)
+    if side_by_side > _MAX_SIDE_BY_SIDE * len(start):  # as most pairs of many threads: compare no further
         return _Pair(rows=rows[:0], is_possible=False, has_evidence=False, is_filled=False)
     among, expected = _count_among_calls(events.start, start, end)
     filled, filling = _measure_filling(

@@ -36,7 +36,6 @@ def build_events(rows: list[Row]) -> Events:
         start=times - 1,
         end=times,
         gap_before=times,
-        gap_after=times,
         **dict.fromkeys(names, zeros),
     )
 

@@ -11,12 +11,11 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.worlds.draw import draw_world
 from tests.worlds.results import append_score, read_scores, write_tables
 from tests.worlds.search import METRICS, search
 from tests.worlds.summary import list_breaks
 from tests.worlds.tables import build_tables
-from tests.worlds.world import QUESTIONS, WorldScore, run_world
+from tests.worlds.world import QUESTIONS, WorldScore, run_seed, run_world
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,7 +79,7 @@ def _print_breaks(score: WorldScore) -> None:
 
 def _run(seeds: Sequence[int], only: Sequence[str], processes: int) -> Iterator[WorldScore]:
     """Score the worlds of some seeds, in order."""
-    score = partial(_score_seed, only=tuple(only))
+    score = partial(run_seed, only=tuple(only))
     if processes == 1:
         yield from map(score, seeds)
         return
@@ -88,10 +87,6 @@ def _run(seeds: Sequence[int], only: Sequence[str], processes: int) -> Iterator[
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=spawn) as pool:
         yield from pool.map(score, seeds)
-
-
-def _score_seed(seed: int, only: Sequence[str]) -> WorldScore:
-    return run_world(seed, draw_world(seed), only)
 
 
 if __name__ == "__main__":

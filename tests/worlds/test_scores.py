@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -205,3 +207,16 @@ def test_ranges_of_jobs_are_compared_with_their_kernels(world: tuple[Findings, T
         assert score_ranges(truth).wrong == score.ranges
     finally:
         path.write_bytes(original)
+
+
+def test_processes_score_the_same_worlds() -> None:
+    outputs = []
+    for processes in ("1", "2"):
+        command = "-m tests.worlds --seed 5 --count 2 --only clocks --processes"
+        ran = subprocess.run(
+            [sys.executable, *command.split(), processes], capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        outputs.append([line for line in ran.stdout.splitlines() if "seconds" not in line])
+    assert outputs[0] == outputs[1]
+    assert any("bound broken" in line for line in outputs[0])

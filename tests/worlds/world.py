@@ -15,6 +15,7 @@ from fixtures import options, simulate
 from nsys_pp.errors import NsysPPError
 from tests.worlds.causes import CauseScore, score_causes
 from tests.worlds.clocks import ClockScore, score_clocks
+from tests.worlds.draw import draw_world
 from tests.worlds.findings import Findings, analyse
 from tests.worlds.jobs import JobScore, score_jobs
 from tests.worlds.pairs import PairScore, score_pairs
@@ -59,6 +60,11 @@ class WorldScore:
     def command(self) -> str:
         """The command line of the simulator."""
         return f"python -m fixtures.simulate OUT {' '.join(self.arguments)}"
+
+
+def run_seed(seed: int, only: Collection[str] = QUESTIONS) -> WorldScore:
+    """Run the world of a seed. Processes find this function by its module, which they cannot in `__main__`."""
+    return run_world(seed, draw_world(seed), only)
 
 
 def run_world(seed: int, arguments: Sequence[str], only: Collection[str] = QUESTIONS) -> WorldScore:

@@ -25,7 +25,6 @@ class Segments:
     start: Int64s
     end: Int64s
     previous_end: Int64s  # of the device; `NEVER` for the first segment
-    op: Int64s  # row of the first kernel in `GPU_OPS`
     compute_ns: Int64s
     op_count: Int64s
 
@@ -63,11 +62,11 @@ def build_compute_segments(segments: Segments, gpu_ops: pl.DataFrame) -> pl.Data
 
 def _cut_at_steps(
     gpu_ops: pl.DataFrame, group: Int64s, computes: Bools, steps: pl.DataFrame, devices: pl.DataFrame
-) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
+) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     """Cut computing operations where a step of their device begins or ends.
 
     Returns:
-        Group, start, end, step (`NEVER`: none) and row of each part, by group and start.
+        Group, start, end and step (`NEVER`: none) of each part, by group and start.
     """
     step_group = number_devices(steps, devices)
     step_start, step_end, step_number = (numbers(steps[name]) for name in ("start_ns", "end_ns", "step"))
@@ -95,17 +94,16 @@ def _cut_at_steps(
             part_start,
             np.minimum(bounded[edge + 1], end[op]),
             step,
-            op,
         )
         parts.append([column[order] for column in device_parts])
     if not parts:
         empty = np.zeros(0, dtype=np.int64)
-        return empty, empty, empty, empty, empty
-    group, start, end, step, op = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return group, start, end, step, op
+        return empty, empty, empty, empty
+    group, start, end, step = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return group, start, end, step
 
 
-def _join_ops(group: Int64s, start: Int64s, end: Int64s, step: Int64s, op: Int64s) -> Segments:
+def _join_ops(group: Int64s, start: Int64s, end: Int64s, step: Int64s) -> Segments:
     """Join operations, sorted by group and start, into segments."""
     latest_end = running_maximum(group, end)
     previous_end = np.full(len(group), NEVER)
@@ -120,7 +118,6 @@ def _join_ops(group: Int64s, start: Int64s, end: Int64s, step: Int64s, op: Int64
         start=start[at],
         end=np.maximum.reduceat(end, at) if len(at) else end,
         previous_end=previous_end[at],
-        op=op[at],
         compute_ns=np.add.reduceat(covered, at) if len(at) else covered,
         op_count=np.diff(np.append(at, len(group))),
     )

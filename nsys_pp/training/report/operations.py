@@ -21,10 +21,8 @@ from nsys_pp.training.report.main_streams import mark_main_streams
 _RECEIVE = MESSAGES["verb"].categories.to_list().index("receive")  # type: ignore[attr-defined]
 _NAME = r"(?i)send_?recv"
 MESSAGE, COLLECTIVE = (NEED.categories.to_list().index(kind) for kind in ("message", "collective"))
-COPY, ASIDE = (
-    len(NEED.categories),
-    len(NEED.categories) + 1,
-)  # copies and sets; kernels on other than main streams
+COPY = len(NEED.categories)  # kind of copies and sets
+ASIDE = COPY + 1  # kind of kernels on other than main streams
 _TRIES = 4  # operations that ended earlier to try, where the last one was launched too late
 
 

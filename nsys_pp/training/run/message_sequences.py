@@ -9,6 +9,7 @@ pairs with the same shift also have this shift.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -25,10 +26,8 @@ from nsys_pp.training.run.step_positions import number_in_steps, pair_positions
 _ENOUGH = 0.3  # ends are used for a channel if they recognise at least this share of its sends
 _MOSTLY_NAMED = 0.5  # names are used for a channel if at least this share of its messages has a micro-batch
 _NONE = -(1 << 62)  # no shift; less than any shift
-_BALANCED, _COUNTED = (
-    0.65,
-    6,
-)  # least ratio of sends and receives of a channel, and messages from which it is known
+_BALANCED = 0.65  # least ratio of sends and receives of a channel
+_COUNTED = 6  # messages of a channel from which this ratio is known
 _UNSEEN = 1.0  # evidence of a channel without messages to compare: doubtful, unless another shift has some
 _RIVALS = (0, -2, -1, 1, 2)  # shifts that are compared, the recognised one first
 
@@ -67,12 +66,12 @@ def match_messages(messages: pl.DataFrame) -> Matches:
     rest, is_timed = ~is_named, np.zeros(len(is_named), np.bool_)
     for recognise, by_time in (
         (_recognise_positions, False),
-        (_recognise_ends, True),
-        (_recognise_arrivals, True),
+        (partial(_recognise_ends, bound=bound), True),
+        (partial(_recognise_arrivals, bound=bound), True),
     ):
         selected = rest & (bound >= 0) if by_time else rest
         if selected.any():
-            recognised = recognise(messages, sends, receives, selected, bound)
+            recognised = recognise(messages, sends, receives, selected)
             votes = np.bincount(sends.channel[recognised != _NONE], minlength=len(rest))
             is_seen = selected & (votes / np.maximum(sends.count, 1) >= _ENOUGH)
             shift = np.where(is_seen[sends.channel], recognised, shift)
@@ -182,11 +181,8 @@ def _recognise_names(
     return _keep_agreeing(sends, receives, near.with_columns(apart_ns=apart).drop_nulls("to"))
 
 
-def _recognise_positions(
-    messages: pl.DataFrame, sends: _Side, receives: _Side, is_selected: Bools, bound: Int64s
-) -> Int64s:
+def _recognise_positions(messages: pl.DataFrame, sends: _Side, receives: _Side, is_selected: Bools) -> Int64s:
     """Recognise pairs at the same position of the same step; arguments and result as in `_recognise_names`."""
-    del bound  # positions need no clocks
     columns = ["step", "issue_ns", "has_first", "has_last"]
     numbered = []
     for side in (sends, receives):

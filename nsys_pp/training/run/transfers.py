@@ -23,9 +23,8 @@ from nsys_pp.training.run.peers import NCCL_PEER, find_peers
 from nsys_pp.training.run.routes import UNKNOWN, Topology, has_chunks, list_topologies
 
 _CONVINCING = 0.7  # a guessed layout of the stages is used if at least this share of messages is paired
-_CONTRADICTED = (
-    0.1  # share of certain peers that contradict stages, up to which the peers are wrong and not the stages
-)
+# share of certain peers that contradict stages, up to which the peers are wrong and not the stages
+_CONTRADICTED = 0.1
 _CONTRADICTION = (
     "the ends of messages contradict the stages that are inferred from first forwards: messages are paired without stages;"
     " specify `--layout`"
