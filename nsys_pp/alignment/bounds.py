@@ -8,6 +8,7 @@ from nsys_pp.alignment.causality import bound_groups_by_messages
 from nsys_pp.alignment.events import RECEIVE, SEND
 from nsys_pp.arrays.types import Floats, Int64s
 
+_MAX_SLEW = 100e-6  # change of a clock's rate in a capture, as by NTP
 _ASSUMED_SKEW_NS = 75_000.0  # scatter of the ends of one operation, where too few operations were seen
 
 
@@ -21,6 +22,18 @@ def bound_error(residual: Floats, pooled: float, spread: float, count: int, mess
     return 2 * scatter * min(small_sample, 2.0) + 3 * spread + message_bound
 
 
+def bound_slew(ends: Floats) -> float:
+    """Bound the distance of a clock from a straight line between two shared operations, from the longest time between two.
+
+    Args:
+        ends: Ends of the shared operations of a clock.
+
+    >>> bound_slew(np.array([0.0, 20e6, 30e6]))
+    1000.0
+    """
+    return _MAX_SLEW * float(np.diff(np.sort(ends)).max(initial=0.0)) / 2
+
+
 def bound_groups(
     clock: Int64s, instance: Int64s, kind: Int64s, start_times: Floats, ended: Floats, group: Int64s
 ) -> Floats:
@@ -32,5 +45,9 @@ def bound_groups(
     single = high - low == 1
     sender, receiver = order[low[single]], receives[single]
     return bound_groups_by_messages(
-        clock[sender], clock[receiver], ended[receiver] - start_times[sender], group
+        clock[sender],
+        clock[receiver],
+        ended[receiver] - start_times[sender],
+        ended[receiver] - ended[sender],
+        group,
     )

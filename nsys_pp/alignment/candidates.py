@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsys_pp.alignment.events import Events
-from nsys_pp.alignment.lines import MAX_DRIFT, Line, find_densest_window, find_line, fit_line
+from nsys_pp.alignment.lines import MAX_DRIFT, Line, find_line, fit_line
 from nsys_pp.alignment.near import Comparison, Near, find_near, prepare
 from nsys_pp.alignment.pairs import SCATTERS_NS, pair_events
 from nsys_pp.alignment.reference import Reference
@@ -26,8 +26,11 @@ _FLOOR_NS = 2_000.0  # of the scatter in a fit
 _FIRST_SCATTER_NS = 5_000.0  # expected before any is known
 _MIN_SHARP = 3  # operations that a scatter is measured by
 _MAX_STARTS = 3  # pairs of channels that a fit begins with
+_WINDOWS = 64  # of offsets with most votes
 _CANDIDATES = 10
-_MAX_REFINED = 5  # lines by collectives, and by messages, that are fitted to the operations
+_MAX_DENSE = 5  # lines through most votes of collectives, and of messages, that are fitted to the operations
+_MAX_SHARP = 3  # the same, of lines through votes that agree
+_AGREEING_NS = 20_000.0  # votes closer than this agree
 _MAX_VOTERS = 64  # of each channel: the operations after its longest gaps
 _MAX_VOTES = 200_000
 _MAX_VOTES_OF_LINE = 3_000  # the votes with most weight, through which a line is fitted
@@ -69,29 +72,49 @@ def find_candidates(
     if not len(events):
         return []
     comparison = prepare(events, reference)
-    lines: list[tuple[Line, Near]] = []
+    lines: list[_Start] = []
     for is_message in (False, True):  # a few collectives are stronger evidence than many messages
-        voters = events.select(events.is_message == is_message)
-        rows, offsets, weights = _vote(voters, reference, center, half_width_ns)
-        found = _find_lines(voters.end[rows], offsets, weights) if len(rows) else []
-        lines += _keep_best(comparison, found)
+        votes = _vote(events.select(events.is_message == is_message), reference, center, half_width_ns)
+        if len(votes.offset_ns):
+            dense, sharp = _list_windows(votes)
+            for windows, count, tried in (
+                (dense, _MAX_DENSE, 1),
+                (sharp, _MAX_SHARP, _WINDOWS // _CANDIDATES),
+            ):
+                lines += _keep_best(
+                    comparison, [_fit_votes(votes, window) for window in windows], count, tried
+                )
     return _rank_lines(comparison, lines, scatter_ns)
 
 
-def _rank_lines(
-    comparison: Comparison, lines: list[tuple[Line, Near]], scatter_ns: float | None
-) -> list[Candidate]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """A line to begin a fit with.
+
+    Attributes:
+        line: The line.
+        near: Operations near it.
+        tried: Number of lines that it was chosen from, relative to the others: the best of many has some evidence by chance.
+    """
+
+    line: Line
+    near: Near
+    tried: int
+
+
+def _rank_lines(comparison: Comparison, lines: list[_Start], scatter_ns: float | None) -> list[Candidate]:
     """Fit lines to the operations near them, and rank them by evidence; lines without evidence are dropped."""
-    fitted = [start for line, near in lines for start in _refine(comparison, line, near, scatter_ns)]
-    near = [find_near(comparison, line, SKEW_NS) for line in fitted]
+    fitted = [(line, start.tried) for start in lines for line in _refine(comparison, start, scatter_ns)]
+    near = [find_near(comparison, line, SKEW_NS) for line, _ in fitted]
     scatters = (scatter_ns,) if scatter_ns is not None else _expect_scatter(comparison, near)
     candidates = []
-    for line, one in zip(fitted, near, strict=True):
+    for (line, tried), one in zip(fitted, near, strict=True):
         pairs = max(
             (pair_events(comparison, one, scatter) for scatter in scatters),
             key=lambda pairs: pairs.evidence,
         )
-        candidates.append(Candidate(line=line, evidence=pairs.evidence, sharpest_ns=pairs.sharpest_ns))
+        evidence = pairs.evidence - float(np.log(tried))
+        candidates.append(Candidate(line=line, evidence=evidence, sharpest_ns=pairs.sharpest_ns))
     ranked: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda candidate: -candidate.evidence):
         if candidate.evidence > 0 and all(
@@ -101,14 +124,14 @@ def _rank_lines(
     return ranked
 
 
-def _keep_best(comparison: Comparison, lines: list[Line]) -> list[tuple[Line, Near]]:
-    """Keep the lines with most evidence as they are; return each with the operations near it."""
+def _keep_best(comparison: Comparison, lines: list[Line], count: int, tried: int) -> list[_Start]:
+    """Keep the lines with most evidence as they are."""
     near = [find_near(comparison, line, _NEAR_NS) for line in lines]
     kept = range(len(lines))
-    if len(lines) > _MAX_REFINED:
+    if len(lines) > count:
         evidence = [pair_events(comparison, one, _NEAR_NS / 3).evidence for one in near]
-        kept = np.argsort(-np.array(evidence), kind="stable")[:_MAX_REFINED].tolist()
-    return [(lines[number], near[number]) for number in kept]
+        kept = np.argsort(-np.array(evidence), kind="stable")[:count].tolist()
+    return [_Start(line=lines[number], near=near[number], tried=tried) for number in kept]
 
 
 def _expect_scatter(comparison: Comparison, near: list[Near]) -> tuple[float, ...]:
@@ -144,13 +167,14 @@ def find_single(events: Events, reference: Reference) -> Line | None:
     return Line(offset_ns=float(np.median(offsets)), center_ns=float(np.median(events.end)))
 
 
-def _refine(comparison: Comparison, line: Line, near: Near, scatter_ns: float | None) -> list[Line]:
+def _refine(comparison: Comparison, start: _Start, scatter_ns: float | None) -> list[Line]:
     """Fit lines to the operations near a line, one to each of the sharpest pairs of channels.
 
     Unrelated channels in lockstep have many operations near the line, and would outweigh the few that are shared in a fit of
     all.
     """
     events, reference = comparison.events, comparison.reference
+    line, near = start.line, start.near
     lines: list[Line] = []
     for link in _list_sharpest(near):
         rows = np.flatnonzero(near.link == link)
@@ -178,18 +202,29 @@ def _list_sharpest(near: Near) -> list[int]:
     return best
 
 
-def _vote(
-    events: Events, reference: Reference, center: Line, half_width_ns: float
-) -> tuple[Int64s, Floats, Floats]:
-    """Collect the votes of pairs within the width; the votes of an event weigh 1 in total, in favour of rare pairs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Votes:
+    """Votes of pairs of operations for offsets, by offset.
+
+    Attributes:
+        time: End of the event, ns.
+        offset_ns: End of the operation minus end of the event.
+        weight: The votes of an event weigh 1 in total, in favour of rare pairs.
+        link: Number of the pair of channels.
+    """
+
+    time: Floats
+    offset_ns: Floats
+    weight: Floats
+    link: Int64s
+
+
+def _vote(events: Events, reference: Reference, center: Line, half_width_ns: float) -> _Votes:
+    """Collect the votes of pairs within the width.
 
     Where these are too many, only pairs with an equal gap before vote.
-
-    Returns:
-        Event rows, offsets in ns, weights.
     """
-    chosen = np.flatnonzero(events.gap_rank <= _MAX_VOTERS)
-    voters = events.select(chosen)
+    voters = events.select(events.gap_rank <= _MAX_VOTERS)
     expected = voters.end + center.at(voters.end)
     low, high = _find_windows(
         voters.key, expected - half_width_ns, expected + half_width_ns, reference, reference.times
@@ -198,7 +233,7 @@ def _vote(
         order = np.lexsort((reference.gap_before, reference.key))
         reference = reference.select(order[~np.isnan(reference.gap_before[order])])
         with_gap = ~np.isnan(voters.gap_before)
-        chosen, voters, expected = chosen[with_gap], voters.select(with_gap), expected[with_gap]
+        voters, expected = voters.select(with_gap), expected[with_gap]
         tolerance = 2 * SKEW_NS + MAX_DRIFT * voters.gap_before
         low, high = _find_windows(
             voters.key, voters.gap_before - tolerance, voters.gap_before + tolerance,
@@ -208,10 +243,19 @@ def _vote(
     rarest = np.argsort(counts, kind="stable")
     kept = rarest[np.cumsum(counts[rarest]) <= _MAX_VOTES]
     rows = np.repeat(kept, counts[kept])
-    times = reference.times[expand_windows(low[kept], high[kept])]
-    is_inside = np.abs(times - expected[rows]) <= half_width_ns
-    rows, offsets = rows[is_inside], (times - voters.end[rows])[is_inside]
-    return chosen[rows], offsets, 1 / np.bincount(rows, minlength=1)[rows] if len(rows) else offsets
+    others = expand_windows(low[kept], high[kept])
+    offsets = reference.times[others] - voters.end[rows]
+    is_inside = np.abs(reference.times[others] - expected[rows]) <= half_width_ns
+    rows, others, offsets = rows[is_inside], others[is_inside], offsets[is_inside]
+    order = np.argsort(offsets, kind="stable")
+    rows, others = rows[order], others[order]
+    link = voters.channel[rows] * (int(reference.channels.max(initial=0)) + 1) + reference.channels[others]
+    return _Votes(
+        time=voters.end[rows],
+        offset_ns=offsets[order],
+        weight=1 / np.bincount(rows, minlength=len(voters))[rows],
+        link=np.unique(link, return_inverse=True)[1],
+    )
 
 
 def _find_windows(
@@ -227,16 +271,46 @@ def _find_windows(
     return low, high
 
 
-def _find_lines(times: Floats, offsets: Floats, weights: Floats) -> list[Line]:
-    """Find the offsets with most votes, and fit lines through those votes."""
-    width = 4 * SKEW_NS + MAX_DRIFT * float(np.ptp(times))
-    order = np.argsort(offsets, kind="stable")
-    times, offsets, weights = times[order], offsets[order], weights[order]
-    lines: list[Line] = []
-    while len(lines) < _CANDIDATES and len(offsets):
-        first, stop = find_densest_window(offsets, width, weights)
-        inside = first + np.argsort(-weights[first:stop], kind="stable")[:_MAX_VOTES_OF_LINE]
-        lines.append(find_line(times[inside], offsets[inside], width=4 * SKEW_NS))
-        outside = np.r_[0:first, stop : len(offsets)]
-        times, offsets, weights = times[outside], offsets[outside], weights[outside]
-    return lines
+def _list_windows(votes: _Votes) -> tuple[list[Int64s], list[Int64s]]:
+    """List the windows of offsets with most votes, and of these the ones whose votes agree most from one to the next.
+
+    Unrelated operations of a training repeat themselves, and agree to some tens of microseconds by many offsets; the offset of
+    few shared ones among them has fewer votes, that agree to microseconds.
+
+    Returns:
+        The votes of each window: with most votes, and others that agree most; the best first.
+    """
+    width = 4 * SKEW_NS + MAX_DRIFT * float(np.ptp(votes.time))
+    half = np.floor((votes.offset_ns - votes.offset_ns[0]) / (width / 2)).astype(np.int64)
+    halves, number = np.unique(half, return_inverse=True)
+    sums = np.bincount(number, votes.weight)
+    is_followed = np.diff(halves, append=halves[-1:]) == 1
+    weight = sums + np.where(is_followed, np.append(sums[1:], 0.0), 0.0)
+    bounds = np.append(np.flatnonzero(np.diff(number, prepend=-1)), len(number))
+    windows: list[Int64s] = []
+    taken: set[int] = set()
+    for first in np.argsort(-weight, kind="stable").tolist():
+        if len(windows) == _WINDOWS:
+            break
+        if not taken & {int(halves[first]), int(halves[first]) + 1}:
+            taken |= {int(halves[first]), int(halves[first]) + 1}
+            windows.append(np.arange(bounds[first], bounds[first + 1 + int(is_followed[first])]))
+    dense = windows[:_CANDIDATES]
+    agreement = np.array([_measure_agreement(votes, window) for window in windows])
+    best = np.argsort(-agreement, kind="stable")[:_CANDIDATES].tolist()
+    return dense, [windows[one] for one in best if one >= len(dense) and agreement[one] > 0]
+
+
+def _measure_agreement(votes: _Votes, window: Int64s) -> float:
+    """Measure how much the votes of a window agree from one to the next in time, between two channels."""
+    order = window[np.lexsort((votes.time[window], votes.link[window]))]
+    apart_ns = np.abs(np.diff(votes.offset_ns[order]))
+    is_one_link = np.diff(votes.link[order]) == 0
+    closeness = np.log(_AGREEING_NS / (apart_ns[is_one_link] + _FLOOR_NS))
+    return float(np.maximum(closeness, 0.0).sum())
+
+
+def _fit_votes(votes: _Votes, window: Int64s) -> Line:
+    """Fit a line through the votes of a window."""
+    kept = window[np.argsort(-votes.weight[window], kind="stable")[:_MAX_VOTES_OF_LINE]]
+    return find_line(votes.time[kept], votes.offset_ns[kept], width=4 * SKEW_NS)

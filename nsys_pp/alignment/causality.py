@@ -14,6 +14,9 @@ import numpy as np
 
 from nsys_pp.arrays.types import Floats, Int64s
 
+_MIN_ENDS = 8  # messages between two groups whose ends agree
+_TOGETHER_NS = 20_000.0  # nearly all of them are no farther apart
+
 
 def find_groups(clock: Int64s, instance: Int64s, clock_count: int) -> Int64s:
     """Number the groups of clocks connected by shared operations, directly or through other clocks.
@@ -46,22 +49,29 @@ def find_groups(clock: Int64s, instance: Int64s, clock_count: int) -> Int64s:
     return rank[group]
 
 
-def bound_groups_by_messages(sender: Int64s, receiver: Int64s, slack_ns: Floats, group: Int64s) -> Floats:
+def bound_groups_by_messages(
+    sender: Int64s, receiver: Int64s, slack_ns: Floats, apart_ns: Floats, group: Int64s
+) -> Floats:
     """Bound the offset of each group from group 0, by the messages between groups.
+
+    Where the ends of many messages agree to microseconds, their kernels waited for each other, and ended together.
 
     Args:
         sender: Sending clock of each message.
         receiver: Receiving clock of each message.
         slack_ns: End of the receive minus start of the send, by the current corrections.
+        apart_ns: End of the receive minus end of the send, likewise.
         group: Group of each clock.
 
     Returns:
-        Bound of each group in ns: 0 for group 0, infinite where messages do not go both ways.
+        Bound of each group in ns: 0 for group 0, infinite where messages do not go both ways, and their ends do not agree.
     """
     count = int(group.max(initial=0)) + 1
     slack = np.full((count, count), np.inf)
     np.minimum.at(slack, (group[sender], group[receiver]), np.maximum(slack_ns, 0.0))
-    width = np.maximum(slack, slack.T)
+    width = np.minimum(
+        np.maximum(slack, slack.T), _compare_ends(group[sender], group[receiver], apart_ns, count)
+    )
     bound = np.full(count, np.inf)
     bound[0] = 0.0
     queue = [(0.0, 0)]
@@ -73,3 +83,17 @@ def bound_groups_by_messages(sender: Int64s, receiver: Int64s, slack_ns: Floats,
             bound[other] = distance + width[current, other]
             heapq.heappush(queue, (float(bound[other]), other))
     return bound
+
+
+def _compare_ends(sender: Int64s, receiver: Int64s, apart_ns: Floats, group_count: int) -> Floats:
+    """Bound the offset of each pair of groups by the ends of their messages; infinite where few of them agree."""
+    width = np.full((group_count, group_count), np.inf)
+    low, high = np.minimum(sender, receiver), np.maximum(sender, receiver)
+    pair = low * group_count + high
+    for number in np.unique(pair[low < high]).tolist():
+        distance = np.abs(apart_ns[pair == number])
+        largest = float(np.quantile(distance, 0.95))
+        if len(distance) >= _MIN_ENDS and largest <= _TOGETHER_NS:
+            one, other = divmod(number, group_count)
+            width[one, other] = width[other, one] = 2 * largest
+    return width

@@ -31,6 +31,8 @@ _SESSION_SCALE_NS = 150e3  # half of all sessions are closer to the others of th
 _DRIFT_SIGMA = 35e-6
 _RESOLUTION_NS = 5e3  # offsets this close explain the same operations
 _MIN_EVIDENCE = 1.0  # for sharing operations at all, after the improbability of the offset
+_BLUNT = 5.0  # more of it where the operations do not end together
+_TOGETHER_NS = 20e3
 _LEAST_EVIDENCE = 12.0  # the same, however improbable the offset; recorded UTC is then a rival
 _MARGIN = 12.0  # rivals with less evidence than the best by this are ruled out
 _RELATIVE_MARGIN = 0.15  # the same, of the evidence of the best: operations are not independent
@@ -110,7 +112,7 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
     for number, unit in enumerate(units):
         for domain, line in unit.lines.items():
             group[domain], lines[domain] = number, line
-            doubt_ns[domain] = unit.doubts_ns[int(machine[domain])]
+            doubt_ns[domain] = unit.doubts_ns[domain]
     instance = matcher.instance
     sizes = np.bincount(instance, minlength=1)
     return Matches(
@@ -152,12 +154,12 @@ class _Matcher:
             channel=self.events.channel.copy(),
         )
         unit.add(domain, self.rows_of[domain], Line(), None)
-        unit.doubts_ns[int(self.machine[domain])] = 0.0
+        unit.doubts_ns[domain] = 0.0
         return unit
 
     def is_of(self, unit: Timeline, machine: int) -> bool:
         """Return whether a unit has a domain of a machine."""
-        return machine in unit.doubts_ns
+        return machine in unit.machines
 
     def tie(self, units: list[Timeline], *, only_clear: bool) -> list[Timeline]:
         """Tie units that share operations; return the larger units.
@@ -195,8 +197,8 @@ class _Matcher:
         joint: list[list[Timeline]] = []
         of_machine: dict[int, list[Timeline]] = {}
         for unit in remaining:
-            machines = set(unit.doubts_ns)
-            if len(machines) > 1 or machines & set(timeline.doubts_ns):
+            machines = unit.machines
+            if len(machines) > 1 or machines & timeline.machines:
                 joint.append([unit])
                 continue
             of_machine.setdefault(next(iter(machines)), []).append(unit)
@@ -226,7 +228,8 @@ class _Matcher:
         if not scored:
             return None
         score, number, best = max(scored, key=lambda choice: choice[0])
-        if score < _MIN_EVIDENCE and best.evidence < _LEAST_EVIDENCE:
+        is_blunt = _TOGETHER_NS < best.sharpest_ns < np.inf
+        if score < _MIN_EVIDENCE + is_blunt * _BLUNT and best.evidence < _LEAST_EVIDENCE:
             return self._choose_single(timeline, joint[0]) if len(joint) == 1 else None
         # candidates of other units of the machine within the error of its UTC are the same hypothesis
         rivals = [
@@ -257,7 +260,7 @@ class _Matcher:
 
     def _expect(self, timeline: Timeline, unit: Timeline) -> tuple[Line, float]:
         """Return the expected correction of a unit, and the largest distance from it."""
-        shared = sorted(set(unit.doubts_ns) & set(timeline.doubts_ns))
+        shared = sorted(unit.machines & timeline.machines)
         if not shared:
             return Line(), MAX_UTC_ERROR_NS
         ours, theirs = (one.find_machine_line(shared[0]) for one in (timeline, unit))
@@ -271,12 +274,12 @@ class _Matcher:
         distance_ns = self._measure_offset(timeline, unit, line, center)
         if np.isinf(distance_ns):
             return float(np.log(_RESOLUTION_NS / (2 * MAX_UTC_ERROR_NS)))
-        is_session = bool(set(unit.doubts_ns) & set(timeline.doubts_ns))
+        is_session = bool(unit.machines & timeline.machines)
         return _weigh_offset(distance_ns, _SESSION_SCALE_NS if is_session else _UTC_SCALE_NS)
 
     def _measure_offset(self, timeline: Timeline, unit: Timeline, line: Line, center: Line) -> float:
         """Return the distance of a correction from the recorded UTC of the nearest clock; infinite without UTC."""
-        if set(unit.doubts_ns) & set(timeline.doubts_ns):
+        if unit.machines & timeline.machines:
             return line.distance_ns(center)
         ours, theirs = (
             [own for domain, own in part.lines.items() if self.is_utc[domain]] for part in (timeline, unit)
@@ -287,15 +290,20 @@ class _Matcher:
         return min(corrected.distance_ns(other) for other in ours)
 
     def _add(self, timeline: Timeline, choice: _Choice) -> None:
-        """Add a unit; a machine also inherits the doubt of the machine that its unit was compared with."""
+        """Add a unit; it also inherits the doubts of the domains that it was compared with."""
         if choice.doubt_ns == 0.0 and choice.margin > _CLEAR_MARGIN and np.isfinite(choice.sharpest_ns):
             self.sharpest_ns.append(choice.sharpest_ns)
-        doubt_ns = choice.doubt_ns
-        if not set(choice.unit.doubts_ns) & set(timeline.doubts_ns):
-            sources = timeline.find_sources(choice.unit.merge_operations(), choice.line, self.scatter_ns())
-            doubt_ns += max((timeline.doubts_ns[source] for source in sources), default=0.0)
-        for machine, own in choice.unit.doubts_ns.items():
-            timeline.doubts_ns[machine] = max(timeline.doubts_ns.get(machine, 0.0), own + doubt_ns)
+        sources = timeline.find_sources(choice.unit.merge_operations(), choice.line, self.scatter_ns())
+        inherited = [timeline.doubts_ns[source] for source in sources]
+        if (
+            shared := choice.unit.machines & timeline.machines
+        ):  # it was expected near the others of its machine
+            inherited.append(
+                min(own for domain, own in timeline.doubts_ns.items() if int(self.machine[domain]) in shared)
+            )
+        doubt_ns = choice.doubt_ns + max(inherited, default=0.0)
+        for domain, own in choice.unit.doubts_ns.items():
+            timeline.doubts_ns[domain] = own + doubt_ns
         for domain, line in choice.unit.lines.items():
             timeline.add(domain, self.rows_of[domain], line.compose(choice.line), self.scatter_ns())
 

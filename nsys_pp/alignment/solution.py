@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsys_pp.alignment.bounds import bound_error, bound_groups
+from nsys_pp.alignment.bounds import bound_error, bound_groups, bound_slew
 from nsys_pp.alignment.causality import find_groups
 from nsys_pp.alignment.collectives import Matches
 from nsys_pp.alignment.domains import Domain, Guess
@@ -249,7 +249,7 @@ def _describe_group(
             pooled,
             float(spread),
             int(counts["collectives"] + counts["MPI"]),
-            float(message_bounds[tied[number]] + change),
+            float(message_bounds[tied[number]] + change) + bound_slew(ends),
         )
         solution.rows[member] |= {
             "source": next((name for name, n in counts.items() if n), "UTC"),

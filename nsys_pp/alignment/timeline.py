@@ -15,7 +15,7 @@ from nsys_pp.alignment.reference import Reference, build_reference
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
-_LEAST_SHARE = 0.2  # of the operations shared with the machine that most are shared with
+_LEAST_SHARE = 0.2  # of the operations shared with the domain that most are shared with
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class Timeline:
         machine: Machine of each domain.
         channel: Channel of each event on this timeline.
         lines: Correction of each domain that was added.
-        doubts_ns: Doubt of each machine: distance of the farthest rival of its correction; 0 without rivals.
+        doubts_ns: Doubt of each of these domains: distance of the farthest rival of its correction; 0 without rivals.
         operations: All operations; None before the first domain.
     """
 
@@ -41,6 +41,11 @@ class Timeline:
     lines: dict[int, Line] = field(default_factory=dict)
     doubts_ns: dict[int, float] = field(default_factory=dict)
     operations: Reference | None = None
+
+    @property
+    def machines(self) -> set[int]:
+        """The machines of the domains."""
+        return {int(self.machine[domain]) for domain in self.lines}
 
     def keep_keys(self, keys: Int64s) -> Reference:
         """Return the operations with these keys."""
@@ -55,10 +60,10 @@ class Timeline:
         )
 
     def find_sources(self, events: Events, line: Line, scatter_ns: float | None) -> list[int]:
-        """List the machines that many operations of a domain are shared with."""
+        """List the domains of the timeline that many operations of a domain are shared with."""
         reference = self.keep_keys(events.key)
         pairs = _pair(events, reference, line, scatter_ns)
-        owners = self.machine[self.events.domain[reference.instances[pairs.reference_row]]]
+        owners = self.events.domain[reference.instances[pairs.reference_row]]
         counts = np.bincount(owners)
         sources: list[int] = np.flatnonzero(counts > _LEAST_SHARE * counts.max(initial=0)).tolist()
         return sources
