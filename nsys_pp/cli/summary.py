@@ -29,8 +29,8 @@ from nsys_pp.write.files import check_output
 from nsys_pp.write.tables import fill_tables
 
 _SHOWN = (
-    *("overview", "device", "model", "distribution", "operators", "kernels", "copies", "communication"),
-    *("idle", "launches", "memory"),
+    *("overview", "device", "model", "distribution", "operators", "families", "kernels"),
+    *("copies", "communication", "idle", "launches", "memory"),
 )
 _TEXT_LIMIT = 15
 

@@ -20,8 +20,8 @@ PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 REPORT = PIPELINE / "node2" / "rank0.sqlite"
 USAGE = 2
 SHOWN = (
-    *("overview", "device", "model", "distribution", "operators", "kernels", "copies", "communication"),
-    *("idle", "launches", "memory"),
+    *("overview", "device", "model", "distribution", "operators", "families", "kernels"),
+    *("copies", "communication", "idle", "launches", "memory"),
 )
 
 

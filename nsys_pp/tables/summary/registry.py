@@ -11,6 +11,7 @@ from nsys_pp.tables.summary.communication import COMMUNICATION_TABLE
 from nsys_pp.tables.summary.copies import COPY_TABLE
 from nsys_pp.tables.summary.devices import DEVICE_TABLE
 from nsys_pp.tables.summary.distribution import DISTRIBUTION_TABLE, PADDLE_DISTRIBUTION_TABLE
+from nsys_pp.tables.summary.families import FAMILY_TABLE
 from nsys_pp.tables.summary.idle import IDLE_TABLE
 from nsys_pp.tables.summary.kernels import BASE_KERNEL_TABLE, KERNEL_TABLE
 from nsys_pp.tables.summary.launches import LAUNCH_TABLE
@@ -29,6 +30,7 @@ TABLES: Mapping[str, Table[[Summary, TableOptions]]] = index_tables(
     DISTRIBUTION_TABLE,
     OPERATOR_TABLE,
     RANGE_TABLE,
+    FAMILY_TABLE,
     KERNEL_TABLE,
     BASE_KERNEL_TABLE,
     COPY_TABLE,

@@ -25,6 +25,7 @@ NAMES = (
     "distribution",
     "operators",
     "ranges",
+    "families",
     "kernels",
     "base_kernels",
     "copies",

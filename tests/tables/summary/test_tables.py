@@ -405,3 +405,45 @@ def test_waiting_for_the_gpu_is_told_by_call_and_across_threads() -> None:
         ("any of them", 3, 40, 0.4),
         ("cudaMemcpy", 1, 5, 0.05),
     ]
+
+
+def test_families_have_their_kernels_below_them_and_shares_of_tensor_cores() -> None:
+    summary = make_summary(
+        op_aggregates=[
+            _op("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x1_nn", [30]),
+            _op("ampere_bf16_s16816gemm_bf16_256x128_ldg8_f2f_stages_32x3_nn", [20]),
+            _op("ampere_sgemm_128x64_tn", [10]),
+            _op("fused_moe_kernel", [40]),
+            _op("triton_poi_fused_add_mul_3", [5]),
+            _op("mystery", [15]),
+            _op("ncclDevKernel_SendRecv", [50], is_communication=True),
+            _op("Memcpy DtoH", [10, 10], kind="memcpy"),
+            _op("CUDA graph 7", [10], kind="graph"),
+        ]
+    )
+    rows = rows_of(
+        build("families", summary),
+        "count",
+        "total_ns",
+        "fraction",
+        "tensor_core_fraction",
+        "tensor_core_unknown_fraction",
+        "library",
+        "name",
+    )
+    assert rows == [
+        (4, 100, 0.5, 0.5, 0.4, None, "GEMM"),
+        (2, 50, 0.25, 1.0, 0.0, "cuBLAS", "  ampere_bf16_s16816gemm_bf16_f2f_nn"),
+        (1, 40, 0.2, None, 1.0, "vLLM", "  fused_moe_kernel"),
+        (1, 10, 0.05, 0.0, 0.0, "cuBLAS", "  ampere_sgemm_tn"),
+        (1, 50, 0.25, None, None, "NCCL", "communication"),
+        (1, 50, 0.25, None, None, "NCCL", "  ncclDevKernel_SendRecv"),
+        (2, 20, 0.1, None, None, None, "copy"),
+        (2, 20, 0.1, None, None, None, "  Memcpy DtoH"),
+        (1, 15, 0.075, None, None, None, "unknown"),
+        (1, 15, 0.075, None, None, None, "  mystery"),
+        (1, 10, 0.05, None, None, None, "graph"),
+        (1, 10, 0.05, None, None, None, "  CUDA graph"),
+        (1, 5, 0.025, None, None, "Inductor", "elementwise"),
+        (1, 5, 0.025, None, None, "Inductor", "  triton_poi_fused_add_mul"),
+    ]

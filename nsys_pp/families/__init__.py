@@ -1,0 +1,1 @@
+"""Families of kernels, by their names: rules of libraries in TOML, shared by aggregates, training and tables."""
