@@ -5,10 +5,11 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.clock import SKEW_NS
-from nsys_pp.frames.clock_relations import keep_comparable, number_comparable
+from nsys_pp.frames.clock_relations import keep_comparable, number_comparable, relative_bound
 
 _MOSTLY = 0.8  # least share of a stream's collectives that end together with those of another member
 _CLOSE_NS = 5_000
+_MAX_BOUND_NS = 250_000
 _SAMPLE = 40  # collectives of a stream compared to find its members
 _CHANNEL = ["lane", "channel", "name", "communicator"]
 _PAIR = ["stream", "other", "ordinal"]
@@ -29,13 +30,15 @@ def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.
         lane, need_start_ns, need_end_ns, peer_start_ns (start of the last other member found),
         waits_for (its lane); only collectives of which a member is found.
     """
-    clocks = lanes.select("lane", pl.col("bound_ns").fill_null(0), clock_set=number_comparable(lanes))
+    clocks = lanes.select(
+        "lane", "clock", pl.col("bound_ns").fill_null(0), clock_set=number_comparable(lanes)
+    )
     keyed = anchors.filter(pl.col("kind") == "collective").join(clocks, on="lane", maintain_order="left")
     streams = keyed.select(_CHANNEL).unique().with_row_index("stream")
     # by start, so that equal rows of two streams keep a fixed order
     keyed = keyed.join(streams, on=_CHANNEL, nulls_equal=True).select(
-        "stream", "lane", pl.col("name").cast(pl.String), "communicator", "start_ns", "end_ns", "bound_ns",
-        "clock_set",
+        "stream", "lane", pl.col("name").cast(pl.String), "communicator", "start_ns", "end_ns", "clock",
+        "bound_ns", "clock_set",
     )  # fmt: skip
     keyed = keyed.sort("start_ns", maintain_order=True).with_columns(
         ordinal=pl.int_range(pl.len()).over("stream")
@@ -64,7 +67,7 @@ def _match_members(pairs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     collective of its stream as that of the other member in the other stream.
 
     Args:
-        pairs: request, lane, stream, other, ordinal, bound_ns, need_start_ns, need_end_ns: collectives, each with another
+        pairs: request, lane, stream, other, ordinal, clock, bound_ns, need_start_ns, need_end_ns: collectives, each with another
             stream of its members.
         events: Collectives by end, with their ordinals in their streams.
 
@@ -77,13 +80,14 @@ def _match_members(pairs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         other_ordinal="ordinal",
         began_ns="start_ns",
         ended_ns="end_ns",
-        other_bound_ns="bound_ns",
+        clock_of_other="clock",
+        bound_ns_of_other="bound_ns",
     )
     nearest = pairs.sort("need_end_ns").join_asof(
         found, left_on="need_end_ns", right_on="ended_ns", by="other", strategy="nearest",
         check_sortedness=False, coalesce=False,
     )  # fmt: skip
-    reach = SKEW_NS + pl.col("bound_ns") + pl.col("other_bound_ns")
+    reach = _reach()
     is_same = (pl.col("need_end_ns") - pl.col("ended_ns")).abs() <= reach
     same = nearest.filter(is_same)
     shifts = same.select(*_PAIR, shift=pl.col("other_ordinal") - pl.col("ordinal")).sort("ordinal")
@@ -165,22 +169,36 @@ def _pair_members(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
 def _list_common_ends(sample: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """List the pairs of collectives of two lanes with comparable clocks that end together: stream, other, apart_ns, bound_ns."""
     ends = events["end_ns"]
-    reach = SKEW_NS + sample["bound_ns"] + (events["bound_ns"].max() or 0)
+    reach = SKEW_NS + _MAX_BOUND_NS
     first = ends.search_sorted(sample["end_ns"] - reach, side="left")
     last = ends.search_sorted(sample["end_ns"] + reach, side="right")
     windows = (
-        sample.select("stream", "lane", "end_ns", "bound_ns", "clock_set")
+        sample.select("stream", "lane", "end_ns", "clock", "bound_ns", "clock_set")
         .with_columns(at=pl.int_ranges(first, last))
         .explode("at")
     )
     others = events.select(
-        other="stream", other_lane="lane", other_ns="end_ns", other_bound_ns="bound_ns", other_set="clock_set"
+        other="stream",
+        other_lane="lane",
+        other_ns="end_ns",
+        clock_of_other="clock",
+        bound_ns_of_other="bound_ns",
+        other_set="clock_set",
     )[windows["at"]]
     pairs = pl.concat([windows.drop("at"), others], how="horizontal")
-    return pairs.filter(
-        pl.col("lane") != pl.col("other_lane"), pl.col("clock_set") == pl.col("other_set")
-    ).select(
-        *("stream", "other"),
-        apart_ns=pl.col("end_ns") - pl.col("other_ns"),
-        bound_ns=pl.col("bound_ns") + pl.col("other_bound_ns"),
+    return (
+        pairs.filter(pl.col("lane") != pl.col("other_lane"), pl.col("clock_set") == pl.col("other_set"))
+        .select(
+            *("stream", "other"),
+            apart_ns=pl.col("end_ns") - pl.col("other_ns"),
+            bound_ns=relative_bound("_of_other").clip(upper_bound=_MAX_BOUND_NS),
+            reach_ns=_reach(),
+        )
+        .filter(pl.col("apart_ns").abs() <= pl.col("reach_ns"))
+        .drop("reach_ns")
     )
+
+
+def _reach() -> pl.Expr:
+    """Return how far apart two members may end; where clocks are poorly known they are taken to be right, or nothing matches."""
+    return SKEW_NS + relative_bound("_of_other").clip(upper_bound=_MAX_BOUND_NS)

@@ -1,0 +1,66 @@
+"""Members of collectives: known and poorly known clocks."""
+
+from __future__ import annotations
+
+import random
+
+import polars as pl
+import pytest
+
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.lanes import LANE_ANCHORS
+from nsys_pp.frames.training import LANES
+from nsys_pp.training.run.shared_collectives import find_last_members
+
+COUNT = 60
+SPACING_NS = 1_000_000
+
+
+def _fill(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+    """Add the columns that a frame lacks as nulls."""
+    lacking = [pl.lit(None).alias(name) for name in schema if name not in frame.columns]
+    return conform(frame.with_columns(lacking), schema)
+
+
+def build_lanes(bounds_ns: list[int | None]) -> pl.DataFrame:
+    """Return two lanes of each of two machines, with the bounds of these."""
+    return _fill(
+        pl.DataFrame(
+            [
+                {"lane": lane, "clock": lane // 2, "clock_group": 0, "bound_ns": bounds_ns[lane // 2]}
+                for lane in range(4)
+            ]
+        ),
+        LANES,
+    )
+
+
+def build_anchors(apart_ns: int) -> pl.DataFrame:
+    """Return collectives of the two lanes of each machine; those of the second end later by `apart_ns`.
+
+    The second lane of each machine begins last.
+    """
+    chance = random.Random(1)
+    rows = []
+    for number in range(COUNT):
+        for machine in (0, 1):
+            end = 10_000_000 + number * SPACING_NS + machine * apart_ns + chance.randint(0, 100_000)
+            for member in (0, 1):
+                lane = 2 * machine + member
+                begin = end - 300_000 + 200_000 * member
+                rows.append({"lane": lane, "start_ns": begin, "end_ns": end + member * 2_000})
+    anchors = pl.DataFrame(rows).with_columns(kind=pl.lit("collective"), name=pl.lit("AllReduce"))
+    return _fill(anchors, LANE_ANCHORS)
+
+
+@pytest.mark.parametrize("bounds_ns", [[0, 5_000], [0, 5_000_000], [0, None]])
+@pytest.mark.parametrize("apart_ns", [300_000, 480_000])
+def test_members_are_those_that_end_together_however_poorly_clocks_are_known(
+    bounds_ns: list[int | None], apart_ns: int
+) -> None:
+    anchors = build_anchors(apart_ns)
+    needed = anchors.select("lane", need_start_ns="start_ns", need_end_ns="end_ns")
+    found = find_last_members(needed, lanes=build_lanes(bounds_ns), anchors=anchors)
+    assert len(found) == 4 * COUNT
+    partners = {0: 1, 1: 0, 2: 3, 3: 2}
+    assert all(partners[lane] == other for lane, other in found.select("lane", "waits_for").iter_rows())
