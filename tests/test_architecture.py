@@ -18,12 +18,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "nsys_pp"
 STAGES = ("read", "model", "roster", "projection", "alignment", "training", "aggregates", "tables", "write")
-CONTRACTS = {"errors", "units", "frames", "arrays"}
+CONTRACTS = {"errors", "units", "registry", "frames", "arrays"}
 
 # Parts of the package that each part may import, besides itself; or modules of these.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "units": set(),
+    "registry": set(),
     "frames": set(),
     "arrays": {"frames"},
     "families": CONTRACTS,
@@ -44,7 +45,9 @@ ALLOWED: dict[str, set[str]] = {
         "training.report.vocabulary",
     },
     "cli": {
-        *("", "commands", "errors", "units", "write"),
+        *("", "commands", "errors", "units", "registry", "write"),
+        # names of choices and tables, for `--help`; tables with their rows, for the renderers
+        *("frames.choices", "frames.table", "tables.summary.registry", "tables.training.registry"),
         # types and defaults of options; texts of skipped inputs; names of parts
         *("compose.options", "compose.batch", "compose.progress", "compose.part_files"),
     },
@@ -85,6 +88,7 @@ LIBRARIES = {  # imported by these parts only
 NSYS_NAME = re.compile(
     r"CUPTI_ACTIVITY|NVTX_EVENTS|TARGET_INFO_|META_DATA_|StringIds|globalTid|correlationId|demangledName"
 )
+LATE = re.compile(r"nsys_pp(\.\w+)+:\w+")  # entries of `nsys_pp.registry`
 MODULES = sorted(PACKAGE.rglob("*.py"))
 RECIPES = sorted((ROOT / "recipes").rglob("*.py"))
 MAX_MODULE_LINES, MAX_FUNCTION_LINES = 400, 60
@@ -122,11 +126,17 @@ def imports_of(path: Path) -> Sequence[Import]:
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and LATE.fullmatch(node.value):
+            names = [node.value.replace(":", ".")]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         imports += [
-            Import(name=name, line=getattr(node, "lineno", 0), is_at_import=id(node) not in inner)
+            Import(
+                name=name,
+                line=getattr(node, "lineno", 0),
+                is_at_import=id(node) not in inner and not isinstance(node, ast.Constant),
+            )
             for name in names
         ]
     return imports

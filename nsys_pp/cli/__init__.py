@@ -1,4 +1,8 @@
-"""The command line: a module per command, shared options in `options`."""
+"""The command line: a module per command, shared options in `options`.
+
+A command's module is imported when the command is called, and the library when the command's function runs, so that
+`--help` and `--version` import click alone.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,31 @@ import os
 import sys
 import warnings
 from contextlib import suppress
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
-from nsys_pp.cli.align import align
-from nsys_pp.cli.chart import chart
-from nsys_pp.cli.compare import compare
-from nsys_pp.cli.extract import extract
-from nsys_pp.cli.info import info
 from nsys_pp.cli.interrupts import INTERRUPTED, end_on_interrupt, is_interrupt
-from nsys_pp.cli.merge import merge
-from nsys_pp.cli.pipeline import pipeline
-from nsys_pp.cli.project import project
-from nsys_pp.cli.recipe import recipe
 from nsys_pp.cli.sections import OrderedGroup
-from nsys_pp.cli.summary import summary
 from nsys_pp.errors import NsysPPError
+from nsys_pp.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+_DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `--help`
+    "merge": "Merge reports into one Perfetto trace.",
+    "pipeline": "Show steps, stages, jobs, and the causes of bubbles.",
+    "chart": "Draw a pipeline as an HTML page, SVG or PNG.",
+    "summary": "Summarise time by operator, kernel, copy, and idle cause.",
+    "compare": "Compare two runs: steps, bubbles, stages, jobs, kernels.",
+    "project": "Project NVTX ranges onto the GPU operations they launch.",
+    "info": "Show the contents of reports, and missing tables.",
+    "align": "Align the clocks of all machines, with error bounds.",
+    "extract": "Write a part of each report, ready for merge and summary.",
+    "recipe": "Run nsys-pp as a recipe of nsys.",
+}
+_COMMANDS = Registry[click.Command]({name: f"nsys_pp.cli.{name}:{name}" for name in _DESCRIPTIONS})
 
 _FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "your disk quota is used up"}
 
@@ -44,6 +56,11 @@ class _MainGroup(OrderedGroup):
                 if not _report_error(error):
                     raise
                 ctx.exit(1)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([*_DESCRIPTIONS.items()])
 
 
 def _report_error(error: BaseException) -> bool:
@@ -80,7 +97,9 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 
 @click.group(
-    cls=_MainGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=_MainGroup,
+    commands=cast("MutableMapping[str, click.Command]", _COMMANDS),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="nsys-pp")
 def main() -> None:
@@ -89,7 +108,3 @@ def main() -> None:
     REPORT is a SQLite export of Nsight Systems, a .nsys-rep (exported by nsys, if it is found), a
     parquetdir or arrowdir export, a part (`nsys-pp extract`), or a folder of these.
     """
-
-
-for _command in (merge, pipeline, chart, summary, compare, project, info, align, extract, recipe):
-    main.add_command(_command)

@@ -15,10 +15,7 @@ from nsys_pp.cli.options.inputs import input_options
 from nsys_pp.cli.options.output import format_option
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.screen import open_screen
 from nsys_pp.cli.sections import SectionCommand
-from nsys_pp.commands.align import CLOCK_TABLE
-from nsys_pp.write.tables import FilledTable, print_tables
 
 
 @click.command(cls=SectionCommand)
@@ -47,6 +44,11 @@ def align(
     Example:
       nsys-pp align node*/report*.sqlite
     """
+    from nsys_pp.cli.screen import open_screen
+    from nsys_pp.commands.align import CLOCK_TABLE
+    from nsys_pp.frames.table import FilledTable
+    from nsys_pp.write.tables.terminal import print_tables
+
     with show_progress() as progress:
         aligned = nsys_pp.align(reports, progress=progress, **options)
     if format == "json":

@@ -20,8 +20,6 @@ from nsys_pp.cli.options.training import training_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import OUTPUT, SELECTION, SectionArgument, SectionCommand, option
 from nsys_pp.cli.table_output import output_tables
-from nsys_pp.commands.compare import COMPARE_TABLES
-from nsys_pp.write.tables import fill_tables, format_tables
 
 GATE_FAILED = 4
 
@@ -71,6 +69,10 @@ def compare(
     Example:
       nsys-pp compare before/ after/ --fail-on 'bubble>5%' --fail-on 'step>3%'
     """
+    from nsys_pp.commands.compare import COMPARE_TABLES
+    from nsys_pp.frames.table import fill_tables
+    from nsys_pp.write.tables.output import format_tables
+
     with show_progress() as progress:
         compared = nsys_pp.compare(a, b, gates=gates, progress=progress, **options)
     tables = fill_tables(COMPARE_TABLES, compared.tables)

@@ -12,7 +12,6 @@ from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.log import log_notes, log_output
 from nsys_pp.cli.options.output import STANDARD_OUTPUT
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.commands.export import export_jobs
 from nsys_pp.units import format_count
 from nsys_pp.write.exporter_registry import EXPORTERS
 
@@ -43,6 +42,8 @@ def write_export(
     **options: Any,
 ) -> None:
     """Export the jobs of reports, log the files, and exit with 3 if inputs were skipped."""
+    from nsys_pp.commands.export import export_jobs
+
     with show_progress() as progress:
         result = export_jobs(reports, output, format=format, devices=devices, progress=progress, **options)
     log_notes(result.notes)

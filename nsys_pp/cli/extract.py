@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,10 +19,12 @@ from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.options.training import job_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SectionCommand
-from nsys_pp.compose.part_files import ExtractedPart
+from nsys_pp.frames.choices import Detail
 from nsys_pp.units import format_bytes, format_count
-from nsys_pp.write.tables import SUFFIXES
-from nsys_pp.write.trace.tracks import Detail
+from nsys_pp.write.tables.format_registry import SUFFIXES
+
+if TYPE_CHECKING:
+    from nsys_pp.compose.part_files import ExtractedPart
 
 
 @click.command(cls=SectionCommand)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import polars as pl
 
 import nsys_pp
-from nsys_pp.cli.info_screen import format_utc, print_info, print_roster
 from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.identity import identity_options
@@ -17,9 +15,12 @@ from nsys_pp.cli.options.inputs import input_options
 from nsys_pp.cli.options.output import format_option
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.screen import open_screen
 from nsys_pp.cli.sections import SELECTION, SectionCommand, option
-from nsys_pp.commands.info import ReportInfo
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from nsys_pp.commands.info import ReportInfo
 
 _MAX_SCREENS = 4
 _ROSTER_COLUMNS = (
@@ -70,6 +71,9 @@ def info(ctx: click.Context, /, reports: tuple[str, ...], format: str, verbose: 
 
 def _print_infos(infos: list[ReportInfo], *, with_contents: bool) -> None:
     """Print the roster of several reports, and the contents of each."""
+    from nsys_pp.cli.info_screen import print_info, print_roster
+    from nsys_pp.cli.screen import open_screen
+
     with open_screen() as console:
         if len(infos) > 1:
             print_roster(infos, console)
@@ -81,6 +85,8 @@ def _print_infos(infos: list[ReportInfo], *, with_contents: bool) -> None:
 
 def _describe_info(info: ReportInfo) -> dict[str, Any]:
     """Return a report as plain types; the keys are stable."""
+    from nsys_pp.cli.info_screen import format_utc
+
     session, contents = info.session, info.contents
     return {
         "report": str(info.path),

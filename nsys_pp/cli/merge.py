@@ -21,7 +21,7 @@ from nsys_pp.cli.options.training import training_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SectionCommand
 from nsys_pp.units import format_bytes, format_count
-from nsys_pp.write.tables import SUFFIXES
+from nsys_pp.write.tables.format_registry import SUFFIXES
 from nsys_pp.write.trace_format_registry import TRACE_FORMATS
 
 # Capacity of Perfetto's UI in a browser's 4 GB: measured at 0.2 to 0.35 KB per slice.

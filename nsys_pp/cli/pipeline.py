@@ -22,10 +22,8 @@ from nsys_pp.cli.options.training import training_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import OUTPUT, SectionCommand, option
 from nsys_pp.cli.table_output import list_outputs, output_tables, settle_format
-from nsys_pp.compose.batch import list_existing_inputs
+from nsys_pp.tables.training.registry import TABLES
 from nsys_pp.write.exporter_registry import EXPORTERS
-from nsys_pp.write.files import check_output
-from nsys_pp.write.tables import fill_tables
 
 _SHOWN = ("schedule", "steps", "stages", "kinds", "stragglers", "critical")
 
@@ -49,7 +47,7 @@ _SHOWN = ("schedule", "steps", "stages", "kinds", "stragglers", "critical")
 @option(
     "--in-place", section=OUTPUT, is_flag=True, help="Add the table StepTaskInfo to the reports themselves."
 )
-@table_option(nsys_pp.PIPELINE_TABLES, default_text=f"{', '.join(_SHOWN)} on standard output, else all")
+@table_option(TABLES, default_text=f"{', '.join(_SHOWN)} on standard output, else all")
 @limit_option(40, default_text="40 in tables; all rows in other formats")
 @device_option
 @training_options
@@ -84,6 +82,10 @@ def pipeline(
       nsys-pp pipeline node*/report*.sqlite
       nsys-pp pipeline node*/report*.sqlite --table stages -o stages.csv
     """
+    from nsys_pp.compose.batch import list_existing_inputs
+    from nsys_pp.frames.table import fill_tables
+    from nsys_pp.write.files import check_output
+
     if steptask is not None or in_place:
         option = "--steptask" if steptask is not None else "--in-place"
         _refuse_table_options(ctx, option)
@@ -97,12 +99,12 @@ def pipeline(
         return
     format = settle_format(str(output), format, names, option="--table")
     force = options.pop("force")
-    names = names or (_SHOWN if format == "table" else tuple(nsys_pp.PIPELINE_TABLES))
+    names = names or (_SHOWN if format == "table" else tuple(TABLES))
     with show_progress() as progress:
         for path in list_outputs(str(output), format, names):
             check_output(path, force=force, inputs=list_existing_inputs(reports))
         result = nsys_pp.pipeline(reports, progress=progress, **options)
-    tables = fill_tables({name: nsys_pp.PIPELINE_TABLES[name] for name in names}, result.tables(names))
+    tables = fill_tables({name: TABLES[name] for name in names}, result.tables(names))
     output_tables(tables, output=output, format=format, limit=limit if format == "table" else 0, force=force)
     log_notes(result.training.notes)
     exit_if_skipped(ctx, result.skipped)

@@ -10,16 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-
 from nsys_pp.cli.log import Record, current_record, log
 from nsys_pp.compose.progress import Progress as Callback
 from nsys_pp.compose.progress import Share
@@ -52,6 +42,16 @@ def show_progress() -> Iterator[Callback]:
 
 @contextmanager
 def _show_bar() -> Iterator[Callback]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),

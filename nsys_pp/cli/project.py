@@ -17,21 +17,9 @@ from nsys_pp.cli.options.projection import projection_options
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.options.tables import limit_option
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.screen import open_screen
 from nsys_pp.cli.sections import PROJECTION, SectionCommand, option
-from nsys_pp.commands.project import define_projection_table
-from nsys_pp.compose.batch import list_existing_inputs
-from nsys_pp.compose.options import parse_counted_ops
 from nsys_pp.units import format_count
-from nsys_pp.write.files import check_output
-from nsys_pp.write.tables import (
-    FORMATS,
-    SUFFIXES,
-    FilledTable,
-    format_table,
-    print_tables,
-    write_table,
-)
+from nsys_pp.write.tables.format_registry import FORMATS, SUFFIXES
 
 
 @click.command(cls=SectionCommand)
@@ -71,6 +59,15 @@ def project(
     Example:
       nsys-pp project report.sqlite -o ranges.parquet
     """
+    from nsys_pp.cli.screen import open_screen
+    from nsys_pp.commands.project import define_projection_table
+    from nsys_pp.compose.batch import list_existing_inputs
+    from nsys_pp.compose.options import parse_counted_ops
+    from nsys_pp.frames.table import FilledTable
+    from nsys_pp.write.files import check_output
+    from nsys_pp.write.tables.output import format_table, write_table
+    from nsys_pp.write.tables.terminal import print_tables
+
     format = _choose_format(output, format)
     if output != STANDARD_OUTPUT:
         check_output(output, force=force, inputs=list_existing_inputs(reports, with_parts=False))

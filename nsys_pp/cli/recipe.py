@@ -10,7 +10,6 @@ import click
 from nsys_pp.cli.options.inputs import nsys_option
 from nsys_pp.cli.options.output import force_option
 from nsys_pp.cli.sections import OUTPUT, OrderedGroup, option
-from nsys_pp.commands.recipe import install_recipes, recipe_folder
 
 
 @click.group(cls=OrderedGroup)
@@ -29,6 +28,8 @@ def recipe() -> None:
 @recipe.command()
 def path() -> None:
     """Print the folder of the recipes, for NSYS_RECIPE_PATH."""
+    from nsys_pp.commands.recipe import recipe_folder
+
     click.echo(recipe_folder())
 
 
@@ -49,6 +50,8 @@ def install(ctx: click.Context, /, nsys: str | None, to: Path | None, force: boo
     Installed recipes use this installation of nsys-pp, whichever Python nsys runs them with. `--nsys`
     accepts nsys or the folder of its installation.
     """
+    from nsys_pp.commands.recipe import install_recipes
+
     if to is not None and ctx.get_parameter_source("nsys") is click.core.ParameterSource.COMMANDLINE:
         raise click.UsageError("`--nsys` and `--to` exclude each other; omit one of them")
     installed = install_recipes(nsys=nsys, to=to, force=force)

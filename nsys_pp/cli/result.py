@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,15 @@ import click
 
 from nsys_pp.cli.interrupts import INTERRUPTED, is_interrupt
 from nsys_pp.cli.log import Record, describe_outputs, log_note
-from nsys_pp.compose.batch import list_existing_inputs
 from nsys_pp.errors import NsysPPError
-from nsys_pp.write.files import check_output
-from nsys_pp.write.result import write_result
 
 _WITHOUT_PARTS = ("extract", "info", "project")
 
 
 def check_result_path(path: Path, output: Any) -> None:
     """Check that `--result` is a writable .json file other than the output."""
+    from nsys_pp.write.files import check_output
+
     if path.suffix != ".json":
         raise click.UsageError(f"invalid `--result {path}`; expected a .json file")
     if output is not None and Path(output).absolute() == path.absolute():
@@ -54,6 +52,8 @@ def save_result(
     """Write the result file, if there is one; with `warn_only`, a failure to do so is logged as a note."""
     if result is None:
         return
+    from nsys_pp.write.result import write_result
+
     try:
         write_result(result, _describe(ctx, record, status, error))
     except NsysPPError as refused:
@@ -66,6 +66,8 @@ def _describe(
     ctx: click.Context, record: Record, status: int, error: dict[str, str | None] | None
 ) -> dict[str, Any]:
     """Return the content of the result file; its keys are stable."""
+    from importlib.metadata import version
+
     record.enter(None)
     named = [
         str(name)
@@ -102,6 +104,8 @@ def _find_output(ctx: click.Context, status: int) -> list[Path]:
 
 def _find_inputs(ctx: click.Context, named: list[str]) -> list[str]:
     """Return the paths of existing inputs."""
+    from nsys_pp.compose.batch import list_existing_inputs
+
     runs = [[name] for name in named] if ctx.info_name == "compare" else [named]
     with_parts = ctx.info_name not in _WITHOUT_PARTS
     try:

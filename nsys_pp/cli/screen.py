@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import click
 from rich.console import Console
 
-from nsys_pp.write.tables import open_console
+from nsys_pp.write.tables.terminal import open_console
 
 
 @contextmanager

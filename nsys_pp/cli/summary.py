@@ -22,11 +22,9 @@ from nsys_pp.cli.options.training import job_and_steps_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SELECTION, SectionCommand, option
 from nsys_pp.cli.table_output import check_sort, list_outputs, output_tables, settle_format
-from nsys_pp.commands.summarise import PADDLE_TABLES, SUMMARY_GROUPS
-from nsys_pp.compose.batch import list_existing_inputs
 from nsys_pp.errors import MissingDataError
-from nsys_pp.write.files import check_output
-from nsys_pp.write.tables import fill_tables
+from nsys_pp.frames.choices import SUMMARY_GROUPS
+from nsys_pp.tables.summary.registry import PADDLE_TABLES, TABLES
 
 _SHOWN = (
     *("overview", "device", "model", "distribution", "operators", "families", "kernels"),
@@ -44,7 +42,7 @@ _TEXT_LIMIT = 15
 @force_option
 @input_options
 @table_option(
-    nsys_pp.SUMMARY_TABLES,
+    TABLES,
     default_text="on standard output all but ranges, base_kernels, cuda, os and sync; else all",
 )
 @option(
@@ -109,10 +107,14 @@ def summary(
       nsys-pp summary report.sqlite
       nsys-pp summary node*/report*.sqlite --table kernels --by rank -o kernels.csv
     """
+    from nsys_pp.compose.batch import list_existing_inputs
+    from nsys_pp.frames.table import fill_tables
+    from nsys_pp.write.files import check_output
+
     format = settle_format(str(output), format, names, option="--table")
     is_text = format in ("table", "markdown")
-    names = names or (_SHOWN if is_text and output == STANDARD_OUTPUT else tuple(nsys_pp.SUMMARY_TABLES))
-    registry = PADDLE_TABLES if options["paddle_compat"] else nsys_pp.SUMMARY_TABLES
+    names = names or (_SHOWN if is_text and output == STANDARD_OUTPUT else tuple(TABLES))
+    registry = PADDLE_TABLES if options["paddle_compat"] else TABLES
     tables = {name: registry[name] for name in names}
     check_sort(sort, tables)
     for name in ("ops", "scope"):  # None: those of the parts

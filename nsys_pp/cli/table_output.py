@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from nsys_pp.cli.log import log_output
 from nsys_pp.cli.options.output import STANDARD_OUTPUT
-from nsys_pp.cli.screen import open_screen
-from nsys_pp.write.tables import (
-    FORMATS,
-    SUFFIXES,
-    FilledTable,
-    Table,
-    describe_columns,
-    files_in,
-    find_sort_column,
-    format_tables,
-    is_one_file,
-    print_tables,
-    write_tables,
-)
+from nsys_pp.write.tables.format_registry import FORMATS, SUFFIXES, files_in, is_one_file
+
+if TYPE_CHECKING:
+    from nsys_pp.frames.table import FilledTable, Table
 
 
 def settle_format(output: str, format: str | None, names: Sequence[str] | None, *, option: str) -> str:
@@ -56,6 +47,9 @@ def settle_format(output: str, format: str | None, names: Sequence[str] | None, 
 
 def check_sort(sort: str | None, tables: Mapping[str, Table[...]]) -> None:
     """Refuse a column that no table has."""
+    from nsys_pp.frames.table import describe_columns
+    from nsys_pp.write.tables.rows import find_sort_column
+
     columns = dict.fromkeys(column for table in tables.values() for column in describe_columns(table))
     if sort is not None and find_sort_column(columns, sort) is None:
         raise click.BadParameter(
@@ -84,6 +78,10 @@ def output_tables(
         unit: Unit of all times.
         force: Replace existing files.
     """
+    from nsys_pp.cli.screen import open_screen
+    from nsys_pp.write.tables.output import format_tables, write_tables
+    from nsys_pp.write.tables.terminal import print_tables
+
     if output != STANDARD_OUTPUT:
         for path in write_tables(
             tables, output, format=format, limit=limit, sort=sort, unit=unit, force=force

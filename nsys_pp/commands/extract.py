@@ -19,11 +19,11 @@ from nsys_pp.compose.options import (
     parse_job_options,
 )
 from nsys_pp.compose.part_files import ExtractedPart, check_target, extract_file, name_outputs
+from nsys_pp.frames.choices import DETAILS, Detail
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.write.spool import make_scratch
-from nsys_pp.write.trace.tracks import DETAILS, Detail
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

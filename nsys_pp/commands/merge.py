@@ -20,10 +20,10 @@ from nsys_pp.compose.options import (
 from nsys_pp.compose.run import Run
 from nsys_pp.compose.trace import TraceBuilder, TraceContent
 from nsys_pp.compose.trace_layout import count_shown
+from nsys_pp.frames.choices import DETAILS, Detail
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.write.files import check_output
-from nsys_pp.write.trace.tracks import DETAILS, Detail
 from nsys_pp.write.trace_format_registry import TRACE_FORMATS, infer_trace_format
 
 if TYPE_CHECKING:

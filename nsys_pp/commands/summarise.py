@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,11 +17,12 @@ from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keyw
 from nsys_pp.compose.run import Run
 from nsys_pp.compose.run_training import select_steps
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, Summary
+from nsys_pp.frames.choices import SUMMARY_GROUPS
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.model.recorded_kinds import explain_absence
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.tables.summary import registry
-from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, TableOptions
+from nsys_pp.tables.summary.table import TableOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -32,10 +33,6 @@ _FOLDED = (
 )
 SUMMARY_TABLES = registry.TABLES
 """Tables of `SummaryResult.tables`, by name."""
-PADDLE_TABLES = registry.PADDLE_TABLES
-"""The same tables, with communication counted as in Paddle's tables."""
-SUMMARY_GROUPS: Mapping[str, tuple[str, ...]] = COLUMNS_OF_GROUP
-"""Columns that rows are grouped by, by the value of `by`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -88,7 +85,7 @@ def summarise(
         for name in names
         if (needs := SUMMARY_TABLES[name].needs) and not recorded & set(needs)
     }
-    tables_by_name = PADDLE_TABLES if paddle_compat else SUMMARY_TABLES
+    tables_by_name = registry.PADDLE_TABLES if paddle_compat else SUMMARY_TABLES
     table_options = TableOptions(by=by)
     built = {name: tables_by_name[name].build(summary, table_options) for name in names if name not in absent}
     return SummaryResult(tables=built, absent=absent, notes=notes, skipped=run.skipped)

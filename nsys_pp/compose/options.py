@@ -13,10 +13,10 @@ import polars as pl
 from nsys_pp.alignment.clocks import ClockMode
 from nsys_pp.compose.progress import Progress
 from nsys_pp.errors import OptionError
+from nsys_pp.frames.choices import SCHEDULES
 from nsys_pp.projection.ranges import parse_ops
 from nsys_pp.roster.file_names import check_rank_pattern
 from nsys_pp.roster.layout import Layout, parse_layout
-from nsys_pp.training.run.orders import SCHEDULES
 
 Inputs: TypeAlias = "str | Path | Sequence[str | Path]"
 """Reports, parts, folders of them, or glob patterns; a single one needs no list."""
@@ -25,8 +25,6 @@ StepWindow: TypeAlias = "tuple[int | None, int | None]"
 """Steps of [first, last); None: no limit."""
 
 T = TypeVar("T")
-SCHEDULE_NAMES = SCHEDULES
-"""Values of `schedule`."""
 _CLOCK_MODES = ("collectives", "utc", "none")
 
 
@@ -187,7 +185,7 @@ def parse_schedule(value: str | None) -> str | None:
         OptionError: The schedule is unknown.
     """
     if value is not None:
-        check_choice("schedule", value, SCHEDULE_NAMES)
+        check_choice("schedule", value, SCHEDULES)
     return value
 
 

@@ -10,10 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys_pp.aggregates.range_items import MOST_NAMES
-from nsys_pp.aggregates.registry import GROUPS as AGGREGATE_GROUPS
 from nsys_pp.alignment.anchors import find_anchors
-from nsys_pp.compose.report_aggregates import aggregate_report
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, project_report, view_report
 from nsys_pp.errors import MissingDataError
@@ -56,7 +53,7 @@ def extract_report(
     Raises:
         ReportError: It cannot be read.
     """
-    groups = _DETAIL_GROUPS[options.detail] | (AGGREGATE_GROUPS if with_tables else frozenset())
+    groups = _DETAIL_GROUPS[options.detail] | (_aggregate_groups() if with_tables else frozenset())
     report = build_report(read_report(path, need=groups, nsys=nsys))
     links = find_links(report)
     projections = project(report, options, links.launches)
@@ -90,7 +87,7 @@ def survey_report(
     Raises:
         ReportError: It cannot be read.
     """
-    groups = AGGREGATE_GROUPS if with_aggregates else SURVEY_GROUPS
+    groups = _aggregate_groups() if with_aggregates else SURVEY_GROUPS
     report = build_report(read_report(path, need=groups, nsys=nsys))
     links = find_links(report)
     empty = Encoded(report_id=report.fingerprint, base_ns=0, tracks=[], subtracks=[])
@@ -184,13 +181,28 @@ def nothing_to_draw_error(subject: str) -> MissingDataError:
     )
 
 
+def _aggregate_groups() -> frozenset[Group]:
+    from nsys_pp.aggregates.registry import GROUPS  # many modules, of which a trace needs none
+
+    return GROUPS
+
+
 def _aggregate(
     report: Report, projections: pl.DataFrame, links: Links, training: ReportTraining, options: PartOptions
 ) -> dict[str, pl.DataFrame]:
     """Aggregate a report by the options of its part (`AGGREGATE_FRAMES`)."""
+    from nsys_pp.compose.report_aggregates import aggregate_report
+
     return aggregate_report(
         report, projections=projections, links=links, training=training.frames, counted=options.ops
     )
+
+
+def _is_folded(report: Report) -> bool:
+    """Return whether the names of ranges are too many for their aggregates."""
+    from nsys_pp.aggregates.range_items import MOST_NAMES
+
+    return report.ranges["name"].n_unique() > MOST_NAMES
 
 
 def _build_part(
@@ -213,7 +225,7 @@ def _build_part(
             preset=training.preset if training else "",
             unmatched=tuple(training.unmatched) if training else (),
             recorded=tuple(name_recorded(count_rows(report))) if has_aggregates else None,
-            is_folded=report.ranges["name"].n_unique() > MOST_NAMES if has_aggregates else None,
+            is_folded=_is_folded(report) if has_aggregates else None,
         ),
         frames={
             **{name: getattr(identity, name) for name in IDENTITY_FRAMES},

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from nsys_pp.executors.dask import DaskExecutor
 from nsys_pp.executors.executor import Executor
-from nsys_pp.executors.memory import choose_process_count
-from nsys_pp.executors.pool import ProcessExecutor
 from nsys_pp.executors.serial import SerialExecutor
 
 
@@ -29,8 +26,13 @@ def choose_executor(
         scheduler: Address or scheduler file of a Dask cluster.
     """
     if scheduler is not None:
+        from nsys_pp.executors.dask import DaskExecutor
+
         return DaskExecutor(scheduler=str(scheduler))
     if processes is None and memory_bytes is None:
         return SerialExecutor()
+    from nsys_pp.executors.memory import choose_process_count
+    from nsys_pp.executors.pool import ProcessExecutor
+
     count = choose_process_count(paths, processes=processes or None, memory_bytes=memory_bytes)
     return ProcessExecutor(processes=count) if count > 1 else SerialExecutor()

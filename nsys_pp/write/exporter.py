@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
-from nsys_pp.frames.clock import Clock
-from nsys_pp.frames.training import Training
 from nsys_pp.write.files import check_output, open_output, replace_file
+
+if TYPE_CHECKING:
+    from nsys_pp.frames.clock import Clock
+    from nsys_pp.frames.training import Training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +76,8 @@ class ExportResult:
     hint: str = ""
 
 
-ExportWriter = Callable[[Training, Path, ExportOptions], ExportResult]
-OutputCheck = Callable[[Path, Sequence[Path], bool], None]
+ExportWriter: TypeAlias = "Callable[[Training, Path, ExportOptions], ExportResult]"
+OutputCheck: TypeAlias = Callable[[Path, Sequence[Path], bool], None]
 """Function of the output, all inputs and `force`, called before any work; raises `OutputError` or `ReportError`."""
 
 

@@ -1,26 +1,28 @@
 """Registry of output formats for the jobs of a training.
 
 To add a format, write its function in a module of its own and add one line to `_EXPORTERS`:
-`nsys-pp pipeline --format NAME` and the library offer it.
+`nsys-pp pipeline --format NAME` and the library offer it. The function is imported when it is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from nsys_pp.frames.training import Training
-from nsys_pp.write.chart import CHARTS
+from nsys_pp.registry import import_on_call
 from nsys_pp.write.exporter import Exporter, ExportOptions, ExportResult, accept_folder, file_writer
-from nsys_pp.write.other.paddle import export_paddle
-from nsys_pp.write.other.step_tasks import check_step_tasks, export_step_tasks
+
+if TYPE_CHECKING:
+    from nsys_pp.frames.training import Training
 
 
 def _build_chart(name: str, description: str) -> Exporter:
     """Build the exporter of a chart format."""
 
     def write(training: Training, path: Path, options: ExportOptions) -> ExportResult:
+        from nsys_pp.write.chart import CHARTS
+
         def write_stream(training: Training, stream: BinaryIO, options: ExportOptions) -> None:
             CHARTS[name](training, stream, title=options.title or path.stem)
 
@@ -44,7 +46,7 @@ _EXPORTERS = (
         description="the two files of Paddle's timeline tool",
         is_folder=True,
         options=frozenset({"devices"}),
-        write=export_paddle,
+        write=import_on_call("nsys_pp.write.other.paddle:export_paddle"),
         check=accept_folder,
     ),
     Exporter(
@@ -52,8 +54,8 @@ _EXPORTERS = (
         description="copies of the reports, each with a table `StepTaskInfo` for msprof-analyze and MindStudio Insight",
         is_folder=True,
         options=frozenset({"sources"}),
-        write=export_step_tasks,
-        check=check_step_tasks,
+        write=import_on_call("nsys_pp.write.other.step_tasks:export_step_tasks"),
+        check=import_on_call("nsys_pp.write.other.step_tasks:check_step_tasks"),
     ),
 )
 EXPORTERS: Mapping[str, Exporter] = {exporter.name: exporter for exporter in _EXPORTERS}

@@ -1,7 +1,7 @@
 """Registry of trace formats.
 
 To add a format, write its encoder in a package of its own and add one line to `_FORMATS`: `nsys-pp merge --format NAME`
-and the library offer it.
+and the library offer it. The encoder is imported when it is used.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-from nsys_pp.write.chrome.trace import write_chrome
-from nsys_pp.write.perfetto.trace import PlacedReport, write_perfetto
-from nsys_pp.write.trace.drawing import Drawing
-from nsys_pp.write.trace.placement import Placement
+from nsys_pp.registry import import_on_call
 
-PlacedDrawings = Sequence[tuple[Drawing, Placement]]
+if TYPE_CHECKING:
+    from nsys_pp.write.perfetto.trace import PlacedReport
+    from nsys_pp.write.trace.drawing import Drawing
+    from nsys_pp.write.trace.placement import Placement
+
+PlacedDrawings: TypeAlias = "Sequence[tuple[Drawing, Placement]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +41,17 @@ class TraceFormat:
 
 
 def _encode_chrome(drawings: PlacedDrawings, output: Path) -> Iterator[bytes]:
+    from nsys_pp.write.chrome.trace import write_chrome
+
     return write_chrome(drawings, compress=output.suffix == ".gz")
 
 
 _FORMATS = (
-    TraceFormat(name="perfetto", description="Perfetto's format", merge_encoded=write_perfetto),
+    TraceFormat(
+        name="perfetto",
+        description="Perfetto's format",
+        merge_encoded=import_on_call("nsys_pp.write.perfetto.trace:write_perfetto"),
+    ),
     TraceFormat(
         name="chrome",
         description="Chrome's format",

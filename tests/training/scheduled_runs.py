@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import polars as pl
 
 from fixtures.program.schedule import chunks_of
+from nsys_pp.frames.choices import SCHEDULES
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.training import (
     COVER,
@@ -25,7 +26,7 @@ from nsys_pp.frames.training import (
     Training,
 )
 from nsys_pp.frames.transfers import TRANSFERS
-from nsys_pp.training.run.orders import SCHEDULES, order_jobs
+from nsys_pp.training.run.orders import order_jobs
 from tests.training.expected_training import expected_training, simulate_truth
 
 IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")

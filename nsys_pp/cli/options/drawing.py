@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from nsys_pp.cli.options.values import Duration, Numbers
 from nsys_pp.cli.sections import SELECTION, Command, option
-from nsys_pp.write.trace.tracks import DETAILS
+from nsys_pp.frames.choices import DETAILS
 
 device_option = option(
     "--device",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from nsys_pp.cli.sections import SELECTION, TRAINING, Command, option
-from nsys_pp.compose.options import SCHEDULE_NAMES
+from nsys_pp.frames.choices import SCHEDULES
 
 steps_option = option(
     "--steps",
@@ -54,7 +54,7 @@ def training_options(command: Command) -> Command:
     command = option(
         "--schedule",
         section=TRAINING,
-        type=click.Choice(SCHEDULE_NAMES),
+        type=click.Choice(SCHEDULES),
         help="Pipeline schedule of the run.",
         default_text="detected",
     )(command)

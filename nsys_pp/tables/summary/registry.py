@@ -2,50 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from nsys_pp.frames.aggregates import Summary
-from nsys_pp.frames.table import Table, index_tables
-from nsys_pp.tables.summary.calls import CUDA_TABLE, OS_TABLE
-from nsys_pp.tables.summary.communication import COMMUNICATION_TABLE
-from nsys_pp.tables.summary.copies import COPY_TABLE
-from nsys_pp.tables.summary.devices import DEVICE_TABLE
-from nsys_pp.tables.summary.distribution import DISTRIBUTION_TABLE, PADDLE_DISTRIBUTION_TABLE
-from nsys_pp.tables.summary.families import FAMILY_TABLE
-from nsys_pp.tables.summary.idle import IDLE_TABLE
-from nsys_pp.tables.summary.kernels import BASE_KERNEL_TABLE, KERNEL_TABLE
-from nsys_pp.tables.summary.launches import LAUNCH_TABLE
-from nsys_pp.tables.summary.memory import MEMORY_TABLE
-from nsys_pp.tables.summary.model import MODEL_TABLE
-from nsys_pp.tables.summary.operators import OPERATOR_TABLE
-from nsys_pp.tables.summary.overview import OVERVIEW_TABLE
-from nsys_pp.tables.summary.ranges import RANGE_TABLE
-from nsys_pp.tables.summary.sync import SYNC_TABLE
-from nsys_pp.tables.summary.table import TableOptions
+from nsys_pp.registry import Registry
 
-TABLES: Mapping[str, Table[[Summary, TableOptions]]] = index_tables(
-    OVERVIEW_TABLE,
-    DEVICE_TABLE,
-    MODEL_TABLE,
-    DISTRIBUTION_TABLE,
-    OPERATOR_TABLE,
-    RANGE_TABLE,
-    FAMILY_TABLE,
-    KERNEL_TABLE,
-    BASE_KERNEL_TABLE,
-    COPY_TABLE,
-    MEMORY_TABLE,
-    COMMUNICATION_TABLE,
-    IDLE_TABLE,
-    LAUNCH_TABLE,
-    CUDA_TABLE,
-    OS_TABLE,
-    SYNC_TABLE,
-)
+if TYPE_CHECKING:
+    from nsys_pp.frames.aggregates import Summary
+    from nsys_pp.frames.table import Table
+    from nsys_pp.tables.summary.table import TableOptions
+
+_SOURCES = {
+    "overview": "nsys_pp.tables.summary.overview:OVERVIEW_TABLE",
+    "device": "nsys_pp.tables.summary.devices:DEVICE_TABLE",
+    "model": "nsys_pp.tables.summary.model:MODEL_TABLE",
+    "distribution": "nsys_pp.tables.summary.distribution:DISTRIBUTION_TABLE",
+    "operators": "nsys_pp.tables.summary.operators:OPERATOR_TABLE",
+    "ranges": "nsys_pp.tables.summary.ranges:RANGE_TABLE",
+    "families": "nsys_pp.tables.summary.families:FAMILY_TABLE",
+    "kernels": "nsys_pp.tables.summary.kernels:KERNEL_TABLE",
+    "base_kernels": "nsys_pp.tables.summary.kernels:BASE_KERNEL_TABLE",
+    "copies": "nsys_pp.tables.summary.copies:COPY_TABLE",
+    "memory": "nsys_pp.tables.summary.memory:MEMORY_TABLE",
+    "communication": "nsys_pp.tables.summary.communication:COMMUNICATION_TABLE",
+    "idle": "nsys_pp.tables.summary.idle:IDLE_TABLE",
+    "launches": "nsys_pp.tables.summary.launches:LAUNCH_TABLE",
+    "cuda": "nsys_pp.tables.summary.calls:CUDA_TABLE",
+    "os": "nsys_pp.tables.summary.calls:OS_TABLE",
+    "sync": "nsys_pp.tables.summary.sync:SYNC_TABLE",
+}
+TABLES: Registry[Table[[Summary, TableOptions]]] = Registry(_SOURCES)
 """Tables by name, in the order in which they are written."""
 
-PADDLE_TABLES: Mapping[str, Table[[Summary, TableOptions]]] = {
-    **TABLES,
-    PADDLE_DISTRIBUTION_TABLE.name: PADDLE_DISTRIBUTION_TABLE,
-}
+PADDLE_TABLES: Registry[Table[[Summary, TableOptions]]] = Registry(
+    {**_SOURCES, "distribution": "nsys_pp.tables.summary.distribution:PADDLE_DISTRIBUTION_TABLE"}
+)
 """The same tables, with communication counted as in Paddle's tables."""

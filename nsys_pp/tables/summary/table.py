@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from nsys_pp.frames.choices import SUMMARY_GROUPS
 from nsys_pp.frames.table import Column
 
 GROUP_COLUMNS = (
@@ -23,14 +24,7 @@ GROUP_COLUMNS = (
 )
 """Columns of groups, the first columns of a table."""
 
-COLUMNS_OF_GROUP: Mapping[str, tuple[str, ...]] = {
-    "run": (),
-    "rank": ("rank",),
-    "machine": ("machine",),
-    "stage": ("stage",),
-    "device": ("machine", "gpu"),
-    "step": ("step",),
-}
+COLUMNS_OF_GROUP: Mapping[str, tuple[str, ...]] = SUMMARY_GROUPS
 """Names of groups (`--by`), and their columns."""
 
 RANK_COLUMNS = (

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from nsys_pp.frames.table import Table, index_tables
-from nsys_pp.frames.training import Training
-from nsys_pp.tables.training.critical_table import CRITICAL_TABLE, PATH_TABLE
-from nsys_pp.tables.training.kind_table import KIND_TABLE
-from nsys_pp.tables.training.link_table import LINK_TABLE
-from nsys_pp.tables.training.schedule_table import SCHEDULE_TABLE
-from nsys_pp.tables.training.stage_table import LANE_TABLE, STAGE_TABLE
-from nsys_pp.tables.training.step_table import STEP_TABLE
-from nsys_pp.tables.training.stragglers import STRAGGLER_TABLE
+from nsys_pp.registry import Registry
 
-TABLES: Mapping[str, Table[[Training]]] = index_tables(
-    STEP_TABLE,
-    STAGE_TABLE,
-    LANE_TABLE,
-    KIND_TABLE,
-    SCHEDULE_TABLE,
-    STRAGGLER_TABLE,
-    LINK_TABLE,
-    CRITICAL_TABLE,
-    PATH_TABLE,
+if TYPE_CHECKING:
+    from nsys_pp.frames.table import Table
+    from nsys_pp.frames.training import Training
+
+TABLES: Registry[Table[[Training]]] = Registry(
+    {
+        "steps": "nsys_pp.tables.training.step_table:STEP_TABLE",
+        "stages": "nsys_pp.tables.training.stage_table:STAGE_TABLE",
+        "lanes": "nsys_pp.tables.training.stage_table:LANE_TABLE",
+        "kinds": "nsys_pp.tables.training.kind_table:KIND_TABLE",
+        "schedule": "nsys_pp.tables.training.schedule_table:SCHEDULE_TABLE",
+        "stragglers": "nsys_pp.tables.training.stragglers:STRAGGLER_TABLE",
+        "links": "nsys_pp.tables.training.link_table:LINK_TABLE",
+        "critical": "nsys_pp.tables.training.critical_table:CRITICAL_TABLE",
+        "critical_path": "nsys_pp.tables.training.critical_table:PATH_TABLE",
+    }
 )
 """Tables by name, in the order in which they are written."""

@@ -14,11 +14,11 @@ from functools import lru_cache
 import numpy as np
 
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.choices import SCHEDULES
 from nsys_pp.frames.training import SCHEDULED_KINDS
 
 FORWARD, BACKWARD, WEIGHT_GRADIENT, BOTH = range(len(SCHEDULED_KINDS))
 """Indices of `SCHEDULED_KINDS`: the kinds of jobs in arrays."""
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "dualpipev")
 
 # Tokens of jobs: kind, chunk, chunk of the backward of a combined job.
 _F, _B, _W = [FORWARD, 0, -1], [BACKWARD, 0, -1], [WEIGHT_GRADIENT, 0, -1]

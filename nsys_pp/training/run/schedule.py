@@ -10,8 +10,9 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.frames.choices import SCHEDULES
 from nsys_pp.frames.training import Schedule
-from nsys_pp.training.run.orders import BACKWARD, BOTH, FORWARD, SCHEDULES, WEIGHT_GRADIENT, Order, order_jobs
+from nsys_pp.training.run.orders import BACKWARD, BOTH, FORWARD, WEIGHT_GRADIENT, Order, order_jobs
 from nsys_pp.training.run.sequences import Sequences, build_sequences
 
 LEAST_AGREEMENT = 0.95

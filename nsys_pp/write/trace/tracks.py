@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import polars as pl
 
 from nsys_pp.arrays.threads import open_executor
+from nsys_pp.frames.choices import Detail
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.report import Report
 from nsys_pp.write.trace.counters import Counter, busy_percent, list_counters
@@ -32,9 +32,6 @@ from nsys_pp.write.trace.slices import (
     operation_slices,
     range_slices,
 )
-
-Detail = Literal["jobs", "ranges", "kernels", "cpu"]
-DETAILS: tuple[Detail, ...] = ("jobs", "ranges", "kernels", "cpu")
 
 _JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" if no range is a job
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine

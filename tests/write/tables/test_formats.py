@@ -11,13 +11,8 @@ import polars as pl
 import pytest
 
 from nsys_pp.errors import OutputError
-from nsys_pp.write.tables.format_registry import (
-    FORMATS,
-    format_table,
-    format_tables,
-    write_table,
-    write_tables,
-)
+from nsys_pp.write.tables.format_registry import FORMATS, SUFFIXES
+from nsys_pp.write.tables.output import format_table, format_tables, write_table, write_tables
 from tests.write.tables.tables import make_table
 
 FRAME = pl.DataFrame(
@@ -53,6 +48,11 @@ def test_every_format_gives_the_frame_back(tmp_path: Path) -> None:
     assert pl.read_csv(written(tmp_path, "csv"), schema=schema).equals(PLAIN)
     assert pl.read_json(written(tmp_path, "json"), schema=schema).equals(PLAIN)
     assert read_sqlite(written(tmp_path, "sqlite"), schema).equals(PLAIN)
+
+
+def test_the_registry_has_the_names_and_extensions_of_its_formats() -> None:
+    assert {name: format.name for name, format in FORMATS.items()} == {name: name for name in FORMATS}
+    assert {suffix: format.name for format in FORMATS.values() for suffix in format.suffixes} == SUFFIXES
 
 
 @pytest.mark.parametrize("format", sorted(FORMATS))

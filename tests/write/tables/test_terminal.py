@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from nsys_pp.frames.table import Column, FilledTable, Table, View
-from nsys_pp.write.tables.format_registry import format_tables
+from nsys_pp.write.tables.output import format_tables
 from nsys_pp.write.tables.terminal import LOG_WIDTH, open_console, print_tables
 from tests.write.tables.tables import make_table
 

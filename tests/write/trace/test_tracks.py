@@ -12,12 +12,12 @@ from fixtures.recording.export import write_report
 from nsys_pp.compose.report import draw as draw_as_part
 from nsys_pp.compose.report import project
 from nsys_pp.compose.report_view import Window
+from nsys_pp.frames.choices import DETAILS, Detail
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import COUNTERS, Report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.write.trace.drawing import Drawing, MarkSubtrack, SliceSubtrack
-from nsys_pp.write.trace.tracks import DETAILS, Detail
 from nsys_pp.write.trace.tree import arrange, index_tracks, subtracks_by_track
 
 
