@@ -22,16 +22,20 @@ def bound_error(residual: Floats, pooled: float, spread: float, count: int, mess
     return 2 * scatter * min(small_sample, 2.0) + 3 * spread + message_bound
 
 
-def bound_slew(ends: Floats) -> float:
-    """Bound the distance of a clock from a straight line between two shared operations, from the longest time between two.
+def bound_slew(ends: Floats, first: float, last: float) -> float:
+    """Bound the distance of a clock from a straight line, by the longest times between shared operations, before and after them.
 
     Args:
-        ends: Ends of the shared operations of a clock.
+        ends: Ends of the shared operations of a clock, one or more.
+        first: First end of all its operations.
+        last: Last one.
 
-    >>> bound_slew(np.array([0.0, 20e6, 30e6]))
-    1000.0
+    >>> bound_slew(np.array([0.0, 20e6, 30e6]), 0.0, 30e6), bound_slew(np.array([0.0, 20e6, 30e6]), 0.0, 50e6)
+    (1000.0, 2000.0)
     """
-    return _MAX_SLEW * float(np.diff(np.sort(ends)).max(initial=0.0)) / 2
+    ordered = np.sort(ends)
+    between = float(np.diff(ordered).max(initial=0.0)) / 2
+    return _MAX_SLEW * max(between, float(ordered[0]) - first, last - float(ordered[-1]))
 
 
 def bound_groups(

@@ -96,10 +96,7 @@ def _join_by_machine(solution: Solution, guess: Guess) -> None:
         ]
         if not pairs:
             continue
-        solution.drift[members] += np.median([solution.drift[b] - solution.drift[a] for a, b in pairs])
-        solution.offset_ns[members] += np.median(
-            [solution.offset_ns[b] - solution.offset_ns[a] for a, b in pairs]
-        )
+        _move_to_sessions(solution, members, pairs)
         known = [solution.rows[other]["bound_ns"] for _, other in pairs]
         least = min((bound for bound in known if isinstance(bound, int)), default=None)
         for member in members.tolist():
@@ -116,6 +113,30 @@ def _join_by_machine(solution: Solution, guess: Guess) -> None:
         groups[members] = larger
         sizes[larger] += len(members)
         sizes[group] = 0
+
+
+def _move_to_sessions(solution: Solution, members: Int64s, pairs: list[tuple[int, int]]) -> None:
+    """Move a group of clocks to the sessions of their machines in another group.
+
+    The clocks of a group keep their relation, except where a machine would then have two sessions that are farther apart
+    than the error of UTC: sessions of one machine are more certain than operations that may be wrong by a micro-batch.
+
+    Args:
+        solution: The corrections, changed in place.
+        members: The clocks that move.
+        pairs: Clocks that move, each with a session of its machine in the other group.
+    """
+    own, others = np.array(pairs).T
+    apart_ns = solution.offset_ns[others] - solution.offset_ns[own]
+    apart_drift = solution.drift[others] - solution.drift[own]
+    solution.offset_ns[members] += np.median(apart_ns)
+    solution.drift[members] += np.median(apart_drift)
+    left_ns = apart_ns - np.median(apart_ns)
+    for member in np.unique(own).tolist():
+        is_member = own == member
+        if np.abs(left_ns[is_member]).min() > _SESSIONS_APART_NS:
+            solution.offset_ns[member] += np.median(left_ns[is_member])
+            solution.drift[member] += np.median(apart_drift[is_member] - np.median(apart_drift))
 
 
 def _limit_by_machine(solution: Solution, guess: Guess, events: Events) -> None:
@@ -212,11 +233,19 @@ def _solve_group(
     solution.offset_ns[members] = at_center - gauge
     solution.drift[members] = fit.drift
     change_rate(solution, members, -float(np.median(fit.drift)))
-    _describe_group(solution, fit, shared_events, clock, instance, members)
+    of_member = [events.end[events.domain == member] for member in members.tolist()]
+    spans = [(float(ends.min()), float(ends.max())) for ends in of_member]
+    _describe_group(solution, fit, shared_events, clock, instance, members, spans)
 
 
 def _describe_group(
-    solution: Solution, fit: Fit, shared_events: Events, clock: Int64s, instance: Int64s, members: Int64s
+    solution: Solution,
+    fit: Fit,
+    shared_events: Events,
+    clock: Int64s,
+    instance: Int64s,
+    members: Int64s,
+    spans: list[tuple[float, float]],
 ) -> None:
     """Add residuals, bounds and counts to the rows of a group's clocks."""
     is_message = shared_events.is_message
@@ -244,12 +273,13 @@ def _describe_group(
         limits = np.array([ends.min(), ends.max()]) if is_member.any() else np.zeros(0)
         spread = fit.sigma_ns(number, limits).max(initial=0.0) if is_member.any() else np.inf
         change = fit.change_ns(number, limits).max(initial=0.0)
+        slew = bound_slew(ends, *spans[number]) if is_member.any() else 0.0
         bound = bound_error(
             residual,
             pooled,
             float(spread),
             int(counts["collectives"] + counts["MPI"]),
-            float(message_bounds[tied[number]] + change) + bound_slew(ends),
+            float(message_bounds[tied[number]] + change) + slew,
         )
         solution.rows[member] |= {
             "source": next((name for name, n in counts.items() if n), "UTC"),
