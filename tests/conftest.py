@@ -10,8 +10,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.importer.fixtures import importer
+from tests.read_once import reports_read_once
 
-__all__ = ["importer", "nsys", "shared_reports"]
+__all__ = ["importer", "nsys", "reports_read_once", "shared_reports"]
+
+# Tests start hundreds of processes: without it, each of them would compile the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The same examples on every machine, however slow: a run passes everywhere or nowhere. `tests/fresh.py` draws new ones.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -131,6 +131,7 @@ def test_after_the_time_limit_complete_inputs_are_processed(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("command", [command for command in MANY if command != "compare"])
+@pytest.mark.usefixtures("reports_read_once")
 def test_missing_inputs_of_a_wait_end_with_3_and_are_named(command: str, tmp_path: Path) -> None:
     outputs = {"merge": "run.pftrace", "extract": "parts", "chart": "run.html"}
     output = ["-o", str(tmp_path / outputs[command])] if command in outputs else []
@@ -171,6 +172,7 @@ def test_a_result_tells_what_was_done(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", MANY)
+@pytest.mark.usefixtures("reports_read_once")
 def test_a_result_is_written_for_every_command(command: str, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     options = {"merge": "run.pftrace", "extract": "parts", "chart": "run.html"}

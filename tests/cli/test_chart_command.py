@@ -11,6 +11,8 @@ from tests.cli.calls import assert_refused, call
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 STARTS = {"html": b"<!doctype html>", "svg": b"<", "png": b"\x89PNG"}
 
+pytestmark = pytest.mark.usefixtures("reports_read_once")
+
 
 @pytest.mark.parametrize("format", [*STARTS])
 def test_the_ending_says_what_is_drawn(tmp_path: Path, format: str) -> None:

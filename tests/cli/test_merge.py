@@ -151,16 +151,25 @@ def every(tmp_path_factory: pytest.TempPathFactory, importer: Importer) -> pl.Da
     return drawn(importer, tmp_path_factory.mktemp("every"), PIPELINE, "--detail", "cpu")
 
 
+@pytest.fixture(scope="module")
+def expected_trace(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The trace of the fixtures; a trace has the name of its file: those compared with it are `run.` and an extension."""
+    trace = tmp_path_factory.mktemp("expected") / "run.pftrace"
+    merge(trace, *REPORTS)
+    return trace.read_bytes()
+
+
 @pytest.mark.parametrize("form", ["folder", "glob", "files"])
-def test_the_trace_does_not_depend_on_how_reports_are_named(tmp_path: Path, form: str) -> None:
-    merge(tmp_path / "run.pftrace", *REPORTS)
+def test_the_trace_does_not_depend_on_how_reports_are_named(
+    tmp_path: Path, form: str, expected_trace: bytes
+) -> None:
     named: dict[str, list[Path]] = {
         "folder": [PIPELINE],
         "glob": [PIPELINE / "node*" / "rank*"],
         "files": REPORTS,
     }
     merge(tmp_path / "run.b", *named[form])
-    assert (tmp_path / "run.b").read_bytes() == (tmp_path / "run.pftrace").read_bytes()
+    assert (tmp_path / "run.b").read_bytes() == expected_trace
 
 
 def test_an_output_is_replaced_with_force_only(tmp_path: Path) -> None:
@@ -194,6 +203,7 @@ def test_devices_are_those_of_the_machine(tmp_path: Path, importer: Importer) ->
         ("-5ms", "0.1s"),
     ],
 )
+@pytest.mark.usefixtures("reports_read_once")
 def test_a_window_keeps_what_reaches_into_it(
     start: str | None, end: str | None, every: pl.DataFrame, tmp_path: Path, importer: Importer
 ) -> None:

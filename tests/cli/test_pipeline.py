@@ -23,6 +23,8 @@ PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 NAMES = ["steps", "stages", "lanes", "kinds", "schedule", "stragglers", "links", "critical", "critical_path"]
 USAGE = 2
 
+pytestmark = pytest.mark.usefixtures("reports_read_once")
+
 
 def as_json(*arguments: str | Path) -> dict[str, list[dict[str, Any]]]:
     done = call("pipeline", PIPELINE, "--format", "json", *arguments)

@@ -12,7 +12,7 @@ from fixtures.simulate import main as simulate
 from nsys_pp.frames.training import Training
 from tests.training.expected_training import expected_training
 
-SMALL = "--steps 2 --layers 1 --per machine"
+SMALL = "--steps 2 --layers 1 --per machine --brief-truth"
 
 
 def run_with_layout(folder: Path, options: str, layout: str) -> tuple[Training, list[str]]:

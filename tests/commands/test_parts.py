@@ -8,6 +8,7 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,23 @@ def extract_into(folder: Path, reports: Iterable[Path] = REPORTS, **asked: Any) 
     return [part.output for part in nsys_pp.extract(list(reports), folder, **asked).parts]
 
 
+@pytest.fixture(scope="module")
+def extract_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Path]]:
+    """Extract the parts of all reports once for each set of options."""
+
+    @cache
+    def extract(**asked: Any) -> list[Path]:
+        return extract_into(tmp_path_factory.mktemp("parts"), **asked)
+
+    return extract
+
+
+@pytest.fixture(scope="module")
+def expected_trace(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The trace of all reports; a trace has the name of its file: those compared with it are `run.` and an extension."""
+    return merged(REPORTS, tmp_path_factory.mktemp("expected") / "run.pftrace")
+
+
 def merged(inputs: Iterable[Path], trace: Path, **asked: Any) -> bytes:
     nsys_pp.merge(list(inputs), trace, **asked)
     return trace.read_bytes()
@@ -60,9 +78,12 @@ def merged(inputs: Iterable[Path], trace: Path, **asked: Any) -> bytes:
 @pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.get("detail", "default"))
 @pytest.mark.parametrize("devices", [None, frozenset({1})], ids=["all", "device 1"])
 def test_parts_merge_to_the_trace_of_their_reports(
-    asked: dict[str, Any], devices: frozenset[int] | None, tmp_path: Path
+    asked: dict[str, Any],
+    devices: frozenset[int] | None,
+    extract_once: Callable[..., list[Path]],
+    tmp_path: Path,
 ) -> None:
-    parts = extract_into(tmp_path / "parts", **asked)
+    parts = extract_once(**asked)
     (tmp_path / "a").mkdir()
     expected = merged(REPORTS, tmp_path / "run.pftrace", devices=devices, **asked)
     assert merged(parts, tmp_path / "a" / "run.pftrace", devices=devices) == expected
@@ -131,10 +152,13 @@ def test_the_folder_that_tells_the_machine_is_kept(tmp_path: Path, monkeypatch: 
 
 
 def test_aligning_anew_copies_the_blocks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, importer: Importer
+    extract_once: Callable[..., list[Path]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    importer: Importer,
 ) -> None:
     """What reports show is not encoded again: what maps clocks differs, and what all of them together show."""
-    parts = extract_into(tmp_path / "parts")
+    parts = extract_once()
     before = merged(parts, tmp_path / "run.pftrace")
     encoded: list[int] = []
 
@@ -187,12 +211,11 @@ def test_blocks_are_not_read_before_they_are_copied(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("most", [0, 1000, 100_000])
 def test_many_blocks_lie_on_disk_until_they_are_written(
-    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    most: int, expected_trace: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = merged(REPORTS, tmp_path / "run.pftrace")
     monkeypatch.setattr(spool, "_MAX_IN_MEMORY", most)
-    assert merged(REPORTS, tmp_path / "run.b") == expected
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.b", "run.pftrace"]
+    assert merged(REPORTS, tmp_path / "run.b") == expected_trace
+    assert [path.name for path in tmp_path.iterdir()] == ["run.b"]
 
 
 def test_what_was_half_encoded_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

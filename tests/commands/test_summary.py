@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,19 @@ def extract_into(folder: Path, reports: list[Path]) -> list[Path]:
     return [part.output for part in nsys_pp.extract(reports, folder).parts]
 
 
+@cache
+def added_tables(parts: tuple[Path, ...], by: str) -> dict[str, pl.DataFrame]:
+    """Build the tables of `ADDED` once for all tests of this module."""
+    return tables_of([*parts], tables=[*ADDED], by=by)
+
+
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return extract_into(tmp_path_factory.mktemp("summary") / "parts", REPORTS)
 
 
 @pytest.mark.parametrize("by", GROUPS)
+@pytest.mark.usefixtures("reports_read_once")
 def test_parts_tell_what_their_reports_tell(parts: list[Path], by: str) -> None:
     expected = tables_of(REPORTS, by=by)
     assert expected.keys() >= {"overview", "model", "kernels", "idle"}
@@ -83,7 +91,7 @@ def test_of_parts_nothing_but_sums_and_jobs_is_read(
 @pytest.mark.parametrize("by", [by for by in GROUPS if by != "run"])
 @pytest.mark.parametrize("name", ADDED)
 def test_groups_add_up_to_the_run(parts: list[Path], by: str, name: str) -> None:
-    whole, split = (tables_of(parts, tables=[name], by=one)[name] for one in ("run", by))
+    whole, split = (added_tables(tuple(parts), one)[name] for one in ("run", by))
     keys = [column for column in whole.columns if whole[column].dtype == pl.String and "rank" not in column]
     keys += [column for column in ("size_bytes", "rank_count") if column in whole.columns]
     if name == "distribution" and by == "step":

@@ -106,6 +106,7 @@ def test_clocks_that_drift_move_causes_within_their_bounds(tmp_path: Path) -> No
     assert wrong_by(whole)["error_ns"].sum() / 2 < 0.01 * span
 
 
+@pytest.mark.usefixtures("reports_read_once")
 def test_pieces_tile_every_step() -> None:
     training = nsys_pp.pipeline([PIPELINE]).training
     lane_states = training.lane_states.sort("lane", "start_ns")
@@ -122,6 +123,7 @@ def test_pieces_tile_every_step() -> None:
     )
 
 
+@pytest.mark.usefixtures("reports_read_once")
 def test_steps_can_be_chosen() -> None:
     training = nsys_pp.pipeline([PIPELINE], steps=(11, 12)).training
     assert training.steps["step"].unique().to_list() == [11]
@@ -139,6 +141,7 @@ def test_reports_without_jobs_are_told(tmp_path: Path) -> None:
     assert "--infer-jobs" in str(caught.value.hint)
 
 
+@pytest.mark.usefixtures("reports_read_once")
 def test_jobs_are_inferred_from_messages_on_request(tmp_path: Path) -> None:
     rules = tmp_path / "nothing.toml"
     rules.write_text('title = "nothing"\n[[job]]\nkind = "other"\npattern = "never"\n')

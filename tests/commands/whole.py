@@ -26,8 +26,8 @@ class Whole:
 
 
 def run(folder: Path, arguments: str, **options: object) -> Whole:
-    """Simulate a run, and find its training in the reports."""
-    simulate([str(folder), *arguments.split()])
+    """Simulate a run, and find its training in the reports; the truth has no projections, which no training needs."""
+    simulate([str(folder), "--brief-truth", *arguments.split()])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = nsys_pp.pipeline([folder], **options).training  # type: ignore[arg-type]
