@@ -20,7 +20,7 @@ from nsys_pp.frames.training import Training
 from nsys_pp.model import build_report
 from nsys_pp.read import is_part, read_report
 from nsys_pp.tables.training.registry import TABLES
-from nsys_pp.training.report.vocabulary import list_matching_presets
+from nsys_pp.training.report.rule_choice import list_matching_presets
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -24,8 +24,9 @@ from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_job
 from nsys_pp.training.report.kernel_aggregates import sum_kernels
 from nsys_pp.training.report.message_names import split_names
 from nsys_pp.training.report.messages import assign_message_steps, find_messages
+from nsys_pp.training.report.rule_choice import choose_rules
 from nsys_pp.training.report.steps import find_steps
-from nsys_pp.training.report.vocabulary import choose_rules, name_jobs, name_steps
+from nsys_pp.training.report.vocabulary import name_jobs, name_steps
 from nsys_pp.training.report.waits import build_waits
 
 

@@ -7,7 +7,7 @@ import polars as pl
 
 from nsys_pp.arrays.ancestors import has_marked_line
 from nsys_pp.arrays.columns import NEVER, as_numbers, is_among
-from nsys_pp.arrays.types import Int64s
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.training import MESSAGE_KINDS
 
 _BACKWARDS = ("backward", "forward_backward")
@@ -31,7 +31,8 @@ def nest_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
     """
     if jobs.is_empty():
         return jobs.with_columns(outer_id=pl.lit(None, pl.Int64))
-    parent = _find_parents(jobs)
+    is_nestable = jobs["end_thread_key"].is_null().to_numpy() & ~is_among(jobs["kind"], ("data",))
+    parent = find_parents(jobs, is_nestable)
     kind = jobs["kind"].to_physical().to_numpy()
     name = jobs["name"].to_physical().to_numpy()
     is_inner = parent >= 0
@@ -50,12 +51,15 @@ def nest_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
     return _nest_backward_parts(kept)
 
 
-def _find_parents(jobs: pl.DataFrame) -> Int64s:
+def find_parents(jobs: pl.DataFrame, is_nestable: Bools) -> Int64s:
     """Find the row of the innermost job around each job on its thread; -1 without one.
 
     In order of thread, start and descending end, it is the nearest previous row that does not end earlier.
+
+    Args:
+        jobs: Columns thread_key, start_ns and end_ns, of jobs or other ranges, in any order.
+        is_nestable: Mask of the rows that have outer and inner rows.
     """
-    is_nestable = jobs["end_thread_key"].is_null().to_numpy() & ~is_among(jobs["kind"], ("data",))
     row = np.flatnonzero(is_nestable)
     thread, start, end = (jobs[name].to_numpy()[row] for name in ("thread_key", "start_ns", "end_ns"))
     order = np.lexsort((-end, start, thread))

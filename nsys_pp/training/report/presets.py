@@ -110,6 +110,13 @@ def load_preset(preset: str) -> Preset:
     return _read(path)
 
 
+@cache
+def load_words() -> Mapping[str, frozenset[str]]:
+    """Load the words of names that people write by hand, by their meaning."""
+    content = _parse(_FOLDER / "words" / "hand.toml")
+    return {key: frozenset(text.split()) for key, text in content.items()}
+
+
 def parse_job_rule(text: str) -> Rule:
     """Parse a job rule, `REGEX` or `KIND=REGEX`; without a kind or a group `kind` the job is of kind "other".
 

@@ -1,4 +1,4 @@
-"""Recognition of jobs and steps by range names: detection of the preset, and application of its rules.
+"""Recognition of jobs and steps by range names: application of rules.
 
 A report has many ranges and few distinct names, so every distinct name is matched once. One expression
 that joins all rules first removes names without a match. The reports of a run have the same names, so results are cached.
@@ -6,7 +6,7 @@ that joins all rules first removes names without a match. The reports of a run h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
@@ -22,29 +22,13 @@ from nsys_pp.training.report.inner_jobs import nest_jobs
 from nsys_pp.training.report.presets import (
     NUMBERS,
     WORDS,
-    Preset,
     Rule,
     anchor_pattern,
     join_patterns,
-    list_presets,
-    load_preset,
-    parse_job_rule,
-    parse_step_rule,
 )
 
 if TYPE_CHECKING:
     from functools import _lru_cache_wrapper
-
-__all__ = [
-    "NAMED_JOBS",
-    "NAMED_STEPS",
-    "Rules",
-    "choose_rules",
-    "list_matching_presets",
-    "list_presets",
-    "name_jobs",
-    "name_steps",
-]
 
 NAMED_JOBS = build_schema(
     {  # ranges that are jobs; in order of range_id
@@ -65,10 +49,9 @@ NAMED_STEPS = build_schema(
     },
     name="NAMED_STEPS",
 )
-_LEAST_SIGNS = 2  # distinct names that must match a sign for the detection of its preset
 _LEAST_NUMBERS = 3  # ranges with consecutive numbers as names that are recognised as steps
 _CACHE_SIZE = 64  # results of each function; stages of a run may have different names
-_MOST_NAMES = 5_000  # cached; matching more names costs less than the rest of the report
+MOST_NAMES = 5_000  # cached; matching more names costs less than the rest of the report
 _ANY_NUMBER = (Rule(pattern="(?P<step>[0-9]{1,15})", groups=("step",)),)
 _NameKeys: TypeAlias = "frozenset[tuple[str | None, ...]]"
 _Parser: TypeAlias = "_lru_cache_wrapper[pl.DataFrame]"
@@ -79,11 +62,12 @@ class Rules:
     """Naming rules of a report; the first matching rule counts.
 
     Attributes:
-        name: Name of the preset; "" without one.
-        title: Programs of the preset; "" without one.
+        name: Name of the first preset; "" without one.
+        title: Programs of the first preset; "" without one.
+        others: Names of further presets, whose rules follow.
         jobs: Rules for jobs.
         steps: Rules for steps.
-        share: Share of the ranges that are jobs by this preset, of the ranges that are jobs by any matching
+        share: Share of the ranges that are jobs by the first preset, of the ranges that are jobs by any matching
             preset; None unless the preset was detected.
         unmatched: Options `--job-pattern` and `--step-pattern` that match no name of this report. Not an error for one
             report, since other reports of the run may have such names; an error if no report has any.
@@ -91,6 +75,7 @@ class Rules:
 
     name: str = ""
     title: str = ""
+    others: tuple[str, ...] = ()
     jobs: tuple[Rule, ...] = ()
     steps: tuple[Rule, ...] = ()
     share: float | None = None
@@ -99,74 +84,14 @@ class Rules:
     def describe(self) -> str:
         """Format the preset.
 
-        >>> Rules(name="plain", title="plain names", share=0.961).describe()
-        'preset `plain` (plain names): 96 % of what looks like jobs'
+        >>> Rules(name="plain", title="plain names", share=0.961, others=("torch",)).describe()
+        'preset `plain` (plain names): 96 % of what looks like jobs; then `torch`'
         """
         if not self.name:
             return "no preset"
         share = "" if self.share is None else f": {100 * self.share:.0f} % of what looks like jobs"
-        return f"preset `{self.name}` ({self.title}){share}"
-
-
-def choose_rules(
-    ranges: pl.DataFrame,
-    *,
-    preset: str | None = None,
-    job_patterns: Sequence[str] = (),
-    step_patterns: Sequence[str] = (),
-) -> Rules:
-    """Choose the rules for a report: rules of the user first, then rules of a preset.
-
-    By default, the preset is detected: of the presets with signs among the names, the preset with the most jobs.
-
-    Args:
-        ranges: `RANGES`.
-        preset: Name of a preset, or path of a file of rules.
-        job_patterns: Expressions for whole names of jobs; the kind is a prefix `KIND=` or a group `kind`, else
-            "other".
-        step_patterns: Expressions for names of steps; the group `step`, or else the first group, is the number.
-
-    Raises:
-        NsysPPError: The preset does not exist, or a rule is invalid.
-    """
-    jobs = tuple(map(parse_job_rule, job_patterns))
-    steps = tuple(map(parse_step_rule, step_patterns))
-    unmatched = _find_unmatched(
-        ranges["name"],
-        {f"--job-pattern {text}": rule for text, rule in zip(job_patterns, jobs, strict=True)}
-        | {f"--step-pattern {text}": rule for text, rule in zip(step_patterns, steps, strict=True)},
-    )
-    chosen, share = _detect(ranges["name"]) if preset is None else (load_preset(preset), None)
-    if chosen is None:
-        return Rules(jobs=jobs, steps=steps, unmatched=unmatched)
-    return Rules(
-        name=chosen.name,
-        title=chosen.title,
-        jobs=jobs + chosen.jobs,
-        steps=steps + chosen.steps,
-        share=share,
-        unmatched=unmatched,
-    )
-
-
-def list_matching_presets(ranges: pl.DataFrame) -> list[str]:
-    """List the presets with matching job rules, for a hint to the user.
-
-    Includes presets that are not detected because the names have too few signs.
-
-    Args:
-        ranges: `RANGES`, any order.
-
-    Returns:
-        Names of presets: presets with a sign among the names first, then by descending number of jobs.
-    """
-    names = ranges.select(pl.col("name").cast(pl.String)).drop_nulls().unique()
-    matched = []
-    for preset in list_presets():
-        if count := len(name_jobs(ranges, Rules(jobs=preset.jobs))):
-            is_sign = _contains(join_patterns([part for sign in preset.signs for part in sign]))
-            matched.append((not names.select(is_sign.any()).item(), -count, preset.name))
-    return [name for _, _, name in sorted(matched)]
+        others = "".join(f", `{name}`" for name in self.others)
+        return f"preset `{self.name}` ({self.title}){share}{f'; then{others[1:]}' if others else ''}"
 
 
 def name_jobs(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
@@ -190,6 +115,13 @@ def name_jobs(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     return conform(nest_jobs(synchronous), NAMED_JOBS)
 
 
+def list_kinds(ranges: pl.DataFrame, rules: Rules) -> frozenset[str]:
+    """List the kinds of jobs among the names of ranges, and "step" if one is a step."""
+    kinds = frozenset(_match(ranges, rules.jobs, _parse_job_names)["kind"].unique().cast(pl.String).to_list())
+    has_steps = len(_match(ranges, rules.steps, _parse_step_names)) > 0
+    return kinds | {"step"} if has_steps else kinds
+
+
 def name_steps(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     """Find the ranges that are steps, and their numbers.
 
@@ -208,63 +140,6 @@ def name_steps(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     return conform(matched.with_columns(is_numbered=pl.col("step").is_not_null()), NAMED_STEPS)
 
 
-def _find_unmatched(names: pl.Series, rules: Mapping[str, Rule]) -> tuple[str, ...]:
-    """List the rules without a matching name."""
-    if not rules:
-        return ()
-    matched = (
-        names.unique()
-        .to_frame("name")
-        .select(_matches(rule).any().alias(text) for text, rule in rules.items())
-    )
-    return tuple(text for text, is_matched in zip(rules, matched.row(0), strict=True) if not is_matched)
-
-
-def _detect(names: pl.Series) -> tuple[Preset | None, float | None]:
-    """Detect the preset with the most jobs among the ranges, and its share of the jobs of all matching presets."""
-    first, inverse = find_distinct(numbers(names, null=-1))
-    count_of = dict(zip(names[first].to_list(), np.bincount(inverse).tolist(), strict=True))
-    count_of.pop(None, None)
-    find = _find_job_names if len(count_of) <= _MOST_NAMES else _find_job_names.__wrapped__
-    names_by_preset = find(frozenset(count_of))
-    sum_of = {
-        preset: sum(count_of[name] for name in names_of) for preset, names_of in names_by_preset.items()
-    }
-    total = sum(count_of[name] for name in frozenset().union(*names_by_preset.values()))
-    if not total:
-        return None, None
-    best = max(sum_of, key=lambda preset: sum_of[preset])
-    return load_preset(best), sum_of[best] / total
-
-
-@lru_cache(_CACHE_SIZE)
-def _find_job_names(names: frozenset[str]) -> dict[str, frozenset[str]]:
-    """Find the presets with signs among names, and the job names of each."""
-    presets = list_presets()
-    distinct = pl.DataFrame({"name": list(names)}, schema={"name": pl.String})
-    is_sign = _contains(join_patterns([part for preset in presets for sign in preset.signs for part in sign]))
-    signs = distinct.filter(is_sign)
-    fitting = [] if signs.is_empty() else _keep_signed(presets, signs)
-    job_masks = {
-        preset.name: _contains(join_patterns([rule.pattern for rule in preset.jobs])) for preset in fitting
-    }
-    is_job_name = distinct.select(**job_masks)
-    return {preset: frozenset(distinct["name"].filter(is_job_name[preset]).to_list()) for preset in job_masks}
-
-
-def _keep_signed(presets: Sequence[Preset], names: pl.DataFrame) -> list[Preset]:
-    """Keep the presets with a complete sign: every pattern of it matches a name, and together enough names."""
-    signs = [(preset, sign) for preset in presets for sign in preset.signs]
-    parts = [[_contains(anchor_pattern(part)) for part in sign] for _, sign in signs]
-    has_all = [pl.all_horizontal(part.any() for part in sign) for sign in parts]
-    has_enough = [pl.any_horizontal(sign).sum() >= _LEAST_SIGNS for sign in parts]
-    matched = names.select(
-        (both[0] & both[1]).alias(str(at)) for at, both in enumerate(zip(has_all, has_enough, strict=True))
-    )
-    signed = {preset.name for (preset, _), fits in zip(signs, matched.row(0), strict=True) if fits}
-    return [preset for preset in presets if preset.name in signed]
-
-
 def _match(ranges: pl.DataFrame, rules: tuple[Rule, ...], parser: _Parser) -> pl.DataFrame:
     """Find the ranges that match a rule.
 
@@ -276,7 +151,7 @@ def _match(ranges: pl.DataFrame, rules: tuple[Rule, ...], parser: _Parser) -> pl
         ranges = ranges.sort("range_id")
     first, inverse = find_distinct(pack(*(numbers(ranges[key], null=-1) for key in keys)))
     name_keys = ranges[list(keys)][first].rows()
-    parse = parser if len(name_keys) <= _MOST_NAMES else parser.__wrapped__
+    parse = parser if len(name_keys) <= MOST_NAMES else parser.__wrapped__
     parsed = parse(frozenset(name_keys), keys, rules)
     row_of = {key: row for row, key in enumerate(parsed[list(keys)].rows())}
     row = np.array([row_of.get(key, -1) for key in name_keys], dtype=np.int64)[inverse]
@@ -327,13 +202,13 @@ def _match_names(
     Returns:
         `keys`, `rule` (its index), and `groups`: the extracted values, null without one; numbers as integers.
     """
-    is_wanted = _contains(join_patterns([rule.pattern for rule in rules])) if rules else pl.lit(value=False)
+    is_wanted = contains(join_patterns([rule.pattern for rule in rules])) if rules else pl.lit(value=False)
     wanted = pl.DataFrame(list(name_keys), schema=dict.fromkeys(keys, pl.String), orient="row").filter(
         is_wanted
     )
     first = pl.coalesce(
         pl.lit(None, pl.UInt32),
-        *(pl.when(_matches(rule)).then(pl.lit(number, pl.UInt32)) for number, rule in enumerate(rules)),
+        *(pl.when(matches(rule)).then(pl.lit(number, pl.UInt32)) for number, rule in enumerate(rules)),
     )
     ruled = wanted.with_columns(rule=first).drop_nulls("rule")
     parts = [_extract(part, rules[part["rule"][0]]) for part in ruled.partition_by("rule")]
@@ -344,10 +219,11 @@ def _match_names(
     )
 
 
-def _matches(rule: Rule) -> pl.Expr:
+def matches(rule: Rule) -> pl.Expr:
+    """Return the mask of the names (and domains and categories) that a rule matches."""
     name_keys = {"name": rule.pattern, "domain": rule.domain, "category": rule.category}
     return pl.all_horizontal(
-        _contains(anchor_pattern(pattern), key) for key, pattern in name_keys.items() if pattern is not None
+        contains(anchor_pattern(pattern), key) for key, pattern in name_keys.items() if pattern is not None
     )
 
 
@@ -370,5 +246,6 @@ def _keep_consecutive(ranges: pl.DataFrame) -> pl.DataFrame:
     return ordered.filter(is_sequence.over("thread_key")).sort("range_id")
 
 
-def _contains(pattern: str, column: str = "name") -> pl.Expr:
+def contains(pattern: str, column: str = "name") -> pl.Expr:
+    """Return the mask of the texts that contain a match; false for null."""
     return pl.col(column).cast(pl.String).str.contains(pattern).fill_null(value=False)

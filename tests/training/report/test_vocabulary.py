@@ -14,15 +14,8 @@ from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.report import RANGES
 from nsys_pp.frames.training import JOB_KINDS
 from nsys_pp.training.report.presets import list_presets, load_preset
-from nsys_pp.training.report.vocabulary import (
-    NAMED_JOBS,
-    NAMED_STEPS,
-    Rules,
-    choose_rules,
-    list_matching_presets,
-    name_jobs,
-    name_steps,
-)
+from nsys_pp.training.report.rule_choice import choose_rules, list_matching_presets
+from nsys_pp.training.report.vocabulary import NAMED_JOBS, NAMED_STEPS, Rules, name_jobs, name_steps
 from tests.training.analysed_reports import APART, read_events, simulate_reports
 from tests.training.report.test_jobs import SAID, complete
 
@@ -156,7 +149,7 @@ def test_presets_leave_other_names_alone(preset: str, name: str) -> None:
         ("torch", "ProfilerStep#3, op_id = 4", 3),
         ("zero-bubble", "iter_3_10", 10),
         ("deepspeed", "PipelineEngine.train_batch", None),
-        ("jax", "train#step_num=4#", 4),
+        ("jax", "XlaModule:#hlo_module=jit_train_step,program_id=3#", None),
         ("msprof", "ProfilerStep#3", 3),
         ("megatron", "Iteration 12", 12),  # of any program
     ],
@@ -217,12 +210,14 @@ def test_names_of_real_programs_are_told_apart(names: tuple[str, ...], preset: s
     assert choose_rules(ranges_of(*names)).name == preset
 
 
-def test_the_preset_that_names_the_most_ranges_is_taken() -> None:
+def test_the_preset_that_names_the_most_ranges_comes_first() -> None:
     names = [*[f"PP:0F{at}" for at in range(6)], *[f"forward_{at}" for at in range(2)]]
     rules = choose_rules(ranges_of(*names))
     assert rules.name == "torch"
     assert rules.share == 6 / 8
-    assert rules.describe() == "preset `torch` (torch.distributed.pipelining): 75 % of what looks like jobs"
+    assert rules.others == ("plain",)
+    title = load_preset("torch").title
+    assert rules.describe() == f"preset `torch` ({title}): 75 % of what looks like jobs; then `plain`"
 
 
 def test_all_presets_are_well_formed(tmp_path: Path) -> None:
@@ -230,6 +225,7 @@ def test_all_presets_are_well_formed(tmp_path: Path) -> None:
     assert set(presets) == {
         "deepspeed",
         "jax",
+        "lightning",
         "megatron",
         "msprof",
         "paddle",

@@ -1,0 +1,262 @@
+"""Rules for ranges that people name by hand: by words of the names, and by order and nesting of the ranges.
+
+A word alone is not enough: a layer has a forward as well. The names of a job are those whose ranges lie in no layer, and of
+uncertain names those that are as frequent as certain ones. A step is the finest range with a forward or a backward in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.arrays.ancestors import has_marked_line
+from nsys_pp.arrays.columns import find_distinct, numbers
+from nsys_pp.arrays.types import Int64s
+from nsys_pp.training.report.hand_words import HOLE, Meaning, build_pattern, fold_name, parse_hand_name
+from nsys_pp.training.report.inner_jobs import find_parents
+from nsys_pp.training.report.presets import Rule
+
+_HINTS = (
+    "(?i)fwd|forward|fprop|bwd|backward|bprop|back.?prop|optim|opt[^a-z]|opt$|sgd|adam|update|step|iter|batch|epoch"
+    "|data|copy|load|h2d|d2h|transfer|fetch|prepare|grad|layer|block|attn|attention|mlp|linear|eval|valid|test|infer|generat"
+)
+_NO_HAND = "::|[a-z0-9]Backward[0-9]+(?:,|$)|^[{<]"  # operations of libraries
+_LIBRARIES = (
+    "(?i)nccl|cccl|tsl|tensorrt.*|cublas.*|cudnn.*|dali|horovod.*|nvshmem|myelin.*|libcudf|cudf.*|ucx|mpi"
+)
+_TRAINING = ("forward", "backward", "forward_backward", "optimizer")
+_CERTAIN, _UNCERTAIN = 1.0, 0.5
+_MOST_UNCERTAIN = 3  # different uncertain names of a kind; layers have more
+_BATCHES, _EPOCH = (3, 4), 5  # levels of steps
+_MOST_IN_EPOCH = 2  # forwards and backwards in an epoch that is one step
+_INSIDE = 0.5  # share of ranges in a part of the model that makes a name the name of a part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandName:
+    """Name, with `#` for its numbers, and the rule that reads it.
+
+    Attributes:
+        folded: The name.
+        kind: Kind of the job; "step".
+        score: 1: all its words are known; 0.5: one is not.
+        rule: Expression of the names that fold to it.
+    """
+
+    folded: str
+    kind: str
+    score: float
+    rule: Rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidates:
+    """Ranges whose names may be written by hand; arrays have one element per range."""
+
+    folded: list[str]  # distinct names
+    meanings: list[Meaning]  # of the distinct names
+    name: Int64s  # index of the distinct name
+    parent: Int64s  # row of the innermost candidate around it on its thread; -1 without one
+    start: Int64s
+    kind: np.ndarray  # of its name
+    texts: list[str]  # its name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandNames:
+    """Names of jobs and steps by hand.
+
+    Attributes:
+        names: Names with their rules, by kind.
+        parts: Names that mean a job, but are of parts of the model.
+    """
+
+    names: tuple[HandName, ...] = ()
+    parts: frozenset[str] = frozenset()
+
+
+def find_hand_names(ranges: pl.DataFrame) -> HandNames:
+    """Find the names of jobs and steps that are written by hand.
+
+    Args:
+        ranges: `RANGES`, any order.
+
+    Returns:
+        Names with their rules; none unless there are forwards, backwards and optimizers of two kinds at least (or both
+        in one range), and the first forward comes before the first backward.
+    """
+    candidates = _find_candidates(ranges)
+    if candidates is None:
+        return HandNames()
+    is_part = np.isin(candidates.kind, ("part", "evaluation"))
+    is_inside = has_marked_line(candidates.parent, is_part) & ~is_part
+    inside = np.bincount(candidates.name, is_inside) / np.maximum(np.bincount(candidates.name), 1)
+    accepted = {
+        at: meaning
+        for at, meaning in enumerate(candidates.meanings)
+        if meaning.kind not in ("part", "evaluation", "step") and inside[at] <= _INSIDE
+    }
+    accepted = _keep_frequent(accepted, np.bincount(candidates.name))
+    held = _count_held(candidates, {at for at, meaning in accepted.items() if meaning.kind in _TRAINING[:3]})
+    accepted |= _choose_steps(candidates, held, inside, accepted)
+    kinds = {meaning.kind for meaning in accepted.values()}
+    is_training = len(kinds & set(_TRAINING)) > 1 or "forward_backward" in kinds
+    if not is_training or not _is_ordered(candidates, accepted):
+        return HandNames()
+    repeated = _find_repeated_numbers(candidates, accepted)
+    names = (
+        _build_name(candidates.folded[at], meaning, is_repeated=at in repeated)
+        for at, meaning in accepted.items()
+    )
+    parts = {
+        text
+        for text, at in zip(candidates.texts, candidates.name.tolist(), strict=True)
+        if candidates.meanings[at].kind in _TRAINING and at not in accepted
+    }
+    return HandNames(
+        names=tuple(sorted(names, key=lambda name: (name.kind, name.folded))), parts=frozenset(parts)
+    )
+
+
+def _find_candidates(ranges: pl.DataFrame) -> _Candidates | None:
+    names = ranges["name"].unique().drop_nulls().cast(pl.String)
+    names = names.filter(names.str.contains(_HINTS) & ~names.str.contains(_NO_HAND))
+    meaning_of = {
+        name: (folded, meaning)
+        for name in names.to_list()
+        if (meaning := parse_hand_name(folded := fold_name(name))) is not None
+    }
+    if not meaning_of:
+        return None
+    is_library = pl.col("domain").cast(pl.String).str.contains(f"^(?:{_LIBRARIES})$").fill_null(value=False)
+    rows = ranges.filter(pl.col("name").cast(pl.String).is_in(list(meaning_of)), ~is_library)
+    if rows.is_empty():
+        return None
+    texts = rows["name"].cast(pl.String).to_list()
+    by_folded = dict(meaning_of[text] for text in texts)
+    index = {folded: at for at, folded in enumerate(by_folded)}
+    name = np.array([index[meaning_of[text][0]] for text in texts], dtype=np.int64)
+    return _Candidates(
+        folded=list(by_folded),
+        meanings=list(by_folded.values()),
+        name=name,
+        parent=find_parents(rows, rows["end_thread_key"].is_null().to_numpy()),
+        start=numbers(rows["start_ns"]),
+        kind=np.array([meaning.kind for meaning in by_folded.values()])[name],
+        texts=texts,
+    )
+
+
+def _keep_frequent(accepted: dict[int, Meaning], count: Int64s) -> dict[int, Meaning]:
+    """Keep certain names, and uncertain ones if their kind has no certain one and the opposite kind is as frequent."""
+    kept = {at: meaning for at, meaning in accepted.items() if meaning.is_certain}
+    kinds = {meaning.kind for meaning in kept.values()}
+    for kind in set(_TRAINING) - kinds:
+        uncertain = [
+            at for at, meaning in accepted.items() if meaning.kind == kind and not meaning.is_certain
+        ]
+        others = [
+            at for at, meaning in accepted.items() if meaning.kind in _TRAINING and meaning.kind != kind
+        ]
+        most = max((count[at] for at in others), default=0)
+        frequent = [at for at in uncertain if count[at] <= most]
+        if len(uncertain) <= _MOST_UNCERTAIN and len(frequent) == len(uncertain):
+            kept |= {at: accepted[at] for at in frequent}
+    return kept
+
+
+def _count_held(candidates: _Candidates, jobs: set[int]) -> Int64s:
+    """Count the outermost ranges with these names inside each range."""
+    is_job = np.isin(candidates.name, list(jobs))
+    above = candidates.parent
+    is_outermost = is_job & ~has_marked_line(above, is_job)[above] | (is_job & (above < 0))
+    held = np.zeros(len(candidates.name), dtype=np.int64)
+    rows = above[is_outermost]
+    while len(rows := rows[rows >= 0]):
+        np.add.at(held, rows, 1)
+        rows = above[rows]
+    return held
+
+
+def _choose_steps(
+    candidates: _Candidates, held: Int64s, inside: np.ndarray, accepted: dict[int, Meaning]
+) -> dict[int, Meaning]:
+    """Choose the finest ranges with jobs in them as steps; without jobs, batches are data and a step is an optimizer's.
+
+    Args:
+        candidates: All candidates.
+        held: Number of forwards and backwards in each range.
+        inside: Share of the ranges of each name that lie in a part of the model.
+        accepted: Names of jobs.
+    """
+    count = np.bincount(candidates.name)
+    mean = np.bincount(candidates.name, held) / np.maximum(count, 1)
+    holding = np.bincount(candidates.name, held > 0) / np.maximum(count, 1)
+    steps = {
+        at: meaning
+        for at, meaning in enumerate(candidates.meanings)
+        if meaning.kind == "step" and inside[at] <= _INSIDE
+    }
+    outer = {
+        at: meaning
+        for at, meaning in steps.items()
+        if 2 * holding[at] > 1 and (mean[at] <= _MOST_IN_EPOCH or _is_repeated_step(meaning, int(count[at])))
+    }
+    finest = min((meaning.level for meaning in outer.values()), default=0)
+    chosen = {at: meaning for at, meaning in outer.items() if meaning.level == finest}
+    kinds = {meaning.kind for meaning in accepted.values()}
+    for at, meaning in steps.items():
+        if holding[at] or not meaning.is_certain:
+            continue
+        if meaning.level == 0 and "optimizer" not in kinds and not meaning.numbers:
+            chosen[at] = Meaning(kind="optimizer", is_certain=False)
+        elif meaning.level in _BATCHES and chosen and "data" not in kinds:
+            chosen[at] = Meaning(kind="data", is_certain=False)
+    return chosen
+
+
+def _is_repeated_step(meaning: Meaning, count: int) -> bool:
+    """Return whether a name names steps, also with many jobs inside: no epoch, and no range around the whole training."""
+    return meaning.level < _EPOCH and (count > 1 or "step" in meaning.numbers)
+
+
+def _is_ordered(candidates: _Candidates, accepted: dict[int, Meaning]) -> bool:
+    """Return whether the first forward comes before the first backward."""
+    first = {
+        kind: min(
+            (
+                int(candidates.start[candidates.name == at].min())
+                for at, each in accepted.items()
+                if each.kind == kind
+            ),
+            default=None,
+        )
+        for kind in ("forward", "backward")
+    }
+    forward, backward = first["forward"], first["backward"]
+    return forward is None or backward is None or forward < backward
+
+
+def _find_repeated_numbers(candidates: _Candidates, accepted: dict[int, Meaning]) -> set[int]:
+    """Find the names whose numbers repeat: numbers of micro-batches do in every step, numbers of steps do not."""
+    first, _ = find_distinct(numbers(pl.Series(candidates.texts).rank("dense").cast(pl.Int64)))
+    distinct = np.bincount(candidates.name[first], minlength=len(candidates.folded))
+    count = np.bincount(candidates.name)
+    return {at for at in accepted if distinct[at] < count[at]}
+
+
+def _build_name(folded: str, meaning: Meaning, *, is_repeated: bool) -> HandName:
+    numbers_of = meaning.numbers
+    if meaning.kind != "step" and not is_repeated:
+        numbers_of = ()
+    pattern = build_pattern(folded, numbers_of)
+    groups = tuple(group for group in numbers_of if group)
+    kind = None if meaning.kind == "step" else meaning.kind
+    return HandName(
+        folded=folded.replace(HOLE, "#"),
+        kind=meaning.kind,
+        score=_CERTAIN if meaning.is_certain else _UNCERTAIN,
+        rule=Rule(pattern=pattern, groups=groups, kind=kind),
+    )

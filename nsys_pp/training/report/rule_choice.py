@@ -1,0 +1,200 @@
+"""Choice of the naming rules of a report: rules of the user, and of the presets whose signs are among its names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.arrays.columns import find_distinct, numbers
+from nsys_pp.training.report.hand_names import find_hand_names
+from nsys_pp.training.report.presets import (
+    Preset,
+    Rule,
+    anchor_pattern,
+    join_patterns,
+    list_presets,
+    load_preset,
+    parse_job_rule,
+    parse_step_rule,
+)
+from nsys_pp.training.report.vocabulary import MOST_NAMES, Rules, contains, list_kinds, matches, name_jobs
+
+_LEAST_SIGNS = 2  # distinct names that must match a sign for the detection of its preset
+_PLAIN = "plain"
+_PASSES = frozenset({"forward", "backward", "forward_backward"})
+_CACHE_SIZE = 64  # reports of a run mostly have the same names
+
+
+def choose_rules(
+    ranges: pl.DataFrame,
+    *,
+    preset: str | None = None,
+    job_patterns: Sequence[str] = (),
+    step_patterns: Sequence[str] = (),
+) -> Rules:
+    """Choose the rules for a report: rules of the user first, then rules of a preset.
+
+    By default, presets are detected by signs among the names. The preset with the most jobs comes first; others follow
+    if they have jobs that no previous preset has, as PyTorch's below Lightning's.
+
+    Args:
+        ranges: `RANGES`.
+        preset: Name of a preset, or path of a file of rules.
+        job_patterns: Expressions for whole names of jobs; the kind is a prefix `KIND=` or a group `kind`, else
+            "other".
+        step_patterns: Expressions for names of steps; the group `step`, or else the first group, is the number.
+
+    Raises:
+        NsysPPError: The preset does not exist, or a rule is invalid.
+    """
+    jobs = tuple(map(parse_job_rule, job_patterns))
+    steps = tuple(map(parse_step_rule, step_patterns))
+    unmatched = _find_unmatched(
+        ranges["name"],
+        {f"--job-pattern {text}": rule for text, rule in zip(job_patterns, jobs, strict=True)}
+        | {f"--step-pattern {text}": rule for text, rule in zip(step_patterns, steps, strict=True)},
+    )
+    chosen, share = _detect(ranges["name"]) if preset is None else ([load_preset(preset)], None)
+    rules = _join_presets(chosen, share)
+    if preset == _PLAIN or (preset is None and (chosen or not job_patterns)):
+        rules = _add_hand_names(rules, ranges)
+    return replace(rules, jobs=jobs + rules.jobs, steps=steps + rules.steps, unmatched=unmatched)
+
+
+def list_matching_presets(ranges: pl.DataFrame) -> list[str]:
+    """List the presets with matching job rules, for a hint to the user.
+
+    Includes presets that are not detected because the names have too few signs.
+
+    Args:
+        ranges: `RANGES`, any order.
+
+    Returns:
+        Names of presets: presets with a sign among the names first, then by descending number of jobs.
+    """
+    names = ranges.select(pl.col("name").cast(pl.String)).drop_nulls().unique()
+    matched = []
+    for preset in list_presets():
+        if count := len(name_jobs(ranges, Rules(jobs=preset.jobs))):
+            is_sign = contains(join_patterns([part for sign in preset.signs for part in sign]))
+            matched.append((not names.select(is_sign.any()).item(), -count, preset.name))
+    return [name for _, _, name in sorted(matched)]
+
+
+def _join_presets(chosen: Sequence[Preset], share: float | None) -> Rules:
+    """Join the rules of presets."""
+    if not chosen:
+        return Rules()
+    return Rules(
+        name=chosen[0].name,
+        title=chosen[0].title,
+        others=tuple(preset.name for preset in chosen[1:]),
+        jobs=tuple(rule for preset in chosen for rule in preset.jobs),
+        steps=tuple(dict.fromkeys(rule for preset in chosen for rule in preset.steps)),
+        share=share,
+    )
+
+
+def _add_hand_names(rules: Rules, ranges: pl.DataFrame) -> Rules:
+    """Add rules for names that are written by hand, where presets read neither forwards nor backwards.
+
+    Where they are read by the preset of plain names, kinds that it does not read are added; if it takes parts of the
+    model for jobs, its rules for forwards and backwards are replaced.
+    """
+    kinds = list_kinds(ranges, rules) if rules.jobs else frozenset()
+    is_plain = rules.name in ("", _PLAIN) and not rules.others
+    if kinds & _PASSES and not is_plain:
+        return rules
+    hand = find_hand_names(ranges)
+    if not hand.names:
+        return rules
+    passes = [rule.pattern for rule in rules.jobs if rule.kind in _PASSES]
+    parts = pl.DataFrame({"name": sorted(hand.parts)}, schema={"name": pl.String})
+    if passes and parts.select(contains(join_patterns(passes)).any()).item():
+        kinds -= _PASSES
+    added = [name for name in hand.names if name.kind not in kinds]
+    jobs = tuple(name.rule for name in added if name.kind != "step")
+    steps = tuple(name.rule for name in added if name.kind == "step")
+    if not jobs and not steps:
+        return rules
+    plain = load_preset(_PLAIN)
+    before = rules.jobs if rules.name else plain.jobs
+    if kinds & _PASSES == frozenset():
+        before = tuple(rule for rule in before if not is_plain or rule.kind not in _PASSES)
+    return replace(
+        rules,
+        name=rules.name or plain.name,
+        title=rules.title or plain.title,
+        others=rules.others if is_plain else (*rules.others, plain.name),
+        jobs=jobs + before,
+        steps=steps or rules.steps or plain.steps,
+    )
+
+
+def _find_unmatched(names: pl.Series, rules: Mapping[str, Rule]) -> tuple[str, ...]:
+    """List the rules without a matching name."""
+    if not rules:
+        return ()
+    matched = (
+        names.unique()
+        .to_frame("name")
+        .select(matches(rule).any().alias(text) for text, rule in rules.items())
+    )
+    return tuple(text for text, is_matched in zip(rules, matched.row(0), strict=True) if not is_matched)
+
+
+def _detect(names: pl.Series) -> tuple[list[Preset], float | None]:
+    """Detect the presets of ranges, the preset with the most jobs first.
+
+    Returns:
+        The presets, and the share of the first preset's jobs in the jobs of all matching presets; None without jobs.
+    """
+    first, inverse = find_distinct(numbers(names, null=-1))
+    count_of = dict(zip(names[first].to_list(), np.bincount(inverse).tolist(), strict=True))
+    count_of.pop(None, None)
+    find = _find_job_names if len(count_of) <= MOST_NAMES else _find_job_names.__wrapped__
+    names_by_preset = find(frozenset(count_of))
+    sum_of = {
+        preset: sum(count_of[name] for name in names_of) for preset, names_of in names_by_preset.items()
+    }
+    chosen: list[Preset] = []
+    read: frozenset[str] = frozenset()
+    for preset in sorted(sum_of, key=lambda preset: -sum_of[preset]):
+        if not names_by_preset[preset] <= read:
+            chosen.append(load_preset(preset))
+            read |= names_by_preset[preset]
+    if not chosen:
+        return [], None
+    return chosen, sum_of[chosen[0].name] / sum(count_of[name] for name in read)
+
+
+@lru_cache(_CACHE_SIZE)
+def _find_job_names(names: frozenset[str]) -> dict[str, frozenset[str]]:
+    """Find the presets with signs among names, and the job names of each."""
+    presets = list_presets()
+    distinct = pl.DataFrame({"name": list(names)}, schema={"name": pl.String})
+    is_sign = contains(join_patterns([part for preset in presets for sign in preset.signs for part in sign]))
+    signs = distinct.filter(is_sign)
+    fitting = [] if signs.is_empty() else _keep_signed(presets, signs)
+    job_masks = {
+        preset.name: contains(join_patterns([rule.pattern for rule in preset.jobs])) for preset in fitting
+    }
+    is_job_name = distinct.select(**job_masks)
+    return {preset: frozenset(distinct["name"].filter(is_job_name[preset]).to_list()) for preset in job_masks}
+
+
+def _keep_signed(presets: Sequence[Preset], names: pl.DataFrame) -> list[Preset]:
+    """Keep the presets with a complete sign: every pattern of it matches a name, and together enough names."""
+    signs = [(preset, sign) for preset in presets for sign in preset.signs]
+    parts = [[contains(anchor_pattern(part)) for part in sign] for _, sign in signs]
+    has_all = [pl.all_horizontal(part.any() for part in sign) for sign in parts]
+    has_enough = [pl.any_horizontal(sign).sum() >= _LEAST_SIGNS for sign in parts]
+    matched = names.select(
+        (both[0] & both[1]).alias(str(at)) for at, both in enumerate(zip(has_all, has_enough, strict=True))
+    )
+    signed = {preset.name for (preset, _), fits in zip(signs, matched.row(0), strict=True) if fits}
+    return [preset for preset in presets if preset.name in signed]
