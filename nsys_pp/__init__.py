@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nsys_pp.commands.align import AlignResult, align
     from nsys_pp.commands.chart import ChartResult, chart
     from nsys_pp.commands.compare import CompareResult, compare
+    from nsys_pp.commands.explain_jobs import ExplainResult, explain_jobs
     from nsys_pp.commands.extract import ExtractResult, extract
     from nsys_pp.commands.info import InfoResult, info
     from nsys_pp.commands.merge import MergeResult, merge
@@ -34,6 +35,7 @@ _MODULES = {
     "nsys_pp.commands.align": ("AlignResult", "align"),
     "nsys_pp.commands.chart": ("ChartResult", "chart"),
     "nsys_pp.commands.compare": ("CompareResult", "compare"),
+    "nsys_pp.commands.explain_jobs": ("ExplainResult", "explain_jobs"),
     "nsys_pp.commands.extract": ("ExtractResult", "extract"),
     "nsys_pp.commands.info": ("InfoResult", "info"),
     "nsys_pp.commands.merge": ("MergeResult", "merge"),
@@ -55,6 +57,7 @@ __all__ = [
     "ChartResult",
     "ClockOptions",
     "CompareResult",
+    "ExplainResult",
     "ExtractResult",
     "InfoResult",
     "JobOptions",
@@ -70,6 +73,7 @@ __all__ = [
     "align",
     "chart",
     "compare",
+    "explain_jobs",
     "extract",
     "info",
     "merge",

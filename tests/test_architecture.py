@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
         # `summarise` merges the aggregates of all processes
         *("aggregates.processes", "aggregates.range_items"),
         # `pipeline` names the ranges that no preset recognised
-        "training.report.rule_choice",
+        *("training.report.rule_choice", "training.report.name_reading"),
     },
     "cli": {
         *("", "commands", "errors", "units", "registry", "write"),

@@ -20,7 +20,7 @@ from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.options.tables import limit_option, table_option
 from nsys_pp.cli.options.training import training_options
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.sections import OUTPUT, SectionCommand, option
+from nsys_pp.cli.sections import OUTPUT, TRAINING, SectionCommand, option
 from nsys_pp.cli.table_output import list_outputs, output_tables, settle_format
 from nsys_pp.tables.training.registry import TABLES
 from nsys_pp.write.exporter_registry import EXPORTERS
@@ -47,6 +47,12 @@ _SHOWN = ("schedule", "steps", "stages", "kinds", "stragglers", "critical")
 @option(
     "--in-place", section=OUTPUT, is_flag=True, help="Add the table StepTaskInfo to the reports themselves."
 )
+@option(
+    "--explain-jobs",
+    section=TRAINING,
+    is_flag=True,
+    help="Show the names of ranges instead: the rule that reads each as a job or a step, and unread names by GPU time.",
+)
 @table_option(TABLES, default_text=f"{', '.join(_SHOWN)} on standard output, else all")
 @limit_option(40, default_text="40 in tables; all rows in other formats")
 @device_option
@@ -67,6 +73,7 @@ def pipeline(
     devices: frozenset[int] | None,
     steptask: Path | None,
     in_place: bool,
+    explain_jobs: bool,
     limit: int,
     **options: Any,
 ) -> None:
@@ -86,6 +93,9 @@ def pipeline(
     from nsys_pp.frames.table import fill_tables
     from nsys_pp.write.files import check_output
 
+    if explain_jobs:
+        _explain_jobs(ctx, reports, output, format, limit, options)
+        return
     if steptask is not None or in_place:
         option = "--steptask" if steptask is not None else "--in-place"
         _refuse_table_options(ctx, option)
@@ -107,6 +117,32 @@ def pipeline(
     tables = fill_tables({name: TABLES[name] for name in names}, result.tables(names))
     output_tables(tables, output=output, format=format, limit=limit if format == "table" else 0, force=force)
     log_notes(result.training.notes)
+    exit_if_skipped(ctx, result.skipped)
+
+
+def _explain_jobs(
+    ctx: click.Context,
+    reports: tuple[str, ...],
+    output: Path,
+    format: str | None,
+    limit: int,
+    options: dict[str, Any],
+) -> None:
+    """Show or write the names of ranges with their rules."""
+    from nsys_pp.commands.explain_jobs import NAME_TABLE
+    from nsys_pp.compose.batch import list_existing_inputs
+    from nsys_pp.frames.table import FilledTable
+    from nsys_pp.write.files import check_output
+
+    format = settle_format(str(output), format, (NAME_TABLE.name,), option="--table")
+    for path in list_outputs(str(output), format, (NAME_TABLE.name,)):
+        check_output(path, force=options["force"], inputs=list_existing_inputs(reports, with_parts=False))
+    chosen = {key: value for key, value in options.items() if key in nsys_pp.JobOptions.__annotations__}
+    with show_progress() as progress:
+        result = nsys_pp.explain_jobs(reports, progress=progress, **chosen)
+    names = FilledTable(table=NAME_TABLE, frame=result.names)
+    limit = limit if format == "table" else 0
+    output_tables([names], output=output, format=format, limit=limit, force=options["force"])
     exit_if_skipped(ctx, result.skipped)
 
 

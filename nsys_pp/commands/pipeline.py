@@ -109,7 +109,10 @@ def _no_jobs_error(run: Run, options: RunOptions) -> MissingDataError:
     if options.get("preset") is None and reports:
         ranges = build_report(read_report(reports[0], need=frozenset({"ranges"}), nsys=run.batch.nsys)).ranges
         if presets := list_matching_presets(ranges):
-            hint = f"`--preset {presets[0]}` would read some of them; too few to take it without a word"
+            hint = (
+                f"`--preset {presets[0]}` would read the most of them, but too few to be detected; `--explain-jobs` lists"
+                " all names"
+            )
     if any(len(recorded.part.frames["messages"]) for recorded in inputs):
         hint += "; or let `--infer-jobs` guess them from messages"
     return MissingDataError(no_range, hint)

@@ -28,6 +28,7 @@ _LIBRARIES = (
 )
 _TRAINING = ("forward", "backward", "forward_backward", "optimizer")
 _CERTAIN, _UNCERTAIN = 1.0, 0.5
+_CERTAIN_SOURCE, _OTHER_SOURCE = "plain: words", "plain: words, one unknown"
 _MOST_UNCERTAIN = 3  # different uncertain names of a kind; layers have more
 _BATCHES, _EPOCH = (3, 4), 5  # levels of steps
 _MOST_IN_EPOCH = 2  # forwards and backwards in an epoch that is one step
@@ -258,5 +259,10 @@ def _build_name(folded: str, meaning: Meaning, *, is_repeated: bool) -> HandName
         folded=folded.replace(HOLE, "#"),
         kind=meaning.kind,
         score=_CERTAIN if meaning.is_certain else _UNCERTAIN,
-        rule=Rule(pattern=pattern, groups=groups, kind=kind),
+        rule=Rule(
+            pattern=pattern,
+            groups=groups,
+            kind=kind,
+            source=_CERTAIN_SOURCE if meaning.is_certain else _OTHER_SOURCE,
+        ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,7 @@ class Rule:
         role: Name of the model; None: the group `role`, if there is one.
         domain: Regular expression of the whole domain; None: any.
         category: Regular expression of the whole category; None: any.
+        source: Preset that has the rule; "" for a rule of the user. Rules of two sources are equal.
     """
 
     pattern: str
@@ -66,6 +67,7 @@ class Rule:
     role: str | None = None
     domain: str | None = None
     category: str | None = None
+    source: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +231,7 @@ def _read_rules(content: Mapping[str, Any], table: str, path: Path) -> tuple[Rul
         allowed = (*NUMBERS, *WORDS) if is_job else ("step",)
         is_checked = path.parent == _FOLDER
         rule = _build_rule({**entry, "pattern": pattern}, where, allowed=allowed, is_checked=is_checked)
+        rule = replace(rule, source=path.stem if is_checked else str(path))
         if is_job and rule.kind is None and "kind" not in rule.groups:
             raise NsysPPError(f"{where} has no `kind`", f"kinds are {', '.join(JOB_KINDS)}")
         rules.append(rule)

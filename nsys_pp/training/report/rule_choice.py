@@ -74,14 +74,14 @@ def list_matching_presets(ranges: pl.DataFrame) -> list[str]:
         ranges: `RANGES`, any order.
 
     Returns:
-        Names of presets: presets with a sign among the names first, then by descending number of jobs.
+        Names of presets by descending number of jobs; of equal ones, presets with a sign among the names first.
     """
     names = ranges.select(pl.col("name").cast(pl.String)).drop_nulls().unique()
     matched = []
     for preset in list_presets():
         if count := len(name_jobs(ranges, Rules(jobs=preset.jobs))):
             is_sign = contains(join_patterns([part for sign in preset.signs for part in sign]))
-            matched.append((not names.select(is_sign.any()).item(), -count, preset.name))
+            matched.append((-count, not names.select(is_sign.any()).item(), preset.name))
     return [name for _, _, name in sorted(matched)]
 
 

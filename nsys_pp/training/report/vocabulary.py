@@ -122,6 +122,11 @@ def list_kinds(ranges: pl.DataFrame, rules: Rules) -> frozenset[str]:
     return kinds | {"step"} if has_steps else kinds
 
 
+def match_rules(ranges: pl.DataFrame, rules: tuple[Rule, ...]) -> pl.DataFrame:
+    """Find the first rule that matches each range: its range_id and the index of the rule, by range_id."""
+    return _match(ranges, rules, _find_rules).select("range_id", "rule")
+
+
 def name_steps(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     """Find the ranges that are steps, and their numbers.
 
@@ -180,6 +185,12 @@ def _parse_job_names(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[R
         )
         .drop("rule", "rule_kind", "rule_role")
     )
+
+
+@lru_cache(_CACHE_SIZE)
+def _find_rules(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> pl.DataFrame:
+    """Find the rules of names: `keys`, rule; names without a matching rule are left out."""
+    return _match_names(name_keys, keys, rules, groups=())
 
 
 @lru_cache(_CACHE_SIZE)

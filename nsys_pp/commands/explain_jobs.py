@@ -1,0 +1,101 @@
+"""`nsys-pp pipeline --explain-jobs`: the names of ranges, and the rule that reads each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from nsys_pp.compose.batch import Batch, Skipped
+from nsys_pp.compose.options import Inputs, JobOptions, check_keywords
+from nsys_pp.compose.report import SURVEY_GROUPS
+from nsys_pp.compose.report_view import project_report
+from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.model import build_report
+from nsys_pp.read import read_report
+from nsys_pp.tables.name_table import NAME_TABLE as NAME_TABLE
+from nsys_pp.training.report.name_reading import read_names
+from nsys_pp.training.report.rule_choice import choose_rules
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_KEYS = ("kind", "preset", "pattern", "name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExplainResult(ShortRepr):
+    """Names of ranges of all reports.
+
+    Attributes:
+        names: One row per name (with `#` for numbers) and rule: kind, preset and pattern of the rule, number of ranges,
+            and time of the GPU operations in them; names without a rule last.
+        skipped: Skipped inputs, each with its error.
+    """
+
+    names: pl.DataFrame
+    skipped: Skipped
+
+
+def explain_jobs(inputs: Inputs, **options: Unpack[JobOptions]) -> ExplainResult:
+    """Explain the names of ranges: jobs, steps, and unread names.
+
+    Args:
+        inputs: Reports, folders of them, or glob patterns; no parts, which do not keep all ranges.
+        options: See `nsys_pp.JobOptions`.
+
+    Raises:
+        ReportError: A report cannot be read, or is named twice.
+        NsysPPError: Rules cannot be read.
+    """
+    check_keywords(options, JobOptions)
+    batch = Batch(inputs, options, with_parts=False)
+    patterns = {key: _list_patterns(options.get(key)) for key in ("job_patterns", "step_patterns")}
+    preset = options.get("preset")
+    work = partial(
+        _explain_file,
+        preset=None if preset is None else str(preset),
+        job_patterns=patterns["job_patterns"],
+        step_patterns=patterns["step_patterns"],
+        nsys=batch.nsys,
+    )
+    explained = batch.map("explaining", batch.paths, work)
+    names = (
+        pl.concat(list(explained.values()))
+        .group_by(_KEYS)
+        .agg(pl.col("range_count", "gpu_ns").sum())
+        .sort(pl.col("kind").is_null(), -pl.col("gpu_ns"), -pl.col("range_count"), "name")
+    )
+    return ExplainResult(names=NAME_TABLE.build(names), skipped=batch.skipped)
+
+
+def _list_patterns(patterns: object) -> tuple[str, ...]:
+    if isinstance(patterns, str):
+        return (patterns,)
+    return tuple(patterns) if isinstance(patterns, (list, tuple)) else ()
+
+
+def _explain_file(
+    path: Path,
+    preset: str | None,
+    job_patterns: tuple[str, ...],
+    step_patterns: tuple[str, ...],
+    nsys: str | None,
+) -> pl.DataFrame:
+    """Explain the names of one report: one row per name and rule."""
+    report = build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys))
+    rules = choose_rules(report.ranges, preset=preset, job_patterns=job_patterns, step_patterns=step_patterns)
+    busy = (
+        project_report(report, ops=("kernel",), scope="auto")
+        .group_by("range_id")
+        .agg(gpu_ns=pl.col("busy_ns").sum())
+    )
+    return (
+        read_names(report.ranges, rules)
+        .join(busy, on="range_id", how="left")
+        .group_by(_KEYS)
+        .agg(range_count=pl.len().cast(pl.Int64), gpu_ns=pl.col("gpu_ns").sum())
+    )
