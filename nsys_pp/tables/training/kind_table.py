@@ -1,4 +1,4 @@
-"""Lengths and launch delays of jobs, by stage, kind and chunk."""
+"""Lengths and launch delays of jobs, by stage, kind, chunk and role."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ _COLUMNS = (
     Column("stage", pl.Int64, "pipeline stage; null: unknown"),
     Column("kind", JOB_KIND, "kind of job"),
     Column("chunk", pl.Int64, "number of the chunk on its stage; null: unknown", is_optional=True),
+    Column("role", pl.String, "name of the model, such as actor or critic; null: none", is_optional=True),
     Column("job_count", pl.Int64, "jobs in complete steps"),
     Column(
         "total_ns", pl.Int64, "sum of the compute of jobs, each from its first to its last computing kernel"
@@ -48,13 +49,13 @@ _COLUMNS = (
 
 
 def build_kind_table(training: Training) -> pl.DataFrame:
-    """Build the rows of `KIND_TABLE`, by stage, kind and chunk."""
+    """Build the rows of `KIND_TABLE`, by stage, kind, chunk and role."""
     complete = sum_lane_steps(training).filter("is_complete").select("lane", "step")
     compute = pl.col("compute_end_ns") - pl.col("compute_start_ns")
     return (
         training.jobs.join(complete, on=["lane", "step"], how="semi")
         .join(training.lanes.select("lane", "stage"), on="lane", how="left")
-        .group_by("stage", "kind", "chunk")
+        .group_by("stage", "kind", "chunk", "role")
         .agg(
             job_count=pl.len(),
             total_ns=compute.sum(),
@@ -66,7 +67,7 @@ def build_kind_table(training: Training) -> pl.DataFrame:
             median_launch_delay_ns=pl.col("launch_delay_ns").median(),
             median_host_ns=(pl.col("host_end_ns") - pl.col("host_start_ns")).median(),
         )
-        .sort("stage", "kind", "chunk", nulls_last=True)
+        .sort("stage", "kind", "chunk", "role", nulls_last=True)
         .pipe(conform, build_table_schema(_COLUMNS))
     )
 
@@ -79,7 +80,7 @@ KIND_TABLE = Table(
     build=build_kind_table,
     view=View(
         columns=(
-            *("stage", "chunk", "job_count", "median_ns", "min_ns", "max_ns", "busy_fraction"),
+            *("stage", "chunk", "role", "job_count", "median_ns", "min_ns", "max_ns", "busy_fraction"),
             *("median_hull_ns", "median_launch_delay_ns", "kind"),
         )
     ),

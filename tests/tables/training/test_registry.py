@@ -164,6 +164,23 @@ def test_kinds_are_those_of_the_jobs() -> None:
     assert row["total_ns"] == compute.sum()
 
 
+def test_kinds_are_split_by_role() -> None:
+    training = simulate_training()
+    is_even = pl.col("micro_batch") % 2 == 0
+    role = pl.when(is_even).then(pl.lit("actor")).otherwise(pl.lit("critic"))
+    kinds = build("kinds", replace(training, jobs=training.jobs.with_columns(role=role)))
+    assert kinds["job_count"].sum() == training.jobs.height
+    roles = kinds.filter(stage=0, kind="forward").select("role", "job_count").rows()
+    forwards = training.jobs.join(training.lanes.select("lane", "stage"), on="lane").filter(
+        stage=0, kind="forward"
+    )
+    assert dict(roles) == {
+        "actor": forwards.filter(is_even).height,
+        "critic": forwards.filter(~is_even).height,
+    }
+    assert build("kinds", training)["role"].null_count() == build("kinds", training).height
+
+
 def test_what_a_stage_gains_is_its_bubble_beyond_the_ideal_one() -> None:
     training = with_ideal(simulate_training("--schedule gpipe"))
     for row in build("lanes", training).rows(named=True):
