@@ -13,7 +13,7 @@ import polars as pl
 
 from nsys_pp.arrays.ancestors import has_marked_line
 from nsys_pp.arrays.columns import find_distinct, numbers
-from nsys_pp.arrays.types import Int64s
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.training.report.hand_words import HOLE, Meaning, build_pattern, fold_name, parse_hand_name
 from nsys_pp.training.report.inner_jobs import find_parents
 from nsys_pp.training.report.presets import Rule
@@ -61,8 +61,8 @@ class _Candidates:
     name: Int64s  # index of the distinct name
     parent: Int64s  # row of the innermost candidate around it on its thread; -1 without one
     start: Int64s
-    kind: np.ndarray  # of its name
-    texts: list[str]  # its name
+    text: Int64s  # index of its name
+    texts: pl.Series  # all distinct names of the report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,15 +91,17 @@ def find_hand_names(ranges: pl.DataFrame) -> HandNames:
     candidates = _find_candidates(ranges)
     if candidates is None:
         return HandNames()
-    is_part = np.isin(candidates.kind, ("part", "evaluation"))
+    is_part = np.array([meaning.kind in ("part", "evaluation") for meaning in candidates.meanings])[
+        candidates.name
+    ]
     is_inside = has_marked_line(candidates.parent, is_part) & ~is_part
-    inside = np.bincount(candidates.name, is_inside) / np.maximum(np.bincount(candidates.name), 1)
+    inside = _sum_by_name(candidates, is_inside) / np.maximum(_sum_by_name(candidates), 1)
     accepted = {
         at: meaning
         for at, meaning in enumerate(candidates.meanings)
         if meaning.kind not in ("part", "evaluation", "step") and inside[at] <= _INSIDE
     }
-    accepted = _keep_frequent(accepted, np.bincount(candidates.name))
+    accepted = _keep_frequent(accepted, _sum_by_name(candidates).astype(np.int64))
     held = _count_held(candidates, {at for at, meaning in accepted.items() if meaning.kind in _TRAINING[:3]})
     accepted |= _choose_steps(candidates, held, inside, accepted)
     kinds = {meaning.kind for meaning in accepted.values()}
@@ -111,43 +113,60 @@ def find_hand_names(ranges: pl.DataFrame) -> HandNames:
         _build_name(candidates.folded[at], meaning, is_repeated=at in repeated)
         for at, meaning in accepted.items()
     )
-    parts = {
-        text
-        for text, at in zip(candidates.texts, candidates.name.tolist(), strict=True)
-        if candidates.meanings[at].kind in _TRAINING and at not in accepted
-    }
+    rejected = [
+        at
+        for at, meaning in enumerate(candidates.meanings)
+        if meaning.kind in _TRAINING and at not in accepted
+    ]
+    parts = candidates.texts[np.unique(candidates.text[np.isin(candidates.name, rejected)])].to_list()
     return HandNames(
         names=tuple(sorted(names, key=lambda name: (name.kind, name.folded))), parts=frozenset(parts)
     )
 
 
 def _find_candidates(ranges: pl.DataFrame) -> _Candidates | None:
-    names = ranges["name"].unique().drop_nulls().cast(pl.String)
-    names = names.filter(names.str.contains(_HINTS) & ~names.str.contains(_NO_HAND))
-    meaning_of = {
-        name: (folded, meaning)
-        for name in names.to_list()
-        if (meaning := parse_hand_name(folded := fold_name(name))) is not None
-    }
-    if not meaning_of:
+    first, inverse = find_distinct(numbers(ranges["name"], null=-1))
+    texts = ranges["name"][first].cast(pl.String)
+    is_likely = texts.str.contains(_HINTS) & ~texts.str.contains(_NO_HAND)
+    meaning_of: dict[str, Meaning] = {}
+    index_of: dict[str, int] = {}
+    folded_of = np.full(len(texts), -1)  # index in meaning_of, by distinct text
+    for at in np.flatnonzero(is_likely.fill_null(value=False).to_numpy()).tolist():
+        folded = fold_name(texts[at])
+        meaning = meaning_of.get(folded) or parse_hand_name(folded)
+        if meaning is not None:
+            meaning_of.setdefault(folded, meaning)
+            folded_of[at] = index_of.setdefault(folded, len(index_of))
+    rows = np.flatnonzero(folded_of[inverse] >= 0)
+    rows = rows[~_mark_libraries(ranges["domain"][rows])]
+    if not len(rows):
         return None
-    is_library = pl.col("domain").cast(pl.String).str.contains(f"^(?:{_LIBRARIES})$").fill_null(value=False)
-    rows = ranges.filter(pl.col("name").cast(pl.String).is_in(list(meaning_of)), ~is_library)
-    if rows.is_empty():
-        return None
-    texts = rows["name"].cast(pl.String).to_list()
-    by_folded = dict(meaning_of[text] for text in texts)
-    index = {folded: at for at, folded in enumerate(by_folded)}
-    name = np.array([index[meaning_of[text][0]] for text in texts], dtype=np.int64)
+    chosen = ranges["thread_key", "start_ns", "end_ns", "end_thread_key"][rows]
+    used, name = np.unique(folded_of[inverse[rows]], return_inverse=True)
+    all_names = list(meaning_of)
+    names = [all_names[at] for at in used.tolist()]
+    meanings = [meaning_of[each] for each in names]
     return _Candidates(
-        folded=list(by_folded),
-        meanings=list(by_folded.values()),
+        folded=names,
+        meanings=meanings,
         name=name,
-        parent=find_parents(rows, rows["end_thread_key"].is_null().to_numpy()),
-        start=numbers(rows["start_ns"]),
-        kind=np.array([meaning.kind for meaning in by_folded.values()])[name],
+        parent=find_parents(chosen, chosen["end_thread_key"].is_null().to_numpy()),
+        start=numbers(chosen["start_ns"]),
+        text=inverse[rows],
         texts=texts,
     )
+
+
+def _mark_libraries(domains: pl.Series) -> Bools:
+    """Return the mask of the domains of libraries."""
+    first, inverse = find_distinct(numbers(domains, null=-1))
+    is_library = domains[first].cast(pl.String).str.contains(f"^(?:{_LIBRARIES})$")
+    return is_library.fill_null(value=False).to_numpy()[inverse]
+
+
+def _sum_by_name(candidates: _Candidates, values: np.ndarray | None = None) -> np.ndarray:
+    """Sum values of ranges by name; the number of ranges without values."""
+    return np.bincount(candidates.name, values, minlength=len(candidates.folded))
 
 
 def _keep_frequent(accepted: dict[int, Meaning], count: Int64s) -> dict[int, Meaning]:
@@ -192,9 +211,9 @@ def _choose_steps(
         inside: Share of the ranges of each name that lie in a part of the model.
         accepted: Names of jobs.
     """
-    count = np.bincount(candidates.name)
-    mean = np.bincount(candidates.name, held) / np.maximum(count, 1)
-    holding = np.bincount(candidates.name, held > 0) / np.maximum(count, 1)
+    count = _sum_by_name(candidates)
+    mean = _sum_by_name(candidates, held) / np.maximum(count, 1)
+    holding = _sum_by_name(candidates, held > 0) / np.maximum(count, 1)
     steps = {
         at: meaning
         for at, meaning in enumerate(candidates.meanings)
@@ -242,9 +261,9 @@ def _is_ordered(candidates: _Candidates, accepted: dict[int, Meaning]) -> bool:
 
 def _find_repeated_numbers(candidates: _Candidates, accepted: dict[int, Meaning]) -> set[int]:
     """Find the names whose numbers repeat: numbers of micro-batches do in every step, numbers of steps do not."""
-    first, _ = find_distinct(numbers(pl.Series(candidates.texts).rank("dense").cast(pl.Int64)))
+    first, _ = find_distinct(candidates.text)
     distinct = np.bincount(candidates.name[first], minlength=len(candidates.folded))
-    count = np.bincount(candidates.name)
+    count = _sum_by_name(candidates)
     return {at for at in accepted if distinct[at] < count[at]}
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
+from nsys_pp.frames.report import NAME
 from nsys_pp.training.report.hand_words import build_pattern, fold_name, parse_hand_name
 from nsys_pp.training.report.presets import Rule
 from nsys_pp.training.report.rule_choice import choose_rules
@@ -120,3 +122,12 @@ def test_names_by_hand_add_what_a_preset_lacks() -> None:
     rules = choose_rules(ranges)
     assert (rules.name, rules.share) == ("plain", 1)
     assert name_steps(ranges, rules)["step"].to_list() == [0, 1, 2]
+
+
+def test_ranges_of_libraries_are_no_names_by_hand() -> None:
+    ranges = build_ranges(parse_program("*3 Fwd pass = none\n*3 Bwd pass = none\n*2 update = none"))
+    libraries = ranges.with_columns(domain=pl.lit("TensorRT").cast(NAME))
+    assert choose_rules(libraries) == Rules()
+    is_update = pl.col("name").cast(pl.String) == "update"
+    mixed = ranges.with_columns(domain=pl.when(is_update).then(pl.lit("NCCL")).cast(NAME))
+    assert set(name_jobs(mixed, choose_rules(mixed))["name"].cast(pl.String)) == {"Fwd pass", "Bwd pass"}
