@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.aggregates.innermost import find_innermost
 from nsys_pp.aggregates.windows import step_on_host
+from nsys_pp.arrays.innermost import find_innermost
 from nsys_pp.frames.aggregates import MEMORY_AGGREGATES, MEMORY_PEAKS
 from nsys_pp.frames.conform import conform
 

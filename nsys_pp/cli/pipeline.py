@@ -25,7 +25,7 @@ from nsys_pp.cli.table_output import list_outputs, output_tables, settle_format
 from nsys_pp.tables.training.registry import TABLES
 from nsys_pp.write.exporter_registry import EXPORTERS
 
-_SHOWN = ("schedule", "steps", "stages", "kinds", "stragglers", "critical")
+_SHOWN = ("schedule", "steps", "stages", "kinds", "families", "stragglers", "critical")
 
 
 @click.command(cls=SectionCommand)

@@ -29,6 +29,7 @@ from nsys_pp.write.trace.tracks import draw_report
 
 # Tables for the identity of a report, its jobs, and the anchors of its clock.
 SURVEY_GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "communication"})
+TRAINING_GROUPS: frozenset[Group] = SURVEY_GROUPS | {"kernel_names"}
 _DETAIL_GROUPS: dict[str, frozenset[Group]] = {
     "jobs": SURVEY_GROUPS,
     "ranges": SURVEY_GROUPS,
@@ -87,7 +88,9 @@ def survey_report(
     Raises:
         ReportError: It cannot be read.
     """
-    groups = _aggregate_groups() if with_aggregates else SURVEY_GROUPS
+    groups = TRAINING_GROUPS if with_training else SURVEY_GROUPS
+    if with_aggregates:
+        groups = _aggregate_groups()
     report = build_report(read_report(path, need=groups, nsys=nsys))
     links = find_links(report)
     empty = Encoded(report_id=report.fingerprint, base_ns=0, tracks=[], subtracks=[])

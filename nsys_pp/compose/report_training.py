@@ -22,6 +22,7 @@ from nsys_pp.training.report.compute_segments import build_compute_segments, fin
 from nsys_pp.training.report.gap_jobs import find_gap_jobs, list_gaps
 from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
 from nsys_pp.training.report.kernel_aggregates import sum_kernels
+from nsys_pp.training.report.kernel_jobs import find_job_kinds
 from nsys_pp.training.report.message_names import split_names
 from nsys_pp.training.report.messages import assign_message_steps, find_messages
 from nsys_pp.training.report.rule_choice import choose_rules
@@ -134,9 +135,17 @@ def describe_training(
             messages=messages,
         ),
         "messages": assign_message_steps(messages, steps),
-        "kernels": sum_kernels(ops, steps) if with_tables else KERNEL_AGGREGATES.to_frame(),
+        "kernels": _sum_kernels(report, jobs, steps, links) if with_tables else KERNEL_AGGREGATES.to_frame(),
     }
     return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)
+
+
+def _sum_kernels(report: Report, jobs: pl.DataFrame, steps: pl.DataFrame, links: Links) -> pl.DataFrame:
+    """Sum the kernels of a report by name, step and kind of job; with demangled names, if they were read."""
+    ops = report.gpu_ops
+    full_name = report.op_details["full_name"].gather(ops["op_id"]) if len(report.op_details) else None
+    kinds = find_job_kinds(ops, jobs, api_calls=report.api_calls, launches=links.launches)
+    return sum_kernels(ops, steps, full_name=full_name, job_kind=kinds)
 
 
 def _infer_jobs(

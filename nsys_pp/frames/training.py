@@ -14,7 +14,7 @@ import polars as pl
 
 from nsys_pp.frames.causes import CAUSE, WAITS
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.report import NAME
+from nsys_pp.frames.report import NAME, OP_KIND
 from nsys_pp.frames.short_repr import ShortRepr
 
 JOB_KINDS = (
@@ -145,12 +145,15 @@ MESSAGES = build_schema(
 )
 
 KERNEL_AGGREGATES = build_schema(
-    {  # one row per device, step, kernel name and is_communication; by these
+    {  # one row per device, step, kind, names, is_communication and job_kind; by step, name, is_communication
         "process_key": pl.Int64,
         "device_id": pl.Int32,
         "step": pl.Int64,  # null outside all steps
+        "kind": OP_KIND,  # kernel, or graph
         "name": NAME,
+        "full_name": NAME,  # demangled, with parameters; null where not recorded, or equal to name
         "is_communication": pl.Boolean,
+        "job_kind": JOB_KIND,  # kind of the innermost job around its launch; null outside all jobs
         "count": pl.Int64,
         "total_ns": pl.Int64,
         "min_ns": pl.Int64,

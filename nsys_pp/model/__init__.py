@@ -24,6 +24,8 @@ from nsys_pp.model.thread_runs import build_thread_runs
 
 __all__ = ["build_report"]
 
+_OF_DETAILS = {"kernel_names", "details"}  # groups with columns of `OP_DETAILS`
+
 
 def build_report(raw: RawReport) -> Report:
     """Build the report of raw frames.
@@ -65,7 +67,7 @@ def build_report(raw: RawReport) -> Report:
         api_calls=api_calls,
         stream_calls=build_stream_calls(raw),
         gpu_ops=gpu_ops,
-        op_details=build_op_details(raw) if "details" in raw.groups else OP_DETAILS.to_frame(),
+        op_details=OP_DETAILS.to_frame() if raw.groups.isdisjoint(_OF_DETAILS) else build_op_details(raw),
         nccl_calls=build_nccl_calls(nccl_events, ranges if "ranges" in raw.groups else None),
         mpi_calls=build_mpi_calls(raw),
         os_calls=build_os_calls(raw),

@@ -60,17 +60,18 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
 
 
 def build_op_details(raw: RawReport) -> pl.DataFrame:
-    """Build the details of operations, which only drawings use.
+    """Build the details of operations; of a report read without group "details", the names of kernels only.
 
     Returns:
         `OP_DETAILS`, in the order of `build_gpu_ops`.
     """
     kernels = _drop_untimed(raw["kernels"])
+    has_details = "details" in raw.groups
     short, full = kernels["name_id"], resolve(kernels["full_name_id"], raw["strings"])
     details = kernels.select(
         full_name=pl.when(pl.lit(kernels["full_name_id"]) != pl.lit(short)).then(pl.lit(full)),
-        grid=_format_dimensions(kernels, "grid"),
-        block=_format_dimensions(kernels, "block"),
+        grid=_format_dimensions(kernels, "grid") if has_details else pl.lit(None, NAME),
+        block=_format_dimensions(kernels, "block") if has_details else pl.lit(None, NAME),
         registers_per_thread="registers",
         static_shared_bytes="static_shared",
         dynamic_shared_bytes="dynamic_shared",

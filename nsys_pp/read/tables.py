@@ -207,7 +207,7 @@ TABLES = (
         {
             **_OP,
             "name_id": _c("shortName", "demangledName"),
-            "full_name_id": _c("demangledName", groups=("details",)),
+            "full_name_id": _c("demangledName", groups=("kernel_names", "details")),
             "registers": _c("registersPerThread", groups=("details",)),
             **{f"grid_{axis.lower()}": _c(f"grid{axis}", groups=("details",)) for axis in "XYZ"},
             **{f"block_{axis.lower()}": _c(f"block{axis}", groups=("details",)) for axis in "XYZ"},

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from fixtures.program.host_activity import WORKSPACE_BYTES
 from fixtures.simulate import main
-from nsys_pp.aggregates.innermost import find_innermost
 from nsys_pp.aggregates.memory import find_peaks, sum_memory
 from nsys_pp.aggregates.windows import HOST_WINDOWS, find_windows
+from nsys_pp.arrays.innermost import find_innermost
 from nsys_pp.compose.report_training import describe_training, find_links
 from nsys_pp.compose.report_view import project_report
 from nsys_pp.frames.aggregates import MEMORY_AGGREGATES, MEMORY_PEAKS

@@ -12,7 +12,7 @@ from fixtures.simulate import main as simulate
 from tests.cli.calls import assert_refused, call
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-TABLES = ["steps", "bubbles", "stages", "kinds", "kernels"]
+TABLES = ["steps", "bubbles", "stages", "kinds", "families", "kernels"]
 
 pytestmark = pytest.mark.usefixtures("reports_read_once")
 

@@ -20,7 +20,19 @@ from nsys_pp.frames.causes import BUBBLE_CAUSES
 from tests.cli.calls import assert_refused, call
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-NAMES = ["steps", "stages", "lanes", "kinds", "schedule", "stragglers", "links", "critical", "critical_path"]
+NAMES = [
+    "steps",
+    "stages",
+    "lanes",
+    "kinds",
+    "families",
+    "step_families",
+    "schedule",
+    "stragglers",
+    "links",
+    "critical",
+    "critical_path",
+]
 USAGE = 2
 
 pytestmark = pytest.mark.usefixtures("reports_read_once")
@@ -51,7 +63,7 @@ def test_a_terminal_shows_tables_with_how_they_were_made() -> None:
     done = call("pipeline", PIPELINE)
     assert done.code == 0, done
     blocks = [block.splitlines() for block in done.stdout.split("\n\n")]
-    shown = ["schedule", "steps", "stages", "kinds", "stragglers", "critical"]
+    shown = ["schedule", "steps", "stages", "kinds", "families", "stragglers", "critical"]
     assert [lines[0] for lines in blocks] == [nsys_pp.PIPELINE_TABLES[name].title for name in shown]
     for name, lines in zip(shown, blocks, strict=True):
         assert nsys_pp.PIPELINE_TABLES[name].caption in " ".join(lines)

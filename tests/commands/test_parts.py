@@ -268,12 +268,14 @@ def rewritten(part: Path, copy: Path, change: Callable[[dict[str, Any]], None]) 
 
 def test_another_format_is_refused(part: Path, tmp_path: Path) -> None:
     old = rewritten(
-        part, tmp_path / "x.nspart", lambda facts: facts.update(format=7, made_by="9.1", encoded={"new": 1})
+        part,
+        tmp_path / "x.nspart",
+        lambda facts: facts.update(format=FORMAT + 1, made_by="9.1", encoded={"new": 1}),
     )
     with pytest.raises(ReportError) as refused:
         nsys_pp.merge([old], tmp_path / "run.pftrace")
     assert refused.value.message == (
-        f"`{old}` was made by nsys-pp 9.1 (format 7); this is nsys-pp {version('nsys-pp')}, which reads format {FORMAT}"
+        f"`{old}` was made by nsys-pp 9.1 (format {FORMAT + 1}); this is nsys-pp {version('nsys-pp')}, which reads format {FORMAT}"
     )
     assert refused.value.hint == "extract it again from its report"
 

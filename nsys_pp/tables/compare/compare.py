@@ -21,6 +21,7 @@ from nsys_pp.tables.compare.samples import (
     LONGEST_STEP,
     UNIT,
     sample_bubbles,
+    sample_families,
     sample_kernels,
     sample_kinds,
     sample_stages,
@@ -211,6 +212,7 @@ TABLES: Mapping[str, Table[[Training, Training]]] = index_tables(
     _table("bubbles", "Bubbles", partial(_compare_samples, sample=sample_bubbles)),
     _table("stages", "Stages", partial(_compare_samples, sample=sample_stages)),
     _table("kinds", "Jobs by kind", partial(_compare_samples, sample=sample_kinds)),
+    _table("families", "Families of kernels", partial(_compare_samples, sample=sample_families)),
     _table("kernels", "Kernels", _compare_kernels),
 )
 """Tables by name, in the order in which they are written."""

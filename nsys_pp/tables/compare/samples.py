@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 
 from nsys_pp.frames.causes import BUBBLE_CAUSES
 from nsys_pp.frames.clock_relations import list_comparable_steps
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import JOB_KINDS, Training
+from nsys_pp.tables.training.family_table import classify_training
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 from nsys_pp.tables.training.own_compute import sum_own_compute
 
@@ -117,6 +120,17 @@ def sample_kernels(training: Training) -> pl.DataFrame:
         _times(by_name.with_columns(value=column), subject=pl.col("name"), metric=metric)
         for column, metric in (("total", "total per lane"), ("mean", "mean of one"))
     )
+
+
+def sample_families(training: Training) -> pl.DataFrame:
+    """Sample the total of each family of kernels on a lane.
+
+    Returns:
+        `SAMPLE`.
+    """
+    kernels = _complete_kernels(replace(training, kernels=classify_training(training)))
+    totals = kernels.group_by("step", "family").agg(value=_per_lane("total_ns")).sort("family")
+    return _times(totals, subject=pl.col("family").cast(pl.String), metric="total per lane")
 
 
 LONGEST_STEP = "longest_step"

@@ -16,6 +16,8 @@ TABLES: Registry[Table[[Training]]] = Registry(
         "stages": "nsys_pp.tables.training.stage_table:STAGE_TABLE",
         "lanes": "nsys_pp.tables.training.stage_table:LANE_TABLE",
         "kinds": "nsys_pp.tables.training.kind_table:KIND_TABLE",
+        "families": "nsys_pp.tables.training.family_table:FAMILY_TABLE",
+        "step_families": "nsys_pp.tables.training.family_table:STEP_FAMILY_TABLE",
         "schedule": "nsys_pp.tables.training.schedule_table:SCHEDULE_TABLE",
         "stragglers": "nsys_pp.tables.training.stragglers:STRAGGLER_TABLE",
         "links": "nsys_pp.tables.training.link_table:LINK_TABLE",

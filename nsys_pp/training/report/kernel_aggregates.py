@@ -14,15 +14,23 @@ from nsys_pp.training.report.jobs import find_step_rows
 _DEVICE = ["process_key", "device_id"]
 
 
-def sum_kernels(gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Sum kernels and CUDA graphs by name; a kernel is in the step of its start.
+def sum_kernels(
+    gpu_ops: pl.DataFrame,
+    steps: pl.DataFrame,
+    *,
+    full_name: pl.Series | None = None,
+    job_kind: pl.Series | None = None,
+) -> pl.DataFrame:
+    """Sum kernels and CUDA graphs by name and job; a kernel is in the step of its start.
 
     Args:
         gpu_ops: `GPU_OPS`, any order.
         steps: `STEPS` of the same report, any order; the steps of a device do not overlap.
+        full_name: Demangled name of each operation, null where it is the short one; None: all are.
+        job_kind: Kind of the job of each operation, null without one; None: none has one.
 
     Returns:
-        `KERNEL_AGGREGATES`, by process, device, step (null outside all steps) and name. Times are whole
+        `KERNEL_AGGREGATES`, by process, device, step (null outside all steps), name and job. Times are whole
         durations, also of concurrent kernels. Empty without kernels.
     """
     row = find_step_rows(gpu_ops[[*_DEVICE, "start_ns"]], steps)
@@ -30,10 +38,17 @@ def sum_kernels(gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     # grouping by the row of a step, one small number, is faster than by its columns
     sums = (
         gpu_ops[["kind", *_DEVICE, "name", "is_communication"]]
-        .hstack([pl.Series("row", row), duration.alias("duration")])
+        .hstack(
+            [
+                pl.Series("row", row),
+                duration.alias("duration"),
+                _column("full_name", full_name, len(gpu_ops)),
+                _column("job_kind", job_kind, len(gpu_ops)),
+            ]
+        )
         .lazy()
         .filter(pl.col("kind").is_in(KERNEL_KINDS))
-        .group_by(*_DEVICE, "row", "name", "is_communication")
+        .group_by(*_DEVICE, "row", "kind", "name", "full_name", "is_communication", "job_kind")
         .agg(
             count=pl.len(),
             total_ns=pl.col("duration").sum(),
@@ -44,7 +59,18 @@ def sum_kernels(gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     )
     step = np.append(numbers(steps["step"]), NEVER)[sums["row"].to_numpy()]
     return (
-        sums.with_columns(as_numbers("step", step), text=pl.col("name").cast(pl.String))
-        .sort(*_DEVICE, "step", "text", "is_communication", nulls_last=True)
+        sums.with_columns(
+            as_numbers("step", step),
+            text=pl.col("name").cast(pl.String),
+            full_text=pl.col("full_name").cast(pl.String),
+        )
+        .sort(*_DEVICE, "step", "text", "is_communication", "full_text", "job_kind", "kind", nulls_last=True)
         .pipe(conform, KERNEL_AGGREGATES)
     )
+
+
+def _column(name: str, values: pl.Series | None, count: int) -> pl.Series:
+    """Return a column of `KERNEL_AGGREGATES`, of nulls without values."""
+    if values is None:
+        return pl.Series(name, dtype=KERNEL_AGGREGATES[name]).extend_constant(None, count)
+    return values.alias(name)

@@ -34,6 +34,9 @@ def with_kernels(training: Training, kernels: dict[str, tuple[int, int]], scatte
             min_ns=0,
             max_ns=total,
             is_communication=False,
+            kind=pl.lit("kernel"),
+            full_name=None,
+            job_kind=None,
             process_key=0,
             device_id=0,
         )

@@ -91,15 +91,15 @@ def test_sums_equal_their_definition(
     for device, edges in dict(cuts).items():
         times = sorted(edges)
         rows += [(device, at, *pair) for at, pair in enumerate(zip(times[::2], times[1::2], strict=False))]
-    expected: dict[tuple[int, int | None, str], list[int]] = {}
+    expected: dict[tuple[int, int | None, str, str], list[int]] = {}
     for kind, device, name, start, end in kernels:
         if kind in ("kernel", "graph"):
             step = next((one for of, one, low, high in rows if of == device and low <= start < high), None)
-            expected.setdefault((device, step, name), []).append(end - start)
+            expected.setdefault((device, step, kind, name), []).append(end - start)
     found = sum_kernels(ops(kernels), steps(rows))
     assert found.schema == KERNEL_AGGREGATES
     assert {
-        (row["device_id"], row["step"], row["name"]): (
+        (row["device_id"], row["step"], row["kind"], row["name"]): (
             row["count"],
             row["total_ns"],
             row["min_ns"],
@@ -108,7 +108,7 @@ def test_sums_equal_their_definition(
         )
         for row in found.rows(named=True)
     } == {
-        key: (len(times), sum(times), min(times), max(times), key[2].startswith("nccl"))
+        key: (len(times), sum(times), min(times), max(times), key[3].startswith("nccl"))
         for key, times in expected.items()
     }
     assert found.height == len(expected)

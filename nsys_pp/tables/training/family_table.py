@@ -1,0 +1,119 @@
+"""Families of the kernels of a training, by kind of job and by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from nsys_pp.families.classify import classify_operations
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.families import FAMILY, MATRIX_FAMILIES
+from nsys_pp.frames.table import Column, Table, View, build_table_schema
+from nsys_pp.frames.training import JOB_KIND, Training
+from nsys_pp.tables.training.lane_steps import sum_lane_steps
+
+_TIMES = (
+    Column("count", pl.Int64, "kernels, and graphs traced as a whole"),
+    Column("total_ns", pl.Int64, "sum of their durations, over all lanes"),
+    Column("mean_ns", pl.Float64, "mean duration"),
+)
+_TENSOR_CORES = (
+    Column(
+        "tensor_core_fraction",
+        pl.Float64,
+        "share of the durations with tensor cores, by the names of kernels; null: no products, or unknown",
+        heading="Tensor cores",
+        decimals=1,
+        priority=5,
+    ),
+    Column(
+        "tensor_core_unknown_fraction",
+        pl.Float64,
+        "share of the durations of kernels with names that do not show the use of tensor cores; null: no products",
+        heading="or unknown",
+        decimals=1,
+        priority=4,
+    ),
+    Column("family", FAMILY, "family of the kernels, by their names; unknown: no rule matches"),
+)
+_KIND_COLUMNS = (
+    Column(
+        "kind", JOB_KIND, "kind of job around the launch; null: outside all jobs", null_text="outside jobs"
+    ),
+    *_TIMES,
+    Column("fraction", pl.Float64, "share of the kernels of the kind", decimals=1),
+    *_TENSOR_CORES,
+)
+_STEP_COLUMNS = (
+    Column("step", pl.Int64, "number of the step"),
+    *_TIMES,
+    Column("fraction", pl.Float64, "share of the kernels of the step", decimals=1),
+    *_TENSOR_CORES,
+)
+
+
+def classify_training(training: Training) -> pl.DataFrame:
+    """Return the kernels of a training (`Training.kernels`) with the columns of `KERNEL_FAMILIES`; each name is classified once."""
+    named = training.kernels.with_columns(name=pl.coalesce("full_name", "name"))
+    return classify_operations(named)
+
+
+def build_family_table(training: Training) -> pl.DataFrame:
+    """Build the rows of `FAMILY_TABLE`: complete steps, by kind of job."""
+    complete = sum_lane_steps(training).filter("is_complete").select("lane", "step")
+    kernels = classify_training(training).join(complete, on=["lane", "step"], how="semi")
+    return _sum_families(kernels.rename({"kind": "op_kind", "job_kind": "kind"}), "kind", _KIND_COLUMNS)
+
+
+def build_step_family_table(training: Training) -> pl.DataFrame:
+    """Build the rows of `STEP_FAMILY_TABLE`, by step."""
+    steps = training.steps.select("lane", "step")
+    return _sum_families(
+        classify_training(training).join(steps, on=["lane", "step"], how="semi"), "step", _STEP_COLUMNS
+    )
+
+
+def _sum_families(kernels: pl.DataFrame, key: str, columns: Sequence[Column]) -> pl.DataFrame:
+    """Sum kernels by a key and family; families of a key by total."""
+    total, is_product = pl.col("total_ns"), pl.col("family").is_in(MATRIX_FAMILIES)
+    sums = kernels.group_by(key, "family").agg(
+        pl.col("count", "total_ns").sum(),
+        on_tensor_cores=total.filter("tensor_cores").sum(),
+        unshown=total.filter(pl.col("tensor_cores").is_null()).sum(),
+    )
+    whole = total.sum().over(key)
+    return (
+        sums.with_columns(
+            mean_ns=total / pl.col("count"),
+            fraction=pl.when(whole > 0).then(total / whole),
+            tensor_core_fraction=pl.when(is_product & (total > pl.col("unshown"))).then(
+                pl.col("on_tensor_cores") / total
+            ),
+            tensor_core_unknown_fraction=pl.when(is_product & (total > 0)).then(pl.col("unshown") / total),
+        )
+        .sort(key, "total_ns", "family", descending=[False, True, False], nulls_last=True)
+        .pipe(conform, build_table_schema(columns))
+    )
+
+
+_CAPTION = (
+    "durations of kernels, summed over lanes: concurrent kernels all count; families by the names of kernels;"
+    " tensor cores: share of the durations of products"
+)
+FAMILY_TABLE = Table(
+    name="families",
+    title="Families of kernels by kind of job",
+    columns=_KIND_COLUMNS,
+    caption=f"{_CAPTION}; kernels of complete steps",
+    build=build_family_table,
+    view=View(columns=tuple(column.name for column in _KIND_COLUMNS)),
+)
+STEP_FAMILY_TABLE = Table(
+    name="step_families",
+    title="Families of kernels by step",
+    columns=_STEP_COLUMNS,
+    caption=_CAPTION,
+    build=build_step_family_table,
+    view=View(columns=tuple(column.name for column in _STEP_COLUMNS)),
+)
