@@ -28,13 +28,14 @@ ALLOWED: dict[str, set[str]] = {
     "frames": set(),
     "arrays": {"frames"},
     "families": CONTRACTS,
+    "hardware": {"frames"},
     **dict.fromkeys(STAGES, CONTRACTS),
-    "tables": CONTRACTS | {"families"},
+    "tables": CONTRACTS | {"families", "hardware"},
     "executors": {"errors", "frames"},
     "compose": CONTRACTS | set(STAGES) - {"tables"} | {"executors"},
     "commands": {
         *CONTRACTS,
-        *("compose", "tables", "write"),
+        *("compose", "tables", "write", "hardware"),
         # `info` and `project` show frames of single reports, not of a run
         *("read", "model", "roster.identity", "roster.roster"),
         # names of operations and scopes; defaults of options
@@ -78,8 +79,8 @@ LIBRARIES = {  # imported by these parts only
     "zipfile": {"read", "write"},
     "click": {"cli"},
     "rich": {"cli", "write"},
-    "tomllib": {"training", "families"},
-    "tomli": {"training", "families"},
+    "tomllib": {"training", "families", "hardware"},
+    "tomli": {"training", "families", "hardware"},
     "bokeh": {"write"},
     "matplotlib": {"write"},
     "distributed": {"executors"},

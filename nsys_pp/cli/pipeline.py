@@ -18,11 +18,11 @@ from nsys_pp.cli.options.inputs import input_options
 from nsys_pp.cli.options.output import force_option, format_option, output_option
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.options.tables import limit_option, table_option
-from nsys_pp.cli.options.training import training_options
+from nsys_pp.cli.options.training import flops_options, training_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import OUTPUT, TRAINING, SectionCommand, option
 from nsys_pp.cli.table_output import list_outputs, output_tables, settle_format
-from nsys_pp.tables.training.registry import TABLES
+from nsys_pp.tables.training.registry import TABLES, WORK_TABLES
 from nsys_pp.write.exporter_registry import EXPORTERS
 
 _SHOWN = ("schedule", "steps", "stages", "kinds", "families", "stragglers", "critical")
@@ -56,6 +56,7 @@ _SHOWN = ("schedule", "steps", "stages", "kinds", "families", "stragglers", "cri
 @table_option(TABLES, default_text=f"{', '.join(_SHOWN)} on standard output, else all")
 @limit_option(40, default_text="40 in tables; all rows in other formats")
 @device_option
+@flops_options
 @training_options
 @clock_and_rank_options
 @work_options
@@ -75,6 +76,9 @@ def pipeline(
     in_place: bool,
     explain_jobs: bool,
     limit: int,
+    flops_per_step: float | None,
+    model: str | None,
+    data_type: str,
     **options: Any,
 ) -> None:
     """Show steps, stages, jobs, and the causes of bubbles.
@@ -104,19 +108,28 @@ def pipeline(
         return
     check_devices(format, devices)
     if format is not None and format in EXPORTERS:
+        if flops_per_step or model:
+            raise click.UsageError(
+                f"`--format {format}` has no table of utilisation; omit `--flops-per-step` and `--model`"
+            )
         check_export(format, output, names)
         write_export(ctx, reports, output, format=format, devices=devices, **options)
         return
-    format = settle_format(str(output), format, names, option="--table")
+    added = tuple(WORK_TABLES) if flops_per_step or model else ()
+    format = settle_format(str(output), format, names and (*names, *added), option="--table")
     force = options.pop("force")
-    names = names or (_SHOWN if format == "table" else tuple(TABLES))
+    names = (*(names or (_SHOWN if format == "table" else tuple(TABLES))), *added)
     with show_progress() as progress:
         for path in list_outputs(str(output), format, names):
             check_output(path, force=force, inputs=list_existing_inputs(reports))
+        options |= {"flops_per_step": flops_per_step, "model": model, "data_type": data_type}
         result = nsys_pp.pipeline(reports, progress=progress, **options)
-    tables = fill_tables({name: TABLES[name] for name in names}, result.tables(names))
+    registered: dict[str, Any] = (
+        {**TABLES, **WORK_TABLES} if added else {name: TABLES[name] for name in names}
+    )
+    tables = fill_tables({name: registered[name] for name in names}, result.tables(names))
     output_tables(tables, output=output, format=format, limit=limit if format == "table" else 0, force=force)
-    log_notes(result.training.notes)
+    log_notes([*result.training.notes, *result.work_notes()])
     exit_if_skipped(ctx, result.skipped)
 
 
@@ -154,6 +167,8 @@ def _refuse_table_options(ctx: click.Context, option: str) -> None:
         ("format", "--format"),
         ("as_json", "--json"),
         ("devices", "--device"),
+        ("flops_per_step", "--flops-per-step"),
+        ("model", "--model"),
     ):
         if ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise click.UsageError(f"`{option}` writes no other tables; omit `{other}`")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,15 +11,18 @@ import polars as pl
 
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.inputs import Input, read_inputs
-from nsys_pp.compose.options import Inputs, RunOptions, check_keywords
+from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.compose.run import Run
 from nsys_pp.compose.run_training import NOT_INFERRED
-from nsys_pp.errors import MissingDataError
+from nsys_pp.errors import MissingDataError, OptionError
+from nsys_pp.frames.choices import DATA_TYPES
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.frames.training import Training
+from nsys_pp.hardware.model_flops import FORMULA, count_flops, parse_model
 from nsys_pp.model import build_report
 from nsys_pp.read import is_part, read_report
 from nsys_pp.tables.training.registry import TABLES
+from nsys_pp.tables.training.utilisation_table import UTILISATION_TABLE, Work, describe_work
 from nsys_pp.training.report.rule_choice import list_matching_presets
 
 if TYPE_CHECKING:
@@ -40,17 +43,41 @@ class PipelineResult(ShortRepr):
     training: Training
     run: Run  # inputs, roster and clocks
     skipped: Skipped
+    work: Work | None = None  # of a step, if the caller named it
 
     def tables(self, names: Sequence[str] | None = None) -> dict[str, pl.DataFrame]:
-        """Build tables by their names in `PIPELINE_TABLES`; all of them if None."""
-        return {name: TABLES[name].build(self.training) for name in (TABLES if names is None else names)}
+        """Build tables by their names in `PIPELINE_TABLES`; all of them if None.
+
+        "utilisation" is the model FLOPs utilisation by step; it needs the work of a step.
+        """
+        return {name: self._build(name) for name in (TABLES if names is None else names)}
+
+    def work_notes(self) -> list[str]:
+        """Return sentences on the work of a step and the peaks of GPUs; empty without the work of a step."""
+        return [] if self.work is None else describe_work(self.work)
+
+    def _build(self, name: str) -> pl.DataFrame:
+        if name == UTILISATION_TABLE.name and self.work is not None:
+            return UTILISATION_TABLE.build(self.training, self.work)
+        return TABLES[name].build(self.training)
 
 
-def pipeline(inputs: Inputs, **options: Unpack[RunOptions]) -> PipelineResult:
+def pipeline(
+    inputs: Inputs,
+    *,
+    flops_per_step: float | None = None,
+    model: str | None = None,
+    data_type: str = "bf16",
+    **options: Unpack[RunOptions],
+) -> PipelineResult:
     """Analyse the training of a run: steps, jobs, messages, bubbles and schedule.
 
     Args:
         inputs: Reports, parts, folders of them, or glob patterns.
+        flops_per_step: FLOPs of the model in one step, over all GPUs, for the table "utilisation".
+        model: Shape of a transformer instead, from which they are computed: `layers=32,hidden=4096,sequence=4096,batch=512`
+            (`nsys_pp.hardware.model_flops`).
+        data_type: Data type of the peak of GPUs: "bf16", "fp16", "tf32", "fp8" or "fp4".
         options: See `nsys_pp.RunOptions`.
 
     Raises:
@@ -59,7 +86,12 @@ def pipeline(inputs: Inputs, **options: Unpack[RunOptions]) -> PipelineResult:
         NsysPPError: Rules cannot be read, or `steps` contains none of the steps.
     """
     check_keywords(options, RunOptions)
-    return build_pipeline(Batch(inputs, options), options)
+    check_choice("data_type", data_type, DATA_TYPES)
+    flops = _count_flops(flops_per_step, model)
+    result = build_pipeline(Batch(inputs, options), options)
+    if flops is None:
+        return result
+    return replace(result, work=_find_work(result, *flops, data_type=data_type))
 
 
 def build_pipeline(
@@ -81,6 +113,49 @@ def build_pipeline(
     if run.training.jobs.is_empty():
         raise _no_jobs_error(run, options)
     return PipelineResult(training=run.training, run=run, skipped=run.skipped)
+
+
+def _count_flops(flops_per_step: float | None, model: str | None) -> tuple[float, str] | None:
+    """Return the FLOPs of a step with their source, None if the caller named neither.
+
+    Raises:
+        OptionError: They are invalid, or both are named.
+    """
+    if model is None:
+        if flops_per_step is not None and not flops_per_step > 0:
+            raise OptionError(
+                "flops_per_step", f"invalid number of FLOPs `{flops_per_step}`; expected more than 0"
+            )
+        return None if flops_per_step is None else (flops_per_step, "as requested")
+    if flops_per_step is not None:
+        raise OptionError("model", "`flops_per_step` and `model` exclude each other; omit one of them")
+    try:
+        shape = parse_model(model)
+    except ValueError as error:
+        raise OptionError("model", str(error)) from error
+    return count_flops(shape), FORMULA
+
+
+def _find_work(result: PipelineResult, flops: float, formula: str, *, data_type: str) -> Work:
+    """Find the GPUs of the lanes, and the number of GPUs of the run, for the utilisation."""
+    inputs, lanes = result.run.inputs, result.training.lanes
+    devices = pl.concat(
+        recorded.identity.devices.select(
+            "process_key", "device_id", gpu_name="name", report=pl.lit(number, pl.UInt32)
+        )
+        for number, recorded in enumerate(inputs)
+    ).unique(["report", "process_key", "device_id"])
+    on = ["report", "process_key", "device_id"]
+    gpus = lanes.join(devices, on=on, how="left", maintain_order="left")["gpu_name"]
+    sizes = [recorded.identity.ranks["world_size"].max() for recorded in inputs]
+    most = max((int(size) for size in sizes if isinstance(size, int)), default=0)
+    return Work(
+        flops=flops,
+        formula=formula,
+        data_type=data_type,
+        gpus=tuple(gpus.to_list()),
+        gpu_count=max(most, len(lanes)),
+    )
 
 
 def _read_inputs(run: Run) -> list[Input]:

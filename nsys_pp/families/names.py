@@ -20,6 +20,7 @@ _FOLDS = (
     ),
     r"_[0-9]+x[0-9]+(?:x[0-9]+)*(_|$)",
     r"_(?:[0-9]+[a-f]|[a-f]+[0-9])[0-9a-f]{6,}(_|$)",  # hashes
+    r"_f[0-9]+_c[0-9]+_r[0-9]+_g[0-9]+(_|$)",  # numbers of fusions, concretisations, runtimes and groups of nvFuser
     r"_[0-9]+(_|$)",
 )
 

@@ -21,3 +21,6 @@ SUMMARY_GROUPS: Mapping[str, tuple[str, ...]] = {
     "step": ("step",),
 }
 """Groups of rows of a summary (`--by`), and their columns."""
+
+DATA_TYPES = ("bf16", "fp16", "tf32", "fp8", "fp4")
+"""Data types of peak rates of GPUs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from nsys_pp.cli.sections import SELECTION, TRAINING, Command, option
-from nsys_pp.frames.choices import SCHEDULES
+from nsys_pp.frames.choices import DATA_TYPES, SCHEDULES
 
 steps_option = option(
     "--steps",
@@ -40,6 +40,31 @@ def job_options(command: Command) -> Command:
         metavar="NAME|FILE",
         help="Naming rules: a built-in preset or a .toml file.",
         default_text="detected",
+    )(command)
+
+
+def flops_options(command: Command) -> Command:
+    """Add `--flops-per-step`, `--model` and `--data-type`."""
+    command = option(
+        "--data-type",
+        section=TRAINING,
+        type=click.Choice(DATA_TYPES),
+        default="bf16",
+        help="Data type of the peak of GPUs, for `--flops-per-step` and `--model`.",
+    )(command)
+    command = option(
+        "--model",
+        section=TRAINING,
+        metavar="KEY=N,...",
+        help="Shape of a transformer and batch of a step over all ranks, for its FLOPs: layers, hidden, sequence, batch;"
+        " also vocabulary, feed_forward, gated=1, heads, kv_heads. Adds a table of model FLOPs utilisation.",
+    )(command)
+    return option(
+        "--flops-per-step",
+        section=TRAINING,
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="N",
+        help="FLOPs of the model in one step, over all GPUs. Adds a table of model FLOPs utilisation.",
     )(command)
 
 

@@ -9,6 +9,7 @@ from nsys_pp.registry import Registry
 if TYPE_CHECKING:
     from nsys_pp.frames.table import Table
     from nsys_pp.frames.training import Training
+    from nsys_pp.tables.training.utilisation_table import Work
 
 TABLES: Registry[Table[[Training]]] = Registry(
     {
@@ -26,3 +27,8 @@ TABLES: Registry[Table[[Training]]] = Registry(
     }
 )
 """Tables by name, in the order in which they are written."""
+
+WORK_TABLES: Registry[Table[[Training, Work]]] = Registry(
+    {"utilisation": "nsys_pp.tables.training.utilisation_table:UTILISATION_TABLE"}
+)
+"""Tables that also need the work of a step."""

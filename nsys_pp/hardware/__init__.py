@@ -1,0 +1,1 @@
+"""Published facts about GPUs."""
