@@ -229,7 +229,8 @@ class _Matcher:
             return None
         score, number, best = max(scored, key=lambda choice: choice[0])
         is_blunt = _TOGETHER_NS < best.sharpest_ns < np.inf
-        if score < _MIN_EVIDENCE + is_blunt * _BLUNT and best.evidence < _LEAST_EVIDENCE:
+        is_certain = score >= _MIN_EVIDENCE + is_blunt * _BLUNT
+        if not is_certain and (is_blunt or best.evidence < _LEAST_EVIDENCE):
             return self._choose_single(timeline, joint[0]) if len(joint) == 1 else None
         # candidates of other units of the machine within the error of its UTC are the same hypothesis
         rivals = [

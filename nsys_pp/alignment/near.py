@@ -132,6 +132,8 @@ def find_near(comparison: Comparison, line: Line, tolerance_ns: float) -> Near:
     event_channel = numbers // width
     only_one, rate = _count_others(comparison, predicted, event_channel, numbers % width, count)
     is_message = comparison.channel_is_message[event_channel]
+    # stages in the middle of a pipeline share half of their messages with each neighbour
+    unexplained = np.where(is_message, np.maximum(only_one - count, 0.0), only_one)
     return Near(
         event_row=event_row[kept],
         reference_row=reference_row[kept],
@@ -142,7 +144,7 @@ def find_near(comparison: Comparison, line: Line, tolerance_ns: float) -> Near:
         count=count,
         squares=np.asarray(np.bincount(link, residual**2, len(numbers)), dtype=np.float64),
         rate=rate,
-        missing=-np.where(is_message, _MISSING_MESSAGE, MISSING) * only_one,
+        missing=-np.where(is_message, _MISSING_MESSAGE, MISSING) * unexplained,
         independent=np.bincount(link, 1 / comparison.repeats[event_row[kept]], len(numbers)) / count,
         weight=(np.sqrt(count) / np.maximum(count + only_one, 1))[link],
     )
