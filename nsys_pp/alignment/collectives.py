@@ -9,7 +9,7 @@ Where a rival explains nearly as much, the machine's doubt is the distance of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -107,6 +107,8 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
     while len(units) < count:
         count = len(units)
         units = matcher.tie(units, only_clear=False)
+    # UTC of a machine may be stepped between two of its sessions; only clear operations show it
+    units = replace(matcher, session_width_ns=MAX_UTC_ERROR_NS).tie(units, only_clear=True)
     group = np.empty(len(machine), dtype=np.int64)
     lines, doubt_ns = [Line()] * len(machine), np.zeros(len(machine))
     for number, unit in enumerate(units):
@@ -140,6 +142,7 @@ class _Matcher:
     rows_of: list[Int64s]
     instance: Int64s
     sharpest_ns: list[float] = field(default_factory=list)  # of each correction that was clear
+    session_width_ns: float = MAX_SESSION_DIFFERENCE_NS
 
     def scatter_ns(self) -> float | None:
         """Return the scatter of the ends of one operation in this run; None as long as it is not known."""
@@ -268,7 +271,7 @@ class _Matcher:
         assert ours is not None
         assert theirs is not None
         at_zero = float(ours.at(np.zeros(1))[0] - theirs.at(np.zeros(1))[0])
-        return Line(offset_ns=at_zero, rate=ours.rate - theirs.rate), MAX_SESSION_DIFFERENCE_NS
+        return Line(offset_ns=at_zero, rate=ours.rate - theirs.rate), self.session_width_ns
 
     def _weigh(self, timeline: Timeline, unit: Timeline, line: Line, center: Line) -> float:
         """Return the log probability of a correction before any operation is compared."""

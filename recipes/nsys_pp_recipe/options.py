@@ -59,6 +59,13 @@ FORWARDED = (
     ForwardedOption("--layout", _READING, "Parallel layout of the ranks: pp=4,tp=2,dp=2"),
     ForwardedOption("--rank-from", _READING, "Rank in the file name: REGEX"),
     ForwardedOption("--table", ("pipeline", "summary"), "Tables to write: NAME,... or all"),
+    ForwardedOption("--flops-per-step", ("pipeline",), "FLOPs of the model in one step, over all GPUs"),
+    ForwardedOption(
+        "--model", ("pipeline",), "Shape of a transformer, for its FLOPs: layers=32,hidden=4096,..."
+    ),
+    ForwardedOption(
+        "--data-type", ("pipeline",), "Data type of the peak of GPUs, for model FLOPs utilisation"
+    ),
     ForwardedOption("--by", ("summary",), "Groups of rows: run, machine, rank and others"),
     ForwardedOption("--sort", ("summary",), "Sort tables by this column"),
     ForwardedOption("--limit", ("summary",), "Maximum number of rows per group; 0: all"),

@@ -24,7 +24,12 @@ from tests.recipes.interpreters import make_interpreter
 OUTPUT = {"--output", "--format", "--force", "--json", "--title", "--in-place", "--steptask"}
 WORKERS = {"--nsys", "--processes", "--memory", "--dask-scheduler", "--log-format", "--result"}
 RECIPES_OWN = {*OUTPUT, *WORKERS, "--wait-for", "--wait-timeout", "--start", "--end"}
-NOT_FORWARDED = {("merge", "--steps"), ("pipeline", "--device"), ("pipeline", "--limit")}
+NOT_FORWARDED = {
+    ("merge", "--steps"),
+    ("pipeline", "--device"),
+    ("pipeline", "--limit"),
+    ("pipeline", "--explain-jobs"),
+}
 EXAMPLES = {"one": ["1"], "many": ["a", "b"], "none": []}
 
 

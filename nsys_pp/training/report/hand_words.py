@@ -122,6 +122,7 @@ def _find_numbers(words: list[str], kind: str, level: int) -> tuple[str, ...]:
     meanings = []
     previous = ""
     has_step = False
+    numbered = load_words()["forward"] | load_words()["backward"] | _MICRO_BATCH
     for at, word in enumerate(words):
         if word != HOLE:
             previous = word
@@ -129,14 +130,7 @@ def _find_numbers(words: list[str], kind: str, level: int) -> tuple[str, ...]:
         meaning = ""
         if kind == "step" and previous == _STEPS[level] and not has_step and "ga" not in words[:at]:
             meaning, has_step = "step", True
-        elif kind != "step" and previous in (
-            *load_words()["forward"],
-            *load_words()["backward"],
-            "mb",
-            "micro",
-            "microbatch",
-            "pass",
-        ):
+        elif kind != "step" and previous in numbered:
             meaning = "micro_batch"
         elif kind != "step" and previous == "chunk":
             meaning = "chunk"
