@@ -22,20 +22,20 @@ def bound_error(residual: Floats, pooled: float, spread: float, count: int, mess
     return 2 * scatter * min(small_sample, 2.0) + 3 * spread + message_bound
 
 
-def bound_slew(ends: Floats, first: float, last: float) -> float:
+def bound_slew(ends: Floats, all_ends: Floats) -> float:
     """Bound the distance of a clock from a straight line, by the longest times between shared operations, before and after them.
 
     Args:
         ends: Ends of the shared operations of a clock, one or more.
-        first: First end of all its operations.
-        last: Last one.
+        all_ends: Ends of all its operations.
 
-    >>> bound_slew(np.array([0.0, 20e6, 30e6]), 0.0, 30e6), bound_slew(np.array([0.0, 20e6, 30e6]), 0.0, 50e6)
+    >>> shared = np.array([0.0, 20e6, 30e6])
+    >>> bound_slew(shared, shared), bound_slew(shared, np.array([0.0, 20e6, 30e6, 50e6]))
     (1000.0, 2000.0)
     """
     ordered = np.sort(ends)
     between = float(np.diff(ordered).max(initial=0.0)) / 2
-    return _MAX_SLEW * max(between, float(ordered[0]) - first, last - float(ordered[-1]))
+    return _MAX_SLEW * max(between, float(ordered[0] - all_ends.min()), float(all_ends.max() - ordered[-1]))
 
 
 def bound_groups(

@@ -15,7 +15,7 @@ import numpy as np
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import MAX_DRIFT, Line, find_line, fit_line
 from nsys_pp.alignment.near import Comparison, Near, find_near, prepare
-from nsys_pp.alignment.pairs import SCATTERS_NS, pair_events
+from nsys_pp.alignment.pairs import SCATTERS_NS, TOGETHER_NS, pair_events
 from nsys_pp.alignment.reference import Reference
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
@@ -30,7 +30,6 @@ _WINDOWS = 64  # of offsets with most votes
 _CANDIDATES = 10
 _MAX_DENSE = 5  # lines through most votes of collectives, and of messages, that are fitted to the operations
 _MAX_SHARP = 3  # the same, of lines through votes that agree
-_AGREEING_NS = 20_000.0  # votes closer than this agree
 _MAX_VOTERS = 64  # of each channel: the operations after its longest gaps
 _MAX_VOTES = 200_000
 _MAX_VOTES_OF_LINE = 3_000  # the votes with most weight, through which a line is fitted
@@ -306,7 +305,7 @@ def _measure_agreement(votes: _Votes, window: Int64s) -> float:
     order = window[np.lexsort((votes.time[window], votes.link[window]))]
     apart_ns = np.abs(np.diff(votes.offset_ns[order]))
     is_one_link = np.diff(votes.link[order]) == 0
-    closeness = np.log(_AGREEING_NS / (apart_ns[is_one_link] + _FLOOR_NS))
+    closeness = np.log(TOGETHER_NS / (apart_ns[is_one_link] + _FLOOR_NS))
     return float(np.maximum(closeness, 0.0).sum())
 
 

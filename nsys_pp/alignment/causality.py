@@ -12,10 +12,10 @@ import heapq
 
 import numpy as np
 
+from nsys_pp.alignment.pairs import TOGETHER_NS
 from nsys_pp.arrays.types import Floats, Int64s
 
 _MIN_ENDS = 8  # messages between two groups whose ends agree
-_TOGETHER_NS = 20_000.0  # nearly all of them are no farther apart
 
 
 def find_groups(clock: Int64s, instance: Int64s, clock_count: int) -> Int64s:
@@ -93,7 +93,7 @@ def _compare_ends(sender: Int64s, receiver: Int64s, apart_ns: Floats, group_coun
     for number in np.unique(pair[low < high]).tolist():
         distance = np.abs(apart_ns[pair == number])
         largest = float(np.quantile(distance, 0.95))
-        if len(distance) >= _MIN_ENDS and largest <= _TOGETHER_NS:
+        if len(distance) >= _MIN_ENDS and largest <= TOGETHER_NS:
             one, other = divmod(number, group_count)
             width[one, other] = width[other, one] = 2 * largest
     return width

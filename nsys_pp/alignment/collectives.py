@@ -16,6 +16,7 @@ import numpy as np
 from nsys_pp.alignment.candidates import Candidate, find_candidates, find_single, widen_scatter
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import Line
+from nsys_pp.alignment.pairs import TOGETHER_NS
 from nsys_pp.alignment.timeline import Timeline
 from nsys_pp.arrays.types import Floats, Int64s
 
@@ -32,7 +33,6 @@ _DRIFT_SIGMA = 35e-6
 _RESOLUTION_NS = 5e3  # offsets this close explain the same operations
 _MIN_EVIDENCE = 1.0  # for sharing operations at all, after the improbability of the offset
 _BLUNT = 5.0  # more of it where the operations do not end together
-_TOGETHER_NS = 20e3
 _LEAST_EVIDENCE = 12.0  # the same, however improbable the offset; recorded UTC is then a rival
 _MARGIN = 12.0  # rivals with less evidence than the best by this are ruled out
 _RELATIVE_MARGIN = 0.15  # the same, of the evidence of the best: operations are not independent
@@ -99,7 +99,7 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
     )
     units = [matcher.start(domain) for domain in range(len(machine))]
     by_machine = [
-        matcher.tie([unit for unit in units if matcher.is_of(unit, number)], only_clear=True)
+        matcher.tie([unit for unit in units if number in unit.machines], only_clear=True)
         for number in np.unique(machine).tolist()
     ]
     units = [unit for tied in by_machine for unit in tied]
@@ -107,8 +107,11 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
     while len(units) < count:
         count = len(units)
         units = matcher.tie(units, only_clear=False)
-    # UTC of a machine may be stepped between two of its sessions; only clear operations show it
-    units = replace(matcher, session_width_ns=MAX_UTC_ERROR_NS).tie(units, only_clear=True)
+    machines = [number for unit in units for number in unit.machines]
+    if len(set(machines)) < len(
+        machines
+    ):  # UTC may be stepped between two sessions; only clear operations show it
+        units = replace(matcher, session_width_ns=MAX_UTC_ERROR_NS).tie(units, only_clear=True)
     group = np.empty(len(machine), dtype=np.int64)
     lines, doubt_ns = [Line()] * len(machine), np.zeros(len(machine))
     for number, unit in enumerate(units):
@@ -159,10 +162,6 @@ class _Matcher:
         unit.add(domain, self.rows_of[domain], Line(), None)
         unit.doubts_ns[domain] = 0.0
         return unit
-
-    def is_of(self, unit: Timeline, machine: int) -> bool:
-        """Return whether a unit has a domain of a machine."""
-        return machine in unit.machines
 
     def tie(self, units: list[Timeline], *, only_clear: bool) -> list[Timeline]:
         """Tie units that share operations; return the larger units.
@@ -231,7 +230,7 @@ class _Matcher:
         if not scored:
             return None
         score, number, best = max(scored, key=lambda choice: choice[0])
-        is_blunt = _TOGETHER_NS < best.sharpest_ns < np.inf
+        is_blunt = TOGETHER_NS < best.sharpest_ns < np.inf
         is_certain = score >= _MIN_EVIDENCE + is_blunt * _BLUNT
         if not is_certain and (is_blunt or best.evidence < _LEAST_EVIDENCE):
             return self._choose_single(timeline, joint[0]) if len(joint) == 1 else None

@@ -65,39 +65,30 @@ def _median(values: Floats) -> float:
     return float(ordered[low] + ordered[high]) / 2
 
 
-def find_densest_window(values: Floats, width: float, weights: Floats | None = None) -> tuple[int, int]:
-    """Find the window `[v, v + width]` with most values (or weight); return its half-open bounds in sorted values."""
+def _find_densest_window(values: Floats, width: float) -> tuple[int, int]:
+    """Find the window `[v, v + width]` with most values; return its half-open bounds in sorted values."""
     stops = np.searchsorted(values, values + width, side="right")
-    if weights is None:
-        first = int(np.argmax(stops - np.arange(len(values))))
-    else:
-        sums = np.concatenate(([0.0], np.cumsum(weights)))
-        first = int(np.argmax(sums[stops] - sums[:-1]))
+    first = int(np.argmax(stops - np.arange(len(values))))
     return first, int(stops[first])
 
 
-def find_line(times: Floats, values: Floats, *, width: float, weights: Floats | None = None) -> Line:
-    """Find the line with most points (or weight) within `width / 2`, by trying slopes.
+def find_line(times: Floats, values: Floats, *, width: float) -> Line:
+    """Find the line with most points within `width / 2`, by trying slopes.
 
     Args:
         times: ns, one or more.
         values: ns.
         width: ns.
-        weights: Weight of each point; None: all are equal.
     """
     center = float(np.median(times))
     span = float(np.max(np.abs(times - center)))
     count = 1 if len(times) < 3 else int(min(401, 1 + 2 * np.ceil(MAX_DRIFT * span / (width / 4))))
-    best_weight, best_line = -1.0, Line(center_ns=center)
-    weights = np.ones(len(times)) if weights is None else weights
+    most, best_line = 0, Line(center_ns=center)
     for rate in sorted(np.linspace(-MAX_DRIFT, MAX_DRIFT, count) if count > 1 else [0.0], key=abs):
-        level = values - rate * (times - center)
-        order = np.argsort(level, kind="stable")
-        level = level[order]
-        first, stop = find_densest_window(level, width, weights[order])
-        weight = float(weights[order[first:stop]].sum())
-        if weight > best_weight * (1 + 1e-9):
-            best_weight = weight
+        level = np.sort(values - rate * (times - center))
+        first, stop = _find_densest_window(level, width)
+        if stop - first > most:
+            most = stop - first
             best_line = Line(
                 offset_ns=float(np.median(level[first:stop])), rate=float(rate), center_ns=center
             )

@@ -19,6 +19,9 @@ from nsys_pp.arrays.types import Floats, Int64s
 SCATTERS_NS = (1_500.0, 4_000.0, 12_000.0, 30_000.0)
 """Scatters of the ends of one operation that are expected, where it is not known better."""
 
+TOGETHER_NS = 20_000.0
+"""Ends of one operation are mostly closer than this, and those of unrelated ones in lockstep seldom."""
+
 _PRIOR_COUNT = 2.0  # number of operations that this expectation counts as
 _LOCKSTEP = 9.2  # logarithm of the range of scatters of unrelated operations: 1 us to 10 ms
 _MEASURABLE = 6  # pairs that a channel's scatter is measured by

@@ -233,19 +233,17 @@ def _solve_group(
     solution.offset_ns[members] = at_center - gauge
     solution.drift[members] = fit.drift
     change_rate(solution, members, -float(np.median(fit.drift)))
-    of_member = [events.end[events.domain == member] for member in members.tolist()]
-    spans = [(float(ends.min()), float(ends.max())) for ends in of_member]
-    _describe_group(solution, fit, shared_events, clock, instance, members, spans)
+    _describe_group(solution, fit, events, shared_events, clock, instance, members)
 
 
 def _describe_group(
     solution: Solution,
     fit: Fit,
+    events: Events,
     shared_events: Events,
     clock: Int64s,
     instance: Int64s,
     members: Int64s,
-    spans: list[tuple[float, float]],
 ) -> None:
     """Add residuals, bounds and counts to the rows of a group's clocks."""
     is_message = shared_events.is_message
@@ -273,7 +271,7 @@ def _describe_group(
         limits = np.array([ends.min(), ends.max()]) if is_member.any() else np.zeros(0)
         spread = fit.sigma_ns(number, limits).max(initial=0.0) if is_member.any() else np.inf
         change = fit.change_ns(number, limits).max(initial=0.0)
-        slew = bound_slew(ends, *spans[number]) if is_member.any() else 0.0
+        slew = bound_slew(ends, events.end[events.domain == member]) if is_member.any() else 0.0
         bound = bound_error(
             residual,
             pooled,

@@ -124,10 +124,8 @@ def pipeline(
             check_output(path, force=force, inputs=list_existing_inputs(reports))
         options |= {"flops_per_step": flops_per_step, "model": model, "data_type": data_type}
         result = nsys_pp.pipeline(reports, progress=progress, **options)
-    registered: dict[str, Any] = (
-        {**TABLES, **WORK_TABLES} if added else {name: TABLES[name] for name in names}
-    )
-    tables = fill_tables({name: registered[name] for name in names}, result.tables(names))
+    chosen: dict[str, Any] = {name: (WORK_TABLES if name in added else TABLES)[name] for name in names}
+    tables = fill_tables(chosen, result.tables(names))
     output_tables(tables, output=output, format=format, limit=limit if format == "table" else 0, force=force)
     log_notes([*result.training.notes, *result.work_notes()])
     exit_if_skipped(ctx, result.skipped)

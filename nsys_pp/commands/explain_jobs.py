@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from nsys_pp.compose.batch import Batch, Skipped
-from nsys_pp.compose.options import Inputs, JobOptions, check_keywords
+from nsys_pp.compose.options import Inputs, JobOptions, check_keywords, parse_job_options
 from nsys_pp.compose.report import SURVEY_GROUPS
 from nsys_pp.compose.report_view import project_report
 from nsys_pp.frames.short_repr import ShortRepr
@@ -53,15 +53,7 @@ def explain_jobs(inputs: Inputs, **options: Unpack[JobOptions]) -> ExplainResult
     """
     check_keywords(options, JobOptions)
     batch = Batch(inputs, options, with_parts=False)
-    patterns = {key: _list_patterns(options.get(key)) for key in ("job_patterns", "step_patterns")}
-    preset = options.get("preset")
-    work = partial(
-        _explain_file,
-        preset=None if preset is None else str(preset),
-        job_patterns=patterns["job_patterns"],
-        step_patterns=patterns["step_patterns"],
-        nsys=batch.nsys,
-    )
+    work = partial(_explain_file, rules=parse_job_options(options), nsys=batch.nsys)
     explained = batch.map("explaining", batch.paths, work)
     names = (
         pl.concat(list(explained.values()))
@@ -72,29 +64,22 @@ def explain_jobs(inputs: Inputs, **options: Unpack[JobOptions]) -> ExplainResult
     return ExplainResult(names=NAME_TABLE.build(names), skipped=batch.skipped)
 
 
-def _list_patterns(patterns: object) -> tuple[str, ...]:
-    if isinstance(patterns, str):
-        return (patterns,)
-    return tuple(patterns) if isinstance(patterns, (list, tuple)) else ()
-
-
-def _explain_file(
-    path: Path,
-    preset: str | None,
-    job_patterns: tuple[str, ...],
-    step_patterns: tuple[str, ...],
-    nsys: str | None,
-) -> pl.DataFrame:
-    """Explain the names of one report: one row per name and rule."""
+def _explain_file(path: Path, rules: dict[str, Any], nsys: str | None) -> pl.DataFrame:
+    """Explain the names of one report: one row per name and rule; `rules` are from `parse_job_options`."""
     report = build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys))
-    rules = choose_rules(report.ranges, preset=preset, job_patterns=job_patterns, step_patterns=step_patterns)
+    chosen = choose_rules(
+        report.ranges,
+        preset=rules["preset"],
+        job_patterns=rules["job_patterns"] or (),
+        step_patterns=rules["step_patterns"] or (),
+    )
     busy = (
         project_report(report, ops=("kernel",), scope="auto")
         .group_by("range_id")
         .agg(gpu_ns=pl.col("busy_ns").sum())
     )
     return (
-        read_names(report.ranges, rules)
+        read_names(report.ranges, chosen)
         .join(busy, on="range_id", how="left")
         .group_by(_KEYS)
         .agg(range_count=pl.len().cast(pl.Int64), gpu_ns=pl.col("gpu_ns").sum())

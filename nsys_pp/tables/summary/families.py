@@ -9,28 +9,15 @@ import polars as pl
 from nsys_pp.arrays.distributions import describe_distributions, merge_distributions
 from nsys_pp.families.classify import classify_operations
 from nsys_pp.frames.aggregates import Summary
-from nsys_pp.frames.families import MATRIX_FAMILIES
 from nsys_pp.frames.table import Column, Table
 from nsys_pp.tables.summary.groups import add_groups, add_ranks, number_groups, order_table, over, share
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
 from nsys_pp.tables.summary.times import TIME_COLUMNS
+from nsys_pp.tables.tensor_cores import TENSOR_CORE_COLUMNS, share_tensor_cores, sum_tensor_cores
 
 _COLUMNS = (
     *TIME_COLUMNS,
-    Column(
-        "tensor_core_fraction",
-        pl.Float64,
-        "share of the durations with tensor cores, by the names of kernels; null: no products, or unknown",
-        heading="Tensor cores",
-        priority=5,
-    ),
-    Column(
-        "tensor_core_unknown_fraction",
-        pl.Float64,
-        "share of the durations of kernels with names that do not show the use of tensor cores; null: no products",
-        heading="or unknown",
-        priority=4,
-    ),
+    *TENSOR_CORE_COLUMNS,
     Column("library", pl.String, "library of the kernels; null: several, or unknown", priority=3),
     Column("name", pl.String, "family; below it its kernels, without template arguments, sizes and hashes"),
 )
@@ -52,21 +39,16 @@ def _sum_rows(
 ) -> pl.DataFrame:
     """Sum operations by group and keys: times, shares of tensor cores, and library."""
     by = [*groups, *keys]
-    total, is_product = pl.col("total"), pl.col("family").is_in(MATRIX_FAMILIES)
+    total = pl.col("total")
     shown = ops.group_by(by).agg(
         duration=total.sum(),
-        on_tensor_cores=total.filter("tensor_cores").sum(),
-        unknown=total.filter(pl.col("tensor_cores").is_null()).sum(),
+        **sum_tensor_cores(total),
         library=pl.when(pl.col("library").n_unique() == 1).then(pl.col("library").first()),
     )
-    known = pl.col("duration") > pl.col("unknown")
     rows = (
         describe_distributions(merge_distributions(ops, by))
         .join(shown, on=by, how="left", nulls_equal=True, maintain_order="left")
-        .with_columns(
-            tensor_core_fraction=pl.when(is_product & known).then(share("on_tensor_cores", "duration")),
-            tensor_core_unknown_fraction=pl.when(is_product).then(share("unknown", "duration")),
-        )
+        .with_columns(**share_tensor_cores(pl.col("duration")))
     )
     return add_ranks(rows, ops, summary, groups=groups, keys=keys, value="total")
 

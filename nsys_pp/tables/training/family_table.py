@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import polars as pl
 
 from nsys_pp.families.classify import classify_operations
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.families import FAMILY, MATRIX_FAMILIES
+from nsys_pp.frames.families import FAMILY
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import JOB_KIND, Training
+from nsys_pp.tables.tensor_cores import TENSOR_CORE_COLUMNS, share_tensor_cores, sum_tensor_cores
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 
 _TIMES = (
@@ -18,23 +20,8 @@ _TIMES = (
     Column("total_ns", pl.Int64, "sum of their durations, over all lanes"),
     Column("mean_ns", pl.Float64, "mean duration"),
 )
-_TENSOR_CORES = (
-    Column(
-        "tensor_core_fraction",
-        pl.Float64,
-        "share of the durations with tensor cores, by the names of kernels; null: no products, or unknown",
-        heading="Tensor cores",
-        decimals=1,
-        priority=5,
-    ),
-    Column(
-        "tensor_core_unknown_fraction",
-        pl.Float64,
-        "share of the durations of kernels with names that do not show the use of tensor cores; null: no products",
-        heading="or unknown",
-        decimals=1,
-        priority=4,
-    ),
+_FAMILY_COLUMNS = (
+    *(replace(column, decimals=1) for column in TENSOR_CORE_COLUMNS),
     Column("family", FAMILY, "family of the kernels, by their names; unknown: no rule matches"),
 )
 _KIND_COLUMNS = (
@@ -43,13 +30,13 @@ _KIND_COLUMNS = (
     ),
     *_TIMES,
     Column("fraction", pl.Float64, "share of the kernels of the kind", decimals=1),
-    *_TENSOR_CORES,
+    *_FAMILY_COLUMNS,
 )
 _STEP_COLUMNS = (
     Column("step", pl.Int64, "number of the step"),
     *_TIMES,
     Column("fraction", pl.Float64, "share of the kernels of the step", decimals=1),
-    *_TENSOR_CORES,
+    *_FAMILY_COLUMNS,
 )
 
 
@@ -76,21 +63,14 @@ def build_step_family_table(training: Training) -> pl.DataFrame:
 
 def _sum_families(kernels: pl.DataFrame, key: str, columns: Sequence[Column]) -> pl.DataFrame:
     """Sum kernels by a key and family; families of a key by total."""
-    total, is_product = pl.col("total_ns"), pl.col("family").is_in(MATRIX_FAMILIES)
-    sums = kernels.group_by(key, "family").agg(
-        pl.col("count", "total_ns").sum(),
-        on_tensor_cores=total.filter("tensor_cores").sum(),
-        unshown=total.filter(pl.col("tensor_cores").is_null()).sum(),
-    )
+    total = pl.col("total_ns")
+    sums = kernels.group_by(key, "family").agg(pl.col("count", "total_ns").sum(), **sum_tensor_cores(total))
     whole = total.sum().over(key)
     return (
         sums.with_columns(
             mean_ns=total / pl.col("count"),
             fraction=pl.when(whole > 0).then(total / whole),
-            tensor_core_fraction=pl.when(is_product & (total > pl.col("unshown"))).then(
-                pl.col("on_tensor_cores") / total
-            ),
-            tensor_core_unknown_fraction=pl.when(is_product & (total > 0)).then(pl.col("unshown") / total),
+            **share_tensor_cores(total),
         )
         .sort(key, "total_ns", "family", descending=[False, True, False], nulls_last=True)
         .pipe(conform, build_table_schema(columns))

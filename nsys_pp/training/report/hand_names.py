@@ -27,7 +27,6 @@ _LIBRARIES = (
     "(?i)nccl|cccl|tsl|tensorrt.*|cublas.*|cudnn.*|dali|horovod.*|nvshmem|myelin.*|libcudf|cudf.*|ucx|mpi"
 )
 _TRAINING = ("forward", "backward", "forward_backward", "optimizer")
-_CERTAIN, _UNCERTAIN = 1.0, 0.5
 _CERTAIN_SOURCE, _OTHER_SOURCE = "plain: words", "plain: words, one unknown"
 _MOST_UNCERTAIN = 3  # different uncertain names of a kind; layers have more
 _BATCHES, _EPOCH = (3, 4), 5  # levels of steps
@@ -42,13 +41,11 @@ class HandName:
     Attributes:
         folded: The name.
         kind: Kind of the job; "step".
-        score: 1: all its words are known; 0.5: one is not.
         rule: Expression of the names that fold to it.
     """
 
     folded: str
     kind: str
-    score: float
     rule: Rule
 
 
@@ -277,7 +274,6 @@ def _build_name(folded: str, meaning: Meaning, *, is_repeated: bool) -> HandName
     return HandName(
         folded=folded.replace(HOLE, "#"),
         kind=meaning.kind,
-        score=_CERTAIN if meaning.is_certain else _UNCERTAIN,
         rule=Rule(
             pattern=pattern,
             groups=groups,

@@ -12,9 +12,10 @@ _GRADIENTS = frozenset({"grad", "grads", "gradient", "gradients"})
 _REDUCTION = frozenset({"sync", "synchronize", "allreduce", "reduce", "scatter"})
 _PREPARATION = frozenset({"prep", "prepare", "preparation", "preprocess", "preprocessing"})
 HOLE = "\0"  # stands for a number
+EMITTED_SUFFIX = r", (?:seq|op_id|sizes|input_op_ids) = .*$"
+"""Expression of what PyTorch's emit_nvtx appends to names."""
 _STEPS = ("step", "iteration", "iter", "batch", "minibatch", "epoch")  # finest first
 _WORD = re.compile(r"(?i:h2d|d2h)|[A-Z]+(?![a-z])|[A-Z]?[a-z]+[0-9]{2}(?![0-9])|[A-Z]?[a-z]+|\0")
-_SUFFIX = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = .*$")  # of emit_nvtx
 _NUMBER = re.compile(r"[0-9]+(?<![hHdD]2)|(?<=[hHdD])2(?![hHdD])")  # but not that of H2D
 _SPECIAL = re.compile(r"([\\.+*?()|\[\]{}^$])")
 _MOST_UNKNOWN = 3  # words in addition to a step with its number, which must have jobs inside
@@ -45,7 +46,7 @@ def fold_name(name: str) -> str:
     >>> fold_name("Epoch 3 - step 12, op_id = 7")
     'Epoch \x00 - step \x00'
     """
-    return _NUMBER.sub(HOLE, _SUFFIX.sub("", name))
+    return _NUMBER.sub(HOLE, re.sub(EMITTED_SUFFIX, "", name))
 
 
 def build_pattern(folded: str, numbers: tuple[str, ...]) -> str:

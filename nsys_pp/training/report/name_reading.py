@@ -5,11 +5,11 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.training.report.hand_words import EMITTED_SUFFIX
 from nsys_pp.training.report.presets import Rule
 from nsys_pp.training.report.vocabulary import Rules, match_rules
 
 _FOLDED = r"[0-9]+"
-_SUFFIX = r", (?:seq|op_id|sizes|input_op_ids) = .*$"  # of emit_nvtx
 NAME_READINGS = build_schema(
     {  # one row per range, by range_id
         "range_id": pl.Int64,
@@ -34,7 +34,13 @@ def read_names(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     """
     jobs, steps = (_find_readings(ranges, table) for table in (rules.jobs, rules.steps))
     readings = pl.concat([steps, jobs.join(steps, on="range_id", how="anti")])
-    name = pl.col("name").cast(pl.String).fill_null("").str.replace(_SUFFIX, "").str.replace_all(_FOLDED, "#")
+    name = (
+        pl.col("name")
+        .cast(pl.String)
+        .fill_null("")
+        .str.replace(EMITTED_SUFFIX, "")
+        .str.replace_all(_FOLDED, "#")
+    )
     return (
         ranges.sort("range_id")
         .select("range_id", name=name)

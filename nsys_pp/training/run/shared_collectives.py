@@ -87,7 +87,7 @@ def _match_members(pairs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         found, left_on="need_end_ns", right_on="ended_ns", by="other", strategy="nearest",
         check_sortedness=False, coalesce=False,
     )  # fmt: skip
-    reach = _reach()
+    reach = SKEW_NS + _bound()
     is_same = (pl.col("need_end_ns") - pl.col("ended_ns")).abs() <= reach
     same = nearest.filter(is_same)
     shifts = same.select(*_PAIR, shift=pl.col("other_ordinal") - pl.col("ordinal")).sort("ordinal")
@@ -191,14 +191,12 @@ def _list_common_ends(sample: pl.DataFrame, events: pl.DataFrame) -> pl.DataFram
         .select(
             *("stream", "other"),
             apart_ns=pl.col("end_ns") - pl.col("other_ns"),
-            bound_ns=relative_bound("_of_other").clip(upper_bound=_MAX_BOUND_NS),
-            reach_ns=_reach(),
+            bound_ns=_bound(),
         )
-        .filter(pl.col("apart_ns").abs() <= pl.col("reach_ns"))
-        .drop("reach_ns")
+        .filter(pl.col("apart_ns").abs() <= SKEW_NS + pl.col("bound_ns"))
     )
 
 
-def _reach() -> pl.Expr:
-    """Return how far apart two members may end; where clocks are poorly known they are taken to be right, or nothing matches."""
-    return SKEW_NS + relative_bound("_of_other").clip(upper_bound=_MAX_BOUND_NS)
+def _bound() -> pl.Expr:
+    """Return the error of two clocks within which members are sought; a wide bound would make unrelated collectives members."""
+    return relative_bound("_of_other").clip(upper_bound=_MAX_BOUND_NS)

@@ -1,7 +1,8 @@
 """Names that frameworks emit, by their sources: every row of `framework_names.tsv` is read as it says.
 
-Rows of a program are names that one report may have. A row has the repository, path and commit at which the name was
-read; names with numbers and classes are examples of a format. Kind "none" is neither a job nor a step (a layer, an
+Rows of a program are names that one report may have. A row has the repository, path and commit of the name; names with
+numbers and classes are examples of a format. 126 rows (most of PyTorch, Paddle, XLA, vLLM, SGLang, TensorRT-LLM, DALI and msprof) have them
+from lists of names, or from other files with the same text: these were not opened at that commit. Kind "none" is neither a job nor a step (a layer, an
 operation, a library), nor is "phase", a range around several jobs.
 """
 
@@ -17,7 +18,7 @@ from nsys_pp.frames.report import RANGES
 from nsys_pp.frames.training import JOB_KINDS
 from nsys_pp.training.report.rule_choice import choose_rules
 from nsys_pp.training.report.vocabulary import name_jobs, name_steps
-from tests.training.report.test_jobs import complete
+from tests.training.report.test_vocabulary import ranges_of
 
 _IDS = ("micro_batch", "chunk", "virtual_stage")
 
@@ -37,21 +38,8 @@ PROGRAMS = {
 
 def _build_ranges(rows: list[dict[str, str]]) -> pl.DataFrame:
     """Build a report with each name once, one after the other."""
-    count = len(rows)
-    return complete(
-        {
-            "range_id": range(count),
-            "kind": ["push_pop"] * count,
-            "process_key": [1] * count,
-            "thread_key": [1] * count,
-            "start_ns": [10 * at for at in range(count)],
-            "end_ns": [10 * at + 9 for at in range(count)],
-            "is_open": [False] * count,
-            "domain": [row["domain"] or None for row in rows],
-            "name": [row["name"] for row in rows],
-        },
-        RANGES,
-    )
+    domains = pl.Series([row["domain"] or None for row in rows], dtype=pl.String)
+    return ranges_of(*(row["name"] for row in rows)).with_columns(domain=domains.cast(RANGES["domain"]))
 
 
 def _read_names(rows: list[dict[str, str]]) -> list[dict[str, object]]:
