@@ -52,7 +52,7 @@ def chart(
 
     Raises:
         ReportError: A report cannot be read, or is named twice.
-        MissingDataError: No report has a job.
+        MissingDataError: No report has GPU operations.
         OutputError: The output exists, or cannot be written.
         NsysPPError: The library that draws the format is not installed.
     """

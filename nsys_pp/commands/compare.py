@@ -46,7 +46,7 @@ def compare(
 
     Raises:
         ReportError: A report cannot be read, or is named twice in one run.
-        MissingDataError: A run has no job.
+        MissingDataError: A run has no GPU operations.
         GateError: A gate is invalid, or the runs lack its quantity.
     """
     check_keywords(options, RunOptions)

@@ -67,7 +67,12 @@ def export_jobs(
     target: Path = None if output is None else Path(output)  # type: ignore[assignment]  # "steptask" accepts None
     needs_reports = "sources" in exporter.options
     batch = Batch(inputs, options, with_parts=not needs_reports)
-    result = build_pipeline(batch, options, check=lambda paths: exporter.check(target, paths, force))
+    result = build_pipeline(
+        batch,
+        options,
+        needs_jobs=exporter.needs_jobs,
+        check=lambda paths: exporter.check(target, paths, force),
+    )
     run = result.run
     sources = (
         ExportSource(path=recorded.path, report=report, clock=clock)

@@ -13,7 +13,6 @@ from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.inputs import Input, read_inputs
 from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.compose.run import Run
-from nsys_pp.compose.run_training import NOT_INFERRED
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.choices import DATA_TYPES
 from nsys_pp.frames.short_repr import ShortRepr
@@ -82,7 +81,7 @@ def pipeline(
 
     Raises:
         ReportError: A report cannot be read, or is named twice.
-        MissingDataError: No report has a job.
+        MissingDataError: No report has GPU operations.
         NsysPPError: Rules cannot be read, or `steps` contains none of the steps.
     """
     check_keywords(options, RunOptions)
@@ -95,13 +94,18 @@ def pipeline(
 
 
 def build_pipeline(
-    batch: Batch, options: RunOptions, *, check: Callable[[Sequence[Path]], None] | None = None
+    batch: Batch,
+    options: RunOptions,
+    *,
+    needs_jobs: bool = False,
+    check: Callable[[Sequence[Path]], None] | None = None,
 ) -> PipelineResult:
     """Analyse the training of a batch.
 
     Args:
         batch: Batch of the inputs.
         options: Keywords.
+        needs_jobs: A run without jobs is an error.
         check: Checks an output, and receives the paths of all inputs before any is read.
 
     Raises:
@@ -110,9 +114,15 @@ def build_pipeline(
     run = Run(batch, options, read=_read_inputs)
     if check is not None:
         check(batch.paths)
-    if run.training.jobs.is_empty():
-        raise _no_jobs_error(run, options)
-    return PipelineResult(training=run.training, run=run, skipped=run.skipped)
+    if run.training.lanes.is_empty():
+        raise _no_operations_error(run)
+    training = run.training
+    if training.jobs.is_empty():
+        reason, hint = _explain_no_jobs(run, options)
+        if needs_jobs:
+            raise MissingDataError(reason, hint)
+        training = replace(training, notes=[f"{reason}: {hint}", *training.notes])
+    return PipelineResult(training=training, run=run, skipped=run.skipped)
 
 
 def _count_flops(flops_per_step: float | None, model: str | None) -> tuple[float, str] | None:
@@ -162,23 +172,19 @@ def _read_inputs(run: Run) -> list[Input]:
     return read_inputs(run.batch, run.job_options, doing="analysing")
 
 
-def _no_jobs_error(run: Run, options: RunOptions) -> MissingDataError:
-    """Return the error of a run without jobs, with the option that helps."""
-    inputs, training = run.inputs, run.training
-    is_single = len(inputs) == 1
+def _explain_no_jobs(run: Run, options: RunOptions) -> tuple[str, str]:
+    """Return the reason that a run has no jobs, and the option that helps."""
+    inputs, is_single = run.inputs, len(run.inputs) == 1
     none = f"`{inputs[0].path}` has no" if is_single else f"none of the {len(inputs)} reports has"
-    if all(len(recorded.identity.devices) == 0 for recorded in inputs):
-        return MissingDataError(f"{none} GPU operations", "record them with `nsys profile --trace cuda,nvtx`")
     if any(len(recorded.part.frames["jobs"]) for recorded in inputs):
-        return MissingDataError(
-            f"{none} {'' if is_single else 'a '}job that launched GPU work: names say what is a job, but no call"
-            " inside launched a kernel",
-            "`--scope process` counts what other threads launched; `nsys-pp project` shows what each range ran",
+        return (
+            f"{none} {'' if is_single else 'a '}job that launched GPU work",
+            "names say what is a job, but no call inside launched a kernel; `--scope process` counts what other threads"
+            " launched",
         )
     no_range = f"{none} {'' if is_single else 'an '}NVTX range that is known to be a job"
     if options.get("infer_jobs"):
-        why = next((note for note in training.notes if note.startswith(NOT_INFERRED)), NOT_INFERRED)
-        return MissingDataError(f"{no_range}, and {why}", f"{_NAME_THEM}; `--layout` tells stages")
+        return no_range, f"{_NAME_THEM}; `--layout` tells stages"
     hint = _NAME_THEM
     reports = [recorded.path for recorded in inputs if not is_part(recorded.path)]
     if options.get("preset") is None and reports:
@@ -190,4 +196,14 @@ def _no_jobs_error(run: Run, options: RunOptions) -> MissingDataError:
             )
     if any(len(recorded.part.frames["messages"]) for recorded in inputs):
         hint += "; or let `--infer-jobs` guess them from messages"
-    return MissingDataError(no_range, hint)
+    return no_range, hint
+
+
+def _no_operations_error(run: Run) -> MissingDataError:
+    """Return the error of a run without GPU operations, with the option that records them."""
+    none = (
+        f"`{run.inputs[0].path}` has no"
+        if len(run.inputs) == 1
+        else f"none of the {len(run.inputs)} reports has"
+    )
+    return MissingDataError(f"{none} GPU operations", "record them with `nsys profile --trace cuda,nvtx`")

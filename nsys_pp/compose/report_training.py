@@ -14,7 +14,7 @@ import polars as pl
 from nsys_pp.arrays.columns import is_among
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import Report
-from nsys_pp.frames.training import JOBS, KERNEL_AGGREGATES, REPORT_FRAMES
+from nsys_pp.frames.training import BATCHES, JOBS, KERNEL_AGGREGATES, REPORT_FRAMES
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nccl_requests import match_requests
 from nsys_pp.projection.ranges import project_compute, project_ranges
@@ -25,6 +25,7 @@ from nsys_pp.training.report.kernel_aggregates import sum_kernels
 from nsys_pp.training.report.kernel_jobs import find_job_kinds
 from nsys_pp.training.report.message_names import split_names
 from nsys_pp.training.report.messages import assign_message_steps, find_messages
+from nsys_pp.training.report.phases import find_phases
 from nsys_pp.training.report.rule_choice import choose_rules
 from nsys_pp.training.report.steps import find_steps
 from nsys_pp.training.report.vocabulary import name_jobs, name_steps
@@ -81,7 +82,8 @@ def describe_training(
         projections: Its `PROJECTIONS`.
         links: Causes of its operations.
         options: Rules of jobs and steps.
-        with_tables: Also aggregate kernels by name, for tables; else that frame is empty.
+        with_tables: Also aggregate kernels by name, for tables; else that frame is empty, and so are all frames of a
+            report without jobs, steps and messages.
 
     Raises:
         NsysPPError: The rules cannot be read, or are wrong.
@@ -94,6 +96,8 @@ def describe_training(
     )
     ops, calls = report.gpu_ops, report.api_calls
     named, step_ranges = name_jobs(report.ranges, rules), name_steps(report.ranges, rules)
+    if len(phases := find_phases(report.ranges, step_ranges, named)):
+        named = pl.concat([named, phases]).sort("range_id")
     compute_of = partial(project_compute, api_calls=calls, gpu_ops=ops, launches=links.launches)
     selected = _select_ranges(
         report, np.concatenate([frame["range_id"].to_numpy() for frame in (named, step_ranges)])
@@ -111,7 +115,8 @@ def describe_training(
     causes = {"gpu_ops": ops, "api_calls": calls, "launches": links.launches}
     halves = split_names(named, rules)
     messages = find_messages(**causes, requests=links.requests, jobs=jobs, halves=halves)
-    if jobs.is_empty() and step_ranges.is_empty() and messages.is_empty():
+    is_marked = not (jobs.is_empty() and step_ranges.is_empty() and messages.is_empty())
+    if not is_marked and not with_tables:  # a trace shows nothing of it
         empty = {name: schema.to_frame() for name, schema in REPORT_FRAMES.items()}
         return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=empty)
     steps = find_steps(
@@ -126,6 +131,7 @@ def describe_training(
     frames = {
         "jobs": jobs,
         "steps": steps,
+        "batches": BATCHES.to_frame(),
         "compute_segments": build_compute_segments(segments, ops),
         "waits": build_waits(
             segments,

@@ -34,6 +34,7 @@ _HOST = ("host_start_ns", "host_end_ns")
 _TIMES = {  # columns on the report's clock; others are durations
     "jobs": (*_SPAN, *_HOST, "compute_start_ns", "compute_end_ns"),
     "steps": (*_SPAN, *_HOST),
+    "batches": (),
     "compute_segments": _SPAN,
     "waits": (*_SPAN, "need_start_ns", "need_end_ns"),
     "messages": (*_SPAN, "launch_ns"),
@@ -83,7 +84,7 @@ def find_training(
     notes += _note_groups(lanes)
     by_lane = {name: _assign_lanes(name, frame, lanes) for name, frame in frames.items()}
     numbers = number_steps(by_lane["steps"])
-    for name in ("jobs", "compute_segments", "waits", "messages", "kernels"):
+    for name in ("batches", "jobs", "compute_segments", "waits", "messages", "kernels"):
         by_lane[name] = renumber_steps(by_lane[name], numbers)
     run_steps = join_steps(by_lane["steps"], numbers)
     if steps is not None:
@@ -117,6 +118,7 @@ def find_training(
     return Training(
         lanes=lanes,
         steps=run_steps,
+        batches=by_lane["batches"],
         jobs=jobs,
         transfers=transfers,
         lane_states=lane_states,

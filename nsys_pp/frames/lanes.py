@@ -15,6 +15,7 @@ from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import Schema, extend_schema
 from nsys_pp.frames.roster import ROSTER
 from nsys_pp.frames.training import (
+    BATCHES,
     COMPUTE_SEGMENTS,
     JOBS,
     KERNEL_AGGREGATES,
@@ -35,6 +36,7 @@ LANE_JOBS = _by_lane(JOBS, "LANE_JOBS")
 LANE_STEPS = _by_lane(
     STEPS, "LANE_STEPS"
 )  # `step` is that of its report: `STEP_NUMBERS` has those of the run
+LANE_BATCHES = _by_lane(BATCHES, "LANE_BATCHES")
 LANE_COMPUTE_SEGMENTS = _by_lane(COMPUTE_SEGMENTS, "LANE_COMPUTE_SEGMENTS")
 LANE_WAITS = _by_lane(WAITS, "LANE_WAITS")
 LANE_MESSAGES = _by_lane(MESSAGES, "LANE_MESSAGES")
@@ -44,6 +46,7 @@ LANE_ANCHORS = _by_lane(ANCHORS, "LANE_ANCHORS")
 LANE_FRAMES: Mapping[str, Schema] = {
     "jobs": LANE_JOBS,
     "steps": LANE_STEPS,
+    "batches": LANE_BATCHES,
     "compute_segments": LANE_COMPUTE_SEGMENTS,
     "waits": LANE_WAITS,
     "messages": LANE_MESSAGES,

@@ -43,6 +43,10 @@ MESSAGE_KINDS = ("send", "receive", "send_receive")
 DIRECTION = pl.Enum(["forward", "backward"])
 """Direction of a message: activations are sent forward, gradients backward."""
 POSITION = pl.Enum(["warm-up", "steady", "cool-down"])
+STEP_SOURCE = pl.Enum(["range", "jobs", "repetition", "capture"])
+"""Source of steps: ranges, the order of jobs, repetition of operations, or one step for the whole capture."""
+BATCH_KIND = pl.Enum(["prefill", "decode", "mixed"])
+"""Kind of a batch of inference: new requests, tokens of running requests, or both."""
 PAUSE_NS = 2_000
 """Longest gap between kernels that does not count as a bubble: back-to-back kernels of one stream have such gaps."""
 
@@ -91,7 +95,8 @@ STEPS = build_schema(
         "step": pl.Int64,
         "is_numbered": pl.Boolean,  # the number is from the name
         "name": NAME,  # of its range; null for steps without a range
-        "source": pl.Enum(["range", "jobs", "capture"]),  # "capture": one step for the whole capture
+        "source": STEP_SOURCE,
+        "confidence": pl.Float64,  # in steps found by repetition, 0 to 1; else null
         # From its start on the host, but not before the last operation of the step before has ended, and at the
         # latest from its first kernel (or copy or set on a stream with kernels), to the start of the next step; the
         # last step ends with its range and its last operation.
@@ -102,6 +107,22 @@ STEPS = build_schema(
         "is_partial": pl.Boolean,  # the capture began or ended inside it
     },
     name="STEPS",
+)
+
+BATCHES = build_schema(
+    {  # steps of inference whose batch is known, one row per step and device; by process_key, device_id, step
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "step": pl.Int64,  # of `STEPS`
+        "kind": BATCH_KIND,  # null where unknown
+        "source": pl.Enum(["name", "launches"]),  # of `kind`; null where unknown
+        # Counts in the name of the range; null where it has none.
+        "context_requests": pl.Int64,  # requests in their prefill
+        "context_tokens": pl.Int64,
+        "generation_requests": pl.Int64,
+        "generation_tokens": pl.Int64,
+    },
+    name="BATCHES",
 )
 
 COMPUTE_SEGMENTS = build_schema(
@@ -165,6 +186,7 @@ KERNEL_AGGREGATES = build_schema(
 REPORT_FRAMES: Mapping[str, pl.Schema] = {
     "jobs": JOBS,
     "steps": STEPS,
+    "batches": BATCHES,
     "compute_segments": COMPUTE_SEGMENTS,
     "waits": WAITS,
     "messages": MESSAGES,
@@ -202,6 +224,8 @@ RUN_STEPS = build_schema(
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
         "is_partial": pl.Boolean,  # on this lane
+        "source": STEP_SOURCE,
+        "confidence": pl.Float64,  # as in `STEPS`
     },
     name="RUN_STEPS",
 )
@@ -325,6 +349,7 @@ class Training(ShortRepr):
 
     lanes: pl.DataFrame  # LANES
     steps: pl.DataFrame  # RUN_STEPS
+    batches: pl.DataFrame  # LANE_BATCHES: BATCHES with `lane` instead of process_key and device_id
     jobs: pl.DataFrame  # RUN_JOBS
     transfers: pl.DataFrame  # TRANSFERS
     lane_states: pl.DataFrame  # LANE_STATES

@@ -101,6 +101,7 @@ class Exporter:
         suffixes: File suffixes that select the format; empty if only `name` selects it.
         is_folder: The output is a folder of files.
         options: Names of the `ExportOptions` that the format reads.
+        needs_jobs: A training without jobs is an error.
         check: Refuses an invalid output before any work is done.
     """
 
@@ -110,6 +111,7 @@ class Exporter:
     suffixes: tuple[str, ...] = ()
     is_folder: bool = False
     options: frozenset[str] = field(default_factory=frozenset)
+    needs_jobs: bool = True
     check: OutputCheck = check_file
 
 

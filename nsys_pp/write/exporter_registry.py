@@ -33,6 +33,7 @@ def _build_chart(name: str, description: str) -> Exporter:
         description=description,
         suffixes=(f".{name}",),
         options=frozenset({"title"}),
+        needs_jobs=False,
         write=write,
     )
 

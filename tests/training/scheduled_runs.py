@@ -101,7 +101,9 @@ def build_scheduled_run(
     return replace(
         expected_training(),
         lanes=fill_columns(pl.DataFrame(lanes), LANES),
-        steps=fill_columns(spans.with_columns(is_partial=False).sort("step", "lane"), RUN_STEPS),
+        steps=fill_columns(
+            spans.with_columns(is_partial=False, source=pl.lit("range")).sort("step", "lane"), RUN_STEPS
+        ),
         jobs=fill_columns(jobs, RUN_JOBS),
         transfers=TRANSFERS.to_frame(),
         lane_states=LANE_STATES.to_frame(),

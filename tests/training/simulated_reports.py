@@ -67,6 +67,7 @@ def _steps(report: Report, name: str, truth: dict[str, pl.DataFrame]) -> pl.Data
             is_numbered=pl.lit(True),
             name=pl.format("step_{}", "step"),
             source=pl.lit("range"),
+            confidence=None,
             host_start_ns=pl.lit(None),
             host_end_ns=pl.lit(None),
             is_partial=pl.lit(False),

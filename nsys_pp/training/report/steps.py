@@ -10,16 +10,16 @@ import polars as pl
 from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, is_among, numbers, pack
 from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import running_maximum
-from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.training import COMPUTE_KINDS, STEPS
+from nsys_pp.frames.training import COMPUTE_KINDS, STEP_SOURCE, STEPS
 from nsys_pp.training.report.devices import list_devices, number_devices
 from nsys_pp.training.report.job_steps import find_job_steps
 from nsys_pp.training.report.jobs import find_step_rows
 from nsys_pp.training.report.step_edges import StepHosts, StepOps, find_step_edges, list_step_ops
 
-_SOURCES = pl.Series(["range", "jobs", "capture"])
-_RANGE, _JOBS, _CAPTURE = range(3)  # indices of `_SOURCES`
+_SOURCES = STEP_SOURCE.categories
+_RANGE, _JOBS, _REPETITION, _CAPTURE = range(4)  # indices of `_SOURCES`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,7 @@ class _StepBounds:
     host_end: Int64s
     first: Int64s  # start of its first kernel on a main stream
     is_partial: Bools
+    confidence: Floats  # NaN except in steps found by repetition
 
 
 def find_steps(
@@ -101,6 +102,7 @@ def find_steps(
         as_numbers("host_end_ns", steps.host_end),
         step_ranges["name"].gather(gather_indices(steps.row)).alias("name"),
         _SOURCES.gather(steps.source).alias("source"),
+        pl.Series("confidence", steps.confidence, dtype=pl.Float64, nan_to_null=True),
         pl.Series("is_numbered", is_numbered),
         pl.Series("start_ns", edges.start),
         pl.Series("end_ns", edges.end),
@@ -137,6 +139,7 @@ def _build_range_steps(
         host_end=end[kept],
         first=_find_first_launched(device[kept], start[kept], end[kept], ops, default=first),
         is_partial=step_ranges["is_open"].to_numpy()[row[kept]],
+        confidence=np.full(kept.sum(), np.nan),
     )
 
 
@@ -158,6 +161,7 @@ def _build_steps_before_ranges(
         host_end=never,
         first=_find_first_kernels(device, ops),
         is_partial=np.ones(len(device), dtype=np.bool_),
+        confidence=np.full(len(device), np.nan),
     )
 
 
@@ -173,6 +177,7 @@ def _build_job_steps(jobs: pl.DataFrame, is_without_range: Bools, devices: pl.Da
         host_end=numbers(job_steps["host_end_ns"]),
         first=numbers(job_steps["first_ns"]),
         is_partial=job_steps["is_partial"].to_numpy(),
+        confidence=np.full(len(job_steps), np.nan),
     )
 
 
@@ -189,6 +194,7 @@ def _build_capture_steps(device: Int64s, ops: StepOps) -> _StepBounds:
         host_end=never,
         first=_find_first_kernels(device, ops),
         is_partial=np.zeros(len(device), dtype=np.bool_),
+        confidence=np.full(len(device), np.nan),
     )
 
 

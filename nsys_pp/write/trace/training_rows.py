@@ -70,9 +70,9 @@ def draw_training(
 
     Returns:
         Drawings by machine; the drawing of the run has the key `RUN`. Empty without `gpu_rows`, or if the training has
-        neither jobs nor transfers.
+        no jobs, no transfers and no steps except those of whole captures.
     """
-    if not gpu_rows or (training.jobs.is_empty() and training.transfers.is_empty()):
+    if not gpu_rows or not _has_rows(training):
         return {}
     is_drawn = _overlaps(start_ns, end_ns)
     rows = {
@@ -99,6 +99,11 @@ def draw_training(
             )
     _draw_run(training, drawings[RUN], is_drawn)
     return {machine: drawing for machine, drawing in drawings.items() if drawing.subtracks}
+
+
+def _has_rows(training: Training) -> bool:
+    has_steps = bool((training.steps["source"] != "capture").any())
+    return has_steps or not (training.jobs.is_empty() and training.transfers.is_empty())
 
 
 def _empty(machine: str) -> Drawing:

@@ -19,6 +19,7 @@ from nsys_pp.frames.training import COVER, LANE_STATES, LANES, RUN_JOBS, RUN_STE
 from nsys_pp.frames.transfers import TRANSFERS
 from nsys_pp.training.run.bubbles import build_lane_states, measure_cover
 from nsys_pp.training.run.transfers import pair_messages
+from tests.training.scheduled_runs import fill_columns
 from tests.training.simulated_reports import SimulatedRun, read_simulated_run
 
 SMALL = "--steps 2 --layers 1 --pp 4 --micro-batches 8 --brief-truth"
@@ -122,7 +123,9 @@ def segments_of(rows: list[tuple[int, int, int]]) -> pl.DataFrame:
 
 def steps_of(*spans: tuple[int, int]) -> pl.DataFrame:
     frame = pl.DataFrame(spans, schema=["start_ns", "end_ns"], orient="row")
-    return frame.with_columns(lane=pl.int_range(pl.len()), step=0, is_partial=False).pipe(conform, RUN_STEPS)
+    return frame.with_columns(lane=pl.int_range(pl.len()), step=0, is_partial=False).pipe(
+        fill_columns, RUN_STEPS
+    )
 
 
 def transfers_of(rows: list[tuple[int, int, int, int, int, int]]) -> pl.DataFrame:
