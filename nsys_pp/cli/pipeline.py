@@ -26,6 +26,7 @@ from nsys_pp.tables.training.registry import TABLES, WORK_TABLES
 from nsys_pp.write.exporter_registry import EXPORTERS
 
 _SHOWN = ("schedule", "steps", "stages", "kinds", "families", "stragglers", "critical")
+_SHOWN_WITHOUT_JOBS = ("steps", "lanes", "families", "gaps")
 
 
 @click.command(cls=SectionCommand)
@@ -53,7 +54,10 @@ _SHOWN = ("schedule", "steps", "stages", "kinds", "families", "stragglers", "cri
     is_flag=True,
     help="Show the names of ranges instead: the rule that reads each as a job or a step, and unread names by GPU time.",
 )
-@table_option(TABLES, default_text=f"{', '.join(_SHOWN)} on standard output, else all")
+@table_option(
+    TABLES,
+    default_text=f"{', '.join(_SHOWN)} on standard output ({', '.join(_SHOWN_WITHOUT_JOBS)} without jobs), else all",
+)
 @limit_option(40, default_text="40 in tables; all rows in other formats")
 @device_option
 @flops_options
@@ -118,12 +122,13 @@ def pipeline(
     added = tuple(WORK_TABLES) if flops_per_step or model else ()
     format = settle_format(str(output), format, names and (*names, *added), option="--table")
     force = options.pop("force")
-    names = (*(names or (_SHOWN if format == "table" else tuple(TABLES))), *added)
     with show_progress() as progress:
-        for path in list_outputs(str(output), format, names):
+        for path in list_outputs(str(output), format, (*(names or TABLES), *added)):
             check_output(path, force=force, inputs=list_existing_inputs(reports))
         options |= {"flops_per_step": flops_per_step, "model": model, "data_type": data_type}
         result = nsys_pp.pipeline(reports, progress=progress, **options)
+    shown = _SHOWN if len(result.training.jobs) else _SHOWN_WITHOUT_JOBS
+    names = (*(names or (shown if format == "table" else tuple(TABLES))), *added)
     chosen: dict[str, Any] = {name: (WORK_TABLES if name in added else TABLES)[name] for name in names}
     tables = fill_tables(chosen, result.tables(names))
     output_tables(tables, output=output, format=format, limit=limit if format == "table" else 0, force=force)

@@ -16,7 +16,7 @@ from nsys_pp.compose.run import Run
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.choices import DATA_TYPES
 from nsys_pp.frames.short_repr import ShortRepr
-from nsys_pp.frames.training import Training
+from nsys_pp.frames.training import SCHEDULED_KINDS, Training
 from nsys_pp.hardware.model_flops import FORMULA, count_flops, parse_model
 from nsys_pp.model import build_report
 from nsys_pp.read import is_part, read_report
@@ -117,9 +117,10 @@ def build_pipeline(
     if run.training.lanes.is_empty():
         raise _no_operations_error(run)
     training = run.training
-    if training.jobs.is_empty():
+    has_passes = bool(training.jobs["kind"].is_in(SCHEDULED_KINDS).any())
+    if not (has_passes or len(training.batches) or options.get("job_patterns")) or training.jobs.is_empty():
         reason, hint = _explain_no_jobs(run, options)
-        if needs_jobs:
+        if needs_jobs and training.jobs.is_empty():
             raise MissingDataError(reason, hint)
         training = replace(training, notes=[f"{reason}: {hint}", *training.notes])
     return PipelineResult(training=training, run=run, skipped=run.skipped)
@@ -173,16 +174,16 @@ def _read_inputs(run: Run) -> list[Input]:
 
 
 def _explain_no_jobs(run: Run, options: RunOptions) -> tuple[str, str]:
-    """Return the reason that a run has no jobs, and the option that helps."""
+    """Return the reason that a run has no forwards and backwards, and the option that helps."""
     inputs, is_single = run.inputs, len(run.inputs) == 1
     none = f"`{inputs[0].path}` has no" if is_single else f"none of the {len(inputs)} reports has"
-    if any(len(recorded.part.frames["jobs"]) for recorded in inputs):
+    if run.training.jobs.is_empty() and any(len(recorded.part.frames["jobs"]) for recorded in inputs):
         return (
             f"{none} {'' if is_single else 'a '}job that launched GPU work",
             "names say what is a job, but no call inside launched a kernel; `--scope process` counts what other threads"
             " launched",
         )
-    no_range = f"{none} {'' if is_single else 'an '}NVTX range that is known to be a job"
+    no_range = f"{none} {'' if is_single else 'an '}NVTX range that is known to be a forward or a backward"
     if options.get("infer_jobs"):
         return no_range, f"{_NAME_THEM}; `--layout` tells stages"
     hint = _NAME_THEM

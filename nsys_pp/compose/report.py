@@ -29,7 +29,7 @@ from nsys_pp.write.trace.tracks import draw_report
 
 # Tables for the identity of a report, its jobs, and the anchors of its clock.
 SURVEY_GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "communication"})
-TRAINING_GROUPS: frozenset[Group] = SURVEY_GROUPS | {"kernel_names"}
+TRAINING_GROUPS: frozenset[Group] = SURVEY_GROUPS | {"kernel_names", "os_calls"}
 _DETAIL_GROUPS: dict[str, frozenset[Group]] = {
     "jobs": SURVEY_GROUPS,
     "ranges": SURVEY_GROUPS,

@@ -12,17 +12,19 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import is_among
+from nsys_pp.frames.causes import GAPS
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.training import BATCHES, JOBS, KERNEL_AGGREGATES, REPORT_FRAMES
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nccl_requests import match_requests
 from nsys_pp.projection.ranges import project_compute, project_ranges
-from nsys_pp.training.report.compute_segments import build_compute_segments, find_segments
+from nsys_pp.training.report.compute_segments import Segments, build_compute_segments, find_segments
 from nsys_pp.training.report.gap_jobs import find_gap_jobs, list_gaps
 from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
 from nsys_pp.training.report.kernel_aggregates import sum_kernels
 from nsys_pp.training.report.kernel_jobs import find_job_kinds
+from nsys_pp.training.report.longest_gaps import find_longest_gaps
 from nsys_pp.training.report.message_names import split_names
 from nsys_pp.training.report.messages import assign_message_steps, find_messages
 from nsys_pp.training.report.phases import find_phases
@@ -140,10 +142,23 @@ def describe_training(
             stream_calls=report.stream_calls,
             messages=messages,
         ),
+        "gaps": _find_gaps(report, segments, links) if with_tables else GAPS.to_frame(),
         "messages": assign_message_steps(messages, steps),
         "kernels": _sum_kernels(report, jobs, steps, links) if with_tables else KERNEL_AGGREGATES.to_frame(),
     }
     return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)
+
+
+def _find_gaps(report: Report, segments: Segments, links: Links) -> pl.DataFrame:
+    """Find the longest gaps of a report (`GAPS`)."""
+    return find_longest_gaps(
+        segments,
+        ranges=report.ranges,
+        gpu_ops=report.gpu_ops,
+        api_calls=report.api_calls,
+        os_calls=report.os_calls,
+        launches=links.launches,
+    )
 
 
 def _sum_kernels(report: Report, jobs: pl.DataFrame, steps: pl.DataFrame, links: Links) -> pl.DataFrame:

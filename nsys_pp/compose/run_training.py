@@ -37,10 +37,12 @@ _TIMES = {  # columns on the report's clock; others are durations
     "batches": (),
     "compute_segments": _SPAN,
     "waits": (*_SPAN, "need_start_ns", "need_end_ns"),
+    "gaps": (*_SPAN, "launch_ns"),
     "messages": (*_SPAN, "launch_ns"),
     "anchors": _SPAN,
     "kernels": (),
 }
+_BY_STEP = ("batches", "jobs", "compute_segments", "waits", "gaps", "messages", "kernels")
 NOT_INFERRED = "jobs cannot be inferred from messages"
 _BETWEEN_RANGES = "no range is a forward or a backward: jobs are the launches between the ranges of messages"
 _INFERRED = "no range tells jobs: all are inferred from the cadence of messages, and none is certain"
@@ -81,11 +83,9 @@ def find_training(
     frames = _gather(inputs, clocks, GATHERED_FRAMES)
     frames["jobs"], is_inferred = _choose_jobs(frames["jobs"], infer_jobs=infer_jobs)
     lanes, notes = _find_lanes(roster, clocks, frames)
-    notes += _note_groups(lanes)
     by_lane = {name: _assign_lanes(name, frame, lanes) for name, frame in frames.items()}
     numbers = number_steps(by_lane["steps"])
-    for name in ("batches", "jobs", "compute_segments", "waits", "messages", "kernels"):
-        by_lane[name] = renumber_steps(by_lane[name], numbers)
+    by_lane |= {name: renumber_steps(by_lane[name], numbers) for name in _BY_STEP}
     run_steps = join_steps(by_lane["steps"], numbers)
     if steps is not None:
         run_steps, by_lane = _filter_steps(run_steps, by_lane, steps)
@@ -123,6 +123,7 @@ def find_training(
         transfers=transfers,
         lane_states=lane_states,
         cover=measure_cover(steps=run_steps, compute_segments=by_lane["compute_segments"]),
+        gaps=by_lane["gaps"],
         ideal=ideal,
         kernels=by_lane["kernels"],
         schedule=recognised,
@@ -130,6 +131,7 @@ def find_training(
         zero_ns=clocks.zero_ns,
         notes=[
             *notes,
+            *_note_groups(lanes),
             *unknown,
             *unpaired,
             *uncertain,

@@ -1,4 +1,4 @@
-"""Causes of bubbles, and the waits of a report that they are derived from.
+"""Causes of bubbles, the waits of a report that they are derived from, and its longest gaps.
 
 A gap between kernels is explained by the chain of what held the kernel after it. An operation starts when the last of
 these has happened: the operation before it on its stream ended, the operations of other streams that its stream waits
@@ -30,6 +30,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.conform import build_schema
+from nsys_pp.frames.report import NAME
 
 NEED = pl.Enum(["message", "collective"])
 """Kinds of operations that hold a gap with a cause that depends on other ranks."""
@@ -68,4 +69,21 @@ WAITS = build_schema(
         "need_end_ns": pl.Int64,
     },
     name="WAITS",
+)
+
+GAPS = build_schema(
+    {  # longest gaps between compute segments, one row per gap and activity; by process_key, device_id, start_ns,
+        # activity, descending time. A gap without a known activity has one row.
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "step": pl.Int64,  # of the segment after it; null outside all steps
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "launch_ns": pl.Int64,  # start of the call that launched the kernel after it; null where unknown
+        # Of the thread of this call, inside the gap; null where nothing is recorded.
+        "activity": pl.Enum(["range", "call", "os_call"]),
+        "name": NAME,
+        "time_ns": pl.Int64,  # without that of activities of the same kind inside it
+    },
+    name="GAPS",
 )

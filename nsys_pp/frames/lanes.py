@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from nsys_pp.frames.causes import WAITS
+from nsys_pp.frames.causes import GAPS, WAITS
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import Schema, extend_schema
 from nsys_pp.frames.roster import ROSTER
@@ -39,6 +39,7 @@ LANE_STEPS = _by_lane(
 LANE_BATCHES = _by_lane(BATCHES, "LANE_BATCHES")
 LANE_COMPUTE_SEGMENTS = _by_lane(COMPUTE_SEGMENTS, "LANE_COMPUTE_SEGMENTS")
 LANE_WAITS = _by_lane(WAITS, "LANE_WAITS")
+LANE_GAPS = _by_lane(GAPS, "LANE_GAPS")
 LANE_MESSAGES = _by_lane(MESSAGES, "LANE_MESSAGES")
 LANE_KERNELS = _by_lane(KERNEL_AGGREGATES, "LANE_KERNELS")
 LANE_ANCHORS = _by_lane(ANCHORS, "LANE_ANCHORS")
@@ -49,6 +50,7 @@ LANE_FRAMES: Mapping[str, Schema] = {
     "batches": LANE_BATCHES,
     "compute_segments": LANE_COMPUTE_SEGMENTS,
     "waits": LANE_WAITS,
+    "gaps": LANE_GAPS,
     "messages": LANE_MESSAGES,
     "kernels": LANE_KERNELS,
     "anchors": LANE_ANCHORS,

@@ -13,11 +13,11 @@ from typing import Literal, get_args
 
 import polars as pl
 
-Group = Literal["ranges", "ops", "kernel_names", "details", "cpu", "communication", "host"]
+Group = Literal["ranges", "ops", "kernel_names", "details", "cpu", "communication", "os_calls", "host"]
 """Groups of data to read in addition to the session: NVTX ranges; calls and GPU operations; demangled names of
 kernels; details of operations (these names, grids, registers, bytes); data of CPU threads (names of calls; colors, categories and payloads of ranges);
-communication between ranks (payloads of NCCL's ranges, calls of MPI); data of the host for summaries (calls of the
-operating system, runs of threads, allocations)."""
+communication between ranks (payloads of NCCL's ranges, calls of MPI); calls of the operating system; data of the host
+for summaries (these calls, runs of threads, allocations)."""
 
 ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from nsys_pp.frames.causes import CAUSE, WAITS
+from nsys_pp.frames.causes import CAUSE, GAPS, WAITS
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import NAME, OP_KIND
 from nsys_pp.frames.short_repr import ShortRepr
@@ -189,6 +189,7 @@ REPORT_FRAMES: Mapping[str, pl.Schema] = {
     "batches": BATCHES,
     "compute_segments": COMPUTE_SEGMENTS,
     "waits": WAITS,
+    "gaps": GAPS,
     "messages": MESSAGES,
     "kernels": KERNEL_AGGREGATES,
 }
@@ -354,6 +355,7 @@ class Training(ShortRepr):
     transfers: pl.DataFrame  # TRANSFERS
     lane_states: pl.DataFrame  # LANE_STATES
     cover: pl.DataFrame  # COVER
+    gaps: pl.DataFrame  # LANE_GAPS: GAPS with `lane` instead of process_key and device_id
     ideal: pl.DataFrame  # IDEAL
     kernels: pl.DataFrame  # KERNEL_AGGREGATES with `lane` instead of process_key and device_id
     schedule: Schedule

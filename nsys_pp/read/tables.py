@@ -325,7 +325,7 @@ TABLES = (
             "name_id": _c("nameId"),
             "is_call": _c("eventClass", words=_OS_CALLS),
         },
-        groups=("host",),
+        groups=("host", "os_calls"),
     ),
     Table(
         "thread_switches",

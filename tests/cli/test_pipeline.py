@@ -28,6 +28,7 @@ NAMES = [
     "families",
     "step_families",
     "schedule",
+    "gaps",
     "stragglers",
     "links",
     "critical",

@@ -6,12 +6,16 @@ result be; where they are not, it may be wrong by what the alignment's bounds al
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from shutil import copyfile
 
 import polars as pl
 import pytest
 
 import nsys_pp
+from nsys_pp.commands.export import export_jobs
 from nsys_pp.errors import MissingDataError, NsysPPError
 from tests.commands.whole import WORK, causes_of, jobs_of, run, wrong_by
 from tests.training.expected_training import PIPELINE
@@ -136,9 +140,20 @@ def test_steps_can_be_chosen() -> None:
 def test_reports_without_jobs_are_told(tmp_path: Path) -> None:
     rules = tmp_path / "nothing.toml"
     rules.write_text('title = "nothing"\n[[job]]\nkind = "other"\npattern = "never"\n')
-    with pytest.raises(MissingDataError, match="none of the 4 reports has an NVTX range") as caught:
-        nsys_pp.pipeline([PIPELINE], preset=rules)
-    assert "--infer-jobs" in str(caught.value.hint)
+    result = nsys_pp.pipeline([PIPELINE], preset=rules)
+    note = result.training.notes[0]
+    assert note.startswith(
+        "none of the 4 reports has an NVTX range that is known to be a forward or a backward"
+    )
+    assert "--infer-jobs" in note
+    assert result.training.jobs["kind"].unique().to_list() == ["other"]  # ranges directly inside steps
+    bare = tmp_path / "bare.sqlite"
+    copyfile(next(PIPELINE.rglob("*.sqlite")), bare)
+    with closing(sqlite3.connect(bare)) as report, report:
+        report.execute("DELETE FROM NVTX_EVENTS")
+    with pytest.raises(MissingDataError, match="has no NVTX range that is known to be") as caught:
+        export_jobs([bare], tmp_path / "out", format="paddle")
+    assert "--preset" in str(caught.value.hint)
 
 
 @pytest.mark.usefixtures("reports_read_once")

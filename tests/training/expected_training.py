@@ -15,7 +15,7 @@ from fixtures.recording.assignment import build_recordings
 from fixtures.simulate import train
 from fixtures.truth.tables import write_truth
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.lanes import LANE_BATCHES
+from nsys_pp.frames.lanes import LANE_BATCHES, LANE_GAPS
 from nsys_pp.frames.training import (
     COVER,
     IDEAL,
@@ -57,6 +57,7 @@ def expected_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Tra
         transfers=expected_transfers(truth["messages"], of_rank),
         lane_states=lane_states,
         cover=COVER.to_frame(),
+        gaps=LANE_GAPS.to_frame(),
         ideal=IDEAL.to_frame(),
         kernels=KERNEL_AGGREGATES.to_frame()
         .drop("process_key", "device_id")

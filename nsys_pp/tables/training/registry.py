@@ -20,6 +20,7 @@ TABLES: Registry[Table[[Training]]] = Registry(
         "families": "nsys_pp.tables.training.family_table:FAMILY_TABLE",
         "step_families": "nsys_pp.tables.training.family_table:STEP_FAMILY_TABLE",
         "schedule": "nsys_pp.tables.training.schedule_table:SCHEDULE_TABLE",
+        "gaps": "nsys_pp.tables.training.gap_table:GAP_TABLE",
         "stragglers": "nsys_pp.tables.training.stragglers:STRAGGLER_TABLE",
         "links": "nsys_pp.tables.training.link_table:LINK_TABLE",
         "critical": "nsys_pp.tables.training.critical_table:CRITICAL_TABLE",

@@ -198,5 +198,5 @@ def _list_common_ends(sample: pl.DataFrame, events: pl.DataFrame) -> pl.DataFram
 
 
 def _bound() -> pl.Expr:
-    """Return the error of two clocks within which members are sought; a wide bound would make unrelated collectives members."""
+    """Return the error of two clocks for the search of members, limited: a wide one would join unrelated collectives."""
     return relative_bound("_of_other").clip(upper_bound=_MAX_BOUND_NS)

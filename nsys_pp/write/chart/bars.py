@@ -9,7 +9,7 @@ from nsys_pp.frames.causes import BUBBLE_CAUSES, CAUSES
 from nsys_pp.frames.clock_relations import describe_groups
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import NAME
-from nsys_pp.frames.training import JOB_KIND, MESSAGE_KINDS, Training, span_steps
+from nsys_pp.frames.training import JOB_KIND, MESSAGE_KINDS, RUN_JOBS, Training, span_steps
 from nsys_pp.write.chart.look import SHADES
 
 _DEPTH_LIMIT = 64
@@ -57,12 +57,13 @@ def build_bars(training: Training) -> pl.DataFrame:
     """Build one bar per job.
 
     A bar spans the job's compute interval if known. Otherwise, and for sends and receives, it spans all operations.
+    Without jobs, the compute of lanes is drawn as jobs of kind "other".
 
     Returns:
         The columns of `BARS` and `BAR_NUMBERS`, `is_inferred` and `confidence`: one row per job, by lane and
         bar_start_ns. Empty in, empty out.
     """
-    jobs = training.jobs
+    jobs = training.jobs if len(training.jobs) else _list_compute(training.lane_states)
     is_message = pl.col("kind").cast(pl.String).is_in(MESSAGE_KINDS)
     has_compute = pl.col("compute_start_ns").is_not_null() & ~is_message
     bars = jobs.with_columns(
@@ -74,6 +75,22 @@ def build_bars(training: Training) -> pl.DataFrame:
     ).sort("lane", "bar_start_ns", "depth", maintain_order=True)
     extra = bars.select(*BAR_NUMBERS, "is_inferred", "confidence")
     return bars.pipe(conform, BARS).hstack(extra)
+
+
+def _list_compute(lane_states: pl.DataFrame) -> pl.DataFrame:
+    """List the compute of lanes as `RUN_JOBS` of kind "other"."""
+    compute = lane_states.filter(pl.col("cause") == "compute").select(
+        *("lane", "step", "start_ns", "end_ns"),
+        job=pl.int_range(pl.len()),
+        kind=pl.lit("other"),
+        label=pl.lit(""),
+        name=pl.lit("compute"),
+        is_inferred=pl.lit(value=False),
+    )
+    absent = [
+        pl.lit(None, dtype).alias(name) for name, dtype in RUN_JOBS.items() if name not in compute.columns
+    ]
+    return conform(compute.with_columns(absent), RUN_JOBS)
 
 
 def build_bubbles(training: Training) -> pl.DataFrame:
@@ -173,11 +190,8 @@ def describe_missing(training: Training) -> str:
     """Return the reason for an empty chart as a sentence; "" if the chart is not empty."""
     if not training.lanes.height:
         return "There is nothing to draw: no GPU process was found."
-    if not training.jobs.height:
-        return (
-            "There is nothing to draw: no jobs, since no range was recognised as a forward, a backward or another job. "
-            "Name the ranges with `--job-pattern` or `--preset`."
-        )
+    if not training.jobs.height and not training.lane_states.height:
+        return "There is nothing to draw: no kernel ran in a step."
     return ""
 
 

@@ -231,7 +231,7 @@ def test_an_empty_training_says_what_is_missing(known: Training, format: str, wi
     assert content
     if format == "html":
         missing = data_of(content)["missing"]
-        assert ("no jobs" if with_lanes else "no GPU process") in missing
+        assert ("no kernel" if with_lanes else "no GPU process") in missing
 
 
 def test_a_png_is_as_large_as_asked(known: Training, tmp_path: Path) -> None:

@@ -1,0 +1,120 @@
+"""Longest gaps between compute segments, and the activities of the host in them."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, numbers
+from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
+from nsys_pp.arrays.search import find_pairs
+from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.causes import GAPS
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import KERNEL_KINDS, NAME
+from nsys_pp.training.report.compute_segments import Segments
+from nsys_pp.training.report.devices import list_devices, number_devices
+from nsys_pp.training.report.hand_words import EMITTED_SUFFIX
+from nsys_pp.training.report.host_activities import find_activities
+
+_PER_DEVICE, _PER_STEP = 50, 3
+_PER_GAP = 3  # names of each kind of activity
+
+
+def find_longest_gaps(
+    segments: Segments,
+    *,
+    ranges: pl.DataFrame,
+    gpu_ops: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    os_calls: pl.DataFrame,
+    launches: pl.DataFrame,
+) -> pl.DataFrame:
+    """Find the longest gaps between compute segments, with the activities of the thread that launched the next kernel.
+
+    Args:
+        segments: Compute segments.
+        ranges: `RANGES`.
+        gpu_ops: `GPU_OPS`.
+        api_calls: `API_CALLS`.
+        os_calls: `OS_CALLS`.
+        launches: `LAUNCHES`.
+
+    Returns:
+        `GAPS`: of each device the 50 longest gaps, and the 3 longest before segments of each step; of each gap the 3
+        longest activities of each kind.
+    """
+    row = _select(segments)
+    devices = list_devices(gpu_ops)
+    call = _find_next_calls(segments, row, devices, gpu_ops, api_calls, launches)
+    thread = gather_calls(api_calls["thread_key"], call)
+    gaps = devices[segments.group[row]].hstack(
+        [
+            as_numbers("step", segments.step[row]),
+            pl.Series("start_ns", segments.previous_end[row]),
+            pl.Series("end_ns", segments.start[row]),
+            as_numbers("launch_ns", gather_calls(api_calls["start_ns"], call)),
+        ]
+    )
+    intervals = gaps.select("start_ns", "end_ns", thread_key=pl.Series(thread))
+    known = np.flatnonzero(thread != NEVER)
+    of_thread = pl.col("end_thread_key").is_null()
+    items = {"range": ranges.filter(of_thread), "call": api_calls, "os_call": os_calls}
+    activities = [
+        _label(find_activities(intervals[known], frame), kind, known) for kind, frame in items.items()
+    ]
+    return (
+        gaps.with_row_index("gap")
+        .join(pl.concat(activities), on="gap", how="left", maintain_order="left_right")
+        .sort("process_key", "device_id", "start_ns", maintain_order=True)
+        .pipe(conform, GAPS)
+    )
+
+
+def _select(segments: Segments) -> Int64s:
+    """Select the segments after the longest gaps: of each device, and of each step of a device."""
+    after = np.flatnonzero(segments.previous_end != NEVER)
+    length = segments.start[after] - segments.previous_end[after]
+    is_selected = np.zeros(len(after), dtype=np.bool_)
+    for keys, most in (((segments.group,), _PER_DEVICE), ((segments.step, segments.group), _PER_STEP)):
+        order = np.lexsort((-length, *(key[after] for key in keys)))
+        is_new = np.zeros(len(after), dtype=np.bool_)
+        is_new[:1] = True
+        for key in keys:
+            is_new[1:] |= key[after][order][1:] != key[after][order][:-1]
+        first = np.flatnonzero(is_new)
+        place = np.arange(len(after)) - np.repeat(first, np.diff(np.append(first, len(after))))
+        is_selected[order[place < most]] = True
+    return after[is_selected]
+
+
+def _find_next_calls(
+    segments: Segments,
+    row: Int64s,
+    devices: pl.DataFrame,
+    gpu_ops: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    launches: pl.DataFrame,
+) -> Int64s:
+    """Find the call that launched the first kernel of each segment; -1 where unknown, or cut at a step."""
+    computes = ~gpu_ops["is_communication"].to_numpy() & is_among(gpu_ops["kind"], KERNEL_KINDS)
+    rows = np.flatnonzero(computes)
+    group, start = number_devices(gpu_ops, devices)[rows], numbers(gpu_ops["start_ns"])[rows]
+    at = find_pairs(group, start, segments.group[row], segments.start[row])
+    op = rows[at.clip(0)] if len(rows) else at
+    call = np.full(len(row), -1)
+    found = np.flatnonzero(at >= 0)
+    call[found] = find_launch_calls(
+        gpu_ops["op_id"].gather(op[found]), gpu_ops=gpu_ops, api_calls=api_calls, launches=launches
+    )
+    return call
+
+
+def _label(activities: pl.DataFrame, kind: str, gap: Int64s) -> pl.DataFrame:
+    """Keep the longest activities of each interval, with their kind and the row of their gap."""
+    longest = activities.filter(pl.int_range(pl.len()).over("interval") < _PER_GAP)
+    name = pl.col("name").cast(pl.String).str.replace(EMITTED_SUFFIX, "").cast(NAME)
+    rows = pl.Series("gap", gap[longest["interval"].to_numpy()], dtype=pl.UInt32)
+    return longest.select(
+        pl.lit(kind).cast(GAPS["activity"]).alias("activity"), name, "time_ns"
+    ).with_columns(rows)
