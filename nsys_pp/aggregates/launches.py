@@ -21,7 +21,7 @@ from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import DISTRIBUTION, LATE_NS, LAUNCH_AGGREGATES, SLOW_CALL_NS
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import KERNEL_KINDS
+from nsys_pp.frames.report import KERNEL_KINDS, MOST_EARLY_NS
 
 _DEVICE = ["process_key", "device_id"]
 _STEP = [*_DEVICE, "step"]
@@ -42,12 +42,14 @@ def sum_launches(
         steps: `STEPS`.
 
     Returns:
-        `LAUNCH_AGGREGATES` by device and step, null last. A launch is in the step in which its first kernel starts; the queue
+        `LAUNCH_AGGREGATES` by device and step, null last. Launches of operations that start more than `MOST_EARLY_NS`
+        before their call have no delay. A launch is in the step in which its first kernel starts; the queue
         is cut at the borders of steps, so that a step may have a queue and a `count` of 0.
     """
     launched = _list_launches(gpu_ops, api_calls, launches)
+    delay = pl.col("start_ns") - pl.col("call_ns")
     launched = launched.with_columns(
-        step_on_device(launched, steps), delay_ns=pl.col("start_ns") - pl.col("call_ns")
+        step_on_device(launched, steps), delay_ns=pl.when(delay >= -MOST_EARLY_NS).then(delay)
     )
     length, call = pl.col("end_ns") - pl.col("start_ns"), pl.col("call_end_ns") - pl.col("call_ns")
     counts = launched.group_by(_STEP).agg(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from pathlib import Path
 
 import polars as pl
 
@@ -25,7 +26,9 @@ from nsys_pp.compose.progress import report_progress
 from nsys_pp.compose.run_training import NumberedSteps, find_training, number_run
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import Training
+from nsys_pp.model.doubts import REPORT
 from nsys_pp.roster.consistency import find_inconsistencies
+from nsys_pp.roster.identity import name_paths
 from nsys_pp.roster.layout import Layout
 from nsys_pp.roster.roster import build_roster
 
@@ -64,12 +67,13 @@ class Run:
 
     @cached_property
     def inputs(self) -> list[Input]:
-        """Inputs in order, one for each recording.
+        """Inputs in order, one for each recording; warns of reports with reasons to doubt their events.
 
         Raises:
             ReportError: An input cannot be read, or two are the same recording.
         """
         inputs = self._read(self)
+        _warn_of_doubts(inputs)
         report_progress(self.batch.progress, "aligning reports", 1)
         return drop_repeated(inputs, self.batch)
 
@@ -126,6 +130,16 @@ class Run:
     def skipped(self) -> Skipped:
         """Skipped inputs, each with its error."""
         return self.batch.skipped
+
+
+def _warn_of_doubts(inputs: Sequence[Input]) -> None:
+    """Warn of each reason to doubt the events of some reports."""
+    reports: dict[str, list[Path]] = {}
+    for recorded in inputs:
+        for doubt in recorded.part.facts.doubts:
+            reports.setdefault(doubt, []).append(recorded.path)
+    for doubt, paths in reports.items():
+        warnings.warn(doubt.replace(REPORT, name_paths(paths)), stacklevel=5)
 
 
 def build_run_roster(

@@ -32,6 +32,7 @@ STREAM_KIND = pl.Enum(["default", "blocking", "non-blocking"])
 FIELD_TYPE = pl.Enum(["int", "uint", "float", "char", "address"])
 MEMORY_KIND = pl.Enum(["pageable", "pinned", "device", "array", "managed", "device static", "managed static"])
 MEMORY_ACTION = pl.Enum(["allocation", "release"])
+SEVERITY = pl.Enum(["info", "warning", "error", "verbose"])
 
 _Columns = Mapping[str, pl.DataType | type[pl.DataType]]
 
@@ -197,6 +198,7 @@ _COLUMNS: Mapping[str, _Columns] = {
         "address": pl.Int64,  # unsigned, stored as signed 64 bits
         "bytes": pl.Int64,
     },
+    "diagnostics": {"severity": SEVERITY, "text": pl.String},  # of nsys itself
     "facts": {"name": pl.String, "value": pl.String},  # nsys_version, hostname, ...
     "launcher": {"name": pl.String, "value": pl.String},  # allow-listed variables
 }

@@ -21,6 +21,8 @@ NAME = pl.Categorical()
 RANGE_KIND = pl.Enum(["push_pop", "start_end"])
 OP_KIND = pl.Enum(["kernel", "memcpy", "memset", "graph"])
 KERNEL_KINDS = ("kernel", "graph")
+MOST_EARLY_NS = 60_000
+"""Longest time by which errors of clocks let an operation start before the call that launched it; more is no delay."""
 """Kinds of operations that count as kernels: a graph that was traced as a whole counts for its kernels."""
 SCOPE = pl.Enum(["thread", "process"])
 
@@ -101,6 +103,15 @@ OS_CALLS = build_schema(
         "name": NAME,
     },
     name="OS_CALLS",
+)
+
+DIAGNOSTICS = build_schema(
+    {  # one row per message of nsys about the recording; errors first, then by text
+        "severity": pl.Enum(["error", "warning"]),
+        "text": pl.String,
+        "count": pl.Int64,
+    },
+    name="DIAGNOSTICS",
 )
 
 THREAD_RUNS = build_schema(
@@ -372,3 +383,4 @@ class Report:
     thread_runs: pl.DataFrame = field(default_factory=THREAD_RUNS.to_frame)
     memory_events: pl.DataFrame = field(default_factory=MEMORY_EVENTS.to_frame)
     counters: pl.DataFrame = field(default_factory=COUNTERS.to_frame)
+    diagnostics: pl.DataFrame = field(default_factory=DIAGNOSTICS.to_frame)

@@ -8,6 +8,7 @@ from nsys_pp.model.api_calls import build_api_calls
 from nsys_pp.model.counters import build_counters
 from nsys_pp.model.damage import drop_reversed
 from nsys_pp.model.devices import build_devices, build_gpus, number_gpus
+from nsys_pp.model.diagnostics import build_diagnostics
 from nsys_pp.model.fingerprint import compute_fingerprint
 from nsys_pp.model.gpu_ops import build_gpu_ops, build_op_details
 from nsys_pp.model.memory_events import build_memory_events
@@ -74,5 +75,6 @@ def build_report(raw: RawReport) -> Report:
         thread_runs=build_thread_runs(raw),
         memory_events=build_memory_events(raw),
         counters=build_counters(raw),
+        diagnostics=build_diagnostics(raw),
         ranks=ranks,
     )

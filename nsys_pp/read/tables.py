@@ -67,6 +67,7 @@ _MEMORY_KINDS: dict[int, str | int] = dict(
     enumerate(("pageable", "pinned", "device", "array", "managed", "device static", "managed static"))
 )
 _MEMORY_ACTIONS: dict[int, str | int] = {0: "allocation", 1: "release"}
+_SEVERITIES: dict[int, str | int] = {1: "info", 2: "warning", 3: "error", 4: "verbose"}
 _OP = {
     **_same("start", "end"),
     "device": _c("deviceId"),
@@ -347,6 +348,11 @@ TABLES = (
         },
         groups=("host",),
     ),
+    Table(
+        "diagnostics",
+        ("DIAGNOSTIC_EVENT",),
+        {"severity": _c("severity", words=_SEVERITIES), "text": _c("text")},
+    ),
     Table("facts", ("META_DATA_EXPORT", "EXPORT_META_DATA"), _NAME_VALUE, rows_named=EXPORT_FACTS),
     Table("facts", ("META_DATA_CAPTURE",), _NAME_VALUE, rows_named=CAPTURE_FACTS),
     Table("facts", ("TARGET_INFO_SYSTEM_ENV",), _NAME_VALUE, rows_named=SYSTEM_FACTS),
@@ -363,7 +369,6 @@ COUNTED = (
     Table("cuda_overheads", ("CUPTI_ACTIVITY_KIND_OVERHEAD",), {}),
     Table("host_callbacks", ("CUDA_HOST_CALLBACK",), {}),
     Table("profiler_overheads", ("PROFILER_OVERHEAD",), {}),
-    Table("diagnostics", ("DIAGNOSTIC_EVENT",), {}),
     Table("cpu_samples", ("COMPOSITE_EVENTS",), {}),
     Table("gpu_metrics", ("GPU_METRICS",), {}),
     Table("gpu_context_switches", ("GPU_CONTEXT_SWITCH_EVENTS", "FECS_EVENTS"), {}),

@@ -69,7 +69,13 @@ def environment(**changes: str) -> dict[str, str]:
     root = str(Path(__file__).parent.parent.parent)
     inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     quiet = {"NSYS_PP_LOG_SECONDS": "0"}  # progress lines depend on the speed of the machine
-    return {**inherited, "PYTHONPATH": root, "PYTHONWARNINGS": "error", **quiet, **changes}
+    return {
+        **inherited,
+        "PYTHONPATH": root,
+        "PYTHONWARNINGS": "error,ignore:nsys says of",
+        **quiet,
+        **changes,
+    }
 
 
 def assert_refused(result: Result, *words: str, code: int = 1) -> None:

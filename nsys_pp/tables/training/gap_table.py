@@ -10,6 +10,7 @@ from nsys_pp.arrays.search import find_first, find_last
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.frames.causes import BUBBLE_CAUSES, CAUSE, GAPS
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import MOST_EARLY_NS
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Training
 
@@ -55,7 +56,7 @@ def build_gap_table(training: Training) -> pl.DataFrame:
     """Build the rows of `GAP_TABLE`, by descending length."""
     rows = training.gaps
     gaps = rows.unique(_GAP, keep="first", maintain_order=True)
-    length = pl.col("end_ns") - pl.col("start_ns")
+    length, delay = pl.col("end_ns") - pl.col("start_ns"), pl.col("end_ns") - pl.col("launch_ns")
     for kind in GAPS["activity"].categories:  # type: ignore[attr-defined]
         longest = rows.filter(pl.col("activity") == kind).unique(_GAP, keep="first", maintain_order=True)
         columns = [
@@ -69,7 +70,7 @@ def build_gap_table(training: Training) -> pl.DataFrame:
         .with_columns(
             lane="label",
             length_ns=length,
-            launch_delay_ns=pl.col("end_ns") - pl.col("launch_ns"),
+            launch_delay_ns=pl.when(delay >= -MOST_EARLY_NS).then(delay),
             start_ns=pl.col("start_ns") - training.zero_ns,
         )
         .sort(-pl.col("length_ns"), "start_ns", "lane")

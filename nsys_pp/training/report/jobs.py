@@ -10,6 +10,7 @@ from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import MOST_EARLY_NS
 from nsys_pp.frames.training import JOBS
 from nsys_pp.training.report.devices import list_devices, number_devices
 
@@ -162,7 +163,11 @@ def _find_open(group: Int64s, at: Int64s, of_group: Int64s, began: Int64s, until
 def _find_delays(
     jobs: pl.DataFrame, gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
 ) -> Int64s:
-    """Measure the delay from the launch to the start of the first operation of each job; `NEVER`: unknown."""
+    """Measure the delay from the launch to the start of the first operation of each job.
+
+    Returns:
+        Delays; `NEVER` where unknown, or impossible.
+    """
     devices = list_devices(gpu_ops)
     of_op, of_job = number_devices(gpu_ops, devices), number_devices(jobs, devices)
     op_start, start = numbers(gpu_ops["start_ns"]), numbers(jobs["start_ns"])
@@ -181,7 +186,7 @@ def _find_delays(
     is_inside &= ended <= numbers(jobs["host_end_ns"])[row]
     delays = np.full(len(jobs), _LATEST)
     np.minimum.at(delays, row[is_inside], (start[row] - began)[is_inside])
-    return np.where(delays == _LATEST, NEVER, delays)
+    return np.where((delays == _LATEST) | (delays < -MOST_EARLY_NS), NEVER, delays)
 
 
 def _pair(rows: Int64s, values: Int64s, others: Int64s, of_others: Int64s) -> tuple[Int64s, Int64s]:

@@ -1,0 +1,61 @@
+"""Reasons to doubt a report, in sentences: lost events, and clocks of GPUs that are off."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.arrays.launch_calls import find_launch_calls
+from nsys_pp.frames.report import MOST_EARLY_NS, Report
+from nsys_pp.model.diagnostics import list_losses
+from nsys_pp.units import format_duration
+
+REPORT = "{report}"
+"""Place of the name of the report in the sentences of `find_doubts`."""
+_LEAST_SHARE = 0.01  # of the operations of a GPU
+
+
+def find_doubts(report: Report, launches: pl.DataFrame) -> list[str]:
+    """Find the reasons to doubt the events of a report.
+
+    Args:
+        report: Read with operations.
+        launches: `LAUNCHES` of its calls and operations.
+
+    Returns:
+        Sentences with `REPORT` in place of the name of the report. Empty without a reason.
+    """
+    losses = [f"nsys says of {REPORT}: {text}" for text in list_losses(report.diagnostics)]
+    return [*losses, *_find_early_devices(report, launches)]
+
+
+def _find_early_devices(report: Report, launches: pl.DataFrame) -> list[str]:
+    """Describe the GPUs whose operations start before the calls that launched them, by more than clocks differ."""
+    ops, calls = report.gpu_ops, report.api_calls
+    call = find_launch_calls(ops["op_id"], gpu_ops=ops, api_calls=calls, launches=launches)
+    known = np.flatnonzero(call >= 0)
+    early = calls["start_ns"].to_numpy()[call[known]] - ops["start_ns"].to_numpy()[known]
+    if not (early > MOST_EARLY_NS).any():
+        return []
+    launched = (
+        ops.select("process_key", "device_id")[known]
+        .with_columns(early_ns=pl.Series(early))
+        .join(
+            report.devices.select("process_key", "device_id", "gpu"),
+            on=["process_key", "device_id"],
+            how="left",
+        )
+        .group_by("gpu")
+        .agg(
+            count=pl.len(),
+            early_count=(pl.col("early_ns") > MOST_EARLY_NS).sum(),
+            early_ns=pl.col("early_ns").max(),
+        )
+        .filter(pl.col("early_count") > _LEAST_SHARE * pl.col("count"))
+        .sort("gpu")
+    )
+    return [
+        f"the clock of {gpu or 'a GPU'} in {REPORT} is off: {early_count:,} of {count:,} operations start up to"
+        f" {format_duration(early_ns)} before the call that launched them, so these delays of launches are left out"
+        for gpu, count, early_count, early_ns in launched.rows()
+    ]
