@@ -20,7 +20,7 @@ from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows
-from nsys_pp.model.doubts import find_doubts
+from nsys_pp.model.data_warnings import find_data_warnings
 from nsys_pp.model.recorded_kinds import name_recorded
 from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
@@ -228,7 +228,7 @@ def _build_part(
             fingerprint=identity.fingerprint,
             preset=training.preset if training else "",
             unmatched=tuple(training.unmatched) if training else (),
-            doubts=tuple(find_doubts(report, links.launches)),
+            data_warnings=tuple(find_data_warnings(report, links.launches)),
             recorded=tuple(name_recorded(count_rows(report))) if has_aggregates else None,
             is_folded=_is_folded(report) if has_aggregates else None,
         ),

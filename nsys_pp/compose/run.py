@@ -26,7 +26,7 @@ from nsys_pp.compose.progress import report_progress
 from nsys_pp.compose.run_training import NumberedSteps, find_training, number_run
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import Training
-from nsys_pp.model.doubts import REPORT
+from nsys_pp.model.data_warnings import REPORT
 from nsys_pp.roster.consistency import find_inconsistencies
 from nsys_pp.roster.identity import name_paths
 from nsys_pp.roster.layout import Layout
@@ -73,7 +73,7 @@ class Run:
             ReportError: An input cannot be read, or two are the same recording.
         """
         inputs = self._read(self)
-        _warn_of_doubts(inputs)
+        _warn_of_data(inputs)
         report_progress(self.batch.progress, "aligning reports", 1)
         return drop_repeated(inputs, self.batch)
 
@@ -132,14 +132,14 @@ class Run:
         return self.batch.skipped
 
 
-def _warn_of_doubts(inputs: Sequence[Input]) -> None:
+def _warn_of_data(inputs: Sequence[Input]) -> None:
     """Warn of each reason to doubt the events of some reports."""
     reports: dict[str, list[Path]] = {}
     for recorded in inputs:
-        for doubt in recorded.part.facts.doubts:
-            reports.setdefault(doubt, []).append(recorded.path)
-    for doubt, paths in reports.items():
-        warnings.warn(doubt.replace(REPORT, name_paths(paths)), stacklevel=5)
+        for text in recorded.part.facts.data_warnings:
+            reports.setdefault(text, []).append(recorded.path)
+    for text, paths in reports.items():
+        warnings.warn(text.replace(REPORT, name_paths(paths)), stacklevel=5)
 
 
 def build_run_roster(

@@ -107,7 +107,9 @@ class PartFacts:
     fingerprint: int  # of `Report`
     preset: str = ""  # name of the naming rules; "" where none fits
     unmatched: tuple[str, ...] = ()  # options of the user that fit no range
-    doubts: tuple[str, ...] = ()  # reasons to doubt its events: sentences of `nsys_pp.model.doubts`
+    data_warnings: tuple[
+        str, ...
+    ] = ()  # reasons to doubt its events: sentences of `nsys_pp.model.data_warnings`
     # Without aggregates both are None.
     recorded: tuple[str, ...] | None = None  # kinds of data with rows
     is_folded: bool | None = (

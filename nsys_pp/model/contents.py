@@ -10,7 +10,7 @@ import polars as pl
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import Report
 from nsys_pp.model import anomalies as anomalies
-from nsys_pp.model.doubts import REPORT, find_doubts
+from nsys_pp.model.data_warnings import REPORT, find_data_warnings
 from nsys_pp.model.recorded_kinds import list_missing, list_recorded
 
 GPUS = build_schema(
@@ -123,7 +123,7 @@ def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
             *anomalies.find_unmatched(len(ops), matched_count, len(calls)),
             *anomalies.find_lost_graphs(graph_count, lost_count, session.graph_mode),
             *anomalies.find_untimed(counts, _OP_TABLES),
-            *(doubt.replace(REPORT, "this report") for doubt in find_doubts(report, launches)),
+            *(text.replace(REPORT, "this report") for text in find_data_warnings(report, launches)),
         ],
     )
 

@@ -118,7 +118,12 @@ def _transfers(jobs: pl.DataFrame, last: int, per_stage: int) -> pl.DataFrame:
 
 def _steps(jobs: pl.DataFrame) -> pl.DataFrame:
     hulls = jobs.group_by("lane", "step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
-    return conform(hulls.with_columns(is_partial=pl.lit(False)).sort("step", "lane"), RUN_STEPS)
+    return conform(
+        hulls.with_columns(is_partial=pl.lit(False), source=pl.lit("range"), confidence=None).sort(
+            "step", "lane"
+        ),
+        RUN_STEPS,
+    )
 
 
 def _lane_states(jobs: pl.DataFrame) -> pl.DataFrame:

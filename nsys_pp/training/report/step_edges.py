@@ -157,6 +157,7 @@ def _find_last_ends(steps: StepHosts, ops: StepOps, first: Int64s) -> tuple[Int6
         is_inside = ~has_end[at] | (mine.launch <= steps.end[own][at])
         is_followed[own[at[~is_inside]]] = False
         counts = ~mine.is_aside & (mine.is_kernel | ~steps.is_capture[own[-1]])
+        counts |= not ops.is_kernel.any()
         # an operation that outlasts the first one of the next step counts before the first step that it does not outlast
         passed = np.searchsorted(first[own], mine.end) - 1
         np.maximum.at(end, own[np.maximum(at, passed)[counts]], mine.end[counts])
@@ -169,7 +170,9 @@ def _is_delayed(first: Int64s, device: Int64s, ops: StepOps) -> Bools:
     """Return the mask of first operations that start late after their launch, and not after a recorded operation."""
     order = np.flatnonzero(~(ops.is_communication | ops.is_aside))
     order = order[np.argsort(ops.start[order], kind="stable")]
-    at = order[find_first(device, first, ops.device[order], ops.start[order])] if len(order) else order
+    if not len(order):
+        return np.zeros(len(first), dtype=np.bool_)
+    at = order[find_first(device, first, ops.device[order], ops.start[order])]
     is_late = first - ops.launched[at] > _LATE_NS
     for step in np.flatnonzero(is_late).tolist():
         since = first[step] - ops.end[ops.device == device[step]]

@@ -60,7 +60,7 @@ def find_steps(
         launches: `LAUNCHES` of both.
 
     Returns:
-        `STEPS`. Devices without compute kernels have no steps. A step is partial if
+        `STEPS`. Devices without compute kernels have no steps, unless no device has any. A step is partial if
 
         * its range, or a job in it, is open at the end of the capture;
         * it has no range, but jobs before the first range;
@@ -182,8 +182,11 @@ def _build_job_steps(jobs: pl.DataFrame, is_without_range: Bools, devices: pl.Da
 
 
 def _build_capture_steps(device: Int64s, ops: StepOps) -> _StepBounds:
-    """Build one step of the whole capture for each of the devices."""
-    device = device[np.isin(device, ops.device[ops.is_kernel])]
+    """Build one step of the whole capture for each of the devices.
+
+    Devices without compute kernels have none, unless no device has any.
+    """
+    device = device[np.isin(device, ops.device[_select_capture_ops(ops)])]
     never = np.full(len(device), NEVER)
     return _StepBounds(
         device=device,
@@ -198,9 +201,15 @@ def _build_capture_steps(device: Int64s, ops: StepOps) -> _StepBounds:
     )
 
 
+def _select_capture_ops(ops: StepOps) -> Bools:
+    """Return the mask of the kernels; of all operations if there are no kernels."""
+    return ops.is_kernel if ops.is_kernel.any() else np.ones_like(ops.is_kernel)
+
+
 def _find_first_kernels(device: Int64s, ops: StepOps) -> Int64s:
-    """Return the start of the first kernel of each device; every device has one."""
-    starts = [ops.start[ops.is_kernel & (ops.device == number)].min() for number in device]
+    """Return the start of the first kernel of each device, or of its first operation if no device has kernels."""
+    is_first = _select_capture_ops(ops)
+    starts = [ops.start[is_first & (ops.device == number)].min() for number in device]
     return np.array(starts, dtype=np.int64)
 
 

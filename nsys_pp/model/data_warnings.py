@@ -11,11 +11,11 @@ from nsys_pp.model.diagnostics import list_losses
 from nsys_pp.units import format_duration
 
 REPORT = "{report}"
-"""Place of the name of the report in the sentences of `find_doubts`."""
+"""Place of the name of the report in the sentences of `find_data_warnings`."""
 _LEAST_SHARE = 0.01  # of the operations of a GPU
 
 
-def find_doubts(report: Report, launches: pl.DataFrame) -> list[str]:
+def find_data_warnings(report: Report, launches: pl.DataFrame) -> list[str]:
     """Find the reasons to doubt the events of a report.
 
     Args:

@@ -1,0 +1,105 @@
+"""Reports without ranges of a training: pipeline, chart, compare and `--steps` answer, and say what they lack."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from shutil import copyfile
+
+import polars as pl
+import pytest
+
+import nsys_pp
+from nsys_pp.errors import MissingDataError, NsysPPError
+from nsys_pp.frames.causes import BUBBLE_CAUSES
+
+PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+
+pytestmark = pytest.mark.usefixtures("reports_read_once")
+
+
+@pytest.fixture(scope="module")
+def unmarked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy a report of the fixtures without its ranges."""
+    path = tmp_path_factory.mktemp("unmarked") / "bare.sqlite"
+    copyfile(min(PIPELINE.rglob("*.sqlite")), path)
+    with closing(sqlite3.connect(path)) as report, report:
+        report.execute("DELETE FROM NVTX_EVENTS")
+    return path
+
+
+def test_a_report_without_ranges_has_lanes_states_and_gaps(unmarked: Path) -> None:
+    result = nsys_pp.pipeline([unmarked])
+    training = result.training
+    assert training.jobs.is_empty() or training.jobs["is_inferred"].all()
+    assert len(training.lanes) == 1
+    states = training.lane_states.group_by("lane", "step").agg(
+        covered=(pl.col("end_ns") - pl.col("start_ns")).sum()
+    )
+    spans = training.steps.join(states, on=["lane", "step"])
+    assert len(spans) == len(training.steps) > 0
+    assert spans.select((pl.col("end_ns") - pl.col("start_ns") == pl.col("covered")).all()).item()
+    assert "NVTX range" in training.notes[0]
+    tables = result.tables()
+    assert tables["steps"].height == training.steps["step"].n_unique()
+    gaps = tables["gaps"]
+    assert gaps["length_ns"].is_sorted(descending=True)
+    assert gaps["cause"].drop_nulls().is_in(BUBBLE_CAUSES).all()
+    for share in ("cause_fraction", "range_fraction", "call_fraction", "os_call_fraction"):
+        assert gaps[share].drop_nulls().is_between(0, 1.000001).all()
+
+
+def test_the_longest_gaps_are_those_of_the_kernels(unmarked: Path) -> None:
+    with closing(sqlite3.connect(unmarked)) as report:
+        spans = report.execute(
+            "SELECT k.start, k.end FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName"
+            " WHERE s.value NOT LIKE 'nccl%' ORDER BY k.start"
+        ).fetchall()
+    until, lengths = spans[0][1], []
+    for start, end in spans[1:]:
+        if start - until > 2_000:
+            lengths.append(start - until)
+        until = max(until, end)
+    found = nsys_pp.pipeline([unmarked]).tables(["gaps"])["gaps"]["length_ns"].to_list()
+    assert found[:50] == sorted(lengths, reverse=True)[:50]
+
+
+def test_steps_that_do_not_exist_are_one_sentence(unmarked: Path) -> None:
+    with pytest.raises(NsysPPError, match="no step is in `--steps 700:800`") as caught:
+        nsys_pp.pipeline([unmarked], steps="700:800")
+    assert "the steps of these reports are" in str(caught.value.hint)
+
+
+def test_charts_and_comparisons_answer(unmarked: Path, tmp_path: Path) -> None:
+    drawn = nsys_pp.chart([unmarked], tmp_path / "x.svg")
+    assert drawn.lanes == 1
+    assert b"There is nothing to draw" not in (tmp_path / "x.svg").read_bytes()
+    tables = nsys_pp.compare([unmarked], [unmarked]).tables
+    assert tables["steps"].height > 0
+
+
+def test_every_shared_report_with_gpu_work_is_answered(shared_reports: list[Path]) -> None:
+    answered = [_answers(report) for report in shared_reports]
+    assert sum(answered) >= 12
+
+
+def _answers(report: Path) -> bool:
+    """Hold that the pipeline of a report is answered exactly if it has GPU work."""
+    if not _has_gpu_work(report):
+        with pytest.raises(MissingDataError, match="has no GPU operations"):
+            nsys_pp.pipeline([report])
+        return False
+    tables = nsys_pp.pipeline([report]).tables()
+    assert tables["steps"].height > 0
+    assert tables["lanes"].height > 0
+    assert tables["steps"]["bubble_fraction"].is_between(0, 1).all()
+    assert (tables["gaps"]["length_ns"] > 2_000).all()
+    return True
+
+
+def _has_gpu_work(report: Path) -> bool:
+    with closing(sqlite3.connect(report)) as export:
+        names = {row[0] for row in export.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        kinds = {f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")}
+        return any(export.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in kinds & names)
