@@ -24,7 +24,7 @@ from nsys_pp.cli.sections import SELECTION, SectionCommand, option
 from nsys_pp.cli.table_output import check_sort, list_outputs, output_tables, settle_format
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.choices import SUMMARY_GROUPS
-from nsys_pp.tables.summary.registry import PADDLE_TABLES, TABLES
+from nsys_pp.tables.summary.registry import PADDLE_LAYOUTS, PADDLE_TABLES, TABLES
 
 _SHOWN = (
     *("overview", "device", "model", "distribution", "operators", "families", "kernels"),
@@ -72,7 +72,7 @@ _TEXT_LIMIT = 15
     "--paddle-compat",
     section=SELECTION,
     is_flag=True,
-    help="Include the CPU time of communication, as Paddle does.",
+    help="Show the tables of Paddle's Profiler in its layout, and include the CPU time of communication, as there.",
 )
 @job_and_steps_options
 @projection_options
@@ -113,8 +113,10 @@ def summary(
 
     format = settle_format(str(output), format, names, option="--table")
     is_text = format in ("table", "markdown")
-    names = names or (_SHOWN if is_text and output == STANDARD_OUTPUT else tuple(TABLES))
-    registry = PADDLE_TABLES if options["paddle_compat"] else TABLES
+    is_paddle = options["paddle_compat"]
+    shown = tuple(PADDLE_LAYOUTS) if is_paddle else _SHOWN
+    names = names or (shown if is_text and output == STANDARD_OUTPUT else tuple(TABLES))
+    registry = PADDLE_TABLES if is_paddle else TABLES
     tables = {name: registry[name] for name in names}
     check_sort(sort, tables)
     for name in ("ops", "scope"):  # None: those of the parts

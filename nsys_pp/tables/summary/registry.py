@@ -33,7 +33,20 @@ _SOURCES = {
 TABLES: Registry[Table[[Summary, TableOptions]]] = Registry(_SOURCES)
 """Tables by name, in the order in which they are written."""
 
-PADDLE_TABLES: Registry[Table[[Summary, TableOptions]]] = Registry(
-    {**_SOURCES, "distribution": "nsys_pp.tables.summary.distribution:PADDLE_DISTRIBUTION_TABLE"}
-)
-"""The same tables, with communication counted as in Paddle's tables."""
+PADDLE_LAYOUTS = {
+    name: f"nsys_pp.tables.summary.paddle:PADDLE_{table}"
+    for name, table in {
+        "device": "DEVICE_TABLE",
+        "overview": "OVERVIEW_TABLE",
+        "model": "MODEL_TABLE",
+        "distribution": "DISTRIBUTION_LAYOUT",
+        "operators": "OPERATOR_TABLE",
+        "kernels": "KERNEL_TABLE",
+        "copies": "COPY_TABLE",
+        "ranges": "RANGE_TABLE",
+        "memory": "MEMORY_TABLE",
+    }.items()
+}
+"""Tables that Paddle's Profiler has too, in its order."""
+PADDLE_TABLES: Registry[Table[[Summary, TableOptions]]] = Registry({**_SOURCES, **PADDLE_LAYOUTS})
+"""The same tables, in Paddle's layout where it has them, and with communication counted as there."""

@@ -64,7 +64,12 @@ def arrange_table(
         notes.insert(0, view.hidden.format(share))
     by_name = describe_columns(table)
     columns = _choose_columns(
-        rows, [by_name[name] if isinstance(name, str) else name for name in view.columns]
+        rows,
+        [
+            by_name[column] if isinstance(column, str) else column
+            for column in view.columns
+            if not isinstance(column, str) or column in rows.columns
+        ],
     )
     caption = "; ".join([table.caption, *(column.note for column in columns if column.note)])
     if rows.is_empty():
