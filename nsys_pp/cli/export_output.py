@@ -48,7 +48,14 @@ def write_export(
         result = export_jobs(reports, output, format=format, devices=devices, progress=progress, **options)
     log_notes(result.notes)
     of_run = [file for file in result.files if file.source is None]
-    if of_run:
+    if of_run and format == "steptask":
+        paths = [file.path for file in of_run]
+        databases = format_count(len(paths), "database")
+        log_output(
+            f"Wrote {databases} with the StepTaskInfo of a rank: {paths[0]}{' ...' * (len(paths) > 1)}",
+            *paths,
+        )
+    elif of_run:
         paths = [file.path for file in of_run]
         jobs = format_count(of_run[0].row_count, "job")
         log_output(f"Wrote {' and '.join(map(str, paths))}: {jobs}. {result.hint}".rstrip(), *paths)

@@ -52,10 +52,10 @@ _EXPORTERS = (
     ),
     Exporter(
         name="steptask",
-        description="copies of the reports, each with a table `StepTaskInfo` for msprof-analyze and MindStudio Insight",
+        description="copies of the reports, each with a table `StepTaskInfo`, and a database per rank named as in msprof-analyze",
         is_folder=True,
         options=frozenset({"sources"}),
-        write=import_on_call("nsys_pp.write.other.step_tasks:export_step_tasks"),
+        write=import_on_call("nsys_pp.write.other.step_task_files:export_step_tasks"),
         check=import_on_call("nsys_pp.write.other.step_tasks:check_step_tasks"),
     ),
 )

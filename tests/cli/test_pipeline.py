@@ -228,8 +228,9 @@ def test_steps_can_be_chosen() -> None:
 def test_copies_get_a_table_of_steps(tmp_path: Path) -> None:
     done = call("pipeline", PIPELINE, "--steptask", tmp_path / "out")
     assert done.code == 0, done
-    copies = sorted((tmp_path / "out").iterdir())
+    copies = sorted((tmp_path / "out").glob("*.db"))
     assert [path.name for path in copies] == [f"rank{rank}.steptask.db" for rank in range(4)]
+    assert "Wrote 4 databases with the StepTaskInfo of a rank: " in done.stderr
     for rank, path in enumerate(copies):
         with closing(sqlite3.connect(path)) as database:
             rows = database.execute("SELECT name, type, rank, step FROM StepTaskInfo").fetchall()

@@ -97,7 +97,7 @@ def _lay_out(
     *,
     only: pl.Expr | None = None,
 ) -> Table[[Summary, TableOptions]]:
-    """Give a table Paddle's title and columns in text formats; columns of groups come first."""
+    """Replace the title and the columns of a table in text formats by Paddle's, after the columns of groups."""
     view = View(
         columns=(*_GROUPS, *columns),
         derive=derive,

@@ -21,9 +21,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.lanes import REPORT_JOBS
 from nsys_pp.frames.training import COMPUTE_KINDS, Training
-from nsys_pp.write.exporter import ExportedFile, ExportOptions, ExportResult, ExportSource
 from nsys_pp.write.files import check_output, replace_file, translate_errors
 from nsys_pp.write.other.report_table import Rows, add_table, check_target, copy_report
 
@@ -108,43 +106,15 @@ def describe_step_tasks(training: Training, jobs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def export_step_tasks(training: Training, folder: Path | None, options: ExportOptions) -> ExportResult:
-    """Write `StepTaskInfo` of all reports of a run.
-
-    Args:
-        training: The run.
-        folder: Folder of copies with the table; None writes into the reports themselves.
-        options: `sources` lists the reports.
-
-    Raises:
-        ReportError: A report is not a SQLite export, or cannot be written.
-        OutputError: A copy exists, or cannot be written.
-    """
-    reports = [(source.path, source.report, _find_jobs(training, source)) for source in options.sources]
-    written = write_step_tasks(training, reports, folder, force=options.force)
-    return ExportResult(
-        files=tuple(
-            ExportedFile(path=path, row_count=count, source=report) for report, path, count in written
-        )
-    )
+def list_rows(tasks: pl.DataFrame) -> Rows:
+    """List `STEP_TASKS` as the rows of the table."""
+    columns = {name: str if dtype == pl.String else int for name, dtype in STEP_TASKS.items()}
+    return Rows(TABLE, columns, tasks.rows())
 
 
 def check_step_tasks(folder: Path | None, inputs: Sequence[Path], force: bool) -> None:
     """Refuse unsuitable reports and existing copies, as `plan_step_tasks` does."""
     plan_step_tasks(inputs, folder, force=force)
-
-
-def _find_jobs(training: Training, source: ExportSource) -> pl.DataFrame:
-    """Return the jobs of one report (`REPORT_JOBS`), with their times also on its own clock."""
-    lanes = training.lanes.filter(pl.col("report") == source.report)
-    jobs = training.jobs.join(lanes.select("lane"), on="lane", how="semi", maintain_order="left")
-    on_report = (
-        pl.Series(f"report_{name}", source.clock.to_report_times(jobs[name].fill_null(0).to_numpy())).set(
-            jobs[name].is_null(), None
-        )
-        for name in _TIMES
-    )
-    return jobs.with_columns(on_report).pipe(conform, REPORT_JOBS)
 
 
 def write_step_tasks(
@@ -178,7 +148,7 @@ def write_step_tasks(
     done = []
     for (source, _, jobs), target in zip(reports, targets, strict=True):
         tasks = describe_step_tasks(training, jobs)
-        rows = Rows(TABLE, {name: _python_type(dtype) for name, dtype in STEP_TASKS.items()}, tasks.rows())
+        rows = list_rows(tasks)
         if folder is None:
             with translate_errors(source):
                 add_table(source, rows)
@@ -226,7 +196,3 @@ def _name_copies(sources: Sequence[Path], folder: Path, *, force: bool) -> list[
 
 def _copy_name(source: Path) -> str:
     return re.sub(r"\.(sqlite|db)$", "", source.name) + ENDING
-
-
-def _python_type(dtype: pl.DataType) -> type:
-    return str if dtype == pl.String else int
