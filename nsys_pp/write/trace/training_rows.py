@@ -72,14 +72,18 @@ def draw_training(
         Drawings by machine; the drawing of the run has the key `RUN`. Empty without `gpu_rows`, or if the training has
         no jobs, no transfers and no steps except those of whole captures.
     """
-    if not gpu_rows or not _has_rows(training):
+    has_steps = (training.steps["source"] != "capture").any()
+    if not gpu_rows or not (has_steps or len(training.jobs) or len(training.transfers)):
         return {}
     is_drawn = _overlaps(start_ns, end_ns)
     rows = {
         "steps": _arrange(_lane_steps(training).filter(is_drawn)),
-        "jobs": _arrange(_jobs(training, is_drawn)),
         "messages": _messages(training, is_drawn),
     }
+    ranks = dict(_RANKS)
+    for number, (name, role) in enumerate(_list_job_rows(training.jobs)):
+        rows[name] = _arrange(_jobs(training, is_drawn, role))
+        ranks[name] = _RANKS["jobs"] + number * len(training.lanes)
     labels = dict(training.lanes.select("lane", "label").iter_rows())
     lane_counts = Counter(gpu_rows.values())
     drawings = {
@@ -87,7 +91,7 @@ def draw_training(
     }
     for lane, gpu_row in gpu_rows.items():
         drawing = drawings[gpu_row.machine]
-        for kind, rank in _RANKS.items():
+        for kind, rank in ranks.items():
             if lane not in rows[kind]:
                 continue
             name = kind if lane_counts[gpu_row] == 1 else f"{kind} of {labels[lane]}"
@@ -99,11 +103,6 @@ def draw_training(
             )
     _draw_run(training, drawings[RUN], is_drawn)
     return {machine: drawing for machine, drawing in drawings.items() if drawing.subtracks}
-
-
-def _has_rows(training: Training) -> bool:
-    has_steps = bool((training.steps["source"] != "capture").any())
-    return has_steps or not (training.jobs.is_empty() and training.transfers.is_empty())
 
 
 def _empty(machine: str) -> Drawing:
@@ -184,10 +183,19 @@ def _overlaps(start_ns: int | None, end_ns: int | None) -> pl.Expr:
     return overlaps
 
 
-def _jobs(training: Training, is_drawn: pl.Expr) -> pl.DataFrame:
-    """Build the slices of jobs, with compute intervals if known; `parent` is the row of the job around each, or -1."""
+def _list_job_rows(jobs: pl.DataFrame) -> list[tuple[str, str | None]]:
+    """List the rows of jobs with their roles: one for each role, and one for jobs without a role."""
+    roles = jobs["role"].unique().drop_nulls().sort().to_list()
+    return [("jobs", None), *((f"jobs of {role}", role) for role in roles)]
+
+
+def _jobs(training: Training, is_drawn: pl.Expr, role: str | None) -> pl.DataFrame:
+    """Build the slices of the jobs of a role, with compute intervals if known.
+
+    `parent` is the row of the job around each, or -1.
+    """
     jobs = (
-        training.jobs.filter(~pl.col("kind").is_in(MESSAGE_KINDS))
+        training.jobs.filter(~pl.col("kind").is_in(MESSAGE_KINDS), pl.col("role").eq_missing(role))
         .with_columns(all_start_ns="start_ns", all_end_ns="end_ns")
         .with_columns(
             start_ns=pl.coalesce("compute_start_ns", "start_ns"),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.clock import Clock
-from nsys_pp.frames.training import LANE_STATES, Training
+from nsys_pp.frames.training import LANE_STATES, RUN_STEPS, Training
 from nsys_pp.frames.transfers import TRANSFERS
 from nsys_pp.write.perfetto.trace import write_perfetto
 from nsys_pp.write.trace.colors import COLORS
@@ -59,6 +59,20 @@ def test_jobs_come_back_where_they_computed(importer: Importer) -> None:
         assert found["dur"].to_list() == (jobs["compute_end_ns"] - jobs["compute_start_ns"]).to_list()
         seeds = [COLORS[kind].seed for kind in jobs["kind"]]
         assert found["correlation"].to_list() == seeds
+
+
+def test_each_role_has_a_row_of_its_own(importer: Importer) -> None:
+    role = pl.Series([(None, "actor", "critic")[number % 3] for number in range(len(TRAINING.jobs))])
+    training = replace(TRAINING, jobs=TRAINING.jobs.with_columns(role=role))
+    slices = read(importer, training)
+    for lane in PLACES:
+        jobs = training.jobs.filter(lane=lane)
+        for name, own in (("jobs", None), ("jobs of actor", "actor"), ("jobs of critic", "critic")):
+            found = slices.filter(path=f"{gpu_path(lane)}/{name}").sort("ts")
+            of_role = jobs.filter(pl.col("role").eq_missing(own))
+            assert found["ts"].to_list() == of_role["compute_start_ns"].to_list()
+    names = [track.name for track in draw_training(training, PLACES)[PLACES[0].machine].tracks]
+    assert set(names) >= {"steps", "jobs", "jobs of actor", "jobs of critic"}
 
 
 def test_steps_of_every_gpu_and_of_the_run_come_back(importer: Importer) -> None:
@@ -140,9 +154,13 @@ def test_lanes_that_share_a_gpu_have_rows_of_their_own(importer: Importer) -> No
     assert ("GPU 0", "jobs") not in paths
 
 
-def test_nothing_is_drawn_of_reports_without_jobs_and_messages() -> None:
+def test_nothing_is_drawn_of_reports_without_jobs_steps_and_messages() -> None:
     nothing = replace(TRAINING, jobs=TRAINING.jobs.clear(), transfers=TRANSFERS.to_frame())
-    assert draw_training(nothing, PLACES) == {}
+    whole = TRAINING.steps.with_columns(source=pl.lit("capture", RUN_STEPS["source"]))
+    assert draw_training(replace(nothing, steps=whole), PLACES) == {}
+    names = {track.name for drawing in draw_training(nothing, PLACES).values() for track in drawing.tracks}
+    assert names >= {"steps"}
+    assert "jobs" not in names
 
 
 def test_rows_of_the_training_stand_above_what_a_gpu_shows(importer: Importer) -> None:
