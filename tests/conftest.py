@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.draws import FRESH, count_draws
 from tests.importer.fixtures import importer
 from tests.read_once import reports_read_once
 
 __all__ = ["importer", "nsys", "reports_read_once", "shared_reports"]
 
-# Tests start hundreds of processes: without it, each of them would compile the package anew.
+# Tests start hundreds of processes: without it, each of them would compile the package anew, and pytest all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # The same examples on every machine, however slow: a run passes everywhere or nowhere. `tests/fresh.py` draws new ones.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fixed", _PATIENT, derandomize=True)
-settings.register_profile("fresh", _PATIENT, derandomize=False, print_blob=True)
+settings.register_profile(FRESH, _PATIENT, derandomize=False, print_blob=True)
 settings.load_profile("fixed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Set the number of examples of random tests; pytest calls this after collection."""
+    functions = {item.obj for item in items if isinstance(item, pytest.Function)}
+    for function in functions:
+        own = getattr(function, "_hypothesis_internal_use_settings", None)
+        if own is not None:
+            function._hypothesis_internal_use_settings = settings(
+                own, max_examples=count_draws(own.max_examples)
+            )
+
 
 REPOSITORY = Path(__file__).parent.parent
 

@@ -20,7 +20,16 @@ def main() -> int:
     for number in range(1, options.rounds + 1):
         seed = secrets.randbelow(1 << 32)
         print(f"round {number} of {options.rounds}: --hypothesis-seed={seed}", flush=True)
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "-m", "hypothesis and not bench"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "auto",
+            "-m",
+            "(hypothesis or draws) and not bench",
+        ]
         command += ["--hypothesis-profile=fresh", f"--hypothesis-seed={seed}", *others]
         if status := subprocess.run(command, check=False).returncode:
             return status

@@ -175,17 +175,17 @@ def streamed(size: int) -> Frames:
 
 
 SHAPES: list[tuple[Callable[[int], Frames], Scope, bool, int]] = [
-    (enclosing, "thread", False, 50_000),
-    (enclosing, "process", False, 50_000),
-    (nested, "thread", False, 50_000),
-    (nested, "process", True, 50_000),
-    (threaded, "process", False, 25_000),
+    (enclosing, "thread", False, 20_000),
+    (enclosing, "process", False, 20_000),
+    (nested, "thread", False, 20_000),
+    (nested, "process", True, 20_000),
+    (threaded, "process", False, 10_000),
     (threaded_by_few, "auto", False, 25_000),
-    (threaded, "thread", False, 25_000),
+    (threaded, "thread", False, 10_000),
     (waiting, "process", False, 25_000),
     (waiting, "auto", False, 25_000),
-    (graphs, "auto", False, 50_000),
-    (streamed, "auto", True, 25_000),
+    (graphs, "auto", False, 20_000),
+    (streamed, "auto", True, 10_000),
 ]
 
 
@@ -221,7 +221,7 @@ def test_ranges_after_a_deep_nest_do_not_look_at_all_of_it() -> None:
         end = np.concatenate([2 * size - level, 3 * size + 10 * row + 5])
         return Work.of(lambda: find_parents(np.zeros_like(start), start, end))
 
-    less, more = nest(25_000), nest(100_000)
+    less, more = nest(10_000), nest(40_000)
     assert more.calls * more.memory < 8 * less.calls * less.memory
 
 
