@@ -31,6 +31,10 @@ _NAME_THEM = (
     "take the preset of your framework with `--preset`, or name the ranges with `--job-pattern forward=REGEX` and"
     " the like (docs/presets.md)"
 )
+_RECORD_THEM = (
+    "`nsys profile --trace cuda,nvtx` records them; `nsys_pp.capture` writes them where a framework has none"
+    " (docs/capture.md)"
+)
 PIPELINE_TABLES = TABLES
 """Tables of `PipelineResult.tables`, by name."""
 
@@ -190,6 +194,8 @@ def _explain_no_jobs(run: Run, options: RunOptions) -> tuple[str, str]:
     reports = [recorded.path for recorded in inputs if not is_part(recorded.path)]
     if options.get("preset") is None and reports:
         ranges = build_report(read_report(reports[0], need=frozenset({"ranges"}), nsys=run.batch.nsys)).ranges
+        if ranges.is_empty() and is_single:
+            return f"{none} NVTX ranges", _RECORD_THEM
         if presets := list_matching_presets(ranges):
             hint = (
                 f"`--preset {presets[0]}` would read the most of them, but too few to be detected; `--explain-jobs` lists"

@@ -151,9 +151,9 @@ def test_reports_without_jobs_are_told(tmp_path: Path) -> None:
     copyfile(next(PIPELINE.rglob("*.sqlite")), bare)
     with closing(sqlite3.connect(bare)) as report, report:
         report.execute("DELETE FROM NVTX_EVENTS")
-    with pytest.raises(MissingDataError, match="has no NVTX range that is known to be") as caught:
+    with pytest.raises(MissingDataError, match="has no NVTX ranges") as caught:
         export_jobs([bare], tmp_path / "out", format="paddle")
-    assert "--preset" in str(caught.value.hint)
+    assert "--trace cuda,nvtx" in str(caught.value.hint)
 
 
 @pytest.mark.usefixtures("reports_read_once")

@@ -15,6 +15,7 @@ from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Training
 
 _SHOWN = 10  # on a terminal
+_NAME_WIDTH = 40  # on a terminal: some programs write whole records as names
 _GAP = ["lane", "start_ns", "end_ns"]
 _COLUMNS = (
     Column("lane", pl.String, "name of the lane"),
@@ -101,6 +102,15 @@ def _find_causes(gaps: pl.DataFrame, lane_states: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _cut_names(frame: pl.DataFrame) -> pl.DataFrame:
+    """Cut long names of ranges."""
+    name = pl.col("range")
+    is_long = name.str.len_chars() > _NAME_WIDTH
+    return frame.with_columns(
+        range=pl.when(is_long).then(name.str.head(_NAME_WIDTH - 1) + "…").otherwise(name)
+    )
+
+
 GAP_TABLE = Table(
     name="gaps",
     title="Longest gaps",
@@ -112,6 +122,7 @@ GAP_TABLE = Table(
             *("lane", "step", "start_ns", "length_ns", "cause", "cause_fraction", "range", "range_fraction"),
             *("call", "call_fraction", "os_call", "os_call_fraction", "launch_delay_ns"),
         ),
+        derive=_cut_names,
         only=pl.int_range(pl.len()) < _SHOWN,
         hidden="the longest gaps: {} that are kept, 50 per lane and 3 per step",
     ),
