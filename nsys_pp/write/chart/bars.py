@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
@@ -122,6 +124,12 @@ def used_kinds(bars: pl.DataFrame, transfers: pl.DataFrame) -> list[str]:
     return [kind for kind in JOB_KIND.categories if kind in kinds]
 
 
+def name_kinds(training: Training, kinds: Sequence[str]) -> dict[str, str]:
+    """Return the text of each kind; compute that is drawn for want of jobs has its own."""
+    other = "compute" if training.jobs.is_empty() else "other"
+    return {kind: other if kind == "other" else kind.replace("_", " ") for kind in kinds}
+
+
 def used_causes(bubbles: pl.DataFrame) -> list[str]:
     """Return the drawn causes, in the order of `CAUSES`."""
     causes = set(bubbles["cause"].unique().to_list())
@@ -155,6 +163,8 @@ def describe_run(training: Training) -> list[str]:
         if schedule.source == "uncertain":
             how = f": {schedule.reason}"
         facts.append(f"schedule {schedule.name} ({schedule.source}{how})")
+    elif training.jobs.is_empty():
+        facts.append("compute and bubbles, as no range tells jobs")
     elif schedule.reason:
         facts.append(f"schedule unknown: {schedule.reason}")
     counts = [

@@ -18,6 +18,7 @@ from nsys_pp.write.chart.bars import (
     build_step_spans,
     describe_missing,
     describe_run,
+    name_kinds,
     time_span,
     used_causes,
     used_kinds,
@@ -128,7 +129,8 @@ def _write(
 def _draw(training: Training, *, title: str, width_px: int, height_px: int | None) -> Any:
     bars, bubbles = build_bars(training), build_bubbles(training)
     has_messages = training.transfers.height > 0 or bool(bars["is_message"].any())
-    rows = _legend_rows(bars, training.transfers, bubbles, width_px)
+    texts = name_kinds(training, used_kinds(bars, training.transfers))
+    rows = _legend_rows(texts, training.transfers, bubbles, width_px)
     below = _ROW * len(rows) + _MARGIN
     layout = lay_out_lanes(training.lanes, has_messages=has_messages, height_px=height_px, below_px=below)
     if width_px < 400 or layout.height_px < 120:
@@ -156,11 +158,11 @@ def _draw_texts(canvas: Canvas, title: str, facts: list[str], missing: str) -> N
 
 
 def _legend_rows(
-    bars: pl.DataFrame, transfers: pl.DataFrame, bubbles: pl.DataFrame, width_px: int
+    kind_texts: dict[str, str], transfers: pl.DataFrame, bubbles: pl.DataFrame, width_px: int
 ) -> list[list[tuple[float, dict[str, Any], str]]]:
     """Arrange the legend: per row, the x, the swatch and the text of each entry."""
     entries: list[tuple[dict[str, Any], str]] = [
-        ({"color": to_hex(shade_of(kind, 0))}, kind.replace("_", " ")) for kind in used_kinds(bars, transfers)
+        ({"color": to_hex(shade_of(kind, 0))}, text) for kind, text in kind_texts.items()
     ]
     if transfers.height:
         text = "waits" if transfers.height <= ARROW_LIMIT else "waits (too many messages for arrows)"

@@ -35,7 +35,7 @@ function fillLegend(chart, update) {
   if (chart.usedKinds.length) {
     const group = section('Jobs');
     for (const kind of chart.usedKinds) {
-      const swatch = makeSwitch(group, kind.replaceAll('_', ' '), true, toggle(`kind:${kind}`));
+      const swatch = makeSwitch(group, chart.kindTexts[kind], true, toggle(`kind:${kind}`));
       swatch.style.background = chart.looks[chart.kinds.indexOf(kind)][0].fill;
     }
   }
