@@ -15,10 +15,11 @@ from nsys_pp.arrays.columns import is_among
 from nsys_pp.frames.causes import GAPS
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import Report
-from nsys_pp.frames.training import BATCHES, JOBS, KERNEL_AGGREGATES, REPORT_FRAMES
+from nsys_pp.frames.training import JOBS, KERNEL_AGGREGATES, REPORT_FRAMES
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nccl_requests import match_requests
 from nsys_pp.projection.ranges import project_compute, project_ranges
+from nsys_pp.training.report.batches import find_batches, widen_batches
 from nsys_pp.training.report.compute_segments import Segments, build_compute_segments, find_segments
 from nsys_pp.training.report.gap_jobs import find_gap_jobs, list_gaps
 from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
@@ -97,7 +98,7 @@ def describe_training(
         step_patterns=options.step_patterns,
     )
     ops, calls = report.gpu_ops, report.api_calls
-    named, step_ranges = name_jobs(report.ranges, rules), name_steps(report.ranges, rules)
+    named, step_ranges = name_jobs(report.ranges, rules), widen_batches(name_steps(report.ranges, rules))
     if len(phases := find_phases(report.ranges, step_ranges, named)):
         named = pl.concat([named, phases]).sort("range_id")
     compute_of = partial(project_compute, api_calls=calls, gpu_ops=ops, launches=links.launches)
@@ -133,7 +134,7 @@ def describe_training(
     frames = {
         "jobs": jobs,
         "steps": steps,
-        "batches": BATCHES.to_frame(),
+        "batches": find_batches(step_ranges, steps=steps, named_jobs=named, **causes),
         "compute_segments": build_compute_segments(segments, ops),
         "waits": build_waits(
             segments,

@@ -34,7 +34,7 @@ _HOST = ("host_start_ns", "host_end_ns")
 _TIMES = {  # columns on the report's clock; others are durations
     "jobs": (*_SPAN, *_HOST, "compute_start_ns", "compute_end_ns"),
     "steps": (*_SPAN, *_HOST),
-    "batches": (),
+    "batches": _SPAN,
     "compute_segments": _SPAN,
     "waits": (*_SPAN, "need_start_ns", "need_end_ns"),
     "gaps": (*_SPAN, "launch_ns"),

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from nsys_pp.frames.batches import BATCHES
 from nsys_pp.frames.causes import GAPS, WAITS
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import Schema, extend_schema
 from nsys_pp.frames.roster import ROSTER
 from nsys_pp.frames.training import (
-    BATCHES,
     COMPUTE_SEGMENTS,
     JOBS,
     KERNEL_AGGREGATES,

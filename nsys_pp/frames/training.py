@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from nsys_pp.frames.batches import BATCHES
 from nsys_pp.frames.causes import CAUSE, GAPS, WAITS
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import NAME, OP_KIND
@@ -45,8 +46,6 @@ DIRECTION = pl.Enum(["forward", "backward"])
 POSITION = pl.Enum(["warm-up", "steady", "cool-down"])
 STEP_SOURCE = pl.Enum(["range", "jobs", "repetition", "capture"])
 """Source of steps: ranges, the order of jobs, repetition of operations, or one step for the whole capture."""
-BATCH_KIND = pl.Enum(["prefill", "decode", "mixed"])
-"""Kind of a batch of inference: new requests, tokens of running requests, or both."""
 PAUSE_NS = 2_000
 """Longest gap between kernels that does not count as a bubble: back-to-back kernels of one stream have such gaps."""
 
@@ -107,22 +106,6 @@ STEPS = build_schema(
         "is_partial": pl.Boolean,  # the capture began or ended inside it
     },
     name="STEPS",
-)
-
-BATCHES = build_schema(
-    {  # steps of inference whose batch is known, one row per step and device; by process_key, device_id, step
-        "process_key": pl.Int64,
-        "device_id": pl.Int32,
-        "step": pl.Int64,  # of `STEPS`
-        "kind": BATCH_KIND,  # null where unknown
-        "source": pl.Enum(["name", "launches"]),  # of `kind`; null where unknown
-        # Counts in the name of the range; null where it has none.
-        "context_requests": pl.Int64,  # requests in their prefill
-        "context_tokens": pl.Int64,
-        "generation_requests": pl.Int64,
-        "generation_tokens": pl.Int64,
-    },
-    name="BATCHES",
 )
 
 COMPUTE_SEGMENTS = build_schema(

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from nsys_pp.errors import NsysPPError
+from nsys_pp.frames.batches import BATCH_COUNTS, BATCH_KIND
 from nsys_pp.frames.training import DIRECTION, JOB_KINDS
 
 if sys.version_info >= (3, 11):
@@ -30,10 +31,12 @@ NUMBERS = (
     "backward_virtual_stage",
 )
 WORDS = ("role", "kind")
+STEP_NUMBERS = ("step", *BATCH_COUNTS)
+BATCH_WORDS = (*BATCH_KIND.categories.to_list(), "counts", "launches", "unknown")
 _COMMON = "common_steps"
 _FOLDER = Path(__file__).parent.parent / "presets"
 _JOB_KEYS = ("kind", "pattern", "direction", "role", "domain", "category")
-_STEP_KEYS = ("pattern", "domain", "category")
+_STEP_KEYS = ("pattern", "batch", "domain", "category")
 _KEYS = ("title", "signs", "suffix", "job", "step")
 # Classes of Unicode digits and letters make expressions many times slower.
 _ASCII = {"d": "[0-9]", "w": "[0-9A-Za-z_]"}
@@ -51,10 +54,12 @@ class Rule:
 
     Attributes:
         pattern: Regular expression of the whole name.
-        groups: The named groups in it; for a step: "step".
+        groups: The named groups in it; for a step: some of `STEP_NUMBERS`.
         kind: One of `JOB_KINDS`; None for the group `kind`, and for steps.
         direction: Direction of a message, "forward" or "backward"; None: unknown.
         role: Name of the model; None: the group `role`, if there is one.
+        batch: Source of the kind of batch of a step of inference: the kind itself, "counts" of its name, its "launches", or
+            "unknown"; None: not inference.
         domain: Regular expression of the whole domain; None: any.
         category: Regular expression of the whole category; None: any.
         source: Preset that has the rule; "" for a rule of the user. Rules of two sources are equal.
@@ -65,6 +70,7 @@ class Rule:
     kind: str | None = None
     direction: str | None = None
     role: str | None = None
+    batch: str | None = None
     domain: str | None = None
     category: str | None = None
     source: str = field(default="", compare=False)
@@ -88,6 +94,11 @@ class Preset:
     signs: tuple[tuple[str, ...], ...]
     jobs: tuple[Rule, ...]
     steps: tuple[Rule, ...]
+
+    @property
+    def is_inference(self) -> bool:
+        """Whether its steps are iterations of inference."""
+        return any(rule.batch is not None for rule in self.steps)
 
 
 def list_presets() -> list[Preset]:
@@ -117,6 +128,13 @@ def load_words() -> Mapping[str, frozenset[str]]:
     """Load the words of names that people write by hand, by their meaning."""
     content = _parse(_FOLDER / "words" / "hand.toml")
     return {key: frozenset(text.split()) for key, text in content.items()}
+
+
+@cache
+def load_activities() -> tuple[dict[str, str], dict[str, str]]:
+    """Load the patterns of CUDA calls by activity of the host: calls that count inside ranges, and outside ranges."""
+    content = _parse(_FOLDER / "activities" / "calls.toml")
+    return content["inside"], content["outside"]
 
 
 def parse_job_rule(text: str) -> Rule:
@@ -153,7 +171,7 @@ def parse_step_rule(text: str) -> Rule:
     """
     if "step" not in _GROUP.findall(text):
         text = _UNNAMED.sub("(?P<step>", text, count=1)
-    return _build_rule({"pattern": text}, f"`--step-pattern {text}`", allowed=("step",))
+    return _build_rule({"pattern": text}, f"`--step-pattern {text}`", allowed=STEP_NUMBERS)
 
 
 def join_patterns(patterns: Sequence[str]) -> str:
@@ -228,7 +246,7 @@ def _read_rules(content: Mapping[str, Any], table: str, path: Path) -> tuple[Rul
         where = f"`{path}`, {table} rule {number}"
         _check_keys(entry, where, _JOB_KEYS if is_job else _STEP_KEYS)
         pattern = f"(?:{entry['pattern']}){content['suffix']}" if "suffix" in content else entry["pattern"]
-        allowed = (*NUMBERS, *WORDS) if is_job else ("step",)
+        allowed = (*NUMBERS, *WORDS) if is_job else STEP_NUMBERS
         is_checked = path.parent == _FOLDER
         rule = _build_rule({**entry, "pattern": pattern}, where, allowed=allowed, is_checked=is_checked)
         rule = replace(rule, source=path.stem if is_checked else str(path))
@@ -245,7 +263,8 @@ def _check_keys(entry: Mapping[str, Any], where: str, allowed: Sequence[str]) ->
         raise NsysPPError(f"{where} has no `pattern`", _HINT)
     if wrong := [key for key, value in entry.items() if not isinstance(value, str)]:
         raise NsysPPError(f"{where}: `{wrong[0]}` is not text", _HINT)
-    for key, words in (("kind", JOB_KINDS), ("direction", DIRECTION.categories.to_list())):
+    words_by_key = {"kind": JOB_KINDS, "direction": DIRECTION.categories.to_list(), "batch": BATCH_WORDS}
+    for key, words in words_by_key.items():
         if entry.get(key, words[0]) not in words:
             raise NsysPPError(
                 f"{where} has the unknown {key} `{entry[key]}`", f"expected: {', '.join(words)}"

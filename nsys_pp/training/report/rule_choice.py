@@ -24,6 +24,7 @@ from nsys_pp.training.report.presets import (
 from nsys_pp.training.report.vocabulary import MOST_NAMES, Rules, contains, list_kinds, matches, name_jobs
 
 _LEAST_SIGNS = 2  # distinct names that must match a sign for the detection of its preset
+_LEAST_OF_INFERENCE = 1  # a capture of decodes has one name, a long one
 _PLAIN = "plain"
 _PASSES = frozenset({"forward", "backward", "forward_backward"})
 _CACHE_SIZE = 64  # reports of a run mostly have the same names
@@ -39,7 +40,8 @@ def choose_rules(
     """Choose the rules for a report: rules of the user first, then rules of a preset.
 
     By default, presets are detected by signs among the names. The preset with the most jobs comes first; others follow
-    if they have jobs that no previous preset has, as PyTorch's below Lightning's.
+    if they have jobs that no previous preset has, as PyTorch's below Lightning's. Presets of inference apply alone:
+    the rollouts of a training are jobs.
 
     Args:
         ranges: `RANGES`.
@@ -148,16 +150,16 @@ def _find_unmatched(names: pl.Series, rules: Mapping[str, Rule]) -> tuple[str, .
 
 
 def _detect(names: pl.Series) -> tuple[list[Preset], float | None]:
-    """Detect the presets of ranges, the preset with the most jobs first.
+    """Detect the presets of ranges, the preset with the most jobs first; without jobs, steps count.
 
     Returns:
-        The presets, and the share of the first preset's jobs in the jobs of all matching presets; None without jobs.
+        The presets, and the share of the first preset's jobs in the jobs of all matching presets; None without any.
     """
     first, inverse = find_distinct(numbers(names, null=-1))
     count_of = dict(zip(names[first].to_list(), np.bincount(inverse).tolist(), strict=True))
     count_of.pop(None, None)
     find = _find_job_names if len(count_of) <= MOST_NAMES else _find_job_names.__wrapped__
-    names_by_preset = find(frozenset(count_of))
+    names_by_preset = _prefer_training(find(frozenset(count_of)))
     sum_of = {
         preset: sum(count_of[name] for name in names_of) for preset, names_of in names_by_preset.items()
     }
@@ -172,19 +174,39 @@ def _detect(names: pl.Series) -> tuple[list[Preset], float | None]:
     return chosen, sum_of[chosen[0].name] / sum(count_of[name] for name in read)
 
 
+def _prefer_training(names_by_preset: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+    """Drop the presets of inference, if presets of training have jobs."""
+    training = {
+        preset: names
+        for preset, names in names_by_preset.items()
+        if names and not load_preset(preset).is_inference
+    }
+    return training or names_by_preset
+
+
 @lru_cache(_CACHE_SIZE)
 def _find_job_names(names: frozenset[str]) -> dict[str, frozenset[str]]:
-    """Find the presets with signs among names, and the job names of each."""
+    """Find the presets with signs among names, and the job names of each; the names of steps, if it has no jobs."""
     presets = list_presets()
     distinct = pl.DataFrame({"name": list(names)}, schema={"name": pl.String})
     is_sign = contains(join_patterns([part for preset in presets for sign in preset.signs for part in sign]))
     signs = distinct.filter(is_sign)
     fitting = [] if signs.is_empty() else _keep_signed(presets, signs)
-    job_masks = {
-        preset.name: contains(join_patterns([rule.pattern for rule in preset.jobs])) for preset in fitting
+    own_steps = {
+        preset.name: tuple(rule for rule in preset.steps if rule.source == preset.name) for preset in fitting
     }
-    is_job_name = distinct.select(**job_masks)
-    return {preset: frozenset(distinct["name"].filter(is_job_name[preset]).to_list()) for preset in job_masks}
+    return {
+        preset.name: _list_read(distinct, preset.jobs) or _list_read(distinct, own_steps[preset.name])
+        for preset in fitting
+    }
+
+
+def _list_read(distinct: pl.DataFrame, rules: Sequence[Rule]) -> frozenset[str]:
+    """List the names that rules read."""
+    if not rules:
+        return frozenset()
+    is_read = contains(join_patterns([rule.pattern for rule in rules]))
+    return frozenset(distinct.filter(is_read)["name"].to_list())
 
 
 def _keep_signed(presets: Sequence[Preset], names: pl.DataFrame) -> list[Preset]:
@@ -192,7 +214,8 @@ def _keep_signed(presets: Sequence[Preset], names: pl.DataFrame) -> list[Preset]
     signs = [(preset, sign) for preset in presets for sign in preset.signs]
     parts = [[contains(anchor_pattern(part)) for part in sign] for _, sign in signs]
     has_all = [pl.all_horizontal(part.any() for part in sign) for sign in parts]
-    has_enough = [pl.any_horizontal(sign).sum() >= _LEAST_SIGNS for sign in parts]
+    least = [_LEAST_OF_INFERENCE if preset.is_inference else _LEAST_SIGNS for preset, _ in signs]
+    has_enough = [pl.any_horizontal(sign).sum() >= count for sign, count in zip(parts, least, strict=True)]
     matched = names.select(
         (both[0] & both[1]).alias(str(at)) for at, both in enumerate(zip(has_all, has_enough, strict=True))
     )

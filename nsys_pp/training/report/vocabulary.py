@@ -15,12 +15,14 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import find_distinct, is_among, numbers, pack
+from nsys_pp.frames.batches import BATCH_COUNTS
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import NAME, RANGES
 from nsys_pp.frames.training import DIRECTION, JOB_KIND, JOB_KINDS
 from nsys_pp.training.report.inner_jobs import nest_jobs
 from nsys_pp.training.report.presets import (
     NUMBERS,
+    STEP_NUMBERS,
     WORDS,
     Rule,
     anchor_pattern,
@@ -46,6 +48,8 @@ NAMED_STEPS = build_schema(
         **RANGES,
         "step": pl.Int64,  # null where the name has no number
         "is_numbered": pl.Boolean,
+        "batch": pl.String,  # of its rule: `BATCH_WORDS`; null unless a step of inference
+        **dict.fromkeys(BATCH_COUNTS, pl.Int64),  # in the name; null where it has none
     },
     name="NAMED_STEPS",
 )
@@ -195,8 +199,10 @@ def _find_rules(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, 
 
 @lru_cache(_CACHE_SIZE)
 def _parse_step_names(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> pl.DataFrame:
-    """Parse step names: `keys`, step; names without a matching rule are left out."""
-    return _match_names(name_keys, keys, rules, groups=("step",)).drop("rule")
+    """Parse step names: `keys`, step, batch, counts; names without a matching rule are left out."""
+    matched = _match_names(name_keys, keys, rules, groups=STEP_NUMBERS)
+    batches = pl.Series([rule.batch for rule in rules], dtype=pl.String)
+    return matched.with_columns(batch=batches.gather(matched["rule"])).drop("rule")
 
 
 def _match_names(

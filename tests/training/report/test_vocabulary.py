@@ -224,14 +224,20 @@ def test_all_presets_are_well_formed(tmp_path: Path) -> None:
     presets = {preset.name: preset for preset in list_presets()}
     assert set(presets) == {
         "deepspeed",
+        "fastertransformer",
         "jax",
         "lightning",
         "megatron",
+        "megatron-inference",
         "msprof",
         "paddle",
         "plain",
         "rl",
+        "sglang",
+        "tensorrt-llm",
         "torch",
+        "triton",
+        "vllm",
         "zero-bubble",
     }
     folder = Path(load_preset.__code__.co_filename).parent.parent / "presets"

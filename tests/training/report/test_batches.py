@@ -1,0 +1,94 @@
+"""Kinds and counts of batches by names, and widening of their ranges."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from nsys_pp.frames.batches import BATCH_COUNTS
+from nsys_pp.frames.training import STEPS
+from nsys_pp.training.report.batches import class_batches, widen_batches
+from nsys_pp.training.report.rule_choice import choose_rules
+from nsys_pp.training.report.vocabulary import name_steps
+from tests.training.report.test_jobs import complete
+from tests.training.report.test_vocabulary import ranges_of
+
+NAMES = [
+    ("[Executor] _forward_step 5: 0 ctx reqs, 0 ctx tokens, 32 gen reqs", "decode", (0, 0, 32, None)),
+    ("[Executor] _forward_step 6: 2 ctx reqs, 2048 ctx tokens, 30 gen reqs", "mixed", (2, 2048, 30, None)),
+    ("[Executor] _forward_step 7: 1 ctx reqs, 512 ctx tokens, 0 gen reqs", "prefill", (1, 512, 0, 0)),
+    ("[Executor] _forward_step 7: 1 ctx reqs, 0 gen reqs", "prefill", (1, None, 0, 0)),
+    ("[Executor] _forward_step: 0 ctx reqs, 3 gen reqs", "decode", (0, 0, 3, None)),
+    ("[Executor] _forward_step 8: 0 ctx reqs, 0 ctx tokens, 0 gen reqs", None, (0, 0, 0, 0)),
+    ("TrtGptModelInflightBatching::forwardAsync", None, (None,) * 4),
+    ("execute_context_0(0)_generation_32(32)", "decode", (0, 0, 32, 32)),
+    ("execute_context_1(512)_generation_0(0)", "prefill", (1, 512, 0, 0)),
+    ("execute_context_2(2048)_generation_30(60)", "mixed", (2, 2048, 30, 60)),
+    (
+        "execute_33_context_1(sq1sk9sqsq1sqsk9)_generation_32(sq32sk16416sqsq32sqsk16416)",
+        "mixed",
+        (1, 1, 32, 32),
+    ),
+    ("execute_new_3_cached_0", "prefill", (3, None, None, None)),
+    ("execute_new_0_cached_5", None, (None,) * 4),
+    ("gpu_model_runner: preprocess", None, (None,) * 4),
+    ("scheduler.run_batch", None, (None,) * 4),
+    ("step[DECODE bs=32]", "decode", (None, None, 32, None)),
+    ("step[EXTEND bs=4 toks=2048]", "prefill", (4, 2048, None, None)),
+    ("step[EXTEND raw_bs=3 bs=4 toks=2048 g_sq=1 forward_id=9], seq = 5", "prefill", (4, 2048, None, None)),
+    ("step[MIXED bs=9 toks=700]", "mixed", (None,) * 4),
+    ("step[VERIFY bs=8]", "decode", (None, None, 8, None)),
+    ("step[IDLE bs=0]", None, (None,) * 4),
+    ("BackendThread resnet_0_0", None, (None,) * 4),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "counts"), NAMES)
+def test_names_tell_kinds_and_counts(name: str, kind: str | None, counts: tuple[int | None, ...]) -> None:
+    ranges = ranges_of(name)
+    step_ranges = name_steps(ranges, choose_rules(ranges))
+    steps = complete(
+        {
+            "process_key": [1],
+            "device_id": [0],
+            "step": [0],
+            "source": ["range"],
+            "host_start_ns": [0],
+            "host_end_ns": [9],
+        },
+        STEPS,
+    )
+    batches = class_batches(step_ranges, steps)
+    assert batches.select("kind", *BATCH_COUNTS).row(0) == (kind, *counts)
+
+
+def test_ranges_inside_a_step_have_what_it_lacks() -> None:
+    ranges = ranges_of("scheduler.run_batch", "step[DECODE bs=7]", "scheduler.run_batch").with_columns(
+        end_ns=pl.Series([25, 19, 29]), start_ns=pl.Series([0, 10, 28])
+    )
+    step_ranges = widen_batches(name_steps(ranges, choose_rules(ranges)))
+    assert step_ranges["end_ns"].to_list() == [28, 19, 29]
+    steps = complete(
+        {
+            "process_key": [1, 1],
+            "device_id": [0, 0],
+            "step": [0, 1],
+            "source": ["range"] * 2,
+            "host_start_ns": [0, 28],
+            "host_end_ns": [28, 29],
+        },
+        STEPS,
+    )
+    batches = class_batches(step_ranges, steps)
+    assert batches["kind"].to_list() == ["decode", None]
+    assert batches["generation_requests"].to_list() == [7, None]
+
+
+def test_rollouts_of_a_training_stay_jobs() -> None:
+    names = ("vllm_genertion_worker/generate", "megatron_policy_worker/train", "execute_new_0_cached_5")
+    assert choose_rules(ranges_of(*names)).name == "rl"
+
+
+def test_parallel_instances_are_not_widened() -> None:
+    ranges = ranges_of("BackendThread a_0_0", "BackendThread a_0_1")
+    assert widen_batches(name_steps(ranges, choose_rules(ranges)))["end_ns"].to_list() == [9, 19]
