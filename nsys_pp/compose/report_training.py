@@ -106,6 +106,9 @@ def describe_training(
         report, np.concatenate([frame["range_id"].to_numpy() for frame in (named, step_ranges)])
     )
     compute = compute_of(selected, scope=options.scope)  # type: ignore[arg-type]
+    step_compute = compute
+    if step_ranges["batch"].is_not_null().any():  # they have the ends of `widen_batches`
+        step_compute = compute_of(step_ranges.select(report.ranges.columns), scope=options.scope)  # type: ignore[arg-type]
     if options.scope == "auto":
         all_ops = partial(
             project_ranges, api_calls=calls, gpu_ops=ops, ops=options.ops, launches=links.launches
@@ -124,7 +127,7 @@ def describe_training(
         return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=empty)
     steps = find_steps(
         step_ranges,
-        compute=compute,
+        compute=step_compute,
         jobs=jobs,
         **causes,
     )
