@@ -106,9 +106,7 @@ def describe_training(
         report, np.concatenate([frame["range_id"].to_numpy() for frame in (named, step_ranges)])
     )
     compute = compute_of(selected, scope=options.scope)  # type: ignore[arg-type]
-    step_compute = compute
-    if step_ranges["batch"].is_not_null().any():  # they have the ends of `widen_batches`
-        step_compute = compute_of(step_ranges.select(report.ranges.columns), scope=options.scope)  # type: ignore[arg-type]
+    step_compute = _project_batches(step_ranges, compute, partial(compute_of, scope=options.scope))
     if options.scope == "auto":
         all_ops = partial(
             project_ranges, api_calls=calls, gpu_ops=ops, ops=options.ops, launches=links.launches
@@ -125,19 +123,16 @@ def describe_training(
     if not is_marked and not with_tables:  # a trace shows nothing of it
         empty = {name: schema.to_frame() for name, schema in REPORT_FRAMES.items()}
         return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=empty)
-    steps = find_steps(
-        step_ranges,
-        compute=step_compute,
-        jobs=jobs,
-        **causes,
-    )
+    steps = find_steps(step_ranges, compute=step_compute, jobs=jobs, **causes)
     inferred = _infer_jobs(report, named, halves, links, options)
     jobs = assign_steps(pl.concat([jobs, inferred]) if len(inferred) else jobs, steps)
     segments = find_segments(ops, steps)
     frames = {
         "jobs": jobs,
         "steps": steps,
-        "batches": find_batches(step_ranges, steps=steps, named_jobs=named, **causes),
+        "batches": find_batches(
+            step_ranges, steps=steps, named_jobs=named, **causes, os_calls=report.os_calls
+        ),
         "compute_segments": build_compute_segments(segments, ops),
         "waits": build_waits(
             segments,
@@ -151,6 +146,13 @@ def describe_training(
         "kernels": _sum_kernels(report, jobs, steps, links) if with_tables else KERNEL_AGGREGATES.to_frame(),
     }
     return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)
+
+
+def _project_batches(
+    step_ranges: pl.DataFrame, compute: pl.DataFrame, project: Callable[..., pl.DataFrame]
+) -> pl.DataFrame:
+    """Project steps of inference, whose ends `widen_batches` moved; other steps have rows in `compute`."""
+    return project(step_ranges) if step_ranges["batch"].is_not_null().any() else compute
 
 
 def _find_gaps(report: Report, segments: Segments, links: Links) -> pl.DataFrame:

@@ -10,13 +10,22 @@ BATCH_KIND = pl.Enum(["prefill", "decode", "mixed"])
 """Kind of a batch of inference: new requests, tokens of running requests, or both."""
 BATCH_COUNTS = ("context_requests", "context_tokens", "generation_requests", "generation_tokens")
 """Counts of a batch: requests and tokens of prefills (context), and of running requests (generation)."""
-ACTIVITIES = ("scheduling", "preparing", "launching", "sampling", "tokenising", "copying", "waiting", "other")
+HOST_ACTIVITIES = (
+    "scheduling",
+    "preparing",
+    "launching",
+    "sampling",
+    "tokenising",
+    "copying",
+    "waiting",
+    "other",
+)
 """Activities of the host while the GPU is idle between two batches.
 
 Scheduling, preparing inputs, launching (and the rest of the forward), sampling (with the update of requests), tokenising (with the output of
-responses), copying, waiting (synchronising calls), and time without any of these.
+responses), copying, waiting (synchronising calls, locks), and time without any of these.
 """
-ACTIVITY_COLUMNS = tuple(f"{activity}_ns" for activity in ACTIVITIES)
+HOST_ACTIVITY_COLUMNS = tuple(f"{activity}_ns" for activity in HOST_ACTIVITIES)
 
 BATCHES = build_schema(
     {  # steps of inference, one row per step and device; by process_key, device_id, step
@@ -38,7 +47,7 @@ BATCHES = build_schema(
         "graph_launch_count": pl.Int64,  # of these that launched CUDA graphs
         "gap_ns": pl.Int64,  # from its end to the start of the next batch of the device; null for the last one
         # Parts of the gap by the activity of the thread that launched the next batch; null without a gap.
-        **dict.fromkeys(ACTIVITY_COLUMNS, pl.Int64),
+        **dict.fromkeys(HOST_ACTIVITY_COLUMNS, pl.Int64),
     },
     name="BATCHES",
 )

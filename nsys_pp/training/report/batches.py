@@ -51,6 +51,7 @@ def find_batches(
     gpu_ops: pl.DataFrame,
     api_calls: pl.DataFrame,
     launches: pl.DataFrame,
+    os_calls: pl.DataFrame,
 ) -> pl.DataFrame:
     """Find the batches of a report.
 
@@ -61,10 +62,11 @@ def find_batches(
     Args:
         step_ranges: `NAMED_STEPS`, from `widen_batches`.
         steps: `STEPS` of them.
-        named_jobs: `NAMED_JOBS`; roles that are `ACTIVITIES` are those of the host.
+        named_jobs: `NAMED_JOBS`; roles that are `HOST_ACTIVITIES` are those of the host.
         gpu_ops: `GPU_OPS`.
         api_calls: `API_CALLS`.
         launches: `LAUNCHES` of both.
+        os_calls: `OS_CALLS`; empty unless recorded.
 
     Returns:
         `BATCHES`. Empty without steps of inference.
@@ -73,7 +75,7 @@ def find_batches(
     if named.is_empty():
         return BATCHES.to_frame()
     times = build_batch_times(named, gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
-    activities = build_gap_activities(times, named_jobs=named_jobs, api_calls=api_calls)
+    activities = build_gap_activities(times, named_jobs=named_jobs, api_calls=api_calls, os_calls=os_calls)
     batches = named.hstack(times.drop("thread_key")).hstack(activities)
     is_decode = (
         (pl.col("batch") == "launches")

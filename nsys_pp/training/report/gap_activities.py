@@ -9,42 +9,53 @@ from nsys_pp.arrays.columns import as_numbers, is_named, numbers
 from nsys_pp.arrays.innermost import find_innermost
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.batches import ACTIVITIES, ACTIVITY_COLUMNS
+from nsys_pp.frames.batches import HOST_ACTIVITIES, HOST_ACTIVITY_COLUMNS
 from nsys_pp.training.report.presets import load_activities
 
-_OTHER = ACTIVITIES.index("other")
+_OTHER = HOST_ACTIVITIES.index("other")
 
 
 def build_gap_activities(
-    gaps: pl.DataFrame, *, named_jobs: pl.DataFrame, api_calls: pl.DataFrame
+    gaps: pl.DataFrame, *, named_jobs: pl.DataFrame, api_calls: pl.DataFrame, os_calls: pl.DataFrame
 ) -> pl.DataFrame:
     """Measure the activities of the launching thread in each gap.
 
-    At each moment the innermost of these counts: calls that wait or copy; then ranges; then other calls of
+    At each moment the first of these counts: the innermost call that waits or copies; the innermost range; another call of
     `presets/activities/calls.toml`. Where the thread has none of them, ranges of the report's other threads count, as those of the
     scheduler of an engine.
 
     Args:
         gaps: end_ns, gap_ns (null: none) and thread_key.
-        named_jobs: `NAMED_JOBS`; ranges whose role is in `ACTIVITIES` count.
+        named_jobs: `NAMED_JOBS`; ranges whose role is in `HOST_ACTIVITIES` count.
         api_calls: `API_CALLS`.
+        os_calls: `OS_CALLS`; empty unless recorded.
 
     Returns:
-        `ACTIVITY_COLUMNS`, row by row: ns whose sum is the gap; null without one.
+        `HOST_ACTIVITY_COLUMNS`, row by row: ns whose sum is the gap; null without one.
     """
     has_gap = (gaps["gap_ns"].is_not_null() & gaps["thread_key"].is_not_null()).to_numpy()
     rows = np.flatnonzero(has_gap)
     begin = numbers(gaps["end_ns"])[rows]
     until, thread = begin + numbers(gaps["gap_ns"])[rows], numbers(gaps["thread_key"])[rows]
-    ranges = named_jobs.filter(pl.col("role").is_in(ACTIVITIES), pl.col("end_thread_key").is_null()).select(
+    ranges = named_jobs.filter(
+        pl.col("role").is_in(HOST_ACTIVITIES), pl.col("end_thread_key").is_null()
+    ).select(
         "thread_key",
         "start_ns",
         "end_ns",
-        activity=pl.col("role").replace_strict(ACTIVITIES, range(len(ACTIVITIES)), return_dtype=pl.Int64),
+        activity=pl.col("role").replace_strict(
+            HOST_ACTIVITIES, range(len(HOST_ACTIVITIES)), return_dtype=pl.Int64
+        ),
     )
-    calls = [_list_calls(api_calls, thread, patterns) for patterns in load_activities()]
-    inside, outside = calls
-    gap, time, length = _split_gaps(begin, until, [ranges, *calls])
+    patterns = load_activities()
+    inside = pl.concat(
+        [
+            _list_calls(api_calls, thread, patterns["inside"]),
+            _list_calls(os_calls, thread, patterns["system"]),
+        ]
+    )
+    outside = _list_calls(api_calls, thread, patterns["outside"])
+    gap, time, length = _split_gaps(begin, until, [ranges, inside, outside])
     of_thread = thread[gap]
     activity = np.full(len(gap), -1)
     for intervals in (inside, ranges, outside):
@@ -52,12 +63,12 @@ def build_gap_activities(
     anywhere = ranges.with_columns(thread_key=pl.lit(0, pl.Int64))
     activity = np.where(activity < 0, _find_activities(np.zeros_like(of_thread), time, anywhere), activity)
     activity = np.where(activity < 0, _OTHER, activity)
-    total = np.zeros((len(gaps), len(ACTIVITIES)), dtype=np.int64)
+    total = np.zeros((len(gaps), len(HOST_ACTIVITIES)), dtype=np.int64)
     np.add.at(total, (rows[gap], activity), length)
     return pl.DataFrame(
         [
             as_numbers(name, total[:, at]).set(pl.Series(~has_gap), None)
-            for at, name in enumerate(ACTIVITY_COLUMNS)
+            for at, name in enumerate(HOST_ACTIVITY_COLUMNS)
         ]
     )
 
@@ -67,7 +78,7 @@ def _list_calls(api_calls: pl.DataFrame, thread: Int64s, patterns: dict[str, str
     own = api_calls.filter(pl.col("thread_key").is_in(np.unique(thread).tolist()))
     activity = np.full(len(own), -1)
     for name, pattern in patterns.items():
-        activity[(activity < 0) & is_named(own["name"], pattern)] = ACTIVITIES.index(name)
+        activity[(activity < 0) & is_named(own["name"], pattern)] = HOST_ACTIVITIES.index(name)
     return (
         own.select("thread_key", "start_ns", "end_ns")
         .with_columns(activity=pl.Series(activity))

@@ -131,10 +131,9 @@ def load_words() -> Mapping[str, frozenset[str]]:
 
 
 @cache
-def load_activities() -> tuple[dict[str, str], dict[str, str]]:
-    """Load the patterns of CUDA calls by activity of the host: calls that count inside ranges, and outside ranges."""
-    content = _parse(_FOLDER / "activities" / "calls.toml")
-    return content["inside"], content["outside"]
+def load_activities() -> Mapping[str, dict[str, str]]:
+    """Load the patterns of calls by activity of the host: calls "inside" ranges, "outside" ranges, and "system" calls."""
+    return _parse(_FOLDER / "activities" / "calls.toml")
 
 
 def parse_job_rule(text: str) -> Rule:
