@@ -27,6 +27,7 @@ from nsys_pp.write.exporter_registry import EXPORTERS
 
 _SHOWN = ("schedule", "steps", "stages", "kinds", "families", "stragglers", "critical")
 _SHOWN_WITHOUT_JOBS = ("steps", "lanes", "families", "gaps")
+_SHOWN_OF_INFERENCE = ("iterations", "iteration_families", "lanes", "kinds", "gaps")
 
 
 @click.command(cls=SectionCommand)
@@ -56,7 +57,8 @@ _SHOWN_WITHOUT_JOBS = ("steps", "lanes", "families", "gaps")
 )
 @table_option(
     TABLES,
-    default_text=f"{', '.join(_SHOWN)} on standard output ({', '.join(_SHOWN_WITHOUT_JOBS)} without jobs), else all",
+    default_text=f"{', '.join(_SHOWN)} on standard output ({', '.join(_SHOWN_WITHOUT_JOBS)} without jobs;"
+    f" {', '.join(_SHOWN_OF_INFERENCE)} of inference), else all",
 )
 @limit_option(40, default_text="40 in tables; all rows in other formats")
 @device_option
@@ -127,7 +129,9 @@ def pipeline(
             check_output(path, force=force, inputs=list_existing_inputs(reports))
         options |= {"flops_per_step": flops_per_step, "model": model, "data_type": data_type}
         result = nsys_pp.pipeline(reports, progress=progress, **options)
-    shown = _SHOWN if len(result.training.jobs) else _SHOWN_WITHOUT_JOBS
+    shown: tuple[str, ...] = _SHOWN if len(result.training.jobs) else _SHOWN_WITHOUT_JOBS
+    if len(result.training.batches):
+        shown = _SHOWN_OF_INFERENCE
     names = (*(names or (shown if format == "table" else tuple(TABLES))), *added)
     chosen: dict[str, Any] = {name: (WORK_TABLES if name in added else TABLES)[name] for name in names}
     tables = fill_tables(chosen, result.tables(names))

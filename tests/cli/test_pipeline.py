@@ -27,6 +27,8 @@ NAMES = [
     "kinds",
     "families",
     "step_families",
+    "iterations",
+    "iteration_families",
     "schedule",
     "gaps",
     "stragglers",

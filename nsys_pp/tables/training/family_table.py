@@ -15,12 +15,12 @@ from nsys_pp.frames.training import JOB_KIND, Training
 from nsys_pp.tables.tensor_cores import TENSOR_CORE_COLUMNS, share_tensor_cores, sum_tensor_cores
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 
-_TIMES = (
+FAMILY_TIMES = (
     Column("count", pl.Int64, "kernels, and graphs traced as a whole"),
     Column("total_ns", pl.Int64, "sum of their durations, over all lanes"),
     Column("mean_ns", pl.Float64, "mean duration"),
 )
-_FAMILY_COLUMNS = (
+FAMILY_COLUMNS = (
     *(replace(column, decimals=1) for column in TENSOR_CORE_COLUMNS),
     Column("family", FAMILY, "family of the kernels, by their names; unknown: no rule matches"),
 )
@@ -28,15 +28,15 @@ _KIND_COLUMNS = (
     Column(
         "kind", JOB_KIND, "kind of job around the launch; null: outside all jobs", null_text="outside jobs"
     ),
-    *_TIMES,
+    *FAMILY_TIMES,
     Column("fraction", pl.Float64, "share of the kernels of the kind", decimals=1),
-    *_FAMILY_COLUMNS,
+    *FAMILY_COLUMNS,
 )
 _STEP_COLUMNS = (
     Column("step", pl.Int64, "number of the step"),
-    *_TIMES,
+    *FAMILY_TIMES,
     Column("fraction", pl.Float64, "share of the kernels of the step", decimals=1),
-    *_FAMILY_COLUMNS,
+    *FAMILY_COLUMNS,
 )
 
 
@@ -50,18 +50,18 @@ def build_family_table(training: Training) -> pl.DataFrame:
     """Build the rows of `FAMILY_TABLE`: complete steps, by kind of job."""
     complete = sum_lane_steps(training).filter("is_complete").select("lane", "step")
     kernels = classify_training(training).join(complete, on=["lane", "step"], how="semi")
-    return _sum_families(kernels.rename({"kind": "op_kind", "job_kind": "kind"}), "kind", _KIND_COLUMNS)
+    return sum_families(kernels.rename({"kind": "op_kind", "job_kind": "kind"}), "kind", _KIND_COLUMNS)
 
 
 def build_step_family_table(training: Training) -> pl.DataFrame:
     """Build the rows of `STEP_FAMILY_TABLE`, by step."""
     steps = training.steps.select("lane", "step")
-    return _sum_families(
+    return sum_families(
         classify_training(training).join(steps, on=["lane", "step"], how="semi"), "step", _STEP_COLUMNS
     )
 
 
-def _sum_families(kernels: pl.DataFrame, key: str, columns: Sequence[Column]) -> pl.DataFrame:
+def sum_families(kernels: pl.DataFrame, key: str, columns: Sequence[Column]) -> pl.DataFrame:
     """Sum kernels by a key and family; families of a key by total."""
     total = pl.col("total_ns")
     sums = kernels.group_by(key, "family").agg(pl.col("count", "total_ns").sum(), **sum_tensor_cores(total))

@@ -19,6 +19,8 @@ TABLES: Registry[Table[[Training]]] = Registry(
         "kinds": "nsys_pp.tables.training.kind_table:KIND_TABLE",
         "families": "nsys_pp.tables.training.family_table:FAMILY_TABLE",
         "step_families": "nsys_pp.tables.training.family_table:STEP_FAMILY_TABLE",
+        "iterations": "nsys_pp.tables.training.iteration_table:ITERATION_TABLE",
+        "iteration_families": "nsys_pp.tables.training.iteration_table:ITERATION_FAMILY_TABLE",
         "schedule": "nsys_pp.tables.training.schedule_table:SCHEDULE_TABLE",
         "gaps": "nsys_pp.tables.training.gap_table:GAP_TABLE",
         "stragglers": "nsys_pp.tables.training.stragglers:STRAGGLER_TABLE",

@@ -18,6 +18,7 @@ from tests.training.expected_training import simulate_training
 from tests.training.small_training import Row, build_small_training
 
 POSITIONS = POSITION.categories.to_list()
+_ENDINGS = ("_ns", "_fraction", "_per_s", "_requests", "_tokens")
 SCHEDULES = ["", "--schedule gpipe", "--schedule interleaved", "--schedule dualpipev --micro-batches 8"]
 
 
@@ -44,7 +45,8 @@ def test_a_table_has_the_columns_it_describes(name: str) -> None:
     full = table.build(simulate_training())
     assert dict(full.schema) == {column.name: column.dtype for column in table.columns}
     assert all(column.meaning for column in table.columns)
-    assert full.is_empty() == name.endswith(("families", "gaps"))  # the truth has neither kernels nor calls
+    # the truth has neither kernels, calls nor batches
+    assert full.is_empty() == name.endswith(("families", "gaps", "iterations"))
     nothing = table.build(empty(simulate_training()))
     assert nothing.schema == full.schema
     assert nothing.height == (1 if name == "schedule" else 0)
@@ -54,7 +56,7 @@ def test_a_table_has_the_columns_it_describes(name: str) -> None:
 def test_units_are_in_the_names(name: str) -> None:
     for column, dtype in build(name, simulate_training()).schema.items():
         if dtype.is_float():
-            assert column.endswith(("_ns", "_fraction", "bytes_per_s")) or column == "fraction", column
+            assert column.endswith(_ENDINGS) or column == "fraction", column
 
 
 @pytest.mark.parametrize("options", SCHEDULES)
