@@ -36,8 +36,8 @@ BATCHES = build_schema(
         "source": pl.Enum(["name", "launches"]),  # of `kind`; null where unknown
         # Counts in the name of the range; null where it has none.
         **dict.fromkeys(BATCH_COUNTS, pl.Int64),
-        # Operations launched from the start of its range to the start of the next one, without copies and kernels on
-        # streams aside: first start and last end.
+        # Operations launched from the start of its range to the start of the next one, without copies on streams aside, and
+        # kernels of other threads there: first start and last end.
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
         "busy_ns": pl.Int64,  # union of all operations between both

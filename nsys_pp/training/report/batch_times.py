@@ -20,6 +20,9 @@ def build_batch_times(
 ) -> pl.DataFrame:
     """Measure the operations of each batch, and the gap to the next batch of its device.
 
+    A batch ends with its last operation on main streams, or with its last kernel on another stream that the same thread
+    launched: engines sample on streams of their own.
+
     Args:
         spans: process_key, device_id, host_start_ns, host_end_ns of each batch; by device and start.
         gpu_ops: `GPU_OPS`.
@@ -36,12 +39,16 @@ def build_batch_times(
     row = _find_batches(ops.device, ops.launch, device, spans)
     count = len(spans)
 
+    launcher = gather_calls(api_calls["thread_key"], call)
     counted = np.flatnonzero((row >= 0) & ~ops.is_aside)
     order = counted[np.argsort(ops.start[counted], kind="stable")]
     batch, first = np.unique(row[order], return_index=True)
     start, end, thread = (np.full(count, NEVER) for _ in range(3))
     start[batch] = ops.start[order[first]]
-    thread[batch] = gather_calls(api_calls["thread_key"], call[order[first]])
+    thread[batch] = launcher[order[first]]
+    is_own = ops.is_aside & (row >= 0) & is_among(gpu_ops["kind"], KERNEL_KINDS)
+    is_own &= (launcher == np.append(thread, NEVER)[row]) & (launcher != NEVER)
+    counted = np.union1d(counted, np.flatnonzero(is_own))
     np.maximum.at(end, row[counted], ops.end[counted])
 
     busy, gap, until = np.full(count, NEVER), np.full(count, NEVER), np.full(count, NEVER)
