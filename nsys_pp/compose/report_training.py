@@ -131,7 +131,12 @@ def describe_training(
         "jobs": jobs,
         "steps": steps,
         "batches": find_batches(
-            step_ranges, steps=steps, named_jobs=named, **causes, os_calls=report.os_calls
+            step_ranges,
+            steps=steps,
+            ranges=report.ranges,
+            named_jobs=named,
+            **causes,
+            os_calls=report.os_calls,
         ),
         "compute_segments": build_compute_segments(segments, ops),
         "waits": build_waits(

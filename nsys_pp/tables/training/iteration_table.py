@@ -113,6 +113,20 @@ _COLUMNS = (
     ),
     _KIND,
 )
+_ACTIVITY_FRACTIONS = tuple(f"{activity}_fraction" for activity in HOST_ACTIVITIES)
+_ACTIVITIES = Column(
+    "activities",
+    pl.String,
+    "activities of the host in the gaps, with their shares",
+    heading="Host in gaps",
+    priority=9,
+)
+_SHOWN = (
+    *("batch", "iteration_count", "median_ns", "p99_ns", "busy_fraction", "median_gap_ns", "p99_gap_ns"),
+    *("gap_fraction", *(f"mean_{count}" for count in BATCH_COUNTS), "tokens_per_s", "graph_fraction"),
+    *("graph_launch_fraction", "by_launches_fraction"),
+)
+_LEAST_SHARE = 0.01  # of the activities that are shown
 _FAMILY_COLUMNS = (
     _KIND,
     *FAMILY_TIMES,
@@ -173,6 +187,25 @@ def build_iteration_family_table(training: Training) -> pl.DataFrame:
     return sum_families(kernels, "batch", _FAMILY_COLUMNS)
 
 
+def _add_activities(table: pl.DataFrame) -> pl.DataFrame:
+    """Add the largest shares of the host's activities in the gaps, as text: "scheduling 48%, launching 47%"."""
+    shares = (
+        table.select(_ACTIVITY_FRACTIONS)
+        .with_row_index("row")
+        .unpivot(index="row", variable_name="activity", value_name="share")
+        .filter(pl.col("share") >= _LEAST_SHARE)
+        .sort("row", "share", descending=[False, True], maintain_order=True)
+    )
+    percent = (100 * pl.col("share")).round().cast(pl.Int64)
+    texts = shares.group_by("row", maintain_order=True).agg(
+        activities=pl.format("{} {}%", pl.col("activity").str.strip_suffix("_fraction"), percent).str.join(
+            ", "
+        )
+    )
+    rows = table.with_row_index("row")
+    return rows.join(texts, on="row", how="left", maintain_order="left").drop("row")
+
+
 def _share(part: pl.Expr, whole: pl.Expr) -> pl.Expr:
     """Return the ratio of two sums; null where the whole is 0."""
     return pl.when(whole.sum() > 0).then(part.sum() / whole.sum())
@@ -190,9 +223,7 @@ ITERATION_TABLE = Table(
     build=build_iteration_table,
     is_fixed=True,
     empty=_EMPTY,
-    view=View(
-        columns=tuple(column.name for column in _COLUMNS),
-    ),
+    view=View(columns=(*_SHOWN, _ACTIVITIES), derive=_add_activities),
 )
 ITERATION_FAMILY_TABLE = Table(
     name="iteration_families",

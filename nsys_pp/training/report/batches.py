@@ -47,6 +47,7 @@ def find_batches(
     step_ranges: pl.DataFrame,
     *,
     steps: pl.DataFrame,
+    ranges: pl.DataFrame,
     named_jobs: pl.DataFrame,
     gpu_ops: pl.DataFrame,
     api_calls: pl.DataFrame,
@@ -62,6 +63,7 @@ def find_batches(
     Args:
         step_ranges: `NAMED_STEPS`, from `widen_batches`.
         steps: `STEPS` of them.
+        ranges: `RANGES`.
         named_jobs: `NAMED_JOBS`; roles that are `HOST_ACTIVITIES` are those of the host.
         gpu_ops: `GPU_OPS`.
         api_calls: `API_CALLS`.
@@ -75,7 +77,12 @@ def find_batches(
     if named.is_empty():
         return BATCHES.to_frame()
     times = build_batch_times(named, gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
-    activities = build_gap_activities(times, named_jobs=named_jobs, api_calls=api_calls, os_calls=os_calls)
+    iterations = ranges.join(
+        step_ranges.filter(pl.col("batch").is_not_null()), on="range_id", how="semi", maintain_order="left"
+    )
+    activities = build_gap_activities(
+        times, iterations=iterations, named_jobs=named_jobs, api_calls=api_calls, os_calls=os_calls
+    )
     batches = named.hstack(times.drop("thread_key")).hstack(activities)
     is_decode = (
         (pl.col("batch") == "launches")

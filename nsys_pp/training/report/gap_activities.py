@@ -16,7 +16,12 @@ _OTHER = HOST_ACTIVITIES.index("other")
 
 
 def build_gap_activities(
-    gaps: pl.DataFrame, *, named_jobs: pl.DataFrame, api_calls: pl.DataFrame, os_calls: pl.DataFrame
+    gaps: pl.DataFrame,
+    *,
+    iterations: pl.DataFrame,
+    named_jobs: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    os_calls: pl.DataFrame,
 ) -> pl.DataFrame:
     """Measure the activities of the launching thread in each gap.
 
@@ -26,6 +31,7 @@ def build_gap_activities(
 
     Args:
         gaps: end_ns, gap_ns (null: none) and thread_key.
+        iterations: `RANGES` of batches, in which the host launches.
         named_jobs: `NAMED_JOBS`; ranges whose role is in `HOST_ACTIVITIES` count.
         api_calls: `API_CALLS`.
         os_calls: `OS_CALLS`; empty unless recorded.
@@ -37,16 +43,7 @@ def build_gap_activities(
     rows = np.flatnonzero(has_gap)
     begin = numbers(gaps["end_ns"])[rows]
     until, thread = begin + numbers(gaps["gap_ns"])[rows], numbers(gaps["thread_key"])[rows]
-    ranges = named_jobs.filter(
-        pl.col("role").is_in(HOST_ACTIVITIES), pl.col("end_thread_key").is_null()
-    ).select(
-        "thread_key",
-        "start_ns",
-        "end_ns",
-        activity=pl.col("role").replace_strict(
-            HOST_ACTIVITIES, range(len(HOST_ACTIVITIES)), return_dtype=pl.Int64
-        ),
-    )
+    ranges = _list_ranges(iterations, named_jobs)
     patterns = load_activities()
     inside = pl.concat(
         [
@@ -70,6 +67,20 @@ def build_gap_activities(
             as_numbers(name, total[:, at]).set(pl.Series(~has_gap), None)
             for at, name in enumerate(HOST_ACTIVITY_COLUMNS)
         ]
+    )
+
+
+def _list_ranges(iterations: pl.DataFrame, named_jobs: pl.DataFrame) -> pl.DataFrame:
+    """List the ranges that are activities: thread_key, start_ns, end_ns, activity (index); jobs after iterations."""
+    jobs = named_jobs.filter(pl.col("role").is_in(HOST_ACTIVITIES)).select(
+        "thread_key", "end_thread_key", "start_ns", "end_ns", "role"
+    )
+    both = pl.concat([iterations.with_columns(role=pl.lit("launching")).select(jobs.columns), jobs])
+    activity = pl.col("role").replace_strict(
+        HOST_ACTIVITIES, range(len(HOST_ACTIVITIES)), return_dtype=pl.Int64
+    )
+    return both.filter(pl.col("end_thread_key").is_null()).select(
+        "thread_key", "start_ns", "end_ns", activity=activity
     )
 
 
