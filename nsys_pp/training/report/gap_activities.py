@@ -26,8 +26,8 @@ def build_gap_activities(
     """Measure the activities of the launching thread in each gap.
 
     At each moment the first of these counts: the innermost call that waits or copies; the innermost range; another call of
-    `presets/activities/calls.toml`. Where the thread has none of them, ranges of the report's other threads count, as those of the
-    scheduler of an engine.
+    `presets/activities/calls.toml`. Where the thread has none of them, ranges of other threads in the report that launch no batch count,
+    as those of the scheduler of an engine.
 
     Args:
         gaps: end_ns, gap_ns (null: none) and thread_key.
@@ -57,7 +57,10 @@ def build_gap_activities(
     activity = np.full(len(gap), -1)
     for intervals in (inside, ranges, outside):
         activity = np.where(activity < 0, _find_activities(of_thread, time, intervals), activity)
-    anywhere = ranges.with_columns(thread_key=pl.lit(0, pl.Int64))
+    launching = gaps["thread_key"].drop_nulls().unique()
+    anywhere = ranges.filter(~pl.col("thread_key").is_in(launching.implode())).with_columns(
+        thread_key=pl.lit(0, pl.Int64)
+    )
     activity = np.where(activity < 0, _find_activities(np.zeros_like(of_thread), time, anywhere), activity)
     activity = np.where(activity < 0, _OTHER, activity)
     total = np.zeros((len(gaps), len(HOST_ACTIVITIES)), dtype=np.int64)

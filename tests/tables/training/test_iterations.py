@@ -25,7 +25,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[PipelineResult, pl
     folder = tmp_path_factory.mktemp("served")
     drawn = draw_serving(13, engine="vllm", count=24)
     load = replace(drawn.load, tp=2, graphs="full", sync_every=1, late_sync=False)
-    serving = replace(drawn, load=load, first=_FIRST, offset_ns=(0, 7_000_000))
+    serving = replace(drawn, load=load, first=_FIRST, offset_ns=(0, 7_000_000), is_one_report=False)
     workers = serve(serving, 13)
     write_reports(folder, serving, workers)
     return nsys_pp.pipeline([folder]), list_truth(serving, workers)

@@ -45,11 +45,13 @@ def write_run(folder: Path, serving: Serving, seed: int) -> pl.DataFrame:
 def test_batches_are_those_of_the_truth(engine: str, seed: int, tmp_path: Path) -> None:
     drawn = draw_serving(seed, engine=engine, count=12)
     serving = replace(drawn, load=replace(drawn.load, tp=min(drawn.load.tp, 2)))
+    whole = tmp_path / "all.sqlite"
     truth = write_run(tmp_path, serving, seed)
     for rank in range(serving.load.tp):
         # the last batch of a report is cut, and has no operations where its range holds only copies
         expected = truth.filter(rank=rank)[:-2]
-        batches = find_batches(tmp_path / f"rank{rank}.sqlite").sort("step")[: len(expected)]
+        path = whole if serving.is_one_report else tmp_path / f"rank{rank}.sqlite"
+        batches = find_batches(path).filter(device_id=rank).sort("step")[: len(expected)]
         for column in ("kind", *BATCH_COUNTS, *_MEASURED):
             assert batches[column].cast(expected[column].dtype).to_list() == expected[column].to_list(), (
                 column
