@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, is_named, numbers
+from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, is_named, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import KERNEL_KINDS
@@ -112,9 +112,11 @@ def _sum_kernels(
         total = np.zeros(count, dtype=np.int64)
         np.add.at(total, rows, duration[mask])
         # several kernels of a graph have one call; kernels without a known call count each
-        pairs = np.unique(np.stack([rows, np.where(calls < 0, -1 - np.arange(len(calls)), calls)]), axis=1)
+        _, first = np.unique(
+            pack(rows, np.where(calls < 0, -1 - np.arange(len(calls)), calls)), return_index=True
+        )
         series += [
             pl.Series("kernel_ns" if not name else "graph_ns", total),
-            pl.Series(f"{name}launch_count", np.bincount(pairs[0], minlength=count)[:count]),
+            pl.Series(f"{name}launch_count", np.bincount(rows[first], minlength=count)),
         ]
     return series

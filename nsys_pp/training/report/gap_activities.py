@@ -103,7 +103,7 @@ def _list_calls(api_calls: pl.DataFrame, thread: Int64s, patterns: dict[str, str
 def _split_gaps(begin: Int64s, until: Int64s, intervals: list[pl.DataFrame]) -> tuple[Int64s, Int64s, Int64s]:
     """Split gaps at the starts and ends of intervals: index of the gap, start and length of each piece."""
     edges = [numbers(frame[name]) for frame in intervals for name in ("start_ns", "end_ns")]
-    edge = np.unique(np.concatenate(edges))
+    edge = np.sort(np.concatenate(edges))  # of equal ones each makes a piece without length
     first, last = np.searchsorted(edge, begin, side="right"), np.searchsorted(edge, until)
     last = np.maximum(first, last)
     gap = np.concatenate([np.arange(len(begin)), np.repeat(np.arange(len(begin)), last - first)])

@@ -174,7 +174,10 @@ def _is_delayed(first: Int64s, device: Int64s, ops: StepOps) -> Bools:
         return np.zeros(len(first), dtype=np.bool_)
     at = order[find_first(device, first, ops.device[order], ops.start[order])]
     is_late = first - ops.launched[at] > _LATE_NS
-    for step in np.flatnonzero(is_late).tolist():
-        since = first[step] - ops.end[ops.device == device[step]]
-        is_late[step] = not ((since >= 0) & (since <= _LATE_NS)).any()
+    for number in np.unique(device[is_late]).tolist():
+        own = np.flatnonzero(is_late & (device == number))
+        ended = np.sort(ops.end[ops.device == number])
+        before = np.searchsorted(ended, first[own] - _LATE_NS)
+        until = np.searchsorted(ended, first[own], side="right")
+        is_late[own] = before == until
     return is_late
