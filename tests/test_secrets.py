@@ -63,6 +63,8 @@ PRINTS = {
     "info, json": ["info", "--json"],
 }
 
+pytestmark = pytest.mark.usefixtures("reports_read_once")
+
 
 def write_everything(report: Path, folder: Path) -> dict[str, bytes]:
     """Run every command with every format on a report; all that came out, by what it was."""

@@ -246,9 +246,10 @@ def _arguments(kind: str, report: Path, folder: Path) -> tuple[list[str], Path]:
     return [command, str(report), option, str(folder / name)], folder / name
 
 
+@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize("kind", OUTPUTS)
-def test_an_output_that_exists_is_kept_without_force(report: Path, folder: Path, kind: str) -> None:
-    arguments, output = _arguments(kind, report, folder)
+def test_an_output_that_exists_is_kept_without_force(folder: Path, kind: str) -> None:
+    arguments, output = _arguments(kind, REPORT, folder)
     output.write_text("precious")
     refused = call(*arguments)
     assert_refused(refused, f"`{output}` exists")
@@ -284,8 +285,9 @@ def test_an_output_that_grows_too_large_leaves_all_as_it_was(report: Path, folde
     assert list(folder.iterdir()) == [output]
 
 
+@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize("kind", OUTPUTS)
-def test_a_full_disk_is_told(report: Path, tmp_path: Path, kind: str) -> None:
+def test_a_full_disk_is_told(tmp_path: Path, kind: str) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = shutil.which("mount") and subprocess.run(
@@ -294,20 +296,21 @@ def test_a_full_disk_is_told(report: Path, tmp_path: Path, kind: str) -> None:
     if not mounted or mounted.returncode:
         pytest.skip("no small disk can be mounted here")
     try:
-        arguments, output = _arguments(kind, report, disk)
+        arguments, output = _arguments(kind, REPORT, disk)
         assert_refused(call(*arguments), f"cannot write `{output}`: the disk is full")
         assert list(disk.iterdir()) == []
     finally:
         subprocess.run(["umount", disk], check=True)
 
 
+@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize("kind", [kind for kind in OUTPUTS if kind != "sqlite"])
-def test_a_full_device_is_told(report: Path, folder: Path, kind: str) -> None:
+def test_a_full_device_is_told(folder: Path, kind: str) -> None:
     command, option, name = OUTPUTS[kind]
     # the ending of the name says the format
     full = folder / name
     full.symlink_to("/dev/full")
-    assert_refused(call(command, report, option, full, "--force"), f"cannot write `{full}`: the disk is full")
+    assert_refused(call(command, REPORT, option, full, "--force"), f"cannot write `{full}`: the disk is full")
     assert full.is_symlink()
 
 

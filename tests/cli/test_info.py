@@ -25,6 +25,8 @@ KEYS = [
     *("domains", "op_count", "matched_count", "communication_count", "recorded", "missing", "notes"),
 ]
 
+pytestmark = pytest.mark.usefixtures("reports_read_once")
+
 
 def _tell(*reports: Path, options: Sequence[str] = (), notes: int = 0) -> list[dict[str, Any]]:
     done = call("info", "--json", *reports, *options)

@@ -28,6 +28,8 @@ REPORTS += [PIPELINE / "node10/rank2.sqlite", PIPELINE / "node10/rank3.sqlite"]
 EPOCH = 1_790_000_000_000_000_000
 DAY = 86_400_000_000_000
 
+pytestmark = pytest.mark.usefixtures("reports_read_once")
+
 
 def merge(output: Path, *arguments: str | Path) -> str:
     """Call the command; what it said."""
@@ -205,7 +207,6 @@ def test_devices_are_those_of_the_machine(tmp_path: Path, importer: Importer) ->
         ("-5ms", "0.1s"),
     ],
 )
-@pytest.mark.usefixtures("reports_read_once")
 def test_a_window_keeps_what_reaches_into_it(
     start: str | None, end: str | None, every: pl.DataFrame, tmp_path: Path, importer: Importer
 ) -> None:

@@ -21,6 +21,8 @@ RENAMED = {
     "--top": "--limit",
 }
 
+pytestmark = pytest.mark.usefixtures("reports_read_once")
+
 
 def list_commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     for name, command in group.commands.items():

@@ -37,6 +37,8 @@ COLUMNS = {
 NAMES = ['say "hi"', "two\nlines", "a,b;c", "naïve – 前向 🚀", " ", "'; DROP TABLE x; --", "NULL", None]
 FORMATS = ["parquet", "csv", "json", "sqlite"]
 
+pytestmark = pytest.mark.usefixtures("reports_read_once")
+
 
 def project(output: Path, *arguments: str | Path) -> pl.DataFrame:
     """Call the command; the Parquet file that it wrote."""

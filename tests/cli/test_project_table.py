@@ -20,6 +20,8 @@ from tests.patience import PATIENCE_S
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 RANK0 = PIPELINE / "node2" / "rank0.sqlite"
 
+pytestmark = pytest.mark.usefixtures("reports_read_once")
+
 
 def on_terminal(width: int, *arguments: str | Path) -> tuple[list[str], str]:
     """Run the command on a terminal; the lines that it shows, and as they came."""

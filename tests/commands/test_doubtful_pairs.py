@@ -15,6 +15,8 @@ from tests.importer.readback import read_flows, slices_by_track
 
 COUNT = 64
 
+pytestmark = pytest.mark.usefixtures("reports_read_once")
+
 
 @pytest.fixture(scope="module")
 def doubtful(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -14,6 +14,8 @@ from tests.training.expected_training import expected_training
 
 SMALL = "--steps 2 --layers 1 --per machine --brief-truth"
 
+pytestmark = pytest.mark.usefixtures("reports_read_once")
+
 
 def run_with_layout(folder: Path, options: str, layout: str) -> tuple[Training, list[str]]:
     simulate([str(folder), *SMALL.split(), *options.split()])

@@ -75,6 +75,7 @@ def merged(inputs: Iterable[Path], trace: Path, **asked: Any) -> bytes:
     return trace.read_bytes()
 
 
+@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.get("detail", "default"))
 @pytest.mark.parametrize("devices", [None, frozenset({1})], ids=["all", "device 1"])
 def test_parts_merge_to_the_trace_of_their_reports(
@@ -209,6 +210,7 @@ def test_blocks_are_not_read_before_they_are_copied(tmp_path: Path, monkeypatch:
     assert BLOCKS_MEMBER not in opened
 
 
+@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize("most", [0, 1000, 100_000])
 def test_many_blocks_lie_on_disk_until_they_are_written(
     most: int, expected_trace: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -316,6 +318,7 @@ def test_a_part_that_is_cut_or_none(part: Path, tmp_path: Path) -> None:
     assert_damaged(report, tmp_path)
 
 
+@pytest.mark.usefixtures("reports_read_once")
 def test_damage_anywhere_is_noticed(part: Path, tmp_path: Path) -> None:
     """A byte is changed at a hundred places: nothing but an error, or the very trace, may come of it."""
     whole, broken, trace = part.read_bytes(), tmp_path / "x.nspart", tmp_path / "run.pftrace"

@@ -27,6 +27,8 @@ ADDED = {  # columns that add up over whatever a table is split by
     "ranges": ("count", "total_ns", "gpu_total_ns"),
 }
 
+pytestmark = pytest.mark.usefixtures("reports_read_once")
+
 
 def tables_of(inputs: list[Path], **asked: Any) -> dict[str, pl.DataFrame]:
     return nsys_pp.summarise(inputs, **asked).tables
@@ -49,7 +51,6 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.parametrize("by", GROUPS)
-@pytest.mark.usefixtures("reports_read_once")
 def test_parts_tell_what_their_reports_tell(parts: list[Path], by: str) -> None:
     expected = tables_of(REPORTS, by=by)
     assert expected.keys() >= {"overview", "model", "kernels", "idle"}
