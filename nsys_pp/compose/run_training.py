@@ -26,6 +26,7 @@ from nsys_pp.training.run.labels import label_jobs
 from nsys_pp.training.run.lanes import build_lanes
 from nsys_pp.training.run.run_steps import join_steps, number_steps, renumber_steps
 from nsys_pp.training.run.schedule import recognise_schedule
+from nsys_pp.training.run.step_sources import describe_sources
 from nsys_pp.training.run.transfers import pair_messages
 from nsys_pp.training.run.unexplained import doubt_schedule
 
@@ -131,13 +132,13 @@ def find_training(
         zero_ns=clocks.zero_ns,
         notes=[
             *notes,
+            *describe_sources(by_lane["steps"], lanes),
             *_note_groups(lanes),
             *unknown,
             *unpaired,
             *uncertain,
             *impossible,
-            *_note_presets(presets),
-            *_note_unmatched(inputs),
+            *_note_rules(inputs, presets),
         ],
     )
 
@@ -273,6 +274,11 @@ def _note_groups(lanes: pl.DataFrame) -> list[str]:
     groups = describe_groups(lanes["clock_group"])
     across = "waits and transfers of messages, spans of steps and critical paths across groups are unknown"
     return [f"{groups}: {across}"] if groups else []
+
+
+def _note_rules(inputs: Sequence[Input], presets: Sequence[str]) -> list[str]:
+    """Describe different presets of the reports, and patterns without a range."""
+    return [*_note_presets(presets), *_note_unmatched(inputs)]
 
 
 def _note_unmatched(inputs: Sequence[Input]) -> list[str]:

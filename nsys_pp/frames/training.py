@@ -96,6 +96,7 @@ STEPS = build_schema(
         "name": NAME,  # of its range; null for steps without a range
         "source": STEP_SOURCE,
         "confidence": pl.Float64,  # in steps found by repetition, 0 to 1; else null
+        "reason": pl.String,  # evidence for steps found by repetition; for no such steps, if the capture is one step
         # From its start on the host, but not before the last operation of the step before has ended, and at the
         # latest from its first kernel (or copy or set on a stream with kernels), to the start of the next step; the
         # last step ends with its range and its last operation.

@@ -94,7 +94,7 @@ def _answers(report: Path) -> bool:
     assert tables["steps"].height > 0
     assert tables["lanes"].height > 0
     assert tables["steps"]["bubble_fraction"].is_between(0, 1).all()
-    assert (tables["gaps"]["length_ns"] > 2_000).all()
+    assert (tables["gaps"]["length_ns"] > 0).all()  # a gap is cut where a step begins
     return True
 
 

@@ -56,6 +56,12 @@ _COLUMNS = (
         "slowest_stage", pl.Int64, "stage with the longest compute per micro-batch; null: unknown", priority=4
     ),
     Column(
+        "source",
+        pl.String,
+        "source of a step without a range: jobs, repetition of launches, or the whole capture; null: a range",
+        priority=4,
+    ),
+    Column(
         "is_partial",
         pl.Boolean,
         "a capture began or ended inside it",
@@ -75,7 +81,7 @@ def build_step_table(training: Training) -> pl.DataFrame:
     comparable = list_comparable_steps(training.steps, training.lanes)
     return (
         lanes.join(training.lanes.select("lane", "label"), on="lane", how="left")
-        .join(training.steps.select("lane", "step", "is_partial"), on=["lane", "step"], how="left")
+        .join(training.steps.select("lane", "step", "is_partial", "source"), on=["lane", "step"], how="left")
         .group_by("step")
         .agg(
             start_ns=pl.col("start_ns").min() - training.zero_ns,
@@ -86,6 +92,7 @@ def build_step_table(training: Training) -> pl.DataFrame:
             worst_bubble_fraction=bubble.get(worst),
             worst_lane=pl.col("label").get(worst),
             ideal_bubble_fraction=ideal,
+            source=pl.col("source").max().cast(pl.String).replace("range", None),
             is_partial=pl.col("is_partial").any(),
         )
         .with_columns(
@@ -119,7 +126,14 @@ STEP_TABLE = Table(
     view=View(
         columns=(
             *("step", "start_ns", "span_ns", "lane_count", "compute_fraction", "bubble_fraction"),
-            *("ideal_bubble_fraction", "worst_bubble_fraction", "slowest_stage", "is_partial", "worst_lane"),
+            *(
+                "ideal_bubble_fraction",
+                "worst_bubble_fraction",
+                "slowest_stage",
+                "is_partial",
+                "source",
+                "worst_lane",
+            ),
         )
     ),
 )

@@ -58,7 +58,7 @@ class StepHosts:
     end: Int64s
     is_open: Bools  # the end on the host is that of the capture
     is_capture: Bools  # the whole capture is one step
-    has_range: Bools
+    has_end: Bools  # operations launched after the end on the host are of no step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ def _find_last_ends(steps: StepHosts, ops: StepOps, first: Int64s) -> tuple[Int6
         mine = ops.select(np.flatnonzero(ops.device == device))
         begin = np.maximum.accumulate(np.where(steps.begin[own] == NEVER, first[own], steps.begin[own]))
         at = np.maximum(np.searchsorted(begin, mine.launch, side="right") - 1, 0)
-        has_end = steps.has_range[own] & (steps.end[own] != NEVER)
+        has_end = steps.has_end[own] & (steps.end[own] != NEVER)
         is_inside = ~has_end[at] | (mine.launch <= steps.end[own][at])
         is_followed[own[at[~is_inside]]] = False
         counts = ~mine.is_aside & (mine.is_kernel | ~steps.is_capture[own[-1]])

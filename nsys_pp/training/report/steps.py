@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import polars as pl
@@ -10,12 +10,13 @@ import polars as pl
 from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, is_among, numbers, pack
 from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import running_maximum
-from nsys_pp.arrays.types import Bools, Floats, Int64s
+from nsys_pp.arrays.types import Bools, Floats, Int64s, Objects
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import COMPUTE_KINDS, STEP_SOURCE, STEPS
 from nsys_pp.training.report.devices import list_devices, number_devices
 from nsys_pp.training.report.job_steps import find_job_steps
 from nsys_pp.training.report.jobs import find_step_rows
+from nsys_pp.training.report.repeated_steps import find_repeated_steps
 from nsys_pp.training.report.step_edges import StepHosts, StepOps, find_step_edges, list_step_ops
 
 _SOURCES = STEP_SOURCE.categories
@@ -35,6 +36,7 @@ class _StepBounds:
     first: Int64s  # start of its first kernel on a main stream
     is_partial: Bools
     confidence: Floats  # NaN except in steps found by repetition
+    reason: Objects  # for steps without names, "" for others
 
 
 def find_steps(
@@ -46,7 +48,7 @@ def find_steps(
     api_calls: pl.DataFrame,
     launches: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Find the steps of every device: by ranges, else by jobs, else one step for the whole capture.
+    """Find the steps of every device: by ranges, else by jobs, else by repetition, else one step for the whole capture.
 
     By jobs, a step begins where the micro-batches of the first chunk restart, or, where forwards have no
     numbers, with the first forward after an optimizer.
@@ -80,8 +82,12 @@ def find_steps(
     is_without_range = has_computed & ~np.isin(on_device, by_range.device)
     by_jobs = [_build_job_steps(jobs, is_without_range, devices)] if is_without_range.any() else []
     steps = _concatenate(before, by_range, *by_jobs)
+    rest = np.setdiff1d(np.arange(len(devices)), steps.device)
+    unnamed = np.setdiff1d(rest, on_device[is_compute_job])
     steps = _concatenate(
-        steps, _build_capture_steps(np.setdiff1d(np.arange(len(devices)), steps.device), ops)
+        steps,
+        _build_capture_steps(np.setdiff1d(rest, unnamed), ops),
+        *(_build_repeated_steps(device, ops, gpu_ops, api_calls, launches) for device in unnamed.tolist()),
     )
 
     is_numbered, number, steps = _number_steps(steps)
@@ -93,7 +99,7 @@ def find_steps(
         end=steps.host_end,
         is_open=steps.is_partial & (steps.row >= 0),
         is_capture=steps.source == _CAPTURE,
-        has_range=steps.row >= 0,
+        has_end=(steps.row >= 0) | (steps.source == _REPETITION),
     )
     edges = find_step_edges(hosts, ops)
     columns = [
@@ -103,6 +109,7 @@ def find_steps(
         step_ranges["name"].gather(gather_indices(steps.row)).alias("name"),
         _SOURCES.gather(steps.source).alias("source"),
         pl.Series("confidence", steps.confidence, dtype=pl.Float64, nan_to_null=True),
+        pl.Series("reason", steps.reason, dtype=pl.String).replace("", None),
         pl.Series("is_numbered", is_numbered),
         pl.Series("start_ns", edges.start),
         pl.Series("end_ns", edges.end),
@@ -140,6 +147,7 @@ def _build_range_steps(
         first=_find_first_launched(device[kept], start[kept], end[kept], ops, default=first),
         is_partial=step_ranges["is_open"].to_numpy()[row[kept]],
         confidence=np.full(kept.sum(), np.nan),
+        reason=np.full(kept.sum(), "", dtype=np.object_),
     )
 
 
@@ -162,6 +170,7 @@ def _build_steps_before_ranges(
         first=_find_first_kernels(device, ops),
         is_partial=np.ones(len(device), dtype=np.bool_),
         confidence=np.full(len(device), np.nan),
+        reason=np.full(len(device), "", dtype=np.object_),
     )
 
 
@@ -178,6 +187,34 @@ def _build_job_steps(jobs: pl.DataFrame, is_without_range: Bools, devices: pl.Da
         first=numbers(job_steps["first_ns"]),
         is_partial=job_steps["is_partial"].to_numpy(),
         confidence=np.full(len(job_steps), np.nan),
+        reason=np.full(len(job_steps), "", dtype=np.object_),
+    )
+
+
+def _build_repeated_steps(
+    device: int, ops: StepOps, gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
+) -> _StepBounds:
+    """Build the steps of a device without names from its launches, else one step of the whole capture."""
+    capture = _build_capture_steps(np.array([device]), ops)
+    if not len(capture.device) or not (ops.is_kernel & (ops.device == device)).any():
+        return capture
+    own = gpu_ops[np.flatnonzero(ops.device == device)]
+    found = find_repeated_steps(own, api_calls=api_calls, launches=launches)
+    count = len(found.first)
+    if not count:
+        return replace(capture, reason=np.array([found.reason], dtype=np.object_))
+    devices = np.full(count, device)
+    return _StepBounds(
+        device=devices,
+        source=np.full(count, _REPETITION),
+        row=np.full(count, -1),
+        number=np.full(count, NEVER),
+        host_start=found.host_start,
+        host_end=found.host_end,
+        first=_find_first_launched(devices, found.host_start, found.host_end, ops, default=found.first),
+        is_partial=found.is_partial,
+        confidence=found.confidence,
+        reason=np.full(count, found.reason, dtype=np.object_),
     )
 
 
@@ -198,6 +235,7 @@ def _build_capture_steps(device: Int64s, ops: StepOps) -> _StepBounds:
         first=_find_first_kernels(device, ops),
         is_partial=np.zeros(len(device), dtype=np.bool_),
         confidence=np.full(len(device), np.nan),
+        reason=np.full(len(device), "", dtype=np.object_),
     )
 
 

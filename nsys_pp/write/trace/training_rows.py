@@ -70,9 +70,9 @@ def draw_training(
 
     Returns:
         Drawings by machine; the drawing of the run has the key `RUN`. Empty without `gpu_rows`, or if the training has
-        no jobs, no transfers and no steps except those of whole captures.
+        no jobs, no transfers and no steps by ranges or jobs.
     """
-    has_steps = (training.steps["source"] != "capture").any()
+    has_steps = training.steps["source"].is_in(["range", "jobs"]).any()  # only tables need the others
     if not gpu_rows or not (has_steps or len(training.jobs) or len(training.transfers)):
         return {}
     is_drawn = _overlaps(start_ns, end_ns)

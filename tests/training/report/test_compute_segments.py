@@ -28,7 +28,7 @@ def steps_of(spans: list[Span]) -> pl.DataFrame:
     return pl.DataFrame(spans, schema=["start_ns", "end_ns"], orient="row").with_columns(
         process_key=pl.lit(1), device_id=pl.lit(0), step=pl.int_range(pl.len()), is_numbered=pl.lit(False),
         name=pl.lit(None), source=pl.lit("jobs"), host_start_ns=pl.lit(None), host_end_ns=pl.lit(None),
-        is_partial=pl.lit(False), confidence=pl.lit(None),
+        is_partial=pl.lit(False), confidence=pl.lit(None), reason=pl.lit(None),
     ).pipe(conform, STEPS)  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def find(steps: list[Step], ops: list[Op]) -> list[tuple[int, int]]:
         end=np.array([step.end for step in steps]),
         is_open=np.zeros(len(steps), np.bool_),
         is_capture=np.zeros(len(steps), np.bool_),
-        has_range=np.ones(len(steps), np.bool_),
+        has_end=np.ones(len(steps), np.bool_),
     )  # fmt: skip
     kinds = np.array([op.kind for op in ops])
     edges = find_step_edges(

@@ -1,0 +1,40 @@
+"""Sentences on the steps that no range names."""
+
+from __future__ import annotations
+
+import polars as pl
+
+
+def describe_sources(steps: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:
+    """Describe the evidence for steps found by repetition, and the reason for steps of the whole capture.
+
+    Args:
+        steps: `LANE_STEPS`.
+        lanes: `LANES`.
+
+    Returns:
+        A sentence per source, with the first lane if there are several; none if ranges or jobs are the source.
+    """
+    reasons = (
+        steps.filter(pl.col("reason").is_not_null())
+        .group_by("lane")
+        .agg(pl.col("source", "confidence", "reason").first())
+        .join(lanes.select("lane", "label"), on="lane")
+        .sort("lane")
+    )
+    return [
+        _describe(own, is_several=len(lanes) > 1)
+        for own in reasons.partition_by("source", maintain_order=True)
+    ]
+
+
+def _describe(steps: pl.DataFrame, *, is_several: bool) -> str:
+    """Describe the source of the steps of some lanes, with the evidence of the first lane."""
+    first = steps.row(0, named=True)
+    where = f" of {first['label']}" if is_several else ""
+    if len(steps) > 1:
+        where += f" and {len(steps) - 1:,} more"
+    if first["source"] == "repetition":
+        least = steps.select(pl.col("confidence").min()).item()
+        return f"steps{where} are inferred, with a confidence of {least:.2f}: {first['reason']}"
+    return f"steps{where} are unknown, and the capture is one step: {first['reason']}"
