@@ -122,10 +122,11 @@ def build_pipeline(
         raise _no_operations_error(run)
     training = run.training
     has_passes = bool(training.jobs["kind"].is_in(SCHEDULED_KINDS).any())
-    if not (has_passes or len(training.batches) or options.get("job_patterns")) or training.jobs.is_empty():
+    if needs_jobs and training.jobs.is_empty():
+        raise MissingDataError(*_explain_no_jobs(run, options))
+    is_expected = has_passes or len(training.batches) or (len(training.jobs) and options.get("job_patterns"))
+    if not is_expected:
         reason, hint = _explain_no_jobs(run, options)
-        if needs_jobs and training.jobs.is_empty():
-            raise MissingDataError(reason, hint)
         training = replace(training, notes=[f"{reason}: {hint}", *training.notes])
     return PipelineResult(training=training, run=run, skipped=run.skipped)
 
