@@ -40,7 +40,7 @@ def find_repeated_steps(
         launches: `LAUNCHES` of both.
     """
     order = order_launches(gpu_ops, api_calls=api_calls, launches=launches)
-    iterations = find_iterations(order)
+    iterations = find_iterations(order, is_one_of_many=bool(gpu_ops["is_communication"].any()))
     if isinstance(iterations, str):
         return _refuse(iterations)
     begin, end = iterations.begin, iterations.end

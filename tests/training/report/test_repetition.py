@@ -97,6 +97,19 @@ def test_programs_without_iterations_have_none(judged: list[tuple[Program, Itera
     assert all(none)
 
 
+def test_devices_that_communicate_have_less_confidence(
+    judged: list[tuple[Program, Iterations | str]],
+) -> None:
+    sure = [(program, result) for program, result in judged if isinstance(result, Iterations)]
+    for program, result in sure:
+        doubtful = find_iterations(build_launches(program), is_one_of_many=True)
+        if isinstance(doubtful, str):
+            assert result.confidence * 0.7 < 0.6
+            assert doubtful == f"launches repeat, but with a confidence of {result.confidence * 0.7:.2f} only"
+        else:
+            assert doubtful.confidence == pytest.approx(0.7 * result.confidence)
+
+
 @given(st.lists(st.integers(0, 4), min_size=8, max_size=40))
 def test_segments_are_compared_as_in_plain_loops(names: list[int]) -> None:
     ones = [1] * len(names)
