@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,12 @@ from nsys_pp.tables.training.registry import TABLES, WORK_TABLES
 from nsys_pp.write.exporter_registry import EXPORTERS
 
 _SHOWN = ("schedule", "steps", "stages", "kinds", "families", "stragglers", "critical")
+_OF_TABLES = {  # options of tables, by the names of their values
+    "names": "--table",
+    "devices": "--device",
+    "flops_per_step": "--flops-per-step",
+    "model": "--model",
+}
 _SHOWN_WITHOUT_JOBS = ("steps", "lanes", "families", "gaps")
 _SHOWN_OF_INFERENCE = ("iterations", "iteration_families", "lanes", "kinds", "gaps")
 
@@ -104,6 +111,8 @@ def pipeline(
     from nsys_pp.write.files import check_output
 
     if explain_jobs:
+        others = {"steptask": "--steptask", "in_place": "--in-place"}
+        _refuse_given(ctx, {**_OF_TABLES, **others}, "`--explain-jobs` shows names of ranges only")
         _explain_jobs(ctx, reports, output, format, limit, options)
         return
     if steptask is not None or in_place:
@@ -168,17 +177,15 @@ def _explain_jobs(
 
 def _refuse_table_options(ctx: click.Context, option: str) -> None:
     """Refuse options of table output together with an option that writes no tables."""
-    for name, other in (
-        ("names", "--table"),
-        ("output", "-o"),
-        ("format", "--format"),
-        ("as_json", "--json"),
-        ("devices", "--device"),
-        ("flops_per_step", "--flops-per-step"),
-        ("model", "--model"),
-    ):
+    outputs = {"output": "-o", "format": "--format", "as_json": "--json"}
+    _refuse_given(ctx, {**_OF_TABLES, **outputs}, f"`{option}` writes no other tables")
+
+
+def _refuse_given(ctx: click.Context, options: Mapping[str, str], reason: str) -> None:
+    """Refuse options by the names of their values, if they are given."""
+    for name, given in options.items():
         if ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-            raise click.UsageError(f"`{option}` writes no other tables; omit `{other}`")
+            raise click.UsageError(f"{reason}; omit `{given}`")
 
 
 def _refuse_batch_options(folder: Path | None, in_place: bool, options: dict[str, Any]) -> None:

@@ -191,6 +191,8 @@ def test_one_table_in_a_file(tmp_path: Path) -> None:
         (["--format", "paddle", "-o", "x", "--table", "steps"], "omit `--table`"),
         (["--steptask", "x", "--in-place"], "omit one of them"),
         (["--steptask", "x", "--table", "steps"], "omit `--table`"),
+        (["--explain-jobs", "--model", "layers=2"], "omit `--model`"),
+        (["--explain-jobs", "--steptask", "x"], "omit `--steptask`"),
         (["--in-place", "-o", "x.csv"], "omit `-o`"),
         (["--in-place", "--keep-going"], "`--keep-going` is not available"),
         (["--steps", "7"], "use `7:8`"),
