@@ -60,7 +60,7 @@ def test_calls_are_named_and_what_tells_of_tracing_is_none(tmp_path: Path) -> No
 def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
     report = _build(
         tmp_path,
-        ALL_GROUPS - {"host"},
+        ALL_GROUPS - {"host", "os_calls"},
         StringIds=strings("read"),
         OSRT_API=[os_call(5, 9)],
         SCHED_EVENTS=[switch(1, 1), switch(2, 0)],

@@ -64,6 +64,8 @@ def pair_messages(
     Returns:
         `TRANSFERS` by send_start_ns, and notes on messages without a pair.
     """
+    if messages.is_empty():
+        return TRANSFERS.to_frame(), []
     attempt = partial(_attempt, messages=messages, steps=steps, jobs=jobs)
     topologies = list_topologies(lanes, messages, jobs)
     located, pairs, topology = max(

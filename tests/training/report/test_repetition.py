@@ -185,7 +185,7 @@ def test_steps_of_a_report_without_ranges_are_those_of_the_truth(options: str, t
     assert isinstance(length, float)
     assert ((steps["start_ns"] + zero_ns - truth["start_ns"]).abs() <= 0.05 * length).all()
     assert f"repeat {len(truth)} times" in steps["reason"][0]
-    assert (steps["confidence"] > 0.9).all()
+    assert (steps["confidence"] > 0.9 * 0.7).all()  # the device communicates
 
 
 @pytest.mark.parametrize(
