@@ -180,8 +180,7 @@ def _read_inputs(run: Run) -> list[Input]:
 
 def _explain_no_jobs(run: Run, options: RunOptions) -> tuple[str, str]:
     """Return the reason that a run has no forwards and backwards, and the option that helps."""
-    inputs, is_single = run.inputs, len(run.inputs) == 1
-    none = f"`{inputs[0].path}` has no" if is_single else f"none of the {len(inputs)} reports has"
+    inputs, is_single, none = run.inputs, len(run.inputs) == 1, _format_none(run)
     if run.training.jobs.is_empty() and any(len(recorded.part.frames["jobs"]) for recorded in inputs):
         return (
             f"{none} {'' if is_single else 'a '}job that launched GPU work",
@@ -209,9 +208,12 @@ def _explain_no_jobs(run: Run, options: RunOptions) -> tuple[str, str]:
 
 def _no_operations_error(run: Run) -> MissingDataError:
     """Return the error of a run without GPU operations, with the option that records them."""
-    none = (
-        f"`{run.inputs[0].path}` has no"
-        if len(run.inputs) == 1
-        else f"none of the {len(run.inputs)} reports has"
+    return MissingDataError(
+        f"{_format_none(run)} GPU operations", "record them with `nsys profile --trace cuda,nvtx`"
     )
-    return MissingDataError(f"{none} GPU operations", "record them with `nsys profile --trace cuda,nvtx`")
+
+
+def _format_none(run: Run) -> str:
+    """Format the first words of a sentence on data that all reports lack."""
+    inputs = run.inputs
+    return f"`{inputs[0].path}` has no" if len(inputs) == 1 else f"none of the {len(inputs)} reports has"

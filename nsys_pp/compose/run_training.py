@@ -44,7 +44,7 @@ _TIMES = {  # columns on the report's clock; others are durations
     "kernels": (),
 }
 _BY_STEP = ("batches", "jobs", "compute_segments", "waits", "gaps", "messages", "kernels")
-NOT_INFERRED = "jobs cannot be inferred from messages"
+_NOT_INFERRED = "jobs cannot be inferred from messages"
 _BETWEEN_RANGES = "no range is a forward or a backward: jobs are the launches between the ranges of messages"
 _INFERRED = "no range tells jobs: all are inferred from the cadence of messages, and none is certain"
 
@@ -100,7 +100,7 @@ def find_training(
             lanes=lanes, steps=run_steps, compute_segments=by_lane["compute_segments"], transfers=transfers
         )
         jobs = jobs if reason else inferred
-        unknown.append(f"{NOT_INFERRED}: {reason}" if reason else _INFERRED)
+        unknown.append(f"{_NOT_INFERRED}: {reason}" if reason else _INFERRED)
     recognised = recognise_schedule(lanes, run_steps, jobs, schedule_name=schedule)
     recognised, uncertain = doubt_schedule(recognised, jobs, by_lane["compute_segments"])
     jobs = label_jobs(jobs, lanes, recognised)

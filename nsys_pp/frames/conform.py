@@ -91,6 +91,16 @@ def conform(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     return fitted
 
 
+def conform_part(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+    """Conform a frame that has some columns of a contract; the others are null.
+
+    >>> conform_part(pl.DataFrame({"b": [1]}), pl.Schema({"a": pl.Int32, "b": pl.Int64})).rows()
+    [(None, 1)]
+    """
+    absent = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in frame.columns]
+    return conform(frame.with_columns(absent), schema)
+
+
 def _describe_mismatch(frame: pl.DataFrame, schema: pl.Schema) -> str:
     """Format the missing columns, and the columns without a cast to their type."""
     missing = [f"`{column}` ({dtype})" for column, dtype in schema.items() if column not in frame.columns]

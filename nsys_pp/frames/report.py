@@ -21,9 +21,9 @@ NAME = pl.Categorical()
 RANGE_KIND = pl.Enum(["push_pop", "start_end"])
 OP_KIND = pl.Enum(["kernel", "memcpy", "memset", "graph"])
 KERNEL_KINDS = ("kernel", "graph")
+"""Kinds of operations that count as kernels: a graph that was traced as a whole counts for its kernels."""
 MOST_EARLY_NS = 60_000
 """Longest time by which errors of clocks let an operation start before the call that launched it; more is no delay."""
-"""Kinds of operations that count as kernels: a graph that was traced as a whole counts for its kernels."""
 SCOPE = pl.Enum(["thread", "process"])
 
 WAITING_CALL = (

@@ -188,7 +188,7 @@ _BOTH = (_name(), _CALLS, _cell_column("CPU"), _cell_column("GPU"))
 PADDLE_DEVICE_TABLE = _lay_out(
     DEVICE_TABLE,
     "Device Summary",
-    (_name("Device"), Column("ratio", pl.String, "share in percent", heading="Utilization (%)", priority=9)),
+    (_name("Device"), replace(_RATIO, heading="Utilization (%)")),
     _derive_devices,
 )
 PADDLE_OVERVIEW_TABLE = _lay_out(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.conform import conform
+from nsys_pp.frames.conform import conform_part
 from nsys_pp.frames.training import MESSAGE_KINDS, SCHEDULED_KINDS
 from nsys_pp.training.report.vocabulary import NAMED_JOBS
 
@@ -39,12 +39,13 @@ def list_gaps(named_jobs: pl.DataFrame) -> pl.DataFrame:
         .filter(pl.col("start_ns") < pl.col("end_ns"))
     )
     first_id = int(named_jobs["range_id"].to_numpy().max()) + 1
-    return _fill(
+    return conform_part(
         gaps.with_columns(
             range_id=first_id + pl.int_range(pl.len(), dtype=pl.Int64),
             kind=pl.lit("other"),
             is_open=pl.lit(value=False),
-        )
+        ),
+        NAMED_JOBS,
     )
 
 
@@ -89,11 +90,4 @@ def find_gap_jobs(
     balance = jobs.group_by("thread_key").agg(forwards.sum().alias("forwards"), total=pl.len())
     if (2 * balance["forwards"] != balance["total"]).any():
         return NAMED_JOBS.to_frame()
-    return _fill(jobs.with_columns(direction=None)).sort("range_id")
-
-
-def _fill(rows: pl.DataFrame) -> pl.DataFrame:
-    absent = [
-        pl.lit(None, dtype).alias(name) for name, dtype in NAMED_JOBS.items() if name not in rows.columns
-    ]
-    return conform(rows.with_columns(absent), NAMED_JOBS)
+    return conform_part(jobs.with_columns(direction=None), NAMED_JOBS).sort("range_id")

@@ -39,11 +39,12 @@ def find_activities(intervals: pl.DataFrame, items: pl.DataFrame) -> pl.DataFram
     )
     thread, start, end = (own[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns"))
     own = own[np.lexsort((-end, start, thread))]
-    interval, item = _pair(intervals, own)
+    parents = find_parents(own, np.ones(len(own), dtype=np.bool_))
+    interval, item = _pair(intervals, own, parents)
     since, until = (intervals[name].to_numpy()[interval] for name in ("start_ns", "end_ns"))
     start, end = (own[name].to_numpy()[item] for name in ("start_ns", "end_ns"))
     inside = np.minimum(end, until) - np.maximum(start, since)
-    parent = _find_parents(own)[item]
+    parent = parents[item]
     of_parent = find_pairs(interval, item, interval, parent)
     rows = np.flatnonzero((parent >= 0) & (of_parent >= 0))
     times = inside.copy()
@@ -59,11 +60,17 @@ def find_activities(intervals: pl.DataFrame, items: pl.DataFrame) -> pl.DataFram
     )
 
 
-def _pair(intervals: pl.DataFrame, items: pl.DataFrame) -> tuple[Int64s, Int64s]:
-    """Pair each interval with the items that overlap it; items are by thread, start and descending end."""
+def _pair(intervals: pl.DataFrame, items: pl.DataFrame, parent: Int64s) -> tuple[Int64s, Int64s]:
+    """Pair each interval with the items that overlap it.
+
+    Args:
+        intervals: Intervals.
+        items: By thread, start and descending end.
+        parent: Row of the innermost item around each; -1 without one.
+    """
     thread, since, until = (intervals[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns"))
     of_thread, of_start = items["thread_key"].to_numpy(), items["start_ns"].to_numpy()
-    end, parent = np.append(items["end_ns"].to_numpy(), 0), np.append(_find_parents(items), -1)
+    end = items["end_ns"].to_numpy()
     # started inside: the items after the last one that began before the interval, up to the last before its end
     before = find_last(thread, since, of_thread, of_start, is_before=True)
     last = find_last(thread, until, of_thread, of_start, is_before=True)
@@ -79,7 +86,3 @@ def _pair(intervals: pl.DataFrame, items: pl.DataFrame) -> tuple[Int64s, Int64s]
         interval, item = interval[parent[item] >= 0], parent[item][parent[item] >= 0]
     interval, item = (np.concatenate(side) for side in zip(*pairs, strict=True))
     return interval.astype(np.int64), item.astype(np.int64)
-
-
-def _find_parents(items: pl.DataFrame) -> Int64s:
-    return find_parents(items, np.ones(len(items), dtype=np.bool_))

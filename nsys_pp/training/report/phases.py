@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.conform import conform_part
 from nsys_pp.frames.training import SCHEDULED_KINDS
 from nsys_pp.training.report.inner_jobs import find_parents
 from nsys_pp.training.report.vocabulary import NAMED_JOBS
@@ -47,14 +48,7 @@ def find_phases(ranges: pl.DataFrame, step_ranges: pl.DataFrame, named_jobs: pl.
     if is_phase.sum() <= is_around.sum() and (inner := _list_inside(own, parent, is_phase)).any():
         is_phase = inner
     phases = own[np.flatnonzero(is_phase & ~np.isin(range_id, named_jobs["range_id"].to_numpy()))]
-    absent = [
-        pl.lit(None, dtype).alias(name) for name, dtype in NAMED_JOBS.items() if name not in own.columns
-    ]
-    return (
-        phases.with_columns(absent)
-        .with_columns(kind=pl.lit("other").cast(NAMED_JOBS["kind"]))
-        .select(NAMED_JOBS.names())
-    )
+    return conform_part(phases.with_columns(kind=pl.lit("other")), NAMED_JOBS)
 
 
 def _list_inside(ranges: pl.DataFrame, parent: Int64s, is_around: Bools) -> Bools:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, is_named, numbers
-from nsys_pp.arrays.types import Bools, Floats, Int64s
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import WAITING_CALL
 from nsys_pp.training.report.iterations import Iterations, find_iterations
 from nsys_pp.training.report.launch_order import order_launches
@@ -25,7 +25,7 @@ class RepeatedSteps:
     host_end: Int64s  # end of the last launch
     first: Int64s  # start of the first operation
     is_partial: Bools
-    confidence: Floats
+    confidence: float | None  # 0 to 1; None without steps
     reason: str
 
 
@@ -57,7 +57,7 @@ def find_repeated_steps(
         host_end=np.maximum(order.launched[end - 1], order.launch[end - 1]),
         first=order.start[begin],
         is_partial=~iterations.is_whole,
-        confidence=np.full(len(begin), iterations.confidence),
+        confidence=iterations.confidence,
         reason=_describe(order, iterations),
     )
 
@@ -86,6 +86,6 @@ def _refuse(reason: str) -> RepeatedSteps:
         host_end=nothing,
         first=nothing,
         is_partial=nothing.astype(np.bool_),
-        confidence=nothing.astype(np.float64),
+        confidence=None,
         reason=reason,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 
 import numpy as np
 import polars as pl
@@ -10,13 +11,13 @@ import polars as pl
 from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, is_among, numbers, pack
 from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import running_maximum
-from nsys_pp.arrays.types import Bools, Floats, Int64s, Objects
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import COMPUTE_KINDS, STEP_SOURCE, STEPS
 from nsys_pp.training.report.devices import list_devices, number_devices
 from nsys_pp.training.report.job_steps import find_job_steps
 from nsys_pp.training.report.jobs import find_step_rows
-from nsys_pp.training.report.repeated_steps import find_repeated_steps
+from nsys_pp.training.report.repeated_steps import RepeatedSteps, find_repeated_steps
 from nsys_pp.training.report.step_edges import StepHosts, StepOps, find_step_edges, list_step_ops
 
 _SOURCES = STEP_SOURCE.categories
@@ -35,8 +36,6 @@ class _StepBounds:
     host_end: Int64s
     first: Int64s  # start of its first kernel on a main stream
     is_partial: Bools
-    confidence: Floats  # NaN except in steps found by repetition
-    reason: Objects  # for steps without names, "" for others
 
 
 def find_steps(
@@ -84,11 +83,16 @@ def find_steps(
     steps = _concatenate(before, by_range, *by_jobs)
     rest = np.setdiff1d(np.arange(len(devices)), steps.device)
     unnamed = np.setdiff1d(rest, on_device[is_compute_job])
+    repetitions = {
+        device: find_repeated_steps(
+            gpu_ops[np.flatnonzero(ops.device == device)], api_calls=api_calls, launches=launches
+        )
+        for device in np.intersect1d(unnamed, ops.device[ops.is_kernel]).tolist()
+    }
     steps = _concatenate(
-        steps,
-        _build_capture_steps(np.setdiff1d(rest, unnamed), ops),
-        *(_build_repeated_steps(device, ops, gpu_ops, api_calls, launches) for device in unnamed.tolist()),
+        steps, *(_build_repeated_steps(device, own, ops) for device, own in repetitions.items())
     )
+    steps = _concatenate(steps, _build_capture_steps(np.setdiff1d(rest, steps.device), ops))
 
     is_numbered, number, steps = _number_steps(steps)
     hosts = StepHosts(
@@ -108,8 +112,7 @@ def find_steps(
         as_numbers("host_end_ns", steps.host_end),
         step_ranges["name"].gather(gather_indices(steps.row)).alias("name"),
         _SOURCES.gather(steps.source).alias("source"),
-        pl.Series("confidence", steps.confidence, dtype=pl.Float64, nan_to_null=True),
-        pl.Series("reason", steps.reason, dtype=pl.String).replace("", None),
+        *_describe_repetition(repetitions, len(devices))[steps.device],
         pl.Series("is_numbered", is_numbered),
         pl.Series("start_ns", edges.start),
         pl.Series("end_ns", edges.end),
@@ -146,8 +149,6 @@ def _build_range_steps(
         host_end=end[kept],
         first=_find_first_launched(device[kept], start[kept], end[kept], ops, default=first),
         is_partial=step_ranges["is_open"].to_numpy()[row[kept]],
-        confidence=np.full(kept.sum(), np.nan),
-        reason=np.full(kept.sum(), "", dtype=np.object_),
     )
 
 
@@ -169,8 +170,6 @@ def _build_steps_before_ranges(
         host_end=never,
         first=_find_first_kernels(device, ops),
         is_partial=np.ones(len(device), dtype=np.bool_),
-        confidence=np.full(len(device), np.nan),
-        reason=np.full(len(device), "", dtype=np.object_),
     )
 
 
@@ -186,36 +185,35 @@ def _build_job_steps(jobs: pl.DataFrame, is_without_range: Bools, devices: pl.Da
         host_end=numbers(job_steps["host_end_ns"]),
         first=numbers(job_steps["first_ns"]),
         is_partial=job_steps["is_partial"].to_numpy(),
-        confidence=np.full(len(job_steps), np.nan),
-        reason=np.full(len(job_steps), "", dtype=np.object_),
     )
 
 
-def _build_repeated_steps(
-    device: int, ops: StepOps, gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
-) -> _StepBounds:
-    """Build the steps of a device without names from its launches, else one step of the whole capture."""
-    capture = _build_capture_steps(np.array([device]), ops)
-    if not len(capture.device) or not (ops.is_kernel & (ops.device == device)).any():
-        return capture
-    own = gpu_ops[np.flatnonzero(ops.device == device)]
-    found = find_repeated_steps(own, api_calls=api_calls, launches=launches)
-    count = len(found.first)
-    if not count:
-        return replace(capture, reason=np.array([found.reason], dtype=np.object_))
-    devices = np.full(count, device)
+def _build_repeated_steps(device: int, repeats: RepeatedSteps, ops: StepOps) -> _StepBounds:
+    """Build the steps of a device without names from the repetition of its launches."""
+    count = len(repeats.first)
+    devices, never = np.full(count, device), np.full(count, NEVER)
+    begin, end = repeats.host_start, repeats.host_end
     return _StepBounds(
         device=devices,
         source=np.full(count, _REPETITION),
         row=np.full(count, -1),
-        number=np.full(count, NEVER),
-        host_start=found.host_start,
-        host_end=found.host_end,
-        first=_find_first_launched(devices, found.host_start, found.host_end, ops, default=found.first),
-        is_partial=found.is_partial,
-        confidence=found.confidence,
-        reason=np.full(count, found.reason, dtype=np.object_),
+        number=never,
+        host_start=begin,
+        host_end=end,
+        first=_find_first_launched(devices, begin, end, ops, default=repeats.first),
+        is_partial=repeats.is_partial,
     )
+
+
+def _describe_repetition(repetitions: Mapping[int, RepeatedSteps], count: int) -> pl.DataFrame:
+    """List confidence and reason of the steps of each device; null for devices whose steps have names."""
+    rows = [
+        (repetitions[device].confidence, repetitions[device].reason)
+        if device in repetitions
+        else (None, None)
+        for device in range(count)
+    ]
+    return pl.DataFrame(rows, schema={"confidence": pl.Float64, "reason": pl.String}, orient="row")
 
 
 def _build_capture_steps(device: Int64s, ops: StepOps) -> _StepBounds:
@@ -234,8 +232,6 @@ def _build_capture_steps(device: Int64s, ops: StepOps) -> _StepBounds:
         host_end=never,
         first=_find_first_kernels(device, ops),
         is_partial=np.zeros(len(device), dtype=np.bool_),
-        confidence=np.full(len(device), np.nan),
-        reason=np.full(len(device), "", dtype=np.object_),
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.conform import conform
+from nsys_pp.frames.conform import conform_part
 from nsys_pp.frames.training import RUN_JOBS
 from nsys_pp.training.run.routes import count_stages
 
@@ -220,7 +220,4 @@ def _build_jobs(spans: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataF
         micro_batch=pl.when(pl.col("kind") != "other").then("micro_batch"),
         backward_micro_batch=pl.when(pl.col("kind") == "forward_backward").then("backward_micro_batch"),
     )  # fmt: skip
-    missing = [
-        pl.lit(None, dtype).alias(name) for name, dtype in RUN_JOBS.items() if name not in jobs.columns
-    ]
-    return jobs.with_columns(missing).pipe(conform, RUN_JOBS)
+    return conform_part(jobs, RUN_JOBS)

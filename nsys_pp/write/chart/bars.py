@@ -9,7 +9,7 @@ import polars as pl
 
 from nsys_pp.frames.causes import BUBBLE_CAUSES, CAUSES
 from nsys_pp.frames.clock_relations import describe_groups
-from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.conform import build_schema, conform, conform_part
 from nsys_pp.frames.report import NAME
 from nsys_pp.frames.training import JOB_KIND, MESSAGE_KINDS, RUN_JOBS, Training, span_steps
 from nsys_pp.write.chart.look import SHADES
@@ -89,10 +89,7 @@ def _list_compute(lane_states: pl.DataFrame) -> pl.DataFrame:
         name=pl.lit("compute"),
         is_inferred=pl.lit(value=False),
     )
-    absent = [
-        pl.lit(None, dtype).alias(name) for name, dtype in RUN_JOBS.items() if name not in compute.columns
-    ]
-    return conform(compute.with_columns(absent), RUN_JOBS)
+    return conform_part(compute, RUN_JOBS)
 
 
 def build_bubbles(training: Training) -> pl.DataFrame:

@@ -16,7 +16,7 @@ import polars as pl
 from nsys_pp.frames.training import Training
 from nsys_pp.write.files import check_output, replace_file, translate_errors
 from nsys_pp.write.other.report_table import add_table
-from nsys_pp.write.other.step_tasks import describe_step_tasks, list_rows
+from nsys_pp.write.other.step_tasks import TIMES, describe_step_tasks, list_rows
 
 _OUTPUT = "ASCEND_PROFILER_OUTPUT"
 _UNSAFE = re.compile(r"[^0-9A-Za-z.-]+")
@@ -36,8 +36,7 @@ def write_rank_databases(training: Training, folder: Path, *, force: bool) -> li
     Raises:
         OutputError: A database exists, or cannot be written.
     """
-    names = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
-    jobs = training.jobs.with_columns(pl.col(name).alias(f"report_{name}") for name in names)
+    jobs = training.jobs.with_columns(pl.col(name).alias(f"report_{name}") for name in TIMES)
     tasks = describe_step_tasks(training, jobs)
     written = []
     for rank, path in plan_rank_databases(training, folder, force=force):

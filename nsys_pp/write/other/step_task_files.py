@@ -11,9 +11,7 @@ from nsys_pp.frames.lanes import REPORT_JOBS
 from nsys_pp.frames.training import Training
 from nsys_pp.write.exporter import ExportedFile, ExportOptions, ExportResult, ExportSource
 from nsys_pp.write.other.rank_databases import plan_rank_databases, write_rank_databases
-from nsys_pp.write.other.step_tasks import write_step_tasks
-
-_TIMES = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
+from nsys_pp.write.other.step_tasks import TIMES, write_step_tasks
 
 
 def export_step_tasks(training: Training, folder: Path | None, options: ExportOptions) -> ExportResult:
@@ -47,6 +45,6 @@ def _find_jobs(training: Training, source: ExportSource) -> pl.DataFrame:
         pl.Series(f"report_{name}", source.clock.to_report_times(jobs[name].fill_null(0).to_numpy())).set(
             jobs[name].is_null(), None
         )
-        for name in _TIMES
+        for name in TIMES
     )
     return jobs.with_columns(on_report).pipe(conform, REPORT_JOBS)

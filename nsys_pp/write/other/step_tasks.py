@@ -38,7 +38,8 @@ TYPES = {  # kind -> text of the bar, and color group; 2 to 6 are phases of Dual
     "data": ("Data", 11),
     "other": ("Other", 12),
 }
-_TIMES = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
+TIMES = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
+"""Times of jobs that `REPORT_JOBS` also has on the report's clock, as `report_start_ns` and so on."""
 
 STEP_TASKS = build_schema(
     {  # one row per job, by startNs; times are on the report's clock, as in its other tables
