@@ -1,9 +1,10 @@
 """Names that frameworks emit, by their sources: every row of `framework_names.tsv` is read as it says.
 
-Rows of a program are names that one report may have. A row has the repository, path and commit of the name; names with
-numbers and classes are examples of a format. 126 rows (most of PyTorch, Paddle, XLA, vLLM, SGLang, TensorRT-LLM, DALI and msprof) have them
-from lists of names, or from other files with the same text: these were not opened at that commit. Kind "none" is neither a job nor a step (a layer, an
-operation, a library), nor is "phase", a range around several jobs.
+Rows of a program are names that one report may have. A row has the repository, path and commit (or release) of the name;
+names with numbers and classes are examples of a format. Every row was read there. Five names of PyTorch's C++ code (of
+`util.cpp`, `engine.cpp`, `reducer.cpp`) were read in the compiled library of that commit, and their format in `util.cpp` of another;
+`lr-0` is a job of its commit, named as the executor of a later one names jobs. Kind "none" is neither a job nor a step
+(a layer, an operation, a library), nor is "phase", a range around several jobs.
 """
 
 from __future__ import annotations
