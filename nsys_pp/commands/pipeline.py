@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ import polars as pl
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.inputs import Input, read_inputs
 from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
+from nsys_pp.compose.preset_hint import PresetHint, find_preset_hint
+from nsys_pp.compose.report import SURVEY_GROUPS
 from nsys_pp.compose.run import Run
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.choices import DATA_TYPES
@@ -22,7 +25,8 @@ from nsys_pp.model import build_report
 from nsys_pp.read import is_part, read_report
 from nsys_pp.tables.training.registry import TABLES
 from nsys_pp.tables.training.utilisation_table import UTILISATION_TABLE, Work, describe_work
-from nsys_pp.training.report.rule_choice import list_matching_presets
+from nsys_pp.training.report.rule_choice import find_preset_readings
+from nsys_pp.units import format_count, format_duration
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -193,17 +197,29 @@ def _explain_no_jobs(run: Run, options: RunOptions) -> tuple[str, str]:
     hint = _NAME_THEM
     reports = [recorded.path for recorded in inputs if not is_part(recorded.path)]
     if options.get("preset") is None and reports:
-        ranges = build_report(read_report(reports[0], need=frozenset({"ranges"}), nsys=run.batch.nsys)).ranges
+        read = partial(read_report, reports[0], nsys=run.batch.nsys)
+        ranges = build_report(read(need=frozenset({"ranges"}))).ranges
         if ranges.is_empty() and is_single:
             return f"{none} NVTX ranges", _RECORD_THEM
-        if presets := list_matching_presets(ranges):
-            hint = (
-                f"`--preset {presets[0]}` would read the most of them, but too few to be detected; `--explain-jobs` lists"
-                " all names"
-            )
+        readings = find_preset_readings(ranges)
+        found = find_preset_hint(build_report(read(need=SURVEY_GROUPS)), readings) if readings else None
+        hint = _describe_hint(found)
     if any(len(recorded.part.frames["messages"]) for recorded in inputs):
         hint += "; or let `--infer-jobs` guess them from messages"
     return no_range, hint
+
+
+def _describe_hint(hint: PresetHint | None) -> str:
+    if hint is None:
+        return (
+            "no preset would read one with GPU work; name the ranges with `--job-pattern forward=REGEX` and the like"
+            " (docs/presets.md); `--explain-jobs` lists all names"
+        )
+    return (
+        f"`--preset {hint.preset}` would read the most GPU time ({format_duration(hint.gpu_ns)} in"
+        f" {format_count(hint.range_count, 'range')}), but too few of its names are sure to be detected; `--explain-jobs` lists"
+        " all names"
+    )
 
 
 def _no_operations_error(run: Run) -> MissingDataError:

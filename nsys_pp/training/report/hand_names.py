@@ -75,11 +75,12 @@ class HandNames:
     parts: frozenset[str] = frozenset()
 
 
-def find_hand_names(ranges: pl.DataFrame) -> HandNames:
+def find_hand_names(ranges: pl.DataFrame, *, is_requested: bool = False) -> HandNames:
     """Find the names of jobs and steps that are written by hand.
 
     Args:
         ranges: `RANGES`, any order.
+        is_requested: The user asked for these names: one kind of job is enough, in any order.
 
     Returns:
         Names with their rules; none unless there are forwards, backwards and optimizers of two kinds at least (or both
@@ -103,7 +104,8 @@ def find_hand_names(ranges: pl.DataFrame) -> HandNames:
     accepted |= _choose_steps(candidates, held, inside, accepted)
     kinds = {meaning.kind for meaning in accepted.values()}
     is_training = len(kinds & set(_TRAINING)) > 1 or "forward_backward" in kinds
-    if not is_training or not _is_ordered(candidates, accepted):
+    is_certain = is_training and _is_ordered(candidates, accepted)
+    if not (kinds & set(_TRAINING) if is_requested else is_certain):
         return HandNames()
     repeated = _find_repeated_numbers(candidates, accepted)
     names = (

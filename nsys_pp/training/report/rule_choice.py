@@ -9,7 +9,8 @@ from functools import lru_cache
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import find_distinct, numbers
+from nsys_pp.arrays.columns import find_distinct, is_among, numbers
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.training.report.hand_names import find_hand_names
 from nsys_pp.training.report.presets import (
     Preset,
@@ -21,7 +22,15 @@ from nsys_pp.training.report.presets import (
     parse_job_rule,
     parse_step_rule,
 )
-from nsys_pp.training.report.vocabulary import MOST_NAMES, Rules, contains, list_kinds, matches, name_jobs
+from nsys_pp.training.report.vocabulary import (
+    MOST_NAMES,
+    Rules,
+    contains,
+    list_kinds,
+    matches,
+    name_jobs,
+    name_steps,
+)
 
 _LEAST_SIGNS = 2  # distinct names that must match a sign for the detection of its preset
 _LEAST_OF_INFERENCE = 1  # a capture of decodes has one name, a long one
@@ -63,28 +72,42 @@ def choose_rules(
     chosen, share = _detect(ranges["name"]) if preset is None else ([load_preset(preset)], None)
     rules = _join_presets(chosen, share)
     if preset == _PLAIN or (preset is None and (chosen or not job_patterns)):
-        rules = _add_hand_names(rules, ranges)
+        rules = _add_hand_names(rules, ranges, is_requested=preset == _PLAIN)
     return replace(rules, jobs=jobs + rules.jobs, steps=steps + rules.steps, unmatched=unmatched)
 
 
-def list_matching_presets(ranges: pl.DataFrame) -> list[str]:
-    """List the presets with matching job rules, for a hint to the user.
-
-    Includes presets that are not detected because the names have too few signs.
+def find_preset_readings(ranges: pl.DataFrame) -> dict[str, Int64s]:
+    """Find the ranges that each preset would read if a user asked for it, also where its names are too few to be detected.
 
     Args:
         ranges: `RANGES`, any order.
 
     Returns:
-        Names of presets by descending number of jobs; of equal ones, presets with a sign among the names first.
+        The `range_id` of outermost jobs by preset, of presets that read a forward or a backward; of steps for presets of
+        inference. Presets with a sign among the names first, then by name. Empty if none reads any.
     """
     names = ranges.select(pl.col("name").cast(pl.String)).drop_nulls().unique()
-    matched = []
+    found = []
     for preset in list_presets():
-        if count := len(name_jobs(ranges, Rules(jobs=preset.jobs))):
+        read = _read_steps(ranges, preset) if preset.is_inference else _read_passes(ranges, preset)
+        if len(read):
             is_sign = contains(join_patterns([part for sign in preset.signs for part in sign]))
-            matched.append((-count, not names.select(is_sign.any()).item(), preset.name))
-    return [name for _, _, name in sorted(matched)]
+            found.append((not names.select(is_sign.any()).item(), preset.name, read))
+    return {name: read for _, name, read in sorted(found, key=lambda each: each[:2])}
+
+
+def _read_passes(ranges: pl.DataFrame, preset: Preset) -> Int64s:
+    """Return the `range_id` of outermost jobs; none without a forward or a backward."""
+    jobs = name_jobs(ranges, choose_rules(ranges, preset=preset.name))
+    if not is_among(jobs["kind"], tuple(_PASSES)).any():
+        return np.empty(0, dtype=np.int64)
+    return numbers(jobs.filter(pl.col("outer_id").is_null())["range_id"])
+
+
+def _read_steps(ranges: pl.DataFrame, preset: Preset) -> Int64s:
+    """Return the `range_id` of steps by rules of this preset alone."""
+    own = tuple(rule for rule in preset.steps if rule.source == preset.name)
+    return numbers(name_steps(ranges, Rules(steps=own))["range_id"])
 
 
 def _join_presets(chosen: Sequence[Preset], share: float | None) -> Rules:
@@ -101,7 +124,7 @@ def _join_presets(chosen: Sequence[Preset], share: float | None) -> Rules:
     )
 
 
-def _add_hand_names(rules: Rules, ranges: pl.DataFrame) -> Rules:
+def _add_hand_names(rules: Rules, ranges: pl.DataFrame, *, is_requested: bool) -> Rules:
     """Add rules for names that are written by hand, where presets read neither forwards nor backwards.
 
     Where they are read by the preset of plain names, kinds that it does not read are added; if it takes parts of the
@@ -111,7 +134,7 @@ def _add_hand_names(rules: Rules, ranges: pl.DataFrame) -> Rules:
     is_plain = rules.name in ("", _PLAIN) and not rules.others
     if kinds & _PASSES and not is_plain:
         return rules
-    hand = find_hand_names(ranges)
+    hand = find_hand_names(ranges, is_requested=is_requested)
     if not hand.names:
         return rules
     passes = [rule.pattern for rule in rules.jobs if rule.kind in _PASSES]

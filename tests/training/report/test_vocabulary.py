@@ -14,7 +14,7 @@ from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.report import RANGES
 from nsys_pp.frames.training import JOB_KINDS
 from nsys_pp.training.report.presets import list_presets, load_preset
-from nsys_pp.training.report.rule_choice import choose_rules, list_matching_presets
+from nsys_pp.training.report.rule_choice import choose_rules, find_preset_readings
 from nsys_pp.training.report.vocabulary import NAMED_JOBS, NAMED_STEPS, Rules, name_jobs, name_steps
 from tests.training.analysed_reports import APART, read_events, simulate_reports
 from tests.training.report.test_jobs import SAID, complete
@@ -427,7 +427,8 @@ def test_patterns_that_match_no_name_are_told() -> None:
     ("names", "presets"),
     [
         (("forward_0",), ["plain", "paddle"]),
-        (("send_forward_0", "send_forward_1"), ["plain"]),
+        (("Forward pass", "Forward pass"), ["plain"]),
+        (("send_forward_0", "send_forward_1"), []),
         (("PP:2F0",), ["torch"]),
         (("aten::linear", "mystery"), []),
         ((), []),
@@ -435,9 +436,10 @@ def test_patterns_that_match_no_name_are_told() -> None:
 )
 def test_presets_that_would_read_something_are_told(names: tuple[str, ...], presets: list[str]) -> None:
     ranges = ranges_of(*names)
-    assert list_matching_presets(ranges) == presets
+    readings = find_preset_readings(ranges)
+    assert list(readings) == presets
     for preset in presets:
-        assert len(name_jobs(ranges, choose_rules(ranges, preset=preset)))
+        assert readings[preset].tolist() == list(range(len(names)))
 
 
 def test_names_that_count_up_are_steps_where_there_are_jobs() -> None:
