@@ -27,6 +27,7 @@ NAMES = [
     "kinds",
     "families",
     "step_families",
+    "stage_families",
     "iterations",
     "iteration_families",
     "schedule",

@@ -158,6 +158,7 @@ def test_search_finds_and_enter_goes_to_the_next(tmp_path: Path) -> None:
 
 def test_tooltips_say_what_lies_under_the_mouse(tmp_path: Path) -> None:
     known = expected_training()
+    known = replace(known, jobs=known.jobs.with_columns(role=pl.lit("actor")))
     first = open_page(known, tmp_path, [STATE]).values[0]
 
     def at(lane: int, time_ns: float, offset: float) -> Step:
@@ -192,7 +193,7 @@ def test_tooltips_say_what_lies_under_the_mouse(tmp_path: Path) -> None:
     ).values
     words = [" ".join(text.split()) for text in texts]
     assert words[0].startswith(
-        f"backward_{job['micro_batch']} kind backward micro-batch {job['micro_batch']} chunk"
+        f"backward_{job['micro_batch']} kind backward role actor micro-batch {job['micro_batch']} chunk"
     )
     assert "node" in words[0]
     assert "busy 100.0 %" in words[0]

@@ -35,6 +35,7 @@ CRITICAL_PATH = build_schema(
         "stage": pl.Int64,  # null where unknown
         "cause": CAUSE,  # "compute", pauses included, or the cause of the bubble
         "kind": JOB_KIND,  # kind of the job that computes; null outside of jobs
+        "role": pl.String,  # its role; null without one
         "job": pl.UInt32,  # number in RUN_JOBS; a pause after a job belongs to it
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
@@ -215,15 +216,18 @@ def _split_segments(path: pl.DataFrame, lane_states: pl.DataFrame, jobs: pl.Data
             cause=lane_states["cause"].gather(in_state).cast(pl.String).replace("pause", "compute"),
             job=jobs["job"].gather(in_job),
             kind=jobs["kind"].gather(in_job),
+            role=jobs["role"].gather(in_job),
         )
         .with_columns(cause=cause)
-        .with_columns(pl.when(is_compute).then(pl.col("job", "kind")))
+        .with_columns(pl.when(is_compute).then(pl.col("job", "kind", "role")))
         .with_columns(
-            pl.when(_is_pause()).then(pl.col("job", "kind").shift()).otherwise(pl.col("job", "kind"))
+            pl.when(_is_pause())
+            .then(pl.col("job", "kind", "role").shift())
+            .otherwise(pl.col("job", "kind", "role"))
         )
         .group_by(pl.struct("step", "lane", "cause", "job").rle_id().alias("run"), maintain_order=True)
         .agg(
-            pl.col("step", "lane", "cause", "job", "kind", "start_ns").first(),
+            pl.col("step", "lane", "cause", "job", "kind", "role", "start_ns").first(),
             pl.col("end_ns").last(),
         )
     )

@@ -1,4 +1,4 @@
-"""Critical paths of steps: their segments, and sums by stage, cause and kind of job."""
+"""Critical paths of steps: their segments, and sums by stage, cause, and kind and role of job."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from nsys_pp.frames.training import JOB_KIND, Training
 from nsys_pp.tables.training.critical_path import CRITICAL_PATH, find_critical_path
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 
+_ROLE = Column("role", pl.String, "role of that job: name of the model, such as actor or critic; null: none")
 _COLUMNS = (
     Column("stage", pl.Int64, "pipeline stage; null: unknown"),
     Column("cause", CAUSE, "compute, or the cause of the bubble"),
     Column("kind", JOB_KIND, "kind of the job that computes; null outside of jobs"),
+    _ROLE,
     Column("step_count", pl.Int64, "complete steps with this work on their critical path"),
     Column("segment_count", pl.Int64, "number of segments of this work on these paths"),
     Column(
@@ -37,6 +39,7 @@ _PATH_COLUMNS = (
     Column("stage", pl.Int64, "stage of that lane; null: unknown"),
     Column("cause", CAUSE, "compute, or the cause of the bubble"),
     Column("kind", JOB_KIND, "kind of the job that computes; null outside of jobs"),
+    _ROLE,
     Column("job", pl.UInt32, "number of that job"),
     Column("start_ns", pl.Int64, "start, from the start of the earliest session", display_unit="ms"),
     Column("end_ns", pl.Int64, "end, from the start of the earliest session", display_unit="ms"),
@@ -51,14 +54,14 @@ def build_critical_table(training: Training) -> pl.DataFrame:
     duration = pl.col("end_ns") - pl.col("start_ns")
     step_count = max(path["step"].n_unique(), 1)
     return (
-        path.group_by("stage", "cause", "kind")
+        path.group_by("stage", "cause", "kind", "role")
         .agg(step_count=pl.col("step").n_unique(), segment_count=pl.len(), total_ns=duration.sum())
         .with_columns(
             time_ns=pl.col("total_ns") / step_count,
             fraction=pl.col("total_ns") / pl.col("total_ns").sum(),  # integers: the order has no influence
             most_gain_ns=pl.col("total_ns") / (10 * step_count),
         )
-        .sort("time_ns", "stage", "cause", "kind", descending=[True, False, False, False])
+        .sort("time_ns", "stage", "cause", "kind", "role", descending=[True, False, False, False, False])
         .pipe(conform, build_table_schema(_COLUMNS))
     )
 
@@ -89,7 +92,9 @@ CRITICAL_TABLE = Table(
         " gain: 10 % of the time, less if another path is then the longest"
     ),
     build=build_critical_table,
-    view=View(columns=("time_ns", "fraction", "most_gain_ns", "stage", _ACTIVITY), derive=_add_activity),
+    view=View(
+        columns=("time_ns", "fraction", "most_gain_ns", "stage", "role", _ACTIVITY), derive=_add_activity
+    ),
 )
 PATH_TABLE = Table(
     name="critical_path",
@@ -97,5 +102,7 @@ PATH_TABLE = Table(
     columns=_PATH_COLUMNS,
     caption="the chain of work and waiting that determines the length of each step, in order of time",
     build=build_path_table,
-    view=View(columns=("step", "start_ns", "end_ns", "label", "stage", _ACTIVITY), derive=_add_activity),
+    view=View(
+        columns=("step", "start_ns", "end_ns", "label", "stage", "role", _ACTIVITY), derive=_add_activity
+    ),
 )

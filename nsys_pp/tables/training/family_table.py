@@ -1,4 +1,4 @@
-"""Families of the kernels of a training, by kind of job and by step."""
+"""Families of the kernels of a training, by kind of job, by step and by stage."""
 
 from __future__ import annotations
 
@@ -38,6 +38,12 @@ _STEP_COLUMNS = (
     Column("fraction", pl.Float64, "share of the kernels of the step", decimals=1),
     *FAMILY_COLUMNS,
 )
+_STAGE_COLUMNS = (
+    Column("stage", pl.Int64, "pipeline stage"),
+    *FAMILY_TIMES,
+    Column("fraction", pl.Float64, "share of the kernels of the stage", decimals=1),
+    *FAMILY_COLUMNS,
+)
 
 
 def classify_training(training: Training) -> pl.DataFrame:
@@ -59,6 +65,14 @@ def build_step_family_table(training: Training) -> pl.DataFrame:
     return sum_families(
         classify_training(training).join(steps, on=["lane", "step"], how="semi"), "step", _STEP_COLUMNS
     )
+
+
+def build_stage_family_table(training: Training) -> pl.DataFrame:
+    """Build the rows of `STAGE_FAMILY_TABLE`: complete steps of lanes of known stages, by stage."""
+    complete = sum_lane_steps(training).filter("is_complete").select("lane", "step")
+    stages = training.lanes.select("lane", "stage").drop_nulls()
+    kernels = classify_training(training).join(complete, on=["lane", "step"], how="semi")
+    return sum_families(kernels.join(stages, on="lane"), "stage", _STAGE_COLUMNS)
 
 
 def sum_families(kernels: pl.DataFrame, key: str, columns: Sequence[Column]) -> pl.DataFrame:
@@ -96,4 +110,12 @@ STEP_FAMILY_TABLE = Table(
     caption=_CAPTION,
     build=build_step_family_table,
     view=View(columns=tuple(column.name for column in _STEP_COLUMNS)),
+)
+STAGE_FAMILY_TABLE = Table(
+    name="stage_families",
+    title="Families of kernels by stage",
+    columns=_STAGE_COLUMNS,
+    caption=f"{_CAPTION}; kernels of complete steps; empty where no stage is known",
+    build=build_stage_family_table,
+    view=View(columns=tuple(column.name for column in _STAGE_COLUMNS)),
 )

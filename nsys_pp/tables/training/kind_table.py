@@ -13,7 +13,7 @@ _COLUMNS = (
     Column("stage", pl.Int64, "pipeline stage; null: unknown"),
     Column("kind", JOB_KIND, "kind of job"),
     Column("chunk", pl.Int64, "number of the chunk on its stage; null: unknown", is_optional=True),
-    Column("role", pl.String, "name of the model, such as actor or critic; null: none", is_optional=True),
+    Column("role", pl.String, "name of the model, such as actor or critic; null: none"),
     Column("job_count", pl.Int64, "jobs in complete steps"),
     Column(
         "total_ns", pl.Int64, "sum of the compute of jobs, each from its first to its last computing kernel"

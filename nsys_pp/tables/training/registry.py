@@ -19,6 +19,7 @@ TABLES: Registry[Table[[Training]]] = Registry(
         "kinds": "nsys_pp.tables.training.kind_table:KIND_TABLE",
         "families": "nsys_pp.tables.training.family_table:FAMILY_TABLE",
         "step_families": "nsys_pp.tables.training.family_table:STEP_FAMILY_TABLE",
+        "stage_families": "nsys_pp.tables.training.family_table:STAGE_FAMILY_TABLE",
         "iterations": "nsys_pp.tables.training.iteration_table:ITERATION_TABLE",
         "iteration_families": "nsys_pp.tables.training.iteration_table:ITERATION_FAMILY_TABLE",
         "schedule": "nsys_pp.tables.training.schedule_table:SCHEDULE_TABLE",

@@ -62,7 +62,7 @@ def build_bars(training: Training) -> pl.DataFrame:
     Without jobs, the compute of lanes is drawn as jobs of kind "other".
 
     Returns:
-        The columns of `BARS` and `BAR_NUMBERS`, `is_inferred` and `confidence`: one row per job, by lane and
+        The columns of `BARS` and `BAR_NUMBERS`, `is_inferred`, `confidence` and `role`: one row per job, by lane and
         bar_start_ns. Empty in, empty out.
     """
     jobs = training.jobs if len(training.jobs) else _list_compute(training.lane_states)
@@ -75,7 +75,7 @@ def build_bars(training: Training) -> pl.DataFrame:
         bar_start_ns=pl.when(has_compute).then("compute_start_ns").otherwise("start_ns"),
         bar_end_ns=pl.when(has_compute).then("compute_end_ns").otherwise("end_ns"),
     ).sort("lane", "bar_start_ns", "depth", maintain_order=True)
-    extra = bars.select(*BAR_NUMBERS, "is_inferred", "confidence")
+    extra = bars.select(*BAR_NUMBERS, "is_inferred", "confidence", "role")
     return bars.pipe(conform, BARS).hstack(extra)
 
 

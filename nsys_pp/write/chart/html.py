@@ -89,6 +89,8 @@ def describe_page(training: Training, *, title: str) -> dict[str, Any]:
     first, last = time_span(training, bars)
     names, name_codes = pack_strings(bars["name"])
     labels, label_codes = pack_strings(bars["label"])
+    roles, role_codes = pack_strings(bars["role"])
+    codes = {"name": name_codes, "label": label_codes} | ({"role": role_codes} if any(roles) else {})
     has_messages = training.transfers.height > 0 or bool(bars["is_message"].any())
     return {
         "title": title,
@@ -113,8 +115,9 @@ def describe_page(training: Training, *, title: str) -> dict[str, Any]:
         "runSteps": _step_spans(training),
         "names": names,
         "labels": labels,
+        "roles": roles if any(roles) else [],
         "tables": {
-            "jobs": _jobs(bars, name_codes, label_codes, training.zero_ns),
+            "jobs": _jobs(bars, codes, training.zero_ns),
             "transfers": _transfers(training.transfers, training.zero_ns),
             "bubbles": _spans(bubbles, training.zero_ns, "step", "position", "cause", "waits_for"),
             "ideal": _spans(training.ideal.sort("lane", "start_ns"), training.zero_ns, "job"),
@@ -141,7 +144,8 @@ def _step_spans(training: Training) -> list[dict[str, Any]]:
     )
 
 
-def _jobs(bars: pl.DataFrame, names: pl.Series, labels: pl.Series, zero_ns: int) -> dict[str, Any]:
+def _jobs(bars: pl.DataFrame, codes: dict[str, pl.Series], zero_ns: int) -> dict[str, Any]:
+    """Pack the jobs; `codes` are the indices of their strings, by column."""
     columns = bars.select(
         "lane",
         "job",
@@ -162,7 +166,7 @@ def _jobs(bars: pl.DataFrame, names: pl.Series, labels: pl.Series, zero_ns: int)
         compute_lead=pl.col("compute_start_ns") - pl.col("start_ns"),
         compute_duration=pl.col("compute_end_ns") - pl.col("compute_start_ns"),
         launch_delay="launch_delay_ns",
-    ).with_columns(name=names, label=labels)
+    ).with_columns(**codes)
     return pack_table(columns.to_dict())
 
 

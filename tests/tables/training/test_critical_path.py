@@ -244,3 +244,25 @@ def test_whatever_the_pieces_the_path_tiles_the_step(
         assert_tiles(training)
     else:
         assert find_critical_path(training).is_empty()
+
+
+def test_work_on_the_path_has_the_role_of_its_job() -> None:
+    training = build_small_training(
+        [(0, "compute", 0, 20, None), (0, "idle", 20, 21, None), (0, "compute", 21, 50, None)],
+        [(0, "forward", 0, 10), (0, "forward", 10, 20), (0, "backward", 21, 50)],
+    )
+    assert build_critical_table(training)["role"].null_count() == len(build_critical_table(training))
+    roles = ["reference", "actor", "actor"]
+    of_roles = replace(training, jobs=training.jobs.with_columns(role=pl.Series(roles)))
+    path = build_path_table(of_roles).select("kind", "role", "end_ns")
+    assert path.drop_nulls("kind").rows() == [
+        ("forward", "reference", 10),
+        ("forward", "actor", 20),
+        ("backward", "actor", 50),
+    ]
+    sums = build_critical_table(of_roles).drop_nulls("kind").select("kind", "role", "segment_count")
+    assert sorted(sums.rows()) == [
+        ("backward", "actor", 1),
+        ("forward", "actor", 1),
+        ("forward", "reference", 1),
+    ]

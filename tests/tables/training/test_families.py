@@ -1,7 +1,8 @@
-"""Families of the kernels of a simulated training, by kind of job and by step."""
+"""Families of the kernels of a simulated training, by kind of job, by step and by stage."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -10,7 +11,11 @@ import pytest
 import nsys_pp
 from nsys_pp.commands.pipeline import PipelineResult
 from nsys_pp.tables.compare.compare import compare_trainings
-from nsys_pp.tables.training.family_table import build_family_table, build_step_family_table
+from nsys_pp.tables.training.family_table import (
+    build_family_table,
+    build_stage_family_table,
+    build_step_family_table,
+)
 
 PIPELINE = Path(__file__).parents[3] / "fixtures" / "pipeline"
 
@@ -38,6 +43,20 @@ def test_families_of_steps_add_up_to_their_kernels(result: PipelineResult) -> No
         result.training.kernels.drop_nulls("step").group_by("step").agg(pl.col("total_ns", "count").sum())
     )
     assert table.sort("step").equals(kernels.sort("step"))
+
+
+def test_families_of_stages_add_up_to_their_kernels(result: PipelineResult) -> None:
+    training = result.training
+    table = build_stage_family_table(training)
+    stage_of = dict(training.lanes.select("lane", "stage").rows())
+    complete = set(training.steps.filter(~pl.col("is_partial")).select("lane", "step").rows())
+    expected = dict.fromkeys(stage_of.values(), 0)
+    for lane, step, total_ns in training.kernels.select("lane", "step", "total_ns").rows():
+        expected[stage_of[lane]] += total_ns if (lane, step) in complete else 0
+    assert dict(table.group_by("stage").agg(pl.col("total_ns").sum()).rows()) == expected
+    assert table["stage"].is_sorted()
+    unknown = training.lanes.with_columns(stage=pl.lit(None, pl.Int64))
+    assert build_stage_family_table(replace(training, lanes=unknown)).is_empty()
 
 
 def test_flash_attention_has_parts_without_tensor_cores(result: PipelineResult) -> None:

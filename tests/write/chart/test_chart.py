@@ -120,6 +120,20 @@ def test_the_page_holds_every_job_exactly(known: Training) -> None:
     assert [lane["label"] for lane in data["lanes"]] == known.lanes["label"].to_list()
 
 
+def test_roles_of_jobs_are_in_the_page_where_there_are_any(known: Training) -> None:
+    page = data_of(as_bytes(write_html, known))
+    assert page["roles"] == []
+    assert "role" not in page["tables"]["jobs"]["columns"]
+    role = pl.when(pl.col("micro_batch") % 2 == 0).then(pl.lit("actor"))
+    jobs = known.jobs.with_columns(role=role)
+    page = data_of(as_bytes(write_html, replace(known, jobs=jobs)))
+    columns = page["tables"]["jobs"]["columns"]
+    role_of = dict(jobs.select("job", pl.col("role").fill_null("")).rows())
+    found = [page["roles"][code] for code in unpack(columns["role"])]
+    assert found == [role_of[job] for job in unpack(columns["job"])]
+    assert set(found) == {"", "actor"}
+
+
 def test_bars_show_the_compute_interval_where_it_is_known(known: Training) -> None:
     jobs = known.jobs.head(3).with_columns(
         kind=pl.Series(["forward", "forward", "send"], dtype=RUN_JOBS["kind"]),

@@ -102,6 +102,7 @@ function describeJob(chart, row) {
   const id = (name) => (get(name) === null ? null : `${get(name)}${inferred}`);
   return [chart.names[jobs.name[row]], [
     ['kind', chart.kinds[jobs.kind[row]].replaceAll('_', ' ')],
+    ['role', jobs.role ? chart.roles[jobs.role[row]] || null : null],
     ['micro-batch', id('micro_batch')], ['chunk', id('chunk')],
     ['of the backward', get('backward_micro_batch') === null ? null : `micro-batch ${get('backward_micro_batch')}`],
     ['step', get('step')], ...laneRows(chart, jobs.lane[row]),

@@ -82,7 +82,7 @@ function showTooltip(chart, item, at) {
 }
 
 // Finds the jobs and transfers that match a query: a number matches micro-batches; "rank 3", "stage 1" and "node1 · gpu 0" match
-// lanes; other texts match names and kinds.
+// lanes; other texts match names, kinds and roles.
 function findMatches(chart, query) {
   const text = query.trim().toLowerCase();
   if (!text) return null;
@@ -92,8 +92,9 @@ function findMatches(chart, query) {
     number === null && (label.toLowerCase() === text || `stage ${stage}` === text || gpu?.toLowerCase() === text));
   const names = chart.names.map((name, at) => number === null && `${name} ${chart.names[at]}`.toLowerCase().includes(text));
   const kinds = chart.kinds.map((kind) => number === null && kind.replaceAll('_', ' ').includes(text));
+  const roles = chart.roles.map((role) => number === null && role !== '' && role.toLowerCase().includes(text));
   const hits = lanes.some(Boolean) ? (row) => lanes[jobs.lane[row]]
-    : number === null ? (row) => names[jobs.name[row]] || kinds[jobs.kind[row]]
+    : number === null ? (row) => names[jobs.name[row]] || kinds[jobs.kind[row]] || (jobs.role && roles[jobs.role[row]])
       : (row) => jobs.micro_batch[row] === number || jobs.backward_micro_batch[row] === number;
   const matches = { flags: new Uint8Array(jobs.length), transfers: new Uint8Array(transfers.length), rows: [], at: -1, current: null };
   for (let row = 0; row < jobs.length; row++) if (hits(row)) { matches.flags[row] = 1; matches.rows.push(row); }
