@@ -27,6 +27,13 @@ settings.register_profile(FRESH, _PATIENT, derandomize=False, print_blob=True)
 settings.load_profile("fixed")
 
 
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Return the number of processes of `-n auto`: one more than cores, as some tests wait for other processes."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Set the number of examples of random tests; pytest calls this after collection."""
     functions = {item.obj for item in items if isinstance(item, pytest.Function)}

@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import pytest
+
+import nsys_pp
+from nsys_pp.errors import MissingDataError
 from tests.golden import FOLDER, golden_path, print_report
+
+pytestmark = pytest.mark.usefixtures("reports_read_once")
 
 
 def test_every_shared_report_is_told_as_its_golden_text_has_it(shared_reports: list[Path]) -> None:
     assert {golden_path(report) for report in shared_reports} == {*FOLDER.glob("*.txt")}
     for report in shared_reports:
         assert print_report(report) == golden_path(report).read_text(), report.name
+
+
+def test_every_shared_report_with_gpu_work_is_answered(shared_reports: list[Path]) -> None:
+    answered = [_answers(report) for report in shared_reports]
+    assert sum(answered) >= 12
+
+
+def _answers(report: Path) -> bool:
+    """Hold that the pipeline of a report is answered exactly if it has GPU work."""
+    if not _has_gpu_work(report):
+        with pytest.raises(MissingDataError, match="has no GPU operations"):
+            nsys_pp.pipeline([report])
+        return False
+    tables = nsys_pp.pipeline([report]).tables(["steps", "lanes", "gaps"])
+    assert tables["steps"].height > 0
+    assert tables["lanes"].height > 0
+    assert tables["steps"]["bubble_fraction"].is_between(0, 1).all()
+    assert (tables["gaps"]["length_ns"] > 0).all()  # a gap is cut where a step begins
+    return True
+
+
+def _has_gpu_work(report: Path) -> bool:
+    with closing(sqlite3.connect(report)) as export:
+        names = {row[0] for row in export.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        kinds = {f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")}
+        return any(export.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in kinds & names)

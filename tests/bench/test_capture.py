@@ -11,6 +11,8 @@ import pytest
 
 from tests.conftest import REPOSITORY
 
+pytestmark = pytest.mark.bench
+
 CODE = """
 import sys
 from time import perf_counter

@@ -22,7 +22,7 @@ PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 @pytest.fixture(scope="module")
 def large_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_bulk_report(
-        tmp_path_factory.mktemp("large") / "report.sqlite", kernels=200_000, ranges=200_000
+        tmp_path_factory.mktemp("large") / "report.sqlite", kernels=100_000, ranges=100_000
     )
 
 

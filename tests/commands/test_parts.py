@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 import nsys_pp
 from fixtures.recording.export import Session, write_report
@@ -88,12 +89,16 @@ def test_parts_merge_to_the_trace_of_their_reports(
     (tmp_path / "a").mkdir()
     expected = merged(REPORTS, tmp_path / "run.pftrace", devices=devices, **asked)
     assert merged(parts, tmp_path / "a" / "run.pftrace", devices=devices) == expected
+    if devices is not None:
+        return  # the same parts as of all devices
     assert merged(parts, tmp_path / "a" / "run.again", devices=devices, **asked) == expected
     mixed = [parts[0], REPORTS[1], parts[2], REPORTS[3]]
     assert merged(mixed, tmp_path / "a" / "run.mixed", devices=devices) == expected
 
 
+@pytest.mark.usefixtures("reports_read_once")
 def test_parts_of_real_reports_do_too(shared_reports: list[Path], tmp_path: Path) -> None:
+    """Their traces and their summaries are those of the reports."""
     same = 0
     for number, report in enumerate(shared_reports):
         part = tmp_path / f"{number}.nspart"
@@ -104,8 +109,12 @@ def test_parts_of_real_reports_do_too(shared_reports: list[Path], tmp_path: Path
             continue
         expected = merged([report], tmp_path / f"{number}.pftrace", detail="cpu", flows=True)
         assert merged([part], tmp_path / f"{number}.b") == expected
+        told, summed = nsys_pp.summarise([report]), nsys_pp.summarise([part])
+        assert summed.absent == told.absent
+        for name, table in told.tables.items():
+            assert_frame_equal(summed.tables[name], table)
         same += 1
-    assert same > 3
+    assert same > 8
 
 
 def test_a_part_is_the_same_whenever_it_is_made(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 
 import nsys_pp
 from nsys_pp.compose import inputs as reading
-from nsys_pp.errors import MissingDataError, NsysPPError, ReportError
+from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP as GROUPS
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
@@ -59,22 +59,6 @@ def test_parts_tell_what_their_reports_tell(parts: list[Path], by: str) -> None:
         assert found.keys() == expected.keys()
         for name, table in expected.items():
             assert_frame_equal(found[name], table)
-
-
-def test_parts_of_real_reports_do_too(shared_reports: list[Path], tmp_path: Path) -> None:
-    same = 0
-    for number, report in enumerate(shared_reports):
-        part = tmp_path / f"{number}.nspart"
-        try:
-            nsys_pp.extract(report, part)
-        except MissingDataError:
-            continue
-        expected, found = nsys_pp.summarise([report]), nsys_pp.summarise([part])
-        assert found.absent == expected.absent
-        for name, table in expected.tables.items():
-            assert_frame_equal(found.tables[name], table)
-        same += 1
-    assert same > 8
 
 
 def test_of_parts_nothing_but_sums_and_jobs_is_read(

@@ -86,13 +86,9 @@ class Cluster:
     def close(self) -> None:
         self.client.close()
         for process in reversed(self.processes):
-            process.terminate()
+            process.kill()  # asked to end, some wait for others that ended before
         for process in self.processes:
-            try:
-                process.wait(timeout=10)  # no check: a process that ignores the signal is killed
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.wait()
 
 
 @pytest.fixture(scope="module")

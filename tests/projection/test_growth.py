@@ -180,12 +180,12 @@ SHAPES: list[tuple[Callable[[int], Frames], Scope, bool, int]] = [
     (nested, "thread", False, 20_000),
     (nested, "process", True, 20_000),
     (threaded, "process", False, 10_000),
-    (threaded_by_few, "auto", False, 25_000),
+    (threaded_by_few, "auto", False, 12_000),
     (threaded, "thread", False, 10_000),
     (waiting, "process", False, 25_000),
     (waiting, "auto", False, 25_000),
     (graphs, "auto", False, 20_000),
-    (streamed, "auto", True, 10_000),
+    (streamed, "auto", True, 4_000),
 ]
 
 

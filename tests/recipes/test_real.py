@@ -18,13 +18,7 @@ from tests.recipes.conftest import RunRecipe
 from tests.recipes.interpreters import make_interpreter
 
 RUNS = [  # modes differ in who starts the commands, which is the same in all recipes
-    *(("merge", "none"), ("merge", "concurrent"), ("merge", "dask-futures")),
-    *(
-        ("pipeline", "concurrent"),
-        ("pipeline", "dask-futures"),
-        ("summary", "none"),
-        ("summary", "dask-futures"),
-    ),
+    *(("merge", "none"), ("merge", "dask-futures"), ("pipeline", "concurrent"), ("summary", "dask-futures")),
 ]
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from tests.importer.parts import PartMissingError, find_node
@@ -26,6 +29,47 @@ class Visit:
     values: list[Any]  # of each step
 
 
+class _Driver:
+    """One browser for all visits of a process; it ends with the process, whose end closes its input."""
+
+    def __init__(self) -> None:
+        browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+        if browser is None:
+            raise PartMissingError("no Chromium on PATH")
+        self._errors = TemporaryFile()  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [find_node(), Path(__file__).with_name("drive.js"), browser],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=environment(),
+        )
+
+    def visit(self, job: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(job).encode() + b"\n")
+            self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            self._process.wait()
+            self._errors.seek(0)
+            message = self._errors.read().decode(errors="replace")
+            if "playwright-core" in message and "Cannot find module" in message:
+                raise PartMissingError(
+                    "no playwright-core: `npm install playwright-core`, NODE_PATH says where"
+                )
+            raise RuntimeError(message)
+        result: dict[str, Any] = json.loads(answer)
+        if "failure" in result:
+            raise RuntimeError(result["failure"])
+        return result
+
+
+_start_driver = cache(_Driver)
+
+
 def visit(
     page: Path,
     steps: list[Step],
@@ -40,29 +84,15 @@ def visit(
     Raises:
         PartMissingError: Something that this needs is not installed.
     """
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        raise PartMissingError("no Chromium on PATH")
     job = {
-        "browser": browser,
         "url": page.resolve().as_uri(),
         "steps": steps,
         "width": width,
         "height": height,
         "scheme": scheme,
-        "gpu": False,
         "timeout_ms": timeout_ms,
     }
-    script = Path(__file__).with_name("drive.js")
-    done = subprocess.run(
-        [find_node(), script], input=json.dumps(job).encode(), capture_output=True, env=environment()
-    )
-    if done.returncode:
-        message = done.stderr.decode(errors="replace")
-        if "playwright-core" in message and "Cannot find module" in message:
-            raise PartMissingError("no playwright-core: `npm install playwright-core`, NODE_PATH says where")
-        raise RuntimeError(message)
-    return Visit(**json.loads(done.stdout))
+    return Visit(**_start_driver().visit(job))
 
 
 FRAMES = """(async () => {

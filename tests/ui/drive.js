@@ -1,15 +1,16 @@
-// Opens one page in Chromium without a network, does what it is told and reports what came of it.
+// Opens pages in one Chromium without a network, each in a profile of its own, and reports what came of it.
 //
-//   node drive.js < {"browser": PATH, "url": URL, "width": 1600, "height": 900, "scheme": "light", "gpu": false, "steps": [...]}
+//   node drive.js PATH-OF-CHROMIUM
+//
+// Each line of the input is a visit, {"url": URL, "width": 1600, "height": 900, "scheme": "light", "steps": [...]}, and is
+// answered with a line: {"errors", "requests", "load_ms", "values"}, or {"failure"}.
 //
 // A step is ["evaluate", script], ["wait", ms], ["hold", key, ms], ["move", x, y], ["wheel", dx, dy, modifier or null],
 // ["drag", x1, y1, x2, y2], ["click", selector], ["doubleclick", x, y], ["type", selector, text], ["press", key],
 // ["scheme", "dark"], ["picture", path] or ["pdf", path]; its value, the page's errors and all requests are printed.
 'use strict';
-const fs = require('fs');
+const readline = require('readline');
 const { chromium } = require('playwright-core');
-
-const job = JSON.parse(fs.readFileSync(0, 'utf8'));
 
 const actions = {
   evaluate: (page, script) => page.evaluate(script),
@@ -38,33 +39,43 @@ const actions = {
   pdf: async (page, path) => { await page.pdf({ path, preferCSSPageSize: true, printBackground: true }); },
 };
 
-async function main() {
-  const gpu = job.gpu ? [] : ['--disable-gpu'];
-  const browser = await chromium.launch({ executablePath: job.browser, args: ['--no-sandbox', '--force-color-profile=srgb', ...gpu] });
+async function visit(browser, job) {
   const context = await browser.newContext({ viewport: { width: job.width, height: job.height }, colorScheme: job.scheme });
-  const page = await context.newPage();
-  const errors = [];
-  const requests = [];
-  await page.route('**/*', (route) => {
-    const url = route.request().url();
-    if (url === job.url) return route.continue();
-    requests.push(url);
-    return route.abort();
-  });
-  page.on('dialog', (dialog) => { errors.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
-  page.on('console', (message) => { if (message.type() === 'error') errors.push(message.text()); });
-  page.on('pageerror', (error) => errors.push(String(error)));
-  const begin = Date.now();
-  await page.goto(job.url);
-  await page.waitForFunction('window.nsysChart && window.nsysChart.state().isReady', undefined, { timeout: job.timeout_ms, polling: 20 });
-  const load_ms = Date.now() - begin;
-  const values = [];
-  for (const [action, ...rest] of job.steps) {
-    values.push((await actions[action](page, ...rest)) ?? null);
-    await page.evaluate('new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))');
+  try {
+    const page = await context.newPage();
+    const errors = [];
+    const requests = [];
+    await page.route('**/*', (route) => {
+      const url = route.request().url();
+      if (url === job.url) return route.continue();
+      requests.push(url);
+      return route.abort();
+    });
+    page.on('dialog', (dialog) => { errors.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
+    page.on('console', (message) => { if (message.type() === 'error') errors.push(message.text()); });
+    page.on('pageerror', (error) => errors.push(String(error)));
+    const begin = Date.now();
+    await page.goto(job.url);
+    await page.waitForFunction('window.nsysChart && window.nsysChart.state().isReady', undefined, { timeout: job.timeout_ms, polling: 20 });
+    const load_ms = Date.now() - begin;
+    const values = [];
+    for (const [action, ...rest] of job.steps) {
+      values.push((await actions[action](page, ...rest)) ?? null);
+      await page.evaluate('new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))');
+    }
+    return { errors, requests, load_ms, values };
+  } finally {
+    await context.close();
+  }
+}
+
+async function main() {
+  const browser = await chromium.launch({ executablePath: process.argv[2], args: ['--no-sandbox', '--force-color-profile=srgb', '--disable-gpu'] });
+  for await (const line of readline.createInterface({ input: process.stdin })) {
+    const answer = await visit(browser, JSON.parse(line)).catch((error) => ({ failure: String(error) }));
+    process.stdout.write(JSON.stringify(answer) + '\n');
   }
   await browser.close();
-  process.stdout.write(JSON.stringify({ errors, requests, load_ms, values }));
 }
 
 main().catch((error) => { console.error(error); process.exit(1); });

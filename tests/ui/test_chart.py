@@ -281,9 +281,11 @@ def test_few_and_many_lanes(tmp_path: Path, lanes: int) -> None:
     assert (state["maxScroll"] > 0) == (lanes == 128)
 
 
-def test_100_000_jobs_load_and_move(tmp_path: Path) -> None:
-    found = open_page(make_large_training(lanes=80), tmp_path, [["evaluate", FRAMES], STATE])
-    assert found.load_ms < 20_000
-    medians = {what: times[len(times) // 2] for what, times in found.values[0].items()}
-    assert all(median < 500 for median in medians.values()), medians
-    assert found.values[1]["bars"] > 0
+def test_many_jobs_move(tmp_path: Path) -> None:
+    """How fast 100,000 jobs load and move is a figure of `tests/bench/test_chart.py`."""
+    training = make_large_training(lanes=16)
+    before, times, after = open_page(training, tmp_path, [STATE, ["evaluate", FRAMES], STATE]).values
+    assert {len(frames) for frames in times.values()} == {40}
+    assert 0 < after["bars"] < before["bars"] == training.jobs.height
+    assert after["start"] > before["start"]
+    assert after["end"] < before["end"]
