@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.draws import FRESH, count_draws
+from tests.draws import FRESH, choose_cases, count_draws
 from tests.importer.fixtures import importer
 from tests.read_once import reports_read_once
 
@@ -34,8 +34,11 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Set the number of examples of random tests; pytest calls this after collection."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Set the number of examples of random tests, and choose the cases of others; pytest calls this after collection."""
+    items[:], left_out = choose_cases(items)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
     functions = {item.obj for item in items if isinstance(item, pytest.Function)}
     for function in functions:
         own = getattr(function, "_hypothesis_internal_use_settings", None)

@@ -1,7 +1,15 @@
-"""Numbers of random inputs: all of them in `python -m tests.fresh`, a third in the README's command."""
+"""Numbers of random inputs and of cases: all of them in `python -m tests.fresh`, fewer in the README's command.
+
+Random tests draw a third of their inputs there. Of the cases of a parametrized test with `@pytest.mark.few(count)`, those
+with equal distances run, the first and the last among them: mostly whole runs that differ in one option.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
 from hypothesis import settings
 
 FRESH = "fresh"  # the profile of tests.fresh
@@ -15,4 +23,29 @@ def count_draws(full: int, *, least: int = _LEAST) -> int:
         full: Number in `python -m tests.fresh`.
         least: In any run, if `full` is not lower.
     """
-    return full if settings.get_current_profile_name() == FRESH else max(full // 3, min(full, least))
+    return full if _is_fresh() else max(full // 3, min(full, least))
+
+
+def choose_cases(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Choose the tests of this run, and those that are left out, in order."""
+    if _is_fresh():
+        return list(items), []
+    cases: dict[object, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("few"):
+            cases.setdefault(getattr(item, "function", item), []).append(item)
+    chosen = {id(item) for own in cases.values() for item in _choose(own)}
+    left_out = [item for own in cases.values() for item in own if id(item) not in chosen]
+    dropped = {id(item) for item in left_out}
+    return [item for item in items if id(item) not in dropped], left_out
+
+
+def _choose(cases: list[pytest.Item]) -> list[pytest.Item]:
+    """Choose cases of one test at equal distances."""
+    marker = cases[0].get_closest_marker("few")
+    count = min(marker.args[0], len(cases)) if marker else len(cases)
+    return [cases[row] for row in np.linspace(0, len(cases) - 1, count).round().astype(int)]
+
+
+def _is_fresh() -> bool:
+    return bool(settings.get_current_profile_name() == FRESH)

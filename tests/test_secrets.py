@@ -187,6 +187,7 @@ def _plant(path: Path, schema: str) -> Path:
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("schema", ["3.0.0", "3.7.2", "3.25.0"])
 def test_no_output_holds_what_no_event_refers_to(tmp_path: Path, schema: str) -> None:
     report = _plant(tmp_path / "report.sqlite", schema)
@@ -268,6 +269,7 @@ def _real_secrets(report: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("prefix", _REAL)
 def test_no_output_of_a_real_report_holds_its_secrets(
     shared_reports: list[Path], tmp_path: Path, prefix: str

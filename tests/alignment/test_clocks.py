@@ -48,6 +48,7 @@ CLUSTERS = {
 }
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
 def test_clocks_are_known_to_microseconds_and_the_bound_holds(cluster: Cluster) -> None:
     recording, alignment = record_and_align(cluster)
@@ -58,6 +59,7 @@ def test_clocks_are_known_to_microseconds_and_the_bound_holds(cluster: Cluster) 
     assert (errors <= bounds).all()
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
 def test_no_message_arrives_before_it_is_sent(cluster: Cluster) -> None:
     recording, alignment = record_and_align(cluster)
@@ -69,8 +71,8 @@ def test_no_message_arrives_before_it_is_sent(cluster: Cluster) -> None:
 @pytest.mark.draws
 def test_the_bound_holds_for_nearly_every_clock_of_many_clusters() -> None:
     inside, clocks = 0, 0
-    for seed, machines, gpus in itertools.product(range(count_draws(12, least=4)), (2, 5, 12), (1, 2)):
-        recording = record(Cluster(machines=machines, gpus=gpus, steps=8, seed=seed))
+    for seed, machines in itertools.product(range(count_draws(12, least=4)), (2, 5, 12)):
+        recording = record(Cluster(machines=machines, gpus=1 + seed % 2, steps=8, seed=seed))
         alignment = align(recording)
         errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
         inside += int((errors <= bounds).sum())
@@ -229,9 +231,10 @@ def test_a_session_that_shares_nothing_stands_like_others_of_its_machine() -> No
     assert (errors <= bounds).all()
 
 
+@pytest.mark.draws
 def test_sessions_of_one_machine_are_never_far_apart() -> None:
     """Three steps of a run that nearly repeats itself a micro-batch later."""
-    for seed in range(6):
+    for seed in range(count_draws(9, least=3)):
         recording = record(Cluster(machines=4, gpus=2, stages=4, steps=3, micro_batches=4, seed=seed))
         alignment = align(recording)
         errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)

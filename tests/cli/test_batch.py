@@ -129,6 +129,7 @@ def test_after_the_time_limit_complete_inputs_are_processed(tmp_path: Path) -> N
     assert all(entry["hint"] for entry in skipped.values())
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("command", [command for command in MANY if command != "compare"])
 @pytest.mark.usefixtures("reports_read_once")
 def test_missing_inputs_of_a_wait_end_with_3_and_are_named(command: str, tmp_path: Path) -> None:

@@ -274,6 +274,7 @@ def test_an_output_that_is_a_folder_is_refused(report: Path, folder: Path, kind:
     assert_refused(call(*arguments, "--force"), f"cannot write `{output}`: it is a folder")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_an_output_that_grows_too_large_leaves_all_as_it_was(report: Path, folder: Path, kind: str) -> None:
     arguments, output = _arguments(kind, report, folder)

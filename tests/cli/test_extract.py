@@ -51,6 +51,7 @@ def test_parts_are_named_like_their_reports(tmp_path: Path, monkeypatch: pytest.
     assert (tmp_path / "rank0.nspart").is_file()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "options", [[], ["--detail", "jobs"], ["--flows"], ["--ops", "all", "--scope", "thread"]]
 )

@@ -251,6 +251,7 @@ def test_an_export_on_another_clock_is_told(tmp_path: Path) -> None:
     assert "(times are UTC)" in call("info", report).stdout
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])
 def test_no_line_is_wider_than_the_terminal(shared_reports: list[Path], width: int) -> None:
     done = call("info", *shared_reports, "--verbose", env={"COLUMNS": str(width)})

@@ -260,6 +260,7 @@ def test_flows_imply_the_cpu(tmp_path: Path, importer: Importer) -> None:
     assert 1000 < len(read_flows(importer)) <= len(calls)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("scope", ["thread", "process", "auto"])
 @pytest.mark.parametrize("ops", ["kernel", "memcpy,memset", "all"])
 def test_ranges_are_those_that_project_writes(
@@ -414,6 +415,7 @@ def test_alignment_is_told_in_the_trace(tmp_path: Path, importer: Importer) -> N
     assert "(collectives)" in said["node2"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("shift", [EPOCH, 0, -3_000, 5_000_000_000, -EPOCH // 7])
 def test_a_shift_of_the_export_changes_nothing(shift: int, tmp_path: Path, importer: Importer) -> None:
     """`nsys export --ts-normalize` moves all events to UTC, `--ts-shift` wherever one wants."""

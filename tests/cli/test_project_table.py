@@ -127,6 +127,7 @@ def test_a_name_stands_below_what_is_around_it() -> None:
     assert tops == ["step_10", "prefetch_batch", "step_11", "prefetch_batch", "step_12", "prefetch_batch"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("limit", [0, 1, 40, 1611])
 def test_the_table_says_how_much_is_left(limit: int) -> None:
     lines = call("project", PIPELINE, "--limit", str(limit)).stdout.splitlines()
@@ -157,6 +158,7 @@ def test_the_table_says_how_it_was_made(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_the_table_fits_the_terminal(shared_reports: list[Path], width: int) -> None:
     path = next(path for path in shared_reports if "MohanadOdema" in path.name)

@@ -38,6 +38,7 @@ def _writes(report: Path, output: Path, process: int) -> bool:
     return any(path.stat().st_size > 0 for path in output.parent.glob(f".{output.name}.*"))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("moment", [_reads, _writes])
 @pytest.mark.parametrize("name", ["run.pftrace", "run.json", "run.json.gz"])
 def test_an_interrupt_leaves_nothing_behind(
@@ -66,6 +67,7 @@ def test_an_interrupt_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == [output]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("command", ["project --format csv", "project --format json", "info", "info --json"])
 @pytest.mark.parametrize("lines", [0, 1])
 def test_a_reader_that_has_enough_is_no_error(command: str, lines: int) -> None:

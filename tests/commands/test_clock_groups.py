@@ -77,6 +77,7 @@ def test_replicas_that_share_nothing_are_not_compared(layout: str, replicas: Pat
         )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("layout", ["", "pp=5"])
 def test_parts_of_a_pipeline_that_share_nothing_are_not_compared(layout: str, torn: Path) -> None:
     result = analyse(torn, **({"layout": layout} if layout else {}))

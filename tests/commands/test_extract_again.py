@@ -133,14 +133,14 @@ def test_broken_reports_leave_the_others_and_nothing_else(tmp_path: Path) -> Non
 
 
 def test_several_processes_extract_the_same_reports_at_once(tmp_path: Path) -> None:
-    line = command_line("extract", PIPELINE, "-o", tmp_path / "out", "--processes", "2")
+    line = command_line("extract", PIPELINE / "node2", "-o", tmp_path / "out", "--processes", "2")
     (tmp_path / "out").mkdir()
     processes = [
         subprocess.Popen(line, env=environment(), stderr=subprocess.PIPE, text=True) for _ in range(2)
     ]
     said = [process.communicate(timeout=PATIENCE_S)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
-    nsys_pp.extract([PIPELINE], tmp_path / "alone")
+    nsys_pp.extract([PIPELINE / "node2"], tmp_path / "alone")
     found = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     assert found == {path.name: path.read_bytes() for path in (tmp_path / "alone").iterdir()}
     lines = "".join(said).splitlines()

@@ -63,6 +63,7 @@ def test_broken_reports_are_skipped(command: str, tmp_path: Path) -> None:
     assert [path for path, _ in COMMANDS[command](tmp_path, keep_going=True).skipped] == [broken]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("command", FRAMES)
 def test_processes_give_equal_results(command: str) -> None:
     alone, spawned = (COMMANDS[command](PIPELINE / "node2", processes=count) for count in (None, 2))

@@ -36,6 +36,7 @@ def compare(found: Training, true: Training) -> tuple[int, int, int]:
     return len(jobs[0]), len(jobs[1]), len(same.filter(is_same))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "options",
     [

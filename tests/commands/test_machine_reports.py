@@ -43,6 +43,7 @@ def test_ranks_follow_machines_and_gpus(options: str, layout: str, order: str, t
     assert not warned
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("options", "layout", "reason"),
     [

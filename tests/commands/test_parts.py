@@ -76,6 +76,7 @@ def merged(inputs: Iterable[Path], trace: Path, **asked: Any) -> bytes:
     return trace.read_bytes()
 
 
+@pytest.mark.few(5)
 @pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.get("detail", "default"))
 @pytest.mark.parametrize("devices", [None, frozenset({1})], ids=["all", "device 1"])
@@ -96,7 +97,6 @@ def test_parts_merge_to_the_trace_of_their_reports(
     assert merged(mixed, tmp_path / "a" / "run.mixed", devices=devices) == expected
 
 
-@pytest.mark.usefixtures("reports_read_once")
 def test_parts_of_real_reports_do_too(shared_reports: list[Path], tmp_path: Path) -> None:
     """Their traces and their summaries are those of the reports."""
     same = 0

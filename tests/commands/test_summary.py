@@ -50,6 +50,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return extract_into(tmp_path_factory.mktemp("summary") / "parts", REPORTS)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("by", GROUPS)
 def test_parts_tell_what_their_reports_tell(parts: list[Path], by: str) -> None:
     expected = tables_of(REPORTS, by=by)

@@ -80,6 +80,7 @@ def test_every_framework_and_schedule_is_understood(schedule: str, names: str, t
     assert found.transfers.select(times).sort(times).equals(true.transfers.select(times).sort(times))
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("options", TRAPS.values(), ids=TRAPS)
 def test_what_goes_wrong_in_a_run_is_told_as_it_was(options: str, tmp_path: Path) -> None:
     whole = run(tmp_path / "run", f"{SMALL} {options}")
@@ -210,6 +211,7 @@ def test_jobs_of_dualpipev_are_labelled_as_msprof_does(
             ] == labels.split()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "options",
     [
@@ -234,6 +236,7 @@ def test_a_missing_rank_leaves_messages_alone_and_no_stage_is_made_up(options: s
     assert (transfers["found_ns"] < transfers["true_ns"]).all()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "options", ["--window-ms 20", "--window-ms 20 --names paddle", "--window-ms 15 --schedule zb-h1"]
 )

@@ -189,6 +189,7 @@ SHAPES: list[tuple[Callable[[int], Frames], Scope, bool, int]] = [
 ]
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("shape", "scope", "per_stream", "size"), SHAPES, ids=lambda value: getattr(value, "__name__", str(value))
 )

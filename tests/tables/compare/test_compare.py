@@ -94,6 +94,7 @@ def test_a_stall_of_one_step_shows_in_the_longest_only() -> None:
     assert verdict(frames, "steps", "longest_step") == "slower"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("steps", [3, 4, 8])
 def test_one_stalled_step_of_few_is_beyond_the_noise_of_the_others(steps: int) -> None:
     runs = [

@@ -15,6 +15,7 @@ def slow_ones(training: Training) -> list[str]:
     return find_stragglers(training).filter("is_slow")["label"].to_list()
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     "options",
     [
@@ -36,6 +37,7 @@ def test_in_a_sound_run_nobody_is_slow(options: str) -> None:
     assert slow_ones(simulate_training(options)) == []
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("options", "slow"),
     [

@@ -136,6 +136,7 @@ def test_virtual_stages_are_those_of_the_truth(tmp_path: Path) -> None:
     assert both.equals(expected["backward_virtual_stage"])
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("names", SAID)
 def test_exchanges_are_those_of_the_truth(names: str, tmp_path: Path) -> None:
     simulate_reports(

@@ -65,6 +65,7 @@ RUNS = {
 }
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
 def test_arrows_are_the_messages_of_which_both_sides_are_recorded(tmp_path: Path, options: str) -> None:
     simulate.main([str(tmp_path), *SMALL.split(), *options.split()])
@@ -173,6 +174,7 @@ def test_a_peer_that_is_told_but_has_no_lane_leaves_its_messages_alone(tmp_path:
     assert notes == ["64 sends and receives have no other side, and are not paired"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "options",
     ["--pp 2 --tp 2 --sequence-parallel", "--pp 2 --tp 2 --dp 2", f"--dp 2 {BUFFERED}", f"--tp 2 {MEGATRON}"],
@@ -225,6 +227,7 @@ def test_rings_between_replicas_are_no_messages_of_the_pipeline(options: str, tm
     assert text.sort(columns).equals(expected.sort(columns))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("options", ["--dp 2 --ring", "--tp 2", "--dp 2 --jitter 0.003"])
 def test_lanes_that_exchange_with_two_stages_are_matched_by_the_ends_of_their_messages(
     options: str, tmp_path: Path
@@ -278,6 +281,7 @@ def test_stages_that_first_forwards_imply_are_compared_with_the_ends_of_messages
         assert any("contradict the stages" in note for note in notes) == (is_certain and not is_right)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("options", ["", "--dp 2", "--jitter 0.1 --steps 3"])
 def test_without_stages_lanes_that_exchange_with_two_others_are_not_paired(
     options: str, tmp_path: Path

@@ -75,6 +75,7 @@ def test_the_share_is_its_definition(seed: int) -> None:
     assert measured == (None if expected is None else pytest.approx(expected))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("micro_batches", [4, 8])
 def test_weight_gradients_without_ranges_make_the_schedule_uncertain(
     micro_batches: int, tmp_path: Path
