@@ -28,6 +28,7 @@ MAX_SESSION_DIFFERENCE_NS = 1.2e6
 
 _UTC_SCALE_NS = 3e6  # half of all machines are closer to UTC than this
 _SESSION_SCALE_NS = 150e3  # half of all sessions are closer to the others of their machine than this
+_STEPPED_SHARE = 1e-4  # sessions of a machine between which UTC was stepped
 # of the drift of two clocks relative to each other; crystals are specified to 50 ppm or better
 _DRIFT_SIGMA = 35e-6
 _RESOLUTION_NS = 5e3  # offsets this close explain the same operations
@@ -37,6 +38,8 @@ _LEAST_EVIDENCE = 12.0  # the same, however improbable the offset; recorded UTC 
 _MARGIN = 12.0  # rivals with less evidence than the best by this are ruled out
 _RELATIVE_MARGIN = 0.15  # the same, of the evidence of the best: operations are not independent
 _CERTAIN = 40.0  # evidence that unrelated operations in lockstep seldom reach
+_CERTAIN_IF_BLUNT = 80.0  # the same, of those that end together to more than `_SHARP_NS`
+_SHARP_NS = 5e3
 _DOUBT_MARGIN = 1.02  # rivals are known less precisely than the best
 _CLEAR_MARGIN = 25.0  # enough to add several units in one pass
 _ABOUT_BEST = 0.6  # of the clearest margin
@@ -69,6 +72,7 @@ class _Choice:
         line: Its correction.
         margin: Evidence beyond that of the best rival.
         doubt_ns: Distance of the farthest rival that explains nearly as much; 0 without rivals.
+        weakness_ns: Distance of recorded UTC, if the operations end together only roughly, and are few for that; else 0.
         sharpest_ns: Least scatter of the channels that support it; infinite where too few operations show it.
     """
 
@@ -76,6 +80,7 @@ class _Choice:
     line: Line
     margin: float
     doubt_ns: float
+    weakness_ns: float
     sharpest_ns: float
 
 
@@ -99,7 +104,9 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
     )
     units = [matcher.start(domain) for domain in range(len(machine))]
     by_machine = [
-        matcher.tie([unit for unit in units if number in unit.machines], only_clear=True)
+        replace(matcher, session_width_ns=MAX_SESSION_DIFFERENCE_NS).tie(
+            [unit for unit in units if number in unit.machines], only_clear=True
+        )
         for number in np.unique(machine).tolist()
     ]
     units = [unit for tied in by_machine for unit in tied]
@@ -145,7 +152,7 @@ class _Matcher:
     rows_of: list[Int64s]
     instance: Int64s
     sharpest_ns: list[float] = field(default_factory=list)  # of each correction that was clear
-    session_width_ns: float = MAX_SESSION_DIFFERENCE_NS
+    session_width_ns: float = MAX_UTC_ERROR_NS
 
     def scatter_ns(self) -> float | None:
         """Return the scatter of the ends of one operation in this run; None as long as it is not known."""
@@ -230,6 +237,7 @@ class _Matcher:
         if not scored:
             return None
         score, number, best = max(scored, key=lambda choice: choice[0])
+        score, number, best = _choose_unit(scored, best)
         is_blunt = TOGETHER_NS < best.sharpest_ns < np.inf
         is_certain = score >= _MIN_EVIDENCE + is_blunt * _BLUNT
         if not is_certain and (is_blunt or best.evidence < _LEAST_EVIDENCE):
@@ -244,11 +252,14 @@ class _Matcher:
         close = [rival.line.distance_ns(best.line) for other, rival in rivals if other > score - margin]
         if score < _CERTAIN:  # unrelated operations in lockstep could explain it: recorded UTC is a rival
             close.append(self._measure_offset(timeline, joint[number], best.line, center))
+        is_weak = best.sharpest_ns > _SHARP_NS and score < _CERTAIN_IF_BLUNT
+        utc_ns = self._measure_offset(timeline, joint[number], best.line, center) if is_weak else 0.0
         return _Choice(
             unit=joint[number],
             line=best.line,
             margin=score - max((other for other, _ in rivals), default=0.0),
             doubt_ns=_DOUBT_MARGIN * max(close, default=0.0),
+            weakness_ns=_DOUBT_MARGIN * utc_ns,
             sharpest_ns=best.sharpest_ns,
         )
 
@@ -259,7 +270,7 @@ class _Matcher:
         center, width_ns = self._expect(timeline, unit)
         if line is None or line.distance_ns(center) > width_ns:
             return None
-        return _Choice(unit=unit, line=line, margin=0.0, doubt_ns=0.0, sharpest_ns=np.inf)
+        return _Choice(unit=unit, line=line, margin=0.0, doubt_ns=0.0, weakness_ns=0.0, sharpest_ns=np.inf)
 
     def _expect(self, timeline: Timeline, unit: Timeline) -> tuple[Line, float]:
         """Return the expected correction of a unit, and the largest distance from it."""
@@ -277,8 +288,10 @@ class _Matcher:
         distance_ns = self._measure_offset(timeline, unit, line, center)
         if np.isinf(distance_ns):
             return float(np.log(_RESOLUTION_NS / (2 * MAX_UTC_ERROR_NS)))
-        is_session = bool(unit.machines & timeline.machines)
-        return _weigh_offset(distance_ns, _SESSION_SCALE_NS if is_session else _UTC_SCALE_NS)
+        if not unit.machines & timeline.machines:
+            return _weigh_offset(distance_ns, _UTC_SCALE_NS)
+        is_stepped = distance_ns > MAX_SESSION_DIFFERENCE_NS
+        return _weigh_offset(distance_ns, _SESSION_SCALE_NS) + is_stepped * float(np.log(_STEPPED_SHARE))
 
     def _measure_offset(self, timeline: Timeline, unit: Timeline, line: Line, center: Line) -> float:
         """Return the distance of a correction from the recorded UTC of the nearest clock; infinite without UTC."""
@@ -304,11 +317,27 @@ class _Matcher:
             inherited.append(
                 min(own for domain, own in timeline.doubts_ns.items() if int(self.machine[domain]) in shared)
             )
-        doubt_ns = choice.doubt_ns + max(inherited, default=0.0)
+        doubt_ns = max(choice.doubt_ns, choice.weakness_ns) + max(inherited, default=0.0)
         for domain, own in choice.unit.doubts_ns.items():
             timeline.doubts_ns[domain] = own + doubt_ns
         for domain, line in choice.unit.lines.items():
             timeline.add(domain, self.rows_of[domain], line.compose(choice.line), self.scatter_ns())
+
+
+def _choose_unit(scored: list[tuple[float, int, Candidate]], best: Candidate) -> tuple[float, int, Candidate]:
+    """Choose, of the units of a machine that support one hypothesis, the one with most operations of its own.
+
+    The others may owe their score to it, and have better candidates of their own.
+
+    Args:
+        scored: Score, unit and candidate.
+        best: The candidate with the highest score.
+    """
+    of_unit: dict[int, tuple[float, int, Candidate]] = {}
+    for choice in sorted(scored, key=lambda choice: -choice[0]):
+        if choice[2].line.distance_ns(best.line) <= MAX_SESSION_DIFFERENCE_NS:
+            of_unit.setdefault(choice[1], choice)
+    return max(of_unit.values(), key=lambda choice: choice[2].evidence)
 
 
 def _count_events(unit: Timeline, rows_of: list[Int64s]) -> int:

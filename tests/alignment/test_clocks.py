@@ -239,3 +239,21 @@ def test_sessions_of_one_machine_are_never_far_apart() -> None:
         alignment = align(recording)
         errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
         assert (errors <= bounds).all()
+
+
+@pytest.mark.parametrize("step_ns", [3_000_000, 8_600_000])
+def test_utc_may_be_stepped_between_sessions_of_one_machine(step_ns: int) -> None:
+    """In a run that nearly repeats itself: the operations of each session decide."""
+    cluster = Cluster(
+        machines=4, gpus=2, stages=4, steps=3, micro_batches=8, step_ns=60 * 10**6, jitter=0.003, skew_ns=US
+    )
+    recording = record(cluster)
+    for number in range(1, len(recording.reports), 2):
+        report = recording.reports[number]
+        assert report.utc_epoch_ns is not None
+        recording.reports[number] = replace(report, utc_epoch_ns=report.utc_epoch_ns + step_ns)
+    alignment = align(recording)
+    errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
+    assert alignment.clocks["group"].n_unique() == 1
+    assert errors.max() < 100 * US
+    assert (errors <= bounds).all()
