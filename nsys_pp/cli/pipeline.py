@@ -34,6 +34,7 @@ _OF_TABLES = {  # options of tables, by the names of their values
     "model": "--model",
 }
 _SHOWN_WITHOUT_JOBS = ("steps", "lanes", "families", "gaps")
+_SHOWN_WITH_PHASES = ("steps", "phases", "lanes", "families", "gaps")
 _SHOWN_OF_INFERENCE = ("iterations", "iteration_families", "lanes", "kinds", "gaps")
 
 
@@ -138,7 +139,9 @@ def pipeline(
             check_output(path, force=force, inputs=list_existing_inputs(reports))
         options |= {"flops_per_step": flops_per_step, "model": model, "data_type": data_type}
         result = nsys_pp.pipeline(reports, progress=progress, **options)
-    shown: tuple[str, ...] = _SHOWN if len(result.training.jobs) else _SHOWN_WITHOUT_JOBS
+    shown: tuple[str, ...] = _SHOWN_WITH_PHASES if len(result.training.phases) else _SHOWN_WITHOUT_JOBS
+    if len(result.training.jobs):
+        shown = _SHOWN
     if len(result.training.batches):
         shown = _SHOWN_OF_INFERENCE
     names = (*(names or (shown if format == "table" else tuple(TABLES))), *added)

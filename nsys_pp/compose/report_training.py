@@ -22,6 +22,7 @@ from nsys_pp.projection.ranges import project_compute, project_ranges
 from nsys_pp.training.report.batches import find_batches, widen_batches
 from nsys_pp.training.report.compute_segments import Segments, build_compute_segments, find_segments
 from nsys_pp.training.report.gap_jobs import find_gap_jobs, list_gaps
+from nsys_pp.training.report.inferred_phases import find_inferred_phases
 from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
 from nsys_pp.training.report.kernel_aggregates import sum_kernels
 from nsys_pp.training.report.kernel_jobs import find_job_kinds
@@ -98,6 +99,7 @@ def describe_training(
         step_patterns=options.step_patterns,
     )
     ops, calls = report.gpu_ops, report.api_calls
+    causes = {"gpu_ops": ops, "api_calls": calls, "launches": links.launches}
     named, step_ranges = name_jobs(report.ranges, rules), widen_batches(name_steps(report.ranges, rules))
     if len(phases := find_phases(report.ranges, step_ranges, named)):
         named = pl.concat([named, phases]).sort("range_id")
@@ -113,10 +115,7 @@ def describe_training(
         )
         projections = _widen(report, named, projections, all_ops)
         compute = _widen(report, named, compute, compute_of)
-    jobs = build_jobs(
-        named, projections=projections, compute=compute, gpu_ops=ops, api_calls=calls, launches=links.launches
-    )
-    causes = {"gpu_ops": ops, "api_calls": calls, "launches": links.launches}
+    jobs = build_jobs(named, projections=projections, compute=compute, **causes)
     halves = split_names(named, rules)
     messages = find_messages(**causes, requests=links.requests, jobs=jobs, halves=halves)
     is_marked = not (jobs.is_empty() and step_ranges.is_empty() and messages.is_empty())
@@ -138,6 +137,7 @@ def describe_training(
             **causes,
             os_calls=report.os_calls,
         ),
+        "phases": find_inferred_phases(steps, **causes),
         "compute_segments": build_compute_segments(segments, ops),
         "waits": build_waits(
             segments,

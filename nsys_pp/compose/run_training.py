@@ -26,7 +26,7 @@ from nsys_pp.training.run.labels import label_jobs
 from nsys_pp.training.run.lanes import build_lanes
 from nsys_pp.training.run.run_steps import join_steps, number_steps, renumber_steps
 from nsys_pp.training.run.schedule import recognise_schedule
-from nsys_pp.training.run.step_sources import describe_sources
+from nsys_pp.training.run.step_sources import describe_phases, describe_sources
 from nsys_pp.training.run.transfers import pair_messages
 from nsys_pp.training.run.unexplained import doubt_schedule
 
@@ -36,6 +36,7 @@ _TIMES = {  # columns on the report's clock; others are durations
     "jobs": (*_SPAN, *_HOST, "compute_start_ns", "compute_end_ns"),
     "steps": (*_SPAN, *_HOST),
     "batches": _SPAN,
+    "phases": _SPAN,
     "compute_segments": _SPAN,
     "waits": (*_SPAN, "need_start_ns", "need_end_ns"),
     "gaps": (*_SPAN, "launch_ns"),
@@ -43,7 +44,7 @@ _TIMES = {  # columns on the report's clock; others are durations
     "anchors": _SPAN,
     "kernels": (),
 }
-_BY_STEP = ("batches", "jobs", "compute_segments", "waits", "gaps", "messages", "kernels")
+_BY_STEP = ("batches", "phases", "jobs", "compute_segments", "waits", "gaps", "messages", "kernels")
 _NOT_INFERRED = "jobs cannot be inferred from messages"
 _BETWEEN_RANGES = "no range is a forward or a backward: jobs are the launches between the ranges of messages"
 _INFERRED = "no range tells jobs: all are inferred from the cadence of messages, and none is certain"
@@ -120,6 +121,7 @@ def find_training(
         lanes=lanes,
         steps=run_steps,
         batches=by_lane["batches"],
+        phases=by_lane["phases"],
         jobs=jobs,
         transfers=transfers,
         lane_states=lane_states,
@@ -132,8 +134,7 @@ def find_training(
         zero_ns=clocks.zero_ns,
         notes=[
             *notes,
-            *describe_sources(by_lane["steps"], lanes),
-            *_note_groups(lanes),
+            *_note_steps(by_lane, lanes),
             *unknown,
             *unpaired,
             *uncertain,
@@ -267,6 +268,12 @@ def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
         .join(loading, on=["report", "process_key"])
         .select("lane", *_HOST)
     )
+
+
+def _note_steps(by_lane: Mapping[str, pl.DataFrame], lanes: pl.DataFrame) -> list[str]:
+    """Describe inferred steps and phases, and the groups of clocks."""
+    sources = describe_sources(by_lane["steps"], lanes)
+    return [*sources, *describe_phases(by_lane["phases"], lanes), *_note_groups(lanes)]
 
 
 def _note_groups(lanes: pl.DataFrame) -> list[str]:

@@ -14,6 +14,7 @@ from nsys_pp.frames.batches import BATCHES
 from nsys_pp.frames.causes import GAPS, WAITS
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import Schema, extend_schema
+from nsys_pp.frames.phases import PHASES
 from nsys_pp.frames.roster import ROSTER
 from nsys_pp.frames.training import (
     COMPUTE_SEGMENTS,
@@ -36,6 +37,7 @@ LANE_JOBS = _by_lane(JOBS, "LANE_JOBS")
 LANE_STEPS = _by_lane(
     STEPS, "LANE_STEPS"
 )  # `step` is that of its report: `STEP_NUMBERS` has those of the run
+LANE_PHASES = _by_lane(PHASES, "LANE_PHASES")
 LANE_BATCHES = _by_lane(BATCHES, "LANE_BATCHES")
 LANE_COMPUTE_SEGMENTS = _by_lane(COMPUTE_SEGMENTS, "LANE_COMPUTE_SEGMENTS")
 LANE_WAITS = _by_lane(WAITS, "LANE_WAITS")
@@ -48,6 +50,7 @@ LANE_FRAMES: Mapping[str, Schema] = {
     "jobs": LANE_JOBS,
     "steps": LANE_STEPS,
     "batches": LANE_BATCHES,
+    "phases": LANE_PHASES,
     "compute_segments": LANE_COMPUTE_SEGMENTS,
     "waits": LANE_WAITS,
     "gaps": LANE_GAPS,

@@ -15,7 +15,7 @@ import polars as pl
 
 from nsys_pp.frames.report import Session
 
-FORMAT = 8  # version of the file and of its encoded blocks; incremented when either changes
+FORMAT = 9  # version of the file and of its encoded blocks; incremented when either changes
 SUFFIX = ".nspart"
 # Members of the file, which is a zip; frames are `<name>.parquet`.
 FACTS_MEMBER, BLOCKS_MEMBER, FRAME_ENDING = "part.json", "trace.blocks", ".parquet"

@@ -15,6 +15,7 @@ import polars as pl
 from nsys_pp.frames.batches import BATCHES
 from nsys_pp.frames.causes import CAUSE, GAPS, WAITS
 from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.phases import PHASES
 from nsys_pp.frames.report import NAME, OP_KIND
 from nsys_pp.frames.short_repr import ShortRepr
 
@@ -171,6 +172,7 @@ REPORT_FRAMES: Mapping[str, pl.Schema] = {
     "jobs": JOBS,
     "steps": STEPS,
     "batches": BATCHES,
+    "phases": PHASES,
     "compute_segments": COMPUTE_SEGMENTS,
     "waits": WAITS,
     "gaps": GAPS,
@@ -335,6 +337,7 @@ class Training(ShortRepr):
     lanes: pl.DataFrame  # LANES
     steps: pl.DataFrame  # RUN_STEPS
     batches: pl.DataFrame  # LANE_BATCHES: BATCHES with `lane` instead of process_key and device_id
+    phases: pl.DataFrame  # LANE_PHASES: PHASES with `lane` instead of process_key and device_id
     jobs: pl.DataFrame  # RUN_JOBS
     transfers: pl.DataFrame  # TRANSFERS
     lane_states: pl.DataFrame  # LANE_STATES

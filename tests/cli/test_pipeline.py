@@ -24,6 +24,7 @@ NAMES = [
     "steps",
     "stages",
     "lanes",
+    "phases",
     "kinds",
     "families",
     "step_families",

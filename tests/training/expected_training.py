@@ -15,7 +15,7 @@ from fixtures.recording.assignment import build_recordings
 from fixtures.simulate import train
 from fixtures.truth.tables import write_truth
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.lanes import LANE_BATCHES, LANE_GAPS
+from nsys_pp.frames.lanes import LANE_BATCHES, LANE_GAPS, LANE_PHASES
 from nsys_pp.frames.training import (
     COVER,
     IDEAL,
@@ -53,6 +53,7 @@ def expected_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Tra
             steps.with_columns(is_partial=pl.lit(False), source=pl.lit("range"), confidence=None), RUN_STEPS
         ).sort("step", "lane"),
         batches=LANE_BATCHES.to_frame(),
+        phases=LANE_PHASES.to_frame(),
         jobs=jobs,
         transfers=expected_transfers(truth["messages"], of_rank),
         lane_states=lane_states,

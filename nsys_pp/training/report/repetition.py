@@ -38,8 +38,12 @@ class Launches:
     launched: Int64s  # end of the call
     start: Int64s  # of the first operation on the GPU
     end: Int64s
+    thread: Int64s  # index of the launching thread; -1: unknown
     is_update: Bools  # by index of the name: an optimizer runs it, at most a few times in an iteration
     is_backward: Bools  # by index of the name: a backward runs it
+    is_gradient: Bools  # by index of the name: nothing but a backward runs it
+    is_communication: Bools  # by index of the name
+    is_message: Bools  # by index of the name: a send or a receive
     is_copy: Bools  # by index of the name: a copy or a set
     to_host: Bools  # by index of the name: a copy to the host
     is_input: Bools  # by index of the name: a copy to the device
@@ -47,7 +51,7 @@ class Launches:
 
     def head(self, count: int) -> Launches:
         """Return the first launches."""
-        columns = ("name", "launch", "launched", "start", "end")
+        columns = ("name", "launch", "launched", "start", "end", "thread")
         return replace(self, **{column: getattr(self, column)[:count] for column in columns})
 
 

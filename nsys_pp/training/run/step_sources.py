@@ -1,4 +1,4 @@
-"""Sentences on the steps that no range names."""
+"""Sentences on steps and phases that no range names."""
 
 from __future__ import annotations
 
@@ -28,12 +28,39 @@ def describe_sources(steps: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:
     ]
 
 
+def describe_phases(phases: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:
+    """Describe the evidence for inferred phases.
+
+    Args:
+        phases: `LANE_PHASES`.
+        lanes: `LANES`.
+
+    Returns:
+        A sentence per reason, with the first lane if there are several; none without phases.
+    """
+    reasons = (
+        phases.group_by("lane")
+        .agg(pl.col("confidence", "reason").first())
+        .join(lanes.select("lane", "label"), on="lane")
+        .sort("lane")
+    )
+    return [
+        f"phases{_name_lanes(own, is_several=len(lanes) > 1)} are inferred, with a confidence of "
+        f"{own.select(pl.col('confidence').min()).item():.2f}: {own['reason'][0]}"
+        for own in reasons.partition_by("reason", maintain_order=True)
+    ]
+
+
+def _name_lanes(rows: pl.DataFrame, *, is_several: bool) -> str:
+    """Name the first of some lanes, and count the others; "" where there is a single lane."""
+    where = f" of {rows['label'][0]}" if is_several else ""
+    return where + (f" and {len(rows) - 1:,} more" if len(rows) > 1 else "")
+
+
 def _describe(steps: pl.DataFrame, *, is_several: bool) -> str:
     """Describe the source of the steps of some lanes, with the evidence of the first lane."""
     first = steps.row(0, named=True)
-    where = f" of {first['label']}" if is_several else ""
-    if len(steps) > 1:
-        where += f" and {len(steps) - 1:,} more"
+    where = _name_lanes(steps, is_several=is_several)
     if first["source"] == "repetition":
         least = steps.select(pl.col("confidence").min()).item()
         return f"steps{where} are inferred, with a confidence of {least:.2f}: {first['reason']}"
