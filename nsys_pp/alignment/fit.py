@@ -27,6 +27,8 @@ DRIFT_SIGMA = 60_000.0  # ns per second
 _FLOOR_NS = 500.0
 _CERTAIN = 3.0  # standard errors between a drift and that of the median machine
 _HELD_SIGMA = 1.0  # ns per second, of drifts that are held
+_NO_DRIFT = 1e6  # ns per s: 1,000 ppm, ten times that of any clock
+_LEAST_PART = 1e-9  # of the largest singular value, below which a combination of clocks is unknown
 _ROUNDS = 10
 _MAX_WORK = 1e9  # multiplications of one round
 
@@ -159,6 +161,8 @@ def _fit(
         matrix, right = _build_normal_equations(observed, machine, weights, machines)
         matrix += _prior(clocks, drift_sigma, scale, weights.sum(), has_zero_mean=has_zero_mean)
         theta = np.linalg.solve(matrix, right)
+        if np.abs(theta[clocks:]).max(initial=0.0) > _NO_DRIFT:  # operations that contradict each other weigh nothing
+            theta = np.linalg.lstsq(matrix, right, rcond=_LEAST_PART)[0]
         correction = theta[observed.clock] + theta[clocks + machine[observed.clock]] * observed.x
     covariance: Floats = np.full(matrix.shape, np.inf)
     if len(observed.y):
