@@ -254,6 +254,7 @@ class _Matcher:
             close.append(self._measure_offset(timeline, joint[number], best.line, center))
         is_weak = best.sharpest_ns > _SHARP_NS and score < _CERTAIN_IF_BLUNT
         utc_ns = self._measure_offset(timeline, joint[number], best.line, center) if is_weak else 0.0
+        utc_ns = utc_ns if utc_ns > _SESSION_SCALE_NS else 0.0  # sessions of a machine always differ by some
         return _Choice(
             unit=joint[number],
             line=best.line,

@@ -161,7 +161,8 @@ def _fit(
         matrix, right = _build_normal_equations(observed, machine, weights, machines)
         matrix += _prior(clocks, drift_sigma, scale, weights.sum(), has_zero_mean=has_zero_mean)
         theta = np.linalg.solve(matrix, right)
-        if np.abs(theta[clocks:]).max(initial=0.0) > _NO_DRIFT:  # operations that contradict each other weigh nothing
+        # operations that contradict each other weigh nearly nothing
+        if np.abs(theta[clocks:]).max(initial=0.0) > _NO_DRIFT:
             theta = np.linalg.lstsq(matrix, right, rcond=_LEAST_PART)[0]
         correction = theta[observed.clock] + theta[clocks + machine[observed.clock]] * observed.x
     covariance: Floats = np.full(matrix.shape, np.inf)

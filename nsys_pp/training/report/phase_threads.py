@@ -136,7 +136,7 @@ def _assign_kinds(launches: Launches, runs: Spans, gradient: Bools, update: Bool
         forward=float(np.median(length[is_forward])),
         is_input=np.flatnonzero(launches.is_input[launches.name]),
     )
-    before = launches.thread[runs.first - 1] == launches.thread[runs.first[is_own][0]]
+    before = launches.thread[np.maximum(runs.first - 1, 0)] == launches.thread[runs.first[is_own][0]]
     is_rotated = np.mean(before[is_first]) > _OFTEN  # iterations begin after a backward
     is_early = updated <= runs.first + _EARLY_UPDATE * length  # zeroes gradients
     if not is_rotated and np.mean(is_early[is_first]) < _CLEAR:
