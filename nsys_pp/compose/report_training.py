@@ -211,14 +211,9 @@ def _select_ranges(report: Report, range_ids: npt.NDArray[np.int64]) -> pl.DataF
 def _widen(
     report: Report, named: pl.DataFrame, narrow: pl.DataFrame, project: Callable[..., pl.DataFrame]
 ) -> pl.DataFrame:
-    """Project jobs that run on several threads with scope "process"; `narrow` has scope "auto".
-
-    Rows of `narrow` that have scope "process" already stay as they are.
-    """
-    range_id = narrow["range_id"].to_numpy()
-    is_wide = range_id[is_among(narrow["scope"], ("process",))]
+    """Project jobs of several threads with scope "process" where they have no row; `narrow` has scope "auto"."""
     threaded = named["range_id"].to_numpy()[is_among(named["kind"], THREADED_KINDS)]
-    threaded = np.setdiff1d(threaded, is_wide)
+    threaded = np.setdiff1d(threaded, narrow["range_id"].to_numpy())
     if not len(threaded):
         return narrow
     return widen_projections(narrow, project(_select_ranges(report, threaded), scope="process"))

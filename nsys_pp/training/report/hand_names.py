@@ -89,9 +89,7 @@ def find_hand_names(ranges: pl.DataFrame, *, is_requested: bool = False) -> Hand
     candidates = _find_candidates(ranges)
     if candidates is None:
         return HandNames()
-    is_part = np.array([meaning.kind in ("part", "evaluation") for meaning in candidates.meanings])[
-        candidates.name
-    ]
+    is_part = _mark_parts(candidates)
     is_inside = has_marked_line(candidates.parent, is_part) & ~is_part
     inside = _sum_by_name(candidates, is_inside) / np.maximum(_sum_by_name(candidates), 1)
     accepted = {
@@ -121,6 +119,16 @@ def find_hand_names(ranges: pl.DataFrame, *, is_requested: bool = False) -> Hand
     return HandNames(
         names=tuple(sorted(names, key=lambda name: (name.kind, name.folded))), parts=frozenset(parts)
     )
+
+
+def _mark_parts(candidates: _Candidates) -> Bools:
+    """Return the mask of parts of the model and evaluations; a range around forwards and backwards is neither."""
+    is_part = np.array([meaning.kind in ("part", "evaluation") for meaning in candidates.meanings])
+    is_around = np.ones(len(candidates.name), dtype=np.bool_)
+    for kind in ("forward", "backward"):
+        names = {at for at, meaning in enumerate(candidates.meanings) if meaning.kind == kind}
+        is_around &= _count_held(candidates, names) > 0
+    return np.asarray(is_part[candidates.name] & ~is_around)
 
 
 def _find_candidates(ranges: pl.DataFrame) -> _Candidates | None:

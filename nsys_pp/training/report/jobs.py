@@ -15,7 +15,7 @@ from nsys_pp.frames.training import JOBS
 from nsys_pp.training.report.devices import list_devices, number_devices
 
 THREADED_KINDS = ("backward", "forward_backward", "weight_gradient")
-"""Kinds of jobs with work on several threads, as in PyTorch's autograd: projected with scope "process"."""
+"""Kinds of jobs with work on several threads, as in PyTorch's autograd."""
 _MEASURED = ("gpu_start_ns", "gpu_end_ns", "busy_ns", "total_ns", "op_count")
 _COMPUTED = {"gpu_start_ns": "compute_start_ns", "gpu_end_ns": "compute_end_ns", "busy_ns": "compute_ns"}
 _LATEST = np.int64(1 << 62)
@@ -89,24 +89,18 @@ def _pair_with_devices(
 
 
 def widen_projections(narrow: pl.DataFrame, wide: pl.DataFrame) -> pl.DataFrame:
-    """Replace projections of scope "auto" by projections of scope "process", for jobs on several threads.
+    """Add projections of scope "process", for jobs on several threads that have none of scope "auto".
+
+    Jobs that have some stay as they are: threads that no job waits for, as loaders of data, launch kernels at any time.
 
     Args:
         narrow: `PROJECTIONS` of scope "auto".
         wide: `PROJECTIONS` of scope "process" for the ranges of `THREADED_KINDS` among them.
 
     Returns:
-        `PROJECTIONS`, in no order. A range with rows in `narrow` has rows of `wide` only for the same devices: it
-        did not launch the work of other threads on other devices.
+        `PROJECTIONS`, in no order.
     """
-    reached = narrow.select("range_id", "device_id")
-    return pl.concat(
-        [
-            narrow.join(wide, on="range_id", how="anti"),
-            wide.join(reached, on=["range_id", "device_id"], how="semi"),
-            wide.join(reached, on="range_id", how="anti"),
-        ]
-    )
+    return pl.concat([narrow, wide.join(narrow, on="range_id", how="anti")])
 
 
 def assign_steps(frame: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

@@ -271,7 +271,7 @@ def test_a_job_has_a_row_for_each_device() -> None:
     assert jobs.select(columns).rows() == [(0, 20, 40, 15, 2, None, 10), (1, 30, 60, 25, 1, 30, 9)]
 
 
-def test_wide_projections_stay_on_the_devices_that_a_range_reached() -> None:
+def test_jobs_are_projected_widely_only_where_nothing_else_is_known() -> None:
     def projected(*rows: tuple[int, int, int]) -> pl.DataFrame:
         columns = ("range_id", "device_id", "gpu_end_ns")
         return complete({name: [row[at] for row in rows] for at, name in enumerate(columns)}, PROJECTIONS)
@@ -279,7 +279,7 @@ def test_wide_projections_stay_on_the_devices_that_a_range_reached() -> None:
     narrow = projected((1, 0, 10), (2, 0, 20), (4, 0, 40))
     wide = projected((1, 0, 15), (1, 1, 99), (3, 0, 30), (3, 1, 31))
     widened = widen_projections(narrow, wide).select("range_id", "device_id", "gpu_end_ns")
-    assert sorted(widened.rows()) == [(1, 0, 15), (2, 0, 20), (3, 0, 30), (3, 1, 31), (4, 0, 40)]
+    assert sorted(widened.rows()) == [(1, 0, 10), (2, 0, 20), (3, 0, 30), (3, 1, 31), (4, 0, 40)]
 
 
 def test_steps_are_told_by_ranges_on_the_cpu() -> None:
