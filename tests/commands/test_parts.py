@@ -36,6 +36,7 @@ from nsys_pp.roster.identity import identify
 from nsys_pp.write import spool
 from nsys_pp.write.perfetto.trace import encode_drawing
 from nsys_pp.write.trace.drawing import Drawing
+from tests.draws import count_draws
 from tests.importer import Importer, assert_no_errors, slices_by_track
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
@@ -100,7 +101,9 @@ def test_parts_merge_to_the_trace_of_their_reports(
 def test_parts_of_real_reports_do_too(shared_reports: list[Path], tmp_path: Path) -> None:
     """Their traces and their summaries are those of the reports."""
     same = 0
-    for number, report in enumerate(shared_reports):
+    for number, report in enumerate(
+        shared_reports[:: len(shared_reports) // count_draws(len(shared_reports), least=5)]
+    ):
         part = tmp_path / f"{number}.nspart"
         try:
             nsys_pp.extract(report, part, detail="cpu", flows=True)
@@ -114,7 +117,7 @@ def test_parts_of_real_reports_do_too(shared_reports: list[Path], tmp_path: Path
         for name, table in told.tables.items():
             assert_frame_equal(summed.tables[name], table)
         same += 1
-    assert same > 8
+    assert same >= 4
 
 
 def test_a_part_is_the_same_whenever_it_is_made(tmp_path: Path) -> None:
