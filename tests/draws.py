@@ -1,7 +1,7 @@
 """Numbers of random inputs and of cases: all of them in `python -m tests.fresh`, fewer in the README's command.
 
 Random tests draw a third of their inputs there. Of the cases of a parametrized test with `@pytest.mark.few(count)`, those
-with equal distances run, the first and the last among them: mostly whole runs that differ in one option.
+at equal distances run (of one, the first): mostly whole runs that differ in one option.
 """
 
 from __future__ import annotations
@@ -28,23 +28,19 @@ def count_draws(full: int, *, least: int = _LEAST) -> int:
 
 def choose_cases(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """Choose the tests of this run, and those that are left out, in order."""
-    if _is_fresh():
-        return list(items), []
     cases: dict[object, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("few"):
+        if item.get_closest_marker("few") and not _is_fresh():
             cases.setdefault(getattr(item, "function", item), []).append(item)
-    chosen = {id(item) for own in cases.values() for item in _choose(own)}
-    left_out = [item for own in cases.values() for item in own if id(item) not in chosen]
-    dropped = {id(item) for item in left_out}
-    return [item for item in items if id(item) not in dropped], left_out
+    left_out = {case for own in cases.values() for case in set(own) - set(_choose(own))}
+    return [item for item in items if item not in left_out], [item for item in items if item in left_out]
 
 
 def _choose(cases: list[pytest.Item]) -> list[pytest.Item]:
     """Choose cases of one test at equal distances."""
     marker = cases[0].get_closest_marker("few")
-    count = min(marker.args[0], len(cases)) if marker else len(cases)
-    return [cases[row] for row in np.linspace(0, len(cases) - 1, count).round().astype(int)]
+    assert marker is not None
+    return [cases[row] for row in np.linspace(0, len(cases) - 1, marker.args[0]).round().astype(int)]
 
 
 def _is_fresh() -> bool:

@@ -2,8 +2,8 @@
 
 Domains are added to a common timeline, machine by machine. A collective ends on all its ranks together, and so do the
 collectives before and after it. A training repeats itself, so an offset that is wrong by a micro-batch or a step
-explains much as well. All evidence is therefore used at once: the operations of all reports of a machine, whose
-clocks differ by no more than the error of their recorded UTC, and recorded UTC itself. Machines with a clear answer come first.
+explains much as well. All evidence is therefore used at once: the operations of all reports of a machine, recorded UTC,
+and that the sessions of a machine agree on it unless it was stepped between them. Machines with a clear answer come first.
 Where a rival explains nearly as much, the machine's doubt is the distance of that rival.
 """
 
@@ -114,11 +114,6 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
     while len(units) < count:
         count = len(units)
         units = matcher.tie(units, only_clear=False)
-    machines = [number for unit in units for number in unit.machines]
-    if len(set(machines)) < len(
-        machines
-    ):  # UTC may be stepped between two sessions; only clear operations show it
-        units = replace(matcher, session_width_ns=MAX_UTC_ERROR_NS).tie(units, only_clear=True)
     group = np.empty(len(machine), dtype=np.int64)
     lines, doubt_ns = [Line()] * len(machine), np.zeros(len(machine))
     for number, unit in enumerate(units):
@@ -236,8 +231,7 @@ class _Matcher:
                 scored.append((score, number, candidate))
         if not scored:
             return None
-        score, number, best = max(scored, key=lambda choice: choice[0])
-        score, number, best = _choose_unit(scored, best)
+        score, number, best = _choose_unit(scored)
         is_blunt = TOGETHER_NS < best.sharpest_ns < np.inf
         is_certain = score >= _MIN_EVIDENCE + is_blunt * _BLUNT
         if not is_certain and (is_blunt or best.evidence < _LEAST_EVIDENCE):
@@ -250,17 +244,17 @@ class _Matcher:
         ]  # fmt: skip
         margin = max(_MARGIN, _RELATIVE_MARGIN * score)
         close = [rival.line.distance_ns(best.line) for other, rival in rivals if other > score - margin]
+        utc_ns = self._measure_offset(timeline, joint[number], best.line, center)
         if score < _CERTAIN:  # unrelated operations in lockstep could explain it: recorded UTC is a rival
-            close.append(self._measure_offset(timeline, joint[number], best.line, center))
-        is_weak = best.sharpest_ns > _SHARP_NS and score < _CERTAIN_IF_BLUNT
-        utc_ns = self._measure_offset(timeline, joint[number], best.line, center) if is_weak else 0.0
-        utc_ns = utc_ns if utc_ns > _SESSION_SCALE_NS else 0.0  # sessions of a machine always differ by some
+            close.append(utc_ns)
+        # sessions of a machine always differ by some
+        is_weak = best.sharpest_ns > _SHARP_NS and score < _CERTAIN_IF_BLUNT and utc_ns > _SESSION_SCALE_NS
         return _Choice(
             unit=joint[number],
             line=best.line,
             margin=score - max((other for other, _ in rivals), default=0.0),
             doubt_ns=_DOUBT_MARGIN * max(close, default=0.0),
-            weakness_ns=_DOUBT_MARGIN * utc_ns,
+            weakness_ns=_DOUBT_MARGIN * utc_ns if is_weak else 0.0,
             sharpest_ns=best.sharpest_ns,
         )
 
@@ -325,18 +319,19 @@ class _Matcher:
             timeline.add(domain, self.rows_of[domain], line.compose(choice.line), self.scatter_ns())
 
 
-def _choose_unit(scored: list[tuple[float, int, Candidate]], best: Candidate) -> tuple[float, int, Candidate]:
-    """Choose, of the units of a machine that support one hypothesis, the one with most operations of its own.
+def _choose_unit(scored: list[tuple[float, int, Candidate]]) -> tuple[float, int, Candidate]:
+    """Choose, of the units of a machine that support the best hypothesis, the one with most operations of its own.
 
     The others may owe their score to it, and have better candidates of their own.
 
     Args:
-        scored: Score, unit and candidate.
-        best: The candidate with the highest score.
+        scored: Score, unit and candidate; at least one.
     """
     of_unit: dict[int, tuple[float, int, Candidate]] = {}
-    for choice in sorted(scored, key=lambda choice: -choice[0]):
-        if choice[2].line.distance_ns(best.line) <= MAX_SESSION_DIFFERENCE_NS:
+    ranked = sorted(scored, key=lambda choice: -choice[0])
+    best = ranked[0][2].line
+    for choice in ranked:
+        if choice[2].line.distance_ns(best) <= MAX_SESSION_DIFFERENCE_NS:
             of_unit.setdefault(choice[1], choice)
     return max(of_unit.values(), key=lambda choice: choice[2].evidence)
 

@@ -98,6 +98,7 @@ def test_parts_merge_to_the_trace_of_their_reports(
     assert merged(mixed, tmp_path / "a" / "run.mixed", devices=devices) == expected
 
 
+@pytest.mark.draws
 def test_parts_of_real_reports_do_too(shared_reports: list[Path], tmp_path: Path) -> None:
     """Their traces and their summaries are those of the reports."""
     same = 0

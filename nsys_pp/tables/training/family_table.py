@@ -54,8 +54,7 @@ def classify_training(training: Training) -> pl.DataFrame:
 
 def build_family_table(training: Training) -> pl.DataFrame:
     """Build the rows of `FAMILY_TABLE`: complete steps, by kind of job."""
-    complete = sum_lane_steps(training).filter("is_complete").select("lane", "step")
-    kernels = classify_training(training).join(complete, on=["lane", "step"], how="semi")
+    kernels = _classify_complete(training)
     return sum_families(kernels.rename({"kind": "op_kind", "job_kind": "kind"}), "kind", _KIND_COLUMNS)
 
 
@@ -69,10 +68,14 @@ def build_step_family_table(training: Training) -> pl.DataFrame:
 
 def build_stage_family_table(training: Training) -> pl.DataFrame:
     """Build the rows of `STAGE_FAMILY_TABLE`: complete steps of lanes of known stages, by stage."""
-    complete = sum_lane_steps(training).filter("is_complete").select("lane", "step")
     stages = training.lanes.select("lane", "stage").drop_nulls()
-    kernels = classify_training(training).join(complete, on=["lane", "step"], how="semi")
-    return sum_families(kernels.join(stages, on="lane"), "stage", _STAGE_COLUMNS)
+    return sum_families(_classify_complete(training).join(stages, on="lane"), "stage", _STAGE_COLUMNS)
+
+
+def _classify_complete(training: Training) -> pl.DataFrame:
+    """Return the classified kernels of complete steps."""
+    complete = sum_lane_steps(training).filter("is_complete").select("lane", "step")
+    return classify_training(training).join(complete, on=["lane", "step"], how="semi")
 
 
 def sum_families(kernels: pl.DataFrame, key: str, columns: Sequence[Column]) -> pl.DataFrame:

@@ -15,13 +15,7 @@ def describe_sources(steps: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:
     Returns:
         A sentence per source, with the first lane if there are several; none if ranges or jobs are the source.
     """
-    reasons = (
-        steps.filter(pl.col("reason").is_not_null())
-        .group_by("lane")
-        .agg(pl.col("source", "confidence", "reason").first())
-        .join(lanes.select("lane", "label"), on="lane")
-        .sort("lane")
-    )
+    reasons = _find_first(steps.filter(pl.col("reason").is_not_null()), lanes)
     return [
         _describe(own, is_several=len(lanes) > 1)
         for own in reasons.partition_by("source", maintain_order=True)
@@ -38,17 +32,18 @@ def describe_phases(phases: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:
     Returns:
         A sentence per reason, with the first lane if there are several; none without phases.
     """
-    reasons = (
-        phases.group_by("lane")
-        .agg(pl.col("confidence", "reason").first())
-        .join(lanes.select("lane", "label"), on="lane")
-        .sort("lane")
-    )
+    reasons = _find_first(phases, lanes)
     return [
         f"phases{_name_lanes(own, is_several=len(lanes) > 1)} are inferred, with a confidence of "
         f"{own.select(pl.col('confidence').min()).item():.2f}: {own['reason'][0]}"
         for own in reasons.partition_by("reason", maintain_order=True)
     ]
+
+
+def _find_first(rows: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
+    """Return the first row of each lane, with the label of the lane, by lane."""
+    first = rows.unique("lane", keep="first", maintain_order=True)
+    return first.join(lanes.select("lane", "label"), on="lane").sort("lane")
 
 
 def _name_lanes(rows: pl.DataFrame, *, is_several: bool) -> str:

@@ -1,7 +1,8 @@
 """Names that frameworks emit, by their sources: every row of `framework_names.tsv` is read as it says.
 
 Rows of a program are names that one report may have. A row has the repository, path and commit (or release) of the name;
-names with numbers and classes are examples of a format. Every row was read there. Five names of PyTorch's C++ code (of
+names with numbers and classes are examples of a format. Every row was read there, but `XlaCompile:#module=`, which XLA
+emits, in a reader of such recordings. Five names of PyTorch's C++ code (of
 `util.cpp`, `engine.cpp`, `reducer.cpp`) were read in the compiled library of that commit, and their format in `util.cpp` of another;
 `lr-0` is a job of its commit, named as the executor of a later one names jobs. Kind "none" is neither a job nor a step
 (a layer, an operation, a library), nor is "phase", a range around several jobs.
