@@ -7,9 +7,9 @@ add one line here. Parts store it, and the summary finds it in `Summary.frames`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.aggregates.calls import sum_calls
 from nsys_pp.aggregates.collectives import sum_collectives
@@ -28,8 +28,7 @@ GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "communication", "details
 """Groups of tables that aggregates need of a report."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AggregateSources:
+class AggregateSources(Struct, frozen=True, kw_only=True):
     """Frames of one report, and frames derived from it, that aggregates are computed from.
 
     Attributes:

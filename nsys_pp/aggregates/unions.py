@@ -7,15 +7,13 @@ Both are differences of sums before a moment t, computed from two sorted arrays 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from nsys_pp.arrays.types import Int64s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Union:
+class Union(Struct, frozen=True, kw_only=True):
     """Disjoint intervals `[start, end)`, ascending; none touches the next."""
 
     start: Int64s

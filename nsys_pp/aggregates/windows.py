@@ -10,10 +10,10 @@ The windows of a device, or of a process on the CPU, tile its time: without over
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.conform import build_schema, conform
 
@@ -41,8 +41,7 @@ _DEVICE = ["process_key", "device_id"]
 _EVER = 1 << 62
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Windows:
+class Windows(Struct, frozen=True, kw_only=True):
     """The time of a report, by step.
 
     Attributes:

@@ -8,9 +8,8 @@ or a step apart) can explain nearly as much: all of them are returned. Drift is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import MAX_DRIFT, Line, find_line, fit_line
@@ -36,8 +35,7 @@ _MAX_VOTES_OF_LINE = 3_000  # the votes with most weight, through which a line i
 _SAME_NS = 2 * SKEW_NS  # candidates this close are one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(Struct, frozen=True, kw_only=True):
     """A candidate correction of a domain onto a timeline.
 
     Attributes:
@@ -86,8 +84,7 @@ def find_candidates(
     return _rank_lines(comparison, lines, scatter_ns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Start:
+class _Start(Struct, frozen=True, kw_only=True):
     """A line to begin a fit with.
 
     Attributes:
@@ -201,8 +198,7 @@ def _list_sharpest(near: Near) -> list[int]:
     return best
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Votes:
+class _Votes(Struct, frozen=True, kw_only=True):
     """Votes of pairs of operations for offsets, by offset.
 
     Attributes:

@@ -9,11 +9,11 @@ of its events.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.alignment.collectives import match_events
 from nsys_pp.alignment.domains import guess_clocks
@@ -30,8 +30,7 @@ ClockMode = Literal["collectives", "utc", "none"]
 _STEP_NS = (100.0, 1_000.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alignment:
+class Alignment(Struct, frozen=True, kw_only=True):
     """The common clock of all reports.
 
     Attributes:

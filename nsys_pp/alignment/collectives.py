@@ -9,9 +9,9 @@ Where a rival explains nearly as much, the machine's doubt is the distance of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nsys_pp.alignment.candidates import Candidate, find_candidates, find_single, widen_scatter
 from nsys_pp.alignment.events import Events
@@ -45,8 +45,7 @@ _CLEAR_MARGIN = 25.0  # enough to add several units in one pass
 _ABOUT_BEST = 0.6  # of the clearest margin
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matches:
+class Matches(Struct, frozen=True, kw_only=True):
     """Events matched to operations, with an approximate line of each domain.
 
     Attributes:
@@ -63,8 +62,7 @@ class Matches:
     doubt_ns: Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Choice:
+class _Choice(Struct, frozen=True, kw_only=True):
     """The best correction of a unit: domains that were tied to each other before.
 
     Attributes:
@@ -137,8 +135,7 @@ def _split_by_domain(events: Events, domain_count: int) -> list[Int64s]:
     return [rows[bounds[domain] : bounds[domain + 1]] for domain in range(domain_count)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Matcher:
+class _Matcher(Struct, frozen=True, kw_only=True):
     """Ties units (timelines of one or more domains) to each other."""
 
     events: Events

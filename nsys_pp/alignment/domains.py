@@ -10,8 +10,9 @@ the reports of one machine are exact relative to each other and form one domain.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median_low
+
+from msgspec import Struct
 
 from nsys_pp.frames.report import Session
 from nsys_pp.units import NS_PER_S
@@ -25,8 +26,7 @@ START_WITHOUT_UTC_NS = 86_400 * NS_PER_S
 _ONE_CLOCK_NS = 10_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Domain:
+class Domain(Struct, frozen=True, kw_only=True):
     """Reports with exactly known differences between their clocks."""
 
     machine: str
@@ -34,8 +34,7 @@ class Domain:
     is_utc: bool  # the first guess is a recorded UTC
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guess:
+class Guess(Struct, frozen=True, kw_only=True):
     """The first guess: `utc = event_ns + base_ns` of the report."""
 
     domains: list[Domain]  # in order of their first report

@@ -9,11 +9,11 @@ clocks, so operations are matched by these gaps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.alignment.domains import Guess
 from nsys_pp.arrays.types import Floats, Int64s
@@ -31,8 +31,7 @@ _BUFFERED_NS = 15_000
 _CHANNEL = ["report", "process_key", "device_id", "channel", "name", "communicator"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Events:
+class Events(Struct, frozen=True, kw_only=True):
     """Anchors as arrays, by channel and end; times in ns since `origin_ns` on the guessed clock.
 
     Two events can be one operation only if their `key` (name and communicator) agrees. Gaps are NaN at
@@ -65,7 +64,7 @@ class Events:
         """Return the events of these rows."""
         return Events(
             origin_ns=self.origin_ns,
-            **{name: getattr(self, name)[rows] for name in self.__dataclass_fields__ if name != "origin_ns"},
+            **{name: getattr(self, name)[rows] for name in self.__struct_fields__ if name != "origin_ns"},
         )
 
 

@@ -14,10 +14,10 @@ a second fit; the standard errors are those of the first, in which all drifts ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from nsys_pp.alignment.lines import mad_sigma
 from nsys_pp.arrays.types import Floats, Int64s
@@ -33,8 +33,7 @@ _ROUNDS = 10
 _MAX_WORK = 1e9  # multiplications of one round
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class Fit(Struct, frozen=True, kw_only=True):
     """Corrections added to the times of each clock: `offset_ns + drift * seconds since center_ns`.
 
     Attributes:
@@ -124,8 +123,7 @@ def fit_clocks(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Observations:
+class _Observations(Struct, frozen=True, kw_only=True):
     """Observations of a fit: seconds since its center, ends in ns, clock, operation and relative noise of each."""
 
     x: Floats

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from nsys_pp.arrays.types import Floats
 
@@ -15,8 +14,7 @@ _DRIFT_SIGMA = 60e-6
 _ROUNDS = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Struct, frozen=True, kw_only=True):
     """A correction, added to times: `offset_ns + rate * (time - center_ns)`."""
 
     offset_ns: float = 0.0

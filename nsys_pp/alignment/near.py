@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from nsys_pp.alignment.events import RECEIVE, SEND, Events
 from nsys_pp.alignment.lines import Line
@@ -20,8 +19,7 @@ _GAP_NS = 1_000.0  # before and after the operations of each key in `Comparison.
 _MAX_SLOTS = 10_000_000  # of a table of rows by pair of channels
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """Events of a domain and operations of a timeline, and values that do not depend on the line between their clocks.
 
     Attributes:
@@ -75,8 +73,7 @@ def prepare(events: Events, reference: Reference) -> Comparison:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Near:
+class Near(Struct, frozen=True, kw_only=True):
     """Pairs of an event of a domain and an operation of a timeline that are near each other by a line.
 
     In each pair of channels, each event and each operation occurs at most once.

@@ -8,10 +8,9 @@ explains the distances of their operations than "they have nothing to do with ea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from nsys_pp.alignment.near import MISSING, Comparison, Near
 from nsys_pp.arrays.types import Floats, Int64s
@@ -29,8 +28,7 @@ _MEASURABLE_WHOLE = 3  # the same, where each has all operations of the other
 _MAX_CONTRADICTION = 30.0  # of two channels of one communicator
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pairs:
+class Pairs(Struct, frozen=True, kw_only=True):
     """Pairs of an event of a domain and a row of the reference for the same operation.
 
     Each event and, in each channel, each operation occurs at most once.

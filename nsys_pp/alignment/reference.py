@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from nsys_pp.alignment.events import Events
 from nsys_pp.arrays.types import Floats, Int64s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
+class Reference(Struct, frozen=True, kw_only=True):
     """Operations of a timeline, in order of key and time; arrays as in `Events`."""
 
     key: Int64s
@@ -28,7 +26,7 @@ class Reference:
 
     def select(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Reference:
         """Return the operations of these rows."""
-        return Reference(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
+        return Reference(**{name: getattr(self, name)[rows] for name in self.__struct_fields__})
 
     def of_key(self, key: int) -> tuple[int, int]:
         """Return the half-open rows of a key."""
@@ -44,7 +42,7 @@ class Reference:
         return Reference(
             **{
                 name: np.insert(getattr(self, name), at, getattr(other, name))
-                for name in self.__dataclass_fields__
+                for name in self.__struct_fields__
             }
         )
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from nsys_pp.alignment.bounds import bound_error, bound_groups, bound_slew
 from nsys_pp.alignment.causality import find_groups
@@ -19,8 +18,7 @@ _SESSIONS_APART_NS = 1_000_000  # error of UTC between two sessions of one machi
 _MESSAGE_NOISE = 10.0  # noise of the ends of a send and its receive, relative to those of a collective
 
 
-@dataclass(slots=True)
-class Solution:
+class Solution(Struct):
     """Corrections of all domains: `offset_ns + drift * seconds since center_ns`; times are since the origin of `Events`."""
 
     offset_ns: Floats

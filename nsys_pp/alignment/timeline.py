@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import Line
@@ -18,8 +18,7 @@ from nsys_pp.frames.clock import SKEW_NS
 _LEAST_SHARE = 0.2  # of the operations shared with the domain that most are shared with
 
 
-@dataclass(slots=True)
-class Timeline:
+class Timeline(Struct):
     """The operations of the domains added so far.
 
     `instance` is shared by all timelines: an operation is numbered by the row of its first event.

@@ -10,11 +10,11 @@ merged in any order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.aggregates import DISTRIBUTION, MOST_VALUES
@@ -24,8 +24,7 @@ _ROW = "_row"
 _HALF_OF_INT64 = 1 << 62
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Runs:
+class _Runs(Struct, frozen=True, kw_only=True):
     """Distinct values of rows with their counts, by row and value; no row is empty."""
 
     row: Int64s

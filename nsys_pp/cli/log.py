@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import click
+from msgspec import Struct, field
 
 from nsys_pp.errors import NsysPPError
 
@@ -18,8 +18,7 @@ Level = Literal["info", "warning", "error"]
 _KEY = "nsys_pp.record"
 
 
-@dataclass(slots=True)
-class Record:
+class Record(Struct):
     """The record of a running command."""
 
     in_json: bool = False  # format of the log lines

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
+from msgspec.structs import replace
 
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.inputs import label_reports, skip_repeated

@@ -7,8 +7,9 @@ import os
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nsys_pp.errors import NsysNotFoundError, NsysPPError, OutputError
 from nsys_pp.write.files import translate_errors
@@ -21,8 +22,7 @@ _INSIDE = "python/packages/nsys_recipe/recipes"
 _PATTERNS = (_INSIDE, f"*/{_INSIDE}", f"nsight-systems*/*/{_INSIDE}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstalledRecipes:
+class InstalledRecipes(Struct, frozen=True, kw_only=True):
     """Recipes that nsys can run."""
 
     folder: Path  # that they lie in

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.alignment.clocks import Alignment, ClockMode, align_clocks
 from nsys_pp.arrays.natural_sort import natural_key
@@ -19,8 +20,7 @@ from nsys_pp.units import NS_PER_DAY, NS_PER_US
 _MOST_OFFSET_DAYS = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clocks:
+class Clocks(Struct, frozen=True, kw_only=True):
     """Clocks of the reports of a run, aligned."""
 
     clocks: list[Clock]  # to the trace's clock, in order of the reports

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
 from functools import partial
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from nsys_pp.compose.batch import Batch
 from nsys_pp.compose.report import IDENTITY_FRAMES, build_identity, survey_report
@@ -26,14 +27,13 @@ from nsys_pp.roster.roster import repeated_error
 from nsys_pp.write.perfetto.trace import Source
 from nsys_pp.write.trace.drawing import sequence_id
 
-OPTION_NAMES = tuple(option.name for option in fields(PartOptions))
+OPTION_NAMES = PartOptions.__struct_fields__
 # Options of a part that tables depend on; the others change its trace alone.
 TABLE_OPTION_NAMES = ("ops", "scope", "preset", "job_patterns", "step_patterns")
 OpenBlocks = Callable[[], AbstractContextManager[Source]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
+class Input(Struct, frozen=True, kw_only=True):
     """One input of a run: a part, read from a file or made of a report."""
 
     path: Path  # as named by the user

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+
+from msgspec import Struct
 
 from nsys_pp.compose.report import extract_report, nothing_to_draw_error, shorten_path
 from nsys_pp.errors import OutputError, ReportError
@@ -22,8 +23,7 @@ _FIRST_NAME = 30  # offset of the name of the first member of a zip, APPNOTE.TXT
 _PIECE_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtractedPart:
+class ExtractedPart(Struct, frozen=True, kw_only=True):
     """A part of a report."""
 
     report: Path

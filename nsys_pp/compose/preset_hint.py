@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.compose.report_view import project_report
 from nsys_pp.frames.report import Report
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PresetHint:
+class PresetHint(Struct, frozen=True, kw_only=True):
     """Preset that would read the ranges with the most GPU time.
 
     Attributes:

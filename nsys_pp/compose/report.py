@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from msgspec.structs import replace
 
 from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
@@ -37,7 +37,7 @@ _DETAIL_GROUPS: dict[str, frozenset[Group]] = {
     "kernels": SURVEY_GROUPS | {"details"},
     "cpu": SURVEY_GROUPS | {"details", "cpu"},
 }
-IDENTITY_FRAMES = tuple(field.name for field in fields(Identity) if "DataFrame" in str(field.type))
+IDENTITY_FRAMES = tuple(name for name, kind in Identity.__annotations__.items() if "DataFrame" in str(kind))
 
 
 def extract_report(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import is_among
 from nsys_pp.frames.causes import GAPS
@@ -36,16 +36,14 @@ from nsys_pp.training.report.vocabulary import name_jobs, name_steps
 from nsys_pp.training.report.waits import build_waits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
+class Links(Struct, frozen=True, kw_only=True):
     """Causes of a report's operations."""
 
     launches: pl.DataFrame  # LAUNCHES, of all operations
     requests: pl.DataFrame  # REQUESTS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportTraining:
+class ReportTraining(Struct, frozen=True, kw_only=True):
     """Training frames of one report, as a part keeps them."""
 
     preset: str  # name of the rules; "" where none match

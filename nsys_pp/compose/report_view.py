@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.frames.report import Report
@@ -16,8 +17,7 @@ from nsys_pp.write.trace.drawing import sequence_id
 from nsys_pp.write.trace.tracks import View
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class Window(Struct, frozen=True, kw_only=True):
     """Interval of a report's time, on its own clock; events that overlap it are drawn."""
 
     start_ns: int | None = None

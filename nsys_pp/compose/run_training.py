@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import numbers
 from nsys_pp.compose.clocks import Clocks
@@ -50,8 +50,7 @@ _BETWEEN_RANGES = "no range is a forward or a backward: jobs are the launches be
 _INFERRED = "no range tells jobs: all are inferred from the cadence of messages, and none is certain"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumberedSteps:
+class NumberedSteps(Struct, frozen=True, kw_only=True):
     """Lanes of a run, and the numbers of its steps."""
 
     lanes: pl.DataFrame  # LANES

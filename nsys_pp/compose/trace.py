@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.compose.batch import Batch
 from nsys_pp.compose.inputs import (
@@ -38,8 +40,7 @@ from nsys_pp.write.trace.drawing import Drawing
 from nsys_pp.write.trace_format_registry import TraceFormat
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceContent:
+class TraceContent(Struct, frozen=True, kw_only=True):
     """Content of a trace, as asked for by the user."""
 
     format: TraceFormat

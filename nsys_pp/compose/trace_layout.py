@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.compose.inputs import Input
 from nsys_pp.compose.report_view import Window
@@ -25,8 +26,7 @@ _MOST_RANKS = 100_000
 _MOST_GPUS = 1_000  # of a machine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedDrawing:
+class PlacedDrawing(Struct, frozen=True, kw_only=True):
     """A report that is drawn, not encoded, and its rows in the trace."""
 
     drawing: Drawing

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.compose.progress import Progress, Share, report_progress
@@ -20,16 +21,14 @@ _MOST_NAMED = 8
 _HINT = "wait longer with `--wait-timeout`"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrivals:
+class Arrivals(Struct, frozen=True, kw_only=True):
     """Result of waiting."""
 
     paths: list[Path]  # complete inputs
     missing: list[tuple[Path, NsysPPError]]  # incomplete inputs, and those that never came
 
 
-@dataclass(slots=True)
-class _Search:
+class _Search(Struct):
     """State of the inputs at the last search, and times of their last changes."""
 
     stamps: dict[Path, tuple[Stamp, float]] = field(default_factory=dict)

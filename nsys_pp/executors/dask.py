@@ -11,11 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
+
+from msgspec import Struct
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.executors.executor import Outcome, run_item
@@ -28,8 +29,7 @@ _ONE_AT_A_TIME = threading.Lock()
 _OURS = (version("nsys-pp"), FORMAT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaskExecutor:
+class DaskExecutor(Struct, frozen=True, kw_only=True):
     """Executor on the cluster of a scheduler."""
 
     scheduler: str  # its address, or its scheduler file

@@ -6,13 +6,13 @@ import pickle
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+
+class Outcome(Struct, frozen=True, kw_only=True):
     """Result of one item: a value, or an error."""
 
     index: int  # of the item

@@ -15,12 +15,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.executors.executor import Outcome, run_item
@@ -31,8 +32,7 @@ _PATIENCE_S = 3.0
 _THREADS_VARIABLE = "POLARS_MAX_THREADS"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessExecutor:
+class ProcessExecutor(Struct, frozen=True, kw_only=True):
     """Executor in up to `processes` spawned processes."""
 
     processes: int
@@ -57,14 +57,13 @@ class ProcessExecutor:
                 pool.stop()
 
 
-@dataclass(slots=True)
-class _Pool:
+class _Pool(Struct):
     """Running processes and the items that are left."""
 
     work: Callable[[Path], Any]
     items: Sequence[Path]
     limit: int  # of processes
-    waiting: deque[int] = field(init=False)
+    waiting: deque[int] = field(default_factory=deque)
     retries: deque[int] = field(default_factory=deque)  # items whose process was killed
     busy: dict[Connection, tuple[BaseProcess, int]] = field(default_factory=dict)
     idle: dict[Connection, BaseProcess] = field(default_factory=dict)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from nsys_pp.frames.families import FAMILIES
 
@@ -25,8 +26,7 @@ _FOLDER = Path(__file__).parent / "rules"
 _ASCII = {r"\w": "[0-9A-Za-z_]", r"\d": "[0-9]"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """A rule of one family.
 
     Attributes:
@@ -44,8 +44,7 @@ class Rule:
     tensor_cores: bool | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InnerName:
+class InnerName(Struct, frozen=True, kw_only=True):
     """A function that runs many kernels: their names are template arguments.
 
     Attributes:

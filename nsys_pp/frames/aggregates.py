@@ -11,9 +11,9 @@ on the CPU.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.report import NAME, OP_KIND, RANGE_KIND
@@ -249,8 +249,7 @@ SUMMARY_PROCESSES = build_schema(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(Struct, frozen=True, kw_only=True):
     """Aggregates of all reports.
 
     Attributes:

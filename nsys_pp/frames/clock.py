@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.frames.conform import build_schema
@@ -55,8 +54,7 @@ CLOCKS = build_schema(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Clock:
+class Clock(Struct, frozen=True, kw_only=True, eq=False):
     """Piecewise mapping of a report's clock onto the trace's clock: `trace_ns = event_ns + offset_ns`.
 
     A piece covers the times from its `from_ns` to the `from_ns` of the next piece; the first piece also covers

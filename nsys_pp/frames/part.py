@@ -7,11 +7,11 @@ not depend on other reports or their clocks: times are on the clock of its repor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.report import Session
 
@@ -23,8 +23,7 @@ FACTS_MEMBER, BLOCKS_MEMBER, FRAME_ENDING = "part.json", "trace.blocks", ".parqu
 SubtrackKind = Literal["slices", "marks", "counter"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Track:
+class Track(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A row of a trace; `path` is its position in the tree of tracks.
 
     Tracks without subtracks and without children are not drawn. Siblings are sorted by `rank`.
@@ -37,8 +36,7 @@ class Track:
     counter_unit: str | None = None  # set for counter tracks only
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncodedSubtrack:
+class EncodedSubtrack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An encoded subtrack; subtracks without rows are not encoded."""
 
     track: tuple[str, ...]  # path of its track in the report
@@ -50,8 +48,7 @@ class EncodedSubtrack:
     size_bytes: int  # total size of its blocks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Encoded:
+class Encoded(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tracks and encoded subtracks of one report; the header of a trace is computed from them.
 
     The blocks are stored separately, in order of the subtracks.
@@ -73,8 +70,7 @@ class Encoded:
         return sum(subtrack.rows for subtrack in self.subtracks if subtrack.kind == "slices")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartOptions:
+class PartOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options that a report was extracted with."""
 
     detail: str = "kernels"
@@ -99,8 +95,7 @@ class PartOptions:
         return " ".join(words)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartFacts:
+class PartFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Facts of a report, in addition to its frames."""
 
     session: Session
@@ -117,8 +112,18 @@ class PartFacts:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class PartRecord(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The member `FACTS_MEMBER` of a part, in JSON."""
+
+    format: int
+    made_by: str  # version of nsys-pp
+    source: str  # path of the report
+    options: PartOptions
+    facts: PartFacts
+    encoded: Encoded
+
+
+class Part(Struct, frozen=True, kw_only=True):
     """One report, extracted."""
 
     source: Path  # path of the report

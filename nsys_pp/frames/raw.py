@@ -7,11 +7,11 @@ that names of nsys occur in `nsys_pp.read.tables` only. Missing tables are empty
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 import polars as pl
+from msgspec import Struct
 
 Group = Literal["ranges", "ops", "kernel_names", "details", "cpu", "communication", "os_calls", "host"]
 """Groups of data to read in addition to the session: NVTX ranges; calls and GPU operations; demangled names of
@@ -206,8 +206,7 @@ _COLUMNS: Mapping[str, _Columns] = {
 SCHEMAS: Mapping[str, pl.Schema] = {name: pl.Schema(columns) for name, columns in _COLUMNS.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawReport:
+class RawReport(Struct, frozen=True, kw_only=True):
     """The raw frames of an export.
 
     `frames` has all keys and schemas of `SCHEMAS`; frames of other groups than `groups` are empty. `recorded` has the

@@ -10,10 +10,10 @@ unique only within a `process_key`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
+from msgspec import Struct, field
 
 from nsys_pp.frames.conform import build_schema
 
@@ -325,8 +325,7 @@ RANKS = build_schema(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Facts about one recording.
 
     `utc = event_ns - time_shift_ns + utc_epoch_ns` holds for every event
@@ -350,8 +349,7 @@ class Session:
     rank_source: str | None = None  # "MPI", "RANK", ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Struct, frozen=True, kw_only=True):
     """A report: its session and its frames (schemas above).
 
     Frames of missing tables are empty; `recorded` distinguishes "not recorded" (absent) from "recorded, without

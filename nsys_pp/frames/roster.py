@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.report import Session
@@ -49,8 +49,7 @@ COORDINATES = build_schema(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(Struct, frozen=True, kw_only=True):
     """Facts that distinguish a recording, its processes and GPUs; small, however large the report."""
 
     path: Path

@@ -7,10 +7,11 @@ module.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
 from typing import Generic, ParamSpec, TypeAlias
 
 import polars as pl
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from nsys_pp.frames.conform import build_schema
 
@@ -41,8 +42,7 @@ _PLURALS = {  # nouns before `_count`; other words, such as `late`, are not chan
 _SINGLE = {"mean", "median", "min", "max", "std", "least", "most", "shortest", "longest", "p95"}
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """A column of a table.
 
     Attributes:
@@ -67,7 +67,6 @@ class Column:
     name: str
     dtype: pl.DataType | type[pl.DataType]
     meaning: str
-    _: KW_ONLY
     heading: str = ""
     display_unit: str = ""
     decimals: int | None = None
@@ -79,15 +78,15 @@ class Column:
     is_symbol: bool = False
     is_name: bool = False
     null_text: str = ""
-    unit: str = field(init=False)
+    unit: str = ""
 
     def __post_init__(self) -> None:
         stem, unit = split_unit(self.name)
-        object.__setattr__(self, "unit", unit)
+        force_setattr(self, "unit", unit)
         if not self.heading:
-            object.__setattr__(self, "heading", _write_heading(stem))
+            force_setattr(self, "heading", _write_heading(stem))
         if self.priority < 0:
-            object.__setattr__(self, "priority", _rank_column(self.name))
+            force_setattr(self, "priority", _rank_column(self.name))
 
     @property
     def is_count(self) -> bool:
@@ -101,8 +100,7 @@ class Column:
         return "total" not in words and not _is_of_ranks(self.name) and not _SINGLE.isdisjoint(words)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(Struct, frozen=True, kw_only=True):
     """The columns and rows of a table in text formats: on a terminal and in Markdown.
 
     Attributes:
@@ -120,8 +118,7 @@ class View:
     notes: Callable[[pl.DataFrame], list[str]] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table(Generic[Source]):
+class Table(Struct, Generic[Source], frozen=True, kw_only=True):
     """A table that can be built from a source; an empty source results in an empty table.
 
     Attributes:
@@ -158,8 +155,7 @@ class Table(Generic[Source]):
 AnyTable: TypeAlias = "Table[...]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilledTable:
+class FilledTable(Struct, frozen=True, kw_only=True):
     """A table with its rows, to be written.
 
     Attributes:

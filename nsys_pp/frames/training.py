@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.batches import BATCHES
 from nsys_pp.frames.causes import CAUSE, GAPS, WAITS
@@ -304,8 +305,7 @@ IDEAL = build_schema(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class Schedule(Struct, frozen=True, kw_only=True):
     """Schedule of a run.
 
     Attributes:

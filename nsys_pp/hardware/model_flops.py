@@ -12,14 +12,13 @@ layer it equals equation 3 of Narayanan et al. 2021 (arXiv 2104.04473) without t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from msgspec import Struct
 
 FORMULA = "6 N + 12 layers hidden sequence per token, N: weights in products (arXiv 2204.02311, appendix B)"
 _EXAMPLE = "layers=32,hidden=4096,sequence=4096,batch=512,vocabulary=32000"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelShape:
+class ModelShape(Struct, frozen=True, kw_only=True):
     """Shape of a transformer, and the batch of one step.
 
     Attributes:
@@ -54,7 +53,7 @@ def parse_model(text: str) -> ModelShape:
     >>> parse_model("layers=2,hidden=8,sequence=4,batch=3").batch
     3
     """
-    names = {field.name for field in fields(ModelShape)}
+    names = ModelShape.__struct_fields__
     values: dict[str, int] = {}
     for entry in text.split(","):
         name, _, value = (part.strip() for part in entry.partition("="))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -17,8 +18,7 @@ else:
 _TERA = 1e12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peak:
+class Peak(Struct, frozen=True, kw_only=True):
     """Peak rates of one model of GPU.
 
     Attributes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import Report
@@ -68,8 +68,7 @@ _OP_TABLES = {"kernel": "kernels", "memcpy": "copies", "memset": "sets", "graph"
 _GRAPH_LAUNCH = r"^(?:cuda|cu)GraphLaunch"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
+class Contents(Struct, frozen=True, kw_only=True):
     """Contents of a report; times are on its clock."""
 
     start_ns: int | None  # of the capture if it was recorded, else of the first event

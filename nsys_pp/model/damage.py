@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 
 import polars as pl
+from msgspec.structs import replace
 
 from nsys_pp.frames.raw import RawReport
 

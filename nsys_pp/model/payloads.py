@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.model.names import resolve
@@ -16,8 +16,7 @@ _NUMPY_KINDS = {"int": "i", "uint": "u", "float": "f", "char": "u", "address": "
 _UINT32 = 0xFFFF_FFFF
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Structures:
+class Structures(Struct, frozen=True, kw_only=True):
     """Structures of one layout."""
 
     at: pl.Series  # rows of the raw frame of payloads

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.conform import build_schema
 
@@ -33,8 +33,7 @@ _PLURAL_DEVICES_SINCE = (2024, 5)  # before, the option of the GPU metrics was i
 _NCCL_TRACE_SINCE = (2025, 6)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _DataKind:
+class _DataKind(Struct, frozen=True, kw_only=True):
     kind: str
     title: str
     tables: tuple[str, ...]  # names in the counts

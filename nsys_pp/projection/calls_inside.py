@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.projection.order import order_by_time
 from nsys_pp.projection.windows import Windows, find_windows, split_windows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallsInside:
+class CallsInside(Struct, frozen=True, kw_only=True):
     """Launching calls inside a selection of ranges; calls are in order of (owner, start).
 
     The owner of a call is its thread (scope "thread") or its process ("process").

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import PROJECTIONS
@@ -26,8 +26,7 @@ PROJECTED = pl.Schema(  # columns that projection adds to a range: one row per r
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launched:
+class Launched(Struct, frozen=True, kw_only=True):
     """Launched operations: one row per launch, grouped by target."""
 
     call_row: Int64s

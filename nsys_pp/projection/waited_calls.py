@@ -12,10 +12,10 @@ events, or few in a long gap.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.ids import is_main_thread
@@ -30,24 +30,21 @@ _MIN_FILLED_GAP = 0.1
 _NEVER = np.int64(1 << 62)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitedCalls:
+class WaitedCalls(Struct, frozen=True, kw_only=True):
     """Launching calls of other threads: pairs of a thread that waits and a call."""
 
     thread: Int64s  # key of the thread
     call_row: Int64s  # row of API_CALLS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Events:
+class _Events(Struct, frozen=True, kw_only=True):
     """Calls of one thread, and the starts and ends of its ranges; by start."""
 
     start: Int64s
     end: Int64s  # running maximum
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pair:
+class _Pair(Struct, frozen=True, kw_only=True):
     """Relation of a thread to a worker."""
 
     rows: Int64s  # calls of the worker in gaps of the thread: rows of API_CALLS

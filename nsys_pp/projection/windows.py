@@ -7,17 +7,15 @@ of a process, a range may end during a call, which then has to be cut out of its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.projection.order import order_by_owner
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Windows:
+class Windows(Struct, frozen=True, kw_only=True):
     """Positions of calls inside ranges: for range i, `[first[i], last[i])` without its cut positions.
 
     `cut_range` and `cut_position` list, sorted by both, the calls in a window that end after the range

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import errno
-import json
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from types import UnionType
-from typing import IO, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import IO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
+import msgspec
 import polars as pl
 
 from nsys_pp.errors import ReportError
@@ -25,14 +24,10 @@ from nsys_pp.frames.part import (
     FORMAT,
     FRAME_ENDING,
     SUFFIX,
-    Encoded,
-    EncodedSubtrack,
     Part,
-    PartFacts,
-    PartOptions,
-    Track,
+    PartRecord,
 )
-from nsys_pp.frames.report import PROJECTIONS, Session
+from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.frames.training import REPORT_FRAMES
 from nsys_pp.read.unreadable import unreadable_error
 
@@ -42,9 +37,14 @@ _SCHEMAS = {
     **REPORT_FRAMES,
     **AGGREGATE_FRAMES,
 }  # of frames with types that Parquet lacks
-Record = TypeVar("Record", PartFacts, Session)
-
 _AGAIN = "extract it again from its report"
+
+
+class _Format(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields that parts of all formats have."""
+
+    format: int
+    made_by: str
 
 
 def is_part(path: Path) -> bool:
@@ -64,26 +64,19 @@ def read_part(path: Path, frames: Iterable[str] | None = None, *, version: str) 
         ReportError: The part is unreadable, is damaged, or has another format.
     """
     with _open(path) as archive:
-        values = json.loads(archive.read(FACTS_MEMBER))
-        if values["format"] != FORMAT:
-            raise ReportError(
-                f"`{path}` was made by nsys-pp {values['made_by']} (format {values['format']});"
-                f" this is nsys-pp {version}, which reads format {FORMAT}",
-                _AGAIN,
-            )
+        record = _read_record(archive, path, version)
         members = {name for name in archive.namelist() if name.endswith(FRAME_ENDING)}
         wanted = members if frames is None else {name + FRAME_ENDING for name in frames}
-        encoded = _build_encoded(values["encoded"])
         blocks = archive.getinfo(BLOCKS_MEMBER)
-        if blocks.file_size != encoded.size_bytes or blocks.compress_type != ZIP_STORED:
+        if blocks.file_size != record.encoded.size_bytes or blocks.compress_type != ZIP_STORED:
             raise ValueError("the blocks differ from the list of encoded subtracks")
         return Part(
-            source=Path(values["source"]),
-            made_by=values["made_by"],
-            options=_build_options(values["options"]),
-            facts=_build_facts(values["facts"]),
+            source=Path(record.source),
+            made_by=record.made_by,
+            options=record.options,
+            facts=record.facts,
             frames={name.removesuffix(FRAME_ENDING): _read_frame(archive, name) for name in sorted(wanted)},
-            encoded=encoded,
+            encoded=record.encoded,
         )
 
 
@@ -114,6 +107,8 @@ def _open(path: Path) -> Iterator[ZipFile]:
         KeyError,
         TypeError,
         ValueError,
+        RecursionError,
+        msgspec.MsgspecError,
         NotImplementedError,  # zipfile raises it for an unknown compression or version
         struct.error,
     ) as error:
@@ -127,46 +122,23 @@ def damaged_error(path: Path) -> ReportError:
     return ReportError(f"`{path}` is damaged, or not a part of nsys-pp", _AGAIN)
 
 
+def _read_record(archive: ZipFile, path: Path, version: str) -> PartRecord:
+    """Read the facts of a part; arguments and errors as in `read_part`."""
+    text = archive.read(FACTS_MEMBER)
+    made = msgspec.json.decode(text, type=_Format)
+    if made.format != FORMAT:
+        raise ReportError(
+            f"`{path}` was made by nsys-pp {made.made_by} (format {made.format});"
+            f" this is nsys-pp {version}, which reads format {FORMAT}",
+            _AGAIN,
+        )
+    record = msgspec.json.decode(text, type=PartRecord)
+    if msgspec.json.decode(msgspec.json.encode(record)) != msgspec.json.decode(text):
+        raise ValueError("a field is missing")  # its default is no fact
+    return record
+
+
 def _read_frame(archive: ZipFile, member: str) -> pl.DataFrame:
     frame = pl.read_parquet(BytesIO(archive.read(member)))
     schema = _SCHEMAS.get(member.removesuffix(FRAME_ENDING))
     return frame if schema is None else conform(frame, schema)
-
-
-def _build_facts(values: dict[str, Any]) -> PartFacts:
-    session = _build_record(Session, values["session"])
-    return _build_record(PartFacts, {**values, "session": session})
-
-
-def _build_record(kind: type[Record], values: dict[str, Any]) -> Record:
-    """Build a record from JSON; raise ValueError if a field is missing, unknown or of another type."""
-    hints = get_type_hints(kind)
-    if values.keys() != hints.keys():
-        raise ValueError(
-            f"the fields of {kind.__name__} are {', '.join(values)}, expected {', '.join(hints)}"
-        )
-    fields: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-    }
-    for name, hint in hints.items():
-        types = [get_origin(part) or part for part in get_args(hint)]
-        if type(fields[name]) not in (types if isinstance(hint, UnionType) else [get_origin(hint) or hint]):
-            raise ValueError(f"`{name}` is {fields[name]!r}, expected {hint}")
-    return kind(**fields)
-
-
-def _build_options(values: dict[str, Any]) -> PartOptions:
-    lists: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-    return PartOptions(**{**values, **lists})
-
-
-def _build_encoded(values: dict[str, Any]) -> Encoded:
-    return Encoded(
-        report_id=values["report_id"],
-        base_ns=values["base_ns"],
-        tracks=[Track(**{**track, "path": tuple(track["path"])}) for track in values["tracks"]],
-        subtracks=[
-            EncodedSubtrack(**{**subtrack, "track": tuple(subtrack["track"])})
-            for subtrack in values["subtracks"]
-        ],
-    )

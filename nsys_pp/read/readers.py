@@ -7,8 +7,10 @@ frames under our own names; `nsys_pp.frames.ids` builds the keys of processes an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import ALL_GROUPS, Group, RawReport
@@ -18,8 +20,7 @@ from nsys_pp.read.sqlite import read_sqlite
 from nsys_pp.read.sqlite_file import check_database
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
+class ReadOptions(Struct, frozen=True, kw_only=True):
     """Options of reading a report.
 
     Attributes:
@@ -33,8 +34,7 @@ class ReadOptions:
     threads: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
+class Reader(Struct, frozen=True, kw_only=True):
     """A kind of input that is read as a report.
 
     Attributes:

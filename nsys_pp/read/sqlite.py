@@ -16,12 +16,12 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import adbc_driver_manager as adbc
 import adbc_driver_sqlite
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import Group, RawReport
@@ -75,8 +75,7 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
     return RawReport(path=path, groups=need, frames=frames, recorded=counts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Export:
+class _Export(Struct, frozen=True):
     catalog: dict[str, list[str]]
     recorded: dict[str, str]  # exported names of tables by raw frame
     last_rows: dict[str, int]  # table -> last row id, of tables with row ids; exporters number rows from 1

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.raw import SCHEMAS
 from nsys_pp.read.plan import rows_to_read
@@ -12,8 +11,7 @@ from nsys_pp.read.table import Source
 from nsys_pp.read.tables import ROW_ID
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """A range of rows of one table."""
 
     source: Source

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from nsys_pp.frames.raw import Group
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """A column to read: its names, newest first, and the groups that need it."""
 
     names: tuple[str, ...]
@@ -18,8 +18,7 @@ class Column:
     words_beyond: tuple[int, str | int] | None = None  # (first number, word for it and all larger numbers)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """An exported table that fills a raw frame, or a part of it."""
 
     frame: str
@@ -34,8 +33,7 @@ class Table:
     )  # name of a row -> name of the fact in the raw frame
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """A `Table` in one export: its name, and its columns that exist and are needed."""
 
     table: Table

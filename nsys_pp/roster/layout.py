@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 AXES = ("tp", "cp", "ep", "dp", "pp")
 """Axes in Megatron's order of ranks: the first varies fastest from rank to rank."""
@@ -14,8 +14,7 @@ AXES = ("tp", "cp", "ep", "dp", "pp")
 _HINT = "write `pp=4,tp=2,dp=2` or `pp=4,tp=2,dp=2,order=tp-dp-pp`"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """Number of parts of each axis, and the order of the axes.
 
     Raises:

@@ -7,12 +7,12 @@ hostname come from one machine unless other facts contradict it: containers ofte
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.natural_sort import natural_key
@@ -24,8 +24,7 @@ from nsys_pp.roster.identity import capture_window, gpu_processes
 _SHORT = 8  # characters of an id in a label
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(Struct, frozen=True, kw_only=True):
     """One machine of a run."""
 
     label: str  # unique

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import count
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.frames.ids import strip_uuid
 from nsys_pp.frames.launcher_variables import find_local_rank, list_visible
@@ -17,8 +19,7 @@ _SHORT = 8  # characters of a uuid in a label
 _Key = tuple[str, object, int]  # shared by the devices of one GPU
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceGpu:
+class DeviceGpu(Struct, frozen=True, kw_only=True):
     """A device of a process, and its GPU."""
 
     report: int  # index of the report
@@ -31,8 +32,7 @@ class DeviceGpu:
     bus_location: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Device:
+class _Device(Struct, frozen=True, kw_only=True):
     gpu: DeviceGpu  # without its label
     listed: int | None  # number in the list of visible devices
     preferred: int  # number within its report

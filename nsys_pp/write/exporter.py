@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+
+from msgspec import Struct, field
 
 from nsys_pp.write.files import check_output, open_output, replace_file
 
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from nsys_pp.frames.training import Training
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportSource:
+class ExportSource(Struct, frozen=True, kw_only=True):
     """A report of the run, for formats that need its file or its own time.
 
     Attributes:
@@ -29,8 +29,7 @@ class ExportSource:
     clock: Clock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportOptions:
+class ExportOptions(Struct, frozen=True, kw_only=True):
     """Options of an export; each format reads `force` and its `Exporter.options`.
 
     Attributes:
@@ -46,8 +45,7 @@ class ExportOptions:
     sources: tuple[ExportSource, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedFile:
+class ExportedFile(Struct, frozen=True, kw_only=True):
     """A file that an export has written.
 
     Attributes:
@@ -61,8 +59,7 @@ class ExportedFile:
     source: Path | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportResult:
+class ExportResult(Struct, frozen=True, kw_only=True):
     """The files of an export.
 
     Attributes:
@@ -90,8 +87,7 @@ def accept_folder(path: Path, inputs: Sequence[Path], force: bool) -> None:
     """Accept any folder; its files are checked when they are written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exporter:
+class Exporter(Struct, frozen=True, kw_only=True):
     """An output format for the jobs of a training.
 
     Attributes:

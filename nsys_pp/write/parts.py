@@ -6,16 +6,15 @@ report and options make the same bytes. Format: https://pkware.cachefly.net/webd
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
+import msgspec
 import polars as pl
 
-from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, FRAME_ENDING, Part
+from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, FRAME_ENDING, Part, PartRecord
 from nsys_pp.write.files import replace_file
 from nsys_pp.write.perfetto.trace import Sink
 
@@ -61,13 +60,13 @@ def _write_frame(frame: pl.DataFrame) -> bytes:
     return data.getvalue()
 
 
-def _write_facts(part: Part) -> str:
-    facts = {
-        "format": FORMAT,
-        "made_by": part.made_by,
-        "source": str(part.source),
-        "options": asdict(part.options),
-        "facts": asdict(part.facts),
-        "encoded": asdict(part.encoded),
-    }
-    return json.dumps(facts, ensure_ascii=False, separators=(",", ":"))
+def _write_facts(part: Part) -> bytes:
+    record = PartRecord(
+        format=FORMAT,
+        made_by=part.made_by,
+        source=str(part.source),
+        options=part.options,
+        facts=part.facts,
+        encoded=part.encoded,
+    )
+    return msgspec.json.encode(record)

@@ -7,10 +7,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Protocol
+
+from msgspec import Struct
 
 from nsys_pp.write.files import translate_errors
 from nsys_pp.write.perfetto.trace import Sink, Source
@@ -80,8 +81,7 @@ class Spool:
         yield self._file
 
 
-@dataclass(frozen=True, slots=True)
-class Shelf:
+class Shelf(Struct, frozen=True):
     """Store shared by processes: one file per report in a folder of `make_scratch`; a shelf can be pickled."""
 
     folder: Path

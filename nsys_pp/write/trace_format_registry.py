@@ -7,9 +7,10 @@ and the library offer it. The encoder is imported when it is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
 
 from nsys_pp.registry import import_on_call
 
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 PlacedDrawings: TypeAlias = "Sequence[tuple[Drawing, Placement]]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceFormat:
+class TraceFormat(Struct, frozen=True, kw_only=True):
     """A trace format; exactly one of `merge_encoded` and `encode_drawings` is set.
 
     Attributes:

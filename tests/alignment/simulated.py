@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec.structs import replace
 
 from nsys_pp.alignment.clocks import Alignment, align_clocks
 from nsys_pp.arrays.types import Floats

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from nsys_pp.alignment.clocks import Alignment, align_clocks
 from nsys_pp.frames.clock import ANCHORS, CLOCKS

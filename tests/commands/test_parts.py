@@ -7,7 +7,6 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 from polars.testing import assert_frame_equal
 
 import nsys_pp

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-from dataclasses import fields
 from pathlib import Path
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
@@ -59,8 +59,8 @@ def _planted() -> dict[str, list[Row]]:
 def _everything(value: object) -> str:
     if isinstance(value, pl.DataFrame):
         return str(value.rows())
-    if hasattr(value, "__dataclass_fields__"):
-        return " ".join(_everything(getattr(value, field.name)) for field in fields(value))  # type: ignore[arg-type]
+    if isinstance(value, Struct):
+        return " ".join(_everything(getattr(value, name)) for name in value.__struct_fields__)
     return repr(value)
 
 
@@ -83,5 +83,5 @@ def test_no_secret_is_in_a_report(tmp_path: Path) -> None:
 
 
 def _frames(report: Report) -> list[pl.DataFrame]:
-    values = [getattr(report, field.name) for field in fields(report)]
+    values = [getattr(report, name) for name in report.__struct_fields__]
     return [value for value in values if isinstance(value, pl.DataFrame)]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from msgspec import structs
 
 from fixtures import options, simulate
 from nsys_pp.frames.clock import Clock
@@ -62,13 +63,13 @@ def test_a_right_clock_holds_and_a_moved_one_does_not(world: tuple[Findings, Tru
         *clocks.clocks[:-1],
         Clock(from_ns=clocks.clocks[-1].from_ns, offset_ns=clocks.clocks[-1].offset_ns + 5_000_000),
     ]
-    wrong = score_clocks(changed(findings, clocks=replace(clocks, clocks=moved)), truth)
+    wrong = score_clocks(changed(findings, clocks=structs.replace(clocks, clocks=moved)), truth)
     assert not wrong.holds
     assert max(wrong.errors_ns) == pytest.approx(5_000_000, rel=0.01)
     stretched = clocks.clocks[-1].from_ns[0] + np.arange(100) * 2_000_000
     faster = Clock(from_ns=stretched, offset_ns=clocks.clocks[-1].offset_ns[0] + np.arange(100) * 400)
     score = score_clocks(
-        changed(findings, clocks=replace(clocks, clocks=[*clocks.clocks[:-1], faster])), truth
+        changed(findings, clocks=structs.replace(clocks, clocks=[*clocks.clocks[:-1], faster])), truth
     )
     assert max(map(abs, score.rates_ppm)) == pytest.approx(
         200, rel=0.3
@@ -78,7 +79,7 @@ def test_a_right_clock_holds_and_a_moved_one_does_not(world: tuple[Findings, Tru
 def test_clocks_that_share_nothing_are_several_groups(world: tuple[Findings, Truth]) -> None:
     findings, truth = world
     table = findings.result.run.clocks.table.with_columns(group=pl.int_range(pl.len(), dtype=pl.UInt32))
-    torn = changed(findings, clocks=replace(findings.result.run.clocks, table=table))
+    torn = changed(findings, clocks=structs.replace(findings.result.run.clocks, table=table))
     score = score_clocks(torn, truth)
     assert score.groups == len(table) > score.true_groups
     assert not score.is_right

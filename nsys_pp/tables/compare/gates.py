@@ -19,10 +19,10 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.tables.compare.samples import SUBJECTS
@@ -46,8 +46,7 @@ class GateError(NsysPPError):
     """An invalid gate, or a gate on a metric that the runs do not have."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class Gate(Struct, frozen=True, kw_only=True):
     """A condition on a metric of a comparison.
 
     Attributes:

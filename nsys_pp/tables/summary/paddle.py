@@ -8,9 +8,9 @@ the other summaries.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import polars as pl
+from msgspec.structs import replace
 
 from nsys_pp.frames.aggregates import Summary
 from nsys_pp.frames.table import Column, Table, View

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.choices import SUMMARY_GROUPS
 from nsys_pp.frames.table import Column
@@ -43,8 +43,7 @@ SHARED_COLUMNS = (*GROUP_COLUMNS, *RANK_COLUMNS)
 """Columns that any table of a summary can have in addition to its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableOptions:
+class TableOptions(Struct, frozen=True, kw_only=True):
     """Options of the tables of a summary.
 
     Attributes:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
@@ -55,8 +55,7 @@ _STAYS = build_schema(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lane:
+class _Lane(Struct, frozen=True, kw_only=True):
     """Jobs of a lane, and its waits for other lanes, in order of time."""
 
     wait_starts: list[int]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
@@ -17,8 +16,7 @@ from nsys_pp.units import NS_PER_S
 _TERA = 1e12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(Struct, frozen=True, kw_only=True):
     """Work of one step, and the hardware that it is compared with.
 
     Attributes:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, numbers
 from nsys_pp.arrays.segments import expand_windows, running_maximum
@@ -16,8 +15,7 @@ from nsys_pp.frames.training import COMPUTE_SEGMENTS, PAUSE_NS
 from nsys_pp.training.report.devices import list_devices, number_devices
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segments:
+class Segments(Struct, frozen=True, kw_only=True):
     """Compute segments, by group (index of the device) and start."""
 
     group: Int64s

@@ -10,10 +10,9 @@ runs what is launched there later after these operations:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, is_named, numbers, pack
 from nsys_pp.arrays.launch_calls import gather_calls
@@ -26,8 +25,7 @@ STREAM_WAIT = "StreamWaitEvent"
 _RECORD = "EventRecord"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventWaits:
+class EventWaits(Struct, frozen=True, kw_only=True):
     """Recorded waits.
 
     Attributes:
@@ -45,8 +43,7 @@ class EventWaits:
     sync_needs: Int64s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Calls:
+class _Calls(Struct, frozen=True, kw_only=True):
     """Calls with a recorded stream or event."""
 
     call: Int64s  # row of `API_CALLS`
@@ -57,8 +54,7 @@ class _Calls:
     has_event: Bools
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Launched:
+class _Launched(Struct, frozen=True, kw_only=True):
     """Operations by launch."""
 
     row: Int64s

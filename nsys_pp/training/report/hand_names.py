@@ -6,10 +6,9 @@ uncertain names those that are as frequent as certain ones. A step is the finest
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.ancestors import has_marked_line
 from nsys_pp.arrays.columns import find_distinct, numbers
@@ -34,8 +33,7 @@ _MOST_IN_EPOCH = 2  # forwards and backwards in an epoch that is one step
 _INSIDE = 0.5  # share of ranges in a part of the model that makes a name the name of a part
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandName:
+class HandName(Struct, frozen=True, kw_only=True):
     """Name, with `#` for its numbers, and the rule that reads it.
 
     Attributes:
@@ -49,8 +47,7 @@ class HandName:
     rule: Rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidates:
+class _Candidates(Struct, frozen=True, kw_only=True):
     """Ranges whose names may be written by hand; arrays have one element per range."""
 
     folded: list[str]  # distinct names
@@ -62,8 +59,7 @@ class _Candidates:
     texts: pl.Series  # all distinct names of the report
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandNames:
+class HandNames(Struct, frozen=True, kw_only=True):
     """Names of jobs and steps by hand.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from nsys_pp.training.report.presets import load_words
 
@@ -23,8 +24,7 @@ _MICRO_BATCH = frozenset({"mb", "micro", "microbatch", "pass"})  # words before 
 _LONGEST = 80  # characters of a name that may be written by hand
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meaning:
+class Meaning(Struct, frozen=True, kw_only=True):
     """Meaning of a name.
 
     Attributes:

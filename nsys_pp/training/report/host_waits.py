@@ -7,10 +7,9 @@ stream 7                                        [ gemm )
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, is_named, numbers
 from nsys_pp.arrays.search import find_first, find_last
@@ -24,8 +23,7 @@ _RETURN_NS = 100_000  # a call that waits for an operation returns this soon aft
 _DEVICE = r"(?:Device|Ctx|Context)Synchronize"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Syncs:
+class _Syncs(Struct, frozen=True, kw_only=True):
     """Calls that waited until the end of a known operation, by thread and return."""
 
     thread: Int64s

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.training.report.iteration_begins import LIKE, REGULAR, find_begins, measure_difference
@@ -18,8 +18,7 @@ _RIGHT_OF_MANY = 0.7
 _MOST_BEFORE = 3  # iterations without the launch that begins the others
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Iterations:
+class Iterations(Struct, frozen=True, kw_only=True):
     """Iterations of a device, in order, as positions of launches."""
 
     begin: Int64s

@@ -11,10 +11,9 @@ Dependencies between operations are recorded in part only. An operation is held 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, is_named
 from nsys_pp.arrays.launch_calls import gather_calls
@@ -32,8 +31,7 @@ _LAUNCH_NS = 4_000  # least time from the start of a launching call to the start
 _LATE_NS = 50_000  # an operation that starts later than this after its holder is not explained by it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holders:
+class Holders(Struct, frozen=True, kw_only=True):
     """Holders of some operations.
 
     Attributes:

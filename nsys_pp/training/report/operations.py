@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import is_among, is_named, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
@@ -26,8 +25,7 @@ ASIDE = COPY + 1  # kind of kernels on other than main streams
 _TRIES = 4  # operations that ended earlier to try, where the last one was launched too late
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operations:
+class Operations(Struct, frozen=True, kw_only=True):
     """All operations of a report, by row of `GPU_OPS`; `NEVER` stands for unknown times and threads."""
 
     group: Int64s  # index of the device

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.aggregates import NAMED_OPERATORS
 from nsys_pp.frames.conform import conform
@@ -24,8 +24,7 @@ _NUMBERED_PART = r"\.[0-9]+\b"
 _FOLDER = Path(__file__).parent.parent / "presets" / "operators"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rule:
+class _Rule(Struct, frozen=True, kw_only=True):
     pattern: str  # of the whole name
     domain: str | None  # None: any
 

@@ -9,11 +9,11 @@ Around the first and the last kernel with the name of a backward, launches are i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Bools, Int64s
@@ -46,8 +46,7 @@ _LEAST_BACKWARD = 0.25  # launches of a backward, as a share of those of the fir
 _LEAST_CERTAIN = 0.3  # share of a forward before these
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Hits:
+class _Hits(Struct, frozen=True, kw_only=True):
     """Kernels with the name of a backward, in order."""
 
     at: Int64s  # position

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.training.report.repetition import Launches
@@ -22,8 +22,7 @@ _NEAR = 6  # launches from the end of a phase, in which copies and fills are not
 _MOST_FILLS = 3  # sequences of these
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spans:
+class Spans(Struct, frozen=True, kw_only=True):
     """Spans of launches, by iteration and first launch."""
 
     iteration: Int64s
@@ -33,11 +32,10 @@ class Spans:
 
     def select(self, rows: Int64s | Bools) -> Spans:
         """Return some of the spans."""
-        return Spans(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+        return Spans(**{name: getattr(self, name)[rows] for name in self.__struct_fields__})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IterationPhases:
+class IterationPhases(Struct, frozen=True, kw_only=True):
     """Phases of the iterations of a device."""
 
     spans: Spans
@@ -67,10 +65,7 @@ def mark_computing(launches: Launches) -> Bools:
 def join_spans(*parts: Spans) -> Spans:
     """Join spans, without empty ones, by iteration and first launch."""
     joined = Spans(
-        **{
-            field.name: np.concatenate([getattr(part, field.name) for part in parts])
-            for field in fields(Spans)
-        }
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in Spans.__struct_fields__}
     )
     joined = joined.select(joined.first < joined.last)
     return joined.select(np.lexsort((joined.first, joined.iteration)))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.training.report.phase_spans import (

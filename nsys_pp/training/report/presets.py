@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.batches import BATCH_COUNTS, BATCH_KIND
@@ -73,11 +74,10 @@ class Rule:
     batch: str | None = None
     domain: str | None = None
     category: str | None = None
-    source: str = field(default="", compare=False)
+    source: str = field(default="", compare=False)  # which a `Struct` has not
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preset:
+class Preset(Struct, frozen=True, kw_only=True):
     """Naming rules of one framework; the first matching rule of a range counts.
 
     Attributes:

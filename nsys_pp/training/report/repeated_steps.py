@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, is_named, numbers
 from nsys_pp.arrays.types import Bools, Int64s
@@ -17,8 +16,7 @@ from nsys_pp.training.report.repetition import Launches
 _LONGEST_PAUSE = 0.5  # of the host before an iteration, in iterations, that is all part of it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepeatedSteps:
+class RepeatedSteps(Struct, frozen=True, kw_only=True):
     """Steps of one device, in order; none where a device has no certain iterations."""
 
     host_start: Int64s  # end of the launch before the first one, or of a later wait for the GPU

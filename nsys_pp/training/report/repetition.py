@@ -11,9 +11,10 @@ layer            |-----|-------------------------------------|-----|------------
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.arrays.columns import find_distinct
 from nsys_pp.arrays.types import Bools, Floats, Int64s
@@ -29,8 +30,7 @@ _UNSTEADY = (
 _KEPT = 0.7  # share of the usual launches, below which a segment is of another kind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launches:
+class Launches(Struct, frozen=True, kw_only=True):
     """Launches of a device, in order of time."""
 
     name: Int64s  # index of the name
@@ -55,8 +55,7 @@ class Launches:
         return replace(self, **{column: getattr(self, column)[:count] for column in columns})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class Cut(Struct, frozen=True, kw_only=True):
     """Launches cut at the occurrences of an anchor."""
 
     begin: Int64s  # positions of the anchor

@@ -7,10 +7,10 @@ optimizer. A cut at what is logged or evaluated every few iterations explains al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.training.report.repetition import Cut, Launches, count_names, cut_at, list_candidates
@@ -38,8 +38,7 @@ _LEAST_SHARED = 0.2  # share of the names of a usual segment that all kinds of s
 _Uncertainty = Literal["none", "rival", "lengths", "layers"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Period:
+class Period(Struct, frozen=True, kw_only=True):
     """Iterations of a device."""
 
     cut: Cut

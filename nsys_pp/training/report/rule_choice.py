@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from nsys_pp.arrays.columns import find_distinct, is_among, numbers
 from nsys_pp.arrays.types import Int64s

@@ -12,10 +12,9 @@ something else (an evaluation, a checkpoint) or restarts, when its range and its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, is_among, numbers
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
@@ -29,8 +28,7 @@ from nsys_pp.training.report.main_streams import mark_main_streams
 _LATE_NS = 50_000  # an operation that starts later than this after its launch is not explained by it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepOps:
+class StepOps(Struct, frozen=True, kw_only=True):
     """Operations of a report, by row of `GPU_OPS`."""
 
     device: Int64s  # index of the device
@@ -44,11 +42,10 @@ class StepOps:
 
     def select(self, rows: Int64s) -> StepOps:
         """Return some of the operations."""
-        return StepOps(**{name: getattr(self, name)[rows] for name in StepOps.__slots__})
+        return StepOps(**{name: getattr(self, name)[rows] for name in StepOps.__struct_fields__})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepHosts:
+class StepHosts(Struct, frozen=True, kw_only=True):
     """Steps, by device and first kernel; `NEVER` stands for unknown times."""
 
     device: Int64s  # index of the device
@@ -61,8 +58,7 @@ class StepHosts:
     has_end: Bools  # operations launched after the end on the host are of no step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepEdges:
+class StepEdges(Struct, frozen=True, kw_only=True):
     """Start and end of steps on their devices, in the order of `StepHosts`."""
 
     start: Int64s

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, is_among, numbers, pack
 from nsys_pp.arrays.search import find_last, find_rows
@@ -24,8 +24,7 @@ _SOURCES = STEP_SOURCE.categories
 _RANGE, _JOBS, _REPETITION, _CAPTURE = range(4)  # indices of `_SOURCES`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StepBounds:
+class _StepBounds(Struct, frozen=True, kw_only=True):
     """Steps of all devices, before their start and end are computed; `NEVER` stands for null."""
 
     device: Int64s  # index of the device
@@ -264,12 +263,16 @@ def _find_first_launched(
 
 
 def _concatenate(*parts: _StepBounds) -> _StepBounds:
-    columns = (field.name for field in fields(_StepBounds))
-    return _StepBounds(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in columns})
+    return _StepBounds(
+        **{
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in _StepBounds.__struct_fields__
+        }
+    )
 
 
 def _select(steps: _StepBounds, rows: Int64s) -> _StepBounds:
-    return _StepBounds(**{field.name: getattr(steps, field.name)[rows] for field in fields(_StepBounds)})
+    return _StepBounds(**{name: getattr(steps, name)[rows] for name in steps.__struct_fields__})
 
 
 def _number_steps(steps: _StepBounds) -> tuple[Bools, Int64s, _StepBounds]:

@@ -7,12 +7,12 @@ that joins all rules first removes names without a match. The reports of a run h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, is_among, numbers, pack
 from nsys_pp.frames.batches import BATCH_COUNTS
@@ -61,8 +61,7 @@ _NameKeys: TypeAlias = "frozenset[tuple[str | None, ...]]"
 _Parser: TypeAlias = "_lru_cache_wrapper[pl.DataFrame]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Rules(Struct, frozen=True, kw_only=True):
     """Naming rules of a report; the first matching rule counts.
 
     Attributes:

@@ -6,10 +6,9 @@ one had ended before the gap. `nsys_pp.frames.causes` has an example.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, numbers
 from nsys_pp.arrays.search import find_first, find_last
@@ -34,8 +33,7 @@ from nsys_pp.training.report.operations import (
 _HOST, _UNKNOWN, _IDLE, _COPY = (CAUSES.index(cause) for cause in ("host", "unknown", "idle", "copy"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Gaps:
+class _Gaps(Struct, frozen=True, kw_only=True):
     """Gaps of steps between compute segments, which the chain of an operation explains."""
 
     group: Int64s  # index of the device
@@ -46,8 +44,7 @@ class _Gaps:
     is_tail: Bools  # after the last kernel of a main stream in the step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Links:
+class _Links(Struct, frozen=True, kw_only=True):
     """Operations that hold gaps, by gap and end."""
 
     gap: Int64s
@@ -122,7 +119,7 @@ def _list_gaps(segments: Segments, steps: pl.DataFrame, group: Int64s, ops: Oper
     )
     kept = np.flatnonzero(gaps.start < gaps.end)
     kept = kept[np.lexsort((gaps.start[kept], gaps.group[kept]))]
-    return _Gaps(**{name: getattr(gaps, name)[kept] for name in _Gaps.__slots__})
+    return _Gaps(**{name: getattr(gaps, name)[kept] for name in _Gaps.__struct_fields__})
 
 
 def _follow(gaps: _Gaps, holder: Int64s, ops: Operations) -> _Links:

@@ -9,9 +9,8 @@ hypotheses with nearly the same evidence explain the messages equally well.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
 import numpy as np
+from msgspec import Struct
 
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
@@ -34,8 +33,7 @@ _SHARES = (
 )  # share of the messages that end together: kernels with several messages end with the last
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """Evidence of some hypotheses.
 
     Attributes:
@@ -54,8 +52,7 @@ class Evidence:
     together: Int64s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class Times(Struct, frozen=True, kw_only=True):
     """Start and end of both kernels of each pair of a send and a receive."""
 
     send_start: Int64s
@@ -105,8 +102,8 @@ def score_pairs(
     )
     is_by_end = (by_end.score >= by_start.score) | (by_start.count == 0)
     chosen = {
-        field.name: np.where(is_by_end, getattr(by_end, field.name), getattr(by_start, field.name))
-        for field in fields(Evidence)
+        name: np.where(is_by_end, getattr(by_end, name), getattr(by_start, name))
+        for name in Evidence.__struct_fields__
     }
     return Evidence(**chosen)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import is_among, whole_numbers
 from nsys_pp.arrays.order import order_rows
@@ -103,8 +102,7 @@ def _number_pipelines(lanes: pl.DataFrame) -> pl.DataFrame:
     return staged.select("lane", "stage", pipe=pl.struct("replica", "tensor").rank("dense").cast(pl.Int64))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
+class _Work(Struct, frozen=True, kw_only=True):
     """Nodes of the forwards, of the backwards, or of the weight gradients.
 
     Attributes:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import as_whole_numbers, is_among, whole_numbers
 from nsys_pp.arrays.order import order_rows
@@ -60,8 +59,7 @@ def resolve_jobs(
     return conform(resolved, RUN_JOBS), _describe(sequences, ids, fits, is_unique=is_unique)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ids:
+class _Ids(Struct, frozen=True, kw_only=True):
     """Ids of the jobs of `Sequences`, in their order; -1 where unknown."""
 
     micro_batch: Int64s

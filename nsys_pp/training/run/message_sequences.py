@@ -8,11 +8,11 @@ pairs with the same shift also have this shift.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, numbers, whole_numbers
 from nsys_pp.arrays.order import order_rows
@@ -32,8 +32,7 @@ _UNSEEN = 1.0  # evidence of a channel without messages to compare: doubtful, un
 _RIVALS = (0, -2, -1, 1, 2)  # shifts that are compared, the recognised one first
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matches:
+class Matches(Struct, frozen=True, kw_only=True):
     """Pairs of sends and receives, as rows of the frame of messages, in order of the sends.
 
     Attributes:
@@ -92,8 +91,7 @@ def match_messages(messages: pl.DataFrame) -> Matches:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Side:
+class _Side(Struct, frozen=True, kw_only=True):
     """The sends, or the receives, of all channels, by channel and launch.
 
     Attributes:

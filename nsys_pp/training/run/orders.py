@@ -8,10 +8,10 @@ counted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
 
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.choices import SCHEDULES
@@ -26,8 +26,7 @@ _F1, _B1, _W1 = [FORWARD, 1, -1], [BACKWARD, 1, -1], [WEIGHT_GRADIENT, 1, -1]
 _F_B1, _F1_B = [BOTH, 0, 1], [BOTH, 1, 0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Order(Struct, frozen=True, kw_only=True):
     """Jobs of one stage in one step, in order; -1 for absent numbers.
 
     Attributes:
@@ -136,7 +135,7 @@ def _build_order(tokens: Int64s, phase: Int64s) -> Order:
         backward_chunk=backward_chunk,
         phase=phase,
     )
-    for name in Order.__dataclass_fields__:
+    for name in Order.__struct_fields__:
         getattr(order, name).flags.writeable = False  # cached and shared
     return order
 

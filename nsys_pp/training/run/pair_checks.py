@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 import polars as pl
 
@@ -57,7 +55,7 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     reach = np.zeros(len(waits))
     np.maximum.at(reach, channel, SKEW_NS + bound)
     tested = np.flatnonzero(is_tested)
-    chosen = Times(**{field.name: getattr(times, field.name)[tested] for field in fields(Times)})
+    chosen = Times(**{name: getattr(times, name)[tested] for name in Times.__struct_fields__})
     near, far = (
         score_pairs(channel[tested], chosen, waits=waits, reach_ns=reach_ns, transfer_ns=transfer_ns)
         for reach_ns in (reach, np.full(len(waits), np.inf))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, pack, whole_numbers
 from nsys_pp.frames.clock_relations import CLOCK
@@ -13,8 +12,7 @@ from nsys_pp.frames.training import DIRECTION
 SLICE = ("replica", "tensor")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topology:
+class Topology(Struct, frozen=True, kw_only=True):
     """Order in which a micro-batch visits the stages.
 
     Attributes:

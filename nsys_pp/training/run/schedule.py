@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.choices import SCHEDULES
@@ -25,8 +25,7 @@ _MOST_CHUNKS = 16  # largest number of chunks tried, where names have no chunks
 _MOST_GROUPS = 16  # number of group sizes tried
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(Struct, frozen=True, kw_only=True):
     """Schedule to compare with the jobs."""
 
     name: str
@@ -34,8 +33,7 @@ class Candidate:
     group: int | None = None  # micro-batches of a group, as for `order_jobs`; None: the usual size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class Fit(Struct, frozen=True, kw_only=True):
     """Agreement of a schedule with the jobs.
 
     Attributes:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.ancestors import has_marked_line
 from nsys_pp.arrays.columns import is_among, numbers, whole_numbers
@@ -18,8 +18,7 @@ from nsys_pp.training.run.orders import BACKWARD, BOTH, FORWARD, WEIGHT_GRADIENT
 _IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sequences:
+class Sequences(Struct, frozen=True, kw_only=True):
     """Jobs by group and time. A group is one step (of one role) on one lane. Unknown ids are -1.
 
     Attributes:

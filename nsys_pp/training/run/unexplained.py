@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from nsys_pp.arrays.columns import whole_numbers
 from nsys_pp.arrays.segments import running_maximum

@@ -6,12 +6,12 @@ matplotlib is imported inside functions: it is an optional dependency, and slow 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.causes import BUBBLE_CAUSES
 from nsys_pp.frames.training import JOB_KINDS
@@ -34,8 +34,7 @@ _TEXT, _MUTED, _LINE, _BAND = "#1c2430", "#5d6877", "#dde2e8", "#f6f7f9"
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneLayout:
+class LaneLayout(Struct, frozen=True, kw_only=True):
     """Positions of lanes, in pixels."""
 
     height_px: int  # of the picture

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.write.trace.colors import chrome_names
@@ -14,8 +14,7 @@ from nsys_pp.write.trace.drawing import MARK_POINTS, SLICES
 from nsys_pp.write.trace.strings import intern
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
+class Destination(Struct, frozen=True, kw_only=True):
     """Process and thread of the events of a subtrack, and the shift of their times."""
 
     process: int
@@ -25,8 +24,7 @@ class Destination:
     shift_ns: int  # added to all times
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArrowEnds:
+class ArrowEnds(Struct, frozen=True, kw_only=True):
     """Ends of arrows at the slices of a subtrack; one item per slice."""
 
     numbers: NDArray[np.uint32]  # number of the arrow; 0 without an arrow

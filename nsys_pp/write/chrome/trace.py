@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 from zlib_ng import zlib_ng
 
 from nsys_pp.frames.clock import Clock
@@ -38,8 +38,7 @@ COMPRESSION_LEVEL = 2
 Placed = Sequence[tuple[Drawing, Placement]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedSubtrack:
+class PlacedSubtrack(Struct, frozen=True, kw_only=True):
     """A subtrack, its clock, and its process and thread in the viewer."""
 
     subtrack: Subtrack

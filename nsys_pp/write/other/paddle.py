@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.errors import MissingDataError
@@ -57,8 +57,7 @@ PERFETTO_NAME = "pipeline_profile_perfetto.json"
 _BLOCK_ROWS = 1 << 15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaddleFiles:
+class PaddleFiles(Struct, frozen=True, kw_only=True):
     """The files of an export to Paddle's tool.
 
     Attributes:

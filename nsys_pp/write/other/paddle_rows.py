@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.arrays.natural_sort import natural_key
 
@@ -15,8 +16,7 @@ STEP_THREAD = 2333
 _RANK_LIMIT = 8  # ranks listed in a sentence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaddleRow:
+class PaddleRow(Struct, frozen=True, kw_only=True):
     """One row, with its names in both files.
 
     Attributes:

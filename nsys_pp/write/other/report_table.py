@@ -6,10 +6,11 @@ import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from nsys_pp.errors import ReportError
 
@@ -28,8 +29,7 @@ _KINDS = {
 _NO_LOCKS = ("disk i/o error", "locking protocol")
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """A table to write: its name, its columns in order, and its rows."""
 
     table: str

@@ -11,11 +11,11 @@ https://github.com/google/perfetto/blob/v52.0.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.write.perfetto.clocks import compress, restart_subtrack_clock
@@ -60,8 +60,7 @@ BLOCK_ROWS = 1 << 15  # a block has 1-3 MB before compression
 MAX_NULLABLE = 63  # columns with nulls in one subtrack: the present fields of a row are bits of a 64-bit key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowField:
+class RowField(Struct, frozen=True, kw_only=True):
     """A field of the events of a subtrack: one value per row, and the mask of rows with a value."""
 
     encode: Callable[[Array], Parts]
@@ -69,8 +68,7 @@ class RowField:
     present: NDArray[np.bool_] | None  # None: all rows have a value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PacketSubtrack:
+class PacketSubtrack(Struct, frozen=True, kw_only=True):
     """A subtrack ready to be encoded block by block."""
 
     sequence: int

@@ -16,10 +16,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind
@@ -56,8 +57,7 @@ class Source(Protocol):
         """Return the next bytes, fewer only at the end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedReport:
+class PlacedReport(Struct, frozen=True, kw_only=True):
     """An encoded report, its placement in the trace, and its blocks."""
 
     encoded: Encoded

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
 VARINT, FIXED64, DELIMITED = 0, 1, 2  # wire types
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """Values of one part, one per row: unsigned integers (for varints), or an (n, width) matrix of raw bytes."""
 
     values: Array

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.table import Column, split_unit
 from nsys_pp.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes
@@ -27,8 +27,7 @@ _FINER = {"s": "ms", "ms": "us", "us": "ns"}
 _MOST_DIGITS = 1e6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextColumn:
+class TextColumn(Struct, frozen=True, kw_only=True):
     """A column as text.
 
     Attributes:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.write.tables.columns import convert_times
@@ -14,8 +14,7 @@ from nsys_pp.write.tables.rows import limit_rows
 from nsys_pp.write.tables.table_text import sort_table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class Content(Struct, frozen=True, kw_only=True):
     """Tables to be written, and their rows and units.
 
     Attributes:
@@ -33,8 +32,7 @@ class Content:
     is_single: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
+class Format(Struct, frozen=True, kw_only=True):
     """A file format of tables.
 
     Attributes:

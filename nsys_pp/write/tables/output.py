@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.write.files import check_output, replace_file, translate_errors

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import takewhile
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.table import AnyTable, describe_columns, split_unit
 
@@ -22,8 +22,7 @@ _SAME = {
 _SIDES = {"cpu": "host", "device": "gpu"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownRows:
+class ShownRows(Struct, frozen=True, kw_only=True):
     """Rows to be shown.
 
     Attributes:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.table import Column, FilledTable, View, describe_columns
 from nsys_pp.write.tables.columns import TextColumn, format_columns
@@ -12,8 +11,7 @@ from nsys_pp.write.tables.names import clean
 from nsys_pp.write.tables.rows import arrange_rows, find_sort_column, sort_rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownTable:
+class ShownTable(Struct, frozen=True, kw_only=True):
     """A table as text.
 
     Attributes:

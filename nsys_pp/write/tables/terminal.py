@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -113,8 +113,7 @@ def print_table(table: ShownTable, *, console: Console) -> list[str]:
     return [column.heading for column in table.columns if column not in layout.columns]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Layout:
+class _Layout(Struct, frozen=True, kw_only=True):
     """The columns that are shown, their headings, and their widths in cells."""
 
     columns: tuple[TextColumn, ...]

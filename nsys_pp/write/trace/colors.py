@@ -18,13 +18,11 @@ Slices without a kind (ordinary ranges and kernels) are colored by the viewer, b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Color:
+class Color(Struct, frozen=True):
     """Color of one kind, for each viewer."""
 
     seed: str  # Perfetto

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.conform import conform
 from nsys_pp.write.trace.drawing import SAMPLES
@@ -13,8 +12,7 @@ from nsys_pp.write.trace.drawing import SAMPLES
 _MAX_SAMPLES = 2000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counter:
+class Counter(Struct, frozen=True, kw_only=True):
     """A counter, drawn as one row.
 
     Attributes:

@@ -7,9 +7,8 @@ reports; `nsys_pp.write.perfetto.trace` and `nsys_pp.write.chrome.trace` encode 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.part import Track
 
@@ -42,8 +41,7 @@ SAMPLES = pl.Schema(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceSubtrack:
+class SliceSubtrack(Struct, frozen=True, kw_only=True):
     """Slices on one track that nest or do not overlap.
 
     `slices` has the columns of SLICES in pre-order: each slice directly before the slices
@@ -57,16 +55,14 @@ class SliceSubtrack:
     slices: pl.DataFrame
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarkSubtrack:
+class MarkSubtrack(Struct, frozen=True, kw_only=True):
     """Instants on one track; further columns are arguments, as in SliceSubtrack."""
 
     track: tuple[str, ...]
     marks: pl.DataFrame  # MARK_POINTS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CounterSubtrack:
+class CounterSubtrack(Struct, frozen=True, kw_only=True):
     """Samples of one counter track; a value is valid until the next sample."""
 
     track: tuple[str, ...]
@@ -76,8 +72,7 @@ class CounterSubtrack:
 Subtrack = SliceSubtrack | MarkSubtrack | CounterSubtrack
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
+class Drawing(Struct, frozen=True, kw_only=True):
     """Drawing of one report, independent of other reports.
 
     `tracks` may omit the parents of tracks: the name of an omitted parent is the last item of its path. `subtracks` are

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
 MAX_DEPTH = 512  # Perfetto's importer drops deeper slices: slice_tracker.cc, kMaxDepth
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Events:
+class Events(Struct, frozen=True, kw_only=True):
     """Events of one subtrack in file order.
 
     Event number `begin_index[i]` is the begin of row i; all other events are ends of slices. Marks and samples have

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
@@ -11,8 +13,7 @@ from nsys_pp.frames.part import Track
 Path = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """An outermost row of a report, shown under its machine."""
 
     name: str  # "GPU 0 · rank 3 · stage 1"; rows with the same name and machine are merged
@@ -20,8 +21,7 @@ class Row:
     description: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(Struct, frozen=True, kw_only=True):
     """Placement of one report; all placements of a trace have the same root."""
 
     root: str  # name of the outermost row of the trace

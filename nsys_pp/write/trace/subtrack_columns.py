@@ -6,10 +6,10 @@ Most subtracks are small, and a query has a fixed cost, so the columns of all su
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.write.trace.strings import CODE, NULL, WORDS
@@ -17,8 +17,7 @@ from nsys_pp.write.trace.strings import CODE, NULL, WORDS
 _PRESENT = "\0present "  # not the name of any column
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubtrackColumns:
+class SubtrackColumns(Struct, frozen=True, kw_only=True):
     """The columns of a subtrack, as they are and prepared for encoding.
 
     Attributes:

@@ -14,9 +14,9 @@ CPU: python 4242        a process, with detail "cpu"; counters of the process co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.choices import Detail
@@ -40,8 +40,7 @@ Path = tuple[str, ...]
 Subtracks = Callable[[pl.DataFrame], Iterator[tuple[int, pl.DataFrame]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(Struct, frozen=True, kw_only=True):
     """Frames of a report to draw.
 
     Attributes:

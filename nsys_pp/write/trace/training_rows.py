@@ -17,11 +17,11 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, is_among, numbers, pack
 from nsys_pp.arrays.types import Int64s
@@ -45,8 +45,7 @@ _MESSAGE_COLUMNS = [
 _BUSY = ("compute", "pause")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuRow:
+class GpuRow(Struct, frozen=True, kw_only=True):
     """Row of the trace that shows a lane."""
 
     machine: str
@@ -117,8 +116,7 @@ def _arrange(slices: pl.DataFrame) -> dict[int, list[pl.DataFrame]]:
     return nest.split(kept[nest.order])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Nest:
+class _Nest(Struct, frozen=True, kw_only=True):
     """Slices of all lanes, assigned to subtracks of nested slices.
 
     Attributes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.frames.part import Track
@@ -14,8 +14,7 @@ from nsys_pp.write.trace.drawing import Drawing, MarkSubtrack, SliceSubtrack, Su
 Path = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(Struct, frozen=True, kw_only=True):
     """A drawn track: the track itself or a track below it has a subtrack with rows."""
 
     track: Track

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -11,6 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nsys_pp.frames.table import describe_columns
 from nsys_pp.tables.summary.registry import TABLES

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import nsys_pp
 from nsys_pp.commands.pipeline import PipelineResult
@@ -34,7 +35,7 @@ def test_utilisation_is_flops_over_time_and_peak(result: PipelineResult) -> None
 
 def test_an_unknown_gpu_has_no_utilisation(result: PipelineResult) -> None:
     assert result.work is not None
-    work = replace(result.work, gpus=(*result.work.gpus[:-1], "NVIDIA A10G"))
+    work = structs.replace(result.work, gpus=(*result.work.gpus[:-1], "NVIDIA A10G"))
     other = replace(result, work=work)
     table = UTILISATION_TABLE.build(other.training, work)
     assert table["mfu_fraction"].null_count() == len(table)
@@ -43,7 +44,7 @@ def test_an_unknown_gpu_has_no_utilisation(result: PipelineResult) -> None:
 
 def test_gpus_that_were_not_recorded_count(result: PipelineResult) -> None:
     assert result.work is not None
-    work = replace(result.work, gpu_count=8)
+    work = structs.replace(result.work, gpu_count=8)
     whole, half = (UTILISATION_TABLE.build(result.training, each) for each in (result.work, work))
     assert (half["mfu_fraction"] * 2).to_list() == pytest.approx(whole["mfu_fraction"].to_list())
     assert any("4 of 8 GPUs were recorded" in note for note in replace(result, work=work).work_notes())

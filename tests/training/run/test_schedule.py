@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from fixtures.program.schedule import SCHEDULES as SIMULATED
 from fixtures.program.schedule import chunks_of
@@ -289,6 +290,6 @@ def test_labels_tell_halves_of_backwards_and_other_jobs() -> None:
 
 def test_labels_of_nothing_are_none() -> None:
     for name in SCHEDULES:
-        schedule = replace(build_scheduled_run("1f1b", stages=1, micro_batches=1).schedule, name=name)
+        schedule = structs.replace(build_scheduled_run("1f1b", stages=1, micro_batches=1).schedule, name=name)
         labelled = label_jobs(RUN_JOBS.to_frame(), expected_training().lanes, schedule)
         assert labelled.equals(RUN_JOBS.to_frame())

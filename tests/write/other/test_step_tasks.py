@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from msgspec import structs
 
 from nsys_pp.errors import NsysPPError, OutputError, ReportError
 from nsys_pp.frames.training import RUN_JOBS, Training
@@ -153,7 +154,7 @@ def test_an_overlapped_pair_says_both_micro_batches() -> None:
 
 
 def test_jobs_of_dualpipev_have_its_labels_and_phases() -> None:
-    training = replace(TRAINING, schedule=replace(TRAINING.schedule, name="dualpipev"))
+    training = replace(TRAINING, schedule=structs.replace(TRAINING.schedule, name="dualpipev"))
     jobs = few_jobs(
         {"kind": "forward", "label": "0", "phase": 0},
         {"kind": "backward", "label": "3b", "phase": 2},

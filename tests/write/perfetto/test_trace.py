@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from io import BytesIO
 from itertools import pairwise
 from typing import Any
@@ -14,6 +13,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from msgspec.structs import replace
 
 from fixtures.recording.export import write_report
 from nsys_pp.compose.report import draw as draw_as_part
