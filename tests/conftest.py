@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +21,12 @@ __all__ = ["importer", "nsys", "reports_read_once", "shared_reports"]
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Processes of `-n` share the cores: one thread each. The commands that they start have as many as on any machine, except of
+# OpenBLAS, whose threads take more time to start than they have work.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.pop("POLARS_MAX_THREADS", None)  # read when polars was imported
+
 # The same examples on every machine, however slow: a run passes everywhere or nowhere. `tests/fresh.py` draws new ones.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fixed", _PATIENT, derandomize=True)
@@ -32,6 +39,13 @@ def pytest_xdist_auto_num_workers() -> int | None:
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs: list[Any]) -> None:
+    """Set the environment of the processes of `-n`."""
+    for spec in specs:
+        spec.env["POLARS_MAX_THREADS"] = "1"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
