@@ -29,6 +29,8 @@ _WINDOWS = 64  # of offsets with most votes
 _CANDIDATES = 10
 _MAX_DENSE = 5  # lines through most votes of collectives, and of messages, that are fitted to the operations
 _MAX_SHARP = 3  # the same, of lines through votes that agree
+_MAX_EXPECTED = 3  # the same, of lines near the expected offset
+_EXPECTED_NS = 1e6  # from the expected offset
 _MAX_VOTERS = 64  # of each channel: the operations after its longest gaps
 _MAX_VOTES = 200_000
 _MAX_VOTES_OF_LINE = 3_000  # the votes with most weight, through which a line is fitted
@@ -77,6 +79,7 @@ def find_candidates(
             for windows, count, tried in (
                 (dense, _MAX_DENSE, 1),
                 (sharp, _MAX_SHARP, _WINDOWS // _CANDIDATES),
+                (_list_expected(votes, center, dense), _MAX_EXPECTED, 1),
             ):
                 lines += _keep_best(
                     comparison, [_fit_votes(votes, window) for window in windows], count, tried
@@ -294,6 +297,25 @@ def _list_windows(votes: _Votes) -> tuple[list[Int64s], list[Int64s]]:
     agreement = np.array([_measure_agreement(votes, window) for window in windows])
     best = np.argsort(-agreement, kind="stable")[:_CANDIDATES].tolist()
     return dense, [windows[one] for one in best if one >= len(dense) and agreement[one] > 0]
+
+
+def _list_expected(votes: _Votes, center: Line, listed: list[Int64s]) -> list[Int64s]:
+    """List further windows of offsets, near the expected one, where most clocks are.
+
+    Few operations that are shared have few votes among those of unrelated ones that repeat.
+    """
+    distance_ns = np.abs(votes.offset_ns - center.at(votes.time))
+    near = np.flatnonzero(distance_ns <= _EXPECTED_NS)
+    if not len(near):
+        return []
+    windows, _ = _list_windows(_select_votes(votes, near))
+    known = {(int(window[0]), int(window[-1])) for window in listed}
+    rows = [near[window] for window in windows]
+    return [window for window in rows if (int(window[0]), int(window[-1])) not in known]
+
+
+def _select_votes(votes: _Votes, rows: Int64s) -> _Votes:
+    return _Votes(**{name: getattr(votes, name)[rows] for name in votes.__struct_fields__})
 
 
 def _measure_agreement(votes: _Votes, window: Int64s) -> float:

@@ -152,15 +152,19 @@ class _Matcher(Struct, frozen=True, kw_only=True):
 
     def start(self, domain: int) -> Timeline:
         """Return a unit of one domain."""
-        unit = Timeline(
+        unit = self._begin()
+        unit.add(domain, self.rows_of[domain], Line(), None)
+        unit.doubts_ns[domain] = 0.0
+        return unit
+
+    def _begin(self) -> Timeline:
+        """Return a timeline without domains."""
+        return Timeline(
             events=self.events,
             instance=self.instance,
             machine=self.machine,
             channel=self.events.channel.copy(),
         )
-        unit.add(domain, self.rows_of[domain], Line(), None)
-        unit.doubts_ns[domain] = 0.0
-        return unit
 
     def tie(self, units: list[Timeline], *, only_clear: bool) -> list[Timeline]:
         """Tie units that share operations; return the larger units.
@@ -175,14 +179,35 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             timeline = remaining.pop(0)
             while added := self._add_next(timeline, remaining, only_clear=only_clear):
                 remaining = [unit for unit in remaining if not any(unit is one for one in added)]
-            tied.append(timeline)
+            tied.append(self._reconsider(timeline) if only_clear else timeline)
         return tied
+
+    def _reconsider(self, timeline: Timeline) -> Timeline:
+        """Choose the corrections of domains again whose collectives match nothing on the timeline, by all others.
+
+        Such a domain may have been added by some messages, before the members of its collectives.
+        """
+        for domain in timeline.list_unmatched():
+            line, doubt_ns = timeline.lines[domain], timeline.doubts_ns[domain]
+            others = self._begin()
+            for other in timeline.lines:
+                if other != domain:
+                    others.add(other, self.rows_of[other], timeline.lines[other], self.scatter_ns())
+                    others.doubts_ns[other] = timeline.doubts_ns[other]
+            choice = self._choose(others, [self.start(domain)])
+            if choice is not None:
+                self._add(others, choice)
+            else:
+                others.add(domain, self.rows_of[domain], line, self.scatter_ns())
+                others.doubts_ns[domain] = doubt_ns
+            timeline = others
+        return timeline
 
     def _add_next(self, timeline: Timeline, remaining: list[Timeline], *, only_clear: bool) -> list[Timeline]:
         """Add all units with a clear correction, or else the one with the least doubt; return them."""
         found = [self._choose(timeline, joint) for joint in self._list_joint(timeline, remaining)]
         choices = [choice for choice in found if choice is not None]
-        clear = [choice for choice in choices if choice.doubt_ns == 0.0 and choice.margin > _CLEAR_MARGIN]
+        clear = [choice for choice in choices if self._is_clear(choice)]
         if clear:
             # the others are clearer with these on the timeline
             least = _ABOUT_BEST * max(choice.margin for choice in clear)
@@ -192,6 +217,10 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         for choice in clear:
             self._add(timeline, choice)
         return [choice.unit for choice in clear]
+
+    @staticmethod
+    def _is_clear(choice: _Choice) -> bool:
+        return choice.doubt_ns == 0.0 and choice.margin > _CLEAR_MARGIN
 
     def _list_joint(self, timeline: Timeline, remaining: list[Timeline]) -> list[list[Timeline]]:
         """List the units whose corrections are judged jointly: units of one machine that is not on the timeline."""
@@ -299,7 +328,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
 
     def _add(self, timeline: Timeline, choice: _Choice) -> None:
         """Add a unit; it also inherits the doubts of the domains that it was compared with."""
-        if choice.doubt_ns == 0.0 and choice.margin > _CLEAR_MARGIN and np.isfinite(choice.sharpest_ns):
+        if self._is_clear(choice) and np.isfinite(choice.sharpest_ns):
             self.sharpest_ns.append(choice.sharpest_ns)
         sources = timeline.find_sources(choice.unit.merge_operations(), choice.line, self.scatter_ns())
         inherited = [timeline.doubts_ns[source] for source in sources]

@@ -15,6 +15,9 @@ from nsys_pp.alignment.reference import Reference, build_reference
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
+_LEAST_DOMAINS = 3  # of a timeline of which one may be unmatched
+_LEAST_COLLECTIVES = 20  # of an unmatched domain
+_MATCHED_SHARE = 0.1  # of its collectives, at most
 _LEAST_SHARE = 0.2  # of the operations shared with the domain that most are shared with
 
 
@@ -96,6 +99,21 @@ class Timeline(Struct):
         new = build_reference(events.select(is_new), times[is_new], channels[is_new], rows[is_new])
         self.operations = new if self.operations is None else self.operations.insert(new)
 
+    def list_unmatched(self) -> list[int]:
+        """List the domains with many collectives that others could share by their keys, but share hardly one of."""
+        if len(self.lines) < _LEAST_DOMAINS:
+            return []
+        rows = np.flatnonzero(np.isin(self.events.domain, list(self.lines)) & ~self.events.is_message)
+        domain = self.events.domain[rows]
+        size = max(self.lines) + 1
+        could_match, matched = (
+            np.bincount(domain[_count_domains(values[rows], domain) > 1], minlength=size)
+            for values in (self.events.key, self.instance)
+        )
+        is_unmatched = (could_match >= _LEAST_COLLECTIVES) & (matched < _MATCHED_SHARE * could_match)
+        unmatched: list[int] = np.flatnonzero(is_unmatched).tolist()
+        return unmatched
+
     def _is_covered(self, events: Events, channels: Int64s, times: Floats) -> npt.NDArray[np.bool_]:
         """Return the mask of collectives at times when their channel of the timeline was recorded.
 
@@ -122,6 +140,13 @@ class Timeline(Struct):
         middle = np.cumsum(counts) - counts + (counts - 1) // 2
         merged = self.events.select(instances)
         return replace(merged, end=times[order][middle], channel=self.channel[instances])
+
+
+def _count_domains(values: Int64s, domain: Int64s) -> Int64s:
+    """Count the distinct domains that have the value of each row."""
+    number, size = np.unique(values, return_inverse=True)[1], int(domain.max(initial=0)) + 1
+    counts: Int64s = np.bincount(np.unique(number * size + domain) // size)[number]
+    return counts
 
 
 def _pair(events: Events, reference: Reference, line: Line, scatter_ns: float | None) -> Pairs:

@@ -36,6 +36,13 @@ def test_a_world_breaks_no_more_than_is_known(seed: int) -> None:
         assert jobs.largest_error_ns <= LARGEST_ERROR_NS, score.command
 
 
+@pytest.mark.parametrize("seed", [4000104, 4000228])
+def test_bounds_that_were_broken_hold(seed: int) -> None:
+    """A session that some messages placed before its collectives were there; one that shares few of many messages."""
+    score = run_seed(seed, only=["clocks"])
+    assert not {"failure", "refusal", "bounds"} & set(kinds_of(score).split()), score.command
+
+
 def kinds_of(score: WorldScore) -> str:
     """Return the kinds of breaks of a world, as in `KNOWN`."""
     return " ".join(sorted({found.kind for found in list_breaks(score)}))
