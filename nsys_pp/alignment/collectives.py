@@ -285,10 +285,15 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         )
 
     def _choose_single(self, timeline: Timeline, unit: Timeline) -> _Choice | None:
-        """Choose a correction by keys with a single operation on both sides."""
+        """Choose a correction by keys with a single operation on both sides.
+
+        That is no evidence that UTC was stepped between sessions of a machine.
+        """
         events = unit.merge_operations()
         line = find_single(events, timeline.keep_keys(events.key)) if len(events) else None
         center, width_ns = self._expect(timeline, unit)
+        if unit.machines & timeline.machines:
+            width_ns = MAX_SESSION_DIFFERENCE_NS
         if line is None or line.distance_ns(center) > width_ns:
             return None
         return _Choice(unit=unit, line=line, margin=0.0, doubt_ns=0.0, weakness_ns=0.0, sharpest_ns=np.inf)
