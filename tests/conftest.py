@@ -21,8 +21,8 @@ __all__ = ["importer", "nsys", "reports_read_once", "shared_reports"]
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Processes of `-n` share the cores: one thread each. The commands that they start have as many as on any machine, except of
-# OpenBLAS, whose threads take more time to start than they have work.
+# The processes of `-n` share the cores, so each has one thread of polars; the commands that they start have as many as on
+# any machine. OpenBLAS starts no threads anywhere: that takes longer than their work.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.pop("POLARS_MAX_THREADS", None)  # read when polars was imported

@@ -16,6 +16,7 @@ from nsys_pp.alignment.lines import MAX_DRIFT, Line, find_line, fit_line
 from nsys_pp.alignment.near import Comparison, Near, find_near, prepare
 from nsys_pp.alignment.pairs import SCATTERS_NS, TOGETHER_NS, pair_events
 from nsys_pp.alignment.reference import Reference
+from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
@@ -75,14 +76,15 @@ def find_candidates(
     for is_message in (False, True):  # a few collectives are stronger evidence than many messages
         votes = _vote(events.select(events.is_message == is_message), reference, center, half_width_ns)
         if len(votes.offset_ns):
-            dense, sharp = _list_windows(votes)
-            for windows, count, tried in (
+            windows = _list_windows(votes)
+            dense = windows[:_CANDIDATES]
+            for chosen, count, tried in (
                 (dense, _MAX_DENSE, 1),
-                (sharp, _MAX_SHARP, _WINDOWS // _CANDIDATES),
+                (_list_agreeing(votes, windows), _MAX_SHARP, _WINDOWS // _CANDIDATES),
                 (_list_expected(votes, center, dense), _MAX_EXPECTED, 1),
             ):
                 lines += _keep_best(
-                    comparison, [_fit_votes(votes, window) for window in windows], count, tried
+                    comparison, [_fit_votes(votes, window) for window in chosen], count, tried
                 )
     return _rank_lines(comparison, lines, scatter_ns)
 
@@ -269,15 +271,8 @@ def _find_windows(
     return low, high
 
 
-def _list_windows(votes: _Votes) -> tuple[list[Int64s], list[Int64s]]:
-    """List the windows of offsets with most votes, and of these the ones whose votes agree most from one to the next.
-
-    Unrelated operations of a training repeat themselves, and agree to some tens of microseconds by many offsets; the offset of
-    few shared ones among them has fewer votes, that agree to microseconds.
-
-    Returns:
-        The votes of each window: with most votes, and others that agree most; the best first.
-    """
+def _list_windows(votes: _Votes) -> list[Int64s]:
+    """List the windows of offsets with most votes, the best first: the votes of each."""
     width = 4 * SKEW_NS + MAX_DRIFT * float(np.ptp(votes.time))
     half = np.floor((votes.offset_ns - votes.offset_ns[0]) / (width / 2)).astype(np.int64)
     halves, number = np.unique(half, return_inverse=True)
@@ -293,29 +288,32 @@ def _list_windows(votes: _Votes) -> tuple[list[Int64s], list[Int64s]]:
         if not taken & {int(halves[first]), int(halves[first]) + 1}:
             taken |= {int(halves[first]), int(halves[first]) + 1}
             windows.append(np.arange(bounds[first], bounds[first + 1 + int(is_followed[first])]))
-    dense = windows[:_CANDIDATES]
+    return windows
+
+
+def _list_agreeing(votes: _Votes, windows: list[Int64s]) -> list[Int64s]:
+    """List the windows whose votes agree most from one to the next, except the first `_CANDIDATES`.
+
+    Unrelated operations of a training repeat themselves, and agree to some tens of microseconds by many offsets; the offset of
+    few shared ones among them has fewer votes, that agree to microseconds.
+    """
     agreement = np.array([_measure_agreement(votes, window) for window in windows])
     best = np.argsort(-agreement, kind="stable")[:_CANDIDATES].tolist()
-    return dense, [windows[one] for one in best if one >= len(dense) and agreement[one] > 0]
+    return [windows[one] for one in best if one >= _CANDIDATES and agreement[one] > 0]
 
 
-def _list_expected(votes: _Votes, center: Line, listed: list[Int64s]) -> list[Int64s]:
-    """List further windows of offsets, near the expected one, where most clocks are.
+def _list_expected(votes: _Votes, center: Line, dense: list[Int64s]) -> list[Int64s]:
+    """List the windows with most votes near the expected offset, where most clocks are, except those in `dense`.
 
-    Few operations that are shared have few votes among those of unrelated ones that repeat.
+    Where few operations are shared, unrelated ones that repeat have more votes elsewhere.
     """
     distance_ns = np.abs(votes.offset_ns - center.at(votes.time))
     near = np.flatnonzero(distance_ns <= _EXPECTED_NS)
     if not len(near):
         return []
-    windows, _ = _list_windows(_select_votes(votes, near))
-    known = {(int(window[0]), int(window[-1])) for window in listed}
-    rows = [near[window] for window in windows]
-    return [window for window in rows if (int(window[0]), int(window[-1])) not in known]
-
-
-def _select_votes(votes: _Votes, rows: Int64s) -> _Votes:
-    return _Votes(**{name: getattr(votes, name)[rows] for name in votes.__struct_fields__})
+    listed = {(int(window[0]), int(window[-1])) for window in dense}
+    windows = [near[window] for window in _list_windows(select_rows(votes, near))]
+    return [window for window in windows if (int(window[0]), int(window[-1])) not in listed]
 
 
 def _measure_agreement(votes: _Votes, window: Int64s) -> float:

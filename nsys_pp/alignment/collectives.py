@@ -81,6 +81,11 @@ class _Choice(Struct, frozen=True, kw_only=True):
     weakness_ns: float
     sharpest_ns: float
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether no rival comes near it."""
+        return self.doubt_ns == 0.0 and self.margin > _CLEAR_MARGIN
+
 
 def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches:
     """Match the events of all domains: first domains of one machine, then machines.
@@ -153,8 +158,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
     def start(self, domain: int) -> Timeline:
         """Return a unit of one domain."""
         unit = self._begin()
-        unit.add(domain, self.rows_of[domain], Line(), None)
-        unit.doubts_ns[domain] = 0.0
+        self._add_domain(unit, domain, Line(), 0.0)
         return unit
 
     def _begin(self) -> Timeline:
@@ -165,6 +169,11 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             machine=self.machine,
             channel=self.events.channel.copy(),
         )
+
+    def _add_domain(self, timeline: Timeline, domain: int, line: Line, doubt_ns: float) -> None:
+        """Add a domain to a timeline by its correction."""
+        timeline.add(domain, self.rows_of[domain], line, self.scatter_ns())
+        timeline.doubts_ns[domain] = doubt_ns
 
     def tie(self, units: list[Timeline], *, only_clear: bool) -> list[Timeline]:
         """Tie units that share operations; return the larger units.
@@ -183,23 +192,20 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         return tied
 
     def _reconsider(self, timeline: Timeline) -> Timeline:
-        """Choose the corrections of domains again whose collectives match nothing on the timeline, by all others.
+        """Choose again, by all other domains, the corrections of those whose collectives match nothing on the timeline.
 
         Such a domain may have been added by some messages, before the members of its collectives.
         """
-        for domain in timeline.list_unmatched():
-            line, doubt_ns = timeline.lines[domain], timeline.doubts_ns[domain]
+        for unmatched in timeline.list_unmatched():
             others = self._begin()
-            for other in timeline.lines:
-                if other != domain:
-                    others.add(other, self.rows_of[other], timeline.lines[other], self.scatter_ns())
-                    others.doubts_ns[other] = timeline.doubts_ns[other]
-            choice = self._choose(others, [self.start(domain)])
-            if choice is not None:
-                self._add(others, choice)
+            for domain, line in timeline.lines.items():
+                if domain != unmatched:
+                    self._add_domain(others, domain, line, timeline.doubts_ns[domain])
+            choice = self._choose(others, [self.start(unmatched)])
+            if choice is None:
+                self._add_domain(others, unmatched, timeline.lines[unmatched], timeline.doubts_ns[unmatched])
             else:
-                others.add(domain, self.rows_of[domain], line, self.scatter_ns())
-                others.doubts_ns[domain] = doubt_ns
+                self._add(others, choice)
             timeline = others
         return timeline
 
@@ -207,7 +213,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         """Add all units with a clear correction, or else the one with the least doubt; return them."""
         found = [self._choose(timeline, joint) for joint in self._list_joint(timeline, remaining)]
         choices = [choice for choice in found if choice is not None]
-        clear = [choice for choice in choices if self._is_clear(choice)]
+        clear = [choice for choice in choices if choice.is_clear]
         if clear:
             # the others are clearer with these on the timeline
             least = _ABOUT_BEST * max(choice.margin for choice in clear)
@@ -217,10 +223,6 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         for choice in clear:
             self._add(timeline, choice)
         return [choice.unit for choice in clear]
-
-    @staticmethod
-    def _is_clear(choice: _Choice) -> bool:
-        return choice.doubt_ns == 0.0 and choice.margin > _CLEAR_MARGIN
 
     def _list_joint(self, timeline: Timeline, remaining: list[Timeline]) -> list[list[Timeline]]:
         """List the units whose corrections are judged jointly: units of one machine that is not on the timeline."""
@@ -333,7 +335,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
 
     def _add(self, timeline: Timeline, choice: _Choice) -> None:
         """Add a unit; it also inherits the doubts of the domains that it was compared with."""
-        if self._is_clear(choice) and np.isfinite(choice.sharpest_ns):
+        if choice.is_clear and np.isfinite(choice.sharpest_ns):
             self.sharpest_ns.append(choice.sharpest_ns)
         sources = timeline.find_sources(choice.unit.merge_operations(), choice.line, self.scatter_ns())
         inherited = [timeline.doubts_ns[source] for source in sources]
@@ -344,10 +346,9 @@ class _Matcher(Struct, frozen=True, kw_only=True):
                 min(own for domain, own in timeline.doubts_ns.items() if int(self.machine[domain]) in shared)
             )
         doubt_ns = max(choice.doubt_ns, choice.weakness_ns) + max(inherited, default=0.0)
-        for domain, own in choice.unit.doubts_ns.items():
-            timeline.doubts_ns[domain] = own + doubt_ns
         for domain, line in choice.unit.lines.items():
-            timeline.add(domain, self.rows_of[domain], line.compose(choice.line), self.scatter_ns())
+            own_ns = choice.unit.doubts_ns[domain]
+            self._add_domain(timeline, domain, line.compose(choice.line), own_ns + doubt_ns)
 
 
 def _choose_unit(scored: list[tuple[float, int, Candidate]]) -> tuple[float, int, Candidate]:

@@ -16,7 +16,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.alignment.domains import Guess
-from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import ANCHORS
 
 KINDS = ("collective", "send", "receive", "send_receive", "mpi")
@@ -66,6 +66,18 @@ class Events(Struct, frozen=True, kw_only=True):
             origin_ns=self.origin_ns,
             **{name: getattr(self, name)[rows] for name in self.__struct_fields__ if name != "origin_ns"},
         )
+
+
+def mark_shared(values: Int64s, domain: Int64s) -> Bools:
+    """Return the mask of rows whose value occurs in more than one domain.
+
+    >>> mark_shared(np.array([7, 7, 8, 8]), np.array([0, 1, 1, 1])).tolist()
+    [True, True, False, False]
+    """
+    _, first, number = np.unique(values, return_index=True, return_inverse=True)
+    has_other = np.bincount(number, domain != domain[first][number], len(first)) > 0
+    mask: Bools = has_other[number]
+    return mask
 
 
 def gather_events(anchors: Sequence[pl.DataFrame], guess: Guess) -> Events:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from nsys_pp.alignment.events import Events
+from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.types import Floats, Int64s
 
 
@@ -26,7 +27,7 @@ class Reference(Struct, frozen=True, kw_only=True):
 
     def select(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Reference:
         """Return the operations of these rows."""
-        return Reference(**{name: getattr(self, name)[rows] for name in self.__struct_fields__})
+        return select_rows(self, rows)
 
     def of_key(self, key: int) -> tuple[int, int]:
         """Return the half-open rows of a key."""

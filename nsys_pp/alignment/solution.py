@@ -9,7 +9,7 @@ from nsys_pp.alignment.bounds import bound_error, bound_groups, bound_slew
 from nsys_pp.alignment.causality import find_groups
 from nsys_pp.alignment.collectives import Matches
 from nsys_pp.alignment.domains import Domain, Guess
-from nsys_pp.alignment.events import COLLECTIVE, MPI, Events
+from nsys_pp.alignment.events import COLLECTIVE, MPI, Events, mark_shared
 from nsys_pp.alignment.fit import Fit, fit_clocks
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.units import NS_PER_S
@@ -192,14 +192,7 @@ def _build_row(domain: Domain, mode: str, group: int) -> dict[str, object]:
 def _list_shared_events(events: Events, matches: Matches) -> Int64s:
     """List the events of operations with members in more than one domain."""
     rows = np.flatnonzero(matches.instance >= 0)
-    if not len(rows):
-        return rows
-    instance = matches.instance[rows]
-    low = np.full(int(instance.max()) + 1, np.iinfo(np.int64).max)
-    high = np.full(int(instance.max()) + 1, -1)
-    np.minimum.at(low, instance, events.domain[rows])
-    np.maximum.at(high, instance, events.domain[rows])
-    return rows[low[instance] < high[instance]]
+    return rows[mark_shared(matches.instance[rows], events.domain[rows])]
 
 
 def _solve_group(

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nsys_pp.alignment.events import Events
+from nsys_pp.alignment.events import Events, mark_shared
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.near import find_near, prepare
 from nsys_pp.alignment.pairs import SCATTERS_NS, Pairs, pair_events
@@ -107,7 +107,7 @@ class Timeline(Struct):
         domain = self.events.domain[rows]
         size = max(self.lines) + 1
         could_match, matched = (
-            np.bincount(domain[_count_domains(values[rows], domain) > 1], minlength=size)
+            np.bincount(domain[mark_shared(values[rows], domain)], minlength=size)
             for values in (self.events.key, self.instance)
         )
         is_unmatched = (could_match >= _LEAST_COLLECTIVES) & (matched < _MATCHED_SHARE * could_match)
@@ -140,13 +140,6 @@ class Timeline(Struct):
         middle = np.cumsum(counts) - counts + (counts - 1) // 2
         merged = self.events.select(instances)
         return replace(merged, end=times[order][middle], channel=self.channel[instances])
-
-
-def _count_domains(values: Int64s, domain: Int64s) -> Int64s:
-    """Count the distinct domains that have the value of each row."""
-    number, size = np.unique(values, return_inverse=True)[1], int(domain.max(initial=0)) + 1
-    counts: Int64s = np.bincount(np.unique(number * size + domain) // size)[number]
-    return counts
 
 
 def _pair(events: Events, reference: Reference, line: Line, scatter_ns: float | None) -> Pairs:

@@ -40,13 +40,6 @@ _SCHEMAS = {
 _AGAIN = "extract it again from its report"
 
 
-class _Format(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields that parts of all formats have."""
-
-    format: int
-    made_by: str
-
-
 def is_part(path: Path) -> bool:
     """Return whether a file has the suffix of parts."""
     return path.suffix == SUFFIX
@@ -124,16 +117,15 @@ def damaged_error(path: Path) -> ReportError:
 
 def _read_record(archive: ZipFile, path: Path, version: str) -> PartRecord:
     """Read the facts of a part; arguments and errors as in `read_part`."""
-    text = archive.read(FACTS_MEMBER)
-    made = msgspec.json.decode(text, type=_Format)
-    if made.format != FORMAT:
+    values = msgspec.json.decode(archive.read(FACTS_MEMBER))
+    if values["format"] != FORMAT:
         raise ReportError(
-            f"`{path}` was made by nsys-pp {made.made_by} (format {made.format});"
+            f"`{path}` was made by nsys-pp {values['made_by']} (format {values['format']});"
             f" this is nsys-pp {version}, which reads format {FORMAT}",
             _AGAIN,
         )
-    record = msgspec.json.decode(text, type=PartRecord)
-    if msgspec.json.decode(msgspec.json.encode(record)) != msgspec.json.decode(text):
+    record = msgspec.convert(values, PartRecord)
+    if msgspec.json.decode(msgspec.json.encode(record)) != values:
         raise ValueError("a field is missing")  # its default is no fact
     return record
 

@@ -308,12 +308,22 @@ def test_another_format_is_refused(part: Path, tmp_path: Path) -> None:
         pytest.param(lambda facts: facts["facts"]["session"].pop("hostname"), id="half a session"),
         pytest.param(lambda facts: facts["facts"]["session"].update(utc_epoch_ns="1"), id="text as a time"),
         pytest.param(lambda facts: facts["facts"].update(preset=None), id="nothing as a preset"),
+        pytest.param(lambda facts: facts["encoded"]["tracks"][0].pop("description"), id="half a track"),
+        pytest.param(lambda facts: facts["encoded"]["tracks"].append(1), id="a number as a track"),
     ],
 )
 def test_facts_that_lack_something(
     change: Callable[[dict[str, Any]], None], part: Path, tmp_path: Path
 ) -> None:
     assert_damaged(rewritten(part, tmp_path / "x.nspart", change), tmp_path)
+
+
+def test_facts_of_any_depth_are_refused(part: Path, tmp_path: Path) -> None:
+    deep = tmp_path / "x.nspart"
+    with zipfile.ZipFile(part) as old, zipfile.ZipFile(deep, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, b"[" * 1_000_000 if name == FACTS_MEMBER else old.read(name))
+    assert_damaged(deep, tmp_path)
 
 
 def test_a_part_that_is_cut_or_none(part: Path, tmp_path: Path) -> None:

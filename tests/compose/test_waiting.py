@@ -6,7 +6,6 @@ import os
 import shutil
 import sqlite3
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,6 +35,22 @@ def part(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("part") / "x.nspart"
     nsys_pp.extract(REPORTS[0], made)
     return made
+
+
+class Clock:
+    """A clock that goes on where somebody sleeps; then a file grows, a limited number of times."""
+
+    def __init__(self, grow: Callable[[], object], *, growths: int) -> None:
+        self.now, self.grow, self.growths_left = 0.0, grow, growths
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds + 0.001  # no sleep ends too early
+        if self.growths_left:
+            self.growths_left -= 1
+            self.grow()
 
 
 def after(seconds: float, work: Callable[[], object]) -> None:
@@ -106,29 +121,24 @@ def test_a_database_that_is_written_is_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_folder", [False, True])
-def test_what_does_not_tell_its_end_must_not_grow(is_folder: bool, tmp_path: Path) -> None:
+def test_what_does_not_tell_its_end_must_not_grow(
+    is_folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = tmp_path / ("x_pqtdir" if is_folder else "x.nsys-rep")
     growing = target
     if is_folder:
         target.mkdir()
         growing = target / "StringIds.parquet"
     growing.write_bytes(b"x")
-    over = threading.Event()
-
-    def grow() -> None:
-        for _ in range(8):
-            time.sleep(0.1)
-            with growing.open("ab") as file:
-                file.write(b"x")
-        over.set()
-
-    thread = threading.Thread(target=grow)
-    thread.start()
+    clock = Clock(lambda: growing.write_bytes(growing.read_bytes() + b"x"), growths=8)
+    monkeypatch.setattr(waiting, "time", clock)
     with pytest.raises(ReportError, match="is still growing"):
-        wait_for_reports([target], count=1, timeout_s=0.4)
+        wait_for_reports([target], count=1, timeout_s=0.3)
+    assert clock.growths_left
     assert wait_for_reports([target], count=1, timeout_s=PATIENCE_S).paths == [target]
-    assert over.is_set()
-    thread.join()
+    assert not clock.growths_left
+    rest_s = 2 * 0.05 + 0.3  # two more growths, then as long as settled files do not change
+    assert clock.now == pytest.approx(0.3 + rest_s, abs=0.1)
 
 
 def test_an_empty_recording_is_not_whole(tmp_path: Path) -> None:

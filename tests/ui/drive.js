@@ -5,22 +5,33 @@
 // Each line of the input is a visit, {"url": URL, "width": 1600, "height": 900, "scheme": "light", "steps": [...]}, and is
 // answered with a line: {"errors", "requests", "load_ms", "values"}, or {"failure"}.
 //
-// A step is ["evaluate", script], ["wait", ms], ["hold", key, ms], ["move", x, y], ["wheel", dx, dy, modifier or null],
+// A step is ["evaluate", script], ["hold", key, until], ["move", x, y], ["wheel", dx, dy, modifier or null],
 // ["drag", x1, y1, x2, y2], ["click", selector], ["doubleclick", x, y], ["type", selector, text], ["press", key],
 // ["scheme", "dark"], ["picture", path] or ["pdf", path]; its value, the page's errors and all requests are printed.
+// `until` is an expression of `before` and `now`, the chart's states: the key stays down until it is true, however slow
+// the machine draws.
 'use strict';
 const readline = require('readline');
 const { chromium } = require('playwright-core');
 
+const HOLD_MS = 60000;
+
 const actions = {
   evaluate: (page, script) => page.evaluate(script),
-  wait: (page, ms) => page.waitForTimeout(ms),
-  hold: async (page, key, ms) => { await page.keyboard.down(key); await page.waitForTimeout(ms); await page.keyboard.up(key); },
+  hold: async (page, key, until) => {
+    const before = JSON.stringify(await page.evaluate('window.nsysChart.state()'));
+    await page.keyboard.down(key);
+    const end = Date.now() + HOLD_MS;
+    while (!(await page.evaluate(`((before, now) => ${until})(${before}, window.nsysChart.state())`)))
+      if (Date.now() > end) throw new Error(`not true while ${key} is held: ${until}`);
+    await page.keyboard.up(key);
+  },
   move: (page, x, y) => page.mouse.move(x, y),
   wheel: async (page, dx, dy, modifier) => {
     if (modifier) await page.keyboard.down(modifier);
+    await page.evaluate("window.turned = new Promise((done) => addEventListener('wheel', done, { once: true, capture: true })); undefined");
     await page.mouse.wheel(dx, dy);
-    await page.waitForTimeout(100);
+    await page.evaluate('window.turned.then(() => undefined)');  // the call before returns when the event is sent, not when it is heard
     if (modifier) await page.keyboard.up(modifier);
   },
   drag: async (page, x1, y1, x2, y2) => {

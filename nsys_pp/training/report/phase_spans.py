@@ -7,6 +7,7 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nsys_pp.arrays.records import join_rows, select_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.training.report.repetition import Launches
 
@@ -32,7 +33,7 @@ class Spans(Struct, frozen=True, kw_only=True):
 
     def select(self, rows: Int64s | Bools) -> Spans:
         """Return some of the spans."""
-        return Spans(**{name: getattr(self, name)[rows] for name in self.__struct_fields__})
+        return select_rows(self, rows)
 
 
 class IterationPhases(Struct, frozen=True, kw_only=True):
@@ -64,9 +65,7 @@ def mark_computing(launches: Launches) -> Bools:
 
 def join_spans(*parts: Spans) -> Spans:
     """Join spans, without empty ones, by iteration and first launch."""
-    joined = Spans(
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in Spans.__struct_fields__}
-    )
+    joined = join_rows(*parts)
     joined = joined.select(joined.first < joined.last)
     return joined.select(np.lexsort((joined.first, joined.iteration)))
 

@@ -74,7 +74,9 @@ class Rule:
     batch: str | None = None
     domain: str | None = None
     category: str | None = None
-    source: str = field(default="", compare=False)  # which a `Struct` has not
+    source: str = field(
+        default="", compare=False
+    )  # the reason for a dataclass: a `Struct` compares all fields
 
 
 class Preset(Struct, frozen=True, kw_only=True):

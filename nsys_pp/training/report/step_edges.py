@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, is_among, numbers
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
+from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.search import find_first
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
@@ -42,7 +43,7 @@ class StepOps(Struct, frozen=True, kw_only=True):
 
     def select(self, rows: Int64s) -> StepOps:
         """Return some of the operations."""
-        return StepOps(**{name: getattr(self, name)[rows] for name in StepOps.__struct_fields__})
+        return select_rows(self, rows)
 
 
 class StepHosts(Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, is_among, numbers, pack
+from nsys_pp.arrays.records import join_rows, select_rows
 from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
@@ -79,7 +80,7 @@ def find_steps(
     )
     is_without_range = has_computed & ~np.isin(on_device, by_range.device)
     by_jobs = [_build_job_steps(jobs, is_without_range, devices)] if is_without_range.any() else []
-    steps = _concatenate(before, by_range, *by_jobs)
+    steps = join_rows(before, by_range, *by_jobs)
     rest = np.setdiff1d(np.arange(len(devices)), steps.device)
     unnamed = np.setdiff1d(rest, on_device[is_compute_job])
     repetitions = {
@@ -88,10 +89,10 @@ def find_steps(
         )
         for device in np.intersect1d(unnamed, ops.device[ops.is_kernel]).tolist()
     }
-    steps = _concatenate(
+    steps = join_rows(
         steps, *(_build_repeated_steps(device, own, ops) for device, own in repetitions.items())
     )
-    steps = _concatenate(steps, _build_capture_steps(np.setdiff1d(rest, steps.device), ops))
+    steps = join_rows(steps, _build_capture_steps(np.setdiff1d(rest, steps.device), ops))
 
     is_numbered, number, steps = _number_steps(steps)
     hosts = StepHosts(
@@ -262,26 +263,13 @@ def _find_first_launched(
     return np.where(first == -NEVER, default, first)
 
 
-def _concatenate(*parts: _StepBounds) -> _StepBounds:
-    return _StepBounds(
-        **{
-            name: np.concatenate([getattr(part, name) for part in parts])
-            for name in _StepBounds.__struct_fields__
-        }
-    )
-
-
-def _select(steps: _StepBounds, rows: Int64s) -> _StepBounds:
-    return _StepBounds(**{name: getattr(steps, name)[rows] for name in steps.__struct_fields__})
-
-
 def _number_steps(steps: _StepBounds) -> tuple[Bools, Int64s, _StepBounds]:
     """Number the steps of each device: by name if all its steps have distinct numbers, else by counting.
 
     Returns:
         Mask of the steps numbered by name, the numbers, and the steps by device and first kernel.
     """
-    steps = _select(steps, np.lexsort((steps.first, steps.device)))
+    steps = select_rows(steps, np.lexsort((steps.first, steps.device)))
     is_numbered = np.zeros(len(steps.device), dtype=np.bool_)
     number = steps.number.copy()
     for device in np.unique(steps.device):

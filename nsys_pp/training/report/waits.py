@@ -11,6 +11,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, numbers
+from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.search import find_first, find_last
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
@@ -119,7 +120,7 @@ def _list_gaps(segments: Segments, steps: pl.DataFrame, group: Int64s, ops: Oper
     )
     kept = np.flatnonzero(gaps.start < gaps.end)
     kept = kept[np.lexsort((gaps.start[kept], gaps.group[kept]))]
-    return _Gaps(**{name: getattr(gaps, name)[kept] for name in _Gaps.__struct_fields__})
+    return select_rows(gaps, kept)
 
 
 def _follow(gaps: _Gaps, holder: Int64s, ops: Operations) -> _Links:

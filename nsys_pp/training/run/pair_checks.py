@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.clock_relations import is_comparable, is_same_clock, relative_bound
@@ -55,7 +56,7 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     reach = np.zeros(len(waits))
     np.maximum.at(reach, channel, SKEW_NS + bound)
     tested = np.flatnonzero(is_tested)
-    chosen = Times(**{name: getattr(times, name)[tested] for name in Times.__struct_fields__})
+    chosen = select_rows(times, tested)
     near, far = (
         score_pairs(channel[tested], chosen, waits=waits, reach_ns=reach_ns, transfer_ns=transfer_ns)
         for reach_ns in (reach, np.full(len(waits), np.inf))
