@@ -6,7 +6,7 @@ import numpy as np
 
 from nsys_pp.alignment.causality import bound_groups_by_messages
 from nsys_pp.alignment.events import RECEIVE, SEND
-from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.arrays.types import Bools, Floats, Int64s
 
 _MAX_SLEW = 100e-6  # change of a clock's rate in a capture, as by NTP
 _ASSUMED_SKEW_NS = 75_000.0  # scatter of the ends of one operation, where too few operations were seen
@@ -39,7 +39,13 @@ def bound_slew(ends: Floats, all_ends: Floats) -> float:
 
 
 def bound_groups(
-    clock: Int64s, instance: Int64s, kind: Int64s, start_times: Floats, ended: Floats, group: Int64s
+    clock: Int64s,
+    instance: Int64s,
+    kind: Int64s,
+    start_times: Floats,
+    ended: Floats,
+    is_buffered: Bools,
+    group: Int64s,
 ) -> Floats:
     """Bound the offset of each group of clocks from the largest group, by messages."""
     sends, receives = np.flatnonzero(kind == SEND), np.flatnonzero(kind == RECEIVE)
@@ -52,6 +58,6 @@ def bound_groups(
         clock[sender],
         clock[receiver],
         ended[receiver] - start_times[sender],
-        ended[receiver] - ended[sender],
+        np.where(is_buffered[sender], np.nan, ended[receiver] - ended[sender]),
         group,
     )

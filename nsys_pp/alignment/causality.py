@@ -60,7 +60,7 @@ def bound_groups_by_messages(
         sender: Sending clock of each message.
         receiver: Receiving clock of each message.
         slack_ns: End of the receive minus start of the send, by the current corrections.
-        apart_ns: End of the receive minus end of the send, likewise.
+        apart_ns: End of the receive minus end of the send, likewise; NaN where the send did not wait for the receive.
         group: Group of each clock.
 
     Returns:
@@ -89,8 +89,8 @@ def _compare_ends(sender: Int64s, receiver: Int64s, apart_ns: Floats, group_coun
     """Bound the offset of each pair of groups by the ends of their messages; infinite where few of them agree."""
     width = np.full((group_count, group_count), np.inf)
     low, high = np.minimum(sender, receiver), np.maximum(sender, receiver)
-    pair = low * group_count + high
-    for number in np.unique(pair[low < high]).tolist():
+    pair = np.where(np.isnan(apart_ns) | (low == high), -1, low * group_count + high)
+    for number in np.unique(pair[pair >= 0]).tolist():
         distance = np.abs(apart_ns[pair == number])
         largest = float(np.quantile(distance, 0.95))
         if len(distance) >= _MIN_ENDS and largest <= TOGETHER_NS:

@@ -98,11 +98,12 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
     Returns:
         The matches; a domain without shared operations is a group by itself.
     """
+    is_buffered = events.is_buffered
     matcher = _Matcher(
         events=events,
         machine=machine,
         is_utc=is_utc,
-        rows_of=_split_by_domain(events, len(machine)),
+        rows_of=_split_by_domain(events, len(machine), np.flatnonzero(~is_buffered)),
         instance=np.full(len(events), -1, dtype=np.int64),
     )
     units = [matcher.start(domain) for domain in range(len(machine))]
@@ -113,10 +114,11 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
         for number in np.unique(machine).tolist()
     ]
     units = [unit for tied in by_machine for unit in tied]
-    count = len(units) + 1
-    while len(units) < count:
-        count = len(units)
-        units = matcher.tie(units, only_clear=False)
+    units = matcher.tie_all(units)
+    if len(units) > 1 and is_buffered.any():
+        # the transfer of a buffered message is between the ends of its kernels, so other operations are asked first
+        matcher = replace(matcher, rows_of=_split_by_domain(events, len(machine), np.arange(len(events))))
+        units = matcher.tie_all([matcher.rebuild(unit) for unit in units])
     group = np.empty(len(machine), dtype=np.int64)
     lines, doubt_ns = [Line()] * len(machine), np.zeros(len(machine))
     for number, unit in enumerate(units):
@@ -124,18 +126,20 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
             group[domain], lines[domain] = number, line
             doubt_ns[domain] = unit.doubts_ns[domain]
     instance = matcher.instance
-    sizes = np.bincount(instance, minlength=1)
+    sizes = np.bincount(
+        instance[instance >= 0], minlength=len(instance)
+    )  # rows that were not added have no operation
     return Matches(
-        instance=np.where(sizes[instance] > 1, instance, -1) if len(instance) else instance,
+        instance=np.where((instance >= 0) & (sizes[instance] > 1), instance, -1),
         group=group,
         lines=lines,
         doubt_ns=doubt_ns,
     )
 
 
-def _split_by_domain(events: Events, domain_count: int) -> list[Int64s]:
-    """List the rows of each domain."""
-    rows = np.argsort(events.domain, kind="stable")
+def _split_by_domain(events: Events, domain_count: int, rows: Int64s) -> list[Int64s]:
+    """List the rows of each domain, of these rows."""
+    rows = rows[np.argsort(events.domain[rows], kind="stable")]
     bounds = np.searchsorted(events.domain[rows], np.arange(domain_count + 1))
     return [rows[bounds[domain] : bounds[domain + 1]] for domain in range(domain_count)]
 
@@ -161,6 +165,13 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         self._add_domain(unit, domain, Line(), 0.0)
         return unit
 
+    def rebuild(self, unit: Timeline) -> Timeline:
+        """Return a unit of the same domains and corrections, with all rows of the domains."""
+        rebuilt = self._begin()
+        for domain, line in unit.lines.items():
+            self._add_domain(rebuilt, domain, line, unit.doubts_ns[domain])
+        return rebuilt
+
     def _begin(self) -> Timeline:
         """Return a timeline without domains."""
         return Timeline(
@@ -174,6 +185,14 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         """Add a domain to a timeline by its correction."""
         timeline.add(domain, self.rows_of[domain], line, self.scatter_ns())
         timeline.doubts_ns[domain] = doubt_ns
+
+    def tie_all(self, units: list[Timeline]) -> list[Timeline]:
+        """Tie units until no two share operations; return the larger units."""
+        count = len(units) + 1
+        while len(units) < count:
+            count = len(units)
+            units = self.tie(units, only_clear=False)
+        return units
 
     def tie(self, units: list[Timeline], *, only_clear: bool) -> list[Timeline]:
         """Tie units that share operations; return the larger units.
@@ -337,8 +356,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         """Add a unit; it also inherits the doubts of the domains that it was compared with."""
         if choice.is_clear and np.isfinite(choice.sharpest_ns):
             self.sharpest_ns.append(choice.sharpest_ns)
-        sources = timeline.find_sources(choice.unit.merge_operations(), choice.line, self.scatter_ns())
-        inherited = [timeline.doubts_ns[source] for source in sources]
+        inherited = [timeline.inherit_doubt(choice.unit.merge_operations(), choice.line, self.scatter_ns())]
         if (
             shared := choice.unit.machines & timeline.machines
         ):  # it was expected near the others of its machine

@@ -25,8 +25,9 @@ COLLECTIVE, SEND, RECEIVE, SEND_RECEIVE, MPI = range(5)
 MAX_EVENTS_PER_CHANNEL = 300
 """Number of operations kept of each channel: those after the longest gaps, which are the most distinctive."""
 
-_BUFFERED_NS = 15_000
-"""A message that takes less left from a buffer, or came from one: its ends say nothing of the other side."""
+BUFFERED_NS = 15_000
+"""A send that takes less left from a buffer: its receive ends after it by the time of the transfer, if it waited at all. A
+receive that takes less came from a buffer: its end says nothing of the other side."""
 
 _CHANNEL = ["report", "process_key", "device_id", "channel", "name", "communicator"]
 
@@ -59,6 +60,11 @@ class Events(Struct, frozen=True, kw_only=True):
     def is_message(self) -> npt.NDArray[np.bool_]:
         """Mask of the events that are sends or receives."""
         return (self.kind >= SEND) & (self.kind <= SEND_RECEIVE)
+
+    @property
+    def is_buffered(self) -> npt.NDArray[np.bool_]:
+        """Mask of the messages that did not wait for the other side."""
+        return self.is_message & (self.end - self.start <= BUFFERED_NS)
 
     def select(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Events:
         """Return the events of these rows."""
@@ -102,8 +108,10 @@ def gather_events(anchors: Sequence[pl.DataFrame], guess: Guess) -> Events:
     ]
     rows = pl.concat(parts) if parts else _empty()
     is_message = pl.col("kind").is_in(["send", "receive", "send_receive"])
-    rows = rows.filter(~is_message | (pl.col("end_ns") - pl.col("start_ns") > _BUFFERED_NS))
-    before = pl.col("end_ns") - pl.col("end_ns").shift(1).over("channel_id")
+    is_quick = is_message & (pl.col("end_ns") - pl.col("start_ns") <= BUFFERED_NS)
+    rows = rows.filter(~is_quick | (pl.col("kind") == "send")).with_columns(is_quick=is_quick)
+    # gaps between those that end together with others do not depend on the sends between them
+    before = pl.col("end_ns") - pl.col("end_ns").shift(1).over("channel_id", "is_quick")
     rows = (
         rows.with_columns(
             channel_id=pl.struct(_CHANNEL).rank("dense").cast(pl.Int64) - 1,
@@ -113,7 +121,10 @@ def gather_events(anchors: Sequence[pl.DataFrame], guess: Guess) -> Events:
         .sort("channel_id", "end_ns", "start_ns")
         .with_columns(gap_before=before)
         .with_columns(
-            gap_rank=pl.col("gap_before").rank("ordinal", descending=True).over("channel_id").fill_null(0)
+            gap_rank=pl.col("gap_before")
+            .rank("ordinal", descending=True)
+            .over("channel_id", "is_quick")
+            .fill_null(0)
         )
         .filter(pl.col("gap_rank") <= MAX_EVENTS_PER_CHANNEL)
     )

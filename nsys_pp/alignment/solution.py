@@ -16,6 +16,7 @@ from nsys_pp.units import NS_PER_S
 
 _SESSIONS_APART_NS = 1_000_000  # error of UTC between two sessions of one machine; 0.1 ms was measured
 _MESSAGE_NOISE = 10.0  # noise of the ends of a send and its receive, relative to those of a collective
+_BUFFERED_NOISE = 100.0  # the same, of a send that left from a buffer: the transfer is between the ends
 
 
 class Solution(Struct):
@@ -213,7 +214,7 @@ def _solve_group(
         shared_events.end,
         clock,
         instance,
-        np.where(shared_events.is_message, _MESSAGE_NOISE, 1.0),
+        _measure_noise(shared_events, instance),
         np.unique(machines, return_inverse=True)[1],
         start,
     )
@@ -225,6 +226,13 @@ def _solve_group(
     solution.drift[members] = fit.drift
     change_rate(solution, members, -float(np.median(fit.drift)))
     _describe_group(solution, fit, events, shared_events, clock, instance, members)
+
+
+def _measure_noise(events: Events, instance: Int64s) -> Floats:
+    """Return the noise of the ends of events, relative to collectives."""
+    buffered = np.bincount(instance, events.is_buffered) > 0
+    noise = np.where(events.is_message, _MESSAGE_NOISE, 1.0)
+    return np.where(buffered[instance], _BUFFERED_NOISE, noise)
 
 
 def _describe_group(
@@ -245,7 +253,9 @@ def _describe_group(
     )
     start_times = shared_events.start + corrected - shared_events.end
     tied = find_groups(clock[~is_message], instance[~is_message], len(members))
-    message_bounds = bound_groups(clock, instance, shared_events.kind, start_times, corrected, tied)
+    message_bounds = bound_groups(
+        clock, instance, shared_events.kind, start_times, corrected, shared_events.is_buffered, tied
+    )
     direct_rows = ~is_message if not is_message.all() else is_message
     pooled = float(np.quantile(np.abs(fit.residual_ns[direct_rows]), 0.95)) if direct_rows.any() else 0.0
     for number, member in enumerate(members.tolist()):

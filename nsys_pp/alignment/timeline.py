@@ -18,7 +18,7 @@ from nsys_pp.frames.clock import SKEW_NS
 _LEAST_DOMAINS = 3  # of a timeline of which one may be unmatched
 _LEAST_COLLECTIVES = 20  # of an unmatched domain
 _MATCHED_SHARE = 0.1  # of its collectives, at most
-_LEAST_SHARE = 0.2  # of the operations shared with the domain that most are shared with
+_LEAST_SHARE = 0.15  # of the operations of a domain: doubts of fewer are not inherited
 
 
 class Timeline(Struct):
@@ -61,14 +61,24 @@ class Timeline(Struct):
             sorted(lines, key=lambda line: float(line.at(np.zeros(1))[0]))[len(lines) // 2] if lines else None
         )
 
-    def find_sources(self, events: Events, line: Line, scatter_ns: float | None) -> list[int]:
-        """List the domains of the timeline that many operations of a domain are shared with."""
+    def inherit_doubt(self, events: Events, line: Line, scatter_ns: float | None) -> float:
+        """Return the doubt of the operations of the timeline that a domain shares, ns; 0 without any.
+
+        An operation is doubted if half of its members are: the domain may share it with these only.
+        """
         reference = self.keep_keys(events.key)
         pairs = _pair(events, reference, line, scatter_ns)
-        owners = self.events.domain[reference.instances[pairs.reference_row]]
-        counts = np.bincount(owners)
-        sources: list[int] = np.flatnonzero(counts > _LEAST_SHARE * counts.max(initial=0)).tolist()
-        return sources
+        shared = np.unique(reference.instances[pairs.reference_row])
+        rows = np.flatnonzero(np.isin(self.instance, shared) & np.isin(self.events.domain, list(self.lines)))
+        if not len(rows):
+            return 0.0
+        doubts = np.zeros(max(self.lines) + 1)
+        doubts[list(self.doubts_ns)] = list(self.doubts_ns.values())
+        own = doubts[self.events.domain[rows]]
+        order = np.lexsort((own, self.instance[rows]))
+        _, first, counts = np.unique(self.instance[rows][order], return_index=True, return_counts=True)
+        of_operation = own[order][first + counts // 2]
+        return float(np.quantile(of_operation, 1 - _LEAST_SHARE, method="higher"))
 
     def add(self, domain: int, rows: Int64s, line: Line, scatter_ns: float | None) -> None:
         """Add a domain: its events join the operations that they match, the others become new operations.
@@ -130,7 +140,7 @@ class Timeline(Struct):
 
     def merge_operations(self) -> Events:
         """Return each operation once, at the median time of its members."""
-        rows = np.flatnonzero(np.isin(self.events.domain, list(self.lines)))
+        rows = np.flatnonzero(np.isin(self.events.domain, list(self.lines)) & (self.instance >= 0))
         times = np.empty(len(rows))
         for domain, line in self.lines.items():
             is_member = self.events.domain[rows] == domain

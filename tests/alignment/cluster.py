@@ -40,6 +40,8 @@ class Cluster:
     dense: int = 40  # tensor-parallel all-reduces of a step
     skew_ns: int = 5 * _MICRO
     buffered: bool = False
+    travel_ns: int = 150 * _MICRO  # of messages
+    early_ns: int = 0  # receives begin earlier by up to
     offset_ns: int = 1_000 * _MILLI  # up to
     drift_ppm: float = 100.0  # up to
     utc_error_ns: int = 100 * _MICRO  # between reports of a machine
@@ -89,6 +91,8 @@ class _Draw:
         count = len(ready)
         late = (self.random.normal(0, 2 * travel, (2, count))).astype(np.int64)
         send, receive = ready + late[0], ready + late[1]
+        if self.cluster.early_ns:
+            receive -= (self.random.random(count) * self.cluster.early_ns).astype(np.int64)
         if self.cluster.buffered:
             send_end = send + self._late(count) + 5_000
             receive_end = np.maximum(send_end, receive) + travel + self._late(count)
@@ -192,8 +196,10 @@ def _exchange(cluster: Cluster, draw: _Draw, first: int, second: int, steps: Int
         np.int64
     )
     ready = (steps[:, None] - int(0.9 * cluster.step_ns) + spread + noise[0]).ravel()
-    draw.message(first, second, "forward", ready, 150_000)
-    draw.message(second, first, "backward", (ready + cluster.step_ns // 9 + noise[1].ravel()), 150_000)
+    draw.message(first, second, "forward", ready, cluster.travel_ns)
+    draw.message(
+        second, first, "backward", (ready + cluster.step_ns // 9 + noise[1].ravel()), cluster.travel_ns
+    )
 
 
 def _report(cluster: Cluster, draw: _Draw, random: np.random.Generator, last_ns: int) -> Recording:

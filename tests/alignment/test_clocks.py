@@ -91,6 +91,32 @@ def test_a_session_with_few_operations_has_a_bound_by_the_others_of_its_machine(
     assert (errors <= bounds).all()
 
 
+@pytest.mark.parametrize("travel_us", [10, 150])
+@pytest.mark.parametrize("seed", range(3))
+def test_messages_from_buffers_align_where_nothing_else_is_shared(seed: int, travel_us: int) -> None:
+    """Sends end before their messages arrive: bounds hold the time of the transfer, or are unknown."""
+    cluster = Cluster(
+        machines=3,
+        gpus=1,
+        stages=3,
+        has_world=False,
+        buffered=True,
+        travel_ns=travel_us * US,
+        early_ns=20_000 * US,
+        offset_ns=300 * US,
+        seed=seed,
+    )
+    recording = record(cluster)
+    assert not any((frame["kind"] == "collective").any() for frame in recording.anchors)
+    alignment = align(recording)
+    errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
+    assert alignment.clocks["group"].n_unique() == 1
+    assert alignment.clocks["source"].to_list() == ["send/receive"] * 3
+    assert (errors <= bounds).all()
+    if travel_us == 10:
+        assert errors.max() <= 50 * US  # two transfers
+
+
 def test_three_exact_operations_outweigh_many_near_ones() -> None:
     """Neighbours of neighbours share only the gradient norms of three steps; messages between others agree to 25 us."""
     folder = Path(__file__).parents[2] / "fixtures" / "pipeline"

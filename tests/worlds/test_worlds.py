@@ -37,11 +37,20 @@ def test_a_world_breaks_no_more_than_is_known(seed: int) -> None:
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize("seed", [4000228, 4000104, 5000206])
+@pytest.mark.parametrize("seed", [4000228, 4000104, 5000206, 4000170, 5000220])
 def test_bounds_that_were_broken_hold(seed: int) -> None:
-    """Few shared messages of many; a session placed by messages before its collectives; sessions placed by one operation."""
+    """Few shared messages of many; a session placed by messages before its collectives; sessions placed by one operation;
+    doubts of those that an operation is shared with (two worlds).
+    """
     score = run_seed(seed, only=["clocks"])
     assert not {"failure", "refusal", "bounds"} & set(kinds_of(score).split()), score.command
+
+
+@pytest.mark.parametrize("seed", [5000137])
+def test_buffered_messages_alone_align(seed: int) -> None:
+    score = run_seed(seed, only=["clocks"])
+    assert score.clocks is not None
+    assert score.clocks.is_right, score.command
 
 
 def kinds_of(score: WorldScore) -> str:
