@@ -44,11 +44,13 @@ class Candidate(Struct, frozen=True, kw_only=True):
     Attributes:
         line: The correction.
         evidence: Logarithm of the likelihood ratio between this line and sharing nothing.
+        exchange_evidence: The same, of messages that are not known to be sends or receives.
         sharpest_ns: Least scatter of its channels, infinite where too few operations show it.
     """
 
     line: Line
     evidence: float
+    exchange_evidence: float
     sharpest_ns: float
 
 
@@ -114,8 +116,14 @@ def _rank_lines(comparison: Comparison, lines: list[_Start], scatter_ns: float |
             (pair_events(comparison, one, scatter) for scatter in scatters),
             key=lambda pairs: pairs.evidence,
         )
-        evidence = pairs.evidence - float(np.log(tried))
-        candidates.append(Candidate(line=line, evidence=evidence, sharpest_ns=pairs.sharpest_ns))
+        candidates.append(
+            Candidate(
+                line=line,
+                evidence=pairs.evidence - float(np.log(tried)),
+                exchange_evidence=pairs.exchange_evidence,
+                sharpest_ns=pairs.sharpest_ns,
+            )
+        )
     ranked: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda candidate: -candidate.evidence):
         if candidate.evidence > 0 and all(

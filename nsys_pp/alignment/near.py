@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from nsys_pp.alignment.events import RECEIVE, SEND, Events
+from nsys_pp.alignment.events import RECEIVE, SEND, SEND_RECEIVE, Events
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.reference import Reference
 from nsys_pp.arrays.segments import expand_windows
@@ -27,6 +27,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
         reference: Operations of the timeline.
         channel: Number of each event's channel, from 0.
         channel_is_message: Whether each channel is one of messages.
+        channel_is_exchange: Whether each channel has messages that are not known to be sends or receives.
         reference_channel: Number of each operation's channel, from 0.
         repeats: Number of channels with an event of this key at the time of each event: tensor slices do the same together.
         comparable: Rows of the events that have a key of the timeline.
@@ -39,6 +40,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     reference: Reference
     channel: Int64s
     channel_is_message: npt.NDArray[np.bool_]
+    channel_is_exchange: npt.NDArray[np.bool_]
     reference_channel: Int64s
     repeats: Int64s
     comparable: Int64s
@@ -50,8 +52,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
 def prepare(events: Events, reference: Reference) -> Comparison:
     """Prepare the comparison of a domain with a timeline."""
     channels, channel = np.unique(events.channel, return_inverse=True)
-    channel_is_message = np.zeros(len(channels), dtype=np.bool_)
-    channel_is_message[channel[events.is_message]] = True
+    channel_is_message = np.bincount(channel[events.is_message], minlength=len(channels)) > 0
+    is_exchange = events.kind == SEND_RECEIVE
     reference_channel = np.unique(reference.channels, return_inverse=True)[1]
     keys, number = np.unique(reference.key, return_inverse=True)
     limits = (float(reference.times.min()), float(reference.times.max())) if len(reference) else (0.0, 0.0)
@@ -62,6 +64,7 @@ def prepare(events: Events, reference: Reference) -> Comparison:
         reference=reference,
         channel=channel,
         channel_is_message=channel_is_message,
+        channel_is_exchange=np.bincount(channel[is_exchange], minlength=len(channels)) > 0,
         reference_channel=reference_channel,
         repeats=_count_repeats(events),
         comparable=comparable,

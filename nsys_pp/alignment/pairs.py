@@ -38,6 +38,7 @@ class Pairs(Struct, frozen=True, kw_only=True):
         reference_row: Row of the reference.
         scatter_ns: Scatter of the pairs of the event's channel.
         evidence: Logarithm of the likelihood ratio of all channels together.
+        exchange_evidence: The same, of the channels of messages that are not known to be sends or receives.
         sharpest_ns: Least scatter of the channels with enough pairs to measure it; infinite without any.
     """
 
@@ -45,6 +46,7 @@ class Pairs(Struct, frozen=True, kw_only=True):
     reference_row: Int64s
     scatter_ns: Floats
     evidence: float
+    exchange_evidence: float
     sharpest_ns: float
 
 
@@ -77,6 +79,7 @@ def pair_events(comparison: Comparison, near: Near, scatter_ns: float) -> Pairs:
         reference_row=near.reference_row[rows],
         scatter_ns=scatter[near.link[rows]],
         evidence=float(evidence[chosen].sum()) + against,
+        exchange_evidence=float(evidence[chosen & comparison.channel_is_exchange[near.event_channel]].sum()),
         sharpest_ns=float(np.sqrt(squares[is_measured] / count[is_measured]).min(initial=np.inf)),
     )
 

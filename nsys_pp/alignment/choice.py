@@ -1,0 +1,163 @@
+"""Choice of the correction of a unit (domains that were tied to each other before) by the evidence, and its doubt.
+
+A training repeats itself, so an offset that is wrong by a micro-batch or a step explains much as well. Where such a rival
+explains nearly as much, the doubt is its distance.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from nsys_pp.alignment.candidates import Candidate, find_candidates, find_single
+from nsys_pp.alignment.lines import Line
+from nsys_pp.alignment.pairs import TOGETHER_NS
+from nsys_pp.alignment.prior import MAX_SESSION_DIFFERENCE_NS, SESSION_SCALE_NS, Prior, weigh_drift
+from nsys_pp.alignment.timeline import Timeline
+
+_MIN_EVIDENCE = 1.0  # for sharing operations at all, after the improbability of the offset
+_BLUNT = 5.0  # more of it where the operations do not end together
+_LEAST_EVIDENCE = 12.0  # the same, however improbable the offset; recorded UTC is then a rival
+_MARGIN = 12.0  # rivals with less evidence than the best by this are ruled out
+_RELATIVE_MARGIN = 0.15  # the same, of the evidence of the best: operations are not independent
+_CERTAIN = 40.0  # evidence that unrelated operations in lockstep seldom reach
+_CERTAIN_IF_BLUNT = 80.0  # the same, of those that end together to more than `_SHARP_NS`
+_SHARP_NS = 5e3
+_EXCHANGE_CERTAINTY = 0.25  # evidence of messages without direction for this: exchanges of stages in lockstep are a constant time apart
+_DOUBT_MARGIN = 1.02  # rivals are known less precisely than the best
+_CLEAR_MARGIN = 25.0  # enough to add several units in one pass
+
+
+class Choice(Struct, frozen=True, kw_only=True):
+    """The best correction of a unit: domains that were tied to each other before.
+
+    Attributes:
+        unit: The unit.
+        line: Its correction.
+        margin: Evidence beyond that of the best rival.
+        doubt_ns: Distance of the farthest rival that explains nearly as much; 0 without rivals.
+        weakness_ns: Distance of recorded UTC, if the operations are few for how roughly they end together, or for messages;
+            else 0.
+        sharpest_ns: Least scatter of the channels that support it; infinite where too few operations show it.
+    """
+
+    unit: Timeline
+    line: Line
+    margin: float
+    doubt_ns: float
+    weakness_ns: float
+    sharpest_ns: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether no rival comes near it."""
+        return self.doubt_ns == 0.0 and self.margin > _CLEAR_MARGIN
+
+
+def choose(
+    timeline: Timeline, joint: list[Timeline], prior: Prior, scatter_ns: float | None
+) -> Choice | None:
+    """Choose the correction of the unit with most evidence, by the operations of all units jointly.
+
+    Args:
+        timeline: The timeline.
+        joint: Units of one machine that is not on the timeline, or a single unit; at least one.
+        prior: Where their clocks are expected.
+        scatter_ns: Scatter of the ends of one operation in this run; None as long as it is not known.
+
+    Returns:
+        The choice; None without enough evidence.
+    """
+    center, _ = prior.expect(timeline, joint[0])
+    scored = _score(timeline, joint, prior, scatter_ns)
+    if not scored:
+        return None
+    score, number, best = _choose_unit(scored)
+    is_blunt = TOGETHER_NS < best.sharpest_ns < np.inf
+    is_certain = score >= _MIN_EVIDENCE + is_blunt * _BLUNT
+    if not is_certain and (is_blunt or best.evidence < _LEAST_EVIDENCE):
+        return _choose_single(timeline, joint[0], prior) if len(joint) == 1 else None
+    # candidates of other units of the machine within the error of its UTC are the same hypothesis
+    rivals = [
+        (other, candidate) for other, owner, candidate in scored
+        if candidate is not best
+        and (owner == number or candidate.line.distance_ns(best.line) > MAX_SESSION_DIFFERENCE_NS)
+    ]  # fmt: skip
+    margin = max(_MARGIN, _RELATIVE_MARGIN * score)
+    close = [rival.line.distance_ns(best.line) for other, rival in rivals if other > score - margin]
+    utc_ns = prior.measure_offset(timeline, joint[number], best.line, center)
+    if score < _CERTAIN:  # unrelated operations in lockstep could explain it: recorded UTC is a rival
+        close.append(utc_ns)
+    certainty = score - (1 - _EXCHANGE_CERTAINTY) * best.exchange_evidence
+    is_weak = certainty < _CERTAIN or (best.sharpest_ns > _SHARP_NS and score < _CERTAIN_IF_BLUNT)
+    return Choice(
+        unit=joint[number],
+        line=best.line,
+        margin=score - max((other for other, _ in rivals), default=0.0),
+        doubt_ns=_DOUBT_MARGIN * max(close, default=0.0),
+        # sessions of a machine always differ by some
+        weakness_ns=_DOUBT_MARGIN * utc_ns if is_weak and utc_ns > SESSION_SCALE_NS else 0.0,
+        sharpest_ns=best.sharpest_ns,
+    )
+
+
+def _score(
+    timeline: Timeline, joint: list[Timeline], prior: Prior, scatter_ns: float | None
+) -> list[tuple[float, int, Candidate]]:
+    """Score the candidates of all units: own evidence, probability, and evidence of the other units close to it.
+
+    Returns:
+        Score, number of the unit, and candidate.
+    """
+    center, width_ns = prior.expect(timeline, joint[0])
+    candidates = [
+        find_candidates(merged, timeline.keep_keys(merged.key), center, width_ns, scatter_ns)
+        if len(merged)
+        else []
+        for merged in (unit.merge_operations() for unit in joint)
+    ]
+    scored: list[tuple[float, int, Candidate]] = []
+    for number, own in enumerate(candidates):
+        for candidate in own:
+            score = candidate.evidence + weigh_drift(candidate.line)
+            score += prior.weigh(timeline, joint[number], candidate.line, center)
+            for other, others in enumerate(candidates):
+                near = [
+                    rival.evidence for rival in others
+                    if rival.line.distance_ns(candidate.line) <= MAX_SESSION_DIFFERENCE_NS
+                ]  # fmt: skip
+                score += max(near, default=0.0) if other != number else 0.0
+            scored.append((score, number, candidate))
+    return scored
+
+
+def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice | None:
+    """Choose a correction by keys with a single operation on both sides.
+
+    That is no evidence that UTC was stepped between sessions of a machine.
+    """
+    events = unit.merge_operations()
+    line = find_single(events, timeline.keep_keys(events.key)) if len(events) else None
+    center, width_ns = prior.expect(timeline, unit)
+    if unit.machines & timeline.machines:
+        width_ns = MAX_SESSION_DIFFERENCE_NS
+    if line is None or line.distance_ns(center) > width_ns:
+        return None
+    return Choice(unit=unit, line=line, margin=0.0, doubt_ns=0.0, weakness_ns=0.0, sharpest_ns=np.inf)
+
+
+def _choose_unit(scored: list[tuple[float, int, Candidate]]) -> tuple[float, int, Candidate]:
+    """Choose, of the units of a machine that support the best hypothesis, the one with most operations of its own.
+
+    The others may owe their score to it, and have better candidates of their own.
+
+    Args:
+        scored: Score, unit and candidate; at least one.
+    """
+    of_unit: dict[int, tuple[float, int, Candidate]] = {}
+    ranked = sorted(scored, key=lambda choice: -choice[0])
+    best = ranked[0][2].line
+    for choice in ranked:
+        if choice[2].line.distance_ns(best) <= MAX_SESSION_DIFFERENCE_NS:
+            of_unit.setdefault(choice[1], choice)
+    return max(of_unit.values(), key=lambda choice: choice[2].evidence)

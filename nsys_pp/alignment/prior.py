@@ -1,0 +1,79 @@
+"""Probability of a correction of a clock before any operation is compared: recorded UTC and the drift of crystals."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from nsys_pp.alignment.lines import Line
+from nsys_pp.alignment.timeline import Timeline
+
+MAX_UTC_ERROR_NS = 10e9
+"""Largest error of recorded UTC."""
+
+MAX_SESSION_DIFFERENCE_NS = 1.2e6
+"""Largest difference of UTC between two sessions of one machine: about 0.1 ms, with a margin for corrections."""
+
+SESSION_SCALE_NS = 150e3
+"""Half of all sessions are closer to the others of their machine than this."""
+
+_UTC_SCALE_NS = 3e6  # half of all machines are closer to UTC than this
+_STEPPED_SHARE = 1e-4  # sessions of a machine between which UTC was stepped
+# of the drift of two clocks relative to each other; crystals are specified to 50 ppm or better
+_DRIFT_SIGMA = 35e-6
+_RESOLUTION_NS = 5e3  # offsets this close explain the same operations
+
+
+class Prior(Struct, frozen=True, kw_only=True):
+    """The expected corrections of units (domains that were tied to each other before).
+
+    Attributes:
+        is_utc: Whether the first guess of each domain is a recorded UTC.
+        session_width_ns: Largest distance of the sessions of one machine.
+    """
+
+    is_utc: list[bool]
+    session_width_ns: float = MAX_UTC_ERROR_NS
+
+    def expect(self, timeline: Timeline, unit: Timeline) -> tuple[Line, float]:
+        """Return the expected correction of a unit, and the largest distance from it."""
+        shared = sorted(unit.machines & timeline.machines)
+        if not shared:
+            return Line(), MAX_UTC_ERROR_NS
+        ours, theirs = (one.find_machine_line(shared[0]) for one in (timeline, unit))
+        assert ours is not None
+        assert theirs is not None
+        at_zero = float(ours.at(np.zeros(1))[0] - theirs.at(np.zeros(1))[0])
+        return Line(offset_ns=at_zero, rate=ours.rate - theirs.rate), self.session_width_ns
+
+    def weigh(self, timeline: Timeline, unit: Timeline, line: Line, center: Line) -> float:
+        """Return the log probability of a correction before any operation is compared."""
+        distance_ns = self.measure_offset(timeline, unit, line, center)
+        if np.isinf(distance_ns):
+            return float(np.log(_RESOLUTION_NS / (2 * MAX_UTC_ERROR_NS)))
+        if not unit.machines & timeline.machines:
+            return _weigh_offset(distance_ns, _UTC_SCALE_NS)
+        is_stepped = distance_ns > MAX_SESSION_DIFFERENCE_NS
+        return _weigh_offset(distance_ns, SESSION_SCALE_NS) + is_stepped * float(np.log(_STEPPED_SHARE))
+
+    def measure_offset(self, timeline: Timeline, unit: Timeline, line: Line, center: Line) -> float:
+        """Return the distance of a correction from the recorded UTC of the nearest clock; infinite without UTC."""
+        if unit.machines & timeline.machines:
+            return line.distance_ns(center)
+        ours, theirs = (
+            [own for domain, own in part.lines.items() if self.is_utc[domain]] for part in (timeline, unit)
+        )
+        if not ours or not theirs:
+            return np.inf
+        corrected = theirs[0].compose(line)
+        return min(corrected.distance_ns(other) for other in ours)
+
+
+def weigh_drift(line: Line) -> float:
+    """Return the log probability of a drift, relative to no drift, with a normal distribution."""
+    return -0.5 * (line.rate / _DRIFT_SIGMA) ** 2
+
+
+def _weigh_offset(distance_ns: float, scale_ns: float) -> float:
+    """Return the log probability of an offset, with a Cauchy distribution of this scale."""
+    return float(np.log(_RESOLUTION_NS / (np.pi * scale_ns * (1 + (distance_ns / scale_ns) ** 2))))
