@@ -8,16 +8,19 @@ for ended, or it was launched; where its launch came last, the host was busy, or
     memset           .                                           [      )   .
     receive          .      [                           )        .      .   .
     peer's send      .      .               [           )        .      .   .
-    cause            | host | message_wait  | transfer  |  host  | copy |host
+    cause            | host | message_wait  | message_  |  host  | copy |host
+                                            | transfer  |
 
 Each piece of the gap has the cause of the link that held it:
 
 | cause | link |
 |---|---|
-| `message_wait` | a message runs, and the kernel of its peer has not begun, or is unknown |
-| `transfer` | a message runs, and so does the kernel of its peer |
+| `message_wait` | a message runs, and the kernel of its peer has not begun |
+| `message_transfer` | a message runs, and so does the kernel of its peer |
+| `message` | a message runs: either of these. The peer is unknown, or begins at a time that the clocks leave open |
 | `collective_wait` | a collective runs, and other members have not begun |
-| `collective` | a collective runs, and all members have begun, or some are unknown |
+| `collective_transfer` | a collective runs, and all members in the reports have begun |
+| `collective` | a collective runs: either of these. A member is not known, or begins at a time that the clocks leave open |
 | `copy` | a copy or set runs |
 | `host` | an operation is not launched, or starts a moment after its launch or after the operation that held it |
 | `data` | the cause is `host` or `idle`, and the host loads data |
@@ -38,9 +41,11 @@ MEANINGS = {  # of causes, as tables explain them
     "compute": "kernels other than communication",
     "pause": "gaps between two kernels that are too short for a bubble",  # in `LANE_STATES` part of "compute"
     "message_wait": "waiting for a message whose peer has not begun",
-    "transfer": "transfer of a message that is needed",
+    "message_transfer": "transfer of a message that is needed",
+    "message": "waiting for a message or its transfer: its peer is not known well enough",
     "collective_wait": "waiting for a collective that other lanes have not begun",
-    "collective": "duration of a collective that is needed",
+    "collective_transfer": "transfer of a collective that is needed",
+    "collective": "waiting for a collective or its transfer: its members are not known well enough",
     "copy": "duration of a copy that is needed",
     "data": "the host loads data",
     "host": "late launch: nothing else was missing",

@@ -116,7 +116,7 @@ def test_clocks_that_drift_move_causes_within_their_bounds(tmp_path: Path) -> No
     bound = int(found.lanes["bound_ns"].max())  # type: ignore[arg-type]
     key = ["rank", "step", "kind", "micro_batch", "chunk"]
     assert jobs_of(found).select(key).sort(key).equals(jobs_of(whole.true).select(key).sort(key))
-    waits = wrong_by(whole).filter(pl.col("cause").is_in(["message_wait", "transfer"]))
+    waits = wrong_by(whole).filter(pl.col("cause").is_in(["message_wait", "message_transfer"]))
     messages = found.transfers.group_by("receiver", "step").len()["len"].max()
     assert waits["error_ns"].max() <= 2 * bound * messages  # type: ignore[operator]
     assert (found.transfers["receive_end_ns"] > found.transfers["send_start_ns"]).all()
@@ -229,11 +229,9 @@ def test_a_missing_rank_leaves_messages_alone_and_no_stage_is_made_up(options: s
     times = ["send_start_ns", "send_end_ns", "receive_start_ns", "receive_end_ns"]
     assert len(true.transfers) >= 48
     assert found.transfers.select(times).sort(times).equals(true.transfers.select(times).sort(times))
-    # what came from the missing rank is told as a wait, as long as its kernel ran
-    wrong = wrong_by(whole).filter(pl.col("error_ns") > 0)
-    assert set(wrong["cause"]) <= {"message_wait", "transfer", "host"}
-    transfers = wrong.filter(cause="transfer")
-    assert (transfers["found_ns"] < transfers["true_ns"]).all()
+    assert wrong_by(whole)["error_ns"].max() == 0
+    # what came from the missing rank, or went to it, is not split
+    assert (causes_of(found).filter(cause="message")["total_ns"] > 0).any()
 
 
 @pytest.mark.few(2)

@@ -12,6 +12,7 @@ import nsys_pp
 from fixtures.simulate import main as simulate
 from nsys_pp.frames.training import Training
 from tests.training.expected_training import expected_training
+from tests.training.unsplit import split_either
 
 WORK = ("forward", "backward", "weight_gradient", "forward_backward")
 _JOB = ["rank", "step", "kind", "micro_batch", "chunk", "backward_micro_batch", "backward_chunk"]
@@ -58,13 +59,28 @@ def causes_of(training: Training) -> pl.DataFrame:
 
 
 def wrong_by(whole: Whole) -> pl.DataFrame:
-    """Say by how much sums of causes are wrong: rank, step, cause, true_ns, found_ns, error_ns."""
-    keys = ["rank", "step", "cause"]
-    return (
-        causes_of(whole.true)
-        .rename({"total_ns": "true_ns"})
-        .join(causes_of(whole.found).rename({"total_ns": "found_ns"}), on=keys, how="full", coalesce=True)
-        .with_columns(pl.col("true_ns", "found_ns").fill_null(0))
-        .with_columns(error_ns=(pl.col("found_ns") - pl.col("true_ns")).abs())
-        .sort(keys)
-    )
+    """Say by how much sums of causes are wrong: rank, step, cause, true_ns, found_ns, error_ns.
+
+    Unsplit time is right as far as it is of the message or collective.
+    """
+    true, found = sums_of(whole.true), sums_of(whole.found)
+    rows = []
+    for key in sorted(true.keys() | found.keys()):
+        of_true = true.get(key, {})
+        of_found = split_either(found.get(key, {}), of_true)
+        rows += [
+            (*key, cause, of_true.get(cause, 0), of_found.get(cause, 0))
+            for cause in sorted(of_true.keys() | of_found.keys())
+        ]
+    frame = pl.DataFrame(rows, schema=["rank", "step", "cause", "true_ns", "found_ns"], orient="row")
+    return frame.with_columns(error_ns=(pl.col("found_ns") - pl.col("true_ns")).abs())
+
+
+def sums_of(training: Training) -> dict[tuple[int, int], dict[str, int]]:
+    """Return the time of each cause, by rank and step."""
+    sums: dict[tuple[int, int], dict[str, int]] = {}
+    for rank, step, cause, total_ns in (
+        causes_of(training).select("rank", "step", "cause", "total_ns").iter_rows()
+    ):
+        sums.setdefault((rank, step), {})[cause] = total_ns
+    return sums

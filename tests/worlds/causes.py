@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from tests.training.unsplit import split_either
 from tests.worlds.findings import Findings
 from tests.worlds.jobs import list_found_jobs, list_true_jobs, match_jobs
 from tests.worlds.truth import Truth
 
 _NAMES = {"optimizer": "compute", "pause": "compute"}
-# Peers of exchanges between replicas are rarely known, so that waits and transfers cannot be told apart.
-_NAMES_OF_EXCHANGES = {"message_wait": "message", "transfer": "message"}
 _KEY = ["report", "pid", "true_step"]
 
 
@@ -24,7 +23,7 @@ class StepScore:
     step: int
     is_whole: bool  # all lanes of the run recorded it
     position: str  # "first", "middle", "last" or "only" of the steps that are complete in truth
-    points: dict[str, float]  # cause -> found minus true time, in percent of the step
+    points: dict[str, float]  # cause -> found minus true time, in percent of the step; after `split_either`
     bubble_points: float  # found minus true bubble, likewise
     length_points: float  # found minus true length
     true_ns: dict[str, int]  # cause -> true time
@@ -53,14 +52,13 @@ def score_causes(findings: Findings, truth: Truth, ranks: int) -> CauseScore:
     true_steps = truth.table("steps").join(processes, on=["report", "rank"]).rename({"step": "true_step"})
     found_steps = _match_steps(findings, truth)
     joined = true_steps.join(found_steps, on=_KEY, how="left")
-    names = _NAMES | ({} if truth.exchanges.is_empty() else _NAMES_OF_EXCHANGES)
     is_true, is_found = pl.col("is_recorded"), pl.col("is_partial").not_()
     both = joined.filter(is_true & is_found.fill_null(False))
     return CauseScore(
         steps=_compare(
             both.with_columns(is_whole=pl.col("true_step").is_in(_whole_steps(true_steps, ranks))),
-            _sum_found(findings, names),
-            _sum_true(truth, processes, names),
+            _sum_found(findings),
+            _sum_true(truth, processes),
             _positions(true_steps),
         ),
         lacking=len(joined.filter(is_true & pl.col("is_partial").is_null())),
@@ -105,21 +103,19 @@ def _positions(true_steps: pl.DataFrame) -> dict[tuple[int, int], str]:
     return positions
 
 
-def _sum_found(findings: Findings, names: dict[str, str]) -> dict[tuple[int, int], dict[str, int]]:
+def _sum_found(findings: Findings) -> dict[tuple[int, int], dict[str, int]]:
     """Sum the causes of the library by lane and its number of the step."""
-    return _sum(findings.training.lane_states, "lane", names)
+    return _sum(findings.training.lane_states, "lane")
 
 
-def _sum_true(
-    truth: Truth, processes: pl.DataFrame, names: dict[str, str]
-) -> dict[tuple[int, int], dict[str, int]]:
+def _sum_true(truth: Truth, processes: pl.DataFrame) -> dict[tuple[int, int], dict[str, int]]:
     """Sum the true causes by rank and step."""
-    return _sum(truth.table("causes").join(processes, on=["report", "rank"]), "rank", names)
+    return _sum(truth.table("causes").join(processes, on=["report", "rank"]), "rank")
 
 
-def _sum(frame: pl.DataFrame, owner: str, names: dict[str, str]) -> dict[tuple[int, int], dict[str, int]]:
+def _sum(frame: pl.DataFrame, owner: str) -> dict[tuple[int, int], dict[str, int]]:
     duration = pl.col("end_ns") - pl.col("start_ns")
-    cause = pl.col("cause").cast(pl.String).replace(names)
+    cause = pl.col("cause").cast(pl.String).replace(_NAMES)
     sums: dict[tuple[int, int], dict[str, int]] = {}
     for number, step, name, total in (
         frame.group_by(owner, "step", cause.alias("cause")).agg(duration.sum()).iter_rows()
@@ -139,8 +135,9 @@ def _compare(
         key = row["rank"], row["true_step"]
         of_found, of_true = found.get((row["lane"], row["step"]), {}), true[key]
         length = row["end_ns"] - row["start_ns"]
-        names = sorted(of_found.keys() | of_true.keys())
-        points = {name: 100 * (of_found.get(name, 0) - of_true.get(name, 0)) / length for name in names}
+        split = split_either(of_found, of_true)
+        names = sorted(split.keys() | of_true.keys())
+        points = {name: 100 * (split.get(name, 0) - of_true.get(name, 0)) / length for name in names}
         bubbles = [
             100 * (sum(sums.values()) - sums.get("compute", 0)) / sum(sums.values()) if sums else 0.0
             for sums in (of_found, of_true)

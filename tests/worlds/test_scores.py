@@ -137,6 +137,11 @@ def test_relabelled_causes_are_in_excess_unless_unknown(world: tuple[Findings, T
     )
     found = [step.found_ns.get("unknown", 0) for step in relabel("unknown").steps]
     assert found == pytest.approx(waits, rel=0.05, abs=300_000)
+    assert max(step.worst[0] for step in relabel("message").steps) <= max(
+        step.worst[0] for step in score.steps
+    )
+    assert max(step.worst[0] for step in relabel("message_transfer").steps) > 10
+    assert {step.worst[1] for step in relabel("collective").steps if step.worst[0] > 10} == {"collective"}
 
 
 def test_partial_and_lacking_steps_are_counted(world: tuple[Findings, Truth]) -> None:

@@ -17,9 +17,13 @@ from nsys_pp.frames.training import COVER, LANE_STATES, POSITION
 from nsys_pp.training.run.shared_collectives import find_last_members
 
 _STEP = ["lane", "step"]
-_WAIT_CAUSES = {"message": "message_wait", "collective": "collective_wait"}
-_ACTIVE_CAUSES = {"message": "transfer", "collective": "collective"}
+_WAITING = {"message": "message_wait", "collective": "collective_wait"}
+_TRANSFERRING = {"message": "message_transfer", "collective": "collective_transfer"}
+_EITHER = {"message": "message", "collective": "collective"}
 _NEED = ["need_start_ns", "need_end_ns"]
+_MAX_OPEN = (
+    0.5  # share of an operation in which the peer may have begun, for all errors of the clocks within bounds
+)
 
 
 def build_lane_states(
@@ -36,7 +40,8 @@ def build_lane_states(
     """Build the states of each lane at every moment of every step.
 
     While a message or collective runs, the cause is that its peers have not begun theirs, until the start of the last
-    peer, and then that it runs. `nsys_pp.frames.causes` defines all causes.
+    peer, and then its transfer; where that start is not known, or the error of the clocks leaves most of the operation
+    open, or another peer may begin later, it is either of the two. `nsys_pp.frames.causes` defines all causes.
 
     Args:
         lanes: `LANES`.
@@ -56,9 +61,13 @@ def build_lane_states(
     messages = waits.filter(pl.col("need") == "message").pipe(
         _find_message_peers, keep_comparable(transfers, lanes, "sender", "receiver")
     )
-    needed = waits.filter(pl.col("need") == "collective").unique(["lane", *_NEED], keep="first")
+    needed = waits.filter(pl.col("need").is_not_null()).unique(["lane", *_NEED], keep="first")
     collectives = find_last_members(needed, lanes=lanes, anchors=anchors)
-    peers = pl.concat([messages, collectives]).unique(["lane", *_NEED], keep="first")
+    exchanges = find_last_members(needed, lanes=lanes, anchors=anchors, kind="send_receive")
+    exchanges = exchanges.filter("is_complete")  # slices that exchange with others in lockstep are no members
+    peers = pl.concat([messages, collectives, exchanges], how="diagonal").unique(
+        ["lane", *_NEED], keep="first"
+    )
     matched = waits.join(peers, on=["lane", *_NEED], how="left", maintain_order="left")
     computes = inside.select(
         *_STEP, "start_ns", "end_ns", cause=pl.lit("compute", CAUSE), waits_for=pl.lit(None, pl.UInt32)
@@ -107,38 +116,43 @@ def _clip_to_steps(steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.Da
 
 
 def _find_message_peers(waits: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
-    """Find the peer lane of each needed message, and the start of its kernel.
+    """Find the peer lane of each needed message, the start of its kernel, and the error of that time.
 
     For a kernel with several messages, the last peer to start counts; a buffered send has no wait.
     """
     received = transfers.select(
         lane="receiver", need_start_ns="receive_start_ns", need_end_ns="receive_end_ns",
-        peer_start_ns="send_start_ns", waits_for="sender",
+        peer_start_ns="send_start_ns", bound_ns="bound_ns", waits_for="sender",
     )  # fmt: skip
     sent = transfers.filter(~pl.col("is_buffered")).select(
         lane="sender", need_start_ns="send_start_ns", need_end_ns="send_end_ns",
-        peer_start_ns="receive_start_ns", waits_for="receiver",
+        peer_start_ns="receive_start_ns", bound_ns="bound_ns", waits_for="receiver",
     )  # fmt: skip
     sides = waits.select("lane", *_NEED).join(pl.concat([received, sent]), on=["lane", *_NEED])
     return sides.sort("peer_start_ns").unique(["lane", *_NEED], keep="last")
 
 
 def _split_waits(waits: pl.DataFrame) -> pl.DataFrame:
-    """Split the waits for messages and collectives at the start of the peer's kernel."""
-    need = pl.col("need").cast(pl.String)
-    has_unknown_peer = (pl.col("need") == "message") & pl.col("peer_start_ns").is_null()
-    wait = need.replace_strict(_WAIT_CAUSES, default=None, return_dtype=CAUSE)
-    active = need.replace_strict(_ACTIVE_CAUSES, default=None, return_dtype=CAUSE)
+    """Split the waits for messages and collectives at the start of the peer's kernel, where it is known well enough."""
+    start, end = pl.col("need_start_ns"), pl.col("need_end_ns")
+    first, last = (pl.col("peer_start_ns") + sign * pl.col("bound_ns") for sign in (-1, 1))
+    open_ns = last.clip(start, end) - first.clip(start, end)
+    is_known = (open_ns <= _MAX_OPEN * (end - start)).fill_null(value=False)
+    is_complete = pl.col("is_complete").fill_null(value=True)
+    waiting, transferring, either = (
+        pl.col("need").cast(pl.String).replace_strict(causes, default=None, return_dtype=CAUSE)
+        for causes in (_WAITING, _TRANSFERRING, _EITHER)
+    )
     edges = waits.with_columns(
-        wait=wait,
-        active=pl.coalesce("cause", pl.when(has_unknown_peer).then(wait).otherwise(active)),
-        wait_end_ns=pl.col("peer_start_ns").fill_null(pl.col("start_ns")).clip("start_ns", "end_ns"),
+        waiting=waiting,
+        cause=pl.coalesce("cause", pl.when(is_known & is_complete).then(transferring).otherwise(either)),
+        wait_end_ns=pl.when(is_known).then("peer_start_ns").otherwise("start_ns").clip("start_ns", "end_ns"),
     )
     return pl.concat(
         [
-            edges.select(*_STEP, "start_ns", end_ns="wait_end_ns", cause="wait", waits_for="waits_for"),
+            edges.select(*_STEP, "start_ns", end_ns="wait_end_ns", cause="waiting", waits_for="waits_for"),
             edges.select(
-                *_STEP, "end_ns", start_ns="wait_end_ns", cause="active", waits_for=pl.lit(None, pl.UInt32)
+                *_STEP, "end_ns", start_ns="wait_end_ns", cause="cause", waits_for=pl.lit(None, pl.UInt32)
             ),
         ],
         how="diagonal",

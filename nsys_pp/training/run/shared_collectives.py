@@ -11,11 +11,14 @@ _MOSTLY = 0.8  # least share of a stream's collectives that end together with th
 _CLOSE_NS = 5_000
 _MAX_BOUND_NS = 250_000
 _SAMPLE = 40  # collectives of a stream compared to find its members
+_ENOUGH = 10  # of them to measure how closely they end together
 _CHANNEL = ["lane", "channel", "name", "communicator"]
 _PAIR = ["stream", "other", "ordinal"]
 
 
-def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.DataFrame) -> pl.DataFrame:
+def find_last_members(
+    needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.DataFrame, kind: str = "collective"
+) -> pl.DataFrame:
     """Find the last other member to start each collective, and the start of its kernel.
 
     The members are the lanes of the NCCL communicator; where it is not recorded, the streams of other lanes
@@ -25,15 +28,18 @@ def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.
         needed: lane, need_start_ns, need_end_ns of collectives.
         lanes: `LANES`.
         anchors: `LANE_ANCHORS`.
+        kind: Kind of the anchors that are needed: an exchange of all with all ("send_receive") ends on all members
+            together, like a collective.
 
     Returns:
-        lane, need_start_ns, need_end_ns, peer_start_ns (start of the last other member found),
-        waits_for (its lane); only collectives of which a member is found.
+        lane, need_start_ns, need_end_ns, peer_start_ns (start of the last other member found), bound_ns (its error),
+        waits_for (its lane), is_complete (whether no further member is in the reports); only collectives of which a
+        member is found.
     """
     clocks = lanes.select(
         "lane", "clock", pl.col("bound_ns").fill_null(0), clock_set=number_comparable(lanes)
     )
-    keyed = anchors.filter(pl.col("kind") == "collective").join(clocks, on="lane", maintain_order="left")
+    keyed = anchors.filter(pl.col("kind") == kind).join(clocks, on="lane", maintain_order="left")
     streams = keyed.select(_CHANNEL).unique().with_row_index("stream")
     # by start, so that equal rows of two streams keep a fixed order
     keyed = keyed.join(streams, on=_CHANNEL, nulls_equal=True).select(
@@ -53,11 +59,34 @@ def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.
         keep_comparable(matches, lanes, "lane", "other_lane")
         .sort("began_ns")
         .group_by("request")
-        .agg(peer_start_ns=pl.col("began_ns").last(), waits_for=pl.col("other_lane").last())
+        .agg(
+            peer_start_ns=pl.col("began_ns").last(),
+            bound_ns=pl.col("error_ns").last(),
+            waits_for=pl.col("other_lane").last(),
+            member_count=pl.col("other").n_unique(),
+        )
     )
-    return requested.join(last, on="request").select(
-        "lane", "need_start_ns", "need_end_ns", "peer_start_ns", "waits_for"
+    return (
+        requested.join(last, on="request")
+        .join(members.group_by("stream").agg(known_count=pl.len()), on="stream")
+        .join(_list_hidden(events), on="stream", how="left")
+        .select(
+            *("lane", "need_start_ns", "need_end_ns", "peer_start_ns", "bound_ns", "waits_for"),
+            is_complete=(pl.col("member_count") == pl.col("known_count")) & pl.col("is_hidden").is_null(),
+        )
     )
+
+
+def _list_hidden(events: pl.DataFrame) -> pl.DataFrame:
+    """List the streams that may have further members, on clocks that are not known well enough: stream, is_hidden."""
+    clocks = ("clock", "bound_ns", "clock_set")
+    streams = (
+        events.filter(pl.col("communicator").is_null()).select("stream", "lane", "name", *clocks).unique()
+    )
+    is_near = relative_bound("_of_other") <= _MAX_BOUND_NS
+    is_near &= pl.col("clock_set") == pl.col("clock_set_of_other")
+    pairs = streams.join(streams.drop("stream").unique(), on="name", suffix="_of_other")
+    return pairs.filter(~is_near).select("stream", is_hidden=pl.lit(value=True)).unique()
 
 
 def _match_members(pairs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
@@ -72,7 +101,7 @@ def _match_members(pairs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         events: Collectives by end, with their ordinals in their streams.
 
     Returns:
-        request, lane, other_lane, began_ns.
+        request, lane, other, other_lane, began_ns, error_ns (of the clocks relative to each other).
     """
     found = events.select(
         other="stream",
@@ -107,7 +136,14 @@ def _match_members(pairs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
             pl.col("ended_ns") + reach >= pl.col("need_start_ns"),
         )
     )
-    columns = ("request", "lane", "other_lane", "began_ns")
+    columns = (
+        "request",
+        "lane",
+        "other",
+        "other_lane",
+        "began_ns",
+        relative_bound("_of_other").alias("error_ns"),
+    )
     return pl.concat([same.select(columns), by_order.select(columns)])
 
 
@@ -159,10 +195,15 @@ def _pair_members(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
         .agg(sampled=pl.col("end_ns").is_between(pl.col("first_ns"), pl.col("last_ns")).sum())
     )
     most = counted.join(sizes, on=["stream", "other"]).filter(
-        pl.col("together") >= _MOSTLY * pl.col("sampled")
+        pl.col("together") >= (_MOSTLY * pl.col("sampled")).floor()
     )
     for name in ("apart_ns", "spread_ns"):
-        most = most.filter(pl.col(name) <= 4 * pl.col(name).min().over("stream") + _CLOSE_NS)
+        least = most.group_by("stream").agg(pl.col(name).min(), pl.col("sampled").first())
+        # Few collectives may be close together by chance; other streams show the usual distance.
+        usual_ns = least.filter(pl.col("sampled") >= _ENOUGH)[name].median()
+        of_few = SKEW_NS / pl.col("sampled") if usual_ns is None else pl.lit(4 * usual_ns)  # type: ignore[operator]
+        margin = pl.when(pl.col("sampled") < _ENOUGH).then(of_few).otherwise(0)
+        most = most.filter(pl.col(name) <= 4 * pl.col(name).min().over("stream") + _CLOSE_NS + margin)
     return pl.concat([same_communicator, most.select("stream", "other")])
 
 

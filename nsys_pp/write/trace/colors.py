@@ -52,13 +52,15 @@ COLORS = {  # hue and lightness of HSLuv at a saturation of 80 %, as Perfetto's 
     "bubble": Color("bubble 7", "terrible", (189, 46, 100)),  # hue 356, lightness 44
     # causes of bubbles other than "copy" and "data"
     "message_wait": Color("message_wait 8", "thread_state_iowait", (241, 134, 150)),  # hue 4, lightness 68
-    "transfer": Color("transfer 1542", "yellow", (221, 167, 78)),  # hue 54, lightness 72
+    "message_transfer": Color("message_transfer 1143", "yellow", (222, 166, 78)),  # hue 53, lightness 72
+    "message": Color("message 883", "cq_build_passed", (243, 168, 157)),  # hue 20, lightness 76
     "collective_wait": Color(
         "collective_wait 771", "cq_build_running", (237, 161, 242)
     ),  # hue 305, lightness 76
-    "collective": Color(
-        "collective 1335", "cq_build_attempt_failed", (202, 103, 233)
-    ),  # hue 295, lightness 60
+    "collective_transfer": Color(
+        "collective_transfer 3497", "cq_build_attempt_failed", (201, 98, 232)
+    ),  # hue 295, lightness 59
+    "collective": Color("collective 253", "cq_build_attempt_passed", (186, 58, 177)),  # hue 312, lightness 48
     "host": Color("host 563", "bad", (173, 170, 73)),  # hue 84, lightness 68
     "unknown": Color("unknown 486", "thread_state_unknown", (101, 121, 48)),  # hue 102, lightness 48
     "idle": Color("idle 347", "thread_state_sleeping", (66, 142, 180)),  # hue 232, lightness 56

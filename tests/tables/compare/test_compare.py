@@ -127,7 +127,7 @@ def test_another_schedule_changes_the_bubble_and_no_job() -> None:
 
 def test_a_slow_link_shows_as_transfer() -> None:
     frames = compare_trainings(simulate_training(), simulate_training("--slow-link 2,4=8 --seed 2"))
-    assert verdict(frames, "bubbles", "transfer") == "slower"
+    assert verdict(frames, "bubbles", "message_transfer") == "slower"
     assert verdict(frames, "stages", "compute", stage=2) == "same"
 
 

@@ -28,7 +28,7 @@ def test_the_path_goes_on_with_the_lane_that_was_late() -> None:
             (0, "compute", 0, 20, None),
             (0, "idle", 20, 50, None),
             (1, "message_wait", 0, 22, 0),
-            (1, "transfer", 22, 25, None),
+            (1, "message_transfer", 22, 25, None),
             (1, "compute", 25, 50, None),
         ],
         [(0, "forward", 0, 10), (0, "forward", 10, 20), (1, "forward", 25, 35), (1, "backward", 35, 50)],
@@ -37,7 +37,7 @@ def test_the_path_goes_on_with_the_lane_that_was_late() -> None:
         (0, "compute", "forward", 0, 10),
         (0, "compute", "forward", 10, 20),
         (0, "host", None, 20, 22),  # the message was sent late
-        (1, "transfer", None, 22, 25),
+        (1, "message_transfer", None, 22, 25),
         (1, "compute", "forward", 25, 35),
         (1, "compute", "backward", 35, 50),
     ]
@@ -77,17 +77,17 @@ def test_a_late_member_of_a_collective_takes_the_path() -> None:
     training = build_small_training(
         [
             (0, "compute", 0, 30, None),
-            (0, "collective", 30, 35, None),
+            (0, "collective_transfer", 30, 35, None),
             (0, "compute", 35, 39, None),
             (1, "compute", 0, 10, None),
             (1, "collective_wait", 10, 30, 0),
-            (1, "collective", 30, 35, None),
+            (1, "collective_transfer", 30, 35, None),
             (1, "compute", 35, 40, None),
         ]
     )
     assert path_of(training) == [
         (0, "compute", None, 0, 30),
-        (1, "collective", None, 30, 35),
+        (1, "collective_transfer", None, 30, 35),
         (1, "compute", None, 35, 40),
     ]
 

@@ -156,7 +156,7 @@ def states_of(
         waits=waits,
         jobs=RUN_JOBS.to_frame(),
         data_jobs=pl.DataFrame(data, schema=loads, orient="row"),
-        transfers=transfers,
+        transfers=transfers.with_columns(bound_ns=pl.lit(bound and 2 * bound, TRANSFERS["bound_ns"])),
         anchors=LANE_ANCHORS.to_frame(),
     )
 
@@ -197,7 +197,9 @@ def cause_at(time: int, waits: list[Any], transfers: list[Any], data: list[Any])
                 return "collective"  # no other member is known
             if need == "message":
                 sent = [row[1] for row in transfers if (row[4], row[5]) == (begin, until)]
-                return "transfer" if sent and time >= sent[0] else "message_wait"
+                if not sent:
+                    return "message"
+                return "message_transfer" if time >= sent[0] else "message_wait"
             is_free = cause in ("host", "idle") and any(first <= time < last for _, first, last in data)
             return "data" if is_free else str(cause)
     return "compute"
@@ -228,9 +230,10 @@ def test_every_moment_of_a_step_has_its_cause(
     )
 
 
-def test_a_peer_with_an_unknown_clock_counts_as_waiting() -> None:
+def test_a_message_is_split_if_the_clocks_are_known_well_enough() -> None:
     waits, transfers = waits_of([(0, 0, 90, None, "message", 0, 90)]), transfers_of([(1, 30, 90, 0, 0, 90)])
-    for bound, causes in ((0, ["message_wait", "transfer"]), (None, ["message_wait"])):
+    split = ["message_wait", "message_transfer"]
+    for bound, causes in ((0, split), (11, split), (12, ["message"]), (None, ["message"])):
         found = states_of(waits, segments_of([]), steps_of((0, 90)), transfers, [], bound)
         assert [cause for cause, *_ in causes_of(found)] == causes
 

@@ -129,7 +129,7 @@ def test_the_bubble_of_a_stage_counts_its_gpus(importer: Importer) -> None:
         (0, 1, "steady", "compute", start, start + 10, None),
         (0, 1, "steady", "host", start + 10, start + 30, None),
         (0, 1, "steady", "idle", start + 30, start + 40, None),
-        (1, 1, "steady", "transfer", start, start + 20, None),
+        (1, 1, "steady", "message_transfer", start, start + 20, None),
         (1, 1, "steady", "compute", start + 20, start + 40, None),
     ]
     lanes = TRAINING.lanes.with_columns(stage=pl.lit(0, pl.Int64))
