@@ -34,6 +34,8 @@ ROSTER = build_schema(
         "tensor": pl.Int64,  # tensor-parallel coordinate (tp)
         "replica": pl.Int64,  # data-parallel coordinate (dp)
         "stage_source": pl.String,  # "--layout"; or "NVTX": names of ranges and marks
+        "stage_count": pl.Int64,  # stages of the run, also those without a report; null where unknown
+        "run_size": pl.Int64,  # ranks of the run, likewise
     },
     name="ROSTER",
 )

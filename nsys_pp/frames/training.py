@@ -195,6 +195,7 @@ LANES = build_schema(
         "rank": pl.Int64,  # null where unknown
         "stage": pl.Int64,  # null where unknown
         "stage_source": pl.String,  # "--layout", "NVTX", "job names", or `FIRST_FORWARDS`
+        "stage_count": pl.Int64,  # stages of the run, also those without a report; null where unknown
         "replica": pl.Int64,
         "tensor": pl.Int64,
         "label": pl.String,  # unique: "rank 3", or "node2 GPU 0" where the rank is unknown

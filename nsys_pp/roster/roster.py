@@ -97,7 +97,7 @@ def _build_row(
             "bus_location": gpu.bus_location,
         }
     if rank is not None:
-        row |= {"rank": rank.rank, "rank_source": rank.source}
+        row |= {"rank": rank.rank, "rank_source": rank.source, "run_size": rank.world_size}
     return row
 
 
@@ -113,7 +113,9 @@ def _add_layout(roster: pl.DataFrame, identities: Sequence[Identity], layout: La
     columns = [located[axis].alias(ours) for ours, axis in _COORDINATES.items()]
     is_located = pl.col("rank").is_not_null()
     return roster.with_columns(columns).with_columns(
-        stage_source=pl.when(is_located).then(pl.lit("--layout"))
+        stage_source=pl.when(is_located).then(pl.lit("--layout")),
+        stage_count=pl.when(is_located).then(layout.pp),
+        run_size=pl.when(is_located).then(count_ranks(layout)),
     )
 
 

@@ -86,6 +86,7 @@ def expected_lanes(processes: pl.DataFrame) -> pl.DataFrame:
             process_key=pl.col("pid"),
             gpu=pl.format("GPU {}", "gpu"),
             stage_source=pl.lit("--layout"),
+            stage_count=pl.lit(None),
             label=pl.format("rank {}", "rank"),
             clock=pl.col("report").replace_strict(reports),
             clock_group=pl.lit(0),

@@ -13,6 +13,7 @@ from nsys_pp.arrays.search import find_pairs
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import RUN_JOBS, SCHEDULED_KINDS
+from nsys_pp.training.run.lanes import count_stages
 from nsys_pp.training.run.orders import (
     BACKWARD,
     BOTH,
@@ -86,7 +87,7 @@ def _list_jobs(lanes: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
         job,
         _find_outer_jobs(ran, lane),
         _stage=as_whole_numbers(stage_of[lane]),
-        _stages=pl.lit(lanes["stage"]).max() + 1,
+        _stages=pl.lit(count_stages(lanes) or None, pl.Int64),
         is_inferred=pl.lit(False),
         confidence=pl.lit(None, pl.Float64),
         phase=pl.lit(None, pl.Int64),

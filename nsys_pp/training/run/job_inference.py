@@ -15,7 +15,7 @@ import polars as pl
 
 from nsys_pp.frames.conform import conform_part
 from nsys_pp.frames.training import RUN_JOBS
-from nsys_pp.training.run.routes import count_stages
+from nsys_pp.training.run.routes import count_located
 
 _STEP = ["lane", "step"]
 _MAX_EARLY_NS = 100_000  # compute of a job before its message that counts as noise
@@ -46,7 +46,7 @@ def reconstruct_jobs(
     reason = _explain_refusal(lanes, steps, transfers, messages)
     if reason:
         return RUN_JOBS.to_frame(), reason
-    spans = _cut_steps(steps, messages, count_stages(lanes))
+    spans = _cut_steps(steps, messages, count_located(lanes))
     if _computes_too_early(spans, messages, compute_segments):
         return RUN_JOBS.to_frame(), "stages compute between a job and the message that the next one waits for"
     return _build_jobs(spans, compute_segments), ""
@@ -78,7 +78,7 @@ def _explain_refusal(
     lanes: pl.DataFrame, steps: pl.DataFrame, transfers: pl.DataFrame, messages: pl.DataFrame
 ) -> str:
     """Return the reason that prevents the reconstruction of jobs; "" without one."""
-    count = count_stages(lanes)
+    count = count_located(lanes)
     if count < 2:
         return "the stages of the ranks are not known"
     if steps.is_empty():

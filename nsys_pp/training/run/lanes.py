@@ -13,7 +13,7 @@ from nsys_pp.frames.roster import GPU_ORDER, MACHINE_ORDER
 from nsys_pp.frames.training import FIRST_FORWARDS, LANES, SCHEDULED_KINDS
 
 _KEYS = ("report", "process_key", "device_id")
-_COORDINATES = ("rank", "stage", "replica", "tensor", "stage_source")
+_COORDINATES = ("rank", "stage", "replica", "tensor", "stage_source", "stage_count", "run_size")
 _JOB_COLUMNS = [
     *(*_KEYS, "kind", "step", "stage", "virtual_stage", "backward_virtual_stage"),
     *("start_ns", "end_ns", "compute_start_ns", "compute_end_ns"),
@@ -52,6 +52,7 @@ def build_lanes(
     jobs = jobs[_JOB_COLUMNS].filter(pl.col("kind").is_in(SCHEDULED_KINDS) & pl.col("start_ns").is_not_null())
     named = _join(located, _find_stages_of_names(jobs)).with_columns(
         stage=pl.coalesce("stage", "named_stage"),
+        stage_count=pl.coalesce("stage_count", "named_count"),
         stage_source=pl.when(pl.col("stage").is_not_null())
         .then("stage_source")
         .when(pl.col("named_stage").is_not_null())
@@ -70,6 +71,17 @@ def build_lanes(
     elif count := working["stage"].null_count():
         notes += [f"the stages of {count:,} GPU processes that ran jobs are unknown; specify `--layout`"]
     return conform(_label_lanes(_sort_lanes(named)), LANES), notes
+
+
+def count_stages(lanes: pl.DataFrame) -> int:
+    """Count the stages of the run, also stages without lanes where their number is known; 0 if no stage is known.
+
+    Args:
+        lanes: `LANES`.
+    """
+    last = int(lanes["stage"].fill_null(-1).to_numpy().max(initial=-1))
+    known = int(lanes["stage_count"].fill_null(0).to_numpy().max(initial=0))
+    return max(last + 1, known) if last >= 0 else 0
 
 
 def _check_guessed_ranks(
@@ -100,9 +112,13 @@ def _check_guessed_ranks(
 
 
 def _list_missing_ranks(lanes: pl.DataFrame) -> list[int]:
-    """List the ranks below the last one without a lane; empty if lanes of unknown rank may have these ranks."""
+    """List the ranks of the run without a lane; empty if lanes of unknown rank may have these ranks.
+
+    Where the size of the run is unknown, these are the ranks below the last one.
+    """
     ranks = set(lanes["rank"].drop_nulls())
-    missing = sorted(set(range(max(ranks, default=-1) + 1)) - ranks)
+    size = int(lanes["run_size"].fill_null(0).to_numpy().max(initial=0))
+    missing = sorted(set(range(max([size, *(rank + 1 for rank in ranks)]))) - ranks)
     return missing if len(missing) > lanes["rank"].null_count() else []
 
 
@@ -123,8 +139,9 @@ def _find_stages_of_names(jobs: pl.DataFrame) -> pl.DataFrame:
     held = virtual.group_by(_KEYS).agg(least=pl.col("virtual").min(), chunks=pl.col("virtual").n_unique())
     stages = (virtual.select(pl.col("virtual").max() + 1) // held.select(pl.col("chunks").max())).to_series()
     named = jobs.group_by(_KEYS).agg(stage=pl.col("stage").drop_nulls().mode().min())
-    of_virtual = pl.when(pl.col("least") < pl.lit(stages).max()).then("least")
-    return _join(named, held).select(*_KEYS, named_stage=pl.coalesce("stage", of_virtual))
+    count = pl.lit(stages).max()
+    of_virtual = pl.when(pl.col("least") < count).then("least")
+    return _join(named, held).select(*_KEYS, named_stage=pl.coalesce("stage", of_virtual), named_count=count)
 
 
 def _find_stages_of_first_forwards(

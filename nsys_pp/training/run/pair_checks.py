@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.records import select_rows
-from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.clock_relations import is_comparable, is_same_clock, relative_bound
 from nsys_pp.training.run.end_evidence import CLEAR, Evidence, Times, describe_sends, score_pairs
@@ -69,14 +69,19 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     is_early = is_tested & (times.receive_end + bound < times.send_start)
     share = np.bincount(channel, is_early)[channel] / np.maximum(np.bincount(channel, is_tested)[channel], 1)
     is_tight = scores[1] >= CLEAR
-    is_constant = is_tight & _are_opposite(far, of_both, is_forward)[both]
+    sums_ns, greatest_ns = _sum_directions(far, of_both, is_forward)
+    # An error of the clocks delays the messages of one direction and advances those of the other.
+    is_constant = is_tight & (np.abs(sums_ns) <= _ALIKE * greatest_ns + SKEW_NS)[both]
+    # Lanes with another lane between them receive later in both directions, however wrong the clocks are.
+    longest_ns = 2 * SKEW_NS + np.bincount(of_both, transfer_ns * ~waits)
+    is_apart = (count >= _ENOUGH) & is_tight & (sums_ns > longest_ns)[both]
     # transfers of one slow direction are long, but not those of both
     is_slow = is_tight & (np.bincount(of_both, near.score > 0)[both] > 0)
     # the ends of messages that do not wait may be any time apart, but not a constant that is too long
     is_plain = is_tight | (np.bincount(of_both, waits)[both] > 0)
     is_unlike = (count >= _ENOUGH) & (scores[0] < 0) & is_plain & ~is_slow
     is_refuted = np.where(share > _FEW, ~is_constant, is_early)
-    is_refuted |= is_unlike & ~is_constant & pairs["is_guess"].to_numpy()
+    is_refuted |= (is_unlike & ~is_constant | is_apart) & pairs["is_guess"].to_numpy()
     is_displaced = is_constant & (is_unlike | (share > _FEW))
     # one clock cannot be wrong, nor is there evidence of peers that only ends suggest if ends are apart
     is_exact = relation["is_exact"].to_numpy() | (pairs["peer_source"] == ENDS).fill_null(False).to_numpy()
@@ -87,16 +92,16 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _are_opposite(evidence: Evidence, of_both: Int64s, is_forward: Bools) -> Bools:
-    """Return the mask of pairs of lanes whose ends are as much apart in both directions, with opposite sign.
-
-    An error of the clocks delays the messages of one direction and advances those of the other. Lanes with another
-    lane between them receive later in both.
+def _sum_directions(evidence: Evidence, of_both: Int64s, is_forward: Bools) -> tuple[Floats, Floats]:
+    """Add the distances of the ends in both directions of each pair of lanes.
 
     Args:
         evidence: Of each channel.
         of_both: Pair of lanes of each channel.
         is_forward: Whether the lane of the lower number sends.
+
+    Returns:
+        The sum, NaN unless both directions have messages, and the greater of both distances without sign.
     """
     size = int(of_both.max(initial=-1)) + 1
     sums, counts = (
@@ -104,6 +109,5 @@ def _are_opposite(evidence: Evidence, of_both: Int64s, is_forward: Bools) -> Boo
         for values in (evidence.center_ns * evidence.count, evidence.count)
     )
     centers = [total / np.maximum(count, 1) for total, count in zip(sums, counts, strict=True)]
-    is_opposite = np.abs(centers[0] + centers[1]) <= _ALIKE * np.maximum(*np.abs(centers)) + SKEW_NS
-    mask: Bools = is_opposite & (counts[0] > 0) & (counts[1] > 0)
-    return mask
+    has_both = (counts[0] > 0) & (counts[1] > 0)
+    return np.where(has_both, centers[0] + centers[1], np.nan), np.maximum(*np.abs(centers))

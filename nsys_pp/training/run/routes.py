@@ -8,6 +8,7 @@ from msgspec import Struct
 from nsys_pp.arrays.columns import find_distinct, pack, whole_numbers
 from nsys_pp.frames.clock_relations import CLOCK
 from nsys_pp.frames.training import DIRECTION
+from nsys_pp.training.run.lanes import count_stages
 
 SLICE = ("replica", "tensor")
 
@@ -31,10 +32,9 @@ UNKNOWN = Topology(stages=0, is_line=False, is_folded=False)
 """Topology where the stage of a lane is unknown."""
 
 
-def count_stages(lanes: pl.DataFrame) -> int:
-    """Count the stages up to the last stage with a lane; 0 where the stage of a lane is unknown."""
-    last = lanes["stage"].max()
-    return 0 if lanes["stage"].has_nulls() or not isinstance(last, int) else last + 1
+def count_located(lanes: pl.DataFrame) -> int:
+    """Count the stages of the run; 0 where the stage of a lane is unknown."""
+    return 0 if lanes["stage"].has_nulls() else count_stages(lanes)
 
 
 def list_topologies(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame) -> list[Topology]:
@@ -48,7 +48,7 @@ def list_topologies(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFr
         messages: `LANE_MESSAGES`.
         jobs: `RUN_JOBS`.
     """
-    count = count_stages(lanes)
+    count = count_located(lanes)
     if not count:
         return [UNKNOWN]
     stages = lanes.select("lane", "stage")

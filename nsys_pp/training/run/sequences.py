@@ -13,6 +13,7 @@ from nsys_pp.arrays.columns import is_among, numbers, whole_numbers
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.training import JOB_KINDS, SCHEDULED_KINDS
+from nsys_pp.training.run.lanes import count_stages
 from nsys_pp.training.run.orders import BACKWARD, BOTH, FORWARD, WEIGHT_GRADIENT, running_count
 
 _IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
@@ -115,7 +116,7 @@ def build_sequences(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame
     groups = pl.DataFrame({"lane": lane[is_first], "step": step[is_first], "number": number[is_first]})
     count = len(groups)
     backwards = np.bincount(group, is_backward, count).astype(np.int64)
-    stages = int(lanes["stage"].fill_null(-1).to_numpy().max(initial=-1)) + 1
+    stages = count_stages(lanes)
     stage, is_partial = _look_up(lanes, steps, groups)
     return Sequences(
         row=rows,
