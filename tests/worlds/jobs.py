@@ -40,7 +40,7 @@ def score_jobs(findings: Findings, truth: Truth, options: Namespace) -> JobScore
     rows = matched.filter("is_recorded")
     ids = [("micro_batch", "true_micro_batch"), ("chunk", "true_chunk")]
     is_wrong = pl.any_horizontal(*((pl.col(a) != pl.col(b)).fill_null(False) for a, b in ids))
-    is_unknown = pl.col("micro_batch").is_null()
+    is_unknown = pl.any_horizontal(pl.col(name).is_null() for name, _ in ids) & ~is_wrong
     errors = rows.select(
         start=(pl.col("start_ns") - pl.col("true_start_ns")).abs(),
         end=(pl.col("end_ns") - pl.col("true_end_ns")).abs(),
@@ -74,12 +74,15 @@ def list_true_jobs(truth: Truth) -> pl.DataFrame:
 
 def list_found_jobs(findings: Findings) -> pl.DataFrame:
     """List the jobs of the library on the clocks of their reports."""
+    schedule = findings.training.schedule
+    has_one_chunk = schedule.name != "unknown" and schedule.chunk_count == 1
+    chunk = pl.col("chunk").fill_null(0) if has_one_chunk else pl.col("chunk")
     jobs = findings.training.jobs.filter(
         pl.col("kind").cast(pl.String).is_in(_KINDS),
         pl.col("outer").is_null(),
         pl.col("compute_start_ns").is_not_null(),
     ).select(
-        *("lane", "step", "micro_batch", pl.col("chunk").fill_null(0)),
+        *("lane", "step", "micro_batch", chunk),
         kind=pl.col("kind").cast(pl.String),
         start_ns="compute_start_ns",
         end_ns="compute_end_ns",

@@ -50,6 +50,7 @@ def build_lanes(
     """
     located = roster.drop_nulls(["process_key", "device_id"]).unique(_KEYS, keep="first", maintain_order=True)
     jobs = jobs[_JOB_COLUMNS].filter(pl.col("kind").is_in(SCHEDULED_KINDS) & pl.col("start_ns").is_not_null())
+    located, notes = _check_guessed_ranks(located, jobs, steps)
     named = _join(located, _find_stages_of_names(jobs)).with_columns(
         stage=pl.coalesce("stage", "named_stage"),
         stage_count=pl.coalesce("stage_count", "named_count"),
@@ -58,7 +59,6 @@ def build_lanes(
         .when(pl.col("named_stage").is_not_null())
         .then(pl.lit("job names")),
     )
-    named, notes = _check_guessed_ranks(named, jobs, steps)
     working = named.join(jobs.select(_KEYS).unique(), on=_KEYS, how="semi", nulls_equal=True)
     if named["stage"].count() == 0:
         by_time, unknown = _find_stages_of_first_forwards(
