@@ -234,6 +234,25 @@ def test_a_missing_rank_leaves_messages_alone_and_no_stage_is_made_up(options: s
     assert (causes_of(found).filter(cause="message")["total_ns"] > 0).any()
 
 
+@pytest.mark.few(1)
+@pytest.mark.parametrize("schedule", ["dualpipev --micro-batches 8", "interleaved --chunks 2"])
+@pytest.mark.parametrize("layout", [None, "pp=4"])
+def test_a_missing_last_stage_is_a_stage(schedule: str, layout: str | None, tmp_path: Path) -> None:
+    """Its number is known from the layout, or from the names of virtual stages; else stages are unknown."""
+    whole = run(
+        tmp_path / "run", f"{SMALL} --names torch --missing-ranks 3 --schedule {schedule}", layout=layout
+    )
+    found, true = whole.found, whole.true
+    assert found.lanes["stage"].to_list() == [0, 1, 2]
+    assert found.lanes["stage_count"].to_list() == [4, 4, 4]
+    times = ["send_start_ns", "send_end_ns", "receive_start_ns", "receive_end_ns"]
+    assert found.transfers.select(times).sort(times).equals(true.transfers.select(times).sort(times))
+    nameless = run(
+        tmp_path / "nameless", f"{SMALL} --names plain --missing-ranks 3 --schedule {schedule}"
+    ).found
+    assert any("rank 3 is missing" in note for note in nameless.notes)
+
+
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
     "options", ["--window-ms 20", "--window-ms 20 --names paddle", "--window-ms 15 --schedule zb-h1"]

@@ -23,8 +23,8 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     """Check the pairs of each channel and of each two lanes.
 
     A message that ends before it begins is no pair, where few do. Where many do, the clocks are wrong if the ends are
-    a constant apart; else the lanes are no peers. Two lanes whose ends are not a constant apart are no peers either,
-    unless the communicator names them. Lanes with clocks that cannot be compared are not checked.
+    a constant apart; else the lanes are no peers. Two lanes whose ends are not a constant apart are no peers either, nor
+    are those whose messages come later by a job in both directions, unless the communicator names them. Lanes with clocks that cannot be compared are not checked.
 
     Args:
         pairs: channel, is_guess, peer_source, and lane, start_ns, end_ns and `CLOCK` of both sides (`*_of_receive`).
@@ -72,9 +72,11 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     sums_ns, greatest_ns = _sum_directions(far, of_both, is_forward)
     # An error of the clocks delays the messages of one direction and advances those of the other.
     is_constant = is_tight & (np.abs(sums_ns) <= _ALIKE * greatest_ns + SKEW_NS)[both]
-    # Lanes with another lane between them receive later in both directions, however wrong the clocks are.
+    # Lanes with another lane between them receive later by a job in both directions, however wrong the clocks are. Where
+    # these are known better than that, ends are evidence by themselves; those of grouped messages are later for other reasons.
     longest_ns = 2 * SKEW_NS + np.bincount(of_both, transfer_ns * ~waits)
-    is_apart = (count >= _ENOUGH) & is_tight & (sums_ns > longest_ns)[both]
+    is_wide = np.bincount(of_both, reach > transfer_ns)[both] > 0
+    is_apart = (count >= _ENOUGH) & is_tight & is_wide & (sums_ns > longest_ns)[both]
     # transfers of one slow direction are long, but not those of both
     is_slow = is_tight & (np.bincount(of_both, near.score > 0)[both] > 0)
     # the ends of messages that do not wait may be any time apart, but not a constant that is too long

@@ -52,6 +52,14 @@ def test_pairs_are_refuted_by_their_times(times: tuple[int, int, int], expected:
     assert check(pairs_of(forward, backward, scatter_ns=scatter)) == expected
 
 
+def test_a_lane_between_two_others_shows_however_poorly_clocks_are_known() -> None:
+    """An error of the clocks delays one direction by as much as it advances the other: the sum is that of two jobs."""
+    wide = {"scatter_ns": 9_000, "bound_ns": 20_000_000}
+    assert check(pairs_of(3_000_000, 3_000_000, **wide)) == (2 * COUNT, 0)
+    assert check(pairs_of(9_000_000, -3_000_000, **wide)) == (2 * COUNT, 0)
+    assert check(pairs_of(3_000_000, -3_000_000, **wide)) == (0, 0)
+
+
 def test_single_messages_that_arrive_too_early_are_refuted() -> None:
     pairs = pairs_of(0, 0)
     early = pl.int_range(pl.len()) == 7
