@@ -20,6 +20,7 @@ from nsys_pp.training.report.job_steps import find_job_steps
 from nsys_pp.training.report.jobs import find_step_rows
 from nsys_pp.training.report.repeated_steps import RepeatedSteps, find_repeated_steps
 from nsys_pp.training.report.step_edges import StepHosts, StepOps, find_step_edges, list_step_ops
+from nsys_pp.training.report.unfinished_steps import mark_unfinished_steps
 
 _SOURCES = STEP_SOURCE.categories
 _RANGE, _JOBS, _REPETITION, _CAPTURE = range(4)  # indices of `_SOURCES`
@@ -67,7 +68,8 @@ def find_steps(
         * it has no range, but jobs before the first range;
         * it is the first step by jobs, and no job receives, so that the start of its first wait is unknown;
         * it is the first step, and operations that are not recorded, as those before the capture, delay its start;
-        * it is the first or the last step, and has fewer jobs than the median step.
+        * it has no range, is the first or the last step, and has fewer jobs than the median step;
+        * it and all later steps launched kernels that are not recorded: the capture ended before these.
     """
     devices = list_devices(gpu_ops)
     ops = list_step_ops(gpu_ops, devices, api_calls, launches)
@@ -118,7 +120,13 @@ def find_steps(
         pl.Series("end_ns", edges.end),
     ]
     frame = devices[steps.device].hstack(columns)
-    is_partial = steps.is_partial | edges.is_cut | _mark_cut_steps(frame, steps.device, jobs)
+    is_partial = steps.is_partial | edges.is_cut | _mark_cut_steps(frame, steps.device, jobs, steps.row >= 0)
+    is_partial |= ~hosts.is_capture & mark_unfinished_steps(
+        frame.with_columns(has_end=pl.Series(hosts.has_end)),
+        steps.device,
+        api_calls=api_calls,
+        launches=launches,
+    )
     return conform(frame.hstack([pl.Series("is_partial", is_partial)]), STEPS)
 
 
@@ -279,13 +287,14 @@ def _number_steps(steps: _StepBounds) -> tuple[Bools, Int64s, _StepBounds]:
     return is_numbered, number, steps
 
 
-def _mark_cut_steps(steps: pl.DataFrame, device: Int64s, jobs: pl.DataFrame) -> Bools:
-    """Return the mask of steps with an open job, and of first and last steps with fewer jobs than usual.
+def _mark_cut_steps(steps: pl.DataFrame, device: Int64s, jobs: pl.DataFrame, has_range: Bools) -> Bools:
+    """Return the mask of steps with an open job, and of first and last steps without a range that have fewer jobs than usual.
 
     Args:
         steps: As `STEPS`.
         device: Index of each step's device.
         jobs: `JOBS`.
+        has_range: Mask of steps with a range: the whole range is recorded, and so are all jobs in it.
     """
     row = np.where(is_among(jobs["kind"], ("data", "other")), -1, find_step_rows(jobs, steps))
     counted = row[(row >= 0) & ~jobs["device_id"].is_null().to_numpy()]
@@ -296,5 +305,5 @@ def _mark_cut_steps(steps: pl.DataFrame, device: Int64s, jobs: pl.DataFrame) -> 
     for number in np.unique(device):
         own = np.flatnonzero(device == number)
         edges = own[[0, -1]]
-        is_cut[edges] |= count[edges] < np.median(count[own])
+        is_cut[edges] |= ~has_range[edges] & (count[edges] < np.median(count[own]))
     return is_cut
