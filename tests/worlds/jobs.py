@@ -27,7 +27,7 @@ class JobScore:
     unknown_ids: int
     extra: int  # jobs of the library that are none
     largest_error_ns: int  # of starts and ends of found jobs
-    schedule: str  # "right", "wrong" or "unknown"
+    schedule: str  # "right", "wrong", "unknown", or "called uncertain" of a wrong one that is
     stages: int  # lanes with the right stage
     wrong_stages: int
     lanes: int
@@ -124,17 +124,19 @@ def _compare_stages(findings: Findings, truth: Truth) -> tuple[int, int]:
 
 def _compare_schedule(findings: Findings, options: Namespace) -> str:
     """Compare the schedule with all schedules of the same order of jobs."""
-    name = findings.training.schedule.name
-    if name == "unknown":
+    schedule = findings.training.schedule
+    if schedule.name == "unknown":
         return "unknown"
     plan = build_training(options, 1)
     orders = {}
-    for schedule, order in SCHEDULES.items():
+    for name, order in SCHEDULES.items():
         try:
-            chunks = chunks_of(schedule, plan.chunks)
-            orders[schedule] = [
+            chunks = chunks_of(name, plan.chunks)
+            orders[name] = [
                 order(stage, plan.stages, plan.micro_batches, chunks) for stage in range(plan.stages)
             ]
         except ValueError:
             continue  # too few micro-batches for it
-    return "right" if orders.get(name) == orders[plan.schedule] else "wrong"
+    if orders.get(schedule.name) == orders[plan.schedule]:
+        return "right"
+    return "called uncertain" if schedule.source == "uncertain" else "wrong"

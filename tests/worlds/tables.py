@@ -208,7 +208,7 @@ def _jobs(scores: Sequence[WorldScore]) -> Table:
                     _share(sum(getattr(part, name) for part in jobs), count),
                 )
             )
-        for word in ("right", "wrong", "unknown"):
+        for word in ("right", "wrong", "called uncertain", "unknown"):
             rows.append(
                 (f"schedule {words}: {word}", _share(sum(part.schedule == word for part in jobs), len(jobs)))
             )
