@@ -148,6 +148,8 @@ def _infer(sequences: Sequences, fit: Fit | None) -> _Ids:
     if fit is not None:
         is_whole = sequences.forwards == fit.micro_batches * fit.candidate.chunks
         sound = is_whole & (sequences.backwards == sequences.forwards) & (fit.by_group >= LEAST_AGREEMENT)
+        if not sequences.is_complete.any():  # a capture may have cut off as many jobs of each step
+            sound[:] = False
         is_sound = sound[sequences.group]
         expected = np.where(is_sound, _find_expected_chunks(sequences, fit), -1)
         chunk = np.where(chunk < 0, expected[0], chunk)

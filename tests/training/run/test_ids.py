@@ -174,6 +174,16 @@ def test_a_cut_step_is_numbered_only_if_all_of_it_is_there() -> None:
     )
 
 
+def test_steps_that_are_all_cut_are_not_numbered() -> None:
+    """As many jobs of each may be lost: what is left is in the order of fewer micro-batches."""
+    training = build_scheduled_run("1f1b", stages=1, micro_batches=6)
+    steps = training.steps.with_columns(is_partial=pl.lit(value=True))
+    left = training.jobs.filter(pl.col("micro_batch") >= 2)
+    jobs, notes = resolve(replace(training, steps=steps, jobs=left), hidden=IDS)
+    assert jobs["micro_batch"].null_count() == len(jobs) > 0
+    assert any("are unknown" in note for note in notes)
+
+
 def test_an_order_that_is_no_schedule_is_not_numbered() -> None:
     training = build_scheduled_run("interleaved", stages=4, micro_batches=8, chunks=2)
     shuffled = training.jobs.with_columns(pl.col(TIMES).shuffle(seed=1).over("lane", "step"))
