@@ -24,7 +24,9 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
 
     A message that ends before it begins is no pair, where few do. Where many do, the clocks are wrong if the ends are
     a constant apart; else the lanes are no peers. Two lanes whose ends are not a constant apart are no peers either, nor
-    are those whose messages come later by a job in both directions, unless the communicator names them. Lanes with clocks that cannot be compared are not checked.
+    are those whose messages come later by a job in both directions, unless the communicator names them. Where sends wait for their
+    receives and most end together, others are pairs of different messages. Lanes with clocks that cannot be compared
+    are not checked.
 
     Args:
         pairs: channel, is_guess, peer_source, and lane, start_ns, end_ns and `CLOCK` of both sides (`*_of_receive`).
@@ -67,7 +69,12 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     count = np.bincount(of_both, far.count)[both]
 
     is_early = is_tested & (times.receive_end + bound < times.send_start)
-    share = np.bincount(channel, is_early)[channel] / np.maximum(np.bincount(channel, is_tested)[channel], 1)
+    # where sends wait for their receives, and most end together, others are pairs of different messages
+    off_ns = np.abs(times.receive_end - times.send_end - near.center_ns[channel])
+    is_together = waits & (near.score >= CLEAR)
+    is_odd = is_tested & is_together[channel] & (off_ns > bound + transfer_ns[channel])
+    early_count, tested_count = (np.bincount(channel, mask & ~is_odd) for mask in (is_early, is_tested))
+    share = early_count[channel] / np.maximum(tested_count[channel], 1)
     is_tight = scores[1] >= CLEAR
     sums_ns, greatest_ns = _sum_directions(far, of_both, is_forward)
     # An error of the clocks delays the messages of one direction and advances those of the other.
@@ -83,6 +90,7 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     is_plain = is_tight | (np.bincount(of_both, waits)[both] > 0)
     is_unlike = (count >= _ENOUGH) & (scores[0] < 0) & is_plain & ~is_slow
     is_refuted = np.where(share > _FEW, ~is_constant, is_early)
+    is_refuted |= is_odd
     is_refuted |= (is_unlike & ~is_constant | is_apart) & pairs["is_guess"].to_numpy()
     is_displaced = is_constant & (is_unlike | (share > _FEW))
     # one clock cannot be wrong, nor is there evidence of peers that only ends suggest if ends are apart

@@ -60,6 +60,18 @@ def test_a_lane_between_two_others_shows_however_poorly_clocks_are_known() -> No
     assert check(pairs_of(3_000_000, -3_000_000, **wide)) == (0, 0)
 
 
+def test_messages_that_end_apart_among_others_that_end_together_are_refuted() -> None:
+    """Some messages of a step may be missing on one side: its others are then paired with the next ones."""
+    pairs = pairs_of(0, 0, scatter_ns=9_000)
+    is_shifted = pl.int_range(pl.len()) % COUNT < COUNT // 3
+    late = pl.when(is_shifted).then(4_000_000).otherwise(0)
+    shifted = pairs.with_columns(pl.col(name) + late for name in ("start_ns_of_receive", "end_ns_of_receive"))
+    assert check(shifted) == (2 * (COUNT // 3), 0)
+    assert check(shifted.with_columns(is_guess=pl.lit(False))) == (2 * (COUNT // 3), 0)
+    buffered = shifted.with_columns(end_ns=pl.col("start_ns") + 5_000)
+    assert check(buffered.with_columns(is_guess=pl.lit(False))) == (0, 0)
+
+
 def test_single_messages_that_arrive_too_early_are_refuted() -> None:
     pairs = pairs_of(0, 0)
     early = pl.int_range(pl.len()) == 7
