@@ -11,8 +11,9 @@ from msgspec import Struct
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.report import Session
 
-GPU_ORDER, MACHINE_ORDER = "GPU order", "machine and GPU order"
-"""Sources of ranks that are not recorded: the order of GPUs, and where unknown the natural order of machines."""
+FILE_ORDER, GPU_ORDER, MACHINE_ORDER = "file order", "GPU order", "machine and GPU order"
+"""Sources of ranks that are not recorded: the natural order of files with one GPU process each; the order of GPUs, and where
+unknown the natural order of machines."""
 
 ROSTER = build_schema(
     {  # one row per report, process and device; by these

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import polars as pl
 
-from nsys_pp.frames.roster import Identity
+from nsys_pp.frames.roster import FILE_ORDER, Identity
 from nsys_pp.roster.identity import capture_window, gpu_processes, name_paths
 from nsys_pp.roster.layout import Layout, count_ranks
 from nsys_pp.roster.runs import split_runs
@@ -29,7 +29,7 @@ def find_inconsistencies(
     Returns:
         Sentences without a full stop that name reports; for a single report only on processes without a place in the layout.
     """
-    unplaced = [*_warn_of_unplaced(identities, roster)] if layout else []
+    unplaced = [*_warn_of_unplaced(identities, roster, layout)] if layout else []
     if len(identities) < 2:
         return unplaced
     sizes = _find_sizes(identities, roster)
@@ -85,7 +85,7 @@ def _warn_of_runs(identities: Sequence[Identity], runs: Sequence[Sequence[int]])
     yield f"{sentence}: are they of one run?"
 
 
-def _warn_of_unplaced(identities: Sequence[Identity], roster: pl.DataFrame) -> Iterable[str]:
+def _warn_of_unplaced(identities: Sequence[Identity], roster: pl.DataFrame, layout: Layout) -> Iterable[str]:
     """Name reports whose processes have no place in the layout, with the reason."""
     unplaced = roster.filter(pl.col("process_key").is_not_null(), pl.col("rank").is_null())
     if unplaced.is_empty():
@@ -94,6 +94,9 @@ def _warn_of_unplaced(identities: Sequence[Identity], roster: pl.DataFrame) -> I
     reason = "their ranks are unknown"
     if any(len(gpu_processes(identities[report])) > 1 for report in reports):
         reason += ", as one report has several processes, and not every rank of the layout has a GPU in these reports"
+    elif roster["rank"].null_count() == len(roster):
+        ranks = roster["process_key"].count()
+        reason += f", and their order says nothing, as they are {ranks:,} of {count_ranks(layout):,} ranks; specify `--rank-from`"
     count = f"{len(unplaced):,} GPU process{'es' * (len(unplaced) > 1)}"
     yield f"`--layout` cannot place {count} of {_name(identities, reports)}: {reason}"
 
@@ -153,7 +156,7 @@ def _warn_of_overlaps(identities: Sequence[Identity], roster: pl.DataFrame) -> I
 
 
 def _warn_of_missing(roster: pl.DataFrame, size: int | None) -> Iterable[str]:
-    ranks = set(roster.filter(pl.col("rank_source") != "file order")["rank"].drop_nulls())
+    ranks = set(roster.filter(pl.col("rank_source") != FILE_ORDER)["rank"].drop_nulls())
     if size is None or not ranks:
         return
     missing = [rank for rank in range(size) if rank not in ranks]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ import polars as pl
 
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.frames.launcher_variables import find_rank
-from nsys_pp.frames.roster import Identity, ProcessDevice
+from nsys_pp.frames.roster import FILE_ORDER, Identity, ProcessDevice
 from nsys_pp.roster.file_names import guess_ranks, read_ranks
 from nsys_pp.roster.identity import gpu_processes, list_process_devices
 from nsys_pp.roster.machines import Machine
@@ -72,8 +72,13 @@ def find_ranks(
         used = [rank.rank for rank in ranks.values()]
         add(guess_ranks(list_unranked(), used), "file name")
         if not ranks:
-            add(_number_files(identities), "file order")
+            add(_number_files(identities), FILE_ORDER)
     return ranks
+
+
+def is_file_order(ranks: Mapping[ProcessDevice, Rank]) -> bool:
+    """Return whether ranks are only guessed from the order of the files."""
+    return any(rank.source == FILE_ORDER for rank in ranks.values())
 
 
 def _find_recorded(device: ProcessDevice, identity: Identity) -> Rank | None:

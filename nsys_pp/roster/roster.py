@@ -16,7 +16,7 @@ from nsys_pp.roster.identity import find_repeated, list_process_devices
 from nsys_pp.roster.layout import Layout, count_ranks, locate_ranks
 from nsys_pp.roster.machines import Machine, find_machines
 from nsys_pp.roster.physical import DeviceGpu, assign_gpus
-from nsys_pp.roster.rank_sources import Rank, find_ranks
+from nsys_pp.roster.rank_sources import Rank, find_ranks, is_file_order
 
 _COORDINATES = {"stage": "pp", "tensor": "tp", "replica": "dp"}
 
@@ -28,8 +28,8 @@ def build_roster(
 
     A rank comes from the report itself (MPI, NCCL, launcher, XLA); else from `rank_from` and the name of the file;
     else from the names of all files without a rank, by one common pattern; else, if no rank is known and every
-    report has one GPU process, from the natural order of the files; else, with a layout, from the order of
-    GPUs (`gpu_ranks.py`). Ranks of NCCL are used only if no two processes
+    report has one GPU process, from the natural order of the files, unless a layout has more ranks; else, with a layout, from
+    the order of GPUs (`gpu_ranks.py`). Ranks of NCCL are used only if no two processes
     have the same rank in the largest communicator. Except for `report`, the result does not depend on the order of
     reports.
 
@@ -50,6 +50,8 @@ def build_roster(
         raise repeated_error(identities[first].path, identities[repeated].path)
     machines = find_machines(identities)
     ranks = find_ranks(identities, machines, rank_from=rank_from)
+    if layout is not None and is_file_order(ranks) and len(ranks) != count_ranks(layout):
+        ranks = {}  # some file is missing, and all after it would have a wrong place
     numbers = {device: rank.rank for device, rank in ranks.items()}
     gpus = {
         ProcessDevice(gpu.report, gpu.process_key, gpu.device_id): gpu

@@ -85,13 +85,13 @@ def test_ranks_without_a_report() -> None:
         "of 20 ranks, ranks 2, 3, 4, 5, 6, 7, 8, 9 and 10 more have no report"
     ]
     assert _inconsistencies(_rank(0), _rank(2)) == []
-    # counted files leave out none
-    assert (
-        _inconsistencies(
-            *(identity(f"{name}.sqlite", pids=[n]) for n, name in enumerate("ab")), layout="pp=4"
-        )
-        == []
-    )
+    # counted files leave out none, and are not counted where some are missing
+    files = [identity(f"{name}.sqlite", pids=[n]) for n, name in enumerate("ab")]
+    assert _inconsistencies(*files, layout="pp=2") == []
+    assert _inconsistencies(*files, layout="pp=4") == [
+        "`--layout` cannot place 2 GPU processes of `a.sqlite` and `b.sqlite`: their ranks are unknown, and their order"
+        " says nothing, as they are 2 of 4 ranks; specify `--rank-from`"
+    ]
 
 
 def test_machines_of_one_name_are_told() -> None:

@@ -215,6 +215,9 @@ def test_stages() -> None:
         *((0, 0, 0), (1, 0, 0), (0, 0, 1), (1, 0, 1), (None, None, None), (None, None, None))
     ]
     assert roster["stage_source"].to_list() == ["--layout"] * 4 + [None, None]
+    files = [identity(f"b{number}.sqlite", pids=[number]) for number in (1, 2, 4)]
+    assert build_roster(files, layout=parse_layout("pp=3"))["stage"].to_list() == [0, 1, 2]
+    assert build_roster(files, layout=parse_layout("pp=4"))["stage"].to_list() == [None] * 3
     with pytest.raises(NsysPPError, match=r"the layout has 2 ranks, but rank 2 is in `2.sqlite`"):
         build_roster(reports, layout=parse_layout("pp=2"))
 
