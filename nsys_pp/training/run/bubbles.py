@@ -103,6 +103,7 @@ def measure_cover(*, steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.
 
 def _clip_to_steps(steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.DataFrame:
     """Keep the compute segments inside steps, with the run's step numbers; by lane and start."""
+    steps = steps.sort("lane", "start_ns")  # numbers repeat after a restart, so they are no order
     lane, start = whole_numbers(compute_segments["lane"]), compute_segments["start_ns"].to_numpy()
     step = find_last(lane, start, whole_numbers(steps["lane"]), steps["start_ns"].to_numpy())
     until = steps["end_ns"].to_numpy()

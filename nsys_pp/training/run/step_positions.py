@@ -20,8 +20,9 @@ def mark_step_edges(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame
     Returns:
         The messages, in order, with has_first and has_last; both are false for messages outside all steps.
     """
-    is_first = pl.col("step") == pl.col("step").min().over("lane")
-    is_last = pl.col("step") == pl.col("step").max().over("lane")
+    # by time, as numbers repeat after a restart
+    is_first = pl.col("start_ns") == pl.col("start_ns").min().over("lane")
+    is_last = pl.col("start_ns") == pl.col("start_ns").max().over("lane")
     edges = steps.select(
         "lane",
         "step",

@@ -238,6 +238,23 @@ def test_a_message_is_split_if_the_clocks_are_known_well_enough() -> None:
         assert [cause for cause, *_ in causes_of(found)] == causes
 
 
+def test_numbers_of_steps_that_begin_again_are_no_order() -> None:
+    steps = pl.concat(
+        [steps_of(span).with_columns(step=step) for span, step in (((50, 90), 10), ((0, 50), 11))]
+    )
+    segments = segments_of([(0, 5, 20), (0, 60, 80)])
+    waits = waits_of([(0, 20, 50, "host", None, 0, 0), (0, 80, 90, "idle", None, 0, 0)])
+    found = states_of(
+        waits.with_columns(step=pl.Series([11, 10])),
+        segments,
+        steps.pipe(conform, RUN_STEPS),
+        TRANSFERS.to_frame(),
+        [],
+    )
+    assert causes_of(found) == [("compute", 5, 20), ("host", 20, 50), ("compute", 60, 80), ("idle", 80, 90)]
+    assert found["step"].to_list() == [11, 11, 10, 10]
+
+
 def test_no_steps_no_states() -> None:
     segments, waits = segments_of([(0, 0, 5)]), waits_of([(0, 5, 9, "host", None, 0, 0)])
     found = states_of(waits, segments, RUN_STEPS.to_frame(), TRANSFERS.to_frame(), [])

@@ -23,7 +23,9 @@ def frame_of(rows: list[tuple[int, int | None, int]]) -> pl.DataFrame:
     return frame.with_columns(route=pl.col("lane").cast(pl.Int64))
 
 
-def edges_of(lane: int, step: int | None, steps: list[tuple[int, int, bool]]) -> tuple[bool, bool]:
+def edges_of(
+    lane: int, step: int | None, steps: list[tuple[int, int, bool]], *, is_reversed: bool
+) -> tuple[bool, bool]:
     """Return whether the capture of a lane contains the begin and the end of a step."""
     own = {number: is_partial for at, number, is_partial in steps if at == lane}
     if step not in own:
@@ -31,20 +33,24 @@ def edges_of(lane: int, step: int | None, steps: list[tuple[int, int, bool]]) ->
     if not own[step]:
         return True, True
     is_first, is_last = step == min(own), step == max(own)
+    if is_reversed:
+        is_first, is_last = is_last, is_first
     if is_first == is_last:
         return False, False
     return is_last, is_first
 
 
-@given(MESSAGES, MESSAGES, STEPS)
+@given(MESSAGES, MESSAGES, STEPS, st.booleans())
 @settings(deadline=None, max_examples=200)
 def test_positions_pair_messages(
     sent: list[tuple[int, int | None, int]],
     received: list[tuple[int, int | None, int]],
     steps: list[tuple[int, int, bool]],
+    is_reversed: bool,
 ) -> None:
     run_steps = RUN_STEPS.to_frame().select("lane", "step", "is_partial")
     run_steps = pl.concat([run_steps, pl.DataFrame(steps, schema=run_steps.schema, orient="row")])
+    run_steps = run_steps.with_columns(start_ns=(-1 if is_reversed else 1) * pl.col("step"))  # a restart
     sends, receives = (
         number_in_steps(mark_step_edges(frame_of(rows), run_steps)) for rows in (sent, received)
     )
@@ -63,7 +69,11 @@ def test_positions_pair_messages(
             )
             has_first, has_last = (
                 all(pair)
-                for pair in zip(edges_of(sender, step, steps), edges_of(receiver, step, steps), strict=True)
+                for pair in zip(
+                    edges_of(sender, step, steps, is_reversed=is_reversed),
+                    edges_of(receiver, step, steps, is_reversed=is_reversed),
+                    strict=True,
+                )
             )
             if has_first and has_last and len(own) != len(other):
                 continue
