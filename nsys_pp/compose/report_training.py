@@ -19,6 +19,7 @@ from nsys_pp.frames.training import JOBS, KERNEL_AGGREGATES, REPORT_FRAMES
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nccl_requests import match_requests
 from nsys_pp.projection.ranges import project_compute, project_ranges
+from nsys_pp.projection.waited_calls import Waited, find_waited_calls
 from nsys_pp.training.report.batches import find_batches, widen_batches
 from nsys_pp.training.report.compute_segments import Segments, build_compute_segments, find_segments
 from nsys_pp.training.report.gap_jobs import find_gap_jobs, list_gaps
@@ -101,7 +102,15 @@ def describe_training(
     named, step_ranges = name_jobs(report.ranges, rules), widen_batches(name_steps(report.ranges, rules))
     if len(phases := find_phases(report.ranges, step_ranges, named)):
         named = pl.concat([named, phases]).sort("range_id")
-    compute_of = partial(project_compute, api_calls=calls, gpu_ops=ops, launches=links.launches)
+    # threads are judged by all ranges, not only by those of jobs
+    waited = (
+        find_waited_calls(report.ranges, calls, links.launches["call_row"].to_numpy())
+        if options.scope == "auto"
+        else None
+    )
+    compute_of = partial(
+        project_compute, api_calls=calls, gpu_ops=ops, launches=links.launches, waited=waited
+    )
     selected = _select_ranges(
         report, np.concatenate([frame["range_id"].to_numpy() for frame in (named, step_ranges)])
     )
@@ -109,7 +118,12 @@ def describe_training(
     step_compute = _project_batches(step_ranges, compute, partial(compute_of, scope=options.scope))
     if options.scope == "auto":
         all_ops = partial(
-            project_ranges, api_calls=calls, gpu_ops=ops, ops=options.ops, launches=links.launches
+            project_ranges,
+            api_calls=calls,
+            gpu_ops=ops,
+            ops=options.ops,
+            launches=links.launches,
+            waited=waited,
         )
         projections = _widen(report, named, projections, all_ops)
         compute = _widen(report, named, compute, compute_of)
@@ -121,7 +135,7 @@ def describe_training(
         empty = {name: schema.to_frame() for name, schema in REPORT_FRAMES.items()}
         return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=empty)
     steps = find_steps(step_ranges, compute=step_compute, jobs=jobs, **causes)
-    inferred = _infer_jobs(report, named, halves, links, options)
+    inferred = _infer_jobs(report, named, halves, links, waited, options)
     jobs = assign_steps(pl.concat([jobs, inferred]) if len(inferred) else jobs, steps)
     segments = find_segments(ops, steps)
     frames = {
@@ -179,7 +193,12 @@ def _sum_kernels(report: Report, jobs: pl.DataFrame, steps: pl.DataFrame, links:
 
 
 def _infer_jobs(
-    report: Report, named: pl.DataFrame, halves: pl.DataFrame, links: Links, options: PartOptions
+    report: Report,
+    named: pl.DataFrame,
+    halves: pl.DataFrame,
+    links: Links,
+    waited: Waited | None,
+    options: PartOptions,
 ) -> pl.DataFrame:
     """Infer the jobs between the ranges of messages (`JOBS`), without `range_id`; empty where ranges are jobs."""
     gaps = list_gaps(named)
@@ -187,11 +206,15 @@ def _infer_jobs(
         return JOBS.to_frame()
     calls, ops, launches = report.api_calls, report.gpu_ops, links.launches
     scope: Any = options.scope
-    compute_of = partial(project_compute, api_calls=calls, gpu_ops=ops, scope=scope, launches=launches)
+    compute_of = partial(
+        project_compute, api_calls=calls, gpu_ops=ops, scope=scope, launches=launches, waited=waited
+    )
     jobs = find_gap_jobs(named, halves, gaps, compute_of(gaps))
     built = build_jobs(
         jobs,
-        projections=project_ranges(jobs, calls, ops, ops=options.ops, scope=scope, launches=launches),
+        projections=project_ranges(
+            jobs, calls, ops, ops=options.ops, scope=scope, launches=launches, waited=waited
+        ),
         compute=compute_of(jobs),
         gpu_ops=ops,
         api_calls=calls,

@@ -29,7 +29,7 @@ from nsys_pp.projection.device_intervals import (
 )
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nesting import find_parents
-from nsys_pp.projection.waited_calls import WaitedCalls, find_waited_calls
+from nsys_pp.projection.waited_calls import Waited, WaitedCalls, find_waited_calls
 
 Scope = Literal["thread", "process", "auto"]
 
@@ -77,6 +77,7 @@ def project_ranges(
     scope: Scope = "auto",
     per_stream: bool = False,
     launches: pl.DataFrame | None = None,
+    waited: Waited | None = None,
 ) -> pl.DataFrame:
     """Project each range onto the interval from the first to the last GPU operation launched inside it.
 
@@ -93,6 +94,7 @@ def project_ranges(
         scope: Scope of the calls that count.
         per_stream: One row per stream instead of one per device.
         launches: `LAUNCHES` of all calls and operations; None: computed by this function.
+        waited: Calls that threads waited for, by all ranges of the report; None: by `ranges`.
 
     Returns:
         `PROJECTIONS`, one row per range and device (and stream) that it reached, by range_id,
@@ -116,7 +118,7 @@ def project_ranges(
     with open_executor(len(launches) + len(ranges)) as threads:
         nest = threads.submit(_nest, ranges, crosses)
         launched = gather_launched(gpu_ops, launches, per_stream=per_stream)
-        projected = _project(ranges, crosses, api_calls, launched, scope, threads)
+        projected = _project(ranges, crosses, api_calls, launched, scope, waited, threads)
         parent_id, depth = nest.result()
 
     columns = ranges.select(
@@ -135,6 +137,7 @@ def project_compute(
     *,
     scope: Scope,
     launches: pl.DataFrame,
+    waited: Waited | None = None,
 ) -> pl.DataFrame:
     """Project each range onto its kernels except communication: the compute interval.
 
@@ -144,6 +147,7 @@ def project_compute(
         gpu_ops: `GPU_OPS`, in order of op_id.
         scope: Scope of the calls that count, as for `project_ranges`.
         launches: `LAUNCHES` of all calls and operations.
+        waited: As for `project_ranges`.
 
     Returns:
         `COMPUTED`, the rows and columns that `project_ranges` would have without communication. Empty in, empty
@@ -158,7 +162,7 @@ def project_compute(
     crosses = ranges["end_thread_key"].is_not_null().to_numpy()
     with open_executor(len(launches) + len(ranges)) as threads:
         launched = gather_launched(gpu_ops, launches, per_stream=False)
-        projected = _project(ranges, crosses, api_calls, launched, scope, threads)
+        projected = _project(ranges, crosses, api_calls, launched, scope, waited, threads)
     range_id = ranges["range_id"].gather(projected["row"])
     return projected.hstack([range_id])[COMPUTED.names()]
 
@@ -175,6 +179,7 @@ def _project(
     api_calls: pl.DataFrame,
     launched: Launched,
     scope: Scope,
+    waited: Waited | None,
     threads: Executor,
 ) -> pl.DataFrame:
     """Project ranges onto launched operations (`PROJECTED`, by row and target); `crosses` marks cross-thread ranges."""
@@ -185,8 +190,10 @@ def _project(
         return _join_parts(project_onto_targets(inside, launched, threads))
     if scope == "auto":
         rows = np.flatnonzero(~crosses)
-        for waited in find_waited_calls(ranges, api_calls, launched.call_row):
-            calls, with_waited = _add_waited_calls(api_calls, launched, waited)
+        if waited is None:
+            waited = find_waited_calls(ranges, api_calls, launched.call_row)
+        for added in waited.select(launched.call_row, len(api_calls)):
+            calls, with_waited = _add_waited_calls(api_calls, launched, added)
             inside = find_calls_inside(
                 ranges, rows, "thread", calls, with_waited.call_row, waited_from=len(api_calls)
             )

@@ -37,6 +37,23 @@ class WaitedCalls(Struct, frozen=True, kw_only=True):
     call_row: Int64s  # row of API_CALLS
 
 
+class Waited(Struct, frozen=True, kw_only=True):
+    """Calls that were certainly waited for, and with these the calls that may have been."""
+
+    certain: WaitedCalls
+    possible: WaitedCalls
+
+    def select(self, call_row: Int64s, count: int) -> tuple[WaitedCalls, WaitedCalls]:
+        """Return both with only some of the launching calls; `count` is the length of `API_CALLS`."""
+        is_launching = np.zeros(count, dtype=bool)
+        is_launching[call_row] = True
+        both = []
+        for waited in (self.certain, self.possible):
+            kept = is_launching[waited.call_row]
+            both.append(WaitedCalls(thread=waited.thread[kept], call_row=waited.call_row[kept]))
+        return both[0], both[1]
+
+
 class _Events(Struct, frozen=True, kw_only=True):
     """Calls of one thread, and the starts and ends of its ranges; by start."""
 
@@ -53,9 +70,7 @@ class _Pair(Struct, frozen=True, kw_only=True):
     is_filled: bool  # the worker's calls fill the gaps
 
 
-def find_waited_calls(
-    ranges: pl.DataFrame, api_calls: pl.DataFrame, call_row: Int64s
-) -> tuple[WaitedCalls, WaitedCalls]:
+def find_waited_calls(ranges: pl.DataFrame, api_calls: pl.DataFrame, call_row: Int64s) -> Waited:
     """Find the launching calls that threads with ranges waited for, certainly and possibly.
 
     Two threads are judged by all their events in the capture. The first thread of a process (its main thread, or else the
@@ -68,7 +83,7 @@ def find_waited_calls(
         call_row: Rows of `api_calls` that launched operations; a row may be repeated.
 
     Returns:
-        Calls that were waited for; these and calls that may have been. Each has pairs by thread and row.
+        Both have pairs by thread and row.
     """
     is_launching = np.zeros(len(api_calls), dtype=bool)
     is_launching[call_row] = True
@@ -78,7 +93,7 @@ def find_waited_calls(
         pl.col("thread_key") != pl.col("thread_key_worker")
     )
     if candidates.is_empty():
-        return _collect({}, is_launching), _collect({}, is_launching)
+        return Waited(certain=_collect({}, is_launching), possible=_collect({}, is_launching))
     first_threads = _find_first_threads(ranges, api_calls, set(candidates["process_key"]))
     calls = _list_calls(api_calls)
     events = _list_events(ranges, api_calls)
@@ -99,7 +114,7 @@ def find_waited_calls(
         ):
             waited[key, worker] = pair
             workers_of[key].append(worker)
-    return _collect(waited, is_launching), _collect(possible, is_launching)
+    return Waited(certain=_collect(waited, is_launching), possible=_collect(possible, is_launching))
 
 
 def _find_first_threads(ranges: pl.DataFrame, api_calls: pl.DataFrame, processes: set[int]) -> set[int]:

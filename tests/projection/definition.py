@@ -56,7 +56,10 @@ def _list_waited(
         if ops_of.get(key)
     ]
     found = find_waited_calls(ranges, api_calls, np.array(launching, dtype=np.int64))
-    return [set(zip(pairs.thread.tolist(), pairs.call_row.tolist(), strict=True)) for pairs in found]
+    return [
+        set(zip(pairs.thread.tolist(), pairs.call_row.tolist(), strict=True))
+        for pairs in (found.certain, found.possible)
+    ]
 
 
 def project(

@@ -35,8 +35,11 @@ def test_ranges_contain_the_launches_of_threads_that_they_wait_for() -> None:
 def test_waiting_threads_have_no_event_during_a_call(report: Frames) -> None:
     ranges, api_calls, gpu_ops = report
     launches = match_launches(api_calls, gpu_ops)
-    certain, possible = find_waited_calls(ranges, api_calls, launches["call_row"].cast(pl.Int64).to_numpy())
-    pairs = [set(zip(of.thread.tolist(), of.call_row.tolist(), strict=True)) for of in (certain, possible)]
+    waited = find_waited_calls(ranges, api_calls, launches["call_row"].cast(pl.Int64).to_numpy())
+    pairs = [
+        set(zip(of.thread.tolist(), of.call_row.tolist(), strict=True))
+        for of in (waited.certain, waited.possible)
+    ]
     assert pairs[0] <= pairs[1]
     calls = api_calls.rows(named=True)
     for thread, row in pairs[1]:
@@ -55,6 +58,7 @@ def test_waiting_threads_have_no_event_during_a_call(report: Frames) -> None:
 def test_one_thread_waits_for_none(count: int) -> None:
     calls = pl.DataFrame({"process_key": 1, "thread_key": 2, "start_ns": 0, "end_ns": 9})
     calls = pl.concat([API_CALLS.to_frame(), calls], how="diagonal").head(count)
-    for pairs in find_waited_calls(RANGES.to_frame(), calls, np.zeros(count, dtype=np.int64)):
+    waited = find_waited_calls(RANGES.to_frame(), calls, np.zeros(count, dtype=np.int64))
+    for pairs in (waited.certain, waited.possible):
         assert not len(pairs.thread)
         assert not len(pairs.call_row)

@@ -53,6 +53,15 @@ def test_buffered_messages_alone_align(seed: int) -> None:
     assert score.clocks.is_right, score.command
 
 
+@pytest.mark.parametrize("seed", [7000084])
+def test_jobs_that_ended_too_early_end_when_they_do(seed: int) -> None:
+    """Autograd launches a backward from a thread of its own, while a loader of data launches kernels."""
+    score = run_seed(seed, only=["jobs"])
+    assert [jobs.largest_error_ns <= LARGEST_ERROR_NS for jobs in score.jobs.values()] == [True, True], (
+        score.command
+    )
+
+
 def kinds_of(score: WorldScore) -> str:
     """Return the kinds of breaks of a world, as in `KNOWN`."""
     return " ".join(sorted({found.kind for found in list_breaks(score)}))
