@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import find_distinct, pack
 from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
@@ -25,7 +26,7 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     A message that ends before it begins is no pair, where few do. Where many do, the clocks are wrong if the ends are
     a constant apart; else the lanes are no peers. Two lanes whose ends are not a constant apart are no peers either, nor
     are those whose messages come later by a job in both directions, unless the communicator names them. Where sends wait for their
-    receives and most end together, others are pairs of different messages. Lanes with clocks that cannot be compared
+    receives and most end together, kernels that do not overlap are pairs of different messages. Lanes with clocks that cannot be compared
     are not checked.
 
     Args:
@@ -69,10 +70,12 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     count = np.bincount(of_both, far.count)[both]
 
     is_early = is_tested & (times.receive_end + bound < times.send_start)
-    # where sends wait for their receives, and most end together, others are pairs of different messages
-    off_ns = np.abs(times.receive_end - times.send_end - near.center_ns[channel])
+    # Where sends wait for their receives, and most end together, kernels that do not overlap are of different messages, unless
+    # the kernel waited for another message and its send was buffered.
+    is_grouped, is_exchange = _mark_grouped(lane, other, times)
+    apart_ns = np.maximum(times.receive_start - times.send_end, times.send_start - times.receive_end)
     is_together = waits & (near.score >= CLEAR)
-    is_odd = is_tested & is_together[channel] & (off_ns > bound + transfer_ns[channel])
+    is_odd = is_tested & is_together[channel] & (apart_ns > bound + SKEW_NS) & (is_exchange | ~is_grouped)
     early_count, tested_count = (np.bincount(channel, mask & ~is_odd) for mask in (is_early, is_tested))
     share = early_count[channel] / np.maximum(tested_count[channel], 1)
     is_tight = scores[1] >= CLEAR
@@ -83,7 +86,8 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     # these are known better than that, ends are evidence by themselves; those of grouped messages are later for other reasons.
     longest_ns = 2 * SKEW_NS + np.bincount(of_both, transfer_ns * ~waits)
     is_wide = np.bincount(of_both, reach > transfer_ns)[both] > 0
-    is_apart = (count >= _ENOUGH) & is_tight & is_wide & (sums_ns > longest_ns)[both]
+    has_groups = np.bincount(both, is_grouped)[both] > 0
+    is_apart = (count >= _ENOUGH) & is_tight & is_wide & ~has_groups & (sums_ns > longest_ns)[both]
     # transfers of one slow direction are long, but not those of both
     is_slow = is_tight & (np.bincount(of_both, near.score > 0)[both] > 0)
     # the ends of messages that do not wait may be any time apart, but not a constant that is too long
@@ -100,6 +104,24 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     return pairs.with_columns(
         is_refuted=pl.Series(is_refuted & is_tested), is_displaced=pl.Series(is_displaced & is_tested)
     )
+
+
+def _mark_grouped(lane: Int64s, other: Int64s, times: Times) -> tuple[Bools, Bools]:
+    """Mark the pairs with a kernel of several messages, as of sends and receives in a group.
+
+    Returns:
+        Mask of the pairs; mask of these whose kernels exchange messages with each other.
+    """
+    sides = (
+        (lane, other),
+        (times.send_start, times.receive_start),
+        (times.send_end, times.receive_end),
+    )
+    _, kernel = find_distinct(pack(*(np.concatenate(columns) for columns in sides)))
+    send, receive = kernel[: len(lane)], kernel[len(lane) :]
+    is_shared = np.bincount(kernel) > 1
+    _, exchange = find_distinct(pack(np.minimum(send, receive), np.maximum(send, receive)))
+    return is_shared[send] | is_shared[receive], (np.bincount(exchange) > 1)[exchange]
 
 
 def _sum_directions(evidence: Evidence, of_both: Int64s, is_forward: Bools) -> tuple[Floats, Floats]:
