@@ -134,7 +134,8 @@ def _score(
 def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice | None:
     """Choose a correction by keys with a single operation on both sides.
 
-    That is no evidence that UTC was stepped between sessions of a machine.
+    That is no evidence that UTC was stepped between sessions of a machine, nor against the recorded UTC of others: captures that
+    begin and end at different times may have one operation each, of different steps.
     """
     events = unit.merge_operations()
     line = find_single(events, timeline.keep_keys(events.key)) if len(events) else None
@@ -143,7 +144,16 @@ def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice |
         width_ns = MAX_SESSION_DIFFERENCE_NS
     if line is None or line.distance_ns(center) > width_ns:
         return None
-    return Choice(unit=unit, line=line, margin=0.0, doubt_ns=0.0, weakness_ns=0.0, sharpest_ns=np.inf)
+    utc_ns = prior.measure_offset(timeline, unit, line, center)
+    is_far = SESSION_SCALE_NS < utc_ns < np.inf
+    return Choice(
+        unit=unit,
+        line=line,
+        margin=0.0,
+        doubt_ns=0.0,
+        weakness_ns=_DOUBT_MARGIN * utc_ns if is_far else 0.0,
+        sharpest_ns=np.inf,
+    )
 
 
 def _choose_unit(scored: list[tuple[float, int, Candidate]]) -> tuple[float, int, Candidate]:
