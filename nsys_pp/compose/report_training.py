@@ -102,29 +102,17 @@ def describe_training(
     named, step_ranges = name_jobs(report.ranges, rules), widen_batches(name_steps(report.ranges, rules))
     if len(phases := find_phases(report.ranges, step_ranges, named)):
         named = pl.concat([named, phases]).sort("range_id")
-    # threads are judged by all ranges, not only by those of jobs
-    waited = (
-        find_waited_calls(report.ranges, calls, links.launches["call_row"].to_numpy())
-        if options.scope == "auto"
-        else None
-    )
+    waited = _find_waited(report, links, options)
     compute_of = partial(
         project_compute, api_calls=calls, gpu_ops=ops, launches=links.launches, waited=waited
     )
-    selected = _select_ranges(
-        report, np.concatenate([frame["range_id"].to_numpy() for frame in (named, step_ranges)])
-    )
+    range_ids = [frame["range_id"].to_numpy() for frame in (named, step_ranges)]
+    selected = _select_ranges(report, np.concatenate(range_ids))
     compute = compute_of(selected, scope=options.scope)  # type: ignore[arg-type]
     step_compute = _project_batches(step_ranges, compute, partial(compute_of, scope=options.scope))
     if options.scope == "auto":
-        all_ops = partial(
-            project_ranges,
-            api_calls=calls,
-            gpu_ops=ops,
-            ops=options.ops,
-            launches=links.launches,
-            waited=waited,
-        )
+        all_ops = partial(project_ranges, api_calls=calls, gpu_ops=ops, ops=options.ops)
+        all_ops = partial(all_ops, launches=links.launches, waited=waited)
         projections = _widen(report, named, projections, all_ops)
         compute = _widen(report, named, compute, compute_of)
     jobs = build_jobs(named, projections=projections, compute=compute, **causes)
@@ -163,6 +151,13 @@ def describe_training(
         "kernels": _sum_kernels(report, jobs, steps, links) if with_tables else KERNEL_AGGREGATES.to_frame(),
     }
     return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)
+
+
+def _find_waited(report: Report, links: Links, options: PartOptions) -> Waited | None:
+    """Find the calls that threads waited for, by all ranges, not only by jobs; None where only own calls count."""
+    if options.scope != "auto":
+        return None
+    return find_waited_calls(report.ranges, report.api_calls, links.launches["call_row"].to_numpy())
 
 
 def _project_batches(

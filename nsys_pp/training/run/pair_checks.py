@@ -46,13 +46,7 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     )
     bound, is_tested = relation["bound"].to_numpy(), relation["is_tested"].to_numpy()
 
-    times = Times(
-        **{
-            f"{side}_{edge}": pairs[f"{edge}_ns{suffix}"].to_numpy()
-            for side, suffix in (("send", ""), ("receive", _OTHER))
-            for edge in ("start", "end")
-        }
-    )
+    times = _read_times(pairs)
     waits, transfer_ns = describe_sends(
         channel, times.send_start, times.send_end, int(channel.max(initial=-1)) + 1
     )
@@ -70,12 +64,9 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     count = np.bincount(of_both, far.count)[both]
 
     is_early = is_tested & (times.receive_end + bound < times.send_start)
-    # Where sends wait for their receives, and most end together, kernels that do not overlap are of different messages, unless
-    # the kernel waited for another message and its send was buffered.
     is_grouped, is_exchange = _mark_grouped(lane, other, times)
-    apart_ns = np.maximum(times.receive_start - times.send_end, times.send_start - times.receive_end)
-    is_together = waits & (near.score >= CLEAR)
-    is_odd = is_tested & is_together[channel] & (apart_ns > bound + SKEW_NS) & (is_exchange | ~is_grouped)
+    is_odd = _mark_odd(times, bound, is_together=(waits & (near.score >= CLEAR))[channel])
+    is_odd &= is_tested & (is_exchange | ~is_grouped)
     early_count, tested_count = (np.bincount(channel, mask & ~is_odd) for mask in (is_early, is_tested))
     share = early_count[channel] / np.maximum(tested_count[channel], 1)
     is_tight = scores[1] >= CLEAR
@@ -104,6 +95,26 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     return pairs.with_columns(
         is_refuted=pl.Series(is_refuted & is_tested), is_displaced=pl.Series(is_displaced & is_tested)
     )
+
+
+def _read_times(pairs: pl.DataFrame) -> Times:
+    return Times(
+        **{
+            f"{side}_{edge}": pairs[f"{edge}_ns{suffix}"].to_numpy()
+            for side, suffix in (("send", ""), ("receive", _OTHER))
+            for edge in ("start", "end")
+        }
+    )
+
+
+def _mark_odd(times: Times, bound: Int64s, *, is_together: Bools) -> Bools:
+    """Mark the pairs whose kernels do not overlap, where sends wait for their receives and most end together.
+
+    They are of different messages, unless a kernel waited for another message and its send was buffered.
+    """
+    apart_ns = np.maximum(times.receive_start - times.send_end, times.send_start - times.receive_end)
+    mask: Bools = is_together & (apart_ns > bound + SKEW_NS)
+    return mask
 
 
 def _mark_grouped(lane: Int64s, other: Int64s, times: Times) -> tuple[Bools, Bools]:
