@@ -13,7 +13,7 @@ from nsys_pp.alignment.candidates import Candidate, find_candidates, find_single
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.pairs import TOGETHER_NS
 from nsys_pp.alignment.prior import MAX_SESSION_DIFFERENCE_NS, SESSION_SCALE_NS, Prior, weigh_drift
-from nsys_pp.alignment.timeline import Timeline
+from nsys_pp.alignment.timeline import RivalDistances, Timeline
 
 _MIN_EVIDENCE = 1.0  # for sharing operations at all, after the improbability of the offset
 _BLUNT = 5.0  # more of it where the operations do not end together
@@ -25,6 +25,7 @@ _CERTAIN_IF_BLUNT = 80.0  # the same, of those that end together to more than `_
 _SHARP_NS = 5e3
 _EXCHANGE_CERTAINTY = 0.25  # evidence of messages without direction for this: exchanges of stages in lockstep are a constant time apart
 _DOUBT_MARGIN = 1.02  # rivals are known less precisely than the best
+_STEP_EVIDENCE = 9.2  # for a rival, as much as makes up for how seldom UTC is stepped between sessions
 _CLEAR_MARGIN = 25.0  # enough to add several units in one pass
 
 
@@ -35,7 +36,7 @@ class Choice(Struct, frozen=True, kw_only=True):
         unit: The unit.
         line: Its correction.
         margin: Evidence beyond that of the best rival.
-        doubt_ns: Distance of the farthest rival that explains nearly as much; 0 without rivals.
+        rival_distances: Of rivals that explain nearly as much.
         weakness_ns: Distance of recorded UTC, if the operations are few for how roughly they end together, or for messages;
             else 0.
         sharpest_ns: Least scatter of the channels that support it; infinite where too few operations show it.
@@ -44,14 +45,14 @@ class Choice(Struct, frozen=True, kw_only=True):
     unit: Timeline
     line: Line
     margin: float
-    doubt_ns: float
+    rival_distances: RivalDistances
     weakness_ns: float
     sharpest_ns: float
 
     @property
     def is_clear(self) -> bool:
         """Whether no rival comes near it."""
-        return self.doubt_ns == 0.0 and self.margin > _CLEAR_MARGIN
+        return self.rival_distances.any_ns == 0.0 and self.margin > _CLEAR_MARGIN
 
 
 def choose(
@@ -85,6 +86,12 @@ def choose(
     ]  # fmt: skip
     margin = max(_MARGIN, _RELATIVE_MARGIN * score)
     close = [rival.line.distance_ns(best.line) for other, rival in rivals if other > score - margin]
+    stepped = [
+        distance_ns for _, rival in rivals
+        if joint[0].machines & timeline.machines
+        and (distance_ns := rival.line.distance_ns(best.line)) > MAX_SESSION_DIFFERENCE_NS
+        and rival.evidence > best.evidence + _STEP_EVIDENCE
+    ]  # fmt: skip
     utc_ns = prior.measure_offset(timeline, joint[number], best.line, center)
     if score < _CERTAIN:  # unrelated operations in lockstep could explain it: recorded UTC is a rival
         close.append(utc_ns)
@@ -94,7 +101,9 @@ def choose(
         unit=joint[number],
         line=best.line,
         margin=score - max((other for other, _ in rivals), default=0.0),
-        doubt_ns=_DOUBT_MARGIN * max(close, default=0.0),
+        rival_distances=RivalDistances(
+            _DOUBT_MARGIN * max(close, default=0.0), _DOUBT_MARGIN * max(stepped, default=0.0)
+        ),
         # sessions of a machine always differ by some
         weakness_ns=_DOUBT_MARGIN * utc_ns if is_weak and utc_ns > SESSION_SCALE_NS else 0.0,
         sharpest_ns=best.sharpest_ns,
@@ -150,7 +159,7 @@ def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice |
         unit=unit,
         line=line,
         margin=0.0,
-        doubt_ns=0.0,
+        rival_distances=RivalDistances(),
         weakness_ns=_DOUBT_MARGIN * utc_ns if is_far else 0.0,
         sharpest_ns=np.inf,
     )

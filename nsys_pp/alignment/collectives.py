@@ -17,8 +17,9 @@ from nsys_pp.alignment.choice import Choice, choose
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.prior import MAX_SESSION_DIFFERENCE_NS, Prior
-from nsys_pp.alignment.timeline import Timeline
-from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.alignment.timeline import RivalDistances, Timeline
+from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.clock import SKEW_NS
 
 _ABOUT_BEST = 0.6  # of the clearest margin
 
@@ -31,13 +32,13 @@ class Matches(Struct, frozen=True, kw_only=True):
             (or are one message).
         group: Group of each domain; only domains of one group can be compared.
         lines: Correction of each domain onto the timeline of its group.
-        doubt_ns: Distance of the farthest rival of each domain's correction; 0 without rivals.
+        rival_distances: RivalDistances of each domain's correction.
     """
 
     instance: Int64s
     group: Int64s
     lines: list[Line]
-    doubt_ns: Floats
+    rival_distances: list[RivalDistances]
 
 
 def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches:
@@ -72,12 +73,13 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
         # the transfer of a buffered message is between the ends of its kernels, so other operations are asked first
         matcher = replace(matcher, rows_of=_split_by_domain(events, len(machine), np.arange(len(events))))
         units = matcher.tie_all([matcher.rebuild(unit) for unit in units])
+    units = [matcher.review(unit) for unit in units]
     group = np.empty(len(machine), dtype=np.int64)
-    lines, doubt_ns = [Line()] * len(machine), np.zeros(len(machine))
+    lines, rival_distances = [Line()] * len(machine), [RivalDistances()] * len(machine)
     for number, unit in enumerate(units):
         for domain, line in unit.lines.items():
             group[domain], lines[domain] = number, line
-            doubt_ns[domain] = unit.doubts_ns[domain]
+            rival_distances[domain] = unit.rival_distances[domain]
     instance = matcher.instance
     sizes = np.bincount(
         instance[instance >= 0], minlength=len(instance)
@@ -86,7 +88,7 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
         instance=np.where((instance >= 0) & (sizes[instance] > 1), instance, -1),
         group=group,
         lines=lines,
-        doubt_ns=doubt_ns,
+        rival_distances=rival_distances,
     )
 
 
@@ -114,14 +116,14 @@ class _Matcher(Struct, frozen=True, kw_only=True):
     def start(self, domain: int) -> Timeline:
         """Return a unit of one domain."""
         unit = self._begin()
-        self._add_domain(unit, domain, Line(), 0.0)
+        self._add_domain(unit, domain, Line(), RivalDistances())
         return unit
 
     def rebuild(self, unit: Timeline) -> Timeline:
         """Return a unit of the same domains and corrections, with all rows of the domains."""
         rebuilt = self._begin()
         for domain, line in unit.lines.items():
-            self._add_domain(rebuilt, domain, line, unit.doubts_ns[domain])
+            self._add_domain(rebuilt, domain, line, unit.rival_distances[domain])
         return rebuilt
 
     def _begin(self) -> Timeline:
@@ -133,10 +135,10 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             channel=self.events.channel.copy(),
         )
 
-    def _add_domain(self, timeline: Timeline, domain: int, line: Line, doubt_ns: float) -> None:
+    def _add_domain(self, timeline: Timeline, domain: int, line: Line, distances: RivalDistances) -> None:
         """Add a domain to a timeline by its correction."""
         timeline.add(domain, self.rows_of[domain], line, self.scatter_ns())
-        timeline.doubts_ns[domain] = doubt_ns
+        timeline.rival_distances[domain] = distances
 
     def tie_all(self, units: list[Timeline]) -> list[Timeline]:
         """Tie units until no two share operations; return the larger units."""
@@ -168,17 +170,44 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         Such a domain may have been added by some messages, before the members of its collectives.
         """
         for unmatched in timeline.list_unmatched():
-            others = self._begin()
-            for domain, line in timeline.lines.items():
-                if domain != unmatched:
-                    self._add_domain(others, domain, line, timeline.doubts_ns[domain])
-            choice = choose(others, [self.start(unmatched)], self.prior, self.scatter_ns())
-            if choice is None:
-                self._add_domain(others, unmatched, timeline.lines[unmatched], timeline.doubts_ns[unmatched])
-            else:
-                self._add(others, choice)
-            timeline = others
+            timeline = self._choose_again(timeline, unmatched)
         return timeline
+
+    def review(self, timeline: Timeline) -> Timeline:
+        """Choose again the corrections that all other domains contradict; each was chosen by those before it.
+
+        Sessions of a machine that stay apart: UTC may have been stepped between them, or one is wrong. Their distance is a doubt.
+        """
+        for domain in sorted(timeline.lines):
+            if self._is_misplaced(timeline, domain):
+                timeline = self._choose_again(timeline, domain)
+        for domain, distance_ns in self.prior.list_torn(timeline).items():
+            timeline.rival_distances[domain] = timeline.rival_distances[domain].widen(distance_ns)
+        return timeline
+
+    def _is_misplaced(self, timeline: Timeline, domain: int) -> bool:
+        """Whether all other domains would choose another correction of a domain."""
+        others = timeline.without(domain)
+        if not others.lines:
+            return False
+        rows = self.rows_of[domain]
+        instance = self.instance[rows].copy()
+        choice = choose(others, [self.start(domain)], self.prior, self.scatter_ns())
+        self.instance[rows] = instance
+        return choice is not None and choice.line.distance_ns(timeline.lines[domain]) > SKEW_NS
+
+    def _choose_again(self, timeline: Timeline, domain: int) -> Timeline:
+        """Return a timeline on which the correction of a domain is chosen by all others; without evidence it keeps its own."""
+        others = self._begin()
+        for other, line in timeline.lines.items():
+            if other != domain:
+                self._add_domain(others, other, line, timeline.rival_distances[other])
+        choice = choose(others, [self.start(domain)], self.prior, self.scatter_ns())
+        if choice is None:
+            self._add_domain(others, domain, timeline.lines[domain], timeline.rival_distances[domain])
+        else:
+            self._add(others, choice)
+        return others
 
     def _add_next(self, timeline: Timeline, remaining: list[Timeline], *, only_clear: bool) -> list[Timeline]:
         """Add all units with a clear correction, or else the one with the least doubt; return them."""
@@ -193,7 +222,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             least = _ABOUT_BEST * max(choice.margin for choice in clear)
             clear = [choice for choice in clear if choice.margin >= least]
         elif choices and not only_clear:
-            clear = [max(choices, key=lambda choice: (choice.doubt_ns == 0.0, choice.margin))]
+            clear = [max(choices, key=lambda choice: (choice.rival_distances.any_ns == 0.0, choice.margin))]
         for choice in clear:
             self._add(timeline, choice)
         return [choice.unit for choice in clear]
@@ -215,16 +244,21 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         if choice.is_clear and np.isfinite(choice.sharpest_ns):
             self.sharpest_ns.append(choice.sharpest_ns)
         operations = choice.unit.merge_operations()
-        inherited = [timeline.inherit_doubt(operations, choice.line, self.scatter_ns())]
+        distances = timeline.inherit_doubts(operations, choice.line, self.scatter_ns())
         shared = choice.unit.machines & timeline.machines
         if shared:  # it was expected near the others of its machine
-            inherited.append(
-                min(own for domain, own in timeline.doubts_ns.items() if int(self.machine[domain]) in shared)
+            distances = distances.widen(
+                min(
+                    own.any_ns
+                    for domain, own in timeline.rival_distances.items()
+                    if int(self.machine[domain]) in shared
+                )
             )
-        doubt_ns = max(choice.doubt_ns, choice.weakness_ns) + max(inherited, default=0.0)
+        distances += choice.rival_distances.widen(choice.weakness_ns)
         for domain, line in choice.unit.lines.items():
-            own_ns = choice.unit.doubts_ns[domain]
-            self._add_domain(timeline, domain, line.compose(choice.line), own_ns + doubt_ns)
+            self._add_domain(
+                timeline, domain, line.compose(choice.line), choice.unit.rival_distances[domain] + distances
+            )
 
 
 def _count_events(unit: Timeline, rows_of: list[Int64s]) -> int:

@@ -68,6 +68,18 @@ class Prior(Struct, frozen=True, kw_only=True):
         corrected = theirs[0].compose(line)
         return min(corrected.distance_ns(other) for other in ours)
 
+    def list_torn(self, timeline: Timeline) -> dict[int, float]:
+        """Return the sessions that are too far from half of the others of their machine to have one UTC, each with this distance, ns."""
+        known = [domain for domain in timeline.lines if self.is_utc[domain]]
+        offsets_ns = np.array([timeline.lines[domain].at(np.zeros(1))[0] for domain in known])
+        machines = timeline.machine[known]
+        torn: dict[int, float] = {}
+        for domain, offset_ns, machine in zip(known, offsets_ns, machines, strict=True):
+            apart_ns = float(np.median(np.abs(offsets_ns[machines == machine] - offset_ns)))
+            if apart_ns > MAX_SESSION_DIFFERENCE_NS:
+                torn[domain] = apart_ns
+        return torn
+
 
 def weigh_drift(line: Line) -> float:
     """Return the log probability of a drift, relative to no drift, with a normal distribution."""

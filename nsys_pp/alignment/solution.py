@@ -58,11 +58,11 @@ def solve_clocks(guess: Guess, events: Events, matches: Matches, mode: str) -> S
             _solve_group(solution, guess, events, matches, members, shared)
         elif count == 1:
             solution.rows[members[0]] |= {"source": "alone", "bound_ns": 0}
-    for number, doubt in enumerate(matches.doubt_ns.tolist()):
-        _widen(solution, number, doubt)
+    for number, distances in enumerate(matches.rival_distances):
+        _widen(solution, number, distances.any_ns)
     if mode == "collectives":
         _join_by_machine(solution, guess)
-        _limit_by_machine(solution, guess, events)
+        _limit_by_machine(solution, guess, events, matches)
     return solution
 
 
@@ -138,11 +138,11 @@ def _move_to_sessions(solution: Solution, members: Int64s, pairs: list[tuple[int
             solution.drift[member] += np.median(apart_drift[is_member] - np.median(apart_drift))
 
 
-def _limit_by_machine(solution: Solution, guess: Guess, events: Events) -> None:
+def _limit_by_machine(solution: Solution, guess: Guess, events: Events, matches: Matches) -> None:
     """Limit the bounds of the sessions of a machine by the best known of them.
 
     They have one physical clock, and their recorded UTC differs by no more than its error: the true correction of each is
-    within this error of the true correction of the others.
+    within this error of the true correction of the others, except where operations speak for a step of UTC between them.
     """
     times = np.array([events.start.min(), events.end.max()] if len(events) else [0.0, 0.0])
     seconds = (times - solution.center_ns) / NS_PER_S
@@ -164,6 +164,7 @@ def _limit_by_machine(solution: Solution, guess: Guess, events: Events) -> None:
         drift = solution.drift[others] - solution.drift[member]
         distance_ns = np.abs(offset_ns[:, None] + drift[:, None] * seconds).max(axis=1)
         limit = float((bounds[others] + distance_ns).min()) + _SESSIONS_APART_NS
+        limit = max(limit, matches.rival_distances[member].stepped_ns)
         if limit < bounds[member]:
             solution.rows[member]["bound_ns"] = round(limit)
 

@@ -21,6 +21,25 @@ _MATCHED_SHARE = 0.1  # of its collectives, at most
 _LEAST_SHARE = 0.15  # of the operations of a domain: doubts of fewer are not inherited
 
 
+class RivalDistances(Struct, frozen=True):
+    """Distances of the farthest rivals of a correction; 0 without rivals.
+
+    Attributes:
+        any_ns: Of all rivals.
+        stepped_ns: Of those by which UTC was stepped between sessions of the machine, where operations speak for it.
+    """
+
+    any_ns: float = 0.0
+    stepped_ns: float = 0.0
+
+    def __add__(self, other: RivalDistances) -> RivalDistances:
+        return RivalDistances(self.any_ns + other.any_ns, self.stepped_ns + other.stepped_ns)
+
+    def widen(self, distance_ns: float) -> RivalDistances:
+        """Return the distances with another rival at this one."""
+        return RivalDistances(max(self.any_ns, distance_ns), self.stepped_ns)
+
+
 class Timeline(Struct):
     """The operations of the domains added so far.
 
@@ -32,7 +51,7 @@ class Timeline(Struct):
         machine: Machine of each domain.
         channel: Channel of each event on this timeline.
         lines: Correction of each domain that was added.
-        doubts_ns: Doubt of each of these domains: distance of the farthest rival of its correction; 0 without rivals.
+        rival_distances: RivalDistances of each of these domains.
         operations: All operations; None before the first domain.
     """
 
@@ -41,7 +60,7 @@ class Timeline(Struct):
     machine: Int64s
     channel: Int64s
     lines: dict[int, Line] = field(default_factory=dict)
-    doubts_ns: dict[int, float] = field(default_factory=dict)
+    rival_distances: dict[int, RivalDistances] = field(default_factory=dict)
     operations: Reference | None = None
 
     @property
@@ -61,8 +80,20 @@ class Timeline(Struct):
             sorted(lines, key=lambda line: float(line.at(np.zeros(1))[0]))[len(lines) // 2] if lines else None
         )
 
-    def inherit_doubt(self, events: Events, line: Line, scatter_ns: float | None) -> float:
-        """Return the doubt of the operations of the timeline that a domain shares, ns; 0 without any.
+    def without(self, domain: int) -> Timeline:
+        """Return the timeline without a domain and the operations that only it has."""
+        assert self.operations is not None
+        others = [other for other in self.lines if other != domain]
+        kept = np.unique(self.instance[np.isin(self.events.domain, others)])
+        return replace(
+            self,
+            lines={other: self.lines[other] for other in others},
+            rival_distances={other: self.rival_distances[other] for other in others},
+            operations=self.operations.select(np.isin(self.operations.instances, kept)),
+        )
+
+    def inherit_doubts(self, events: Events, line: Line, scatter_ns: float | None) -> RivalDistances:
+        """Return the distances of rivals of the operations of the timeline that a domain shares.
 
         An operation is doubted if half of its members are: the domain may share it with these only.
         """
@@ -71,10 +102,23 @@ class Timeline(Struct):
         shared = np.unique(reference.instances[pairs.reference_row])
         rows = np.flatnonzero(np.isin(self.instance, shared) & np.isin(self.events.domain, list(self.lines)))
         if not len(rows):
+            return RivalDistances()
+        return RivalDistances(
+            *(
+                self._inherit(
+                    rows, {domain: getattr(own, name) for domain, own in self.rival_distances.items()}
+                )
+                for name in RivalDistances.__struct_fields__
+            )
+        )
+
+    def _inherit(self, rows: Int64s, distances_ns: dict[int, float]) -> float:
+        """Return the distance of rivals of the operations of some events: of each the median, of all the largest but for a few."""
+        if not any(distances_ns.values()):
             return 0.0
-        doubts = np.zeros(max(self.lines) + 1)
-        doubts[list(self.doubts_ns)] = list(self.doubts_ns.values())
-        own = doubts[self.events.domain[rows]]
+        of_domain = np.zeros(max(self.lines) + 1)
+        of_domain[list(distances_ns)] = list(distances_ns.values())
+        own = of_domain[self.events.domain[rows]]
         order = np.lexsort((own, self.instance[rows]))
         _, first, counts = np.unique(self.instance[rows][order], return_index=True, return_counts=True)
         of_operation = own[order][first + counts // 2]

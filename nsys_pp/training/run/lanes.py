@@ -11,6 +11,7 @@ from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.roster import GPU_ORDER, MACHINE_ORDER
 from nsys_pp.frames.training import FIRST_FORWARDS, LANES, SCHEDULED_KINDS
+from nsys_pp.training.run.rank_grid import find_rank_grid
 
 _KEYS = ("report", "process_key", "device_id")
 _COORDINATES = ("rank", "stage", "replica", "tensor", "stage_source", "stage_count", "run_size")
@@ -36,8 +37,8 @@ def build_lanes(
     """List the GPU processes of all reports, and find their stages.
 
     Stages are from the roster (`--layout`, or names written with NVTX); else from job names. If no stage is
-    known, they are from the order of the first forwards of a step, by the median over steps, unless ranks are
-    missing, since whole stages may be missing then.
+    known, they are from the order of the first forwards of a step, by the median over steps. Where ranks are missing, whole
+    stages may be: then only if one number of stages fits the ranks.
 
     Args:
         roster: `ROSTER_WITH_BOUNDS`.
@@ -65,8 +66,9 @@ def build_lanes(
             working, jobs, steps, missing=_list_missing_ranks(named)
         )
         notes += unknown
-        named = _join(named.drop("stage"), by_time).with_columns(
-            stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit(FIRST_FORWARDS))
+        named = _join(named.drop("stage"), by_time.rename({"stage_count": "grid_count"})).with_columns(
+            stage_count=pl.coalesce("stage_count", "grid_count"),
+            stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit(FIRST_FORWARDS)),
         )
     elif count := working["stage"].null_count():
         notes += [f"the stages of {count:,} GPU processes that ran jobs are unknown; specify `--layout`"]
@@ -148,7 +150,7 @@ def _find_stages_of_first_forwards(
     lanes: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame | None, *, missing: list[int]
 ) -> tuple[pl.DataFrame, list[str]]:
     """Group lanes into stages by the start of their first forwards; empty where groups are ambiguous."""
-    nothing = lanes.select(*_KEYS, "stage").clear()
+    nothing = lanes.select(*_KEYS, "stage", "stage_count").clear()
     forwards = jobs.filter(pl.col("kind").is_in(["forward", "forward_backward"]))
     delays = _measure_delays(_find_first_forwards(forwards, steps))
     started = lanes.join(delays, on=_KEYS, how="inner").sort("delay_ns")
@@ -167,23 +169,31 @@ def _find_stages_of_first_forwards(
     is_uncertain = ~pl.col("is_certain") & (
         (pl.col("error_ns") / pl.col("forward_ns")).fill_null(1.0) > _MOST_ERROR
     )
+    is_known = not errors.select(is_uncertain.any()).item()
     stage, is_clear = _layer_lanes(started, float(errors["error_ns"].fill_null(0).to_numpy().max()))
-    staged = started.with_columns(stage=pl.Series(stage))
+    staged = started.with_columns(stage=pl.Series(stage), stage_count=pl.lit(None, pl.Int64))
     sizes = np.bincount(stage)
+    inferred = "stages is inferred from when GPUs begin their first forwards"
     if missing:
-        reason = f"rank {missing[0]} is missing" + (
-            f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-        )
-    elif errors.select(is_uncertain.any()).item():
+        grid = find_rank_grid(staged, len(missing)) if is_known and is_clear else None
+        reason = _describe_missing(missing)
+        if grid is not None:
+            count = grid["stage_count"][0]
+            return grid.select(nothing.columns), [f"{reason}; that there are {count} {inferred}"]
+    elif not is_known:
         reason = "clocks are not known well enough to order the first forwards"
     elif not is_clear or sizes.min() < sizes.max():
         reason = "GPUs do not begin their first forwards in groups of one size, one after the other"
     else:
         by_rank = staged.sort("rank", nulls_last=True)["stage"]
         is_expected = staged["rank"].null_count() == 0 and by_rank.is_sorted()
-        note = f"that there are {len(sizes)} stages is inferred from when GPUs begin their first forwards"
-        return staged.select(*_KEYS, "stage"), [] if is_expected or len(sizes) == 1 else [note]
+        notes = [] if is_expected or len(sizes) == 1 else [f"that there are {len(sizes)} {inferred}"]
+        return staged.select(nothing.columns), notes
     return nothing, [f"stages are unknown: {reason}; specify `--layout`"]
+
+
+def _describe_missing(missing: list[int]) -> str:
+    return f"rank {missing[0]} is missing" + (f", and {len(missing) - 1:,} more" if len(missing) > 1 else "")
 
 
 def _layer_lanes(started: pl.DataFrame, error_ns: float) -> tuple[npt.NDArray[np.int64], bool]:

@@ -297,12 +297,20 @@ def test_one_lane_alone_has_no_stage() -> None:
     assert not notes
 
 
-@pytest.mark.parametrize("bound_ns", [1_000, None])
 @pytest.mark.parametrize(
-    ("gone", "why"), [({0}, "rank 0 is missing"), ({1, 2}, "rank 1 is missing, and 1 more")]
+    ("gone", "bound_ns", "why"),
+    [
+        ({0}, None, "rank 0 is missing"),
+        ({1, 2}, None, "rank 1 is missing, and 1 more"),
+        (
+            {1, 2},
+            1_000,
+            "rank 1 is missing, and 1 more",
+        ),  # ranks 0 and 3 are the first and last of 2 or of 4 stages
+    ],
 )
 def test_first_forwards_tell_no_stages_where_ranks_are_missing(
-    gone: set[int], why: str, bound_ns: int | None
+    gone: set[int], bound_ns: int | None, why: str
 ) -> None:
     """The reason is the missing rank, also where clocks are unknown: it has a remedy."""
     training = simulate_run("--schedule 1f1b")
@@ -310,6 +318,19 @@ def test_first_forwards_tell_no_stages_where_ranks_are_missing(
     lanes, notes = build_lanes(found, jobs_of(training))
     assert lanes["stage"].null_count() == len(lanes) == 4 - len(gone)
     assert notes == [f"stages are unknown: {why}; specify `--layout`"]
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_stages_are_found_where_one_grid_of_ranks_fits_those_that_are_there(gone: int) -> None:
+    training = simulate_run("--schedule 1f1b")
+    lanes, notes = build_lanes(
+        roster_of(training, bound_ns=1_000).filter(pl.col("rank") != gone), jobs_of(training)
+    )
+    assert stages(lanes) == [stage for stage in true_stages(training) if stage != gone]  # of one rank each
+    assert lanes["stage_count"].to_list() == [4] * 3
+    assert notes == [
+        f"rank {gone} is missing; that there are 4 stages is inferred from when GPUs begin their first forwards"
+    ]
 
 
 def test_a_lane_of_unknown_rank_may_be_the_missing_one() -> None:
