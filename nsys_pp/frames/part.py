@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from nsys_pp.frames.report import Session
 
-FORMAT = 9  # version of the file and of its encoded blocks; incremented when either changes
+FORMAT = 10  # version of the file and of its encoded blocks; incremented when either changes
 SUFFIX = ".nspart"
 # Members of the file, which is a zip; frames are `<name>.parquet`.
 FACTS_MEMBER, BLOCKS_MEMBER, FRAME_ENDING = "part.json", "trace.blocks", ".parquet"
@@ -45,7 +45,9 @@ class EncodedSubtrack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     rows: int
     first_ns: int  # earliest and latest time of its events, on the report's clock
     last_ns: int
-    size_bytes: int  # total size of its blocks
+    size_bytes: (
+        int  # of its blocks; where subtracks of a track are encoded together, of all of them at the first one
+    )
 
 
 class Encoded(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

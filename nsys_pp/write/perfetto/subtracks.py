@@ -1,8 +1,10 @@
 """Subtracks of a drawing as Perfetto packets; all subtracks of a report share one packet sequence.
 
 The sequence begins with a preamble (`nsys_pp.write.perfetto.clocks`). The subtracks follow one after another, as
-compressed blocks that depend on the report only. The first packet of a subtrack clears the incremental state of the
-sequence (strings, defaults, time of the last event) and sets its own. So a merge may omit any subtrack.
+compressed blocks that depend on the report only. The slice subtracks of a track are a batch: where many slices overlap, a track
+has thousands of small subtracks. The first packet of a batch clears the incremental state of the sequence (strings,
+defaults, time of the last event) and sets its own, so a merge may omit any track. Each further subtrack of the batch
+begins with a packet that sets its track and restarts the time of the last event.
 
 Source: `docs/reference/synthetic-track-event.md` (sequences, interning, incremental state) of
 https://github.com/google/perfetto/blob/v52.0.
@@ -10,7 +12,7 @@ https://github.com/google/perfetto/blob/v52.0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -68,77 +70,89 @@ class RowField(Struct, frozen=True, kw_only=True):
     present: NDArray[np.bool_] | None  # None: all rows have a value
 
 
-class PacketSubtrack(Struct, frozen=True, kw_only=True):
-    """A subtrack ready to be encoded block by block."""
+class PacketBatch(Struct, frozen=True, kw_only=True):
+    """A batch of subtracks ready to be encoded block by block; the rows of a subtrack are together."""
 
     sequence: int
-    track_uuid: int
+    track_uuids: NDArray[np.uint64]
+    first_rows: NDArray[np.int64]  # first row of each subtrack
     event_type: int
     events: Events
     deltas_ns: NDArray[
         np.int64
-    ]  # time since the previous event; for the first event, since the report's base
+    ]  # since the previous event; of the first one of a subtrack, since the report's base
     fields: list[RowField]
     interned: list[tuple[int, pl.Series]]  # tables of strings, each with its field of InternedData
 
 
-def prepare_subtrack(
-    subtrack: Subtrack, columns: SubtrackColumns, *, sequence: int, track_uuid: int, base_ns: int
-) -> PacketSubtrack:
-    """Order the events of a subtrack and number its strings.
+def prepare_batch(
+    subtracks: Sequence[Subtrack],
+    columns: SubtrackColumns,
+    *,
+    sequence: int,
+    track_uuids: Sequence[int],
+    base_ns: int,
+) -> PacketBatch:
+    """Order the events of the subtracks of a batch and number its strings.
 
     Args:
-        subtrack: A subtrack with at least one row.
-        columns: Its prepared columns.
+        subtracks: Subtracks with at least one row; several only of slices of one track with the same columns.
+        columns: Prepared columns of all their rows, one subtrack after the other.
         sequence: The packet sequence of its report.
-        track_uuid: Perfetto's uuid of the track; each subtrack has its own.
-        base_ns: Origin of times, ns on the report's clock; not after the first event of the subtrack.
+        track_uuids: Perfetto's uuid of each subtrack's own track.
+        base_ns: Origin of times, ns on the report's clock; not after the first event.
 
     Returns:
-        The prepared subtrack; its strings are numbered in order of appearance.
+        The prepared batch; its strings are numbered in order of appearance.
 
     Raises:
         ValueError: Rows are not in order, or slices do not nest, or nest too deep.
     """
-    event_type, events = _events(subtrack)
+    heights = np.array([subtrack_rows(subtrack).height for subtrack in subtracks])
+    first_rows = np.cumsum(heights) - heights
+    event_type, events = _events(subtracks[0], columns.rows, first_rows)
     interned: list[tuple[int, pl.Series]] = []
     fields: list[RowField] = []
-    if isinstance(subtrack, CounterSubtrack):
+    if isinstance(subtracks[0], CounterSubtrack):
         values = columns.rows["value"].to_numpy()
         fields.append(
             RowField(encode=partial(fixed64, TrackEvent.COUNTER_DOUBLE), values=values, present=None)
         )
     else:
         fields, interned = _collect_fields(
-            columns, SLICES if isinstance(subtrack, SliceSubtrack) else MARK_POINTS
+            columns, SLICES if isinstance(subtracks[0], SliceSubtrack) else MARK_POINTS
         )
-    return PacketSubtrack(
+    deltas_ns = np.diff(events.times_ns, prepend=base_ns)
+    first_events = events.begin_index[first_rows]
+    deltas_ns[first_events] = events.times_ns[first_events] - base_ns
+    return PacketBatch(
         sequence=sequence,
-        track_uuid=track_uuid,
+        track_uuids=np.array(track_uuids, dtype=np.uint64),
+        first_rows=first_rows,
         event_type=event_type,
         events=events,
-        deltas_ns=np.diff(events.times_ns, prepend=base_ns),
+        deltas_ns=deltas_ns,
         fields=fields,
         interned=interned,
     )
 
 
-def block_tasks(subtrack: PacketSubtrack) -> Iterator[Callable[[], bytes]]:
-    """Yield one task per block of a subtrack; a task encodes its block. Tasks may run in any order and in any thread."""
-    rows = len(subtrack.events.begin_index)
+def block_tasks(batch: PacketBatch) -> Iterator[Callable[[], bytes]]:
+    """Yield one task per block of a batch; a task encodes its block. Tasks may run in any order and in any thread."""
+    rows = len(batch.events.begin_index)
     for first in range(0, rows, BLOCK_ROWS):
-        yield partial(_encode_block, subtrack, first, min(first + BLOCK_ROWS, rows))
+        yield partial(_encode_block, batch, first, min(first + BLOCK_ROWS, rows))
 
 
-def _events(subtrack: Subtrack) -> tuple[int, Events]:
-    if isinstance(subtrack, SliceSubtrack):
-        start, end, depth = (subtrack.slices[column].to_numpy() for column in ("start_ns", "end_ns", "depth"))
-        return EventType.SLICE_BEGIN, order_events(start, end, depth)
-    times = subtrack_rows(subtrack)["time_ns"].to_numpy()
+def _events(kind: Subtrack, rows: pl.DataFrame, first_rows: NDArray[np.int64]) -> tuple[int, Events]:
+    if isinstance(kind, SliceSubtrack):
+        start, end, depth = (rows[column].to_numpy() for column in ("start_ns", "end_ns", "depth"))
+        return EventType.SLICE_BEGIN, order_events(start, end, depth, first_rows)
+    times = rows["time_ns"].to_numpy()
     if np.diff(times).min(initial=0) < 0:
         raise ValueError("marks or samples of a subtrack are not in order of time")
-    kind = EventType.INSTANT if isinstance(subtrack, MarkSubtrack) else EventType.COUNTER
-    return kind, Events(times_ns=times, begin_index=np.arange(len(times)))
+    event_type = EventType.INSTANT if isinstance(kind, MarkSubtrack) else EventType.COUNTER
+    return event_type, Events(times_ns=times, begin_index=np.arange(len(times)))
 
 
 def _collect_fields(
@@ -194,26 +208,34 @@ def _annotation(name_id: int, number: int, values: Array) -> Parts:
     return message(TrackEvent.DEBUG_ANNOTATIONS, field(Annotation.NAME_IID, name_id), field(number, values))
 
 
-def _encode_block(subtrack: PacketSubtrack, first: int, stop: int) -> bytes:
+def _encode_block(batch: PacketBatch, first: int, stop: int) -> bytes:
     """Encode and compress the rows [first, stop), with all ends of slices before row `stop` begins."""
-    begin = subtrack.events.begin_index
+    begin = batch.events.begin_index
     low = int(begin[first])
-    high = int(begin[stop]) if stop < len(begin) else len(subtrack.deltas_ns)
-    deltas = subtrack.deltas_ns[low:high].view(np.uint64)
+    high = int(begin[stop]) if stop < len(begin) else len(batch.deltas_ns)
+    deltas = batch.deltas_ns[low:high].view(np.uint64)
     begins = begin[first:stop] - low
+    # the packet that begins a subtrack is before its first event; the first packet of the batch is written apart
+    opened = np.searchsorted(batch.first_rows[1:], (first, stop))
+    before = begins[batch.first_rows[1:][slice(*opened)] - first]
+    place = np.arange(len(deltas))
+    if len(before):
+        place += np.searchsorted(before, place, side="right")
     groups = [
-        (begins[rows], _encode_begins(subtrack, deltas[begins[rows]], first, rows, fields))
-        for rows, fields in _shapes(subtrack.fields, first, stop)
+        (place[begins[rows]], _encode_begins(batch, deltas[begins[rows]], first, rows, fields))
+        for rows, fields in _shapes(batch.fields, first, stop)
     ]
     if len(deltas) > len(begins):
         is_end = np.ones(len(deltas), dtype=bool)
         is_end[begins] = False
         ends = np.flatnonzero(is_end)
         groups.append(
-            (ends, _encode_packets(subtrack, deltas[ends], field(TrackEvent.TYPE, EventType.SLICE_END)))
+            (place[ends], _encode_packets(batch, deltas[ends], field(TrackEvent.TYPE, EventType.SLICE_END)))
         )
+    if len(before):
+        groups.append((place[before] - 1, _encode_openings(batch, batch.track_uuids[1:][slice(*opened)])))
     packets = join_records(groups).tobytes()
-    return compress((_encode_first_packet(subtrack) if first == 0 else b"") + packets)
+    return compress((_encode_first_packet(batch) if first == 0 else b"") + packets)
 
 
 def _shapes(fields: list[RowField], first: int, stop: int) -> Iterator[tuple[Array | slice, list[RowField]]]:
@@ -233,40 +255,55 @@ def _shapes(fields: list[RowField], first: int, stop: int) -> Iterator[tuple[Arr
 
 
 def _encode_begins(
-    subtrack: PacketSubtrack, deltas: Array, first: int, rows: Array | slice, fields: list[RowField]
+    batch: PacketBatch, deltas: Array, first: int, rows: Array | slice, fields: list[RowField]
 ) -> NDArray[np.uint8]:
     encoded = [row_field.encode(row_field.values[first : first + BLOCK_ROWS][rows]) for row_field in fields]
-    return _encode_packets(subtrack, deltas, field(TrackEvent.TYPE, subtrack.event_type), *encoded)
+    return _encode_packets(batch, deltas, field(TrackEvent.TYPE, batch.event_type), *encoded)
 
 
-def _encode_packets(subtrack: PacketSubtrack, deltas: Array, *event: Parts) -> NDArray[np.uint8]:
+def _encode_packets(batch: PacketBatch, deltas: Array, *event: Parts) -> NDArray[np.uint8]:
     packet = message(
         Trace.PACKET,
         field(TracePacket.TIMESTAMP, deltas),
-        field(TracePacket.SEQUENCE_ID, subtrack.sequence),
+        field(TracePacket.SEQUENCE_ID, batch.sequence),
         field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.NEEDS_INCREMENTAL_STATE),
         message(TracePacket.TRACK_EVENT, *event),
     )
     return encode_rows(packet, len(deltas))
 
 
-def _encode_first_packet(subtrack: PacketSubtrack) -> bytes:
-    """Encode the first packet of a subtrack: it clears the sequence's state, and sets defaults, strings and the clock."""
-    tables = b"".join(
-        encode_strings(number, Interned.IID, Interned.TEXT, strings) for number, strings in subtrack.interned
+def _encode_openings(batch: PacketBatch, track_uuids: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    """Encode the packets that begin further subtracks: they set the track, and restart the clock; strings stay."""
+    packet = message(
+        Trace.PACKET,
+        field(TracePacket.SEQUENCE_ID, batch.sequence),
+        field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.NEEDS_INCREMENTAL_STATE),
+        _defaults(track_uuids),
+        restart_subtrack_clock(),
     )
-    defaults = message(
-        TracePacket.DEFAULTS,
-        field(Defaults.TIMESTAMP_CLOCK_ID, BuiltinClock.OF_SUBTRACK),
-        message(Defaults.TRACK_EVENT, field(TrackEvent.TRACK_UUID, subtrack.track_uuid)),
+    return encode_rows(packet, len(track_uuids))
+
+
+def _encode_first_packet(batch: PacketBatch) -> bytes:
+    """Encode the first packet of a batch: it clears the sequence's state, and sets defaults, strings and the clock."""
+    tables = b"".join(
+        encode_strings(number, Interned.IID, Interned.TEXT, strings) for number, strings in batch.interned
     )
     return constant(
         message(
             Trace.PACKET,
-            field(TracePacket.SEQUENCE_ID, subtrack.sequence),
+            field(TracePacket.SEQUENCE_ID, batch.sequence),
             field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.INCREMENTAL_STATE_CLEARED),
-            defaults,
+            _defaults(int(batch.track_uuids[0])),
             field(TracePacket.INTERNED_DATA, tables),
             restart_subtrack_clock(),
         )
+    )
+
+
+def _defaults(track_uuid: int | NDArray[np.uint64]) -> Parts:
+    return message(
+        TracePacket.DEFAULTS,
+        field(Defaults.TIMESTAMP_CLOCK_ID, BuiltinClock.OF_SUBTRACK),
+        message(Defaults.TRACK_EVENT, field(TrackEvent.TRACK_UUID, track_uuid)),
     )

@@ -16,9 +16,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from itertools import groupby
 from typing import Protocol
 
 import numpy as np
+import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -26,7 +28,7 @@ from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind
 from nsys_pp.write.perfetto.clocks import encode_preamble
 from nsys_pp.write.perfetto.header import encode_header
-from nsys_pp.write.perfetto.subtracks import PacketSubtrack, block_tasks, prepare_subtrack
+from nsys_pp.write.perfetto.subtracks import PacketBatch, block_tasks, prepare_batch
 from nsys_pp.write.trace.drawing import (
     CounterSubtrack,
     Drawing,
@@ -41,6 +43,8 @@ from nsys_pp.write.trace.tree import Path, arrange, index_tracks, start_ns, subt
 
 MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the interpreter lock
 _READ_BYTES = 1 << 20
+Batch = list[tuple[int, Subtrack]]
+"""Subtracks of a track that are encoded together, each with its number there."""
 
 
 class Sink(Protocol):
@@ -86,14 +90,12 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
     """
     tracks, subtracks = index_tracks(drawing), subtracks_by_track(drawing)
     drawn = [node.track.path for node in arrange(tracks, subtracks)]
-    ordered = [
-        (ordinal, subtrack) for path in drawn for ordinal, subtrack in enumerate(subtracks.get(path, []))
-    ]
-    base_ns = min((start_ns(subtrack) for _, subtrack in ordered), default=0)
-    prepared = prepare_columns(subtrack_rows(subtrack) for _, subtrack in ordered)
+    batches = [batch for path in drawn for batch in _batches(subtracks.get(path, []))]
+    base_ns = min((start_ns(subtrack) for batch in batches for _, subtrack in batch), default=0)
+    prepared = prepare_columns(_rows_of(batch) for batch in batches)
     encoded: list[EncodedSubtrack] = []
-    sizes = [0] * len(ordered)
-    row_count = sum(subtrack_rows(subtrack).height for _, subtrack in ordered)
+    sizes: list[int] = []
+    row_count = sum(columns.rows.height for columns in prepared)
     count = threads or min(MAX_THREADS, os.cpu_count() or 1)
 
     def write_block(number: int, block: Future[bytes]) -> None:
@@ -102,15 +104,19 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
 
     with ThreadPoolExecutor(count) if threads else open_executor(row_count, threads=count) as pool:
         waiting: deque[tuple[int, Future[bytes]]] = deque()
-        for number, ((ordinal, subtrack), columns) in enumerate(zip(ordered, prepared, strict=True)):
-            packets = prepare_subtrack(
-                subtrack,
+        for batch, columns in zip(batches, prepared, strict=True):
+            packets = prepare_batch(
+                [subtrack for _, subtrack in batch],
                 columns,
                 sequence=sequence_id(drawing.report_id),
-                track_uuid=leaf_uuid(drawing.report_id, subtrack.track, ordinal),
+                track_uuids=[
+                    leaf_uuid(drawing.report_id, subtrack.track, ordinal) for ordinal, subtrack in batch
+                ],
                 base_ns=base_ns,
             )
-            encoded.append(_describe(subtrack, ordinal, packets))
+            number = len(encoded)  # the first subtrack of a batch has the bytes of all
+            encoded += _describe(batch, packets)
+            sizes += [0] * len(batch)
             for task in block_tasks(packets):
                 waiting.append((number, pool.submit(task)))
                 if len(waiting) > 2 * count:
@@ -166,22 +172,43 @@ def leaf_uuid(report_id: int, path: Path, ordinal: int) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def _describe(subtrack: Subtrack, ordinal: int, packets: PacketSubtrack) -> EncodedSubtrack:
+def _batches(subtracks: list[Subtrack]) -> Iterator[Batch]:
+    """Yield the batches of a track's subtracks: slices with the same columns together, each of the others alone."""
+    for key, batch in groupby(enumerate(subtracks), lambda numbered: _batch_key(numbered[1])):
+        if key is None:
+            yield from ([numbered] for numbered in batch)
+        else:
+            yield list(batch)
+
+
+def _batch_key(subtrack: Subtrack) -> list[tuple[str, pl.DataType]] | None:
+    return list(subtrack.slices.schema.items()) if isinstance(subtrack, SliceSubtrack) else None
+
+
+def _rows_of(batch: Batch) -> pl.DataFrame:
+    return pl.concat((subtrack_rows(subtrack) for _, subtrack in batch), rechunk=True)
+
+
+def _describe(batch: Batch, packets: PacketBatch) -> Iterator[EncodedSubtrack]:
     kinds: dict[type[Subtrack], SubtrackKind] = {
         SliceSubtrack: "slices",
         MarkSubtrack: "marks",
         CounterSubtrack: "counter",
     }
-    times_ns = packets.events.times_ns  # in order
-    return EncodedSubtrack(
-        track=subtrack.track,
-        ordinal=ordinal,
-        kind=kinds[type(subtrack)],
-        rows=subtrack_rows(subtrack).height,
-        first_ns=int(times_ns[0]),
-        last_ns=int(times_ns[-1]),
-        size_bytes=0,
-    )
+    times_ns, firsts = packets.events.times_ns, packets.events.begin_index[packets.first_rows]
+    lasts = np.append(firsts[1:], len(times_ns)) - 1
+    for (ordinal, subtrack), first_ns, last_ns in zip(
+        batch, times_ns[firsts].tolist(), times_ns[lasts].tolist(), strict=True
+    ):
+        yield EncodedSubtrack(
+            track=subtrack.track,
+            ordinal=ordinal,
+            kind=kinds[type(subtrack)],
+            rows=subtrack_rows(subtrack).height,
+            first_ns=first_ns,
+            last_ns=last_ns,
+            size_bytes=0,
+        )
 
 
 def _start_ns(report: PlacedReport) -> int | None:

@@ -13,7 +13,7 @@ MAX_DEPTH = 512  # Perfetto's importer drops deeper slices: slice_tracker.cc, kM
 
 
 class Events(Struct, frozen=True, kw_only=True):
-    """Events of one subtrack in file order.
+    """Events of subtracks in file order, one subtrack after the other.
 
     Event number `begin_index[i]` is the begin of row i; all other events are ends of slices. Marks and samples have
     no ends.
@@ -23,7 +23,7 @@ class Events(Struct, frozen=True, kw_only=True):
     begin_index: NDArray[np.int64]
 
 
-def order_events(start_ns: Array, end_ns: Array, depth: Array) -> Events:
+def order_events(start_ns: Array, end_ns: Array, depth: Array, first_rows: Array | None = None) -> Events:
     """Order the begin and end events of nested slices as a depth-first walk of their tree visits them.
 
         depth 0   [ a          )[ b )
@@ -37,6 +37,7 @@ def order_events(start_ns: Array, end_ns: Array, depth: Array) -> Events:
         start_ns: Start of each slice, in pre-order.
         end_ns: End of each slice.
         depth: Number of slices around each slice; 0 for the first.
+        first_rows: First slice of each subtrack, ascending from 0; all of its slices are together. None: one subtrack.
 
     Returns:
         Two events per slice. Empty in, empty out.
@@ -57,7 +58,12 @@ def order_events(start_ns: Array, end_ns: Array, depth: Array) -> Events:
     is_end = np.ones(2 * rows, dtype=bool)
     is_end[begin_index] = False
     times[is_end] = _in_order_of_ends(end_ns, depth, ends_after)
-    if rows and np.diff(times).min() < 0:
+    steps = np.diff(times)
+    if rows and first_rows is not None:
+        steps[begin_index[first_rows[1:]] - 1] = 0  # from a subtrack to the next
+        if depth[first_rows].any():
+            raise ValueError("a subtrack begins inside a slice")
+    if rows and steps.min() < 0:
         raise ValueError("slices of a subtrack overlap without nesting")
     return Events(times_ns=times, begin_index=begin_index)
 

@@ -3,7 +3,7 @@
 `pack_flat` and `pack_nested` assign each slice to the first subtrack that is free at its start, like a loop over
 the slices, but for all slices at once. The slices of a subtrack form a chain: the first slice, then the first slice that
 starts at or after its end, and so on. The next slice of a chain depends only on the current slice, so chains are found
-by pointer doubling.
+by pointer doubling. The compiled functions (`nsys_pp.arrays.core`) do the same slice by slice.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from nsys_pp.arrays.ancestors import count_ancestors, has_marked_line
+from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 
@@ -33,6 +34,12 @@ def pack_flat(start: Int64s, end: Int64s) -> Int64s:
     >>> pack_flat(np.array([0, 5, 10, 6]), np.array([10, 8, 20, 12]))
     array([0, 1, 0, 2])
     """
+    core = load_core()
+    return _pack_flat(start, end) if core is None else core.pack_flat(start, end)
+
+
+def _pack_flat(start: Int64s, end: Int64s) -> Int64s:
+    """Assign slices to subtracks, a subtrack a pass."""
     subtrack = np.zeros(len(start), dtype=np.int64)
     rest = np.arange(len(start))
     number = 0
@@ -64,7 +71,12 @@ def pack_nested(start: Int64s, end: Int64s, parent: Int64s) -> tuple[Int64s, Int
     is_inside = (parent >= 0) & (start[around] <= start) & (end <= end[around]) & (end > start)
     above = np.where(is_inside, parent, -1)
     above[count_ancestors(above) % MAX_DEPTH == 0] = -1
+    core = load_core()
+    return _pack_nested(start, end, above) if core is None else core.pack_nested(start, end, above)
 
+
+def _pack_nested(start: Int64s, end: Int64s, above: Int64s) -> tuple[Int64s, Int64s]:
+    """Assign nested slices to subtracks, a subtrack a pass; `above` is changed in place."""
     subtrack = np.zeros(len(start), dtype=np.int64)
     rest = np.arange(len(start))
     number = 0

@@ -1,0 +1,88 @@
+"""Builds the compiled functions (`nsys_pp/arrays/core.c`) with the wheel.
+
+By the C compiler of the machine, or by `ziglang` from PyPI where it has none. Where neither works, the wheel has no
+library and runs on any platform: nsys-pp then uses numpy instead.
+
+`NSYS_PP_WHEEL=x86_64` or `aarch64` builds a wheel for machines of this kind with glibc 2.17 or newer, by `ziglang`.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+SOURCE = Path("nsys_pp", "arrays", "core.c")
+LIBRARY = SOURCE.with_name("libcore.so")
+OPTIONS = ["-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-std=c11", "-g0", "-s"]
+ZIG = "ziglang>=0.13"
+
+
+class CoreBuildHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Compiles the library into the tree, and adds it to the wheel."""
+
+    def dependencies(self) -> list[str]:
+        """Return what the build needs from PyPI."""
+        return [ZIG] if _is_wanted() and (_chosen() or not _find_compiler()) else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile before the wheel is packed; `version` is "standard" or "editable"."""
+        if self.target_name != "wheel" or not _is_wanted():
+            return
+        root = Path(self.root)
+        # an editable install loads the library of the tree, so that of another machine lies elsewhere
+        library = root / "build" / f"libcore-{_chosen()}.so" if _chosen() else root / LIBRARY
+        problem = _compile(root / SOURCE, library)
+        if problem:
+            self.app.display_warning(f"nsys-pp is built without compiled functions: {problem}")
+            return
+        build_data["force_include"][str(library)] = LIBRARY.as_posix()
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{_platform_tag()}"
+
+
+def _chosen() -> str:
+    return os.environ.get("NSYS_PP_WHEEL", "")
+
+
+def _is_wanted() -> bool:
+    return sys.platform == "linux" and os.environ.get("NSYS_PP_CORE") != "0"
+
+
+def _find_compiler() -> list[str]:
+    name = os.environ.get("CC") or next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), "")
+    return name.split()
+
+
+def _compile(source: Path, library: Path) -> str:
+    """Compile the library; return why it cannot be, in words, or nothing."""
+    arch = _chosen()
+    zig = [sys.executable, "-m", "ziglang", "cc"]
+    compiler = [*zig, "-target", f"{arch}-linux-gnu.2.17"] if arch else _find_compiler() or zig
+    library.parent.mkdir(exist_ok=True)
+    built = library.with_name(f".{library.name}.{os.getpid()}")
+    try:
+        done = subprocess.run(
+            [*compiler, *OPTIONS, str(source), "-o", str(built)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "the compiler failed"
+        built.replace(library)
+    except OSError as error:
+        return str(error)
+    finally:
+        built.unlink(missing_ok=True)
+    return ""
+
+
+def _platform_tag() -> str:
+    if _chosen():
+        return f"manylinux_2_17_{_chosen()}"
+    return sysconfig.get_platform().replace("-", "_").replace(".", "_") or f"linux_{platform.machine()}"
