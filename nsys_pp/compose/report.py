@@ -57,8 +57,8 @@ def extract_report(
     """
     groups = _DETAIL_GROUPS[options.detail] | (_aggregate_groups() if with_tables else frozenset())
     report = build_report(read_report(path, need=groups, nsys=nsys))
-    links = find_links(report)
-    projections = project(report, options, links.launches)
+    links = find_links(report, options.scope)
+    projections = project(report, options, links)
     training = describe_training(
         report, projections=projections, links=links, options=options, with_tables=with_tables
     )
@@ -93,11 +93,11 @@ def survey_report(
     if with_aggregates:
         groups = _aggregate_groups()
     report = build_report(read_report(path, need=groups, nsys=nsys))
-    links = find_links(report)
+    links = find_links(report, options.scope)
     empty = Encoded(report_id=report.fingerprint, base_ns=0, tracks=[], subtracks=[])
     training, aggregates = None, {}
     if with_training or with_aggregates:
-        projections = project(report, options, links.launches)
+        projections = project(report, options, links)
         training = describe_training(report, projections=projections, links=links, options=options)
         if with_aggregates:
             aggregates = _aggregate(report, projections, links, training, options)
@@ -123,16 +123,18 @@ def redraw_report(
     return draw(report, project(report, options), options, has_jobs=has_jobs, window=window)
 
 
-def project(report: Report, options: PartOptions, launches: pl.DataFrame | None = None) -> pl.DataFrame:
+def project(report: Report, options: PartOptions, links: Links | None = None) -> pl.DataFrame:
     """Project the ranges of a report by the options of its part (`PROJECTIONS`).
 
     Args:
         report: Read with ranges and operations.
         options: Operations and scope that count.
-        launches: `LAUNCHES`; matched here if None.
+        links: Causes of its operations; found here if None.
     """
     scope: Any = options.scope
-    return project_report(report, ops=options.ops, scope=scope, launches=launches)
+    if links is None:
+        return project_report(report, ops=options.ops, scope=scope)
+    return project_report(report, ops=options.ops, scope=scope, launches=links.launches, waited=links.waited)
 
 
 def draw(

@@ -42,6 +42,9 @@ class Links(Struct, frozen=True, kw_only=True):
 
     launches: pl.DataFrame  # LAUNCHES, of all operations
     requests: pl.DataFrame  # REQUESTS
+    waited: (
+        Waited | None
+    )  # calls that threads waited for, by all ranges, not only by jobs; None where only own calls count
 
 
 class ReportTraining(Struct, frozen=True, kw_only=True):
@@ -57,8 +60,13 @@ class ReportTraining(Struct, frozen=True, kw_only=True):
         return self.frames["jobs"]["start_ns"].count() > 0
 
 
-def find_links(report: Report) -> Links:
-    """Find the causes of the operations of a report, read with ranges, operations and communication."""
+def find_links(report: Report, scope: str = "auto") -> Links:
+    """Find the causes of the operations of a report, read with ranges, operations and communication.
+
+    Args:
+        report: The report.
+        scope: Launches that count, as for `project_ranges`.
+    """
     launches = match_launches(report.api_calls, report.gpu_ops)
     requests = match_requests(
         ranges=report.ranges,
@@ -67,7 +75,10 @@ def find_links(report: Report) -> Links:
         launches=launches,
         nccl_calls=report.nccl_calls,
     )
-    return Links(launches=launches, requests=requests)
+    waited = None
+    if scope == "auto":
+        waited = find_waited_calls(report.ranges, report.api_calls, launches["call_row"].to_numpy())
+    return Links(launches=launches, requests=requests, waited=waited)
 
 
 def describe_training(
@@ -102,7 +113,7 @@ def describe_training(
     named, step_ranges = name_jobs(report.ranges, rules), widen_batches(name_steps(report.ranges, rules))
     if len(phases := find_phases(report.ranges, step_ranges, named)):
         named = pl.concat([named, phases]).sort("range_id")
-    waited = _find_waited(report, links, options)
+    waited = links.waited
     compute_of = partial(
         project_compute, api_calls=calls, gpu_ops=ops, launches=links.launches, waited=waited
     )
@@ -151,13 +162,6 @@ def describe_training(
         "kernels": _sum_kernels(report, jobs, steps, links) if with_tables else KERNEL_AGGREGATES.to_frame(),
     }
     return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)
-
-
-def _find_waited(report: Report, links: Links, options: PartOptions) -> Waited | None:
-    """Find the calls that threads waited for, by all ranges, not only by jobs; None where only own calls count."""
-    if options.scope != "auto":
-        return None
-    return find_waited_calls(report.ranges, report.api_calls, links.launches["call_row"].to_numpy())
 
 
 def _project_batches(

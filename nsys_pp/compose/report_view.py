@@ -13,6 +13,7 @@ from nsys_pp.frames.report import Report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nesting import find_parents
 from nsys_pp.projection.ranges import Scope, count_cross_thread, project_ranges
+from nsys_pp.projection.waited_calls import Waited
 from nsys_pp.write.trace.drawing import sequence_id
 from nsys_pp.write.trace.tracks import View
 
@@ -31,6 +32,7 @@ def project_report(
     scope: Scope,
     per_stream: bool = False,
     launches: pl.DataFrame | None = None,
+    waited: Waited | None = None,
 ) -> pl.DataFrame:
     """Project the ranges of a report (`PROJECTIONS`); warns of ranges that scope "thread" skips.
 
@@ -40,6 +42,7 @@ def project_report(
         scope: Launches that count.
         per_stream: One row per stream, not per device.
         launches: `LAUNCHES` of the report; matched here if None.
+        waited: Calls that threads waited for; found here if None.
     """
     crossing = count_cross_thread(report.ranges)
     if scope == "thread" and crossing:
@@ -56,6 +59,7 @@ def project_report(
         scope=scope,
         per_stream=per_stream,
         launches=launches,
+        waited=waited,
     )
 
 

@@ -28,6 +28,9 @@ _MIN_FILLED = 0.3  # share of the gaps from the first to the last call in each
 _MIN_FILLING = 0.8  # share of a worker's calls in gaps filled to `_MIN_FILLED_GAP`
 _MIN_FILLED_GAP = 0.1
 _NEVER = np.int64(1 << 62)
+_SAMPLED = 5  # every fifth call, for a first comparison of two threads
+
+_Calls = tuple[Int64s, Int64s, Int64s]  # of a thread, by start: rows of API_CALLS, starts, ends
 
 
 class WaitedCalls(Struct, frozen=True, kw_only=True):
@@ -96,10 +99,15 @@ def find_waited_calls(ranges: pl.DataFrame, api_calls: pl.DataFrame, call_row: I
         return Waited(certain=_collect({}, is_launching), possible=_collect({}, is_launching))
     first_threads = _find_first_threads(ranges, api_calls, set(candidates["process_key"]))
     calls = _list_calls(api_calls)
-    events = _list_events(ranges, api_calls)
+    pairs = [
+        (key, worker)
+        for _, key, worker in candidates.sort("thread_key", "thread_key_worker").iter_rows()
+        if key not in calls or not _is_side_by_side(calls[key], calls[worker])
+    ]
+    events = _list_events(ranges, api_calls) if pairs else {}
     possible: dict[tuple[int, int], _Pair] = {}
     waited: dict[tuple[int, int], _Pair] = {}
-    for _, key, worker in candidates.sort("thread_key", "thread_key_worker").iter_rows():
+    for key, worker in pairs:
         pair = _relate(events[key], *calls[worker])
         if pair.is_possible and (key in first_threads or pair.has_evidence):
             possible[key, worker] = pair
@@ -130,32 +138,54 @@ def _find_first_threads(ranges: pl.DataFrame, api_calls: pl.DataFrame, processes
     return set(firsts.unique("process_key", keep="first", maintain_order=True)["thread_key"])
 
 
-def _list_calls(api_calls: pl.DataFrame) -> dict[int, tuple[Int64s, Int64s, Int64s]]:
+def _list_calls(api_calls: pl.DataFrame) -> dict[int, _Calls]:
     """List rows, starts and ends of the calls of each thread, by start and end."""
-    columns = api_calls.select(
+    numbered = api_calls.select(
         "thread_key", "start_ns", "end_ns", row=pl.int_range(pl.len(), dtype=pl.Int64)
-    ).sort("thread_key", "start_ns", "end_ns")
-    return {
-        thread: (part["row"].to_numpy(), part["start_ns"].to_numpy(), part["end_ns"].to_numpy())
-        for (thread,), part in columns.partition_by("thread_key", as_dict=True).items()
-    }
+    )
+    calls = {}
+    for thread, (start, end, row) in _partition(numbered).items():
+        order = np.lexsort((end, start))
+        calls[thread] = row[order], start[order], end[order]
+    return calls
+
+
+def _is_side_by_side(thread: _Calls, worker: _Calls) -> bool:
+    """Whether some of a worker's calls alone show that a thread makes calls meanwhile: true of most pairs of many threads.
+
+    Further events of the thread and further calls can only add to these.
+    """
+    _, starts, ends = thread
+    _, start, end = (column[::_SAMPLED] for column in worker)
+    before = np.searchsorted(starts, start, side="right") - 1
+    ended = np.append(np.maximum.accumulate(ends), -_NEVER)[before]
+    following = np.append(starts, _NEVER)[before + 1]
+    is_inside = (ended <= start) & (end <= following)
+    return int(np.count_nonzero((before >= 0) & ~is_inside)) > _MAX_SIDE_BY_SIDE * len(worker[0])
 
 
 def _list_events(ranges: pl.DataFrame, api_calls: pl.DataFrame) -> dict[int, _Events]:
     """List the events of each thread."""
-    begins = ranges.select("thread_key", "start_ns", end_ns="start_ns")
     ended = ranges.filter(~pl.col("is_open")).select(
         thread_key=pl.coalesce("end_thread_key", "thread_key"), start_ns="end_ns", end_ns="end_ns"
     )
-    events = pl.concat([api_calls.select("thread_key", "start_ns", "end_ns"), begins, ended]).sort(
-        "thread_key", "start_ns", "end_ns"
-    )
-    return {
-        thread: _Events(
-            start=part["start_ns"].to_numpy(), end=np.maximum.accumulate(part["end_ns"].to_numpy())
+    begun = ranges.select("thread_key", "start_ns", end_ns="start_ns")
+    calls = api_calls.select("thread_key", "start_ns", "end_ns")
+    parts = [_partition(frame) for frame in (calls, begun, ended)]
+    events = {}
+    for thread in {thread for part in parts for thread in part}:
+        start, end = (
+            np.concatenate([part[thread][column] for part in parts if thread in part]) for column in (0, 1)
         )
-        for (thread,), part in events.partition_by("thread_key", as_dict=True).items()
-    }
+        order = np.argsort(start, kind="stable")  # fast for columns that are in order each
+        events[thread] = _Events(start=start[order], end=np.maximum.accumulate(end[order]))
+    return events
+
+
+def _partition(frame: pl.DataFrame) -> dict[int, list[Int64s]]:
+    """Split a frame by `thread_key`; return its other columns by thread."""
+    parts = frame.partition_by("thread_key", as_dict=True, include_key=False)
+    return {thread: [column.to_numpy() for column in part] for (thread,), part in parts.items()}
 
 
 def _relate(events: _Events, rows: Int64s, start: Int64s, end: Int64s) -> _Pair:

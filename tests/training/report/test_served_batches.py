@@ -28,7 +28,7 @@ def find_batches(path: Path) -> pl.DataFrame:
     """Find the batches of one report (`BATCHES`)."""
     report, options = build_report(read_report(path, need=TRAINING_GROUPS)), PartOptions()
     links = find_links(report)
-    projections = project(report, options, links.launches)
+    projections = project(report, options, links)
     return describe_training(report, projections=projections, links=links, options=options).frames["batches"]
 
 
