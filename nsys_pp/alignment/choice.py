@@ -24,9 +24,16 @@ _CERTAIN = 40.0  # evidence that unrelated operations in lockstep seldom reach
 _CERTAIN_IF_BLUNT = 80.0  # the same, of those that end together to more than `_SHARP_NS`
 _SHARP_NS = 5e3
 _EXCHANGE_CERTAINTY = 0.25  # evidence of messages without direction for this: exchanges of stages in lockstep are a constant time apart
+_JOINT_CERTAINTY = (
+    0.25  # evidence of the other units of a machine for this: they do the same at the same time
+)
 _DOUBT_MARGIN = 1.02  # rivals are known less precisely than the best
 _STEP_EVIDENCE = 9.2  # for a rival, as much as makes up for how seldom UTC is stepped between sessions
 _CLEAR_MARGIN = 25.0  # enough to add several units in one pass
+
+
+_Scored = tuple[float, int, Candidate, float]
+"""Score of a candidate, number of its unit, the candidate, and evidence of the other units close to it."""
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -73,14 +80,14 @@ def choose(
     scored = _score(timeline, joint, prior, scatter_ns)
     if not scored:
         return None
-    score, number, best = _choose_unit(scored)
+    score, number, best, others = _choose_unit(scored)
     is_blunt = TOGETHER_NS < best.sharpest_ns < np.inf
     is_certain = score >= _MIN_EVIDENCE + is_blunt * _BLUNT
     if not is_certain and (is_blunt or best.evidence < _LEAST_EVIDENCE):
         return _choose_single(timeline, joint[0], prior) if len(joint) == 1 else None
     # candidates of other units of the machine within the error of its UTC are the same hypothesis
     rivals = [
-        (other, candidate) for other, owner, candidate in scored
+        (other, candidate) for other, owner, candidate, _ in scored
         if candidate is not best
         and (owner == number or candidate.line.distance_ns(best.line) > MAX_SESSION_DIFFERENCE_NS)
     ]  # fmt: skip
@@ -95,7 +102,7 @@ def choose(
     utc_ns = prior.measure_offset(timeline, joint[number], best.line, center)
     if score < _CERTAIN:  # unrelated operations in lockstep could explain it: recorded UTC is a rival
         close.append(utc_ns)
-    certainty = score - (1 - _EXCHANGE_CERTAINTY) * best.exchange_evidence
+    certainty = score - (1 - _EXCHANGE_CERTAINTY) * best.exchange_evidence - (1 - _JOINT_CERTAINTY) * others
     is_weak = certainty < _CERTAIN or (best.sharpest_ns > _SHARP_NS and score < _CERTAIN_IF_BLUNT)
     return Choice(
         unit=joint[number],
@@ -112,12 +119,8 @@ def choose(
 
 def _score(
     timeline: Timeline, joint: list[Timeline], prior: Prior, scatter_ns: float | None
-) -> list[tuple[float, int, Candidate]]:
-    """Score the candidates of all units: own evidence, probability, and evidence of the other units close to it.
-
-    Returns:
-        Score, number of the unit, and candidate.
-    """
+) -> list[_Scored]:
+    """Score the candidates of all units: own evidence, probability, and evidence of the other units close to it."""
     center, width_ns = prior.expect(timeline, joint[0])
     candidates = [
         find_candidates(merged, timeline.keep_keys(merged.key), center, width_ns, scatter_ns)
@@ -125,18 +128,19 @@ def _score(
         else []
         for merged in (unit.merge_operations() for unit in joint)
     ]
-    scored: list[tuple[float, int, Candidate]] = []
+    scored: list[_Scored] = []
     for number, own in enumerate(candidates):
         for candidate in own:
             score = candidate.evidence + weigh_drift(candidate.line)
             score += prior.weigh(timeline, joint[number], candidate.line, center)
+            joint_evidence = 0.0
             for other, others in enumerate(candidates):
                 near = [
                     rival.evidence for rival in others
                     if rival.line.distance_ns(candidate.line) <= MAX_SESSION_DIFFERENCE_NS
                 ]  # fmt: skip
-                score += max(near, default=0.0) if other != number else 0.0
-            scored.append((score, number, candidate))
+                joint_evidence += max(near, default=0.0) if other != number else 0.0
+            scored.append((score + joint_evidence, number, candidate, joint_evidence))
     return scored
 
 
@@ -165,15 +169,15 @@ def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice |
     )
 
 
-def _choose_unit(scored: list[tuple[float, int, Candidate]]) -> tuple[float, int, Candidate]:
+def _choose_unit(scored: list[_Scored]) -> _Scored:
     """Choose, of the units of a machine that support the best hypothesis, the one with most operations of its own.
 
     The others may owe their score to it, and have better candidates of their own.
 
     Args:
-        scored: Score, unit and candidate; at least one.
+        scored: At least one.
     """
-    of_unit: dict[int, tuple[float, int, Candidate]] = {}
+    of_unit: dict[int, _Scored] = {}
     ranked = sorted(scored, key=lambda choice: -choice[0])
     best = ranked[0][2].line
     for choice in ranked:

@@ -187,7 +187,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
 
     def _is_misplaced(self, timeline: Timeline, domain: int) -> bool:
         """Whether all other domains would choose another correction of a domain."""
-        others = timeline.without(domain)
+        others = timeline.without([domain])
         if not others.lines:
             return False
         rows = self.rows_of[domain]
@@ -254,11 +254,34 @@ class _Matcher(Struct, frozen=True, kw_only=True):
                     if int(self.machine[domain]) in shared
                 )
             )
+        distances = distances.widen(self._inherit_from_doubted(timeline, choice, distances.any_ns))
         distances += choice.rival_distances.widen(choice.weakness_ns)
         for domain, line in choice.unit.lines.items():
             self._add_domain(
                 timeline, domain, line.compose(choice.line), choice.unit.rival_distances[domain] + distances
             )
+
+    def _inherit_from_doubted(self, timeline: Timeline, choice: Choice, inherited_ns: float) -> float:
+        """Return the distance of rivals of the domains without which a choice would be another one, or not certain; 0 of none.
+
+        Args:
+            timeline: The timeline, without the unit.
+            choice: The choice.
+            inherited_ns: Distance that is inherited in any case.
+        """
+        doubted = {
+            domain: distances.any_ns
+            for domain, distances in timeline.rival_distances.items()
+            if distances.any_ns > inherited_ns + SKEW_NS
+        }
+        if not doubted:
+            return 0.0
+        others = timeline.without(doubted)
+        alone = choose(others, [choice.unit], self.prior, self.scatter_ns()) if others.lines else None
+        is_same = alone is not None and alone.line.distance_ns(choice.line) <= SKEW_NS
+        if alone is not None and is_same and max(alone.rival_distances.any_ns, alone.weakness_ns) <= SKEW_NS:
+            return 0.0
+        return min(doubted.values())
 
 
 def _count_events(unit: Timeline, rows_of: list[Int64s]) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
@@ -80,10 +82,10 @@ class Timeline(Struct):
             sorted(lines, key=lambda line: float(line.at(np.zeros(1))[0]))[len(lines) // 2] if lines else None
         )
 
-    def without(self, domain: int) -> Timeline:
-        """Return the timeline without a domain and the operations that only it has."""
+    def without(self, omitted: Collection[int]) -> Timeline:
+        """Return the timeline without some domains and the operations that only these have."""
         assert self.operations is not None
-        others = [other for other in self.lines if other != domain]
+        others = [other for other in self.lines if other not in omitted]
         kept = np.unique(self.instance[np.isin(self.events.domain, others)])
         return replace(
             self,
