@@ -8,6 +8,8 @@ or a step apart) can explain nearly as much: all of them are returned. Drift is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct
 
@@ -89,6 +91,23 @@ def find_candidates(
                     comparison, [_fit_votes(votes, window) for window in chosen], count, tried
                 )
     return _rank_lines(comparison, lines, scatter_ns)
+
+
+def weigh_lines(
+    events: Events, reference: Reference, lines: Sequence[Line], scatter_ns: float | None
+) -> list[float]:
+    """Return the evidence of each line between a domain and a timeline, as of a candidate; the lines stay as they are.
+
+    Args:
+        events: Events of one domain.
+        reference: Operations of the timeline.
+        lines: The lines.
+        scatter_ns: Scatter of the ends of one operation in this run; None: not known.
+    """
+    comparison = prepare(events, reference)
+    near = [find_near(comparison, line, SKEW_NS) for line in lines]
+    scatters = (scatter_ns,) if scatter_ns is not None else SCATTERS_NS
+    return [max(pair_events(comparison, close, scatter).evidence for scatter in scatters) for close in near]
 
 
 class _Start(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from nsys_pp.alignment.candidates import Candidate, find_candidates, find_single
+from nsys_pp.alignment.candidates import Candidate, find_candidates, find_single, weigh_lines
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.pairs import TOGETHER_NS
 from nsys_pp.alignment.prior import MAX_SESSION_DIFFERENCE_NS, SESSION_SCALE_NS, Prior, weigh_drift
@@ -42,6 +42,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     Attributes:
         unit: The unit.
         line: Its correction.
+        rivals: Its other candidates.
         margin: Evidence beyond that of the best rival.
         rival_distances: Of rivals that explain nearly as much.
         weakness_ns: Distance of recorded UTC, if the operations are few for how roughly they end together, or for messages;
@@ -51,6 +52,7 @@ class Choice(Struct, frozen=True, kw_only=True):
 
     unit: Timeline
     line: Line
+    rivals: list[Line]
     margin: float
     rival_distances: RivalDistances
     weakness_ns: float
@@ -107,6 +109,9 @@ def choose(
     return Choice(
         unit=joint[number],
         line=best.line,
+        rivals=[
+            candidate.line for _, owner, candidate, _ in scored if owner == number and candidate is not best
+        ],
         margin=score - max((other for other, _ in rivals), default=0.0),
         rival_distances=RivalDistances(
             _DOUBT_MARGIN * max(close, default=0.0), _DOUBT_MARGIN * max(stepped, default=0.0)
@@ -115,6 +120,23 @@ def choose(
         weakness_ns=_DOUBT_MARGIN * utc_ns if is_weak and utc_ns > SESSION_SCALE_NS else 0.0,
         sharpest_ns=best.sharpest_ns,
     )
+
+
+def is_best(
+    timeline: Timeline, unit: Timeline, line: Line, rivals: list[Line], prior: Prior, scatter_ns: float | None
+) -> bool:
+    """Whether the operations of a timeline, and probability, prefer a correction of a unit to its rivals."""
+    center, _ = prior.expect(timeline, unit)
+    merged = unit.merge_operations()
+    reference = timeline.keep_keys(merged.key)
+    if not len(merged) or not len(reference):
+        return True
+    lines = [line, *rivals]
+    scores = [
+        evidence + weigh_drift(one) + prior.weigh(timeline, unit, one, center)
+        for one, evidence in zip(lines, weigh_lines(merged, reference, lines, scatter_ns), strict=True)
+    ]
+    return scores[0] >= max(scores)
 
 
 def _score(
@@ -162,6 +184,7 @@ def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice |
     return Choice(
         unit=unit,
         line=line,
+        rivals=[],
         margin=0.0,
         rival_distances=RivalDistances(),
         weakness_ns=_DOUBT_MARGIN * utc_ns if is_far else 0.0,

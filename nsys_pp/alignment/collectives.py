@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nsys_pp.alignment.candidates import widen_scatter
-from nsys_pp.alignment.choice import Choice, choose
+from nsys_pp.alignment.choice import Choice, choose, is_best
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.prior import MAX_SESSION_DIFFERENCE_NS, Prior
@@ -116,14 +116,14 @@ class _Matcher(Struct, frozen=True, kw_only=True):
     def start(self, domain: int) -> Timeline:
         """Return a unit of one domain."""
         unit = self._begin()
-        self._add_domain(unit, domain, Line(), RivalDistances())
+        self._add_domain(unit, domain, Line(), RivalDistances(), [])
         return unit
 
     def rebuild(self, unit: Timeline) -> Timeline:
         """Return a unit of the same domains and corrections, with all rows of the domains."""
         rebuilt = self._begin()
         for domain, line in unit.lines.items():
-            self._add_domain(rebuilt, domain, line, unit.rival_distances[domain])
+            self._add_domain(rebuilt, domain, line, unit.rival_distances[domain], unit.rivals[domain])
         return rebuilt
 
     def _begin(self) -> Timeline:
@@ -135,10 +135,12 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             channel=self.events.channel.copy(),
         )
 
-    def _add_domain(self, timeline: Timeline, domain: int, line: Line, distances: RivalDistances) -> None:
+    def _add_domain(
+        self, timeline: Timeline, domain: int, line: Line, distances: RivalDistances, rivals: list[Line]
+    ) -> None:
         """Add a domain to a timeline by its correction."""
         timeline.add(domain, self.rows_of[domain], line, self.scatter_ns())
-        timeline.rival_distances[domain] = distances
+        timeline.rival_distances[domain], timeline.rivals[domain] = distances, rivals
 
     def tie_all(self, units: list[Timeline]) -> list[Timeline]:
         """Tie units until no two share operations; return the larger units."""
@@ -186,25 +188,33 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         return timeline
 
     def _is_misplaced(self, timeline: Timeline, domain: int) -> bool:
-        """Whether all other domains would choose another correction of a domain."""
-        others = timeline.without([domain])
-        if not others.lines:
+        """Whether all other domains prefer another correction of a domain, one of its candidates when it was added."""
+        rivals = timeline.rivals[domain]
+        if not rivals:
             return False
         rows = self.rows_of[domain]
         instance = self.instance[rows].copy()
-        choice = choose(others, [self.start(domain)], self.prior, self.scatter_ns())
+        others, unit = timeline.without([domain]), self.start(domain)
+        line = timeline.lines[domain]
+        is_misplaced = not is_best(others, unit, line, rivals, self.prior, self.scatter_ns())
         self.instance[rows] = instance
-        return choice is not None and choice.line.distance_ns(timeline.lines[domain]) > SKEW_NS
+        return is_misplaced
 
     def _choose_again(self, timeline: Timeline, domain: int) -> Timeline:
         """Return a timeline on which the correction of a domain is chosen by all others; without evidence it keeps its own."""
         others = self._begin()
         for other, line in timeline.lines.items():
             if other != domain:
-                self._add_domain(others, other, line, timeline.rival_distances[other])
+                self._add_domain(others, other, line, timeline.rival_distances[other], timeline.rivals[other])
         choice = choose(others, [self.start(domain)], self.prior, self.scatter_ns())
         if choice is None:
-            self._add_domain(others, domain, timeline.lines[domain], timeline.rival_distances[domain])
+            self._add_domain(
+                others,
+                domain,
+                timeline.lines[domain],
+                timeline.rival_distances[domain],
+                timeline.rivals[domain],
+            )
         else:
             self._add(others, choice)
         return others
@@ -258,11 +268,18 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         distances += choice.rival_distances.widen(choice.weakness_ns)
         for domain, line in choice.unit.lines.items():
             self._add_domain(
-                timeline, domain, line.compose(choice.line), choice.unit.rival_distances[domain] + distances
+                timeline,
+                domain,
+                line.compose(choice.line),
+                choice.unit.rival_distances[domain] + distances,
+                [
+                    *(line.compose(rival) for rival in choice.rivals),
+                    *(rival.compose(choice.line) for rival in choice.unit.rivals[domain]),
+                ],
             )
 
     def _inherit_from_doubted(self, timeline: Timeline, choice: Choice, inherited_ns: float) -> float:
-        """Return the distance of rivals of the domains without which a choice would be another one, or not certain; 0 of none.
+        """Return the least distance of rivals of doubted domains, if a choice by the others is another one or not certain; else 0.
 
         Args:
             timeline: The timeline, without the unit.

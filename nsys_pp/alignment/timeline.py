@@ -54,6 +54,7 @@ class Timeline(Struct):
         channel: Channel of each event on this timeline.
         lines: Correction of each domain that was added.
         rival_distances: RivalDistances of each of these domains.
+        rivals: Other corrections of each of these domains that operations supported.
         operations: All operations; None before the first domain.
     """
 
@@ -63,6 +64,7 @@ class Timeline(Struct):
     channel: Int64s
     lines: dict[int, Line] = field(default_factory=dict)
     rival_distances: dict[int, RivalDistances] = field(default_factory=dict)
+    rivals: dict[int, list[Line]] = field(default_factory=dict)
     operations: Reference | None = None
 
     @property
