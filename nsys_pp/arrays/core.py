@@ -12,12 +12,15 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 1
+_VERSION = 2
 _ARRAY = np.ctypeslib.ndpointer(dtype=np.int64, ndim=1, flags="C_CONTIGUOUS")
+_CODES = np.ctypeslib.ndpointer(dtype=np.uint32, ndim=1, flags="C_CONTIGUOUS")
+_MOST_EMPTY = 1 << 16  # codes without rows, of few rows
 _RESULT = np.ctypeslib.ndpointer(dtype=np.int64, ndim=1, flags=("C_CONTIGUOUS", "WRITEABLE"))
 
 
@@ -31,11 +34,47 @@ class Core:
         self._pack_nested = library.core_pack_nested
         self._pack_nested.argtypes = [ctypes.c_int64, *[_ARRAY] * 4, *[_RESULT] * 2]
         self._pack_nested.restype = ctypes.c_int64
+        self._sort_rows = library.core_sort_rows
+        self._sort_rows.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, *[_RESULT] * 3]
+        self._sort_rows.restype = ctypes.c_int64
+        self._number_codes = library.core_number_codes
+        self._number_codes.argtypes = [ctypes.c_int64, _CODES, ctypes.c_uint32, _CODES, _CODES, _RESULT]
+        self._number_codes.restype = ctypes.c_int64
+
+    def sort_rows(self, *keys: Int64s) -> Int64s:
+        """Sort rows by several keys, as `nsys_pp.arrays.order.sort_rows`."""
+        count = _count(*keys)
+        columns = [_contiguous(key) for key in keys]
+        addresses = (ctypes.c_void_p * len(columns))(*(column.ctypes.data for column in columns))
+        order, scratch, bounds = (np.empty(length, dtype=np.int64) for length in (count, count, count + 1))
+        _check(self._sort_rows(count, len(columns), addresses, order, scratch, bounds))
+        return order
+
+    def number_codes(
+        self, codes: npt.NDArray[np.uint32], *, null: int
+    ) -> tuple[Int64s, npt.NDArray[np.uint32]] | None:
+        """Number codes 1, 2, ... in order of appearance.
+
+        Args:
+            codes: Codes of strings.
+            null: Code of null, larger than all others; its number is 0.
+
+        Returns:
+            First row of each number from 1 on, number of each row; None if a table by code would be mostly empty.
+        """
+        codes = np.ascontiguousarray(codes, dtype=np.uint32)
+        largest = int(codes[codes != null].max(initial=0))
+        if largest > _MOST_EMPTY + 8 * len(codes):
+            return None
+        numbers, number_of = np.empty(len(codes), np.uint32), np.zeros(largest + 1, np.uint32)
+        first = np.empty(min(len(codes), largest + 1), dtype=np.int64)
+        count = self._number_codes(len(codes), codes, null, number_of, numbers, first)
+        return first[:count], numbers
 
     def pack_flat(self, start: Int64s, end: Int64s) -> Int64s:
         """Assign slices to the first free subtrack, as `nsys_pp.write.trace.packing.pack_flat`."""
         count = _count(start, end)
-        order = np.lexsort((end, start))
+        order = self.sort_rows(start, end)
         subtrack = np.empty(count, dtype=np.int64)
         _check(self._pack_flat(count, order, _contiguous(start), _contiguous(end), subtrack))
         return subtrack
@@ -57,7 +96,7 @@ class Core:
         count = _count(start, end, above)
         if count and (above.min() < -1 or above.max() >= count):
             raise IndexError("a slice is in a row that is not there")
-        order = np.lexsort((end, start))
+        order = self.sort_rows(start, end)
         rank = np.empty(count, dtype=np.int64)
         rank[order] = np.arange(count)
         subtrack = np.zeros(count, dtype=np.int64)
@@ -97,4 +136,4 @@ def _count(*columns: Int64s) -> int:
 
 def _check(result: int) -> None:
     if result:
-        raise MemoryError("not enough memory to pack slices")
+        raise MemoryError("not enough memory for the compiled functions")

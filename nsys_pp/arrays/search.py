@@ -10,11 +10,25 @@ from nsys_pp.arrays.columns import NEVER, find_distinct
 from nsys_pp.arrays.order import combine_keys
 from nsys_pp.arrays.types import Int64s
 
+_SPARSEST = 8  # numbers from the least id to the greatest, for each id, in a table
 _MAX_SCANS = 16  # groups that are scanned one by one; one sort of all is faster for more
 
 
 def find_rows(ids: Int64s, wanted: Int64s) -> Int64s:
-    """Find the row of each wanted id among ids; -1 without one."""
+    """Find the row of each wanted id among ids, the first of several; -1 without one.
+
+    >>> find_rows(np.array([7, 5, 7]), np.array([5, 6, 7]))
+    array([ 1, -1,  0])
+    """
+    if not len(ids):
+        return np.full(len(wanted), -1)
+    least = int(ids.min())
+    span = int(ids.max()) - least + 1
+    if span <= _SPARSEST * len(ids):  # a table by id
+        row_of = np.full(span + 1, -1)
+        row_of[ids[::-1] - least] = np.arange(len(ids))[::-1]  # the last assignment stays
+        is_within = (wanted >= least) & (wanted < least + span)
+        return row_of[np.where(is_within, wanted - least, span)]
     order = np.append(np.argsort(ids, kind="stable"), -1)
     at = order[np.searchsorted(ids[order[:-1]], wanted)]
     return np.where(np.append(ids, NEVER)[at] == wanted, at, -1)

@@ -233,7 +233,7 @@ def _widen(
 ) -> pl.DataFrame:
     """Project jobs of several threads with scope "process" where they have no row; `narrow` has scope "auto"."""
     threaded = named["range_id"].to_numpy()[is_among(named["kind"], THREADED_KINDS)]
-    threaded = np.setdiff1d(threaded, narrow["range_id"].to_numpy())
+    threaded = threaded[~np.isin(threaded, narrow["range_id"].to_numpy())] if len(threaded) else threaded
     if not len(threaded):
         return narrow
     return widen_projections(narrow, project(_select_ranges(report, threaded), scope="process"))

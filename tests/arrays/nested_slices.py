@@ -9,6 +9,7 @@ import numpy as np
 
 from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.write.trace.strings import NULL
 
 
 def draw_nested_slices(seed: int) -> tuple[Int64s, Int64s, Int64s]:
@@ -37,6 +38,8 @@ def main() -> None:
         is_inside = (parent >= 0) & (start[around] <= start) & (end <= end[around]) & (end > start)
         core.pack_flat(start, end)
         core.pack_nested(start, end, np.where(is_inside, parent, -1))
+        core.sort_rows(parent, start, end)
+        core.number_codes(np.where(is_inside, NULL, start).astype(np.uint32), null=NULL)
     print(int(sys.argv[2]))
 
 

@@ -10,14 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_pp.arrays import core as compiled
+from nsys_pp.arrays import order
 from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.write.trace import packing
+from nsys_pp.write.trace import packing, strings
 from tests.arrays.nested_slices import draw_nested_slices
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -68,10 +70,46 @@ def test_packing_equals_packing_in_numpy_at_length(overlap: int, monkeypatch: py
         assert np.array_equal(own, defined)
 
 
+@given(st.lists(st.tuples(*[st.integers(-2, 2)] * 3), max_size=60), st.integers(0, 3))
+def test_sorting_equals_sorting_in_numpy(rows: list[tuple[int, int, int]], runs: int) -> None:
+    rows = [*rows[: len(rows) // 2], *sorted(rows[len(rows) // 2 :])] if runs else rows
+    keys = [np.array(key, dtype=np.int64) for key in zip(*rows, strict=True)] or [np.zeros(0, np.int64)]
+    expected = sorted(range(len(rows)), key=lambda row: rows[row])
+    assert order.sort_rows(*keys).tolist() == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order, "load_core", lambda: None)
+        assert order.sort_rows(*keys).tolist() == expected
+
+
+def test_sorting_equals_sorting_in_numpy_at_length() -> None:
+    """Many runs, of which few rows move, and equal rows far from each other."""
+    random = np.random.Generator(np.random.PCG64(1))
+    time = np.arange(20_000) + random.integers(0, 50, 20_000)
+    for keys in ((time, -time), (time % 3, time), (random.integers(0, 4, 20_000), time // 1_000)):
+        assert np.array_equal(order.sort_rows(*keys), np.lexsort(keys[::-1]))
+
+
+@given(st.lists(st.one_of(st.none(), st.sampled_from("abcde"), st.text(max_size=2)), max_size=40))
+def test_numbers_of_strings_ascend_in_order_of_appearance(words: list[str | None]) -> None:
+    column = pl.Series(words, dtype=pl.Categorical())
+    distinct = list(dict.fromkeys(word for word in words if word is not None))
+    expected = [0 if word is None else 1 + distinct.index(word) for word in words]
+    for load in (load_core, lambda: None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(strings, "load_core", load)
+            texts, numbers = strings.intern(column)
+        assert (texts.to_list(), numbers.tolist()) == (distinct, expected)
+
+
+def test_a_code_far_beyond_the_rows_needs_no_table(core: Core) -> None:
+    assert core.number_codes(np.array([4_000_000_000, 5], dtype=np.uint32), null=strings.NULL) is None
+
+
 @pytest.mark.parametrize(
     ("call", "error"),
     [
         (lambda core, rows: core.pack_flat(rows, rows[:2]), ValueError),
+        (lambda core, rows: core.sort_rows(rows, rows[:2]), ValueError),
         (lambda core, rows: core.pack_nested(rows, rows, rows[:2]), ValueError),
         (lambda core, rows: core.pack_nested(rows, rows, np.array([-1, 0, 3])), IndexError),
         (lambda core, rows: core.pack_nested(rows, rows, np.array([-2, 0, 1])), IndexError),

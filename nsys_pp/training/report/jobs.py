@@ -44,6 +44,8 @@ def build_jobs(
         `JOBS`, with `step` null until `assign_steps`. A job without launches has one row without a device.
         Empty in, empty out.
     """
+    if named_jobs.is_empty():  # projections of a million ranges need not be looked through
+        return JOBS.to_frame()
     job, device_id, ran, computed = _pair_with_devices(named_jobs, projections, compute)
     jobs = pl.concat(
         [

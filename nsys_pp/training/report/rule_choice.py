@@ -179,6 +179,8 @@ def _detect(names: pl.Series) -> tuple[list[Preset], float | None]:
         The presets, and the share of the first preset's jobs in the jobs of all matching presets; None without any.
     """
     first, inverse = find_distinct(numbers(names, null=-1))
+    if len(first) > MOST_NAMES and not _find_fitting(names[first].to_frame("name")):
+        return [], None  # most of the time for many names goes into their counts
     count_of = dict(zip(names[first].to_list(), np.bincount(inverse).tolist(), strict=True))
     count_of.pop(None, None)
     find = _find_job_names if len(count_of) <= MOST_NAMES else _find_job_names.__wrapped__
@@ -210,11 +212,8 @@ def _prefer_training(names_by_preset: dict[str, frozenset[str]]) -> dict[str, fr
 @lru_cache(_CACHE_SIZE)
 def _find_job_names(names: frozenset[str]) -> dict[str, frozenset[str]]:
     """Find the presets with signs among names, and the job names of each; the names of steps, if it has no jobs."""
-    presets = list_presets()
     distinct = pl.DataFrame({"name": list(names)}, schema={"name": pl.String})
-    is_sign = contains(join_patterns([part for preset in presets for sign in preset.signs for part in sign]))
-    signs = distinct.filter(is_sign)
-    fitting = [] if signs.is_empty() else _keep_signed(presets, signs)
+    fitting = _find_fitting(distinct)
     own_steps = {
         preset.name: tuple(rule for rule in preset.steps if rule.source == preset.name) for preset in fitting
     }
@@ -222,6 +221,14 @@ def _find_job_names(names: frozenset[str]) -> dict[str, frozenset[str]]:
         preset.name: _list_read(distinct, preset.jobs) or _list_read(distinct, own_steps[preset.name])
         for preset in fitting
     }
+
+
+def _find_fitting(distinct: pl.DataFrame) -> list[Preset]:
+    """Find the presets with a complete sign among distinct names."""
+    presets = list_presets()
+    parts = [part for preset in presets for sign in preset.signs for part in sign]
+    signs = distinct.filter(contains(join_patterns(parts)))
+    return [] if signs.is_empty() else _keep_signed(presets, signs)
 
 
 def _list_read(distinct: pl.DataFrame, rules: Sequence[Rule]) -> frozenset[str]:

@@ -155,6 +155,8 @@ def _match(ranges: pl.DataFrame, rules: tuple[Rule, ...], parser: _Parser) -> pl
         `RANGES` by range_id, with the values parsed from names, which replace columns of the same name.
     """
     keys = ("name", *(key for key in ("domain", "category") if any(getattr(rule, key) for rule in rules)))
+    if not rules:
+        ranges = ranges.clear()
     if not ranges["range_id"].is_sorted():
         ranges = ranges.sort("range_id")
     first, inverse = find_distinct(pack(*(numbers(ranges[key], null=-1) for key in keys)))

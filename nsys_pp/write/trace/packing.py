@@ -12,6 +12,7 @@ import numpy as np
 
 from nsys_pp.arrays.ancestors import count_ancestors, has_marked_line
 from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 
@@ -108,7 +109,7 @@ def nest_order(start: Int64s, end: Int64s, subtrack: Int64s, above: Int64s) -> t
     """
     depth = count_ancestors(above)
     # Zero-length slices have no parent and no child: they precede other slices with the same start.
-    order = np.lexsort((depth, -end, end > start, start, subtrack))
+    order = sort_rows(subtrack, start, (end > start).view(np.int8), -end, depth)
     return order, depth
 
 

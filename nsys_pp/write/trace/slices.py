@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.order import sort_rows
+from nsys_pp.arrays.search import find_rows
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.report import OP_KIND
 from nsys_pp.write.trace.packing import nest_order, pack_flat, pack_nested
 
+Tracks = Sequence[Int64s] | None
 _KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
+_COLORS = pl.Series([_KIND_COLORS.get(kind) for kind in OP_KIND.categories], dtype=pl.Categorical())
+_COMMUNICATION = pl.lit("communication").cast(pl.Categorical())
 
 
 def range_slices(projections: pl.DataFrame) -> pl.DataFrame:
@@ -40,22 +48,21 @@ def range_slices(projections: pl.DataFrame) -> pl.DataFrame:
 
 def operation_slices(gpu_ops: pl.DataFrame, op_details: pl.DataFrame) -> pl.DataFrame:
     """Build the slices of GPU operations (`GPU_OPS` with `flow_id`); if `OP_DETAILS` were read, they are arguments."""
-    kind = pl.col("kind").cast(pl.String)
+    color = _COLORS.gather(gpu_ops["kind"].to_physical())
     slices = gpu_ops.select(
         "start_ns",
         "end_ns",
         name=_named("name"),
-        color=pl.when("is_communication")
-        .then(pl.lit("communication"))
-        .otherwise(kind.replace_strict(_KIND_COLORS, default=None, return_dtype=pl.String))
-        .cast(pl.Categorical()),
+        color=pl.when("is_communication").then(_COMMUNICATION).otherwise(color),
         flow_id="flow_id",
         correlation_id="correlation_id",
         graph_id="graph_id",
     )
     if op_details.is_empty():
         return slices
-    details = op_details.drop("op_id")[gpu_ops["op_id"]]
+    details = op_details.drop("op_id")
+    if len(gpu_ops) < len(details):  # not all of them: row i of the details belongs to op_id i
+        details = details[gpu_ops["op_id"]]
     return pl.concat([slices, details], how="horizontal")
 
 
@@ -88,41 +95,83 @@ def api_call_slices(api_calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def flat_subtracks(slices: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Split slices into subtracks without overlap; yield the number and the `SLICES` (with arguments) of each."""
+def flat_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tuple[int, int, pl.DataFrame]]:
+    """Split slices into subtracks without overlap.
+
+    Args:
+        slices: Slices of all tracks.
+        tracks: Rows of the slices of each track, at least one; None: all slices are of one track.
+
+    Yields:
+        Index of the track, number of the subtrack, its `SLICES` (with arguments).
+    """
+    rows_of = _list_rows(slices, tracks)
     start, end = slices["start_ns"].to_numpy(), slices["end_ns"].to_numpy()
-    subtrack = pack_flat(start, end)
-    order = np.lexsort((end, start, subtrack))
-    yield from _split(slices, order, subtrack, np.zeros(len(subtrack), dtype=np.int64))
+    subtracks = [pack_flat(start[rows], end[rows]) for rows in rows_of]
+    orders = [
+        sort_rows(subtrack, start[rows], end[rows]) for subtrack, rows in zip(subtracks, rows_of, strict=True)
+    ]
+    depths = [np.zeros(len(rows), dtype=np.int64) for rows in rows_of]
+    return _arrange(slices, rows_of, subtracks, orders, depths)
 
 
-def nested_subtracks(slices: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Split slices with `parent` into subtracks of nested slices; yield the number and the `SLICES` of each."""
-    start, end = slices["start_ns"].to_numpy(), slices["end_ns"].to_numpy()
-    subtrack, above = pack_nested(start, end, slices["parent"].to_numpy())
-    order, depth = nest_order(start, end, subtrack, above)
-    yield from _split(slices.drop("parent"), order, subtrack, depth)
+def nested_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tuple[int, int, pl.DataFrame]]:
+    """Split slices with `parent` into subtracks of nested slices, like `flat_subtracks`; a parent on another track is none."""
+    rows_of = _list_rows(slices, tracks)
+    start, end, parent = (slices[column].to_numpy() for column in ("start_ns", "end_ns", "parent"))
+    place = np.full(len(slices) + 1, -1)
+    subtracks, orders, depths = [], [], []
+    for rows in rows_of:
+        place[rows] = np.arange(len(rows))
+        subtrack, above = pack_nested(start[rows], end[rows], place[parent[rows]])
+        place[rows] = -1
+        order, depth = nest_order(start[rows], end[rows], subtrack, above)
+        subtracks.append(subtrack)
+        orders.append(order)
+        depths.append(depth[order])
+    return _arrange(slices.drop("parent"), rows_of, subtracks, orders, depths)
 
 
-def _split(
-    slices: pl.DataFrame, order: Int64s, subtrack: Int64s, depth: Int64s
-) -> Iterator[tuple[int, pl.DataFrame]]:
-    arranged = slices[order].with_columns(depth=pl.Series(depth[order], dtype=pl.Int32))
-    bounds = np.searchsorted(subtrack[order], np.arange(int(subtrack.max()) + 2 if len(subtrack) else 1))
-    for number, (first, last) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
-        yield number, arranged[first:last]
+def _list_rows(slices: pl.DataFrame, tracks: Tracks) -> Sequence[Int64s]:
+    if tracks is not None:
+        return tracks
+    return [np.arange(len(slices))] if len(slices) else []
+
+
+def _arrange(
+    slices: pl.DataFrame,
+    rows_of: Sequence[Int64s],
+    subtracks: Sequence[Int64s],
+    orders: Sequence[Int64s],
+    depths: Sequence[Int64s],
+) -> Iterator[tuple[int, int, pl.DataFrame]]:
+    """Gather the rows of all tracks at once, since most of the time for many rows is spent there, and cut them."""
+    if not rows_of:
+        return
+    order = np.concatenate([rows[order] for rows, order in zip(rows_of, orders, strict=True)])
+    depth = pl.Series(np.concatenate(depths).astype(np.int32))
+    arranged = _gather(slices, order).with_columns(depth=depth)
+    first = 0
+    for track, (subtrack, order) in enumerate(zip(subtracks, orders, strict=True)):
+        bounds = first + _find_bounds(subtrack[order])
+        for number, (begin, stop) in enumerate(pairwise(bounds.tolist())):
+            yield track, number, arranged[begin:stop]
+        first += len(order)
+
+
+def _find_bounds(subtrack: Int64s) -> Int64s:
+    """Return the first row of each subtrack, and the number of rows; subtracks ascend from 0 without a gap."""
+    return np.concatenate([np.flatnonzero(np.diff(subtrack, prepend=-1)), [len(subtrack)]])
+
+
+def _gather(slices: pl.DataFrame, order: Int64s) -> pl.DataFrame:
+    """Return the rows in order; nothing is copied where they are."""
+    return slices if (np.diff(order, prepend=-1) == 1).all() and len(order) == len(slices) else slices[order]
 
 
 def _parent_rows(frame: pl.DataFrame) -> pl.Series:
     """Return the row of each range's parent; -1 if the parent is not in the frame."""
-    range_id = frame["range_id"].to_numpy()
-    order = np.argsort(range_id, kind="stable")
-    parent_id = frame["parent_id"].fill_null(-1).to_numpy()
-    at = np.minimum(np.searchsorted(range_id[order], parent_id), max(len(order) - 1, 0))
-    if not len(order):
-        return pl.Series([], dtype=pl.Int64)
-    is_present = range_id[order[at]] == parent_id
-    return pl.Series(np.where(is_present, order[at], -1))
+    return pl.Series(find_rows(numbers(frame["range_id"]), numbers(frame["parent_id"])))
 
 
 def _named(column: str) -> pl.Expr:

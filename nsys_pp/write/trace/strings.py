@@ -7,6 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import find_distinct
+from nsys_pp.arrays.core import load_core
 
 NULL = (1 << 32) - 1
 """Code of null; no string has this code."""
@@ -33,6 +34,10 @@ def intern(column: pl.Series, codes: pl.Series | None = None) -> tuple[pl.Series
 
 
 def _number(column: pl.Series, codes: NDArray[np.uint32]) -> tuple[pl.Series, NDArray[np.uint32]]:
+    core = load_core()
+    if core is not None and (numbered := core.number_codes(codes, null=NULL)) is not None:
+        firsts, numbers = numbered
+        return column[firsts].cast(pl.String), numbers
     numbers = np.zeros(len(codes), dtype=np.uint32)
     present = np.flatnonzero(codes != NULL)
     if not len(present):

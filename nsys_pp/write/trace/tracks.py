@@ -13,11 +13,14 @@ CPU: python 4242        a process, with detail "cpu"; counters of the process co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.columns import find_distinct, numbers, pack
+from nsys_pp.arrays.order import list_groups
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.choices import Detail
 from nsys_pp.frames.part import Track
@@ -37,7 +40,6 @@ _JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" if no range is a job
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
 
 Path = tuple[str, ...]
-Subtracks = Callable[[pl.DataFrame], Iterator[tuple[int, pl.DataFrame]]]
 
 
 class View(Struct, frozen=True, kw_only=True):
@@ -111,7 +113,7 @@ def _draw_gpu(
         slices = operation_slices(
             ops.filter("is_communication").with_columns(_no_flow()), view.report.op_details
         )
-        subtracks += _subtracks(communication, slices, flat_subtracks)
+        subtracks += _subtracks([communication], flat_subtracks(slices))
         if detail != "ranges":
             _draw_streams(view, ops, path, tracks, subtracks)
         ranges.result()
@@ -134,28 +136,42 @@ def _draw_ranges(
 
     Ranges that end on another thread have no children; they have a row of their own, the last one.
     """
-    crosses = projections["range_id"].is_in(view.crossing.implode())
-    groups = projections.filter(~crosses).partition_by("thread_key", maintain_order=True)
-    names = _thread_names(view)
-    for rank, group in enumerate(sorted(groups, key=len, reverse=True)):
-        label = "ranges" if len(groups) == 1 else f"ranges of {names[group['thread_key'][0]]}"
-        track = _add_track(tracks, (*path, label), 10, order=rank)
-        subtracks += _subtracks(track, range_slices(group), nested_subtracks)
-    across = _add_track(tracks, (*path, "ranges across threads"), 10, order=len(groups))
-    subtracks += _subtracks(across, range_slices(projections.filter(crosses)), nested_subtracks)
+    threads = _thread_names(view)
+    crosses = np.isin(numbers(projections["range_id"]), numbers(view.crossing))
+    first, thread = find_distinct(numbers(projections["thread_key"]))
+    thread[crosses] = len(first)
+    *of_threads, across = list_groups(thread, len(first) + 1)
+    of_threads = sorted((rows for rows in of_threads if len(rows)), key=lambda rows: (-len(rows), rows[0]))
+    paths = []
+    for rank, rows in enumerate(of_threads):
+        label = (
+            "ranges"
+            if len(of_threads) == 1
+            else f"ranges of {threads[projections['thread_key'][int(rows[0])]]}"
+        )
+        paths.append(_add_track(tracks, (*path, label), 10, order=rank))
+    if len(across):
+        paths.append(_add_track(tracks, (*path, "ranges across threads"), 10, order=len(of_threads)))
+        of_threads.append(across)
+    subtracks += _subtracks(paths, nested_subtracks(range_slices(projections), of_threads))
 
 
 def _draw_streams(
     view: View, ops: pl.DataFrame, path: Path, tracks: dict[Path, Track], subtracks: list[Subtrack]
 ) -> None:
     keys = ["process_key", "context_id", "stream_id"]
-    named = ops.select(keys).unique().join(view.report.streams, on=keys, how="left").sort(keys)
+    slices = operation_slices(ops, view.report.op_details)
+    first, stream = find_distinct(pack(*(numbers(ops[key]) for key in keys)))
+    if not len(first):
+        return
+    named = ops[first].select(keys).with_row_index("stream").join(view.report.streams, on=keys, how="left")
+    named = named.sort(keys)
     is_only_process = named["process_key"].n_unique() <= 1
     is_only_context = (
         named.group_by("process_key").agg(pl.col("context_id").n_unique())["context_id"].max() == 1
     )
     pids = dict(view.report.processes.select("process_key", "pid").iter_rows())
-    groups = ops.partition_by(keys, as_dict=True)
+    paths = []
     for order, row in enumerate(named.iter_rows(named=True)):
         label = f"stream {row['stream_id']}"
         if row["name"]:
@@ -166,9 +182,9 @@ def _draw_streams(
             label += f", context {row['context_id']}"
         if not is_only_process:
             label += f", pid {pids.get(row['process_key'], '?')}"
-        track = _add_track(tracks, (*path, label), 30, order=order)
-        group = groups[row["process_key"], row["context_id"], row["stream_id"]]
-        subtracks += _subtracks(track, operation_slices(group, view.report.op_details), flat_subtracks)
+        paths.append(_add_track(tracks, (*path, label), 30, order=order))
+    rows = list_groups(stream, len(first))
+    subtracks += _subtracks(paths, flat_subtracks(slices, [rows[row] for row in named["stream"].to_list()]))
 
 
 def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) -> None:
@@ -188,13 +204,13 @@ def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) 
             name = names[key]
             if (key,) in ranges:
                 track = _add_track(tracks, (*path, f"NVTX {name}"), 10, order=3 * rank)
-                subtracks += _subtracks(track, cpu_range_slices(ranges[key,]), nested_subtracks)
+                subtracks += _subtracks([track], nested_subtracks(cpu_range_slices(ranges[key,])))
             if (key,) in marks:
                 track = _add_track(tracks, (*path, f"marks {name}"), 10, order=3 * rank + 1)
                 subtracks.append(MarkSubtrack(track=track, marks=_mark_points(marks[key,])))
             if (key,) in calls:
                 track = _add_track(tracks, (*path, f"CUDA API {name}"), 10, order=3 * rank + 2)
-                subtracks += _subtracks(track, api_call_slices(calls[key,]), flat_subtracks)
+                subtracks += _subtracks([track], flat_subtracks(api_call_slices(calls[key,])))
 
 
 def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:
@@ -208,11 +224,10 @@ def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _subtracks(track: Path, slices: pl.DataFrame, split: Subtracks) -> Iterator[SliceSubtrack]:
-    if slices.is_empty():
-        return
-    for number, part in split(slices):
-        yield SliceSubtrack(track=track, number=number, slices=part)
+def _subtracks(
+    paths: Sequence[Path], parts: Iterable[tuple[int, int, pl.DataFrame]]
+) -> Iterator[SliceSubtrack]:
+    return (SliceSubtrack(track=paths[track], number=number, slices=part) for track, number, part in parts)
 
 
 def _add_track(

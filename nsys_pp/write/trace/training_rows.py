@@ -359,7 +359,7 @@ def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
         drawing.tracks.append(track)
         drawing.subtracks.extend(
             SliceSubtrack(track=track.path, number=number, slices=part)
-            for number, part in flat_subtracks(steps)
+            for _, number, part in flat_subtracks(steps)
         )
     lane_states = training.lane_states[["lane", "cause", "start_ns", "end_ns"]].filter(is_drawn)
     lane = lane_states["lane"].to_numpy()
