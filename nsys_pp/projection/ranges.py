@@ -118,7 +118,7 @@ def project_ranges(
     with open_executor(len(launches) + len(ranges)) as threads:
         nest = threads.submit(_nest, ranges, crosses)
         launched = gather_launched(gpu_ops, launches, per_stream=per_stream)
-        projected = _project(ranges, crosses, api_calls, launched, scope, waited, threads)
+        projected = _project(ranges, crosses, api_calls, launched, gpu_ops["name"], scope, waited, threads)
         parent_id, depth = nest.result()
 
     columns = ranges.select(
@@ -162,7 +162,7 @@ def project_compute(
     crosses = ranges["end_thread_key"].is_not_null().to_numpy()
     with open_executor(len(launches) + len(ranges)) as threads:
         launched = gather_launched(gpu_ops, launches, per_stream=False)
-        projected = _project(ranges, crosses, api_calls, launched, scope, waited, threads)
+        projected = _project(ranges, crosses, api_calls, launched, gpu_ops["name"], scope, waited, threads)
     range_id = ranges["range_id"].gather(projected["row"])
     return projected.hstack([range_id])[COMPUTED.names()]
 
@@ -178,6 +178,7 @@ def _project(
     crosses: Bools,
     api_calls: pl.DataFrame,
     launched: Launched,
+    names: pl.Series,
     scope: Scope,
     waited: Waited | None,
     threads: Executor,
@@ -187,7 +188,7 @@ def _project(
     of_process = np.arange(len(ranges)) if scope == "process" else np.flatnonzero(crosses)
     if scope == "thread":
         inside = find_calls_inside(ranges, np.flatnonzero(~crosses), scope, api_calls, launched.call_row)
-        return _join_parts(project_onto_targets(inside, launched, threads))
+        return _join_parts(project_onto_targets(inside, launched, names, threads))
     if scope == "auto":
         rows = np.flatnonzero(~crosses)
         if waited is None:
@@ -197,11 +198,11 @@ def _project(
             inside = find_calls_inside(
                 ranges, rows, "thread", calls, with_waited.call_row, waited_from=len(api_calls)
             )
-            parts += project_onto_targets(inside, with_waited, threads)
+            parts += project_onto_targets(inside, with_waited, names, threads)
             rows = find_without_calls(ranges, inside, calls)
     if len(of_process):
         inside = find_calls_inside(ranges, of_process, "process", api_calls, launched.call_row)
-        parts += project_onto_targets(inside, launched, threads)
+        parts += project_onto_targets(inside, launched, names, threads)
     return _join_parts(parts)
 
 
