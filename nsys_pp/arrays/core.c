@@ -295,6 +295,23 @@ static int64_t owners_add(Owners *owners, int64_t key) {
     return owners->count - 1;
 }
 
+/* Find the first row of each key, ascending; return 1 where the keys are too many.
+   first_row: room for as many as `count`, at most MOST_OWNERS. found: their number. */
+API int64_t core_find_first_rows(int64_t count, const int64_t *key, int64_t *first_row, int64_t *found) {
+    Owners owners;
+    int64_t result = owners_open(&owners);
+    for (int64_t row = 0; row < count && !result; row++) {
+        if (row && key[row] == key[row - 1]) continue;
+        int64_t known = owners.count, number = owners_add(&owners, key[row]);
+        if (number < 0) result = -1;
+        else if (number >= MOST_OWNERS) result = 1;
+        else if (number == known) first_row[number] = row;
+    }
+    *found = owners.count;
+    owners_close(&owners);
+    return result;
+}
+
 /* ---- Order of rows by owner, then time, where the rows of each owner are in order of time already. ---- */
 
 static int compare_keys(const void *left, const void *right) {

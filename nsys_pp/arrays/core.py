@@ -21,6 +21,7 @@ LIBRARY = Path(__file__).with_name("libcore.so")
 _VERSION = 2
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
+_MOST_OWNERS = 1 << 16
 _ARRAY = np.ctypeslib.ndpointer(dtype=np.int64, ndim=1, flags="C_CONTIGUOUS")
 _RESULT = np.ctypeslib.ndpointer(dtype=np.int64, ndim=1, flags=("C_CONTIGUOUS", "WRITEABLE"))
 
@@ -33,6 +34,7 @@ class Core:
         windows = [count, array, array, count, array, array]  # starts, ends; first, last
         self._pack_flat = _declare(library.core_pack_flat, count, *[array] * 3, result)
         self._pack_nested = _declare(library.core_pack_nested, count, *[array] * 4, *[result] * 2)
+        self._find_first_rows = _declare(library.core_find_first_rows, count, array, *[result] * 2)
         self._order_by_time = _declare(library.core_order_by_time, count, *[array] * 3, count, result)
         self._order_by_number = _declare(library.core_order_by_number, count, array, count, *[result] * 2)
         self._find_parents = _declare(library.core_find_parents, count, *[array] * 3, *[result] * 2)
@@ -73,6 +75,14 @@ class Core:
         left = np.array(above, dtype=np.int64)
         _check(self._pack_nested(count, order, rank, _contiguous(start), _contiguous(end), left, subtrack))
         return subtrack, left
+
+    def find_first_rows(self, keys: Int64s) -> Int64s | None:
+        """Find the first row of each key, as `nsys_pp.arrays.search.find_first_rows`; None where keys are too many."""
+        first_row = np.empty(min(len(keys), _MOST_OWNERS), dtype=np.int64)
+        found = np.empty(1, dtype=np.int64)
+        if _check(self._find_first_rows(len(keys), _contiguous(keys), first_row, found)):
+            return None
+        return first_row[: found[0]]
 
     def order_by_time(
         self, owner: Int64s, time: Int64s, second_key: Int64s, *, is_descending: bool = False

@@ -150,7 +150,7 @@ def project_onto_targets(
         return parts
     bounds = np.searchsorted(launched.target, np.arange(len(launched.targets) + 1)).tolist()
     for (device_id, stream_id), first, last in zip(launched.targets, bounds[:-1], bounds[1:], strict=True):
-        order, before = _order_by_number(calls_inside.position[first:last], len(calls_inside.call_owner))
+        order, before = _order_by_number(calls_inside.position[first:last], len(calls_inside.owner_key))
         windows = _find_op_windows(calls_inside, launched, order + first, before)
         if not len(windows.row):
             continue
@@ -208,7 +208,7 @@ def _measure(
     total = np.concatenate([[0], np.cumsum(windows.end - windows.start)])
     op_count = windows.last - windows.first
     call_count = op_count
-    if len(windows.position) < len(calls_inside.call_owner) or (np.diff(ops_before) != 1).any():
+    if len(windows.position) < len(calls_inside.owner_key) or (np.diff(ops_before) != 1).any():
         calls_before = np.concatenate([[0], np.cumsum(np.diff(ops_before) > 0)])
         segment_first = calls_inside.segment_first[windows.segment]
         segment_last = calls_inside.segment_last[windows.segment]
@@ -239,8 +239,8 @@ def _measure_busy(calls_inside: CallsInside, windows: _Windows) -> Int64s:
         op_end=windows.end,
         op_call_by_start=windows.position,
         op_call_by_end=calls_inside.windows.end_position[windows.position],
-        op_owner=calls_inside.call_owner[windows.position],
-        call_count=len(calls_inside.call_owner),
+        op_owner=calls_inside.number_owners()[windows.position],
+        call_count=len(calls_inside.owner_key),
         segment_row=windows.segment_row,
         segment_first=windows.first,
         segment_last=windows.last,
