@@ -29,7 +29,7 @@ class CallsInside(Struct, frozen=True, kw_only=True):
     is_launching: Bools  # mask of the rows of API_CALLS
 
     def number_owners(self) -> Int64s:
-        """Number the owners 0, 1, ...; return that of each call."""
+        """Return the number of each call's owner: 0, 1, ... in order of the calls."""
         return np.cumsum(np.diff(self.owner_key, prepend=self.owner_key[:1]) != 0)
 
 

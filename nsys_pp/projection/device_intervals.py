@@ -106,29 +106,43 @@ def _list_targets(keys: pl.DataFrame) -> pl.DataFrame:
 class _Windows(Struct, frozen=True, kw_only=True):
     """Operations of one target inside ranges: segments of operations in order of their calls' positions."""
 
-    start: Int64s  # of the operations
+    inside: CallsInside
+    launch: Int64s  # of each operation: row of `Launched`
+    start: Int64s  # of each operation
     end: Int64s
-    position: Int64s  # of their calls
     row: Int64s  # of the ranges with operations: index into the rows of `CallsInside`, ascending
-    segment_row: Int64s  # index into `row`, ascending
-    segment: Int64s  # index into the segments of `CallsInside`
+    segment: Int64s | None  # index into the segments of `CallsInside`; None: all
+    segment_row: Int64s | None  # index into `row`, ascending; None: one segment a range
     first: Int64s  # operations of each segment
     last: Int64s
+    calls_before: (
+        Int64s | None
+    )  # calls with operations before each position; None: each call has one operation
 
     @property
-    def are_whole(self) -> bool:
-        """Return whether each range has one segment."""
-        return len(self.row) == len(self.segment)
+    def position(self) -> Int64s:
+        """Return the position of each operation's call."""
+        position: Int64s = self.inside.position[self.launch]
+        return position
 
-    def sum_segments(self, values: Int64s) -> Int64s:
+    def sum_by_row(self, values: Int64s) -> Int64s:
         """Sum values of segments by range."""
-        if self.are_whole:
+        if self.segment_row is None:
             return values
-        return np.add.reduceat(values, self.find_first_segments())
+        return np.add.reduceat(values, _find_first_segments(self.segment_row))
 
-    def find_first_segments(self) -> Int64s:
-        """Find the first segment of each range."""
-        return np.flatnonzero(np.diff(self.segment_row, prepend=-1))
+    def count_calls(self) -> Int64s:
+        """Count the calls with operations in each segment."""
+        if self.calls_before is None:
+            return self.last - self.first
+        first, last = self.inside.segment_first, self.inside.segment_last
+        if self.segment is not None:
+            first, last = first[self.segment], last[self.segment]
+        return self.calls_before[last] - self.calls_before[first]
+
+
+def _find_first_segments(segment_row: Int64s) -> Int64s:
+    return np.flatnonzero(np.diff(segment_row, prepend=-1))
 
 
 def project_onto_targets(
@@ -150,21 +164,54 @@ def project_onto_targets(
         return parts
     bounds = np.searchsorted(launched.target, np.arange(len(launched.targets) + 1)).tolist()
     for (device_id, stream_id), first, last in zip(launched.targets, bounds[:-1], bounds[1:], strict=True):
-        order, before = _order_by_number(calls_inside.position[first:last], len(calls_inside.owner_key))
-        windows = _find_op_windows(calls_inside, launched, order + first, before)
+        windows = _find_op_windows(calls_inside, launched, first, last)
         if not len(windows.row):
             continue
-        op_row = launched.op_row[first:last][order]
-        part = _measure(calls_inside, windows, before, threads)
+        measured = _measure(windows, threads)
+        first_op, last_op = (measured.pop(name) for name in ("first_op", "last_op"))
         columns = [
-            *(pl.Series(name, names[op_row[part.pop(name)]]) for name in ("first_op", "last_op")),
-            *(pl.Series(name, values, PROJECTED[name]) for name, values in part.items()),
-            _name_scopes(calls_inside, windows),
+            *(pl.Series(name, values, PROJECTED[name]) for name, values in measured.items()),
+            names[launched.op_row[windows.launch[first_op]]].alias("first_op"),
+            names[launched.op_row[windows.launch[last_op]]].alias("last_op"),
+            _name_scopes(windows),
             pl.Series("device_id", [device_id], PROJECTED["device_id"]).new_from_index(0, len(windows.row)),
             pl.Series("stream_id", [stream_id], PROJECTED["stream_id"]).new_from_index(0, len(windows.row)),
         ]
         parts.append(pl.DataFrame(columns)[PROJECTED.names()])
     return parts
+
+
+def _find_op_windows(calls_inside: CallsInside, launched: Launched, begin: int, stop: int) -> _Windows:
+    """Find the operations inside ranges among the launches `[begin, stop)`."""
+    call_count = len(calls_inside.owner_key)
+    order, ops_before = _order_by_number(calls_inside.position[begin:stop], call_count)
+    launch = order + begin if begin else order
+    first, last, row = calls_inside.segment_first, calls_inside.segment_last, calls_inside.segment_row
+    segment, calls_before = None, None
+    if len(order) != call_count or not np.array_equal(ops_before, np.arange(call_count + 1)):
+        calls_before = np.concatenate([[0], np.cumsum(np.diff(ops_before) > 0)])
+        first, last = ops_before[first], ops_before[last]
+        is_hit = last > first
+        if not is_hit.all():
+            segment = np.flatnonzero(is_hit)
+            first, last, row = first[segment], last[segment], row[segment]
+    segment_row = None
+    is_first = row[1:] != row[:-1]
+    if not is_first.all():
+        is_first = np.append(True, is_first)
+        row, segment_row = row[is_first], np.cumsum(is_first) - 1
+    return _Windows(
+        inside=calls_inside,
+        launch=launch,
+        start=launched.start[launch],
+        end=launched.end[launch],
+        row=row,
+        segment=segment,
+        segment_row=segment_row,
+        first=first,
+        last=last,
+        calls_before=calls_before,
+    )
 
 
 def _order_by_number(number: Int64s, limit: int) -> tuple[Int64s, Int64s]:
@@ -176,93 +223,65 @@ def _order_by_number(number: Int64s, limit: int) -> tuple[Int64s, Int64s]:
     return np.argsort(number, kind="stable"), before
 
 
-def _find_op_windows(
-    calls_inside: CallsInside, launched: Launched, order: Int64s, ops_before: Int64s
-) -> _Windows:
-    """Find the operations inside ranges among some launches; these are in order of their calls' positions."""
-    first, last = ops_before[calls_inside.segment_first], ops_before[calls_inside.segment_last]
-    hit = np.flatnonzero(last > first)
-    segment_row = calls_inside.segment_row
-    if len(hit) < len(first):
-        first, last, segment_row = first[hit], last[hit], segment_row[hit]
-    is_first = np.ones(len(hit), dtype=bool)
-    is_first[1:] = segment_row[1:] != segment_row[:-1]
-    return _Windows(
-        start=launched.start[order],
-        end=launched.end[order],
-        position=calls_inside.position[order],
-        row=segment_row[is_first],
-        segment_row=np.cumsum(is_first) - 1,
-        segment=hit,
-        first=first,
-        last=last,
-    )
-
-
-def _measure(
-    calls_inside: CallsInside, windows: _Windows, ops_before: Int64s, threads: Executor
-) -> dict[str, Int64s]:
-    """Measure the ranges: columns of `PROJECTED`, with rows of operations in place of their names."""
+def _measure(windows: _Windows, threads: Executor) -> dict[str, Int64s]:
+    """Measure the ranges: columns of `PROJECTED`, with operations in place of their names."""
     extremes = threads.submit(_find_extremes, windows)
-    busy = _measure_busy(calls_inside, windows)
-    total = np.concatenate([[0], np.cumsum(windows.end - windows.start)])
-    op_count = windows.last - windows.first
-    call_count = op_count
-    if len(windows.position) < len(calls_inside.owner_key) or (np.diff(ops_before) != 1).any():
-        calls_before = np.concatenate([[0], np.cumsum(np.diff(ops_before) > 0)])
-        segment_first = calls_inside.segment_first[windows.segment]
-        segment_last = calls_inside.segment_last[windows.segment]
-        call_count = calls_before[segment_last] - calls_before[segment_first]
+    busy = _measure_busy(windows)
+    total = np.zeros(len(windows.start) + 1, dtype=np.int64)
+    np.cumsum(windows.end - windows.start, out=total[1:])
     first_op, last_op = extremes.result()
     return {
-        "row": calls_inside.rows[windows.row],
+        "row": windows.inside.rows[windows.row],
         "gpu_start_ns": windows.start[first_op],
         "gpu_end_ns": windows.end[last_op],
         "busy_ns": busy,
-        "total_ns": windows.sum_segments(total[windows.last] - total[windows.first]),
-        "call_count": windows.sum_segments(call_count),
-        "op_count": windows.sum_segments(op_count),
+        "total_ns": windows.sum_by_row(total[windows.last] - total[windows.first]),
+        "call_count": windows.sum_by_row(windows.count_calls()),
+        "op_count": windows.sum_by_row(windows.last - windows.first),
         "first_op": first_op,
         "last_op": last_op,
     }
 
 
-def _measure_busy(calls_inside: CallsInside, windows: _Windows) -> Int64s:
+def _measure_busy(windows: _Windows) -> Int64s:
     """Measure the union of the operations of each range."""
     core = load_core()
-    if core is not None and windows.are_whole:
-        busy = core.measure_unions(windows.start, windows.end, windows.first, windows.last)
-        if busy is not None:
-            return busy
+    segment_row, inside = windows.segment_row, windows.inside
+    if segment_row is None and core is not None:
+        unions = core.measure_unions(windows.start, windows.end, windows.first, windows.last)
+        if unions is not None:
+            return unions
+    position = windows.position
     return measure_busy(
         op_start=windows.start,
         op_end=windows.end,
-        op_call_by_start=windows.position,
-        op_call_by_end=calls_inside.windows.end_position[windows.position],
-        op_owner=calls_inside.number_owners()[windows.position],
-        call_count=len(calls_inside.owner_key),
-        segment_row=windows.segment_row,
+        op_call_by_start=position,
+        op_call_by_end=inside.windows.end_position[position],
+        op_owner=inside.number_owners()[position],
+        call_count=len(inside.owner_key),
+        segment_row=np.arange(len(windows.row)) if segment_row is None else segment_row,
         segment_first=windows.first,
         segment_last=windows.last,
-        first_by_start=calls_inside.windows.first[windows.row],
-        last_by_end=calls_inside.windows.last_by_end[windows.row],
+        first_by_start=inside.windows.first[windows.row],
+        last_by_end=inside.windows.last_by_end[windows.row],
     )
 
 
-def _name_scopes(calls_inside: CallsInside, windows: _Windows) -> pl.Series:
+def _name_scopes(windows: _Windows) -> pl.Series:
     """Name the scope of each row: "process" for rows with calls of other threads."""
-    names = pl.Series("scope", [calls_inside.scope, "process"], dtype=PROJECTED["scope"])
-    if not calls_inside.is_waited.any():
+    inside = windows.inside
+    names = pl.Series("scope", [inside.scope, "process"], dtype=PROJECTED["scope"])
+    if not inside.is_waited.any():
         return names.new_from_index(0, len(windows.row))
-    before = np.concatenate([[0], np.cumsum(calls_inside.is_waited[windows.position])])
-    is_waited = windows.sum_segments(before[windows.last] - before[windows.first]) > 0
+    before = np.concatenate([[0], np.cumsum(inside.is_waited[windows.position])])
+    is_waited = windows.sum_by_row(before[windows.last] - before[windows.first]) > 0
     return names[is_waited.astype(np.uint32)]
 
 
 def _find_extremes(windows: _Windows) -> tuple[Int64s, Int64s]:
     """Find the operation that starts first and the one that ends last, for each range; the first of equal ones."""
     core = load_core()
-    if core is not None and windows.are_whole:
+    if core is not None and windows.segment_row is None:
         return core.find_extremes(windows.start, windows.end, windows.first, windows.last)
     return _find_extreme_op(windows.start, windows), _find_extreme_op(-windows.end, windows)
 
@@ -277,6 +296,6 @@ def _find_extreme_op(key: Int64s, windows: _Windows) -> Int64s:
     is_wide = (int(key.max()) - least) >> (62 - bits) > 0
     rank = np.unique(key, return_inverse=True)[1] if is_wide else key - least
     minimum = find_minimum(rank << bits | np.arange(len(key)), windows.first, windows.last)
-    if not windows.are_whole:
-        minimum = np.minimum.reduceat(minimum, windows.find_first_segments())
+    if windows.segment_row is not None:
+        minimum = np.minimum.reduceat(minimum, _find_first_segments(windows.segment_row))
     return minimum & ((1 << bits) - 1)
