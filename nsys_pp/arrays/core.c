@@ -603,8 +603,9 @@ API int64_t core_find_extremes(
 #define DIGIT_BITS 11
 #define DIGITS (1 << DIGIT_BITS)
 
-/* Sort rows by time, stable. */
-static int sort_rows(int64_t count, const int64_t *time, uint32_t *order) {
+/* Sort rows by time, stable.
+   keys, rows: room for twice as many. */
+static void sort_rows(int64_t count, const int64_t *time, uint32_t *order, uint64_t *keys, uint32_t *rows) {
     int64_t least = INT64_MAX, most = INT64_MIN;
     int is_sorted = 1;
     for (int64_t row = 0; row < count; row++) {
@@ -613,47 +614,39 @@ static int sort_rows(int64_t count, const int64_t *time, uint32_t *order) {
         is_sorted &= row == 0 || time[row - 1] <= time[row];
         order[row] = (uint32_t)row;
     }
-    if (is_sorted) return 0;
-    uint64_t span = (uint64_t)most - (uint64_t)least;
-    uint64_t *keys = allocate(count, sizeof(uint64_t)), *moved_keys = allocate(count, sizeof(uint64_t));
-    uint32_t *rows = allocate(count, sizeof(uint32_t)), *moved_rows = allocate(count, sizeof(uint32_t));
-    int result = keys && moved_keys && rows && moved_rows ? 0 : -1;
-    if (!result) {
-        for (int64_t row = 0; row < count; row++) {
-            keys[row] = (uint64_t)time[row] - (uint64_t)least;
-            rows[row] = (uint32_t)row;
-        }
-        for (int shift = 0; shift < 64 && span >> shift; shift += DIGIT_BITS) {
-            int64_t next[DIGITS] = {0}, begin = 0;
-            for (int64_t row = 0; row < count; row++) next[(keys[row] >> shift) & (DIGITS - 1)]++;
-            for (int digit = 0; digit < DIGITS; digit++) {
-                int64_t size = next[digit];
-                next[digit] = begin;
-                begin += size;
-            }
-            for (int64_t row = 0; row < count; row++) {
-                int64_t at = next[(keys[row] >> shift) & (DIGITS - 1)]++;
-                moved_keys[at] = keys[row];
-                moved_rows[at] = rows[row];
-            }
-            uint64_t *free_keys = keys;
-            uint32_t *free_rows = rows;
-            keys = moved_keys;
-            rows = moved_rows;
-            moved_keys = free_keys;
-            moved_rows = free_rows;
-        }
-        memcpy(order, rows, (size_t)count * sizeof(uint32_t));
+    if (is_sorted) return;
+    uint64_t span = (uint64_t)most - (uint64_t)least, *moved_keys = keys + count;
+    uint32_t *moved_rows = rows + count;
+    for (int64_t row = 0; row < count; row++) {
+        keys[row] = (uint64_t)time[row] - (uint64_t)least;
+        rows[row] = (uint32_t)row;
     }
-    free(keys);
-    free(moved_keys);
-    free(rows);
-    free(moved_rows);
-    return result;
+    for (int shift = 0; shift < 64 && span >> shift; shift += DIGIT_BITS) {
+        int64_t next[DIGITS] = {0}, begin = 0;
+        for (int64_t row = 0; row < count; row++) next[(keys[row] >> shift) & (DIGITS - 1)]++;
+        for (int digit = 0; digit < DIGITS; digit++) {
+            int64_t size = next[digit];
+            next[digit] = begin;
+            begin += size;
+        }
+        for (int64_t row = 0; row < count; row++) {
+            int64_t at = next[(keys[row] >> shift) & (DIGITS - 1)]++;
+            moved_keys[at] = keys[row];
+            moved_rows[at] = rows[row];
+        }
+        uint64_t *free_keys = keys;
+        uint32_t *free_rows = rows;
+        keys = moved_keys;
+        rows = moved_rows;
+        moved_keys = free_keys;
+        moved_rows = free_rows;
+    }
+    memcpy(order, rows, (size_t)count * sizeof(uint32_t));
 }
 
-/* Sort rows by time, from an order that is nearly sorted: by insertion, as long as rows move by a few places each. */
-static int sort_nearly_sorted(int64_t count, const int64_t *time, uint32_t *order) {
+/* Sort rows by time, from an order that is nearly sorted: by insertion, as long as rows move by a few places each, else
+   like `sort_rows`. */
+static void sort_nearly_sorted(int64_t count, const int64_t *time, uint32_t *order, uint64_t *keys, uint32_t *rows) {
     int64_t moves = 8 * count;
     for (int64_t number = 1; number < count; number++) {
         uint32_t row = order[number];
@@ -661,9 +654,11 @@ static int sort_nearly_sorted(int64_t count, const int64_t *time, uint32_t *orde
         for (; at > 0 && time[order[at - 1]] > time[row]; at--) order[at] = order[at - 1];
         order[at] = row;
         moves -= number - at;
-        if (moves < 0) return sort_rows(count, time, order);
+        if (moves < 0) {
+            sort_rows(count, time, order, keys, rows);
+            return;
+        }
     }
-    return 0;
 }
 
 /* ---- A set of slots, with the nearest member before and after a slot: words of 64 bits, whose words in use are a set
@@ -778,8 +773,8 @@ static int64_t sums_from(const Sums *sums, int64_t from, int64_t to) {
 
 typedef struct {
     uint32_t *start_slot, *end_slot; /* of each operation */
-    int64_t *time;                   /* at which each slot begins */
-    int32_t *taker;                  /* by first slot of a piece: its operation, or -1 */
+    int64_t *time;                   /* at which each slot begins; first, room to sort */
+    int32_t *taker;                  /* by first slot of a piece: its operation, or -1; first, room to sort */
     int64_t slot_count;
     Slots pieces; /* their first slots */
     Sums covered; /* time that belongs to each operation */
@@ -789,10 +784,10 @@ typedef struct {
 static int cover_number(Cover *cover, int64_t count, const int64_t *start, const int64_t *end) {
     uint32_t *starts = allocate(count, sizeof(uint32_t)), *ends = allocate(count, sizeof(uint32_t));
     int result = starts && ends ? 0 : -1;
-    if (!result) result = sort_rows(count, start, starts);
     if (!result) {
+        sort_rows(count, start, starts, (uint64_t *)cover->time, (uint32_t *)cover->taker);
         memcpy(ends, starts, (size_t)count * sizeof(uint32_t));
-        result = sort_nearly_sorted(count, end, ends);
+        sort_nearly_sorted(count, end, ends, (uint64_t *)cover->time, (uint32_t *)cover->taker);
     }
     int64_t slot = -1;
     for (int64_t from = 0, to = 0; !result && to < count;) {
@@ -812,10 +807,10 @@ static int cover_open(Cover *cover, int64_t count, const int64_t *start, const i
     cover->start_slot = allocate(count, sizeof(uint32_t));
     cover->end_slot = allocate(count, sizeof(uint32_t));
     cover->time = allocate(2 * count, sizeof(int64_t));
-    if (!cover->start_slot || !cover->end_slot || !cover->time) return -1;
+    cover->taker = allocate(2 * count, sizeof(int32_t));
+    if (!cover->start_slot || !cover->end_slot || !cover->time || !cover->taker) return -1;
     if (cover_number(cover, count, start, end)) return -1;
-    cover->taker = allocate(cover->slot_count, sizeof(int32_t));
-    if (!cover->taker || slots_open(&cover->pieces, cover->slot_count) || sums_open(&cover->covered, count)) return -1;
+    if (slots_open(&cover->pieces, cover->slot_count) || sums_open(&cover->covered, count)) return -1;
     slots_add(&cover->pieces, 0);
     slots_add(&cover->pieces, cover->slot_count - 1);
     cover->taker[0] = cover->taker[cover->slot_count - 1] = -1;

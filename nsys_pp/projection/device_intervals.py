@@ -5,10 +5,12 @@ from __future__ import annotations
 from concurrent.futures import Executor
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.segments import is_every_row
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.projection.busy import measure_busy
@@ -33,7 +35,7 @@ class Launched(Struct, frozen=True, kw_only=True):
     call_row: Int64s
     start: Int64s
     end: Int64s
-    op_row: Int64s  # of GPU_OPS
+    op_row: npt.NDArray[np.uint32]  # of GPU_OPS
     target: Int64s  # number of the target, ascending
     targets: list[tuple[int, int | None]]  # device_id and stream_id of each number, ascending
 
@@ -71,10 +73,10 @@ def gather_launched(gpu_ops: pl.DataFrame, launches: pl.DataFrame, *, per_stream
         per_stream: The targets are streams, not devices.
     """
     keys = ["process_key", "device_id", *(["stream_id"] if per_stream else [])]
-    op_row, call_row = (launches[name].to_numpy().astype(np.int64) for name in ("op_id", "call_row"))
+    op_row, call_row = launches["op_id"].to_numpy(), launches["call_row"].to_numpy().astype(np.int64)
     start, end = (gpu_ops[name].to_numpy() for name in ("start_ns", "end_ns"))
     ops = gpu_ops[keys]
-    if len(op_row) != len(ops) or (op_row != np.arange(len(ops))).any():
+    if not is_every_row(op_row, len(ops)):
         ops, start, end = ops[launches["op_id"]], start[op_row], end[op_row]
     targets = _list_targets(ops)
     if len(targets) == 1:
@@ -188,7 +190,7 @@ def _find_op_windows(calls_inside: CallsInside, launched: Launched, begin: int, 
     launch = order + begin if begin else order
     first, last, row = calls_inside.segment_first, calls_inside.segment_last, calls_inside.segment_row
     segment, calls_before = None, None
-    if len(order) != call_count or not np.array_equal(ops_before, np.arange(call_count + 1)):
+    if not is_every_row(ops_before, len(order) + 1):
         calls_before = np.concatenate([[0], np.cumsum(np.diff(ops_before) > 0)])
         first, last = ops_before[first], ops_before[last]
         is_hit = last > first
@@ -251,12 +253,12 @@ def _measure_busy(windows: _Windows) -> Int64s:
         unions = core.measure_unions(windows.start, windows.end, windows.first, windows.last)
         if unions is not None:
             return unions
-    position = windows.position
+    position, end_position = windows.position, inside.windows.end_position
     return measure_busy(
         op_start=windows.start,
         op_end=windows.end,
         op_call_by_start=position,
-        op_call_by_end=inside.windows.end_position[position],
+        op_call_by_end=position if end_position is None else end_position[position],
         op_owner=inside.number_owners()[position],
         call_count=len(inside.owner_key),
         segment_row=np.arange(len(windows.row)) if segment_row is None else segment_row,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.search import find_first_rows, search_sorted
@@ -44,16 +47,18 @@ def match_launches(api_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> pl.DataFra
         call_rows = np.argsort(call_keys, kind="stable")
         call_keys = call_keys[call_rows]
     first = search_sorted(call_keys, op_keys)
+    count: npt.NDArray[Any]  # calls of each operation
     if (call_keys[1:] == call_keys[:-1]).any():
         count = search_sorted(call_keys, op_keys + 1) - first
     else:
-        count = (call_keys[np.minimum(first, len(call_keys) - 1)] == op_keys).astype(np.int64)
+        at = first if first.max() < len(call_keys) else np.minimum(first, len(call_keys) - 1)
+        count = call_keys[at] == op_keys
 
     op_ids = gpu_ops["op_id"].to_numpy()
-    if (count == 1).all():
+    if count.min() == 1 == count.max():
         matched = first
     else:
-        op_ids = np.repeat(op_ids, count)
+        op_ids = np.repeat(op_ids, count.astype(np.int64))
         matched = expand_windows(first, first + count)
     if call_rows is not None:
         matched = call_rows[matched]

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import is_among
+from nsys_pp.arrays.segments import is_every_row
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import build_schema, conform
@@ -127,7 +128,7 @@ def project_ranges(
         ["process_key", "thread_key", "range_id", "domain", "name", "start_ns", "end_ns", "is_open"]
     ].hstack([parent_id.alias("parent_id"), pl.Series("depth", depth)])
     row = projected["row"].to_numpy()
-    if len(row) != len(columns) or (row != np.arange(len(row))).any():
+    if not is_every_row(row, len(columns)):
         columns = columns[row]
     return conform(pl.concat([projected, columns], how="horizontal"), PROJECTIONS)
 

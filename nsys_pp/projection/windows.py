@@ -24,7 +24,7 @@ class Windows(Struct, frozen=True, kw_only=True):
 
     An equivalent description by ends: `end_position` is the index of each call in order of (owner, end);
     a call is inside range i exactly when its position is at least `first[i]` and its end position is
-    below `last_by_end[i]`.
+    below `last_by_end[i]`. None: calls end in the order of their positions.
     """
 
     first: Int64s
@@ -32,7 +32,7 @@ class Windows(Struct, frozen=True, kw_only=True):
     cut_range: Int64s
     cut_position: Int64s
     last_by_end: Int64s
-    end_position: Int64s
+    end_position: Int64s | None
 
 
 def find_windows(
@@ -61,14 +61,14 @@ def find_windows(
         found = core.find_windows((range_owner, range_start, range_end), (call_owner, call_start, call_end))
         if found is not None:
             first, last = found
-            no_cut, positions = np.zeros(0, dtype=np.int64), np.arange(len(call_start))
+            no_cut = np.zeros(0, dtype=np.int64)
             return Windows(
                 first=first,
                 last=last,
                 cut_range=no_cut,
                 cut_position=no_cut,
                 last_by_end=last,
-                end_position=positions,
+                end_position=None,
             )
     return _find_windows(range_owner, range_start, range_end, call_owner, call_start, call_end)
 
