@@ -62,10 +62,9 @@ def extract_report(
     training = describe_training(
         report, projections=projections, links=links, options=options, with_tables=with_tables
     )
-    encoded = encode_drawing(draw(report, projections, options, has_jobs=training.has_jobs), sink)
-    frames = {}
-    if with_tables:
-        frames = {"projections": projections, **_aggregate(report, projections, links, training, options)}
+    drawing = draw(report, projections, options, has_jobs=training.has_jobs)
+    encoded = encode_drawing(drawing, sink, is_packed=with_tables)
+    frames = _aggregate(report, projections, links, training, options) if with_tables else {}
     return _build_part(report, options, encoded, links, training, frames)
 
 
