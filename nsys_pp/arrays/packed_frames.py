@@ -9,7 +9,7 @@ as differences to those that their values have, which are 0 unless values were r
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from nsys_pp.arrays.byte_planes import PlaneCode, Values, as_words, choose_planes, restore_planes, size_of
 from nsys_pp.arrays.distributions import compute_moments
+from nsys_pp.arrays.packed_columns import TEXTS, DecodedColumn, join_columns
 
-_TEXTS = (pl.String, pl.Categorical, pl.Enum)
 _FEW_VALUES = 1 << 16
 _MOST_BASES = 6
 _LENGTH = struct.Struct("<I")
@@ -89,10 +89,17 @@ def pack_frame(frame: pl.DataFrame, schema: pl.Schema, *, measure: Callable[[byt
         columns.append(code)
         data += pieces
     codes = [code for column in columns for code in (column.code, column.inner) if code]
-    most = max((code.length for code in codes), default=len(frame))
+    most = max([len(frame), *(code.length for code in codes)])
     padding = max(0, most - sum(map(len, data))) if most > _FEW_VALUES else 0
     description = msgspec.msgpack.encode(_FrameCode(len(frame), columns, padding))
     return b"".join([_LENGTH.pack(len(description)), description, *data, bytes(padding)])
+
+
+class DecodedFrame(Struct, frozen=True, kw_only=True):
+    """A frame whose columns are arrays."""
+
+    rows: int
+    columns: list[DecodedColumn]  # in the order of the schema
 
 
 def unpack_frame(packed: bytes, schema: pl.Schema) -> pl.DataFrame:
@@ -100,7 +107,27 @@ def unpack_frame(packed: bytes, schema: pl.Schema) -> pl.DataFrame:
 
     Raises:
         ValueError: The bytes are damaged, or of another schema.
-        PolarsError: A text is not a value of an `Enum`.
+    """
+    return join_frames([decode_frame(packed, schema)], schema)
+
+
+def join_frames(frames: Sequence[DecodedFrame], schema: pl.Schema) -> pl.DataFrame:
+    """Concatenate frames of one schema; without any, the frame is empty."""
+    if not frames:
+        return schema.to_frame()
+    return pl.DataFrame(
+        [
+            join_columns([frame.columns[position] for frame in frames], name, dtype)
+            for position, (name, dtype) in enumerate(schema.items())
+        ]
+    )
+
+
+def decode_frame(packed: bytes, schema: pl.Schema) -> DecodedFrame:
+    """Decode a packed frame into arrays.
+
+    Raises:
+        ValueError: The bytes are damaged, or of another schema.
     """
     data = memoryview(packed)
     try:
@@ -114,16 +141,17 @@ def unpack_frame(packed: bytes, schema: pl.Schema) -> pl.DataFrame:
         raise ValueError("a frame has another shape than its schema")
     reader = _Reader(data, _LENGTH.size + size)
     earlier = _Earlier({}, set(), {})
-    columns: dict[int, pl.Series] = {}
+    columns: dict[int, DecodedColumn] = {}
+    types, names = schema.dtypes(), schema.names()
     for position, column in zip(_storage_order(schema), code.columns, strict=True):
-        name, dtype = schema.names()[position], schema.dtypes()[position]
-        if isinstance(dtype, pl.List):
-            columns[position] = _unpack_lists(column, name, dtype, code.rows, reader, earlier)
+        if isinstance(types[position], pl.List):
+            columns[position] = _decode_lists(column, names[position], code.rows, reader, earlier)
         else:
-            columns[position] = _unpack_column(column, schema, position, code.rows, reader, earlier)
+            columns[position] = _decode_column(column, schema, position, code.rows, reader, earlier)
+            _check_texts(columns[position], types[position])
     reader.read(code.padding)
     reader.end()
-    return pl.DataFrame([columns[position] for position in range(len(schema))])
+    return DecodedFrame(rows=code.rows, columns=[columns[position] for position in range(len(types))])
 
 
 class _Reader:
@@ -168,7 +196,7 @@ def _pack_column(
     valid = column.is_not_null().to_numpy() if nulls else None
     kept = column.drop_nulls() if nulls else column
     texts = None
-    if isinstance(column.dtype, _TEXTS):
+    if isinstance(column.dtype, TEXTS):
         kept = kept.cast(pl.String)
         texts = kept.unique().sort().to_list()
         kept = kept.rank("dense").cast(pl.UInt64) - 1
@@ -187,16 +215,13 @@ def _pack_column(
     return _ColumnCode(valid is not None, code, texts), [*mask, planes]
 
 
-def _unpack_column(
+def _decode_column(
     column: _ColumnCode, schema: pl.Schema, position: int, rows: int, reader: _Reader, earlier: _Earlier
-) -> pl.Series:
-    name, dtype = schema.names()[position], schema.dtypes()[position]
+) -> DecodedColumn:
     if column.code is None:
-        return pl.Series(name, [None], dtype=dtype).new_from_index(0, rows)
-    valid = None
-    if column.has_nulls:
-        mask = np.frombuffer(reader.read(-(-rows // 8)), dtype=np.uint8)
-        valid = np.unpackbits(mask, count=rows).astype(np.bool_)
+        nothing = np.zeros(rows, dtype=np.uint64)
+        return DecodedColumn(words=nothing, valid=nothing.astype(np.bool_), texts=column.texts)
+    valid = _read_mask(column, rows, reader)
     other = earlier.find(schema, column.code.other)
     words = restore_planes(
         column.code, reader.read(size_of(column.code)), None if other is None else _select(other, valid)
@@ -204,25 +229,26 @@ def _unpack_column(
     if len(words) != (rows if valid is None else int(valid.sum())):
         raise ValueError("a column has another length than its frame")
     full = _remember(earlier, position, words, valid, is_text=column.texts is not None)
-    if isinstance(dtype, _TEXTS):
-        return _gather_texts(name, dtype, column.texts, full, valid)
-    values = pl.Series(name, _as_type(full, dtype), dtype=dtype)
-    return values if valid is None else values.set(pl.Series(~valid), None)
+    return DecodedColumn(words=full, valid=valid, texts=column.texts)
 
 
-def _gather_texts(
-    name: str, dtype: Any, texts: list[str] | None, words: Values, valid: NDArray[np.bool_] | None
-) -> pl.Series:
-    """Return the text of each word; a word that is not valid is null."""
-    texts = [] if texts is None else texts
-    kept = words if valid is None else words[valid]
-    if len(kept) and int(kept.max()) >= len(texts):
+def _read_mask(column: _ColumnCode, rows: int, reader: _Reader) -> NDArray[np.bool_] | None:
+    if not column.has_nulls:
+        return None
+    mask = np.frombuffer(reader.read(-(-rows // 8)), dtype=np.uint8)
+    return np.unpackbits(mask, count=rows).view(np.bool_)
+
+
+def _check_texts(column: DecodedColumn, dtype: Any) -> None:
+    """Check that all texts are there, and are categories of an `Enum`."""
+    if not isinstance(dtype, TEXTS):
+        return
+    texts = column.texts or []
+    has_rows = len(column.words) and (column.valid is None or column.valid.any())
+    if has_rows and int(column.words.max()) >= len(texts):
         raise ValueError("a text is missing")
-    choices = pl.Series(name, [*texts, None], dtype=pl.String).cast(dtype)
-    positions = words.astype(np.uint32)
-    if valid is not None:
-        positions[~valid] = len(texts)
-    return choices.gather(positions)
+    if isinstance(dtype, pl.Enum) and not set(texts) <= set(dtype.categories):
+        raise ValueError("a text is no category")
 
 
 def _pack_lists(
@@ -243,38 +269,23 @@ def _pack_lists(
     return _ColumnCode(valid is not None, lengths_code, None, inner), [*mask, lengths_planes, planes]
 
 
-def _unpack_lists(
-    column: _ColumnCode, name: str, dtype: pl.List, rows: int, reader: _Reader, earlier: _Earlier
-) -> pl.Series:
+def _decode_lists(
+    column: _ColumnCode, name: str, rows: int, reader: _Reader, earlier: _Earlier
+) -> DecodedColumn:
+    if rows and column.code is None:
+        nothing = np.empty(0, dtype=np.uint64)
+        return DecodedColumn(words=nothing, valid=np.zeros(rows, dtype=np.bool_), lengths=nothing)
     if column.code is None or column.inner is None:
         raise ValueError("a column of lists lacks its lengths or values")
-    valid = np.ones(rows, dtype=np.bool_)
-    if column.has_nulls:
-        mask = np.frombuffer(reader.read(-(-rows // 8)), dtype=np.uint8)
-        valid = np.unpackbits(mask, count=rows).astype(np.bool_)
+    valid = _read_mask(column, rows, reader)
     lengths = restore_planes(column.code, reader.read(size_of(column.code)))
     words = restore_planes(column.inner, reader.read(size_of(column.inner)))
-    is_right = len(lengths) == int(valid.sum()) and int(lengths.max(initial=0)) <= len(words)
-    if not is_right or int(lengths.sum()) != len(words):
+    is_right = len(lengths) == (rows if valid is None else int(valid.sum()))
+    if not is_right or int(lengths.max(initial=0)) > len(words) or int(lengths.sum()) != len(words):
         raise ValueError("lists have other lengths than their values")
-    if not column.has_nulls:
+    if valid is None:
         _remember_moments(earlier, name, lengths, words)
-    return _build_lists(name, dtype, valid, lengths.astype(np.int64), _as_type(words, dtype.inner))
-
-
-def _build_lists(
-    name: str, dtype: pl.List, valid: NDArray[np.bool_], lengths: NDArray[np.int64], values: NDArray[Any]
-) -> pl.Series:
-    row = np.repeat(np.flatnonzero(valid), lengths)
-    filled = pl.DataFrame({"row": row, name: pl.Series(values, dtype=dtype.inner)})
-    lists = filled.group_by(pl.col("row").set_sorted(), maintain_order=True).all()
-    if len(lists) == len(valid):
-        return lists[name]
-    # two more choices: no values, and null
-    choices = pl.concat([lists[name], pl.Series(name, [[], None], dtype=dtype)])
-    positions = np.where(valid, len(lists), len(lists) + 1)
-    positions[lists["row"].to_numpy()] = np.arange(len(lists))
-    return choices.gather(positions)
+    return DecodedColumn(words=words, valid=valid, lengths=lengths)
 
 
 def _remember_moments(earlier: _Earlier, name: str, lengths: Values, words: Values) -> None:
@@ -305,15 +316,3 @@ def _remember(
 
 def _select(values: Values, valid: NDArray[np.bool_] | None) -> Values:
     return values if valid is None else values[valid]
-
-
-def _as_type(words: Values, dtype: Any) -> NDArray[Any]:
-    """Return the numbers of words: the inverse of `as_words`."""
-    if dtype == pl.Float64:
-        return words.view(np.float64)
-    if dtype == pl.Boolean:
-        flags: NDArray[Any] = words != 0
-        return flags
-    numbers: NDArray[Any] = words.view(np.int64) if dtype.is_signed_integer() else words
-    typed: NDArray[Any] = numbers.astype(pl.Series(dtype=dtype).to_numpy().dtype)
-    return typed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -15,7 +15,7 @@ import msgspec
 import polars as pl
 from msgspec.structs import replace
 
-from nsys_pp.arrays.packed_frames import unpack_frame
+from nsys_pp.arrays.packed_frames import DecodedFrame, decode_frame, join_frames
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import (
     BLOCKS_MEMBER,
@@ -26,7 +26,7 @@ from nsys_pp.frames.part import (
     Part,
     PartRecord,
 )
-from nsys_pp.frames.part_frames import PART_FRAMES, read_subtracks
+from nsys_pp.frames.part_frames import PART_FRAMES, SUBTRACKS, read_subtracks
 from nsys_pp.read.unreadable import unreadable_error
 
 _MOST_FACTS_BYTES = 1 << 26  # some kB are usual
@@ -53,7 +53,9 @@ def read_part(path: Path, frames: Iterable[str] | None = None, *, version: str) 
         record = _read_record(archive, path, version)
         packed = _read_frames(archive, record)
         wanted = record.frame_bytes.keys() - {"subtracks"} if frames is None else set(frames)
-        encoded = replace(record.encoded, subtracks=read_subtracks(_unpack(packed, "subtracks")))
+        encoded = replace(
+            record.encoded, subtracks=read_subtracks(join_frames([_decode(packed, "subtracks")], SUBTRACKS))
+        )
         blocks = archive.getinfo(BLOCKS_MEMBER)
         if blocks.file_size != encoded.size_bytes or blocks.compress_type != ZIP_STORED:
             raise ValueError("the blocks differ from the list of encoded subtracks")
@@ -88,9 +90,13 @@ class PackedFrames(Mapping[str, pl.DataFrame]):
             KeyError: It was not read.
             ReportError: The part is damaged.
         """
+        return join_frames([self.decode(name)], PART_FRAMES[name])
+
+    def decode(self, name: str) -> DecodedFrame:
+        """Decode a frame into arrays; errors as in `__getitem__`."""
         try:
-            return _unpack(self._packed, name)
-        except (ValueError, pl.exceptions.PolarsError) as error:
+            return _decode(self._packed, name)
+        except ValueError as error:
             raise damaged_error(self._path) from error
 
     def __iter__(self) -> Iterator[str]:
@@ -100,6 +106,27 @@ class PackedFrames(Mapping[str, pl.DataFrame]):
     def __len__(self) -> int:
         """Return the number of frames."""
         return len(self._packed)
+
+
+def concat_frames(parts: Sequence[Mapping[str, pl.DataFrame]], name: str) -> tuple[pl.DataFrame, list[int]]:
+    """Concatenate a frame of several parts.
+
+    Args:
+        parts: Frames of each part, read from files or not; at least one.
+        name: Name of the frame.
+
+    Returns:
+        The frame, and the number of rows of each part.
+
+    Raises:
+        KeyError: A part has no such frame.
+        ReportError: A part is damaged.
+    """
+    packed = [part.decode(name) for part in parts if isinstance(part, PackedFrames)]
+    if len(packed) == len(parts):
+        return join_frames(packed, PART_FRAMES[name]), [frame.rows for frame in packed]
+    frames = [part[name] for part in parts]
+    return pl.concat(frames), [len(frame) for frame in frames]
 
 
 @contextmanager
@@ -174,7 +201,7 @@ def _read_frames(archive: ZipFile, record: PartRecord) -> dict[str, bytes]:
     return frames
 
 
-def _unpack(packed: Mapping[str, bytes], name: str) -> pl.DataFrame:
+def _decode(packed: Mapping[str, bytes], name: str) -> DecodedFrame:
     inflater = zlib.decompressobj()
     try:
         data = inflater.decompress(packed[name])
@@ -182,4 +209,4 @@ def _unpack(packed: Mapping[str, bytes], name: str) -> pl.DataFrame:
         raise ValueError("a frame cannot be decompressed") from error
     if not inflater.eof or inflater.unused_data:
         raise ValueError("a frame is cut")
-    return unpack_frame(data, PART_FRAMES[name])
+    return decode_frame(data, PART_FRAMES[name])
