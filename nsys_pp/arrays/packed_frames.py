@@ -60,7 +60,7 @@ class _Earlier(Struct):
 
     def find(self, schema: pl.Schema, other: int) -> Values | None:
         """Return the column that an encoding refers to."""
-        if other >= len(schema):
+        if len(schema) <= other < 2 * len(schema):
             return self.moments.get(schema.names()[other - len(schema)])
         return self.words.get(other)
 

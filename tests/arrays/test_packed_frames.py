@@ -156,6 +156,19 @@ def test_damaged_bytes_are_a_frame_or_an_error(at: int, value: int, cut: int) ->
         assert len(frame) < 2**17
 
 
+def test_columns_that_refer_to_none_are_refused() -> None:
+    schema = build_schema({"start_ns": pl.Int64, "end_ns": pl.Int64})
+    times = [10**12 + i * i for i in range(60)]
+    packed = pack_frame(pl.DataFrame({"start_ns": times, "end_ns": times}), schema, measure=measure)
+    assert packed.count(b"minus") == 1
+    at = packed.index(b"minus")
+    other = packed.index(bytes([60, 0]), at) + 1  # length 60, column 0
+    assert packed[other] == 0
+    for value in (1, 2, 3, 4, 77, 0xFF):
+        with pytest.raises(ValueError, match="lacks its other column"):
+            unpack_frame(packed[:other] + bytes([value]) + packed[other + 1 :], schema)
+
+
 def test_a_frame_of_another_schema_is_refused() -> None:
     packed = pack_frame(pl.DataFrame({"a": [1]}), build_schema({"a": pl.Int64}), measure=measure)
     with pytest.raises(ValueError, match="another shape"):

@@ -132,7 +132,7 @@ def _pack_positions(groups: list[PacketGroup]) -> bytes:
 
 def _unpack_columns(packed: bytes) -> PacketBlock:
     data = memoryview(_inflate(packed))
-    (size,) = _LENGTH.unpack_from(data)
+    size = int.from_bytes(data[:LENGTH_BYTES], "little")
     try:
         description = msgspec.msgpack.decode(data[_LENGTH.size : _LENGTH.size + size], type=_Description)
     except msgspec.MsgspecError as error:
