@@ -6,6 +6,7 @@ Many small frames are joined as arrays: a query of polars for each column of eac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from nsys_pp.arrays.byte_planes import Values
 
 TEXTS = (pl.String, pl.Categorical, pl.Enum)
+_FEW_ROWS = 64  # up to this number, a list is faster than a gather
 Mask = NDArray[np.bool_]
 
 
@@ -50,7 +52,7 @@ def join_columns(pieces: Sequence[DecodedColumn], name: str, dtype: Any) -> pl.S
             np.ones(len(_lengths_of(piece)), dtype=np.bool_) if piece.valid is None else piece.valid
             for piece in pieces
         ]
-        return _build_lists(name, dtype, np.concatenate(masks), lengths, _as_type(words, dtype.inner))
+        return _build_lists(name, dtype, np.concatenate(masks), lengths, as_type(words, dtype.inner))
     valid = None
     if any(piece.valid is not None for piece in pieces):
         valid = np.concatenate(
@@ -61,7 +63,7 @@ def join_columns(pieces: Sequence[DecodedColumn], name: str, dtype: Any) -> pl.S
         )
     if isinstance(dtype, TEXTS):
         return _join_texts(pieces, words, valid, name, dtype)
-    values = pl.Series(name, _as_type(words, dtype), dtype=dtype)
+    values = pl.Series(name, as_type(words, dtype), dtype=dtype)
     return values if valid is None else values.set(pl.Series(~valid), None)
 
 
@@ -85,10 +87,12 @@ def _join_texts(
         at += len(piece.words)
     if valid is not None:
         positions[~valid] = len(choices)
-    series = pl.Series(name, [*choices, None], dtype=pl.String).cast(dtype)
-    if len(series) == len(positions) + 1 and (positions == np.arange(len(positions))).all():
-        return series[:-1]
-    return series.gather(positions)
+    if len(words) <= _FEW_ROWS:
+        listed: list[str | None] = [*choices, None]
+        return pl.Series(name, [listed[position] for position in positions.tolist()], dtype=pl.String).cast(
+            dtype
+        )
+    return pl.Series(name, [*choices, None], dtype=pl.String).cast(dtype).gather(positions)
 
 
 def _build_lists(
@@ -106,13 +110,19 @@ def _build_lists(
     return choices.gather(positions)
 
 
-def _as_type(words: Values, dtype: Any) -> NDArray[Any]:
+def as_type(words: Values, dtype: Any) -> NDArray[Any]:
     """Return the numbers of words: the inverse of `as_words`."""
     if dtype == pl.Float64:
         return words.view(np.float64)
     if dtype == pl.Boolean:
         flags: NDArray[Any] = words != 0
         return flags
-    numbers: NDArray[Any] = words.view(np.int64) if dtype.is_signed_integer() else words
-    typed: NDArray[Any] = numbers.astype(pl.Series(dtype=dtype).to_numpy().dtype)
-    return typed
+    target = _array_type(dtype)
+    numbers: NDArray[Any] = words.view(np.int64) if target.kind == "i" else words
+    return numbers.astype(target, copy=False)
+
+
+@cache
+def _array_type(dtype: Any) -> np.dtype[Any]:
+    target: np.dtype[Any] = pl.Series(dtype=dtype).to_numpy().dtype
+    return target

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 import polars as pl
 
@@ -53,16 +53,15 @@ def list_subtracks(subtracks: list[EncodedSubtrack]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SUBTRACKS, orient="row")
 
 
-def read_subtracks(frame: pl.DataFrame) -> list[EncodedSubtrack]:
-    """Read encoded subtracks from a frame; the inverse of `list_subtracks`.
+def read_subtracks(columns: Mapping[str, Sequence[Any]]) -> list[EncodedSubtrack]:
+    """Read encoded subtracks; the inverse of `list_subtracks`.
 
-    Raises:
-        ValueError: A field is null.
+    Args:
+        columns: Values of the columns of `SUBTRACKS`, without null.
     """
-    if any(column.null_count() for column in frame.iter_columns()):
-        raise ValueError("a field of a subtrack is missing")
-    paths = {text: tuple(text.split(_SEPARATOR)) for text in frame["track"].unique()}  # shared: they are long
-    columns = [frame[name].to_list() for name in SUBTRACKS.names()[1:]]
+    tracks: Sequence[str] = columns["track"]
+    paths = {text: tuple(text.split(_SEPARATOR)) for text in set(tracks)}  # shared: they are long
+    values = [columns[name] for name in SUBTRACKS.names()[1:]]
     return [
         EncodedSubtrack(
             track=paths[track],
@@ -73,7 +72,5 @@ def read_subtracks(frame: pl.DataFrame) -> list[EncodedSubtrack]:
             last_ns=last_ns,
             size_bytes=size_bytes,
         )
-        for track, ordinal, kind, rows, first_ns, last_ns, size_bytes in zip(
-            frame["track"], *columns, strict=True
-        )
+        for track, ordinal, kind, rows, first_ns, last_ns, size_bytes in zip(tracks, *values, strict=True)
     ]

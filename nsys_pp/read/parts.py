@@ -54,7 +54,7 @@ def read_part(path: Path, frames: Iterable[str] | None = None, *, version: str) 
         packed = _read_frames(archive, record)
         wanted = record.frame_bytes.keys() - {"subtracks"} if frames is None else set(frames)
         encoded = replace(
-            record.encoded, subtracks=read_subtracks(join_frames([_decode(packed, "subtracks")], SUBTRACKS))
+            record.encoded, subtracks=read_subtracks(_decode(packed, "subtracks").list_values(SUBTRACKS))
         )
         blocks = archive.getinfo(BLOCKS_MEMBER)
         if blocks.file_size != encoded.size_bytes or blocks.compress_type != ZIP_STORED:
