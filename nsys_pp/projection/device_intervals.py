@@ -246,14 +246,31 @@ def _measure(windows: _Windows, threads: Executor) -> dict[str, Int64s]:
 
 
 def _measure_busy(windows: _Windows) -> Int64s:
-    """Measure the union of the operations of each range."""
+    """Measure the union of the operations of each range; compiled for ranges of one segment."""
     core = load_core()
-    segment_row, inside = windows.segment_row, windows.inside
-    if segment_row is None and core is not None:
+    if core is None:
+        return _measure_segments(windows, np.arange(len(windows.first)))
+    if windows.segment_row is None:
         unions = core.measure_unions(windows.start, windows.end, windows.first, windows.last)
-        if unions is not None:
-            return unions
+        return _measure_segments(windows, np.arange(len(windows.first))) if unions is None else unions
+    has_one = np.bincount(windows.segment_row) == 1
+    is_alone = has_one[windows.segment_row]
+    alone, others = np.flatnonzero(is_alone), np.flatnonzero(~is_alone)
+    unions = core.measure_unions(windows.start, windows.end, windows.first[alone], windows.last[alone])
+    if unions is None:
+        return _measure_segments(windows, np.arange(len(windows.first)))
+    busy = np.empty(len(windows.row), dtype=np.int64)
+    busy[has_one], busy[~has_one] = unions, _measure_segments(windows, others)
+    return busy
+
+
+def _measure_segments(windows: _Windows, segment: Int64s) -> Int64s:
+    """Measure the union of the operations of each range with some of the segments: all or none of a range."""
+    inside = windows.inside
     position, end_position = windows.position, inside.windows.end_position
+    of_row = segment if windows.segment_row is None else windows.segment_row[segment]
+    is_first = np.diff(of_row, prepend=-1) != 0
+    row = windows.row[of_row[is_first]]
     return measure_busy(
         op_start=windows.start,
         op_end=windows.end,
@@ -261,11 +278,11 @@ def _measure_busy(windows: _Windows) -> Int64s:
         op_call_by_end=position if end_position is None else end_position[position],
         op_owner=inside.number_owners()[position],
         call_count=len(inside.owner_key),
-        segment_row=np.arange(len(windows.row)) if segment_row is None else segment_row,
-        segment_first=windows.first,
-        segment_last=windows.last,
-        first_by_start=inside.windows.first[windows.row],
-        last_by_end=inside.windows.last_by_end[windows.row],
+        segment_row=np.cumsum(is_first) - 1,
+        segment_first=windows.first[segment],
+        segment_last=windows.last[segment],
+        first_by_start=inside.windows.first[row],
+        last_by_end=inside.windows.last_by_end[row],
     )
 
 
@@ -283,9 +300,22 @@ def _name_scopes(windows: _Windows) -> pl.Series:
 def _find_extremes(windows: _Windows) -> tuple[Int64s, Int64s]:
     """Find the operation that starts first and the one that ends last, for each range; the first of equal ones."""
     core = load_core()
-    if core is not None and windows.segment_row is None:
-        return core.find_extremes(windows.start, windows.end, windows.first, windows.last)
-    return _find_extreme_op(windows.start, windows), _find_extreme_op(-windows.end, windows)
+    if core is None:
+        return _find_extreme_op(windows.start, windows), _find_extreme_op(-windows.end, windows)
+    first_op, last_op = core.find_extremes(windows.start, windows.end, windows.first, windows.last)
+    if windows.segment_row is None:
+        return first_op, last_op
+    return (
+        _pick_least(windows.segment_row, windows.start[first_op], first_op),
+        _pick_least(windows.segment_row, -windows.end[last_op], last_op),
+    )
+
+
+def _pick_least(segment_row: Int64s, key: Int64s, op: Int64s) -> Int64s:
+    """Pick the operation of the segment with the smallest key of each range; the first one of equals."""
+    least = np.minimum.reduceat(key, _find_first_segments(segment_row))
+    candidates = np.flatnonzero(key == least[segment_row])
+    return op[candidates[_find_first_segments(segment_row[candidates])]]
 
 
 def _find_extreme_op(key: Int64s, windows: _Windows) -> Int64s:
