@@ -10,7 +10,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.core import load_core
-from nsys_pp.arrays.segments import is_every_row
+from nsys_pp.arrays.segments import expand_windows, is_every_row
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.projection.busy import measure_busy
@@ -48,18 +48,21 @@ def add_launches(launched: Launched, call_row: Int64s, *, first_row: int) -> Lau
         call_row: Calls to copy the launches of; call i is replaced by call `first_row + i`.
         first_row: First row of the calls that replace them.
     """
-    copies = pl.DataFrame({"call_row": call_row}).with_row_index("copy")
-    pairs = pl.DataFrame({"call_row": launched.call_row}).with_row_index("row").join(copies, on="call_row")
-    row, copy = pairs["row"].to_numpy(), pairs["copy"].to_numpy()
-    target = np.append(launched.target, launched.target[row])
-    order = np.argsort(target, kind="stable")
-    of_row = np.append(np.arange(len(launched.call_row)), row)[order]
+    copy, before = _order_by_number(call_row, first_row)
+    first, last = before[launched.call_row], before[launched.call_row + 1]
+    row = np.repeat(np.arange(len(first)), last - first)
+    calls = np.append(launched.call_row, first_row + copy[expand_windows(first, last)])
+    of_row = np.append(np.arange(len(first)), row)
+    target = launched.target[of_row]
+    if len(launched.targets) > 1:
+        order = np.argsort(target, kind="stable")
+        calls, of_row, target = calls[order], of_row[order], target[order]
     return Launched(
-        call_row=np.append(launched.call_row, first_row + copy.astype(np.int64))[order],
+        call_row=calls,
         start=launched.start[of_row],
         end=launched.end[of_row],
         op_row=launched.op_row[of_row],
-        target=target[order],
+        target=target,
         targets=launched.targets,
     )
 
