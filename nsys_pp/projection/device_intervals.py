@@ -120,9 +120,9 @@ class _Windows(Struct, frozen=True, kw_only=True):
     segment_row: Int64s | None  # index into `row`, ascending; None: one segment a range
     first: Int64s  # operations of each segment
     last: Int64s
-    calls_before: (
-        Int64s | None
-    )  # calls with operations before each position; None: each call has one operation
+    middle: int  # operation near the middle with which the calls of an owner begin; 0 without one
+    # calls with operations before each position; None: each call has one operation
+    calls_before: Int64s | None
 
     @property
     def position(self) -> Int64s:
@@ -215,8 +215,15 @@ def _find_op_windows(calls_inside: CallsInside, launched: Launched, begin: int, 
         segment_row=segment_row,
         first=first,
         last=last,
+        middle=_find_middle(calls_inside.owner_key, ops_before),
         calls_before=calls_before,
     )
+
+
+def _find_middle(owner_key: Int64s, ops_before: Int64s) -> int:
+    """Find the operation near the middle with which the calls of an owner begin; 0 if all have one owner."""
+    ops = ops_before[np.flatnonzero(owner_key[1:] != owner_key[:-1]) + 1]
+    return int(ops[np.abs(ops - ops_before[-1] // 2).argmin()]) if len(ops) else 0
 
 
 def _order_by_number(number: Int64s, limit: int) -> tuple[Int64s, Int64s]:
@@ -231,7 +238,7 @@ def _order_by_number(number: Int64s, limit: int) -> tuple[Int64s, Int64s]:
 def _measure(windows: _Windows, threads: Executor) -> dict[str, Int64s]:
     """Measure the ranges: columns of `PROJECTED`, with operations in place of their names."""
     extremes = threads.submit(_find_extremes, windows)
-    busy = _measure_busy(windows)
+    busy = _measure_busy(windows, threads)
     total = np.zeros(len(windows.start) + 1, dtype=np.int64)
     np.cumsum(windows.end - windows.start, out=total[1:])
     first_op, last_op = extremes.result()
@@ -248,18 +255,21 @@ def _measure(windows: _Windows, threads: Executor) -> dict[str, Int64s]:
     }
 
 
-def _measure_busy(windows: _Windows) -> Int64s:
+def _measure_busy(windows: _Windows, threads: Executor) -> Int64s:
     """Measure the union of the operations of each range; compiled for ranges of one segment."""
     core = load_core()
+    start, end, middle = windows.start, windows.end, windows.middle
     if core is None:
         return _measure_segments(windows, np.arange(len(windows.first)))
     if windows.segment_row is None:
-        unions = core.measure_unions(windows.start, windows.end, windows.first, windows.last)
+        unions = core.measure_unions(start, end, windows.first, windows.last, middle=middle, threads=threads)
         return _measure_segments(windows, np.arange(len(windows.first))) if unions is None else unions
     has_one = np.bincount(windows.segment_row) == 1
     is_alone = has_one[windows.segment_row]
     alone, others = np.flatnonzero(is_alone), np.flatnonzero(~is_alone)
-    unions = core.measure_unions(windows.start, windows.end, windows.first[alone], windows.last[alone])
+    unions = core.measure_unions(
+        start, end, windows.first[alone], windows.last[alone], middle=middle, threads=threads
+    )
     if unions is None:
         return _measure_segments(windows, np.arange(len(windows.first)))
     busy = np.empty(len(windows.row), dtype=np.int64)
