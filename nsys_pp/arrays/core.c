@@ -13,7 +13,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 3; }
+API int64_t core_version(void) { return 4; }
 
 /* ---- Memory. ---- */
 
@@ -618,14 +618,18 @@ typedef struct {
     int32_t *head, *next; /* the first window that ends after each operation, the next one of a window; -1: none */
 } Ending;
 
-static int ending_open(Ending *ending, int64_t count, int64_t window_count, const int64_t *last) {
+/* List the windows of the operations `[from, from + count)`; those of others are left out. */
+static int ending_open(
+    Ending *ending, int64_t from, int64_t count, int64_t window_count, const int64_t *first, const int64_t *last
+) {
     ending->head = allocate(count + 1, sizeof(int32_t));
     ending->next = allocate(window_count + 1, sizeof(int32_t));
     if (!ending->head || !ending->next) return -1;
     for (int64_t op = 0; op <= count; op++) ending->head[op] = -1;
     for (int64_t window = window_count - 1; window >= 0; window--) {
-        ending->next[window] = ending->head[last[window]];
-        ending->head[last[window]] = (int32_t)window;
+        if (first[window] < from || last[window] > from + count) continue;
+        ending->next[window] = ending->head[last[window] - from];
+        ending->head[last[window] - from] = (int32_t)window;
     }
     return 0;
 }
@@ -661,7 +665,7 @@ API int64_t core_find_extremes(
     int32_t *ends = allocate(count, sizeof(int32_t));   /* those that end after all later ones */
     int64_t start_depth = 0, end_depth = 0, result = -1;
     Ending ending = {0};
-    if (starts && ends && !ending_open(&ending, count, window_count, last)) {
+    if (starts && ends && !ending_open(&ending, 0, count, window_count, first, last)) {
         result = 0;
         for (int64_t op = 0; op < count; op++) {
             while (start_depth && start[starts[start_depth - 1]] > start[op]) start_depth--;
@@ -931,22 +935,24 @@ static void cover_take(Cover *cover, int64_t op) {
     sums_add(&cover->covered, op, cover->time[last] - cover->time[first]);
 }
 
-/* Measure the union of the operations of each window.
-   end: not before start; both span less than half of all numbers. first, last: as for `core_find_extremes`. */
+/* Measure the union of the operations of each window of some operations; those of others are left out.
+   end: not before start; both span less than half of all numbers. from: number of the first of these operations.
+   first, last: as for `core_find_extremes`, by numbers among all operations. */
 API int64_t core_measure_unions(
-    int64_t count, const int64_t *start, const int64_t *end, int64_t window_count, const int64_t *first,
-    const int64_t *last, int64_t *length
+    int64_t count, const int64_t *start, const int64_t *end, int64_t from, int64_t window_count,
+    const int64_t *first, const int64_t *last, int64_t *length
 ) {
     if (!count) return 0;
     Cover cover = {0};
     Ending ending = {0};
     int64_t result = -1;
-    if (!cover_open(&cover, count, start, end) && !ending_open(&ending, count, window_count, last)) {
+    if (!cover_open(&cover, count, start, end) &&
+        !ending_open(&ending, from, count, window_count, first, last)) {
         result = 0;
         for (int64_t op = 0; op < count; op++) {
             cover_take(&cover, op);
             for (int32_t window = ending.head[op + 1]; window >= 0; window = ending.next[window])
-                length[window] = sums_from(&cover.covered, first[window], op + 1);
+                length[window] = sums_from(&cover.covered, first[window] - from, op + 1);
         }
     }
     cover_close(&cover);

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 3
+_VERSION = 4
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -34,7 +35,7 @@ class Core:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         count, array, result = ctypes.c_int64, _ARRAY, _RESULT
-        windows = [count, array, array, count, array, array]  # starts, ends; first, last
+        ops, windows = [count, array, array], [count, array, array]  # starts and ends; first and last
         self._pack_flat = _declare(library.core_pack_flat, count, *[array] * 3, result)
         self._pack_nested = _declare(library.core_pack_nested, count, *[array] * 4, *[result] * 2)
         self._find_first_rows = _declare(library.core_find_first_rows, count, array, *[result] * 2)
@@ -43,8 +44,8 @@ class Core:
         self._find_parents = _declare(library.core_find_parents, count, *[array] * 3, *[result] * 2)
         self._search = _declare(library.core_search, count, array, count, array, result)
         self._find_windows = _declare(library.core_find_windows, *[count, *[array] * 3] * 2, *[result] * 2)
-        self._find_extremes = _declare(library.core_find_extremes, *windows, *[result] * 2)
-        self._measure_unions = _declare(library.core_measure_unions, *windows, result)
+        self._find_extremes = _declare(library.core_find_extremes, *ops, *windows, *[result] * 2)
+        self._measure_unions = _declare(library.core_measure_unions, *ops, count, *windows, result)
         self._sort_rows = _declare(library.core_sort_rows, count, count, ctypes.c_void_p, *[result] * 3)
         self._number_codes = _declare(
             library.core_number_codes, count, _CODES, ctypes.c_uint32, _CODES, _CODES, result
@@ -214,7 +215,16 @@ class Core:
         _check(self._find_extremes(*columns, first_op, last_op))
         return first_op, last_op
 
-    def measure_unions(self, start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s | None:
+    def measure_unions(
+        self,
+        start: Int64s,
+        end: Int64s,
+        first: Int64s,
+        last: Int64s,
+        *,
+        middle: int = 0,
+        threads: Executor | None = None,
+    ) -> Int64s | None:
         """Measure the union of the operations of each window in ns.
 
         Args:
@@ -222,18 +232,32 @@ class Core:
             end: ns.
             first: As for `find_extremes`.
             last: As for `find_extremes`.
+            middle: An operation such that no window has operations before it and others from it on; 0 always is.
+            threads: Executor for the operations from `middle` on; None: not concurrently.
 
         Returns:
             ns; None where an operation ends before its start, or times are too far apart for their differences.
 
         Raises:
-            IndexError: A window holds operations that are not there, or none.
+            IndexError: A window holds operations that are not there, or none, or some on both sides of `middle`.
         """
-        columns = _check_windows(start, end, first, last)
-        if len(start) and ((end < start).any() or int(end.max()) - int(start.min()) >= _HALF_OF_INT64):
+        count, start, end, *windows = _check_windows(start, end, first, last)
+        if not 0 <= middle <= count or ((first < middle) & (last > middle)).any():
+            raise IndexError("a window with operations on both sides of the middle")
+        if count and ((end < start).any() or int(end.max()) - int(start.min()) >= _HALF_OF_INT64):
             return None
         length = np.empty(len(first), dtype=np.int64)
-        _check(self._measure_unions(*columns, length))
+        halves = [slice(middle, count), slice(0, middle)] if middle else [slice(0, count)]
+        arguments = [
+            (half.stop - half.start, start[half], end[half], half.start, *windows, length) for half in halves
+        ]
+        if threads is None:
+            results = [self._measure_unions(*half) for half in arguments]
+        else:
+            later = [threads.submit(self._measure_unions, *half) for half in arguments[1:]]
+            results = [self._measure_unions(*arguments[0]), *(task.result() for task in later)]
+        for result in results:
+            _check(result)
         return length
 
 

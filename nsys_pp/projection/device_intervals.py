@@ -10,7 +10,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.core import load_core
-from nsys_pp.arrays.segments import is_every_row
+from nsys_pp.arrays.segments import expand_windows, is_every_row
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.projection.busy import measure_busy
@@ -48,18 +48,21 @@ def add_launches(launched: Launched, call_row: Int64s, *, first_row: int) -> Lau
         call_row: Calls to copy the launches of; call i is replaced by call `first_row + i`.
         first_row: First row of the calls that replace them.
     """
-    copies = pl.DataFrame({"call_row": call_row}).with_row_index("copy")
-    pairs = pl.DataFrame({"call_row": launched.call_row}).with_row_index("row").join(copies, on="call_row")
-    row, copy = pairs["row"].to_numpy(), pairs["copy"].to_numpy()
-    target = np.append(launched.target, launched.target[row])
-    order = np.argsort(target, kind="stable")
-    of_row = np.append(np.arange(len(launched.call_row)), row)[order]
+    copy, before = _order_by_number(call_row, first_row)
+    first, last = before[launched.call_row], before[launched.call_row + 1]
+    row = np.repeat(np.arange(len(first)), last - first)
+    calls = np.append(launched.call_row, first_row + copy[expand_windows(first, last)])
+    of_row = np.append(np.arange(len(first)), row)
+    target = launched.target[of_row]
+    if len(launched.targets) > 1:
+        order = np.argsort(target, kind="stable")
+        calls, of_row, target = calls[order], of_row[order], target[order]
     return Launched(
-        call_row=np.append(launched.call_row, first_row + copy.astype(np.int64))[order],
+        call_row=calls,
         start=launched.start[of_row],
         end=launched.end[of_row],
         op_row=launched.op_row[of_row],
-        target=target[order],
+        target=target,
         targets=launched.targets,
     )
 
@@ -117,9 +120,9 @@ class _Windows(Struct, frozen=True, kw_only=True):
     segment_row: Int64s | None  # index into `row`, ascending; None: one segment a range
     first: Int64s  # operations of each segment
     last: Int64s
-    calls_before: (
-        Int64s | None
-    )  # calls with operations before each position; None: each call has one operation
+    middle: int  # operation near the middle with which the calls of an owner begin; 0 without one
+    # calls with operations before each position; None: each call has one operation
+    calls_before: Int64s | None
 
     @property
     def position(self) -> Int64s:
@@ -212,8 +215,15 @@ def _find_op_windows(calls_inside: CallsInside, launched: Launched, begin: int, 
         segment_row=segment_row,
         first=first,
         last=last,
+        middle=_find_middle(calls_inside.owner_key, ops_before),
         calls_before=calls_before,
     )
+
+
+def _find_middle(owner_key: Int64s, ops_before: Int64s) -> int:
+    """Find the operation near the middle with which the calls of an owner begin; 0 if all have one owner."""
+    ops = ops_before[np.flatnonzero(owner_key[1:] != owner_key[:-1]) + 1]
+    return int(ops[np.abs(ops - ops_before[-1] // 2).argmin()]) if len(ops) else 0
 
 
 def _order_by_number(number: Int64s, limit: int) -> tuple[Int64s, Int64s]:
@@ -228,7 +238,7 @@ def _order_by_number(number: Int64s, limit: int) -> tuple[Int64s, Int64s]:
 def _measure(windows: _Windows, threads: Executor) -> dict[str, Int64s]:
     """Measure the ranges: columns of `PROJECTED`, with operations in place of their names."""
     extremes = threads.submit(_find_extremes, windows)
-    busy = _measure_busy(windows)
+    busy = _measure_busy(windows, threads)
     total = np.zeros(len(windows.start) + 1, dtype=np.int64)
     np.cumsum(windows.end - windows.start, out=total[1:])
     first_op, last_op = extremes.result()
@@ -245,15 +255,35 @@ def _measure(windows: _Windows, threads: Executor) -> dict[str, Int64s]:
     }
 
 
-def _measure_busy(windows: _Windows) -> Int64s:
-    """Measure the union of the operations of each range."""
+def _measure_busy(windows: _Windows, threads: Executor) -> Int64s:
+    """Measure the union of the operations of each range; compiled for ranges of one segment."""
     core = load_core()
-    segment_row, inside = windows.segment_row, windows.inside
-    if segment_row is None and core is not None:
-        unions = core.measure_unions(windows.start, windows.end, windows.first, windows.last)
-        if unions is not None:
-            return unions
+    start, end, middle = windows.start, windows.end, windows.middle
+    if core is None:
+        return _measure_segments(windows, np.arange(len(windows.first)))
+    if windows.segment_row is None:
+        unions = core.measure_unions(start, end, windows.first, windows.last, middle=middle, threads=threads)
+        return _measure_segments(windows, np.arange(len(windows.first))) if unions is None else unions
+    has_one = np.bincount(windows.segment_row) == 1
+    is_alone = has_one[windows.segment_row]
+    alone, others = np.flatnonzero(is_alone), np.flatnonzero(~is_alone)
+    unions = core.measure_unions(
+        start, end, windows.first[alone], windows.last[alone], middle=middle, threads=threads
+    )
+    if unions is None:
+        return _measure_segments(windows, np.arange(len(windows.first)))
+    busy = np.empty(len(windows.row), dtype=np.int64)
+    busy[has_one], busy[~has_one] = unions, _measure_segments(windows, others)
+    return busy
+
+
+def _measure_segments(windows: _Windows, segment: Int64s) -> Int64s:
+    """Measure the union of the operations of each range with some of the segments: all or none of a range."""
+    inside = windows.inside
     position, end_position = windows.position, inside.windows.end_position
+    of_row = segment if windows.segment_row is None else windows.segment_row[segment]
+    is_first = np.diff(of_row, prepend=-1) != 0
+    row = windows.row[of_row[is_first]]
     return measure_busy(
         op_start=windows.start,
         op_end=windows.end,
@@ -261,11 +291,11 @@ def _measure_busy(windows: _Windows) -> Int64s:
         op_call_by_end=position if end_position is None else end_position[position],
         op_owner=inside.number_owners()[position],
         call_count=len(inside.owner_key),
-        segment_row=np.arange(len(windows.row)) if segment_row is None else segment_row,
-        segment_first=windows.first,
-        segment_last=windows.last,
-        first_by_start=inside.windows.first[windows.row],
-        last_by_end=inside.windows.last_by_end[windows.row],
+        segment_row=np.cumsum(is_first) - 1,
+        segment_first=windows.first[segment],
+        segment_last=windows.last[segment],
+        first_by_start=inside.windows.first[row],
+        last_by_end=inside.windows.last_by_end[row],
     )
 
 
@@ -283,9 +313,22 @@ def _name_scopes(windows: _Windows) -> pl.Series:
 def _find_extremes(windows: _Windows) -> tuple[Int64s, Int64s]:
     """Find the operation that starts first and the one that ends last, for each range; the first of equal ones."""
     core = load_core()
-    if core is not None and windows.segment_row is None:
-        return core.find_extremes(windows.start, windows.end, windows.first, windows.last)
-    return _find_extreme_op(windows.start, windows), _find_extreme_op(-windows.end, windows)
+    if core is None:
+        return _find_extreme_op(windows.start, windows), _find_extreme_op(-windows.end, windows)
+    first_op, last_op = core.find_extremes(windows.start, windows.end, windows.first, windows.last)
+    if windows.segment_row is None:
+        return first_op, last_op
+    return (
+        _pick_least(windows.segment_row, windows.start[first_op], first_op),
+        _pick_least(windows.segment_row, -windows.end[last_op], last_op),
+    )
+
+
+def _pick_least(segment_row: Int64s, key: Int64s, op: Int64s) -> Int64s:
+    """Pick the operation of the segment with the smallest key of each range; the first one of equals."""
+    least = np.minimum.reduceat(key, _find_first_segments(segment_row))
+    candidates = np.flatnonzero(key == least[segment_row])
+    return op[candidates[_find_first_segments(segment_row[candidates])]]
 
 
 def _find_extreme_op(key: Int64s, windows: _Windows) -> Int64s:

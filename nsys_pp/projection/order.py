@@ -26,7 +26,7 @@ def order_by_time(owner: Int64s, time: Int64s, second_key: Int64s) -> Int64s:
 
 def _order_by_time(owner: Int64s, time: Int64s, second_key: Int64s) -> Int64s:
     """Order rows by owner, then by time only where they are not."""
-    order = order_by_owner(owner)
+    order = _order_by_owner(owner)
     owners, times, second_keys = owner[order], time[order], second_key[order]
     is_ascending = (times[1:] > times[:-1]) | (
         (times[1:] == times[:-1]) & (second_keys[1:] >= second_keys[:-1])
@@ -42,6 +42,12 @@ def order_by_owner(owner: Int64s) -> Int64s:
     >>> order_by_owner(np.array([7, 3, 7, 3]))
     array([1, 3, 0, 2])
     """
+    core = load_core()
+    return _order_by_owner(owner) if core is None else core.order_by_time(owner, owner, owner)
+
+
+def _order_by_owner(owner: Int64s) -> Int64s:
+    """Order rows by owner, by the rank of each owner."""
     if (owner[1:] >= owner[:-1]).all():
         return np.arange(len(owner))
     owners = np.unique(owner[np.append(True, owner[1:] != owner[:-1])])

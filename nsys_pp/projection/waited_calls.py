@@ -20,7 +20,7 @@ from msgspec import Struct
 from nsys_pp.arrays.search import find_first_rows, search_sorted
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.ids import is_main_thread
-from nsys_pp.projection.order import order_by_time
+from nsys_pp.projection.order import order_by_owner, order_by_time
 
 _MAX_SIDE_BY_SIDE = 0.05  # share of a worker's calls that are not in gaps
 # events among close calls of a worker: share of those expected of threads side by side
@@ -31,8 +31,6 @@ _MIN_FILLING = 0.8  # share of a worker's calls in gaps filled to `_MIN_FILLED_G
 _MIN_FILLED_GAP = 0.1
 _NEVER = np.int64(1 << 62)
 _SAMPLED = 5  # every fifth call, for a first comparison of two threads
-
-_Calls = tuple[Int64s, Int64s, Int64s]  # of a thread, by start: rows of API_CALLS, starts, ends
 
 
 class WaitedCalls(Struct, frozen=True, kw_only=True):
@@ -59,11 +57,19 @@ class Waited(Struct, frozen=True, kw_only=True):
         return both[0], both[1]
 
 
+class _Calls(Struct, frozen=True, kw_only=True):
+    """Calls of one thread, by start and end."""
+
+    rows: Int64s  # of API_CALLS
+    start: Int64s
+    end: Int64s
+
+
 class _Events(Struct, frozen=True, kw_only=True):
     """Calls of one thread, and the starts and ends of its ranges; by start."""
 
     start: Int64s
-    end: Int64s  # running maximum
+    reach: Int64s  # running maximum of their ends
 
 
 class _Pair(Struct, frozen=True, kw_only=True):
@@ -100,16 +106,19 @@ def find_waited_calls(ranges: pl.DataFrame, api_calls: pl.DataFrame, call_row: I
         return Waited(certain=_collect({}, is_launching), possible=_collect({}, is_launching))
     first_threads = _find_first_threads(ranges, api_calls, set(candidates["process_key"]))
     calls = _list_calls(api_calls)
+    own = {
+        key: _Events(start=part.start, reach=np.maximum.accumulate(part.end)) for key, part in calls.items()
+    }
     pairs = [
         (key, worker)
         for _, key, worker in candidates.sort("thread_key", "thread_key_worker").iter_rows()
-        if key not in calls or not _is_side_by_side(calls[key], calls[worker])
+        if key not in calls or not _is_side_by_side(own[key], calls[worker])
     ]
-    events = _list_events(ranges, api_calls) if pairs else {}
+    events = _list_events(ranges, calls, {key for key, _ in pairs}) if pairs else {}
     possible: dict[tuple[int, int], _Pair] = {}
     waited: dict[tuple[int, int], _Pair] = {}
     for key, worker in pairs:
-        pair = _relate(events[key], *calls[worker])
+        pair = _relate(events[key], calls[worker])
         if pair.is_possible and (key in first_threads or pair.has_evidence):
             possible[key, worker] = pair
             if pair.is_filled and worker not in first_threads and (key in calls or key in first_threads):
@@ -155,59 +164,76 @@ def _find_first_threads(ranges: pl.DataFrame, api_calls: pl.DataFrame, processes
 
 
 def _list_calls(api_calls: pl.DataFrame) -> dict[int, _Calls]:
-    """List rows, starts and ends of the calls of each thread, by start and end."""
-    columns = [api_calls[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns")]
-    rows = order_by_time(*columns)
-    threads, starts, ends = (column[rows] for column in columns)
-    bounds = np.flatnonzero(threads[1:] != threads[:-1]) + 1
-    parts = (np.split(column, bounds) for column in (rows, starts, ends))
-    return {int(api_calls["thread_key"][int(part[0][0])]): part for part in zip(*parts, strict=True)}
+    """List the calls of each thread."""
+    thread, start, end = (api_calls[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns"))
+    rows = order_by_time(thread, start, end)
+    parts = _split(thread[rows], rows, start[rows], end[rows])
+    return {key: _Calls(rows=part[0], start=part[1], end=part[2]) for key, part in parts.items()}
 
 
-def _is_side_by_side(thread: _Calls, worker: _Calls) -> bool:
+def _is_side_by_side(thread: _Events, worker: _Calls) -> bool:
     """Whether some of a worker's calls alone show that a thread makes calls meanwhile: true of most pairs of many threads.
 
     Further events of the thread and further calls can only add to these.
     """
-    _, starts, ends = thread
-    _, start, end = (column[::_SAMPLED] for column in worker)
-    before = search_sorted(starts, start + 1) - 1
-    ended = np.append(np.maximum.accumulate(ends), -_NEVER)[before]
-    following = np.append(starts, _NEVER)[before + 1]
+    start, end = worker.start[::_SAMPLED], worker.end[::_SAMPLED]
+    before, ended, following = _find_gaps(thread, start)
     is_inside = (ended <= start) & (end <= following)
-    return int(np.count_nonzero((before >= 0) & ~is_inside)) > _MAX_SIDE_BY_SIDE * len(worker[0])
+    return int(np.count_nonzero((before >= 0) & ~is_inside)) > _MAX_SIDE_BY_SIDE * len(worker.start)
 
 
-def _list_events(ranges: pl.DataFrame, api_calls: pl.DataFrame) -> dict[int, _Events]:
-    """List the events of each thread."""
-    ended = ranges.filter(~pl.col("is_open")).select(
-        thread_key=pl.coalesce("end_thread_key", "thread_key"), start_ns="end_ns", end_ns="end_ns"
-    )
-    begun = ranges.select("thread_key", "start_ns", end_ns="start_ns")
-    calls = api_calls.select("thread_key", "start_ns", "end_ns")
-    parts = [_partition(frame) for frame in (calls, begun, ended)]
+def _find_gaps(events: _Events, time: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Find the last event at or before each time, the end of all until it, and the start of the next one.
+
+    Returns:
+        Index, -1 without one, where the end is any; ns; ns, `_NEVER` without a next one.
+    """
+    before = search_sorted(events.start, time + 1) - 1
+    last = len(events.start) - 1
+    following = np.where(before < last, events.start[np.minimum(before + 1, last)], _NEVER)
+    return before, events.reach[before], following
+
+
+def _list_events(ranges: pl.DataFrame, calls: Mapping[int, _Calls], threads: set[int]) -> dict[int, _Events]:
+    """List the events of some threads."""
+    thread, start, end = (ranges[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns"))
+    end_thread = thread
+    if ranges["end_thread_key"].null_count() < len(ranges):
+        end_thread = ranges["end_thread_key"].fill_null(ranges["thread_key"]).to_numpy()
+    is_ended = ~ranges["is_open"].to_numpy()
+    begun = _split_by_thread(thread, start)
+    ended = _split_by_thread(end_thread[is_ended], end[is_ended])
     events = {}
-    for thread in {thread for part in parts for thread in part}:
-        start, end = (
-            np.concatenate([part[thread][column] for part in parts if thread in part]) for column in (0, 1)
-        )
-        order = np.argsort(start, kind="stable")  # fast for columns that are in order each
-        events[thread] = _Events(start=start[order], end=np.maximum.accumulate(end[order]))
+    for key in threads:
+        times = [part[key] for part in (begun, ended) if key in part]
+        own = calls.get(key)
+        starts = np.concatenate([*([] if own is None else [own.start]), *times])
+        ends = np.concatenate([*([] if own is None else [own.end]), *times])
+        order = np.argsort(starts, kind="stable")  # fast for columns that are in order each
+        events[key] = _Events(start=starts[order], reach=np.maximum.accumulate(ends[order]))
     return events
 
 
-def _partition(frame: pl.DataFrame) -> dict[int, list[Int64s]]:
-    """Split a frame by `thread_key`; return its other columns by thread."""
-    parts = frame.partition_by("thread_key", as_dict=True, include_key=False)
-    return {thread: [column.to_numpy() for column in part] for (thread,), part in parts.items()}
+def _split_by_thread(thread: Int64s, time: Int64s) -> dict[int, Int64s]:
+    """Split times by thread."""
+    order = order_by_owner(thread)
+    return {key: part for key, (part,) in _split(thread[order], time[order]).items()}
 
 
-def _relate(events: _Events, rows: Int64s, start: Int64s, end: Int64s) -> _Pair:
-    """Relate the events of a thread to the calls of a worker: their rows, starts and ends, by start."""
-    before = search_sorted(events.start, start + 1) - 1
+def _split(thread: Int64s, *columns: Int64s) -> dict[int, list[Int64s]]:
+    """Split columns by thread; the rows of each are contiguous."""
+    if not len(thread):
+        return {}
+    firsts = np.flatnonzero(np.append(True, thread[1:] != thread[:-1]))
+    parts = zip(*(np.split(column, firsts[1:]) for column in columns), strict=True)
+    return {key: list(part) for key, part in zip(thread[firsts].tolist(), parts, strict=True)}
+
+
+def _relate(events: _Events, worker: _Calls) -> _Pair:
+    """Relate the events of a thread to the calls of a worker."""
+    rows, start, end = worker.rows, worker.start, worker.end
+    before, ended, following = _find_gaps(events, start)
     is_preceded = before >= 0
-    ended = np.append(events.end, -_NEVER)[before]
-    following = np.append(events.start, _NEVER)[before + 1]
     is_inside = is_preceded & (ended <= start) & (end <= following)
     side_by_side = np.count_nonzero(is_preceded & ~is_inside)
     if side_by_side > _MAX_SIDE_BY_SIDE * len(start):  # as most pairs of many threads: compare no further

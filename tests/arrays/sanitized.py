@@ -36,6 +36,7 @@ def main() -> None:
         windows = draw_windows(seed)
         core.find_extremes(*windows)
         core.measure_unions(*windows)
+        core.measure_unions(*windows[:2], *(column[windows[2] >= 1] for column in windows[2:]), middle=1)
     many = np.arange(70_000)  # more keys than are numbered
     core.find_first_rows(many)
     core.order_by_time(many, many, many)

@@ -181,6 +181,10 @@ def test_extremes_and_unions_are_their_definitions(seed: int) -> None:
     first_op, last_op = core.find_extremes(start, end, first, last)
     unions = core.measure_unions(start, end, first, last)
     assert unions is not None
+    middles = [at for at in range(len(start) + 1) if not ((first < at) & (at < last)).any()]
+    halves = core.measure_unions(start, end, first, last, middle=middles[seed % len(middles)])
+    assert halves is not None
+    assert np.array_equal(halves, unions)
     for row, (begin, stop) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
         ops = range(begin, stop)
         assert first_op[row] == min(ops, key=lambda op: (start[op], op))
@@ -276,6 +280,8 @@ def test_times_that_have_no_difference_are_left_to_numpy() -> None:
         (lambda core, rows: core.find_extremes(rows, rows, rows, rows + 2), IndexError),
         (lambda core, rows: core.measure_unions(rows, rows, rows - 1, rows + 1), IndexError),
         (lambda core, rows: core.measure_unions(rows, rows, rows, rows), IndexError),
+        (lambda core, rows: core.measure_unions(rows, rows, rows * 0, rows + 1, middle=1), IndexError),
+        (lambda core, rows: core.measure_unions(rows, rows, rows, rows + 1, middle=4), IndexError),
         (lambda core, rows: core.measure_unions(rows, rows, rows, rows[:2] + 1), ValueError),
     ],
 )
