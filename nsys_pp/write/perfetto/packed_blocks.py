@@ -21,7 +21,7 @@ from zlib_ng import zlib_ng
 from nsys_pp.arrays.byte_planes import PlaneCode, Values, as_words, choose_planes, restore_planes, size_of
 from nsys_pp.write.deflate import deflate, measure_deflated
 from nsys_pp.write.perfetto.packets import PacketBlock, PacketGroup, compress_block
-from nsys_pp.write.perfetto.wire import Column, Part
+from nsys_pp.write.perfetto.wire import Column, Part, varint_column
 
 _AS_PACKET, _AS_COLUMNS = 0, 1
 _LENGTH = struct.Struct("<I")
@@ -206,6 +206,9 @@ def _unpack_group(group: _GroupCode, data: memoryview, at: int) -> tuple[tuple[P
             raise ValueError("a column has another length than its group")
         earlier.append(words)
         at += size
-        values = words.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8) if part.is_raw else words
-        parts.append(Column(values, part.width))
+        if part.is_raw:
+            raw = words.astype("<u8", copy=False).view(np.uint8).reshape(-1, _DOUBLE_BYTES)
+            parts.append(Column(raw, part.width))
+        else:
+            parts.append(varint_column(words, part.width))
     return tuple(parts), at
