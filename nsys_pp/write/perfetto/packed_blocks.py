@@ -166,12 +166,14 @@ def _check(description: _Description) -> None:
     for group in description.groups:
         if group.rows < 0:
             raise ValueError("a group has fewer packets than none")
+        size += 8 * group.rows
         for part in group.parts:
             if isinstance(part, bytes):
                 size += len(part) * group.rows
             elif not 0 < part.width <= 10 or (part.is_raw and part.width != _DOUBLE_BYTES):
                 raise ValueError("a column has an impossible width")
             else:
+                size_of(part.code)  # refuses negative lengths
                 size += 8 * group.rows + 8 * part.code.length
     if size > 2 * MAX_UNPACKED_BYTES:
         raise ValueError("a block is larger than any block")
