@@ -104,7 +104,7 @@ def restore_planes(code: PlaneCode, planes: memoryview, other: Values | None = N
         return _from_magnitudes(stored) + other
     if len(other) and int(other.max()) >= len(stored):
         raise ValueError("a value is not in the table")
-    return stored[other.astype(np.int64)]
+    return stored.take(other.view(np.int64))
 
 
 def as_words(values: NDArray[Any]) -> Values:
@@ -179,7 +179,10 @@ def _to_planes(values: Values) -> tuple[int, bytes]:
 def _from_planes(planes: memoryview, width: int, length: int) -> Values:
     if len(planes) < width * length:
         raise ValueError("planes are too short")
+    stored = np.frombuffer(planes, dtype=np.uint8, count=width * length).reshape(width, length)
+    if width == 1:
+        lowest: Values = stored[0].astype(np.uint64)
+        return lowest
     words = np.zeros((length, 8), dtype=np.uint8)
-    stored = np.frombuffer(planes, dtype=np.uint8, count=width * length)
-    words[:, :width] = stored.reshape(width, length).T
+    words[:, :width] = stored.T
     return words.view("<u8").reshape(-1).astype(np.uint64, copy=False)

@@ -9,6 +9,7 @@ as differences to those that their values have, which are 0 unless values were r
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -38,6 +39,7 @@ class _ColumnCode(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
 class _FrameCode(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     rows: int
     columns: list[_ColumnCode]  # in the order of `_storage_order`
+    schema_id: int  # of `_schema_id`
     padding: int  # zeros at the end: no column has more values than the frame has bytes, or `_FEW_VALUES`
 
 
@@ -91,7 +93,7 @@ def pack_frame(frame: pl.DataFrame, schema: pl.Schema, *, measure: Callable[[byt
     codes = [code for column in columns for code in (column.code, column.inner) if code]
     most = max([len(frame), *(code.length for code in codes)])
     padding = max(0, most - sum(map(len, data))) if most > _FEW_VALUES else 0
-    description = msgspec.msgpack.encode(_FrameCode(len(frame), columns, padding))
+    description = msgspec.msgpack.encode(_FrameCode(len(frame), columns, _schema_id(schema), padding))
     return b"".join([_LENGTH.pack(len(description)), description, *data, bytes(padding)])
 
 
@@ -153,8 +155,10 @@ def decode_frame(packed: bytes, schema: pl.Schema) -> DecodedFrame:
         raise ValueError("the description of a frame is damaged") from error
     limit = max(len(data), _FEW_VALUES)
     lengths = [one.length for column in code.columns for one in (column.code, column.inner) if one]
-    if len(code.columns) != len(schema) or code.rows < 0 or max(code.rows, *lengths, 0) > limit:
-        raise ValueError("a frame has another shape than its schema")
+    if len(code.columns) != len(schema) or code.schema_id != _schema_id(schema):
+        raise ValueError("a frame has another schema")
+    if code.rows < 0 or max(code.rows, *lengths, 0) > limit:
+        raise ValueError("a frame has more rows than bytes")
     reader = _Reader(data, _LENGTH.size + size)
     earlier = _Earlier({}, set(), {})
     columns: dict[int, DecodedColumn] = {}
@@ -191,6 +195,12 @@ class _Reader:
         """Check that all bytes are read."""
         if self._at != len(self._data):
             raise ValueError("a frame has more bytes than columns")
+
+
+def _schema_id(schema: pl.Schema) -> int:
+    """Hash the names and types of columns: a file has neither."""
+    columns = [f"{name} {dtype.base_type().__name__}" for name, dtype in schema.items()]
+    return zlib.crc32("\n".join(columns).encode())
 
 
 def _storage_order(schema: pl.Schema) -> list[int]:

@@ -51,7 +51,7 @@ def extract_report(
         options: Content of the part.
         sink: Receives the blocks of the trace.
         nsys: Program that exports `.nsys-rep` files.
-        with_tables: Keep the frames that tables need and traces do not: projections and aggregates.
+        with_tables: Build a part to be stored: with the frames that tables need and traces do not, and packed blocks.
 
     Raises:
         ReportError: It cannot be read.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+import msgspec
 import polars as pl
 
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
@@ -16,11 +17,10 @@ from nsys_pp.frames.roster import COORDINATES
 from nsys_pp.frames.training import REPORT_FRAMES
 
 SUBTRACK_KIND = pl.Enum(get_args(SubtrackKind))
-_SEPARATOR = "\0"  # of the names of a path; in no name
 
 SUBTRACKS = build_schema(
     {  # `EncodedSubtrack`, one row each, in order
-        "track": pl.String,  # names of the path, separated by a zero byte
+        "track": pl.String,  # names of the path, as a list in JSON
         "ordinal": pl.Int64,
         "kind": SUBTRACK_KIND,
         "rows": pl.Int64,
@@ -47,7 +47,7 @@ PART_FRAMES: Mapping[str, pl.Schema] = {
 def list_subtracks(subtracks: list[EncodedSubtrack]) -> pl.DataFrame:
     """List encoded subtracks as a frame (`SUBTRACKS`)."""
     rows = [
-        (_SEPARATOR.join(one.track), *(getattr(one, name) for name in SUBTRACKS.names()[1:]))
+        (msgspec.json.encode(one.track).decode(), *(getattr(one, name) for name in SUBTRACKS.names()[1:]))
         for one in subtracks
     ]
     return pl.DataFrame(rows, schema=SUBTRACKS, orient="row")
@@ -58,9 +58,13 @@ def read_subtracks(columns: Mapping[str, Sequence[Any]]) -> list[EncodedSubtrack
 
     Args:
         columns: Values of the columns of `SUBTRACKS`, without null.
+
+    Raises:
+        MsgspecError: A track is no list of names.
     """
     tracks: Sequence[str] = columns["track"]
-    paths = {text: tuple(text.split(_SEPARATOR)) for text in set(tracks)}  # shared: they are long
+    # subtracks of a track share its path, which is long
+    paths = {text: msgspec.json.decode(text, type=tuple[str, ...]) for text in set(tracks)}
     values = [columns[name] for name in SUBTRACKS.names()[1:]]
     return [
         EncodedSubtrack(

@@ -47,8 +47,13 @@ def open_pages(path: Path) -> PageFile | None:
     """Open a SQLite file; None if it is not plain. The caller closes the descriptor."""
     if any(path.with_name(f"{path.name}-{kind}").exists() for kind in ("journal", "wal")):
         return None
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-    header = os.pread(descriptor, _HEADER_BYTES, 0) if hasattr(os, "pread") else b""
+    if not hasattr(os, "pread"):  # Windows
+        return None
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    header = os.pread(descriptor, _HEADER_BYTES, 0)
     pages = _read_header(descriptor, header) if len(header) == _HEADER_BYTES else None
     if pages is None:
         os.close(descriptor)
@@ -173,6 +178,9 @@ def read_blocks(file: PageFile, pages: Int64s) -> Iterator[Bytes | None]:
 
 
 def _read_run(file: PageFile, first: int, count: int) -> Bytes | None:
-    """Read consecutive pages; None where the file ends early."""
-    data = os.pread(file.descriptor, count * file.page_bytes, (first - 1) * file.page_bytes)
+    """Read consecutive pages; None where the file ends early, or cannot be read."""
+    try:
+        data = os.pread(file.descriptor, count * file.page_bytes, (first - 1) * file.page_bytes)
+    except OSError:
+        return None
     return np.frombuffer(data, dtype=np.uint8) if len(data) == count * file.page_bytes else None

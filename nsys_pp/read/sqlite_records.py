@@ -1,8 +1,8 @@
 """Rows of SQLite leaf pages as columns: all cells of a block at once.
 
 A cell is the length of the payload, the row id and the payload: a header with the type of each value, then the values
-one after the other. So the place of a value follows from the types before it, and is found column by column for all
-rows. Every place is checked before anything is read there; where a row is unusual, the result is None, and SQLite reads
+one after the other. So the position of a value follows from the types before it, and is found column by column for all
+rows. Every position is checked before anything is read there; where a row is unusual, the result is None, and SQLite reads
 the table.
 
 Format: https://www.sqlite.org/fileformat2.html, sections 1.6 (cells) and 2.1 (records).
@@ -24,7 +24,7 @@ from nsys_pp.read.sqlite_pages import PADDING_BYTES, PageFile, find_leaf_cells
 
 Kind = Literal["integer", "real", "text"]
 Kinds = npt.NDArray[np.integer[Any]]
-_Located = dict[int, tuple[Kinds, Int64s, Kinds]]  # type, place and size by column
+_Located = dict[int, tuple[Kinds, Int64s, Kinds]]  # type, position and size by column
 _MOST_VARINT_BYTES = 9
 _REAL, _ZERO, _ONE, _FIRST_BYTES = 7, 8, 9, 12  # types of values; from 12 on blobs and texts, by length
 _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0])  # bytes of a value by type, below blobs and texts
@@ -134,16 +134,16 @@ def _locate(block: Bytes, cells: _Cells, indices: set[int]) -> dict[int, tuple[K
     if (end_of_header - at < count).any():
         return None
     located = _locate_values(block, at, end_of_header, indices, count)
-    if located is None or any((place + size > cells.end).any() for _, place, size in located.values()):
+    if located is None or any((position + size > cells.end).any() for _, position, size in located.values()):
         return None
-    return {index: (kinds, place) for index, (kinds, place, _) in located.items()}
+    return {index: (kinds, position) for index, (kinds, position, _) in located.items()}
 
 
 def _locate_values(
     block: Bytes, at: Int64s, end_of_header: Int64s, indices: set[int], count: int
 ) -> _Located | None:
     """Find values: first as if all types were single bytes, which takes half the passes; then the rows where not."""
-    place = end_of_header.copy()
+    position = end_of_header.copy()
     located: _Located = {}
     all_kinds, largest = np.zeros(len(at), dtype=np.uint8), np.zeros(len(at), dtype=np.uint8)
     for index in range(count):
@@ -152,8 +152,8 @@ def _locate_values(
         all_kinds |= kinds
         np.maximum(largest, size, out=largest)
         if index in indices:
-            located[index] = kinds, place.copy(), size
-        place += size
+            located[index] = kinds, position.copy(), size
+        position += size
     rows = np.flatnonzero((all_kinds >= _CONTINUED) | (largest == _NO_SIZE))
     if not len(rows):
         return located
@@ -167,15 +167,15 @@ def _replace(
     rows: Int64s, columns: tuple[Kinds, Int64s, Kinds], others: tuple[Kinds, Int64s, Kinds]
 ) -> tuple[Kinds, Int64s, Kinds]:
     """Replace the values of some rows."""
-    kinds, place, size = (column.astype(np.int64) for column in columns)
-    kinds[rows], place[rows], size[rows] = others
-    return kinds, place, size
+    kinds, position, size = (column.astype(np.int64) for column in columns)
+    kinds[rows], position[rows], size[rows] = others
+    return kinds, position, size
 
 
 def _locate_by_varints(
     block: Bytes, at: Int64s, end_of_header: Int64s, indices: set[int], count: int
 ) -> _Located | None:
-    place = end_of_header
+    position = end_of_header
     located: _Located = {}
     for index in range(count):
         kind = _read_varints(block, at, end_of_header)
@@ -186,8 +186,8 @@ def _locate_by_varints(
         if size is None:
             return None
         if index in indices:
-            located[index] = kinds, place, size
-        place = place + size
+            located[index] = kinds, position, size
+        position = position + size
     return located
 
 
@@ -205,27 +205,27 @@ def _read_values(
 ) -> Values | None:
     if column.index < 0:
         return Values(cells.row_id, None)
-    kinds, place = located[column.index]
+    kinds, position = located[column.index]
     if column.is_row_id:
         return None if kinds.any() else Values(cells.row_id, None)
     if column.kind == "text":
-        return _read_texts(block, kinds, place)
+        return _read_texts(block, kinds, position)
     if kinds.max(initial=0) > _ONE:
         return None
     is_null = kinds == 0 if kinds.min(initial=1) == 0 else None
     if column.kind == "real":
-        return _read_reals(block, kinds, place, is_null)
+        return _read_reals(block, kinds, position, is_null)
     if kinds.max(initial=0) >= _REAL and (kinds == _REAL).any():
         return None
-    return Values(_narrow(_read_integers(block, kinds, place), column.dtype), is_null)
+    return Values(_narrow(_read_integers(block, kinds, position), column.dtype), is_null)
 
 
-def _read_integers(block: Bytes, kinds: Kinds, place: Int64s) -> Int64s:
+def _read_integers(block: Bytes, kinds: Kinds, position: Int64s) -> Int64s:
     """Read integers; 0 for null."""
     least, largest = int(kinds.min(initial=_ONE)), int(kinds.max(initial=0))
     if least == largest and least in (0, _ZERO, _ONE):
         return np.full(len(kinds), least == _ONE, dtype=np.int64)
-    integers: Int64s = _read_words(block, place) >> _SHIFTS.take(kinds)
+    integers: Int64s = _read_words(block, position) >> _SHIFTS.take(kinds)
     if least == 0:
         integers[kinds == 0] = 0
     if largest >= _ZERO:
@@ -234,10 +234,12 @@ def _read_integers(block: Bytes, kinds: Kinds, place: Int64s) -> Int64s:
     return integers
 
 
-def _read_reals(block: Bytes, kinds: Kinds, place: Int64s, is_null: Bools | None) -> Values:
+def _read_reals(block: Bytes, kinds: Kinds, position: Int64s, is_null: Bools | None) -> Values:
     """Read reals; some may be stored as integers, and SQLite reads a NaN as null."""
-    integers = _read_integers(block, np.where(kinds == _REAL, 0, kinds), place)
-    reals = np.where(kinds == _REAL, _read_words(block, place).view(np.float64), integers.astype(np.float64))
+    integers = _read_integers(block, np.where(kinds == _REAL, 0, kinds), position)
+    reals = np.where(
+        kinds == _REAL, _read_words(block, position).view(np.float64), integers.astype(np.float64)
+    )
     is_null = np.isnan(reals) if is_null is None else is_null | np.isnan(reals)
     return Values(np.where(is_null, 0.0, reals), is_null if is_null.any() else None)
 
@@ -249,7 +251,7 @@ def _narrow(values: Int64s, dtype: npt.DTypeLike) -> npt.NDArray[np.integer[Any]
     return values.astype(dtype) if fits else values
 
 
-def _read_texts(block: Bytes, kinds: Kinds, place: Int64s) -> Values | None:
+def _read_texts(block: Bytes, kinds: Kinds, position: Int64s) -> Values | None:
     """Read texts; null where one is not UTF-8, or holds the separator."""
     if ((kinds > 0) & (kinds < _FIRST_BYTES + 1) | (kinds % 2 == 0) & (kinds > 0)).any():
         return None
@@ -258,7 +260,7 @@ def _read_texts(block: Bytes, kinds: Kinds, place: Int64s) -> Values | None:
         return Values(pl.Series([""], dtype=pl.String).new_from_index(0, len(kinds)), None)
     length = (kinds[rows].astype(np.int64) - _FIRST_BYTES - 1) >> 1
     # one byte more of each, which becomes the separator; the padding has room for the last one
-    texts = block.take(expand_windows(place[rows], place[rows] + length + 1))
+    texts = block.take(expand_windows(position[rows], position[rows] + length + 1))
     texts[np.cumsum(length + 1) - 1] = _SEPARATOR
     if np.count_nonzero(texts == _SEPARATOR) != len(rows):
         return None
@@ -269,25 +271,25 @@ def _read_texts(block: Bytes, kinds: Kinds, place: Int64s) -> Values | None:
     split = pl.Series([joined]).str.split(chr(_SEPARATOR)).explode()
     if len(rows) == len(kinds):
         return Values(split, None)
-    position = np.full(len(kinds), len(rows), dtype=np.uint32)
-    position[rows] = np.arange(len(rows), dtype=np.uint32)
-    return Values(split.extend(pl.Series([""]))[position], None)
+    number = np.full(len(kinds), len(rows), dtype=np.uint32)
+    number[rows] = np.arange(len(rows), dtype=np.uint32)
+    return Values(split.extend(pl.Series([""]))[number], None)
 
 
-def _read_words(block: Bytes, place: Int64s) -> Int64s:
-    """Read the eight bytes from each place on as a signed big-endian number.
+def _read_words(block: Bytes, position: Int64s) -> Int64s:
+    """Read the eight bytes from each position on as a signed big-endian number.
 
     Two reads of aligned words take a fraction of the time of one that is not aligned.
     """
     aligned = block[: len(block) // 8 * 8].view("<u8")
-    word, shift = place >> 3, ((place & 7) << 3).astype(np.uint64)
+    word, shift = position >> 3, ((position & 7) << 3).astype(np.uint64)
     low = aligned.take(word) >> shift
     high = aligned.take(word + 1) << np.uint64(1) << (np.uint64(63) - shift)
     return (low | high).byteswap().view(np.int64)
 
 
 def _read_varints(block: Bytes, at: Int64s, end: Int64s) -> tuple[Int64s, Int64s] | None:
-    """Read a number of one to nine bytes at each place.
+    """Read a number of one to nine bytes at each position.
 
     Returns:
         Numbers; places after these. None if one would reach beyond its end.
@@ -315,4 +317,4 @@ def _read_varints(block: Bytes, at: Int64s, end: Int64s) -> tuple[Int64s, Int64s
     return value, after
 
 
-assert PADDING_BYTES >= 16  # `_read_words` reads up to 15 bytes after a place
+assert PADDING_BYTES >= 16  # `_read_words` reads up to 15 bytes after a position

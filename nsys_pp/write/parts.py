@@ -13,16 +13,15 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 import msgspec
 import polars as pl
 from msgspec.structs import replace
-from zlib_ng import zlib_ng
 
 from nsys_pp.arrays.packed_frames import pack_frame
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, FRAMES_MEMBER, Part, PartRecord
 from nsys_pp.frames.part_frames import PART_FRAMES, list_subtracks
+from nsys_pp.write.deflate import deflate, measure_deflated
 from nsys_pp.write.files import replace_file
 from nsys_pp.write.perfetto.trace import Sink
 
-_LEVEL, _QUICK_LEVEL = 6, 2  # of zlib-ng: for frames; to compare encodings
 _READABLE = 0o644 << 16  # file mode of the members when unpacked
 
 
@@ -57,13 +56,8 @@ def _member(name: str) -> ZipInfo:
 
 
 def _pack_frame(name: str, frame: pl.DataFrame) -> bytes:
-    packed = pack_frame(conform(frame, PART_FRAMES[name]), PART_FRAMES[name], measure=_measure)
-    data: bytes = zlib_ng.compress(packed, _LEVEL)
-    return data
-
-
-def _measure(data: bytes) -> int:
-    return len(zlib_ng.compress(data, _QUICK_LEVEL))
+    packed = pack_frame(conform(frame, PART_FRAMES[name]), PART_FRAMES[name], measure=measure_deflated)
+    return deflate(packed)
 
 
 def _write_facts(part: Part, frames: Mapping[str, bytes]) -> bytes:

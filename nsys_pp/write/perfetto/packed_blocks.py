@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from zlib_ng import zlib_ng
 
 from nsys_pp.arrays.byte_planes import PlaneCode, Values, as_words, choose_planes, restore_planes, size_of
+from nsys_pp.write.deflate import deflate, measure_deflated
 from nsys_pp.write.perfetto.packets import PacketBlock, PacketGroup, compress_block
-from nsys_pp.write.perfetto.wire import Column, Part
+from nsys_pp.write.perfetto.wire import Column, Part, varint_column
 
-_LEVEL = 6  # higher ones take five times as long for one percent
 _AS_PACKET, _AS_COLUMNS = 0, 1
 _LENGTH = struct.Struct("<I")
 LENGTH_BYTES = _LENGTH.size
@@ -107,17 +107,13 @@ def _pack_columns(block: PacketBlock) -> bytes:
                 parts.append(part)
                 continue
             words = part.values.view("<u8").reshape(-1) if part.is_raw else as_words(part.values)
-            code, planes = choose_planes(words, measure=_measure, keys=earlier)
+            code, planes = choose_planes(words, measure=measure_deflated, keys=earlier)
             earlier.append((len(earlier), words))
             parts.append(_ColumnCode(part.width, part.is_raw, code))
             data.append(planes)
         groups.append(_GroupCode(len(group.positions), parts))
     description = msgspec.msgpack.encode(_Description(len(block.head), groups))
-    return zlib_ng.compress(b"".join([_LENGTH.pack(len(description)), description, *data]), _LEVEL)
-
-
-def _measure(planes: bytes) -> int:
-    return len(zlib_ng.compress(planes, 2))
+    return deflate(b"".join([_LENGTH.pack(len(description)), description, *data]))
 
 
 def _pack_positions(groups: list[PacketGroup]) -> bytes:
@@ -170,12 +166,14 @@ def _check(description: _Description) -> None:
     for group in description.groups:
         if group.rows < 0:
             raise ValueError("a group has fewer packets than none")
+        size += 8 * group.rows
         for part in group.parts:
             if isinstance(part, bytes):
                 size += len(part) * group.rows
             elif not 0 < part.width <= 10 or (part.is_raw and part.width != _DOUBLE_BYTES):
                 raise ValueError("a column has an impossible width")
             else:
+                size_of(part.code)  # refuses negative lengths
                 size += 8 * group.rows + 8 * part.code.length
     if size > 2 * MAX_UNPACKED_BYTES:
         raise ValueError("a block is larger than any block")
@@ -210,6 +208,9 @@ def _unpack_group(group: _GroupCode, data: memoryview, at: int) -> tuple[tuple[P
             raise ValueError("a column has another length than its group")
         earlier.append(words)
         at += size
-        values = words.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8) if part.is_raw else words
-        parts.append(Column(values, part.width))
+        if part.is_raw:
+            raw = words.astype("<u8", copy=False).view(np.uint8).reshape(-1, _DOUBLE_BYTES)
+            parts.append(Column(raw, part.width))
+        else:
+            parts.append(varint_column(words, part.width))
     return tuple(parts), at

@@ -47,6 +47,8 @@ def varint(value: int) -> bytes:
     >>> varint(300).hex(), len(varint(-1))
     ('ac02', 10)
     """
+    if 0 <= value <= 0x7F:
+        return bytes((value,))
     value &= (1 << 64) - 1
     encoded = bytearray()
     while value > 0x7F:
@@ -217,7 +219,11 @@ def _varint_column(values: Array) -> Column:
     top = int(values.max(initial=0))
     if values.dtype.kind == "i" and int(values.min(initial=0)) < 0:
         return Column(values.astype(np.int64).view(np.uint64), 10)
-    width = max(1, -(-top.bit_length() // 7))
+    return varint_column(values, max(1, -(-top.bit_length() // 7)))
+
+
+def varint_column(values: Array, width: int) -> Column:
+    """Return a column of varints of some width; values have at most seven bits for each byte."""
     kind = np.uint8 if width == 1 else np.uint16 if width == 2 else np.uint32 if width <= 4 else np.uint64
     return Column(values.astype(kind, copy=False), width)
 

@@ -128,6 +128,9 @@ def test_damaged_blocks_are_packets_or_an_error(at: int, value: int, cut: int) -
     [
         ([], "no packets"),
         ([[2**40, [b"x" * 100]]], "larger than any"),
+        ([[2**40, []]], "larger than any"),
+        ([[2**40, [b"x" * 8, [1, False, ["plain", 1, -(2**42), -1]]]]], "invalid"),
+        ([[1, [[1, False, ["map", 0, 2**40, -1]]]]], "larger than any"),
         ([[-1, [b"x"]]], "fewer packets"),
         ([[1, [[99, False, ["plain", 1, 1, -1]]]]], "impossible width"),
         ([[1, [[1, False, ["plain", 1, 1, 0]]]]], "later one"),
