@@ -27,7 +27,7 @@ from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.write.perfetto.trace import Sink, encode_drawing
 from nsys_pp.write.trace.drawing import Drawing
-from nsys_pp.write.trace.tracks import draw_report
+from nsys_pp.write.trace.tracks import View, draw_report
 
 # Tables for the identity of a report, its jobs, and the anchors of its clock.
 SURVEY_GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "communication"})
@@ -66,10 +66,13 @@ def extract_report(
     training = describe_training(
         report, projections=projections, links=links, options=options, with_tables=with_tables
     )
-    drawing = draw(report, projections, options, has_jobs=training.has_jobs)
+    view = _view(report, projections, options, has_jobs=training.has_jobs)
     frames = _aggregate(report, projections, links, training, options) if with_tables else {}
     part = _build_part(report, options, _encode_nothing(report), links, training, frames)
-    del report, projections, links, training, frames  # a trace needs the drawing alone
+    del report, projections, links, training, frames  # a trace needs the view alone
+    return_freed()
+    drawing = draw_report(view, detail=options.detail)  # type: ignore[arg-type]
+    del view
     return_freed()
     return replace(part, encoded=encode_drawing(drawing, sink, is_packed=with_tables))
 
@@ -150,9 +153,22 @@ def draw(
     window: Window | None = None,
 ) -> Drawing:
     """Draw a report by the options of its part, or its events that overlap a window."""
+    view = _view(report, projections, options, has_jobs=has_jobs, window=window)
+    return draw_report(view, detail=options.detail)  # type: ignore[arg-type]
+
+
+def _view(
+    report: Report,
+    projections: pl.DataFrame,
+    options: PartOptions,
+    *,
+    has_jobs: bool,
+    window: Window | None = None,
+) -> View:
+    """Build the frames to draw; rows that are not drawn are left out."""
     if "details" not in _DETAIL_GROUPS[options.detail]:  # they were read for aggregates only
         report = replace(report, op_details=report.op_details.clear())
-    view = view_report(
+    return view_report(
         report,
         projections,
         detail=options.detail,
@@ -160,7 +176,6 @@ def draw(
         has_jobs=has_jobs,
         window=window,
     )
-    return draw_report(view, detail=options.detail)  # type: ignore[arg-type]
 
 
 def build_identity(part: Part) -> Identity:
