@@ -11,6 +11,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.alignment.anchors import find_anchors
+from nsys_pp.arrays.memory import return_freed, map_large_arrays
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, project_report, view_report
 from nsys_pp.errors import MissingDataError
@@ -56,13 +57,18 @@ def extract_report(
         ReportError: It cannot be read.
     """
     groups = _DETAIL_GROUPS[options.detail] | (_aggregate_groups() if with_tables else frozenset())
+    map_large_arrays()
     report = build_report(read_report(path, need=groups, nsys=nsys))
+    return_freed()
     links = find_links(report, options.scope)
     projections = project(report, options, links)
+    return_freed()
     training = describe_training(
         report, projections=projections, links=links, options=options, with_tables=with_tables
     )
-    encoded = encode_drawing(draw(report, projections, options, has_jobs=training.has_jobs), sink)
+    drawing = draw(report, projections, options, has_jobs=training.has_jobs)
+    return_freed()
+    encoded = encode_drawing(drawing, sink)
     frames = {}
     if with_tables:
         frames = {"projections": projections, **_aggregate(report, projections, links, training, options)}

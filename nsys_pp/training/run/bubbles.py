@@ -56,6 +56,8 @@ def build_lane_states(
     Returns:
         `LANE_STATES` by lane and start; `position` is null in steps without forwards and backwards.
     """
+    if steps.is_empty():  # reports without a training
+        return LANE_STATES.to_frame()
     inside = _clip_to_steps(steps, compute_segments)
     waits = waits.join(steps.select(*_STEP), on=_STEP, how="semi", maintain_order="left")
     messages = waits.filter(pl.col("need") == "message").pipe(

@@ -17,8 +17,6 @@ from nsys_pp.write.trace.packing import nest_order, pack_flat, pack_nested
 
 Tracks = Sequence[Int64s] | None
 _KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
-_COLORS = pl.Series([_KIND_COLORS.get(kind) for kind in OP_KIND.categories], dtype=pl.Categorical())
-_COMMUNICATION = pl.lit("communication").cast(pl.Categorical())
 
 
 def range_slices(projections: pl.DataFrame) -> pl.DataFrame:
@@ -48,12 +46,15 @@ def range_slices(projections: pl.DataFrame) -> pl.DataFrame:
 
 def operation_slices(gpu_ops: pl.DataFrame, op_details: pl.DataFrame) -> pl.DataFrame:
     """Build the slices of GPU operations (`GPU_OPS` with `flow_id`); if `OP_DETAILS` were read, they are arguments."""
-    color = _COLORS.gather(gpu_ops["kind"].to_physical())
+    color_of = pl.Series([_KIND_COLORS.get(kind) for kind in OP_KIND.categories], dtype=pl.Categorical())
+    color = color_of.gather(gpu_ops["kind"].to_physical())
     slices = gpu_ops.select(
         "start_ns",
         "end_ns",
         name=_named("name"),
-        color=pl.when("is_communication").then(_COMMUNICATION).otherwise(color),
+        color=pl.when("is_communication")
+        .then(pl.lit("communication").cast(pl.Categorical()))
+        .otherwise(color),
         flow_id="flow_id",
         correlation_id="correlation_id",
         graph_id="graph_id",
