@@ -12,7 +12,9 @@ Each command is one function, whose result has polars frames; keywords that seve
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -90,11 +92,22 @@ def __getattr__(name: str) -> Any:
 
         value: Any = version("nsys-pp")
     elif name in _MODULE_OF:
-        value = getattr(import_module(_MODULE_OF[name]), name)
+        value = getattr(_import(_MODULE_OF[name]), name)
     else:
         raise AttributeError(f"module `nsys_pp` has no attribute `{name}`")
     globals()[name] = value
     return value
+
+
+def _import(name: str) -> ModuleType:
+    """Import a module, and with it hundreds of others, without searches for garbage: definitions are none."""
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(name)
+    finally:
+        if is_enabled:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +19,10 @@ import numpy.typing as npt
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 2
+_VERSION = 3
+_MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
+_HALF_OF_INT64 = 1 << 62
+_MOST_OWNERS = 1 << 16
 _ARRAY = np.ctypeslib.ndpointer(dtype=np.int64, ndim=1, flags="C_CONTIGUOUS")
 _CODES = np.ctypeslib.ndpointer(dtype=np.uint32, ndim=1, flags="C_CONTIGUOUS")
 _MOST_EMPTY = 1 << 16  # codes without rows, of few rows
@@ -28,18 +33,22 @@ class Core:
     """The functions of a library. Each checks its arguments: C does not."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        self._pack_flat = library.core_pack_flat
-        self._pack_flat.argtypes = [ctypes.c_int64, *[_ARRAY] * 3, _RESULT]
-        self._pack_flat.restype = ctypes.c_int64
-        self._pack_nested = library.core_pack_nested
-        self._pack_nested.argtypes = [ctypes.c_int64, *[_ARRAY] * 4, *[_RESULT] * 2]
-        self._pack_nested.restype = ctypes.c_int64
-        self._sort_rows = library.core_sort_rows
-        self._sort_rows.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, *[_RESULT] * 3]
-        self._sort_rows.restype = ctypes.c_int64
-        self._number_codes = library.core_number_codes
-        self._number_codes.argtypes = [ctypes.c_int64, _CODES, ctypes.c_uint32, _CODES, _CODES, _RESULT]
-        self._number_codes.restype = ctypes.c_int64
+        count, array, result = ctypes.c_int64, _ARRAY, _RESULT
+        windows = [count, array, array, count, array, array]  # starts, ends; first, last
+        self._pack_flat = _declare(library.core_pack_flat, count, *[array] * 3, result)
+        self._pack_nested = _declare(library.core_pack_nested, count, *[array] * 4, *[result] * 2)
+        self._find_first_rows = _declare(library.core_find_first_rows, count, array, *[result] * 2)
+        self._order_by_time = _declare(library.core_order_by_time, count, *[array] * 3, count, result)
+        self._order_by_number = _declare(library.core_order_by_number, count, array, count, *[result] * 2)
+        self._find_parents = _declare(library.core_find_parents, count, *[array] * 3, *[result] * 2)
+        self._search = _declare(library.core_search, count, array, count, array, result)
+        self._find_windows = _declare(library.core_find_windows, *[count, *[array] * 3] * 2, *[result] * 2)
+        self._find_extremes = _declare(library.core_find_extremes, *windows, *[result] * 2)
+        self._measure_unions = _declare(library.core_measure_unions, *windows, result)
+        self._sort_rows = _declare(library.core_sort_rows, count, count, ctypes.c_void_p, *[result] * 3)
+        self._number_codes = _declare(
+            library.core_number_codes, count, _CODES, ctypes.c_uint32, _CODES, _CODES, result
+        )
 
     def sort_rows(self, *keys: Int64s) -> Int64s:
         """Sort rows by several keys, as `nsys_pp.arrays.order.sort_rows`."""
@@ -104,6 +113,129 @@ class Core:
         _check(self._pack_nested(count, order, rank, _contiguous(start), _contiguous(end), left, subtrack))
         return subtrack, left
 
+    def find_first_rows(self, keys: Int64s) -> Int64s | None:
+        """Find the first row of each key, as `nsys_pp.arrays.search.find_first_rows`; None where keys are too many."""
+        first_row = np.empty(min(len(keys), _MOST_OWNERS), dtype=np.int64)
+        found = np.empty(1, dtype=np.int64)
+        if _check(self._find_first_rows(len(keys), _contiguous(keys), first_row, found)):
+            return None
+        return first_row[: found[0]]
+
+    def order_by_time(
+        self, owner: Int64s, time: Int64s, second_key: Int64s, *, is_descending: bool = False
+    ) -> Int64s:
+        """Order rows by (owner, time, second key), stable, as `nsys_pp.projection.order.order_by_time`.
+
+        Args:
+            owner: Any integers.
+            time: ns.
+            second_key: Any integers.
+            is_descending: Of the second key: larger ones are before smaller ones.
+        """
+        count = _count(owner, time, second_key)
+        order = np.empty(count, dtype=np.int64)
+        columns = map(_contiguous, (owner, time, second_key))
+        if _check(self._order_by_time(count, *columns, int(is_descending), order)):
+            return np.lexsort((-second_key if is_descending else second_key, time, owner))
+        return order
+
+    def order_by_number(self, number: Int64s, limit: int) -> tuple[Int64s, Int64s]:
+        """Order rows by number, stable, as `np.argsort`.
+
+        Args:
+            number: From 0 on.
+            limit: Larger than all numbers.
+
+        Returns:
+            Order; count of the rows with a smaller number, for each number from 0 to `limit`.
+
+        Raises:
+            IndexError: A number is out of bounds.
+        """
+        if len(number) and (number.min() < 0 or number.max() >= limit):
+            raise IndexError("a number that is out of bounds")
+        order, before = np.empty(len(number), dtype=np.int64), np.empty(limit + 1, dtype=np.int64)
+        _check(self._order_by_number(len(number), _contiguous(number), limit, before, order))
+        return order, before
+
+    def find_parents(self, owner: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
+        """Find parents and depths, as `nsys_pp.projection.nesting.find_parents`."""
+        owner, end = _contiguous(owner), _contiguous(end)
+        order = self.order_by_time(owner, start, end, is_descending=True)
+        parent, depth = np.empty_like(order), np.empty_like(order)
+        _check(self._find_parents(len(order), order, owner, end, parent, depth))
+        return parent, depth
+
+    def search(self, values: Int64s, wanted: Int64s) -> Int64s:
+        """Find the first position with a value of at least each wanted one, as `np.searchsorted`.
+
+        Fast where neighbours in `wanted` are near each other.
+
+        Args:
+            values: Ascending.
+            wanted: In any order.
+        """
+        position = np.empty(len(wanted), dtype=np.int64)
+        _check(self._search(len(values), _contiguous(values), len(wanted), _contiguous(wanted), position))
+        return position
+
+    def find_windows(
+        self, ranges: tuple[Int64s, Int64s, Int64s], calls: tuple[Int64s, Int64s, Int64s]
+    ) -> tuple[Int64s, Int64s] | None:
+        """Find the calls inside ranges: positions from the first to after the last.
+
+        Args:
+            ranges: Owner, start and end of each range, in any order.
+            calls: Of each call, by owner and start.
+
+        Returns:
+            `first` and `last` of `nsys_pp.projection.windows.find_windows`; None where the calls of an owner do not end
+            in order of their starts.
+        """
+        range_count, call_count = _count(*ranges), _count(*calls)
+        first, last = np.empty(range_count, dtype=np.int64), np.empty(range_count, dtype=np.int64)
+        columns = (call_count, *map(_contiguous, calls), range_count, *map(_contiguous, ranges))
+        return None if _check(self._find_windows(*columns, first, last)) else (first, last)
+
+    def find_extremes(self, start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> tuple[Int64s, Int64s]:
+        """Find the operation of each window that starts first, and the one that ends last; the first of equal ones.
+
+        Args:
+            start: ns, of each operation.
+            end: ns.
+            first: First operation of each window.
+            last: Operation after the last; every window holds at least one.
+
+        Raises:
+            IndexError: A window holds operations that are not there, or none.
+        """
+        columns = _check_windows(start, end, first, last)
+        first_op, last_op = np.empty(len(first), dtype=np.int64), np.empty(len(first), dtype=np.int64)
+        _check(self._find_extremes(*columns, first_op, last_op))
+        return first_op, last_op
+
+    def measure_unions(self, start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s | None:
+        """Measure the union of the operations of each window in ns.
+
+        Args:
+            start: ns, of each operation; in any order.
+            end: ns.
+            first: As for `find_extremes`.
+            last: As for `find_extremes`.
+
+        Returns:
+            ns; None where an operation ends before its start, or times are too far apart for their differences.
+
+        Raises:
+            IndexError: A window holds operations that are not there, or none.
+        """
+        columns = _check_windows(start, end, first, last)
+        if len(start) and ((end < start).any() or int(end.max()) - int(start.min()) >= _HALF_OF_INT64):
+            return None
+        length = np.empty(len(first), dtype=np.int64)
+        _check(self._measure_unions(*columns, length))
+        return length
+
 
 @cache
 def load_core() -> Core | None:
@@ -116,6 +248,12 @@ def load_core() -> Core | None:
         return Core(library) if library.core_version() == _VERSION else None
     except (OSError, AttributeError):  # of another platform
         return None
+
+
+def _declare(function: Any, *arguments: object) -> Callable[..., int]:
+    function.argtypes, function.restype = arguments, ctypes.c_int64
+    declared: Callable[..., int] = function
+    return declared
 
 
 def _contiguous(values: Int64s) -> Int64s:
@@ -134,6 +272,31 @@ def _count(*columns: Int64s) -> int:
     return count
 
 
-def _check(result: int) -> None:
-    if result:
-        raise MemoryError("not enough memory for the compiled functions")
+def _check_windows(
+    start: Int64s, end: Int64s, first: Int64s, last: Int64s
+) -> tuple[int, Int64s, Int64s, int, Int64s, Int64s]:
+    """Check windows of operations, and return the arguments of the library's functions over these.
+
+    Raises:
+        IndexError: A window holds operations that are not there, or none.
+    """
+    count, window_count = _count(start, end), _count(first, last)
+    if max(count, window_count) >= _MOST_ROWS:
+        raise IndexError("too many rows")
+    if window_count and (first.min() < 0 or last.max() > count or (first >= last).any()):
+        raise IndexError("a window of operations that are not there")
+    return (
+        *(count, _contiguous(start), _contiguous(end)),
+        *(window_count, _contiguous(first), _contiguous(last)),
+    )
+
+
+def _check(result: int) -> int:
+    """Return the result of a function.
+
+    Raises:
+        MemoryError: It failed.
+    """
+    if result < 0:
+        raise MemoryError("not enough memory")
+    return result

@@ -158,6 +158,38 @@ def describe_distributions(frame: pl.DataFrame, *, unit: str = "ns") -> pl.DataF
     )
 
 
+def compute_moments(
+    row: Int64s, value: Int64s, count: Int64s, row_count: int
+) -> dict[str, npt.NDArray[np.generic]]:
+    """Compute the moments of rows from their values, equal to the bit to `build_distributions` unless values are rounded.
+
+    Args:
+        row: Row of each value, ascending.
+        value: Values, ascending in each row.
+        count: Occurrences of each value.
+        row_count: Number of rows; rows without values have zeros.
+
+    Returns:
+        count, total, least, most and squares of each row. Additions are in order, so that results do not
+        depend on the machine.
+    """
+    with np.errstate(all="ignore"):  # damaged parts may hold any numbers
+        counts: Int64s = np.asarray(_sum_rows(count, row, row_count), dtype=np.int64)
+        total: Int64s = np.asarray(_sum_rows(value * count, row, row_count), dtype=np.int64)
+        least, most = np.zeros((2, row_count), dtype=np.int64)
+        most[row] = value  # the last one of a row stays
+        least[row[::-1]] = value[::-1]
+        mean = (total - least * counts) / counts
+        squares = count * (value - least[row] - mean[row]) ** 2
+        return {
+            "count": counts,
+            "total": total,
+            "least": least,
+            "most": most,
+            "squares": _sum_rows(squares, row, row_count),
+        }
+
+
 def quantile(frame: pl.DataFrame, fraction: float) -> pl.Series:
     """Return a quantile of each row's values, with linear interpolation.
 

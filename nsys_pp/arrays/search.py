@@ -7,11 +7,41 @@ from typing import Literal
 import numpy as np
 
 from nsys_pp.arrays.columns import NEVER, find_distinct
+from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.order import combine_keys
 from nsys_pp.arrays.types import Int64s
 
 _SPARSEST = 8  # numbers from the least id to the greatest, for each id, in a table
 _MAX_SCANS = 16  # groups that are scanned one by one; one sort of all is faster for more
+
+
+def find_first_rows(keys: Int64s) -> Int64s:
+    """Find the first row of each distinct key; rows ascend.
+
+    Fast for few keys, as of threads and processes.
+
+    >>> find_first_rows(np.array([7, 3, 7, 9, 3]))
+    array([0, 1, 3])
+    """
+    core = load_core()
+    rows = None if core is None else core.find_first_rows(keys)
+    return _find_first_rows(keys) if rows is None else rows
+
+
+def _find_first_rows(keys: Int64s) -> Int64s:
+    return np.sort(np.unique(keys, return_index=True)[1])
+
+
+def search_sorted(values: Int64s, wanted: Int64s) -> Int64s:
+    """Find the first position with a value of at least each wanted one: `np.searchsorted`.
+
+    Fast where neighbours in `wanted` are near each other.
+
+    >>> search_sorted(np.array([2, 4, 4]), np.array([4, 1, 5]))
+    array([1, 0, 3])
+    """
+    core = load_core()
+    return np.searchsorted(values, wanted) if core is None else core.search(values, wanted)
 
 
 def find_rows(ids: Int64s, wanted: Int64s) -> Int64s:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from nsys_pp.arrays.types import Int64s
 
@@ -32,6 +35,19 @@ def running_maximum(segment: Int64s, values: Int64s) -> Int64s:
     by_value, rank = np.unique(values, return_inverse=True)
     shift = segment * len(by_value)
     return by_value[np.maximum.accumulate(rank + shift) - shift]
+
+
+def is_every_row(row: npt.NDArray[np.integer[Any]], count: int) -> bool:
+    """Return whether rows are all rows of `count`, in order.
+
+    Args:
+        row: Rows, each from 0 to `count` - 1.
+        count: Number of rows.
+
+    >>> is_every_row(np.array([0, 1, 2]), 3), is_every_row(np.array([0, 0, 2]), 3)
+    (True, False)
+    """
+    return len(row) == count and bool((row[1:] > row[:-1]).all())
 
 
 def expand_windows(first: Int64s, last: Int64s) -> Int64s:

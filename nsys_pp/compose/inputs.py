@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
@@ -32,6 +32,8 @@ OPTION_NAMES = PartOptions.__struct_fields__
 TABLE_OPTION_NAMES = ("ops", "scope", "preset", "job_patterns", "step_patterns")
 OpenBlocks = Callable[[], AbstractContextManager[Source]]
 
+_own_version = cache(partial(version, "nsys-pp"))
+
 
 class Input(Struct, frozen=True, kw_only=True):
     """One input of a run: a part, read from a file or made of a report."""
@@ -57,7 +59,7 @@ def read_part_input(path: Path, *, with_aggregates: bool = False) -> Input:
         ReportError: It cannot be read, or another version made it.
     """
     frames = (*IDENTITY_FRAMES, "anchors", *REPORT_FRAMES, *(AGGREGATE_FRAMES if with_aggregates else ()))
-    part = read_part(path, frames, version=version("nsys-pp"))
+    part = read_part(path, frames, version=_own_version())
     try:
         identity = build_identity(part)
     except (KeyError, TypeError):

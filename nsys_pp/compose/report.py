@@ -11,7 +11,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.alignment.anchors import find_anchors
-from nsys_pp.arrays.memory import return_freed, map_large_arrays
+from nsys_pp.arrays.memory import map_large_arrays, return_freed
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, project_report, view_report
 from nsys_pp.errors import MissingDataError
@@ -67,12 +67,11 @@ def extract_report(
         report, projections=projections, links=links, options=options, with_tables=with_tables
     )
     drawing = draw(report, projections, options, has_jobs=training.has_jobs)
+    frames = _aggregate(report, projections, links, training, options) if with_tables else {}
+    part = _build_part(report, options, _encode_nothing(report), links, training, frames)
+    del report, projections, links, training, frames  # a trace needs the drawing alone
     return_freed()
-    encoded = encode_drawing(drawing, sink)
-    frames = {}
-    if with_tables:
-        frames = {"projections": projections, **_aggregate(report, projections, links, training, options)}
-    return _build_part(report, options, encoded, links, training, frames)
+    return replace(part, encoded=encode_drawing(drawing, sink, is_packed=with_tables))
 
 
 def survey_report(
@@ -100,14 +99,13 @@ def survey_report(
         groups = _aggregate_groups()
     report = build_report(read_report(path, need=groups, nsys=nsys))
     links = find_links(report, options.scope)
-    empty = Encoded(report_id=report.fingerprint, base_ns=0, tracks=[], subtracks=[])
     training, aggregates = None, {}
     if with_training or with_aggregates:
         projections = project(report, options, links)
         training = describe_training(report, projections=projections, links=links, options=options)
         if with_aggregates:
             aggregates = _aggregate(report, projections, links, training, options)
-    return _build_part(report, options, empty, links, training, aggregates)
+    return _build_part(report, options, _encode_nothing(report), links, training, aggregates)
 
 
 def redraw_report(
@@ -215,6 +213,11 @@ def _is_folded(report: Report) -> bool:
     from nsys_pp.aggregates.range_items import MOST_NAMES
 
     return report.ranges["name"].n_unique() > MOST_NAMES
+
+
+def _encode_nothing(report: Report) -> Encoded:
+    """Return the encoded form of an empty drawing of a report."""
+    return Encoded(report_id=report.fingerprint, base_ns=0, tracks=[], subtracks=[])
 
 
 def _build_part(

@@ -18,6 +18,7 @@ from nsys_pp.frames.clock_relations import describe_groups
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.lanes import GATHERED_FRAMES, LANE_FRAMES, LANE_KEYS, ROSTER_WITH_BOUNDS
 from nsys_pp.frames.training import SCHEDULED_KINDS, Training
+from nsys_pp.read.parts import concat_frames
 from nsys_pp.training.run.bubbles import build_lane_states, measure_cover
 from nsys_pp.training.run.ideal import build_ideal
 from nsys_pp.training.run.ids import resolve_jobs
@@ -228,9 +229,8 @@ def _gather(inputs: Sequence[Input], clocks: Clocks, names: Iterable[str]) -> di
     """Concatenate the frames of all reports on the trace's clock, with a column `report`."""
     gathered = {}
     for name in names:
-        frames = [recorded.part.frames[name] for recorded in inputs]
-        frame, sizes = pl.concat(frames), [len(frame) for frame in frames]
-        report = pl.Series("report", np.repeat(np.arange(len(frames), dtype=np.uint32), sizes))
+        frame, sizes = concat_frames([recorded.part.frames for recorded in inputs], name)
+        report = pl.Series("report", np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes))
         moved = (_move(frame[column], sizes, clocks.clocks) for column in _TIMES[name])
         gathered[name] = conform(frame.with_columns(*moved, report), GATHERED_FRAMES[name])
     return gathered

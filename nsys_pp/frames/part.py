@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from nsys_pp.frames.report import Session
 
-FORMAT = 10  # version of the file and of its encoded blocks; incremented when either changes
+FORMAT = 11  # version of the file and of its encoded blocks; incremented when either changes
 SUFFIX = ".nspart"
-# Members of the file, which is a zip; frames are `<name>.parquet`.
-FACTS_MEMBER, BLOCKS_MEMBER, FRAME_ENDING = "part.json", "trace.blocks", ".parquet"
+# Members of the file, which is a zip.
+FACTS_MEMBER, BLOCKS_MEMBER, FRAMES_MEMBER = "part.json", "trace.blocks", "frames"
 
 SubtrackKind = Literal["slices", "marks", "counter"]
 
@@ -60,6 +60,7 @@ class Encoded(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     base_ns: int  # origin of the times in the blocks, on the report's clock
     tracks: list[Track]
     subtracks: list[EncodedSubtrack]
+    is_packed: bool = False  # blocks are packed, as in parts
 
     @property
     def size_bytes(self) -> int:
@@ -122,7 +123,8 @@ class PartRecord(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     source: str  # path of the report
     options: PartOptions
     facts: PartFacts
-    encoded: Encoded
+    encoded: Encoded  # without its subtracks: they are a frame
+    frame_bytes: dict[str, int]  # size of each frame in the member `FRAMES_MEMBER`, in order
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -132,7 +134,8 @@ class Part(Struct, frozen=True, kw_only=True):
     made_by: str  # version of nsys-pp
     options: PartOptions
     facts: PartFacts
-    frames: Mapping[str, pl.DataFrame]  # by name; after reading only the requested ones
+    # by name; after reading only the requested ones, each decoded when it is used
+    frames: Mapping[str, pl.DataFrame]
     encoded: Encoded
 
     @property

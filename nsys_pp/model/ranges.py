@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from nsys_pp.arrays.columns import find_distinct, numbers, pack
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
@@ -125,14 +126,14 @@ def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.
     is_named = events[number] != 0
     if not is_named.any():
         return events.with_columns(pl.lit(None, dtype=NAME).alias(column))
-    used = events[keys].filter(is_named).unique()
+    first, value = find_distinct(pack(*(numbers(events[key]) for key in keys)))
+    used = events[keys][first]
     names = naming.filter(pl.col("kind") == number).select(*keys, "name")
     names = names.unique(keys, keep="first", maintain_order=True)
     unnamed = pl.lit("domain " if number == "domain" else "") + pl.col(number).cast(pl.String)
-    table = used.join(names, on=keys, how="left").select(
-        *keys, pl.coalesce("name", unnamed).cast(NAME).alias(column)
-    )
-    return events.join(table, on=keys, how="left", maintain_order="left")
+    named = pl.when(pl.col(number) != 0).then(pl.coalesce("name", unnamed)).cast(NAME)
+    table = used.join(names, on=keys, how="left", maintain_order="left").select(named.alias(column))
+    return events.with_columns(table.to_series()[value])
 
 
 def _filter(frame: pl.DataFrame, predicate: pl.Expr) -> pl.DataFrame:

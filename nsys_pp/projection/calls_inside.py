@@ -23,10 +23,14 @@ class CallsInside(Struct, frozen=True, kw_only=True):
     segment_row: Int64s  # contiguous segments of windows: index into `rows`, ascending
     segment_first: Int64s
     segment_last: Int64s
-    call_owner: Int64s  # number of the owner (0, 1, ...) of each call
+    owner_key: Int64s  # of each call
     position: Int64s  # of the call of each launch
     is_waited: Bools  # mask of calls: of other threads, which the owner waited for
     is_launching: Bools  # mask of the rows of API_CALLS
+
+    def number_owners(self) -> Int64s:
+        """Return the number of each call's owner: 0, 1, ... in order of the calls."""
+        return np.cumsum(np.diff(self.owner_key, prepend=self.owner_key[:1]) != 0)
 
 
 def find_calls_inside(
@@ -51,14 +55,11 @@ def find_calls_inside(
     owner = f"{scope}_key"
     is_launching = np.zeros(len(api_calls), dtype=bool)
     is_launching[call_row] = True
-    launching = np.flatnonzero(is_launching)
-    order, calls = _order_calls(api_calls, launching, owner)
+    call, calls = _order_calls(api_calls, is_launching, owner)
     position = np.empty(len(api_calls), dtype=np.int64)
-    position[launching[order]] = np.arange(len(order))
+    position[call] = np.arange(len(call))
     windows = _find_windows(ranges, rows, owner, calls)
     segment_row, segment_first, segment_last = split_windows(windows)
-    begins = np.ones(len(order), dtype=bool)
-    begins[1:] = calls[0][1:] != calls[0][:-1]
     return CallsInside(
         scope=scope,
         rows=rows,
@@ -66,9 +67,9 @@ def find_calls_inside(
         segment_row=segment_row,
         segment_first=segment_first,
         segment_last=segment_last,
-        call_owner=np.cumsum(begins) - 1,
+        owner_key=calls[0],
         position=position[call_row],
-        is_waited=launching[order] >= (len(api_calls) if waited_from is None else waited_from),
+        is_waited=call >= (len(api_calls) if waited_from is None else waited_from),
         is_launching=is_launching,
     )
 
@@ -82,24 +83,26 @@ def find_without_calls(ranges: pl.DataFrame, calls_inside: CallsInside, api_call
     without_launching_call = np.ones(len(calls_inside.rows), dtype=bool)
     without_launching_call[calls_inside.segment_row] = False
     without_launch: Int64s = calls_inside.rows[without_launching_call]
-    others = np.flatnonzero(~calls_inside.is_launching)
-    if not len(without_launch) or not len(others):
+    if not len(without_launch) or calls_inside.is_launching.all():
         return without_launch
     owner = f"{calls_inside.scope}_key"
-    windows = _find_windows(ranges, without_launch, owner, _order_calls(api_calls, others, owner)[1])
+    _, others = _order_calls(api_calls, ~calls_inside.is_launching, owner)
+    windows = _find_windows(ranges, without_launch, owner, others)
     size = windows.last - windows.first
     is_empty: Bools = size == np.bincount(windows.cut_range, minlength=len(size))
     return without_launch[is_empty]
 
 
 def _order_calls(
-    api_calls: pl.DataFrame, rows: Int64s, owner: str
+    api_calls: pl.DataFrame, is_wanted: Bools, owner: str
 ) -> tuple[Int64s, tuple[Int64s, Int64s, Int64s]]:
-    """Sort calls by (owner, start, end); return the order and the sorted columns."""
+    """Sort some calls by (owner, start, end); return their rows and the columns in this order."""
     columns = [api_calls[name].to_numpy() for name in (owner, "start_ns", "end_ns")]
-    if len(rows) < len(api_calls):
-        columns = [column[rows] for column in columns]
-    order = order_by_time(*columns)
+    if is_wanted.all():
+        order = order_by_time(*columns)
+    else:
+        rows = np.flatnonzero(is_wanted)
+        order = rows[order_by_time(*(column[rows] for column in columns))]
     owners, starts, ends = (column[order] for column in columns)
     return order, (owners, starts, ends)
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from concurrent.futures import Executor
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.segments import is_every_row
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.projection.busy import measure_busy
 from nsys_pp.projection.calls_inside import CallsInside
@@ -32,7 +35,7 @@ class Launched(Struct, frozen=True, kw_only=True):
     call_row: Int64s
     start: Int64s
     end: Int64s
-    name: pl.Series
+    op_row: npt.NDArray[np.uint32]  # of GPU_OPS
     target: Int64s  # number of the target, ascending
     targets: list[tuple[int, int | None]]  # device_id and stream_id of each number, ascending
 
@@ -55,7 +58,7 @@ def add_launches(launched: Launched, call_row: Int64s, *, first_row: int) -> Lau
         call_row=np.append(launched.call_row, first_row + copy.astype(np.int64))[order],
         start=launched.start[of_row],
         end=launched.end[of_row],
-        name=launched.name[of_row],
+        op_row=launched.op_row[of_row],
         target=target[order],
         targets=launched.targets,
     )
@@ -70,21 +73,25 @@ def gather_launched(gpu_ops: pl.DataFrame, launches: pl.DataFrame, *, per_stream
         per_stream: The targets are streams, not devices.
     """
     keys = ["process_key", "device_id", *(["stream_id"] if per_stream else [])]
-    ops = gpu_ops[[*keys, "start_ns", "end_ns", "name"]][launches["op_id"]]
-    targets = _list_targets(ops[keys])
-    call_row = launches["call_row"].cast(pl.Int64).to_numpy()
+    op_row, call_row = launches["op_id"].to_numpy(), launches["call_row"].to_numpy().astype(np.int64)
+    start, end = (gpu_ops[name].to_numpy() for name in ("start_ns", "end_ns"))
+    ops = gpu_ops[keys]
+    if not is_every_row(op_row, len(ops)):
+        ops, start, end = ops[launches["op_id"]], start[op_row], end[op_row]
+    targets = _list_targets(ops)
     if len(targets) == 1:
         target = np.zeros(len(ops), dtype=np.int64)
     else:
         numbered = targets.with_columns(target=pl.int_range(pl.len(), dtype=pl.Int64))
         target = ops.join(numbered, on=keys, how="left", maintain_order="left")["target"].to_numpy()
         order = np.argsort(target.astype(np.uint16) if len(targets) < 1 << 16 else target, kind="stable")
-        target, call_row, ops = target[order], call_row[order], ops[order]
+        columns = (target, op_row, call_row, start, end)
+        target, op_row, call_row, start, end = (column[order] for column in columns)
     return Launched(
         call_row=call_row,
-        start=ops["start_ns"].to_numpy(),
-        end=ops["end_ns"].to_numpy(),
-        name=ops["name"],
+        start=start,
+        end=end,
+        op_row=op_row,
         target=target,
         targets=[(row[1], row[2] if per_stream else None) for row in targets.iter_rows()],
     )
@@ -98,14 +105,57 @@ def _list_targets(keys: pl.DataFrame) -> pl.DataFrame:
     return keys.unique().sort(*keys.columns[1:], keys.columns[0])
 
 
+class _Windows(Struct, frozen=True, kw_only=True):
+    """Operations of one target inside ranges: segments of operations in order of their calls' positions."""
+
+    inside: CallsInside
+    launch: Int64s  # of each operation: row of `Launched`
+    start: Int64s  # of each operation
+    end: Int64s
+    row: Int64s  # of the ranges with operations: index into the rows of `CallsInside`, ascending
+    segment: Int64s | None  # index into the segments of `CallsInside`; None: all
+    segment_row: Int64s | None  # index into `row`, ascending; None: one segment a range
+    first: Int64s  # operations of each segment
+    last: Int64s
+    calls_before: (
+        Int64s | None
+    )  # calls with operations before each position; None: each call has one operation
+
+    @property
+    def position(self) -> Int64s:
+        """Return the position of each operation's call."""
+        position: Int64s = self.inside.position[self.launch]
+        return position
+
+    def sum_by_row(self, values: Int64s) -> Int64s:
+        """Sum values of segments by range."""
+        if self.segment_row is None:
+            return values
+        return np.add.reduceat(values, _find_first_segments(self.segment_row))
+
+    def count_calls(self) -> Int64s:
+        """Count the calls with operations in each segment."""
+        if self.calls_before is None:
+            return self.last - self.first
+        first, last = self.inside.segment_first, self.inside.segment_last
+        if self.segment is not None:
+            first, last = first[self.segment], last[self.segment]
+        return self.calls_before[last] - self.calls_before[first]
+
+
+def _find_first_segments(segment_row: Int64s) -> Int64s:
+    return np.flatnonzero(np.diff(segment_row, prepend=-1))
+
+
 def project_onto_targets(
-    calls_inside: CallsInside, launched: Launched, threads: Executor
+    calls_inside: CallsInside, launched: Launched, names: pl.Series, threads: Executor
 ) -> list[pl.DataFrame]:
     """Project ranges onto the operations of every target.
 
     Args:
         calls_inside: Calls inside the ranges.
         launched: Operations that the calls launched.
+        names: Of all operations, by row of GPU_OPS.
         threads: Executor for parts of the work that can run concurrently.
 
     Returns:
@@ -116,91 +166,130 @@ def project_onto_targets(
         return parts
     bounds = np.searchsorted(launched.target, np.arange(len(launched.targets) + 1)).tolist()
     for (device_id, stream_id), first, last in zip(launched.targets, bounds[:-1], bounds[1:], strict=True):
-        at, start, end = (
-            calls_inside.position[first:last],
-            launched.start[first:last],
-            launched.end[first:last],
-        )
-        name = launched.name[first:last]
-        if (at[1:] < at[:-1]).any():
-            order = np.argsort(at, kind="stable")
-            at, start, end, name = at[order], start[order], end[order], name[order]
-        part = _project_onto_target(calls_inside, at, start, end, name, threads)
-        if part is not None:
-            keys = {"device_id": device_id, "stream_id": stream_id}
-            constants = [
-                pl.Series(key, [value], PROJECTED[key]).new_from_index(0, len(part))
-                for key, value in keys.items()
-            ]
-            parts.append(part.hstack(constants)[PROJECTED.names()])
+        windows = _find_op_windows(calls_inside, launched, first, last)
+        if not len(windows.row):
+            continue
+        measured = _measure(windows, threads)
+        first_op, last_op = (measured.pop(name) for name in ("first_op", "last_op"))
+        columns = [
+            *(pl.Series(name, values, PROJECTED[name]) for name, values in measured.items()),
+            names[launched.op_row[windows.launch[first_op]]].alias("first_op"),
+            names[launched.op_row[windows.launch[last_op]]].alias("last_op"),
+            _name_scopes(windows),
+            pl.Series("device_id", [device_id], PROJECTED["device_id"]).new_from_index(0, len(windows.row)),
+            pl.Series("stream_id", [stream_id], PROJECTED["stream_id"]).new_from_index(0, len(windows.row)),
+        ]
+        parts.append(pl.DataFrame(columns)[PROJECTED.names()])
     return parts
 
 
-def _project_onto_target(
-    calls_inside: CallsInside,
-    position: Int64s,
-    start: Int64s,
-    end: Int64s,
-    name: pl.Series,
-    threads: Executor,
-) -> pl.DataFrame | None:
-    """Project ranges onto the operations of one target, in order of their calls' positions."""
-    per_call = np.bincount(position, minlength=len(calls_inside.call_owner))
-    ops_before = np.concatenate([[0], np.cumsum(per_call)])
-    op_first, op_last = ops_before[calls_inside.segment_first], ops_before[calls_inside.segment_last]
-    hit = np.flatnonzero(op_last > op_first)
-    if not len(hit):
-        return None
-    op_first, op_last, segment_row = op_first[hit], op_last[hit], calls_inside.segment_row[hit]
-    is_first = np.ones(len(hit), dtype=bool)
-    is_first[1:] = segment_row[1:] != segment_row[:-1]
-    bounds = np.flatnonzero(is_first)
-    row = segment_row[bounds]
+def _find_op_windows(calls_inside: CallsInside, launched: Launched, begin: int, stop: int) -> _Windows:
+    """Find the operations inside ranges among the launches `[begin, stop)`."""
+    call_count = len(calls_inside.owner_key)
+    order, ops_before = _order_by_number(calls_inside.position[begin:stop], call_count)
+    launch = order + begin if begin else order
+    first, last, row = calls_inside.segment_first, calls_inside.segment_last, calls_inside.segment_row
+    segment, calls_before = None, None
+    if not is_every_row(ops_before, len(order) + 1):
+        calls_before = np.concatenate([[0], np.cumsum(np.diff(ops_before) > 0)])
+        first, last = ops_before[first], ops_before[last]
+        is_hit = last > first
+        if not is_hit.all():
+            segment = np.flatnonzero(is_hit)
+            first, last, row = first[segment], last[segment], row[segment]
+    segment_row = None
+    is_first = row[1:] != row[:-1]
+    if not is_first.all():
+        is_first = np.append(True, is_first)
+        row, segment_row = row[is_first], np.cumsum(is_first) - 1
+    return _Windows(
+        inside=calls_inside,
+        launch=launch,
+        start=launched.start[launch],
+        end=launched.end[launch],
+        row=row,
+        segment=segment,
+        segment_row=segment_row,
+        first=first,
+        last=last,
+        calls_before=calls_before,
+    )
 
-    extremes = [threads.submit(_find_extreme_op, key, op_first, op_last, bounds) for key in (start, -end)]
-    busy = measure_busy(
-        op_start=start,
-        op_end=end,
+
+def _order_by_number(number: Int64s, limit: int) -> tuple[Int64s, Int64s]:
+    """Order rows by number, stable; also count the rows with a smaller number, for each number up to `limit`."""
+    core = load_core()
+    if core is not None:
+        return core.order_by_number(number, limit)
+    before = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=limit))])
+    return np.argsort(number, kind="stable"), before
+
+
+def _measure(windows: _Windows, threads: Executor) -> dict[str, Int64s]:
+    """Measure the ranges: columns of `PROJECTED`, with operations in place of their names."""
+    extremes = threads.submit(_find_extremes, windows)
+    busy = _measure_busy(windows)
+    total = np.zeros(len(windows.start) + 1, dtype=np.int64)
+    np.cumsum(windows.end - windows.start, out=total[1:])
+    first_op, last_op = extremes.result()
+    return {
+        "row": windows.inside.rows[windows.row],
+        "gpu_start_ns": windows.start[first_op],
+        "gpu_end_ns": windows.end[last_op],
+        "busy_ns": busy,
+        "total_ns": windows.sum_by_row(total[windows.last] - total[windows.first]),
+        "call_count": windows.sum_by_row(windows.count_calls()),
+        "op_count": windows.sum_by_row(windows.last - windows.first),
+        "first_op": first_op,
+        "last_op": last_op,
+    }
+
+
+def _measure_busy(windows: _Windows) -> Int64s:
+    """Measure the union of the operations of each range."""
+    core = load_core()
+    segment_row, inside = windows.segment_row, windows.inside
+    if segment_row is None and core is not None:
+        unions = core.measure_unions(windows.start, windows.end, windows.first, windows.last)
+        if unions is not None:
+            return unions
+    position, end_position = windows.position, inside.windows.end_position
+    return measure_busy(
+        op_start=windows.start,
+        op_end=windows.end,
         op_call_by_start=position,
-        op_call_by_end=calls_inside.windows.end_position[position],
-        op_owner=calls_inside.call_owner[position],
-        call_count=len(calls_inside.call_owner),
-        segment_row=np.cumsum(is_first) - 1,
-        segment_first=op_first,
-        segment_last=op_last,
-        first_by_start=calls_inside.windows.first[row],
-        last_by_end=calls_inside.windows.last_by_end[row],
-    )
-    total = np.concatenate([[0], np.cumsum(end - start)])
-    calls_before = np.concatenate([[0], np.cumsum(per_call > 0)])
-    call_count = calls_before[calls_inside.segment_last[hit]] - calls_before[calls_inside.segment_first[hit]]
-    waited_before = np.concatenate([[0], np.cumsum(calls_inside.is_waited[position])])
-    is_waited = np.add.reduceat(waited_before[op_last] - waited_before[op_first], bounds) > 0
-    first_op, last_op = (extreme.result() for extreme in extremes)
-    return pl.DataFrame(
-        {
-            "scope": _name_scopes(calls_inside.scope, is_waited),
-            "row": calls_inside.rows[row],
-            "gpu_start_ns": start[first_op],
-            "gpu_end_ns": end[last_op],
-            "busy_ns": busy,
-            "total_ns": np.add.reduceat(total[op_last] - total[op_first], bounds),
-            "call_count": np.add.reduceat(call_count, bounds),
-            "op_count": np.add.reduceat(op_last - op_first, bounds),
-            "first_op": name[first_op],
-            "last_op": name[last_op],
-        }
+        op_call_by_end=position if end_position is None else end_position[position],
+        op_owner=inside.number_owners()[position],
+        call_count=len(inside.owner_key),
+        segment_row=np.arange(len(windows.row)) if segment_row is None else segment_row,
+        segment_first=windows.first,
+        segment_last=windows.last,
+        first_by_start=inside.windows.first[windows.row],
+        last_by_end=inside.windows.last_by_end[windows.row],
     )
 
 
-def _name_scopes(scope: str, is_waited: Bools) -> pl.Series:
+def _name_scopes(windows: _Windows) -> pl.Series:
     """Name the scope of each row: "process" for rows with calls of other threads."""
-    names = pl.Series([scope, "process"], dtype=PROJECTED["scope"])
+    inside = windows.inside
+    names = pl.Series("scope", [inside.scope, "process"], dtype=PROJECTED["scope"])
+    if not inside.is_waited.any():
+        return names.new_from_index(0, len(windows.row))
+    before = np.concatenate([[0], np.cumsum(inside.is_waited[windows.position])])
+    is_waited = windows.sum_by_row(before[windows.last] - before[windows.first]) > 0
     return names[is_waited.astype(np.uint32)]
 
 
-def _find_extreme_op(key: Int64s, op_first: Int64s, op_last: Int64s, bounds: Int64s) -> Int64s:
-    """Find the operation with the smallest key per row; the first one of equals.
+def _find_extremes(windows: _Windows) -> tuple[Int64s, Int64s]:
+    """Find the operation that starts first and the one that ends last, for each range; the first of equal ones."""
+    core = load_core()
+    if core is not None and windows.segment_row is None:
+        return core.find_extremes(windows.start, windows.end, windows.first, windows.last)
+    return _find_extreme_op(windows.start, windows), _find_extreme_op(-windows.end, windows)
+
+
+def _find_extreme_op(key: Int64s, windows: _Windows) -> Int64s:
+    """Find the operation with the smallest key per range; the first one of equals.
 
     Key and index of an operation are packed into one number, so that a minimum yields both.
     """
@@ -208,5 +297,7 @@ def _find_extreme_op(key: Int64s, op_first: Int64s, op_last: Int64s, bounds: Int
     least = int(key.min())
     is_wide = (int(key.max()) - least) >> (62 - bits) > 0
     rank = np.unique(key, return_inverse=True)[1] if is_wide else key - least
-    packed = rank << bits | np.arange(len(key))
-    return np.minimum.reduceat(find_minimum(packed, op_first, op_last), bounds) & ((1 << bits) - 1)
+    minimum = find_minimum(rank << bits | np.arange(len(key)), windows.first, windows.last)
+    if windows.segment_row is not None:
+        minimum = np.minimum.reduceat(minimum, _find_first_segments(windows.segment_row))
+    return minimum & ((1 << bits) - 1)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.arrays.search import find_first_rows, search_sorted
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import LAUNCHES
@@ -28,10 +32,13 @@ def match_launches(api_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> pl.DataFra
         `LAUNCHES`, one row per pair, by op_id; operations without a correlation id or without
         a call have no row. Empty in, empty out.
     """
-    gpu_ops = gpu_ops.select("op_id", "process_key", "correlation_id").drop_nulls()
+    gpu_ops = gpu_ops[["op_id", "process_key", "correlation_id"]]
+    if any(column.null_count() for column in gpu_ops):
+        gpu_ops = gpu_ops.drop_nulls()
     if api_calls.is_empty() or gpu_ops.is_empty():
         return LAUNCHES.to_frame()
-    processes = api_calls["process_key"].unique().sort().to_numpy()
+    process_key = api_calls["process_key"].to_numpy()
+    processes = np.sort(process_key[find_first_rows(process_key)])
     call_keys = _correlation_keys(api_calls, processes)
     op_keys = _correlation_keys(gpu_ops, processes)
 
@@ -39,29 +46,35 @@ def match_launches(api_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> pl.DataFra
     if (call_keys[1:] < call_keys[:-1]).any():
         call_rows = np.argsort(call_keys, kind="stable")
         call_keys = call_keys[call_rows]
-    first = np.searchsorted(call_keys, op_keys, side="left")
+    first = search_sorted(call_keys, op_keys)
+    count: npt.NDArray[Any]  # calls of each operation
     if (call_keys[1:] == call_keys[:-1]).any():
-        count = np.searchsorted(call_keys, op_keys, side="right") - first
+        count = search_sorted(call_keys, op_keys + 1) - first
     else:
-        count = (call_keys[np.minimum(first, len(call_keys) - 1)] == op_keys).astype(np.int64)
+        at = first if first.max() < len(call_keys) else np.minimum(first, len(call_keys) - 1)
+        count = call_keys[at] == op_keys
 
     op_ids = gpu_ops["op_id"].to_numpy()
-    if (count == 1).all():
+    if count.min() == 1 == count.max():
         matched = first
     else:
-        op_ids = np.repeat(op_ids, count)
+        op_ids = np.repeat(op_ids, count.astype(np.int64))
         matched = expand_windows(first, first + count)
     if call_rows is not None:
         matched = call_rows[matched]
-    return pl.DataFrame({"op_id": op_ids, "call_row": matched.astype(np.uint32)}, schema=LAUNCHES).sort(
-        "op_id", maintain_order=True
-    )
+    launches = pl.DataFrame({"op_id": op_ids, "call_row": matched.astype(np.uint32)}, schema=LAUNCHES)
+    return launches if launches["op_id"].is_sorted() else launches.sort("op_id", maintain_order=True)
 
 
 def _correlation_keys(frame: pl.DataFrame, processes: Int64s) -> Int64s:
     """Pack (process, correlation id) into one integer; processes outside `processes` share an unused index."""
+    correlation_id = frame["correlation_id"]
+    if correlation_id.null_count():
+        correlation_id = correlation_id.fill_null(-1)
+    ids = correlation_id.to_numpy() & ((1 << _CORRELATION_BITS) - 1)
     process_key = frame["process_key"].to_numpy()
+    if len(processes) == 1 and (process_key == processes[0]).all():
+        return ids
     index = np.minimum(np.searchsorted(processes, process_key), len(processes) - 1)
     index[processes[index] != process_key] = len(processes)
-    correlation_id = frame["correlation_id"].fill_null(-1).to_numpy()
-    return (index << _CORRELATION_BITS) | (correlation_id & ((1 << _CORRELATION_BITS) - 1))
+    return (index << _CORRELATION_BITS) | ids

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import is_among
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import REQUESTS
 
@@ -36,9 +38,12 @@ def match_requests(
     Returns:
         `REQUESTS` by op_id and start of the request; empty where NCCL recorded no ranges.
     """
-    is_nccl_op = gpu_ops["is_communication"] & ~gpu_ops["kind"].is_in(["memcpy", "memset"])
+    is_nccl_op = gpu_ops["is_communication"].to_numpy() & ~is_among(gpu_ops["kind"], ["memcpy", "memset"])
+    is_nccl_launch = is_nccl_op[launches["op_id"].to_numpy()]
+    if not is_nccl_launch.any():
+        return REQUESTS.to_frame()
     requests = _list_requests(ranges, nccl_calls)
-    nccl_launches = launches.filter(is_nccl_op.gather(launches["op_id"]))
+    nccl_launches = launches[np.flatnonzero(is_nccl_launch)]
     times = api_calls.select("thread_key", "start_ns", call_end_ns="end_ns")
     calls = pl.concat(
         [nccl_launches.select("op_id"), times[nccl_launches["call_row"]]], how="horizontal"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.types import Int64s
 
 
@@ -17,6 +18,14 @@ def order_by_time(owner: Int64s, time: Int64s, second_key: Int64s) -> Int64s:
     >>> order_by_time(np.array([7, 3, 7, 3]), np.array([0, 5, 1, 4]), np.array([0, 0, 0, 0]))
     array([3, 1, 0, 2])
     """
+    core = load_core()
+    if core is not None:
+        return core.order_by_time(owner, time, second_key)
+    return _order_by_time(owner, time, second_key)
+
+
+def _order_by_time(owner: Int64s, time: Int64s, second_key: Int64s) -> Int64s:
+    """Order rows by owner, then by time only where they are not."""
     order = order_by_owner(owner)
     owners, times, second_keys = owner[order], time[order], second_key[order]
     is_ascending = (times[1:] > times[:-1]) | (

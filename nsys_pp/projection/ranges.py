@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import is_among
+from nsys_pp.arrays.segments import is_every_row
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import build_schema, conform
@@ -105,7 +106,9 @@ def project_ranges(
         return PROJECTIONS.to_frame()
     is_counted = is_among(gpu_ops["kind"], [kind for name in ops for kind in OPS[name]])
     if launches is None:
-        counted = gpu_ops[["op_id", "process_key", "correlation_id"]][np.flatnonzero(is_counted)]
+        counted = gpu_ops[["op_id", "process_key", "correlation_id"]]
+        if not is_counted.all():
+            counted = counted[np.flatnonzero(is_counted)]
         launches = match_launches(api_calls, counted)
     else:
         launches = _keep_launches_of(launches, is_counted)
@@ -118,15 +121,15 @@ def project_ranges(
     with open_executor(len(launches) + len(ranges)) as threads:
         nest = threads.submit(_nest, ranges, crosses)
         launched = gather_launched(gpu_ops, launches, per_stream=per_stream)
-        projected = _project(ranges, crosses, api_calls, launched, scope, waited, threads)
+        projected = _project(ranges, crosses, api_calls, launched, gpu_ops["name"], scope, waited, threads)
         parent_id, depth = nest.result()
 
-    columns = ranges.select(
-        *("process_key", "thread_key", "range_id", "domain", "name", "start_ns", "end_ns", "is_open"),
-        parent_id=parent_id,
-        depth=pl.Series(depth),
-    )
-    columns = columns[projected["row"]]
+    columns = ranges[
+        ["process_key", "thread_key", "range_id", "domain", "name", "start_ns", "end_ns", "is_open"]
+    ].hstack([parent_id.alias("parent_id"), pl.Series("depth", depth)])
+    row = projected["row"].to_numpy()
+    if not is_every_row(row, len(columns)):
+        columns = columns[row]
     return conform(pl.concat([projected, columns], how="horizontal"), PROJECTIONS)
 
 
@@ -162,7 +165,7 @@ def project_compute(
     crosses = ranges["end_thread_key"].is_not_null().to_numpy()
     with open_executor(len(launches) + len(ranges)) as threads:
         launched = gather_launched(gpu_ops, launches, per_stream=False)
-        projected = _project(ranges, crosses, api_calls, launched, scope, waited, threads)
+        projected = _project(ranges, crosses, api_calls, launched, gpu_ops["name"], scope, waited, threads)
     range_id = ranges["range_id"].gather(projected["row"])
     return projected.hstack([range_id])[COMPUTED.names()]
 
@@ -178,6 +181,7 @@ def _project(
     crosses: Bools,
     api_calls: pl.DataFrame,
     launched: Launched,
+    names: pl.Series,
     scope: Scope,
     waited: Waited | None,
     threads: Executor,
@@ -187,21 +191,23 @@ def _project(
     of_process = np.arange(len(ranges)) if scope == "process" else np.flatnonzero(crosses)
     if scope == "thread":
         inside = find_calls_inside(ranges, np.flatnonzero(~crosses), scope, api_calls, launched.call_row)
-        return _join_parts(project_onto_targets(inside, launched, threads))
+        return _join_parts(project_onto_targets(inside, launched, names, threads))
     if scope == "auto":
         rows = np.flatnonzero(~crosses)
         if waited is None:
             waited = find_waited_calls(ranges, api_calls, launched.call_row)
         for added in waited.select(launched.call_row, len(api_calls)):
+            if not len(rows):
+                break
             calls, with_waited = _add_waited_calls(api_calls, launched, added)
             inside = find_calls_inside(
                 ranges, rows, "thread", calls, with_waited.call_row, waited_from=len(api_calls)
             )
-            parts += project_onto_targets(inside, with_waited, threads)
+            parts += project_onto_targets(inside, with_waited, names, threads)
             rows = find_without_calls(ranges, inside, calls)
     if len(of_process):
         inside = find_calls_inside(ranges, of_process, "process", api_calls, launched.call_row)
-        parts += project_onto_targets(inside, launched, threads)
+        parts += project_onto_targets(inside, launched, names, threads)
     return _join_parts(parts)
 
 
@@ -209,7 +215,7 @@ def _add_waited_calls(
     api_calls: pl.DataFrame, launched: Launched, waited: WaitedCalls
 ) -> tuple[pl.DataFrame, Launched]:
     """Add the calls that threads waited for, as calls of these threads, and their launches."""
-    calls = api_calls.select("process_key", "thread_key", "start_ns", "end_ns")
+    calls = api_calls[["process_key", "thread_key", "start_ns", "end_ns"]]
     if not len(waited.thread):
         return calls, launched
     copies = calls[waited.call_row].with_columns(thread_key=pl.Series(waited.thread))
@@ -231,8 +237,12 @@ def count_cross_thread(ranges: pl.DataFrame) -> int:
 
 def _nest(ranges: pl.DataFrame, crosses: Bools) -> tuple[pl.Series, Int64s]:
     """Return the parent's range_id (null at the top) and the depth; cross-thread ranges have no parent."""
-    rows = np.flatnonzero(~crosses)
     columns = (ranges[name].to_numpy() for name in ("range_id", "thread_key", "start_ns", "end_ns"))
+    if not crosses.any():
+        range_id, *nested = columns
+        parent, depth = find_parents(*nested)
+        return pl.Series(range_id[parent]).set(pl.Series(parent < 0), None), depth
+    rows = np.flatnonzero(~crosses)
     range_id, *nested = (column[rows] for column in columns)
     parent, nested_depth = find_parents(*nested)
     depth = np.zeros(len(ranges), dtype=np.int64)

@@ -17,8 +17,10 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.search import find_first_rows, search_sorted
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.ids import is_main_thread
+from nsys_pp.projection.order import order_by_time
 
 _MAX_SIDE_BY_SIDE = 0.05  # share of a worker's calls that are not in gaps
 # events among close calls of a worker: share of those expected of threads side by side
@@ -90,8 +92,7 @@ def find_waited_calls(ranges: pl.DataFrame, api_calls: pl.DataFrame, call_row: I
     """
     is_launching = np.zeros(len(api_calls), dtype=bool)
     is_launching[call_row] = True
-    workers = api_calls.filter(pl.Series(is_launching)).select("process_key", "thread_key").unique()
-    waiting = ranges.select("process_key", "thread_key").unique()
+    waiting, workers = _list_threads(ranges), _list_threads(api_calls, is_launching)
     candidates = waiting.join(workers, on="process_key", suffix="_worker").filter(
         pl.col("thread_key") != pl.col("thread_key_worker")
     )
@@ -125,29 +126,42 @@ def find_waited_calls(ranges: pl.DataFrame, api_calls: pl.DataFrame, call_row: I
     return Waited(certain=_collect(waited, is_launching), possible=_collect(possible, is_launching))
 
 
+def _list_threads(events: pl.DataFrame, is_listed: Bools | None = None) -> pl.DataFrame:
+    """List the threads of some events, each with its process."""
+    thread = events["thread_key"].to_numpy()
+    if is_listed is None or is_listed.all():
+        return events[["process_key", "thread_key"]][find_first_rows(thread)]
+    rows = np.flatnonzero(is_listed)
+    return events[["process_key", "thread_key"]][rows[find_first_rows(thread[rows])]]
+
+
 def _find_first_threads(ranges: pl.DataFrame, api_calls: pl.DataFrame, processes: set[int]) -> set[int]:
     """Find the first thread of each process: its main thread, or else the thread of its first event."""
     columns = ("process_key", "thread_key", "start_ns")
+    threads = pl.concat([_list_threads(ranges), _list_threads(api_calls)])
+    main = threads.filter(is_main_thread(pl.col("thread_key")) & pl.col("process_key").is_in(list(processes)))
+    first = set(main["thread_key"])
+    processes = processes - set(main["process_key"])
+    if not processes:
+        return first
     starts = pl.concat([ranges.select(columns), api_calls.select(columns)])
     firsts = (
         starts.filter(pl.col("process_key").is_in(list(processes)))
         .group_by("process_key", "thread_key")
         .agg(pl.col("start_ns").min())
-        .sort("process_key", ~is_main_thread(pl.col("thread_key")), "start_ns", "thread_key")
+        .sort("process_key", "start_ns", "thread_key")
     )
-    return set(firsts.unique("process_key", keep="first", maintain_order=True)["thread_key"])
+    return first | set(firsts.unique("process_key", keep="first", maintain_order=True)["thread_key"])
 
 
 def _list_calls(api_calls: pl.DataFrame) -> dict[int, _Calls]:
     """List rows, starts and ends of the calls of each thread, by start and end."""
-    numbered = api_calls.select(
-        "thread_key", "start_ns", "end_ns", row=pl.int_range(pl.len(), dtype=pl.Int64)
-    )
-    calls = {}
-    for thread, (start, end, row) in _partition(numbered).items():
-        order = np.lexsort((end, start))
-        calls[thread] = row[order], start[order], end[order]
-    return calls
+    columns = [api_calls[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns")]
+    rows = order_by_time(*columns)
+    threads, starts, ends = (column[rows] for column in columns)
+    bounds = np.flatnonzero(threads[1:] != threads[:-1]) + 1
+    parts = (np.split(column, bounds) for column in (rows, starts, ends))
+    return {int(api_calls["thread_key"][int(part[0][0])]): part for part in zip(*parts, strict=True)}
 
 
 def _is_side_by_side(thread: _Calls, worker: _Calls) -> bool:
@@ -157,7 +171,7 @@ def _is_side_by_side(thread: _Calls, worker: _Calls) -> bool:
     """
     _, starts, ends = thread
     _, start, end = (column[::_SAMPLED] for column in worker)
-    before = np.searchsorted(starts, start, side="right") - 1
+    before = search_sorted(starts, start + 1) - 1
     ended = np.append(np.maximum.accumulate(ends), -_NEVER)[before]
     following = np.append(starts, _NEVER)[before + 1]
     is_inside = (ended <= start) & (end <= following)
@@ -190,7 +204,7 @@ def _partition(frame: pl.DataFrame) -> dict[int, list[Int64s]]:
 
 def _relate(events: _Events, rows: Int64s, start: Int64s, end: Int64s) -> _Pair:
     """Relate the events of a thread to the calls of a worker: their rows, starts and ends, by start."""
-    before = np.searchsorted(events.start, start, side="right") - 1
+    before = search_sorted(events.start, start + 1) - 1
     is_preceded = before >= 0
     ended = np.append(events.end, -_NEVER)[before]
     following = np.append(events.start, _NEVER)[before + 1]

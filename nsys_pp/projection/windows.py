@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.projection.order import order_by_owner
@@ -23,7 +24,7 @@ class Windows(Struct, frozen=True, kw_only=True):
 
     An equivalent description by ends: `end_position` is the index of each call in order of (owner, end);
     a call is inside range i exactly when its position is at least `first[i]` and its end position is
-    below `last_by_end[i]`.
+    below `last_by_end[i]`. None: calls end in the order of their positions.
     """
 
     first: Int64s
@@ -31,7 +32,7 @@ class Windows(Struct, frozen=True, kw_only=True):
     cut_range: Int64s
     cut_position: Int64s
     last_by_end: Int64s
-    end_position: Int64s
+    end_position: Int64s | None
 
 
 def find_windows(
@@ -55,6 +56,32 @@ def find_windows(
     Returns:
         `Windows` over the positions of the calls; an empty window has `first == last`.
     """
+    core = load_core()
+    if core is not None:
+        found = core.find_windows((range_owner, range_start, range_end), (call_owner, call_start, call_end))
+        if found is not None:
+            first, last = found
+            no_cut = np.zeros(0, dtype=np.int64)
+            return Windows(
+                first=first,
+                last=last,
+                cut_range=no_cut,
+                cut_position=no_cut,
+                last_by_end=last,
+                end_position=None,
+            )
+    return _find_windows(range_owner, range_start, range_end, call_owner, call_start, call_end)
+
+
+def _find_windows(
+    range_owner: Int64s,
+    range_start: Int64s,
+    range_end: Int64s,
+    call_owner: Int64s,
+    call_start: Int64s,
+    call_end: Int64s,
+) -> Windows:
+    """Find windows and cuts, an owner at a time."""
     first = np.zeros(len(range_start), dtype=np.int64)
     last, last_by_end = first.copy(), first.copy()
     end_position = np.arange(len(call_start))
@@ -142,6 +169,8 @@ def split_windows(windows: Windows) -> tuple[Int64s, Int64s, Int64s]:
     """
     if not len(windows.cut_range):
         rows = np.flatnonzero(windows.last > windows.first)
+        if len(rows) == len(windows.first):
+            return rows, windows.first, windows.last
         return rows, windows.first[rows], windows.last[rows]
     rows = np.arange(len(windows.first))
     row = np.concatenate([rows, windows.cut_range])

@@ -4,39 +4,32 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 from typing import IO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
+from nsys_pp.arrays.packed_frames import DecodedFrame, decode_frame, join_frames
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
-from nsys_pp.frames.clock import ANCHORS
-from nsys_pp.frames.conform import conform
 from nsys_pp.frames.part import (
     BLOCKS_MEMBER,
     FACTS_MEMBER,
     FORMAT,
-    FRAME_ENDING,
+    FRAMES_MEMBER,
     SUFFIX,
     Part,
     PartRecord,
 )
-from nsys_pp.frames.report import PROJECTIONS
-from nsys_pp.frames.training import REPORT_FRAMES
+from nsys_pp.frames.part_frames import PART_FRAMES, SUBTRACKS, read_subtracks
 from nsys_pp.read.unreadable import unreadable_error
 
-_SCHEMAS = {
-    "anchors": ANCHORS,
-    "projections": PROJECTIONS,
-    **REPORT_FRAMES,
-    **AGGREGATE_FRAMES,
-}  # of frames with types that Parquet lacks
+_MOST_FACTS_BYTES = 1 << 26  # some kB are usual
 _AGAIN = "extract it again from its report"
 
 
@@ -58,19 +51,82 @@ def read_part(path: Path, frames: Iterable[str] | None = None, *, version: str) 
     """
     with _open(path) as archive:
         record = _read_record(archive, path, version)
-        members = {name for name in archive.namelist() if name.endswith(FRAME_ENDING)}
-        wanted = members if frames is None else {name + FRAME_ENDING for name in frames}
+        packed = _read_frames(archive, record)
+        wanted = record.frame_bytes.keys() - {"subtracks"} if frames is None else set(frames)
+        encoded = replace(
+            record.encoded, subtracks=read_subtracks(_decode(packed, "subtracks").list_values(SUBTRACKS))
+        )
         blocks = archive.getinfo(BLOCKS_MEMBER)
-        if blocks.file_size != record.encoded.size_bytes or blocks.compress_type != ZIP_STORED:
+        if blocks.file_size != encoded.size_bytes or blocks.compress_type != ZIP_STORED:
             raise ValueError("the blocks differ from the list of encoded subtracks")
+        if frames is not None and not wanted <= packed.keys():
+            raise KeyError("a frame is missing")
         return Part(
             source=Path(record.source),
             made_by=record.made_by,
             options=record.options,
             facts=record.facts,
-            frames={name.removesuffix(FRAME_ENDING): _read_frame(archive, name) for name in sorted(wanted)},
-            encoded=record.encoded,
+            frames=PackedFrames({name: packed[name] for name in PART_FRAMES if name in wanted}, path),
+            encoded=encoded,
         )
+
+
+class PackedFrames(Mapping[str, pl.DataFrame]):
+    """Frames of a part, each unpacked when it is used and not kept: a run of many parts needs them once.
+
+    Args:
+        packed: Compressed frames by name.
+        path: The part, for errors.
+    """
+
+    def __init__(self, packed: Mapping[str, bytes], path: Path) -> None:
+        self._packed = packed
+        self._path = path
+
+    def __getitem__(self, name: str) -> pl.DataFrame:
+        """Unpack a frame.
+
+        Raises:
+            KeyError: It was not read.
+            ReportError: The part is damaged.
+        """
+        return join_frames([self.decode(name)], PART_FRAMES[name])
+
+    def decode(self, name: str) -> DecodedFrame:
+        """Decode a frame into arrays; errors as in `__getitem__`."""
+        try:
+            return _decode(self._packed, name)
+        except ValueError as error:
+            raise damaged_error(self._path) from error
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names."""
+        return iter(self._packed)
+
+    def __len__(self) -> int:
+        """Return the number of frames."""
+        return len(self._packed)
+
+
+def concat_frames(parts: Sequence[Mapping[str, pl.DataFrame]], name: str) -> tuple[pl.DataFrame, list[int]]:
+    """Concatenate a frame of several parts.
+
+    Args:
+        parts: Frames of each part, read from files or not; at least one.
+        name: Name of the frame.
+
+    Returns:
+        The frame, and the number of rows of each part.
+
+    Raises:
+        KeyError: A part has no such frame.
+        ReportError: A part is damaged.
+    """
+    packed = [part.decode(name) for part in parts if isinstance(part, PackedFrames)]
+    if len(packed) == len(parts):
+        return join_frames(packed, PART_FRAMES[name]), [frame.rows for frame in packed]
+    frames = [part[name] for part in parts]
+    return pl.concat(frames), [len(frame) for frame in frames]
 
 
 @contextmanager
@@ -104,6 +160,7 @@ def _open(path: Path) -> Iterator[ZipFile]:
         msgspec.MsgspecError,
         NotImplementedError,  # zipfile raises it for an unknown compression or version
         struct.error,
+        zlib.error,
     ) as error:
         raise damaged_error(path) from error
     except pl.exceptions.PolarsError as error:
@@ -117,6 +174,8 @@ def damaged_error(path: Path) -> ReportError:
 
 def _read_record(archive: ZipFile, path: Path, version: str) -> PartRecord:
     """Read the facts of a part; arguments and errors as in `read_part`."""
+    if archive.getinfo(FACTS_MEMBER).file_size > _MOST_FACTS_BYTES:
+        raise ValueError("the facts are too long")
     values = msgspec.json.decode(archive.read(FACTS_MEMBER))
     if values["format"] != FORMAT:
         raise ReportError(
@@ -130,7 +189,24 @@ def _read_record(archive: ZipFile, path: Path, version: str) -> PartRecord:
     return record
 
 
-def _read_frame(archive: ZipFile, member: str) -> pl.DataFrame:
-    frame = pl.read_parquet(BytesIO(archive.read(member)))
-    schema = _SCHEMAS.get(member.removesuffix(FRAME_ENDING))
-    return frame if schema is None else conform(frame, schema)
+def _read_frames(archive: ZipFile, record: PartRecord) -> dict[str, bytes]:
+    """Read the compressed frames by name."""
+    data = archive.read(FRAMES_MEMBER)
+    if sum(record.frame_bytes.values()) != len(data) or min(record.frame_bytes.values(), default=0) < 0:
+        raise ValueError("the frames differ from their list")
+    frames, at = {}, 0
+    for name, size in record.frame_bytes.items():
+        frames[name] = data[at : at + size]
+        at += size
+    return frames
+
+
+def _decode(packed: Mapping[str, bytes], name: str) -> DecodedFrame:
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(packed[name])
+    except zlib.error as error:
+        raise ValueError("a frame cannot be decompressed") from error
+    if not inflater.eof or inflater.unused_data:
+        raise ValueError("a frame is cut")
+    return decode_frame(data, PART_FRAMES[name])

@@ -1,23 +1,28 @@
-"""Writer of part files: a zip with `part.json`, the frames as Parquet, and the encoded blocks.
+"""Writer of part files: a zip with `part.json`, the frames, and the encoded blocks.
 
-The zip does not compress its members, since Parquet and blocks are compressed already. It holds no timestamp: the same
-report and options make the same bytes. Format: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT.
+Frames (`nsys_pp.arrays.packed_frames`) are compressed one by one, so that each can be read alone; blocks are compressed
+already. The zip holds no timestamp: the same report and options make the same bytes. Format: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from io import BytesIO
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from zipfile import ZIP_STORED, ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
+from zlib_ng import zlib_ng
 
-from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, FRAME_ENDING, Part, PartRecord
+from nsys_pp.arrays.packed_frames import pack_frame
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, FRAMES_MEMBER, Part, PartRecord
+from nsys_pp.frames.part_frames import PART_FRAMES, list_subtracks
 from nsys_pp.write.files import replace_file
 from nsys_pp.write.perfetto.trace import Sink
 
+_LEVEL, _QUICK_LEVEL = 6, 2  # of zlib-ng: for frames; to compare encodings
 _READABLE = 0o644 << 16  # file mode of the members when unpacked
 
 
@@ -38,9 +43,10 @@ def write_part(path: Path, build: Callable[[Sink], Part], *, force: bool) -> Par
     with replace_file(path, force=force) as target, ZipFile(target, "w", ZIP_STORED) as archive:
         with archive.open(_member(BLOCKS_MEMBER), "w", force_zip64=True) as blocks:
             part = build(blocks)
-        for name, frame in part.frames.items():
-            archive.writestr(_member(name + FRAME_ENDING), _write_frame(frame))
-        archive.writestr(_member(FACTS_MEMBER), _write_facts(part))
+        frames = {**part.frames, "subtracks": list_subtracks(part.encoded.subtracks)}
+        packed = {name: _pack_frame(name, frames[name]) for name in PART_FRAMES if name in frames}
+        archive.writestr(_member(FRAMES_MEMBER), b"".join(packed.values()))
+        archive.writestr(_member(FACTS_MEMBER), _write_facts(part, packed), ZIP_DEFLATED)
     return part
 
 
@@ -50,23 +56,24 @@ def _member(name: str) -> ZipInfo:
     return member
 
 
-def _write_frame(frame: pl.DataFrame) -> bytes:
-    """Encode a frame as Parquet, with categories as plain strings; the reader casts them back by the schema."""
-    data = BytesIO()
-    plain = frame.with_columns(
-        pl.selectors.categorical().cast(pl.String), pl.selectors.enum().cast(pl.String)
-    )
-    plain.write_parquet(data, compression="zstd", statistics=False)
-    return data.getvalue()
+def _pack_frame(name: str, frame: pl.DataFrame) -> bytes:
+    packed = pack_frame(conform(frame, PART_FRAMES[name]), PART_FRAMES[name], measure=_measure)
+    data: bytes = zlib_ng.compress(packed, _LEVEL)
+    return data
 
 
-def _write_facts(part: Part) -> bytes:
+def _measure(data: bytes) -> int:
+    return len(zlib_ng.compress(data, _QUICK_LEVEL))
+
+
+def _write_facts(part: Part, frames: Mapping[str, bytes]) -> bytes:
     record = PartRecord(
         format=FORMAT,
         made_by=part.made_by,
         source=str(part.source),
         options=part.options,
         facts=part.facts,
-        encoded=part.encoded,
+        encoded=replace(part.encoded, subtracks=[]),
+        frame_bytes={name: len(data) for name, data in frames.items()},
     )
     return msgspec.json.encode(record)

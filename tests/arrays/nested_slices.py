@@ -1,15 +1,10 @@
-"""Random nested slices, and a program that packs them with a library of `core.c`: the file's path, number of inputs."""
+"""Random nested slices."""
 
 from __future__ import annotations
 
-import ctypes
-import sys
-
 import numpy as np
 
-from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.write.trace.strings import NULL
 
 
 def draw_nested_slices(seed: int) -> tuple[Int64s, Int64s, Int64s]:
@@ -27,21 +22,3 @@ def draw_nested_slices(seed: int) -> tuple[Int64s, Int64s, Int64s]:
     place[order] = np.arange(count)
     moved = np.array([place[above] if above >= 0 else -1 for above in parent[order]], dtype=np.int64)
     return start[order], end[order], moved
-
-
-def main() -> None:
-    """Pack random slices; parents that do not contain their slice are left out, as in `pack_nested`."""
-    core = Core(ctypes.CDLL(sys.argv[1]))
-    for seed in range(int(sys.argv[2])):
-        start, end, parent = draw_nested_slices(seed)
-        around = np.maximum(parent, 0)
-        is_inside = (parent >= 0) & (start[around] <= start) & (end <= end[around]) & (end > start)
-        core.pack_flat(start, end)
-        core.pack_nested(start, end, np.where(is_inside, parent, -1))
-        core.sort_rows(parent, start, end)
-        core.number_codes(np.where(is_inside, NULL, start).astype(np.uint32), null=NULL)
-    print(int(sys.argv[2]))
-
-
-if __name__ == "__main__":
-    main()

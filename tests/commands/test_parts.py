@@ -7,8 +7,9 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,18 @@ from nsys_pp.compose import run as running
 from nsys_pp.compose import trace as tracing
 from nsys_pp.compose.clocks import Clocks, align_inputs
 from nsys_pp.compose.inputs import Input
-from nsys_pp.compose.report import IDENTITY_FRAMES, SURVEY_GROUPS, build_identity
+from nsys_pp.compose.report import IDENTITY_FRAMES, SURVEY_GROUPS, build_identity, extract_report
 from nsys_pp.errors import MissingDataError, NsysPPError, OutputError, ReportError
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, Encoded, Part, PartOptions
-from nsys_pp.frames.report import PROJECTIONS
+from nsys_pp.frames.part_frames import PART_FRAMES
 from nsys_pp.model import build_report
-from nsys_pp.projection.ranges import project_ranges
-from nsys_pp.read import find_reports, read_part, read_report
+from nsys_pp.read import find_reports, open_part_blocks, read_part, read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.write import spool
-from nsys_pp.write.perfetto.trace import encode_drawing
+from nsys_pp.write.parts import write_part
+from nsys_pp.write.perfetto.packed_blocks import LENGTH_BYTES, packed_length, unpack_block
+from nsys_pp.write.perfetto.trace import Sink, encode_drawing
 from nsys_pp.write.trace.drawing import Drawing
 from tests.draws import count_draws
 from tests.importer import Importer, assert_no_errors, slices_by_track
@@ -128,20 +130,22 @@ def test_a_part_is_the_same_whenever_it_is_made(tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_part_holds_the_projections(tmp_path: Path) -> None:
-    part = tmp_path / "x.nspart"
-    nsys_pp.extract(REPORTS[0], part, ops=("kernel", "memcpy"), scope="process")
-    report = build_report(read_report(REPORTS[0], need=SURVEY_GROUPS))
-    expected = project_ranges(
-        report.ranges, report.api_calls, report.gpu_ops, ops=("kernel", "memcpy"), scope="process"
-    )
-    read = read_part(part, ["projections"], version="1")
-    assert read.frames["projections"].schema == PROJECTIONS
-    text = pl.selectors.categorical().cast(pl.String)
-    assert read.frames["projections"].with_columns(text).equals(expected.with_columns(text))
-    assert list(read.frames) == ["projections"]
-    assert read.options == PartOptions(ops=("kernel", "memcpy"), scope="process")
-    assert {"anchors", "devices", "projections"} <= read_part(part, version="1").frames.keys()
+@pytest.mark.draws
+def test_a_part_holds_the_frames_of_its_report(shared_reports: list[Path], tmp_path: Path) -> None:
+    """Every frame is read as it was built: of reports with and without a training."""
+    options = PartOptions(detail="jobs", ops=("kernel", "memcpy"), scope="process")
+    real = shared_reports[:: len(shared_reports) // count_draws(len(shared_reports), least=3)]
+    for number, report in enumerate([REPORTS[0], *real]):
+        built = extract_report(report, options, BytesIO(), nsys=None)
+        path = tmp_path / f"{number}.nspart"
+        write_part(path, partial(extract_report, report, options, nsys=None), force=False)
+        read = read_part(path, version="1")
+        assert (read.options, read.facts, read.encoded) == (options, built.facts, built.encoded)
+        assert read.frames.keys() == built.frames.keys() == PART_FRAMES.keys() - {"subtracks"}
+        for name, frame in built.frames.items():
+            assert read.frames[name].schema == PART_FRAMES[name], name
+            assert_frame_equal(read.frames[name], frame, check_exact=True)
+        assert list(read_part(path, ["jobs"], version="1").frames) == ["jobs"]
 
 
 def test_who_recorded_a_part_is_known(tmp_path: Path) -> None:
@@ -165,6 +169,16 @@ def test_the_folder_that_tells_the_machine_is_kept(tmp_path: Path, monkeypatch: 
     assert read_part(Path("x.nspart"), [], version="1").source == Path("machine3/a/x.sqlite")
 
 
+def unpacked_blocks(part: Path) -> list[bytes]:
+    """The blocks of a part as they are in a trace."""
+    blocks = []
+    with zipfile.ZipFile(part) as archive, archive.open(BLOCKS_MEMBER) as stream:
+        while length := stream.read(LENGTH_BYTES):
+            blocks.append(unpack_block(stream.read(packed_length(length))))
+    assert blocks
+    return blocks
+
+
 def test_aligning_anew_copies_the_blocks(
     extract_once: Callable[..., list[Path]],
     tmp_path: Path,
@@ -176,9 +190,9 @@ def test_aligning_anew_copies_the_blocks(
     before = merged(parts, tmp_path / "run.pftrace")
     encoded: list[int] = []
 
-    def encode(drawing: Drawing, *args: Any) -> Encoded:
+    def encode(drawing: Drawing, *args: Any, **more: Any) -> Encoded:
         encoded.append(drawing.report_id)
-        return encode_drawing(drawing, *args)
+        return encode_drawing(drawing, *args, **more)
 
     for module in (tracing, reporting):
         monkeypatch.setattr(module, "encode_drawing", encode)
@@ -196,10 +210,9 @@ def test_aligning_anew_copies_the_blocks(
     assert before != after
     assert not set(encoded) & {read_part(part, (), version="").encoded.report_id for part in parts}
     for part in parts:
-        with zipfile.ZipFile(part) as archive:
-            blocks = archive.read(BLOCKS_MEMBER)
-        assert before.count(blocks) == after.count(blocks) == 1
-        before, after = before.replace(blocks, b""), after.replace(blocks, b"")
+        for block in unpacked_blocks(part):
+            assert before.count(block) == after.count(block) == 1
+            before, after = before.replace(block, b""), after.replace(block, b"")
     shown = [slices_by_track(importer, tmp_path / name) for name in ("run.pftrace", "run.moved")]
     assert_no_errors(importer)
     by_itself = pl.col("path").str.contains("rank 3 ") & ~pl.col("path").str.ends_with("/messages")
@@ -299,10 +312,14 @@ def test_another_format_is_refused(part: Path, tmp_path: Path) -> None:
     "change",
     [
         pytest.param(lambda facts: facts.clear(), id="no facts"),
-        pytest.param(lambda facts: facts["encoded"]["subtracks"].pop(), id="fewer subtracks than blocks"),
+        pytest.param(lambda facts: facts["frame_bytes"].pop("subtracks"), id="a frame too few"),
+        pytest.param(lambda facts: facts["frame_bytes"].update(subtracks=1), id="a frame cut"),
+        pytest.param(lambda facts: facts["frame_bytes"].update(anchors=-1), id="a negative size"),
         pytest.param(
-            lambda facts: facts["encoded"]["subtracks"][0].pop("track"), id="a subtrack without track"
+            lambda facts: facts.update(frame_bytes=dict(reversed(facts["frame_bytes"].items()))),
+            id="frames in another order",
         ),
+        pytest.param(lambda facts: facts["encoded"].pop("is_packed"), id="no form of blocks"),
         pytest.param(lambda facts: facts["options"].update(new=1), id="an option of the future"),
         pytest.param(lambda facts: facts["facts"].pop("fingerprint"), id="nobody"),
         pytest.param(lambda facts: facts["facts"]["session"].pop("hostname"), id="half a session"),
@@ -316,6 +333,19 @@ def test_facts_that_lack_something(
     change: Callable[[dict[str, Any]], None], part: Path, tmp_path: Path
 ) -> None:
     assert_damaged(rewritten(part, tmp_path / "x.nspart", change), tmp_path)
+
+
+def test_fewer_subtracks_than_blocks(part: Path, tmp_path: Path) -> None:
+    whole = read_part(part, version="1")
+
+    def build(sink: Sink) -> Part:
+        with open_part_blocks(part) as blocks:
+            sink.write(blocks.read())
+        fewer = [*whole.encoded.subtracks[:-2], replace(whole.encoded.subtracks[-1], size_bytes=0)]
+        return replace(whole, encoded=replace(whole.encoded, subtracks=fewer))
+
+    write_part(tmp_path / "x.nspart", build, force=False)
+    assert_damaged(tmp_path / "x.nspart", tmp_path)
 
 
 def test_facts_of_any_depth_are_refused(part: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def measure(
         op_start=op[0],
         op_end=op[1],
         op_call_by_start=position,
-        op_call_by_end=windows.end_position,
+        op_call_by_end=position if windows.end_position is None else windows.end_position,
         op_owner=np.zeros_like(position),
         call_count=len(order),
         segment_row=segment_row,

@@ -14,6 +14,8 @@ from nsys_pp.projection.waited_calls import find_waited_calls
 from tests.projection.random_reports import Frames, frames
 from tests.projection.thread_programs import build_frames, draw_program, list_true_counts
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 
 def test_ranges_contain_the_launches_of_threads_that_they_wait_for() -> None:
     """Of random programs; a few ranges have too few or too many, where little is recorded of two threads."""

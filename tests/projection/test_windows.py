@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from nsys_pp.projection.windows import Windows, find_windows, split_windows
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 Interval = tuple[int, int, int]  # owner, start, end
 
 
@@ -25,6 +27,10 @@ def find_interval_windows(ranges: list[Interval], calls: list[Interval]) -> Wind
         *np.array(calls, dtype=np.int64).reshape(-1, 3).T,
     )
     return find_windows(*columns)
+
+
+def list_end_positions(windows: Windows, calls: list[Interval]) -> list[int]:
+    return list(range(len(calls))) if windows.end_position is None else windows.end_position.tolist()
 
 
 def is_inside(call: Interval, range_: Interval) -> bool:
@@ -48,11 +54,11 @@ def test_windows_hold_the_calls_inside_and_no_other(ranges: list[Interval], call
         assert [position for first, last in of_range for position in range(first, last)] == sorted(inside)
         assert all(before < after for (_, before), (after, _) in pairwise(of_range))
         # the same by ends
-        by_end = windows.end_position.tolist()
+        by_end = list_end_positions(windows, calls)
         first, last = int(windows.first[row]), int(windows.last_by_end[row])
         if window:
             assert inside == {p for p in range(len(calls)) if p >= first and by_end[p] < last}
-    assert sorted(windows.end_position.tolist()) == list(range(len(calls)))
+    assert sorted(list_end_positions(windows, calls)) == list(range(len(calls)))
 
 
 @settings(max_examples=200, deadline=None)
@@ -67,7 +73,7 @@ def test_calls_that_follow_each_other_are_never_cut(ranges: list[Interval], call
         following.append((owner, begin, clocks[owner]))
     windows = find_interval_windows(ranges, following)
     assert len(windows.cut_range) == 0
-    assert windows.end_position.tolist() == list(range(len(calls)))
+    assert list_end_positions(windows, calls) == list(range(len(calls)))
 
 
 @pytest.mark.parametrize(

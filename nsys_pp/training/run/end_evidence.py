@@ -27,6 +27,7 @@ _SCALES_NS = 1_000.0 * 2.0 ** np.arange(7)  # mean scatter of the ends of a mess
 _WIDE_SCALES_NS = _SCALES_NS[-1] * 2.0 ** np.arange(1, 6)  # of lanes that work in step: 128 us to 2 ms
 _SHORT = 0.1  # quantile of the intervals between sends that stands for a short job
 _WIDEST_NS = 1_000_000_000
+_HALF_OF_INT64 = 1 << 62
 _SHARES = (
     0.5,
     0.95,
@@ -150,9 +151,9 @@ def score_ends(
         share: As in `score_pairs`.
     """
     size = len(least_ns)
-    order = np.lexsort((apart_ns, hypothesis))
-    group, apart = hypothesis[order], apart_ns[order].astype(np.float64)
-    count = np.bincount(group, minlength=size)
+    count = np.bincount(hypothesis, minlength=size)
+    group = np.repeat(np.arange(size), count)
+    apart = _sort_in_groups(hypothesis, apart_ns, count).astype(np.float64)
     center = np.clip(_find_centers(group, apart, count, share), least_ns, most_ns)
     off = np.abs(apart - center[group])
     near, wide = (
@@ -168,6 +169,19 @@ def score_ends(
         count=count,
         together=np.bincount(group, off <= SKEW_NS, size).astype(np.int64),
     )
+
+
+def _sort_in_groups(group: Int64s, values: Int64s, count: Int64s) -> Int64s:
+    """Sort the values of each group, groups ascending; `count` has the number of values of each group."""
+    if not len(values):
+        return values
+    least = int(values.min())
+    span = int(values.max()) - least + 1
+    if span * len(count) >= _HALF_OF_INT64:
+        return values[np.lexsort((values, group))]
+    # one number instead of two keys: several times as fast
+    keys = np.sort(group * span + (values - least))
+    return keys - np.repeat(np.arange(len(count)) * span, count) + least
 
 
 def _sum_likelihoods(group: Int64s, off_ns: Floats, size: int, scale_ns: float) -> Floats:
@@ -194,7 +208,8 @@ def _find_centers(group: Int64s, values: Floats, count: Int64s, share: float) ->
     is_inside = until <= last[group]
     until = np.minimum(until, len(values) - 1)
     width = np.where(is_inside, values[until] - values, np.inf)
-    order = np.lexsort((width, group))
-    shortest = order[(np.cumsum(count) - count)[count > 0]]
+    least = np.minimum.reduceat(width, (np.cumsum(count) - count)[count > 0])
+    shortest = np.flatnonzero(width == np.repeat(least, count[count > 0]))
+    shortest = shortest[np.diff(group[shortest], prepend=-1) != 0]  # the first one of each group
     centers[count > 0] = (values[shortest] + values[until[shortest]]) / 2
     return centers

@@ -20,7 +20,8 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nsys_pp.write.perfetto.clocks import compress, restart_subtrack_clock
+from nsys_pp.write.perfetto.clocks import restart_subtrack_clock
+from nsys_pp.write.perfetto.packets import PacketBlock, PacketGroup
 from nsys_pp.write.perfetto.protobuf import (
     Annotation,
     BuiltinClock,
@@ -37,11 +38,9 @@ from nsys_pp.write.perfetto.wire import (
     Array,
     Parts,
     constant,
-    encode_rows,
     encode_strings,
     field,
     fixed64,
-    join_records,
     message,
 )
 from nsys_pp.write.trace.colors import perfetto_seeds
@@ -137,11 +136,11 @@ def prepare_batch(
     )
 
 
-def block_tasks(batch: PacketBatch) -> Iterator[Callable[[], bytes]]:
-    """Yield one task per block of a batch; a task encodes its block. Tasks may run in any order and in any thread."""
+def block_tasks(batch: PacketBatch) -> Iterator[Callable[[], PacketBlock]]:
+    """Yield one task per block of a batch; a task builds its block. Tasks may run in any order and in any thread."""
     rows = len(batch.events.begin_index)
     for first in range(0, rows, BLOCK_ROWS):
-        yield partial(_encode_block, batch, first, min(first + BLOCK_ROWS, rows))
+        yield partial(_build_block, batch, first, min(first + BLOCK_ROWS, rows))
 
 
 def _events(kind: Subtrack, rows: pl.DataFrame, first_rows: NDArray[np.int64]) -> tuple[int, Events]:
@@ -208,8 +207,8 @@ def _annotation(name_id: int, number: int, values: Array) -> Parts:
     return message(TrackEvent.DEBUG_ANNOTATIONS, field(Annotation.NAME_IID, name_id), field(number, values))
 
 
-def _encode_block(batch: PacketBatch, first: int, stop: int) -> bytes:
-    """Encode and compress the rows [first, stop), with all ends of slices before row `stop` begins."""
+def _build_block(batch: PacketBatch, first: int, stop: int) -> PacketBlock:
+    """Build the packets of the rows [first, stop), with all ends of slices before row `stop` begins."""
     begin = batch.events.begin_index
     low = int(begin[first])
     high = int(begin[stop]) if stop < len(begin) else len(batch.deltas_ns)
@@ -222,20 +221,21 @@ def _encode_block(batch: PacketBatch, first: int, stop: int) -> bytes:
     if len(before):
         place += np.searchsorted(before, place, side="right")
     groups = [
-        (place[begins[rows]], _encode_begins(batch, deltas[begins[rows]], first, rows, fields))
+        PacketGroup(
+            positions=place[begins[rows]], parts=_begins(batch, deltas[begins[rows]], first, rows, fields)
+        )
         for rows, fields in _shapes(batch.fields, first, stop)
     ]
     if len(deltas) > len(begins):
         is_end = np.ones(len(deltas), dtype=bool)
         is_end[begins] = False
         ends = np.flatnonzero(is_end)
-        groups.append(
-            (place[ends], _encode_packets(batch, deltas[ends], field(TrackEvent.TYPE, EventType.SLICE_END)))
-        )
+        closing = _packets(batch, deltas[ends], field(TrackEvent.TYPE, EventType.SLICE_END))
+        groups.append(PacketGroup(positions=place[ends], parts=closing))
     if len(before):
-        groups.append((place[before] - 1, _encode_openings(batch, batch.track_uuids[1:][slice(*opened)])))
-    packets = join_records(groups).tobytes()
-    return compress((_encode_first_packet(batch) if first == 0 else b"") + packets)
+        openings = _openings(batch, batch.track_uuids[1:][slice(*opened)])
+        groups.append(PacketGroup(positions=place[before] - 1, parts=openings))
+    return PacketBlock(head=_encode_first_packet(batch) if first == 0 else b"", groups=groups)
 
 
 def _shapes(fields: list[RowField], first: int, stop: int) -> Iterator[tuple[Array | slice, list[RowField]]]:
@@ -254,34 +254,32 @@ def _shapes(fields: list[RowField], first: int, stop: int) -> Iterator[tuple[Arr
         yield np.flatnonzero(key == shape), [f for f in fields if has.get(id(f), True)]
 
 
-def _encode_begins(
+def _begins(
     batch: PacketBatch, deltas: Array, first: int, rows: Array | slice, fields: list[RowField]
-) -> NDArray[np.uint8]:
+) -> Parts:
     encoded = [row_field.encode(row_field.values[first : first + BLOCK_ROWS][rows]) for row_field in fields]
-    return _encode_packets(batch, deltas, field(TrackEvent.TYPE, batch.event_type), *encoded)
+    return _packets(batch, deltas, field(TrackEvent.TYPE, batch.event_type), *encoded)
 
 
-def _encode_packets(batch: PacketBatch, deltas: Array, *event: Parts) -> NDArray[np.uint8]:
-    packet = message(
+def _packets(batch: PacketBatch, deltas: Array, *event: Parts) -> Parts:
+    return message(
         Trace.PACKET,
         field(TracePacket.TIMESTAMP, deltas),
         field(TracePacket.SEQUENCE_ID, batch.sequence),
         field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.NEEDS_INCREMENTAL_STATE),
         message(TracePacket.TRACK_EVENT, *event),
     )
-    return encode_rows(packet, len(deltas))
 
 
-def _encode_openings(batch: PacketBatch, track_uuids: NDArray[np.uint64]) -> NDArray[np.uint8]:
-    """Encode the packets that begin further subtracks: they set the track, and restart the clock; strings stay."""
-    packet = message(
+def _openings(batch: PacketBatch, track_uuids: NDArray[np.uint64]) -> Parts:
+    """Build the packets that begin further subtracks: they set the track, and restart the clock; strings stay."""
+    return message(
         Trace.PACKET,
         field(TracePacket.SEQUENCE_ID, batch.sequence),
         field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.NEEDS_INCREMENTAL_STATE),
         _defaults(track_uuids),
         restart_subtrack_clock(),
     )
-    return encode_rows(packet, len(track_uuids))
 
 
 def _encode_first_packet(batch: PacketBatch) -> bytes:

@@ -2,7 +2,8 @@
 
 A trace is a concatenation of packets. The header comes first: clocks, attributes and the tree of tracks. Then, for each
 report, a preamble maps its clock onto the trace's, and compressed blocks hold its events. Blocks depend on their report
-only. So reports are encoded separately, in any order and process, and a merge copies their bytes.
+only. So reports are encoded separately, in any order and process, and a merge copies their bytes. Parts hold them packed
+(`nsys_pp.write.perfetto.packed_blocks`); a merge makes the same bytes of them.
 
 Format: https://github.com/google/perfetto/blob/v52.0/docs/reference/synthetic-track-event.md and
 `protos/perfetto/trace` there. `tests/write/perfetto/test_trace.py` checks traces with Perfetto's importer.
@@ -14,8 +15,9 @@ import hashlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import groupby
 from typing import Protocol
 
@@ -28,6 +30,8 @@ from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind
 from nsys_pp.write.perfetto.clocks import encode_preamble
 from nsys_pp.write.perfetto.header import encode_header
+from nsys_pp.write.perfetto.packed_blocks import LENGTH_BYTES, pack_block, packed_length, unpack_block
+from nsys_pp.write.perfetto.packets import PacketBlock, compress_block
 from nsys_pp.write.perfetto.subtracks import PacketBatch, block_tasks, prepare_batch
 from nsys_pp.write.trace.drawing import (
     CounterSubtrack,
@@ -73,12 +77,15 @@ class PlacedReport(Struct, frozen=True, kw_only=True):
         return [subtrack for subtrack in self.encoded.subtracks if subtrack.track[0] in self.placement.rows]
 
 
-def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) -> Encoded:
+def encode_drawing(
+    drawing: Drawing, sink: Sink, *, is_packed: bool = False, threads: int | None = None
+) -> Encoded:
     """Encode a drawing as blocks.
 
     Args:
         drawing: Drawing of a report.
         sink: Receives the blocks, in order.
+        is_packed: Pack the blocks as in parts, at about half the size; a merge makes the blocks of a trace of them.
         threads: Number of threads; each encodes and compresses one block at a time. Default: the number of
             processors, at most `MAX_THREADS`; 1 if the drawing has few rows. The bytes do not depend on it.
 
@@ -96,7 +103,8 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
     encoded: list[EncodedSubtrack] = []
     sizes: list[int] = []
     row_count = sum(columns.rows.height for columns in prepared)
-    count = threads or min(MAX_THREADS, os.cpu_count() or 1)
+    count = threads or _thread_count()
+    finish = pack_block if is_packed else compress_block
 
     def write_block(number: int, block: Future[bytes]) -> None:
         sink.write(block.result())
@@ -118,7 +126,7 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
             encoded += _describe(batch, packets)
             sizes += [0] * len(batch)
             for task in block_tasks(packets):
-                waiting.append((number, pool.submit(task)))
+                waiting.append((number, pool.submit(_finish, task, finish)))
                 if len(waiting) > 2 * count:
                     write_block(*waiting.popleft())
         while waiting:
@@ -128,15 +136,17 @@ def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) 
         base_ns=base_ns,
         tracks=[tracks[path] for path in drawn if path in tracks],
         subtracks=[replace(subtrack, size_bytes=size) for subtrack, size in zip(encoded, sizes, strict=True)],
+        is_packed=is_packed,
     )
 
 
-def write_perfetto(reports: Sequence[PlacedReport]) -> Iterator[bytes]:
+def write_perfetto(reports: Sequence[PlacedReport], *, threads: int | None = None) -> Iterator[bytes]:
     """Merge encoded reports into a trace, as a stream of bytes.
 
     Args:
         reports: Reports of the trace, all with the same root. Their times must not be negative on the trace's clock.
             If tracks of several reports have the same path, they are one row, described by the first report.
+        threads: Number of threads that unpack packed blocks. Default: as in `encode_drawing`.
 
     Yields:
         The bytes of the trace, in order.
@@ -162,8 +172,16 @@ def write_perfetto(reports: Sequence[PlacedReport]) -> Iterator[bytes]:
         is_utc=all(placement.is_utc for placement in placements),
         attributes={key: value for placement in placements for key, value in placement.attributes.items()},
     )
-    for report in reports:
-        yield from _write_report(report)
+    count = threads or _thread_count()
+    packed_rows = sum(
+        subtrack.rows
+        for report in reports
+        if report.encoded.is_packed
+        for subtrack in report.encoded.subtracks
+    )
+    with ThreadPoolExecutor(count) if threads else open_executor(packed_rows, threads=count) as pool:
+        for report in reports:
+            yield from _write_report(report, partial(_unpack_blocks, pool=pool, ahead=2 * count))
 
 
 def leaf_uuid(report_id: int, path: Path, ordinal: int) -> int:
@@ -227,20 +245,68 @@ def _leaves(reports: Sequence[PlacedReport]) -> dict[Path, list[int]]:
     return leaves
 
 
-def _write_report(report: PlacedReport) -> Iterator[bytes]:
+def _thread_count() -> int:
+    return min(MAX_THREADS, os.cpu_count() or 1)
+
+
+def _finish(build: Callable[[], PacketBlock], encode: Callable[[PacketBlock], bytes]) -> bytes:
+    return encode(build())
+
+
+def _write_report(
+    report: PlacedReport, unpack: Callable[[Iterator[bytes]], Iterator[bytes]]
+) -> Iterator[bytes]:
     encoded, drawn = report.encoded, report.drawn_subtracks()
     if not drawn:
         return
     last_ns = max(subtrack.last_ns for subtrack in drawn)
     yield encode_preamble(sequence_id(encoded.report_id), encoded.base_ns, last_ns, report.placement.clock)
-    with report.open_blocks() as source:
-        for subtrack in encoded.subtracks:
-            is_drawn = subtrack.track[0] in report.placement.rows
-            remaining = subtrack.size_bytes
-            while remaining:
-                data = source.read(min(remaining, _READ_BYTES))
-                if not data:
-                    raise EOFError("the blocks of a report end early")
-                remaining -= len(data)
+    with report.open_blocks() as source:  # it raises an error of the blocks in words for the user
+        blocks = _read_drawn(report, source)
+        yield from unpack(blocks) if encoded.is_packed else blocks
+
+
+def _read_drawn(report: PlacedReport, source: Source) -> Iterator[bytes]:
+    """Yield the blocks of drawn rows: packed ones one by one, others in pieces; reads the source to its end."""
+    for subtrack in report.encoded.subtracks:
+        is_drawn = subtrack.track[0] in report.placement.rows
+        if report.encoded.is_packed:
+            yield from _read_packed(source, subtrack.size_bytes, is_drawn=is_drawn)
+        else:
+            for piece in _read_pieces(source, subtrack.size_bytes):
                 if is_drawn:
-                    yield data
+                    yield piece
+
+
+def _read_packed(source: Source, size: int, *, is_drawn: bool) -> Iterator[bytes]:
+    """Read the packed blocks of a subtrack one by one, without their lengths; yield them if they are drawn."""
+    while size > 0:
+        length = packed_length(b"".join(_read_pieces(source, LENGTH_BYTES)))
+        size -= LENGTH_BYTES + length
+        if size < 0:
+            raise ValueError("a block is longer than its subtrack")
+        pieces = _read_pieces(source, length)
+        if is_drawn:
+            yield b"".join(pieces)
+        else:
+            deque(pieces, maxlen=0)
+
+
+def _read_pieces(source: Source, size: int) -> Iterator[bytes]:
+    while size:
+        data = source.read(min(size, _READ_BYTES))
+        if not data:
+            raise EOFError("the blocks of a report end early")
+        size -= len(data)
+        yield data
+
+
+def _unpack_blocks(blocks: Iterator[bytes], pool: Executor, ahead: int) -> Iterator[bytes]:
+    """Unpack blocks in order, at most `ahead` of them before they are needed."""
+    waiting: deque[Future[bytes]] = deque()
+    for block in blocks:
+        waiting.append(pool.submit(unpack_block, block))
+        if len(waiting) > ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 VARINT, FIXED64, DELIMITED = 0, 1, 2  # wire types
+_FEW_STRINGS, _SHORT_BYTES = 127, 100  # that are encoded one by one, faster than as columns
 
 
 class Column(Struct, frozen=True):
@@ -179,6 +180,14 @@ def encode_strings(number: int, id_number: int, text_number: int, strings: pl.Se
     if strings.is_empty():
         return b""
     texts = [text.encode() for text in strings.to_list()]
+    if len(texts) <= _FEW_STRINGS and max(map(len, texts)) <= _SHORT_BYTES:  # all numbers are one byte wide
+        id_tag, text_tag = tag(id_number, VARINT), tag(text_number, DELIMITED)
+        fields = [
+            b"".join((id_tag, bytes((at,)), text_tag, bytes((len(text),)), text))
+            for at, text in enumerate(texts, 1)
+        ]
+        outer = tag(number, DELIMITED)
+        return b"".join(outer + bytes((len(inner),)) + inner for inner in fields)
     lengths = np.array([len(text) for text in texts])
     inner = (
         *field(id_number, np.arange(1, len(lengths) + 1)),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from nsys_pp.write.perfetto import wire
 from nsys_pp.write.perfetto.wire import (
     constant,
     encode_rows,
@@ -106,3 +107,6 @@ def test_tables_of_strings(texts: list[str]) -> None:
     data = encode_strings(2, 3, 1, pl.Series(texts, dtype=pl.String))
     found = parse(descriptor_pb2.DescriptorProto, data).field
     assert [(row.number, row.name) for row in found] == [(i + 1, text) for i, text in enumerate(texts)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "_FEW_STRINGS", -1)  # as columns: the same bytes
+        assert encode_strings(2, 3, 1, pl.Series(texts, dtype=pl.String)) == data

@@ -1,0 +1,128 @@
+"""Decoded columns of packed frames (`nsys_pp.arrays.packed_frames`), and series of them.
+
+Many small frames are joined as arrays: a query of polars for each column of each would cost more than the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import polars as pl
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from nsys_pp.arrays.byte_planes import Values
+
+TEXTS = (pl.String, pl.Categorical, pl.Enum)
+_FEW_ROWS = 64  # up to this number, a list is faster than a gather
+Mask = NDArray[np.bool_]
+
+
+class DecodedColumn(Struct, frozen=True, kw_only=True):
+    """A column of one frame.
+
+    Attributes:
+        words: One per row, 0 for null: numbers by their bits, or positions in `texts`; of lists, all values.
+        valid: Mask of the rows that are not null; None: all.
+        texts: Of strings and categories.
+        lengths: Of lists that are not null.
+    """
+
+    words: Values
+    valid: Mask | None
+    texts: list[str] | None = None
+    lengths: Values | None = None
+
+
+def join_columns(pieces: Sequence[DecodedColumn], name: str, dtype: Any) -> pl.Series:
+    """Concatenate the columns of frames of one schema as a series.
+
+    Args:
+        pieces: At least one.
+        name: Of the series.
+        dtype: As in `pack_frame`.
+    """
+    words = np.concatenate([piece.words for piece in pieces])
+    if isinstance(dtype, pl.List):
+        lengths = np.concatenate([_lengths_of(piece) for piece in pieces]).astype(np.int64)
+        masks = [
+            np.ones(len(_lengths_of(piece)), dtype=np.bool_) if piece.valid is None else piece.valid
+            for piece in pieces
+        ]
+        return _build_lists(name, dtype, np.concatenate(masks), lengths, as_type(words, dtype.inner))
+    valid = None
+    if any(piece.valid is not None for piece in pieces):
+        valid = np.concatenate(
+            [
+                np.ones(len(piece.words), dtype=np.bool_) if piece.valid is None else piece.valid
+                for piece in pieces
+            ]
+        )
+    if isinstance(dtype, TEXTS):
+        return _join_texts(pieces, words, valid, name, dtype)
+    values = pl.Series(name, as_type(words, dtype), dtype=dtype)
+    return values if valid is None else values.set(pl.Series(~valid), None)
+
+
+def _lengths_of(piece: DecodedColumn) -> Values:
+    assert piece.lengths is not None
+    return piece.lengths
+
+
+def _join_texts(
+    pieces: Sequence[DecodedColumn], words: Values, valid: Mask | None, name: str, dtype: Any
+) -> pl.Series:
+    """Return the text of each word; the words of each piece are positions in its texts."""
+    choices: dict[str, int] = {}
+    positions = np.empty(len(words), dtype=np.uint32)
+    at = 0
+    for piece in pieces:
+        texts = piece.texts or []
+        own = np.array([choices.setdefault(text, len(choices)) for text in texts], dtype=np.uint32)
+        if texts:
+            positions[at : at + len(piece.words)] = own[piece.words.astype(np.int64)]
+        at += len(piece.words)
+    if valid is not None:
+        positions[~valid] = len(choices)
+    if len(words) <= _FEW_ROWS:
+        listed: list[str | None] = [*choices, None]
+        return pl.Series(name, [listed[position] for position in positions.tolist()], dtype=pl.String).cast(
+            dtype
+        )
+    return pl.Series(name, [*choices, None], dtype=pl.String).cast(dtype).gather(positions)
+
+
+def _build_lists(
+    name: str, dtype: pl.List, valid: Mask, lengths: NDArray[np.int64], values: NDArray[Any]
+) -> pl.Series:
+    row = np.repeat(np.flatnonzero(valid), lengths)
+    filled = pl.DataFrame({"row": row, name: pl.Series(values, dtype=dtype.inner)})
+    lists = filled.group_by(pl.col("row").set_sorted(), maintain_order=True).all()
+    if len(lists) == len(valid):
+        return lists[name]
+    # two more choices: no values, and null
+    choices = pl.concat([lists[name], pl.Series(name, [[], None], dtype=dtype)])
+    positions = np.where(valid, len(lists), len(lists) + 1)
+    positions[lists["row"].to_numpy()] = np.arange(len(lists))
+    return choices.gather(positions)
+
+
+def as_type(words: Values, dtype: Any) -> NDArray[Any]:
+    """Return the numbers of words: the inverse of `as_words`."""
+    if dtype == pl.Float64:
+        return words.view(np.float64)
+    if dtype == pl.Boolean:
+        flags: NDArray[Any] = words != 0
+        return flags
+    target = _array_type(dtype)
+    numbers: NDArray[Any] = words.view(np.int64) if target.kind == "i" else words
+    return numbers.astype(target, copy=False)
+
+
+@cache
+def _array_type(dtype: Any) -> np.dtype[Any]:
+    target: np.dtype[Any] = pl.Series(dtype=dtype).to_numpy().dtype
+    return target

@@ -1,0 +1,215 @@
+"""Blocks as parts store them: the values of the packets, at about half the size of their compressed packets.
+
+Merging a part builds the packets again and compresses them: the bytes are those of a trace that is made of the report. A
+packed block is its length (4 bytes, little-endian), its form (1 byte), and:
+
+* form 0: the compressed packet, for blocks of unusual shapes;
+* form 1, deflated: the length of the description (4 bytes), the description in MessagePack (`_Description`), the bytes before
+  the groups, the number of the group of each packet, and the columns as planes of bytes (`nsys_pp.arrays.byte_planes`).
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+from zlib_ng import zlib_ng
+
+from nsys_pp.arrays.byte_planes import PlaneCode, Values, as_words, choose_planes, restore_planes, size_of
+from nsys_pp.write.perfetto.packets import PacketBlock, PacketGroup, compress_block
+from nsys_pp.write.perfetto.wire import Column, Part
+
+_LEVEL = 6  # higher ones take five times as long for one percent
+_AS_PACKET, _AS_COLUMNS = 0, 1
+_LENGTH = struct.Struct("<I")
+LENGTH_BYTES = _LENGTH.size
+_DOUBLE_BYTES = 8
+MAX_GROUPS = 256
+MAX_UNPACKED_BYTES = 1 << 26  # of the packets of a block, and of its columns; ordinary blocks have 1-10 MB
+
+
+class _ColumnCode(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    width: int  # of the column in a packet
+    is_raw: bool  # raw bytes: doubles
+    code: PlaneCode
+
+
+class _GroupCode(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    rows: int
+    parts: list[bytes | _ColumnCode]
+
+
+class _Description(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    head_bytes: int
+    groups: list[_GroupCode]
+
+
+def pack_block(block: PacketBlock) -> bytes:
+    """Pack a block, with its length in front."""
+    form, data = _AS_PACKET, b""
+    if _is_packable(block):
+        form, data = _AS_COLUMNS, _pack_columns(block)
+    else:
+        data = compress_block(block)
+    return _LENGTH.pack(len(data) + 1) + bytes([form]) + data
+
+
+def packed_length(data: bytes) -> int:
+    """Return the length of the packed block that follows its first `LENGTH_BYTES` bytes.
+
+    Raises:
+        ValueError: No block has this length.
+    """
+    (length,) = _LENGTH.unpack(data)
+    if not 0 < length <= MAX_UNPACKED_BYTES:
+        raise ValueError("a packed block has an impossible length")
+    return int(length)
+
+
+def unpack_block(data: bytes) -> bytes:
+    """Encode a packed block, without its length, as one compressed packet.
+
+    Raises:
+        ValueError: It is damaged, or larger than any block.
+    """
+    if data[0] == _AS_PACKET:
+        return data[1:]
+    if data[0] != _AS_COLUMNS:
+        raise ValueError("a block has an unknown form")
+    return compress_block(_unpack_columns(data[1:]))
+
+
+def _is_packable(block: PacketBlock) -> bool:
+    columns = [part for group in block.groups for part in group.parts if isinstance(part, Column)]
+    size = sum(_packet_bytes(group.parts) * len(group.positions) for group in block.groups)
+    words = sum(8 * len(column.values) for column in columns)
+    return (
+        len(block.groups) <= MAX_GROUPS
+        and max(size, words + 2 * len(block.head)) <= MAX_UNPACKED_BYTES // 2
+        and all(not column.is_raw or column.width == _DOUBLE_BYTES for column in columns)
+    )
+
+
+def _packet_bytes(parts: tuple[Part, ...]) -> int:
+    return sum(part.width if isinstance(part, Column) else len(part) for part in parts)
+
+
+def _pack_columns(block: PacketBlock) -> bytes:
+    groups, data = [], [block.head, _pack_positions(block.groups)]
+    for group in block.groups:
+        earlier: list[tuple[int, Values]] = []
+        parts: list[bytes | _ColumnCode] = []
+        for part in group.parts:
+            if isinstance(part, bytes):
+                parts.append(part)
+                continue
+            words = part.values.view("<u8").reshape(-1) if part.is_raw else as_words(part.values)
+            code, planes = choose_planes(words, measure=_measure, keys=earlier)
+            earlier.append((len(earlier), words))
+            parts.append(_ColumnCode(part.width, part.is_raw, code))
+            data.append(planes)
+        groups.append(_GroupCode(len(group.positions), parts))
+    description = msgspec.msgpack.encode(_Description(len(block.head), groups))
+    return zlib_ng.compress(b"".join([_LENGTH.pack(len(description)), description, *data]), _LEVEL)
+
+
+def _measure(planes: bytes) -> int:
+    return len(zlib_ng.compress(planes, 2))
+
+
+def _pack_positions(groups: list[PacketGroup]) -> bytes:
+    """Return the number of the group of each packet; nothing for one group."""
+    if len(groups) == 1:
+        return b""
+    numbers = np.empty(sum(len(group.positions) for group in groups), dtype=np.uint8)
+    for number, group in enumerate(groups):
+        numbers[group.positions] = number
+    return numbers.tobytes()
+
+
+def _unpack_columns(packed: bytes) -> PacketBlock:
+    data = memoryview(_inflate(packed))
+    size = int.from_bytes(data[:LENGTH_BYTES], "little")
+    try:
+        description = msgspec.msgpack.decode(data[_LENGTH.size : _LENGTH.size + size], type=_Description)
+    except msgspec.MsgspecError as error:
+        raise ValueError("the description of a block is damaged") from error
+    _check(description)
+    at = _LENGTH.size + size
+    head = bytes(data[at : at + description.head_bytes])
+    at += description.head_bytes
+    positions, at = _unpack_positions(description, data, at)
+    groups = []
+    for group, own in zip(description.groups, positions, strict=True):
+        parts, at = _unpack_group(group, data, at)
+        groups.append(PacketGroup(positions=own, parts=parts))
+    if at != len(data):
+        raise ValueError("a block has another length than its columns")
+    return PacketBlock(head=head, groups=groups)
+
+
+def _inflate(packed: bytes) -> bytes:
+    inflater = zlib_ng.decompressobj()
+    try:
+        data: bytes = inflater.decompress(packed, MAX_UNPACKED_BYTES)
+    except zlib_ng.error as error:  # type: ignore[misc]
+        raise ValueError("a block cannot be decompressed") from error
+    if not inflater.eof or inflater.unused_data:
+        raise ValueError("a block is cut, or larger than any block")
+    return data
+
+
+def _check(description: _Description) -> None:
+    """Check sizes before anything of that size is made."""
+    size = description.head_bytes
+    if size < 0 or not description.groups:
+        raise ValueError("a block has no packets")
+    for group in description.groups:
+        if group.rows < 0:
+            raise ValueError("a group has fewer packets than none")
+        for part in group.parts:
+            if isinstance(part, bytes):
+                size += len(part) * group.rows
+            elif not 0 < part.width <= 10 or (part.is_raw and part.width != _DOUBLE_BYTES):
+                raise ValueError("a column has an impossible width")
+            else:
+                size += 8 * group.rows + 8 * part.code.length
+    if size > 2 * MAX_UNPACKED_BYTES:
+        raise ValueError("a block is larger than any block")
+
+
+def _unpack_positions(
+    description: _Description, data: memoryview, at: int
+) -> tuple[list[NDArray[np.int64]], int]:
+    rows = [group.rows for group in description.groups]
+    if len(rows) == 1:
+        return [np.arange(rows[0])], at
+    numbers = np.frombuffer(data, dtype=np.uint8, count=sum(rows), offset=at)
+    positions = [np.flatnonzero(numbers == number) for number in range(len(rows))]
+    if [len(own) for own in positions] != rows:
+        raise ValueError("the groups of a block are damaged")
+    return positions, at + sum(rows)
+
+
+def _unpack_group(group: _GroupCode, data: memoryview, at: int) -> tuple[tuple[Part, ...], int]:
+    earlier: list[Values] = []
+    parts: list[Part] = []
+    for part in group.parts:
+        if isinstance(part, bytes):
+            parts.append(part)
+            continue
+        if part.code.other >= len(earlier):
+            raise ValueError("a column refers to a later one")
+        other = earlier[part.code.other] if part.code.other >= 0 else None
+        size = size_of(part.code)
+        words = restore_planes(part.code, data[at : at + size], other)
+        if len(words) != group.rows:
+            raise ValueError("a column has another length than its group")
+        earlier.append(words)
+        at += size
+        values = words.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8) if part.is_raw else words
+        parts.append(Column(values, part.width))
+    return tuple(parts), at

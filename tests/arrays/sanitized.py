@@ -1,0 +1,48 @@
+"""A program that calls all functions of a library of `core.c` with random inputs: the file's path, number of inputs."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+import numpy as np
+
+from nsys_pp.arrays.core import Core
+from nsys_pp.write.trace.strings import NULL
+from tests.arrays.nested_slices import draw_nested_slices
+from tests.arrays.owned_intervals import draw_intervals, draw_windows
+
+
+def main() -> None:
+    """Call each function; parents that do not contain their slice are left out, as in `pack_nested`."""
+    core = Core(ctypes.CDLL(sys.argv[1]))
+    for seed in range(int(sys.argv[2])):
+        start, end, parent = draw_nested_slices(seed)
+        around = np.maximum(parent, 0)
+        is_inside = (parent >= 0) & (start[around] <= start) & (end <= end[around]) & (end > start)
+        core.pack_flat(start, end)
+        core.pack_nested(start, end, np.where(is_inside, parent, -1))
+        core.sort_rows(parent, start, end)
+        core.number_codes(np.where(is_inside, NULL, start).astype(np.uint32), null=NULL)
+        intervals, following = draw_intervals(seed), draw_intervals(seed, following=True)
+        core.find_first_rows(intervals[0])
+        core.find_parents(*intervals)
+        core.find_windows(intervals, following)
+        core.find_windows(
+            following, intervals
+        )  # neither grouped nor in order: any result, but no other memory
+        core.search(following[1], intervals[1])
+        core.order_by_number(np.abs(intervals[1]) % 50, 50)
+        windows = draw_windows(seed)
+        core.find_extremes(*windows)
+        core.measure_unions(*windows)
+    many = np.arange(70_000)  # more keys than are numbered
+    core.find_first_rows(many)
+    core.order_by_time(many, many, many)
+    core.find_windows((many, many, many), (many, many, many))
+    core.measure_unions(many * 7919 % 70_000, many * 7919 % 70_000 + 900, many // 2, many + 1)
+    print(int(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()
