@@ -22,6 +22,7 @@ from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
 _ABOUT_BEST = 0.6  # of the clearest margin
+_AT_A_TIME = 16  # units or machines whose corrections are compared; more only as long as none is clear
 
 
 class Matches(Struct, frozen=True, kw_only=True):
@@ -161,7 +162,8 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         tied: list[Timeline] = []
         while remaining:
             timeline = remaining.pop(0)
-            while added := self._add_next(timeline, remaining, only_clear=only_clear):
+            margins: dict[int, float] = {}
+            while added := self._add_next(timeline, remaining, margins, only_clear=only_clear):
                 remaining = [unit for unit in remaining if not any(unit is one for one in added)]
             tied.append(self._reconsider(timeline) if only_clear else timeline)
         return tied
@@ -219,14 +221,34 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             self._add(others, choice)
         return others
 
-    def _add_next(self, timeline: Timeline, remaining: list[Timeline], *, only_clear: bool) -> list[Timeline]:
-        """Add all units with a clear correction, or else the one with the least doubt; return them."""
-        found = [
-            choose(timeline, joint, self.prior, self.scatter_ns())
-            for joint in self._list_joint(timeline, remaining)
-        ]
-        choices = [choice for choice in found if choice is not None]
-        clear = [choice for choice in choices if choice.is_clear]
+    def _add_next(
+        self, timeline: Timeline, remaining: list[Timeline], margins: dict[int, float], *, only_clear: bool
+    ) -> list[Timeline]:
+        """Add all units with a clear correction, or else the one with the least doubt; return them.
+
+        Of many, those that were clearest before are compared first.
+
+        Args:
+            timeline: The timeline, changed in place.
+            remaining: The units that are not on it.
+            margins: Margin of a unit, by its first domain, when it was compared last; changed in place.
+            only_clear: Add none without a clear correction.
+        """
+        joint = self._list_joint(timeline, remaining)
+        if len(joint) > _AT_A_TIME:
+            joint.sort(key=lambda units: -margins.get(min(units[0].lines), np.inf))
+        choices: list[Choice] = []
+        clear: list[Choice] = []
+        for first in range(0, len(joint), _AT_A_TIME):
+            if clear:
+                break
+            for units in joint[first : first + _AT_A_TIME]:
+                choice = choose(timeline, units, self.prior, self.scatter_ns())
+                margins[min(units[0].lines)] = (
+                    choice.margin if choice is not None and choice.is_clear else 0.0
+                )
+                choices += [choice] if choice is not None else []
+            clear = [choice for choice in choices if choice.is_clear]
         if clear:
             # the others are clearer with these on the timeline
             least = _ABOUT_BEST * max(choice.margin for choice in clear)

@@ -8,6 +8,8 @@ drifts near 0 where operations are few or close in time.
 
 Only differences of clocks are observable: the means of all offsets and of all drifts are held at 0.
 
+Few clocks are fitted with dense matrices, many with sparse ones (`nsys_pp.alignment.normal`): the equations are the same.
+
 A drift changes the durations of a report. One that could as well be the drift of the median machine is therefore held at it in
 a second fit; the standard errors are those of the first, in which all drifts are free.
 """
@@ -19,7 +21,9 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from nsys_pp.alignment.layout import Observations, build_layout
 from nsys_pp.alignment.lines import mad_sigma
+from nsys_pp.alignment.normal import Equations, Solver
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.units import NS_PER_S
 
@@ -31,6 +35,27 @@ _NO_DRIFT = 1e6  # ns per s: 1,000 ppm, ten times that of any clock
 _LEAST_PART = 1e-9  # of the largest singular value, below which a combination of clocks is unknown
 _ROUNDS = 10
 _MAX_WORK = 1e9  # multiplications of one round
+_MAX_DENSE = 300  # unknowns of dense matrices
+_LEAST_OPERATIONS = 64  # kept of each clock, if it has as many
+
+
+class Variances(Struct, frozen=True, kw_only=True):
+    """Entries of the covariance of a fit.
+
+    Attributes:
+        offset: Variance of each clock's offset.
+        shared: Covariance of each clock's offset and its drift.
+        drift: Variance of each machine's drift.
+    """
+
+    offset: Floats
+    shared: Floats
+    drift: Floats
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all are finite."""
+        return all(np.isfinite(values).all() for values in (self.offset, self.shared, self.drift))
 
 
 class Fit(Struct, frozen=True, kw_only=True):
@@ -40,7 +65,7 @@ class Fit(Struct, frozen=True, kw_only=True):
         offset_ns: Offset of each clock at `center_ns`.
         drift: Drift of each clock, ns per second; shared by the clocks of one machine.
         residual_ns: Distance of each observation from the end of its operation.
-        covariance: Covariance of offsets, then of the machines' drifts.
+        variances: Of the covariance, what bounds need.
         held_ns: Change of `offset_ns` by drifts that are held.
         held_drift: Change of `drift` by drifts that are held.
     """
@@ -49,28 +74,24 @@ class Fit(Struct, frozen=True, kw_only=True):
     drift: Floats
     center_ns: float
     residual_ns: Floats
-    covariance: Floats
+    variances: Variances
     machine: Int64s
     held_ns: Floats
     held_drift: Floats
 
     def sigma_ns(self, clock: int, times: Floats) -> Floats:
         """Return the standard error of a clock's correction at each time."""
-        if not np.isfinite(self.covariance).all():
+        of, drift = self.variances, int(self.machine[clock])
+        if not of.is_known:
             return np.full(len(times), np.inf)
-        return np.sqrt(np.maximum(_variance(self, clock, times), 0.0))
+        x = (times - self.center_ns) / NS_PER_S
+        variance = of.offset[clock] + 2 * x * of.shared[clock] + x * x * of.drift[drift]
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
     def change_ns(self, clock: int, times: Floats) -> Floats:
         """Return the absolute change of a clock's correction by drifts that are held, at each time."""
         x = (times - self.center_ns) / NS_PER_S
         return np.asarray(np.abs(self.held_ns[clock] + self.held_drift[clock] * x))
-
-
-def _variance(fit: Fit, clock: int, times: Floats) -> Floats:
-    drift = len(fit.offset_ns) + int(fit.machine[clock])
-    x = (times - fit.center_ns) / NS_PER_S
-    cov = fit.covariance
-    return np.asarray(cov[clock, clock] + 2 * x * cov[clock, drift] + x * x * cov[drift, drift])
 
 
 def fit_clocks(
@@ -91,8 +112,8 @@ def fit_clocks(
     """
     clocks, machines = len(machine), int(machine.max(initial=0)) + 1
     center = float(np.median(time)) if len(time) else 0.0
-    kept = _thin(instance, clocks + machines)
-    observed = _Observations(
+    kept = _thin(clock, instance, clocks, clocks + machines)
+    observed = Observations(
         x=(time - center)[kept] / NS_PER_S,
         y=time[kept],
         clock=clock[kept],
@@ -100,15 +121,16 @@ def fit_clocks(
         noise=noise[kept],
     )
     sigma = np.full(machines, DRIFT_SIGMA)
-    free, covariance = _fit(observed, start[kept], machine, sigma)
-    drift_error = np.sqrt(np.maximum(np.diagonal(covariance)[clocks:], 0.0))
+    fit = _fit_dense if clocks + machines <= _MAX_DENSE or not len(time) else _fit_sparse
+    free, variances = fit(observed, start[kept], machine, sigma)
+    drift_error = np.sqrt(np.maximum(variances.drift, 0.0))
     free_drift = free[clocks:]
     typical = np.sort(free_drift)[(machines - 1) // 2]
     is_held = ~(np.abs(free_drift - typical) > _CERTAIN * drift_error)
     theta = free
     if is_held.sum() > 1 and len(time):  # the median machine alone is held by the others
         held_sigma = np.where(is_held, _HELD_SIGMA, sigma)
-        theta, _ = _fit(observed, start[kept], machine, held_sigma, has_zero_mean=False)
+        theta, _ = fit(observed, start[kept], machine, held_sigma, has_zero_mean=False)
     drift = theta[clocks:][machine]
     corrected = time + theta[clock] + drift[clock] * (time - center) / NS_PER_S if len(time) else time
     return Fit(
@@ -116,32 +138,22 @@ def fit_clocks(
         drift=drift,
         center_ns=center,
         residual_ns=corrected - _median(corrected, instance),
-        covariance=covariance,
+        variances=variances,
         machine=machine,
         held_ns=(theta - free)[:clocks] - np.median((theta - free)[:clocks]),
         held_drift=(theta[clocks:] - (free_drift - typical))[machine],
     )
 
 
-class _Observations(Struct, frozen=True, kw_only=True):
-    """Observations of a fit: seconds since its center, ends in ns, clock, operation and relative noise of each."""
-
-    x: Floats
-    y: Floats
-    clock: Int64s
-    operation: Int64s
-    noise: Floats
-
-
-def _fit(
-    observed: _Observations,
+def _fit_dense(
+    observed: Observations,
     start: Floats,
     machine: Int64s,
     drift_sigma: Floats,
     *,
     has_zero_mean: bool = True,
-) -> tuple[Floats, Floats]:
-    """Fit offsets of all clocks, then drifts of all machines; return them and their covariance.
+) -> tuple[Floats, Variances]:
+    """Fit offsets of all clocks, then drifts of all machines; return them and their variances.
 
     Drifts have a normal distribution about 0, with a standard deviation for each machine; their mean is held at 0 on request.
     """
@@ -152,35 +164,113 @@ def _fit(
     weights: Any = 1 / observed.noise**2
     matrix: Any = np.zeros((clocks + machines,) * 2)
     for _ in range(_ROUNDS if len(observed.y) else 0):
-        level = observed.y + correction
-        residual = (level - _mean(level, observed.operation, weights)) / observed.noise
-        scale = max(mad_sigma(residual), _FLOOR_NS)
-        weights = 1 / (1 + (residual / (2 * scale)) ** 2) / observed.noise**2
+        weights, scale = _weigh(observed, correction, weights)
         matrix, right = _build_normal_equations(observed, machine, weights, machines)
         matrix += _prior(clocks, drift_sigma, scale, weights.sum(), has_zero_mean=has_zero_mean)
-        theta = np.linalg.solve(matrix, right)
-        # operations that contradict each other weigh nearly nothing
-        if np.abs(theta[clocks:]).max(initial=0.0) > _NO_DRIFT:
-            theta = np.linalg.lstsq(matrix, right, rcond=_LEAST_PART)[0]
+        theta = _solve_dense(matrix, right, clocks)
         correction = theta[observed.clock] + theta[clocks + machine[observed.clock]] * observed.x
     covariance: Floats = np.full(matrix.shape, np.inf)
     if len(observed.y):
         covariance = scale**2 * np.asarray(np.linalg.pinv(matrix))
-    return theta, covariance
+    diagonal = np.diagonal(covariance)
+    shared = covariance[np.arange(clocks), clocks + machine]
+    return theta, Variances(offset=diagonal[:clocks], shared=shared, drift=diagonal[clocks:])
+
+
+def _solve_dense(matrix: Floats, right: Floats, clocks: int) -> Floats:
+    """Solve equations; combinations of clocks that they do not determine are 0."""
+    try:
+        theta: Floats = np.asarray(np.linalg.solve(matrix, right), dtype=np.float64)
+        if np.abs(theta[clocks:]).max(initial=0.0) <= _NO_DRIFT:
+            return theta
+    except np.linalg.LinAlgError:  # parts of the clocks that share nothing
+        pass
+    # operations that contradict each other weigh nearly nothing
+    return np.asarray(np.linalg.lstsq(matrix, right, rcond=_LEAST_PART)[0])
+
+
+def _weigh(observed: Observations, correction: Floats, weights: Floats) -> tuple[Floats, float]:
+    """Return the Cauchy weights of observations by their distance from the mean of their operation, and the scale of these."""
+    level = observed.y + correction
+    residual = (level - _mean(level, observed.operation, weights)) / observed.noise
+    scale = max(mad_sigma(residual), _FLOOR_NS)
+    weights = np.asarray(1 / (1 + (residual / (2 * scale)) ** 2) / observed.noise**2, dtype=np.float64)
+    return weights, scale
+
+
+def _fit_sparse(
+    observed: Observations,
+    start: Floats,
+    machine: Int64s,
+    drift_sigma: Floats,
+    *,
+    has_zero_mean: bool = True,
+) -> tuple[Floats, Variances]:
+    """Fit as `_fit_dense`, without dense matrices of all clocks; variances are known only with `has_zero_mean`."""
+    clocks, machines = len(machine), len(drift_sigma)
+    layout = build_layout(observed, machine, machines)
+    theta = np.zeros(clocks + machines)
+    counts = np.bincount(observed.clock, minlength=clocks)
+    begin = np.bincount(observed.clock, start, clocks) / np.maximum(counts, 1)
+    theta[:clocks] = begin
+    correction, weights, solver = start, 1 / observed.noise**2, Solver()
+    equations = None
+    for _ in range(_ROUNDS):
+        weights, scale = _weigh(observed, correction, weights)
+        mean = (scale / (1e-3 * DRIFT_SIGMA)) ** 2 if has_zero_mean else 0.0
+        equations = Equations(
+            observed=observed,
+            layout=layout,
+            weights=weights,
+            drift_weight=(scale / drift_sigma) ** 2,
+            mean_weight=mean,
+        )
+        theta = _solve(solver, equations, theta)
+        correction = theta[observed.clock] + theta[clocks + machine[observed.clock]] * observed.x
+    # parts of the clocks that share no operation keep their distance
+    apart = np.bincount(layout.part, begin - theta[:clocks]) / np.bincount(layout.part)
+    theta[:clocks] += apart[layout.part]
+    theta[:clocks] -= theta[:clocks].mean()
+    unknown = np.full(clocks, np.inf)
+    variances = Variances(offset=unknown, shared=unknown, drift=np.full(machines, np.inf))
+    if equations is not None and has_zero_mean:
+        entries = [scale**2 * values for values in equations.find_variances(solver.end(equations))]
+        variances = Variances(offset=entries[0], shared=entries[1], drift=entries[2])
+    return theta, variances
+
+
+def _solve(solver: Solver, equations: Equations, theta: Floats) -> Floats:
+    """Solve equations; combinations of clocks that they do not determine stay as they are."""
+    clocks = len(equations.layout.machine)
+    try:
+        solved = solver.solve(equations, theta)
+        if np.abs(solved[clocks:]).max(initial=0.0) <= _NO_DRIFT:
+            return solved
+    except np.linalg.LinAlgError:
+        pass
+    equations.damping = _LEAST_PART * max(float(values.max(initial=0.0)) for values in equations.find_own())
+    return solver.solve(equations, theta)
 
 
 def _dense(numbers: Int64s) -> Int64s:
     return np.unique(numbers, return_inverse=True)[1]
 
 
-def _thin(instance: Int64s, unknowns: int) -> Int64s:
-    """Keep evenly spread operations, as many as bound the work of a round."""
+def _thin(clock: Int64s, instance: Int64s, clocks: int, unknowns: int) -> Int64s:
+    """Keep evenly spread operations, as many as bound the work of a round, and some of each clock."""
     count = int(instance.max(initial=-1)) + 1
     limit = max(400, int(_MAX_WORK / unknowns**2))
     if count <= limit:
         return np.arange(len(instance))
     chosen = np.zeros(count, dtype=bool)
     chosen[np.linspace(0, count - 1, limit).astype(np.int64)] = True
+    # of each clock, those at even distances in its own operations
+    order = np.lexsort((instance, clock))
+    total = np.bincount(clock, minlength=clocks)
+    number = np.arange(len(order)) - (np.cumsum(total) - total)[clock[order]]
+    share = np.minimum(_LEAST_OPERATIONS / total[clock[order]], 1.0)
+    is_kept = np.floor((number + 1) * share) > np.floor(number * share)
+    chosen[instance[order[is_kept]]] = True
     return np.flatnonzero(chosen[instance])
 
 
@@ -203,7 +293,7 @@ def _median(values: Floats, group: Int64s) -> Floats:
 
 
 def _build_normal_equations(
-    observed: _Observations, machine: Int64s, weights: Floats, machines: int
+    observed: Observations, machine: Int64s, weights: Floats, machines: int
 ) -> tuple[Floats, Floats]:
     """Build the normal equations of offsets and drifts, with the ends of operations eliminated."""
     x, y, clock, operation = observed.x, observed.y, observed.clock, observed.operation

@@ -9,6 +9,8 @@ from msgspec import Struct
 from nsys_pp.alignment.events import RECEIVE, SEND, SEND_RECEIVE, Events
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.reference import Reference
+from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.near_finder import NearFinder
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
@@ -34,6 +36,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
         key_base: Key of each comparable event as an offset to `times`.
         times: Times of the operations, those of each key beyond those of the key before.
         limits: First and last time of an operation.
+        finder: The compiled search of `find_near`; None without it.
     """
 
     events: Events
@@ -47,6 +50,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     key_base: Floats
     times: Floats
     limits: tuple[float, float]
+    finder: NearFinder | None
 
 
 def prepare(events: Events, reference: Reference) -> Comparison:
@@ -59,6 +63,24 @@ def prepare(events: Events, reference: Reference) -> Comparison:
     limits = (float(reference.times.min()), float(reference.times.max())) if len(reference) else (0.0, 0.0)
     stride = limits[1] - limits[0] + 4 * _GAP_NS
     comparable = np.flatnonzero(np.isin(events.key, keys))
+    key_base = np.asarray(
+        np.searchsorted(keys, events.key[comparable]) * stride - limits[0], dtype=np.float64
+    )
+    times = reference.times - limits[0] + number * stride
+    kind = events.kind[comparable]
+    core = load_core()
+    finder = None
+    if core is not None:
+        finder = NearFinder(
+            core,
+            channel=channel[comparable],
+            kind=np.where((kind == SEND) | (kind == RECEIVE), kind, -1),
+            base=key_base,
+            times=times,
+            other_time=reference.times,
+            other_channel=reference_channel,
+            other_kind=reference.kind,
+        )
     return Comparison(
         events=events,
         reference=reference,
@@ -68,11 +90,10 @@ def prepare(events: Events, reference: Reference) -> Comparison:
         reference_channel=reference_channel,
         repeats=_count_repeats(events),
         comparable=comparable,
-        key_base=np.asarray(
-            np.searchsorted(keys, events.key[comparable]) * stride - limits[0], dtype=np.float64
-        ),
-        times=reference.times - limits[0] + number * stride,
+        key_base=key_base,
+        times=times,
         limits=limits,
+        finder=finder,
     )
 
 
@@ -121,13 +142,9 @@ def find_near(comparison: Comparison, line: Line, tolerance_ns: float) -> Near:
     """
     events, reference = comparison.events, comparison.reference
     predicted = events.end + line.at(events.end)
-    event_row, reference_row = _list_near_pairs(comparison, predicted, tolerance_ns)
+    event_row, reference_row, link, numbers = _find_mutual(comparison, predicted, tolerance_ns)
     width = int(comparison.reference_channel.max(initial=0)) + 1
-    combined = comparison.channel[event_row] * width + comparison.reference_channel[reference_row]
-    numbers, link = np.unique(combined, return_inverse=True)
     residual = reference.times[reference_row] - predicted[event_row]
-    kept = _keep_mutual(link, event_row, reference_row, np.abs(residual))
-    link, residual = link[kept], residual[kept]
     count = np.bincount(link, minlength=len(numbers))
     event_channel = numbers // width
     only_one, rate = _count_others(comparison, predicted, event_channel, numbers % width, count)
@@ -135,8 +152,8 @@ def find_near(comparison: Comparison, line: Line, tolerance_ns: float) -> Near:
     # stages in the middle of a pipeline share half of their messages with each neighbour
     unexplained = np.where(is_message, np.maximum(only_one - count, 0.0), only_one)
     return Near(
-        event_row=event_row[kept],
-        reference_row=reference_row[kept],
+        event_row=event_row,
+        reference_row=reference_row,
         residual_ns=residual,
         link=link,
         event_channel=event_channel,
@@ -145,9 +162,33 @@ def find_near(comparison: Comparison, line: Line, tolerance_ns: float) -> Near:
         squares=np.asarray(np.bincount(link, residual**2, len(numbers)), dtype=np.float64),
         rate=rate,
         missing=-np.where(is_message, _MISSING_MESSAGE, MISSING) * unexplained,
-        independent=np.bincount(link, 1 / comparison.repeats[event_row[kept]], len(numbers)) / count,
+        independent=np.bincount(link, 1 / comparison.repeats[event_row], len(numbers)) / count,
         weight=(np.sqrt(count) / np.maximum(count + only_one, 1))[link],
     )
+
+
+def _find_mutual(
+    comparison: Comparison, predicted: Floats, tolerance_ns: float
+) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Find the pairs near each other that are the nearest of each other, among the operations of two channels.
+
+    Returns:
+        Row of the event, row of the reference and number of the pair of channels, of each, by event and operation; channels of the
+        numbers, the event's times the number of channels of the reference plus the other's.
+    """
+    if comparison.finder is not None:
+        first, last = comparison.limits
+        point, reference_row, link, numbers = comparison.finder.find(
+            predicted[comparison.comparable], tolerance_ns, (first - _GAP_NS, last + _GAP_NS)
+        )
+        return comparison.comparable[point], reference_row, link, numbers
+    event_row, reference_row = _list_near_pairs(comparison, predicted, tolerance_ns)
+    width = int(comparison.reference_channel.max(initial=0)) + 1
+    combined = comparison.channel[event_row] * width + comparison.reference_channel[reference_row]
+    numbers, link = np.unique(combined, return_inverse=True)
+    distance = np.abs(comparison.reference.times[reference_row] - predicted[event_row])
+    kept = np.sort(_keep_mutual(link, event_row, reference_row, distance))
+    return event_row[kept], reference_row[kept], link[kept], numbers
 
 
 def _list_near_pairs(comparison: Comparison, predicted: Floats, tolerance_ns: float) -> tuple[Int64s, Int64s]:
@@ -221,10 +262,13 @@ def _count_others(
         minlength=int(event_channel.max()) + 1,
     )
     times = comparison.reference.times
-    others = np.bincount(
-        comparison.reference_channel[(times >= since) & (times <= until)],
-        minlength=int(reference_channel.max()) + 1,
-    )
+    if comparison.finder is None:
+        others = np.bincount(
+            comparison.reference_channel[(times >= since) & (times <= until)],
+            minlength=int(reference_channel.max()) + 1,
+        )
+    else:
+        others = comparison.finder.count_others(since, until)
     own_count = np.maximum(own[event_channel], count)
     other_count = np.maximum(others[reference_channel], count)
     rate = np.maximum(own_count, other_count) / max(until - since, 1.0)

@@ -13,7 +13,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 4; }
+API int64_t core_version(void) { return 5; }
 
 /* ---- Memory. ---- */
 
@@ -958,4 +958,192 @@ API int64_t core_measure_unions(
     cover_close(&cover);
     ending_close(&ending);
     return result;
+}
+
+/* ---- Points near each other: of pairs of channels, each is the nearest of the other. ---- */
+
+typedef struct {
+    int64_t point, other, mark; /* mark: number of the pair of channels; -1 for a pair that is not mutual */
+} Pair;
+
+typedef struct {
+    Pair *pairs;
+    int64_t count, capacity;
+} Pairs;
+
+static int pairs_add(Pairs *pairs, int64_t point, int64_t other) {
+    if (pairs->count == pairs->capacity) {
+        int64_t capacity = pairs->capacity ? 2 * pairs->capacity : 4096;
+        Pair *larger = realloc(pairs->pairs, (size_t)capacity * sizeof(Pair));
+        if (!larger) return -1;
+        pairs->pairs = larger;
+        pairs->capacity = capacity;
+    }
+    pairs->pairs[pairs->count++] = (Pair){point, other, -1};
+    return 0;
+}
+
+/* Return the first row from which times are at least `time`; `row` is a guess. */
+static int64_t find_time(const double *times, int64_t count, double time, int64_t row) {
+    int64_t low = 0, high = count, step = 1;
+    if (row < count && times[row] < time) {
+        for (low = row + 1; row + step < count && times[row + step] < time; step *= 2) low = row + step + 1;
+        if (row + step < count) high = row + step;
+    } else if (row > 0) {
+        for (high = row; row - step >= 0 && times[row - step] >= time; step *= 2) high = row - step;
+        if (row - step >= 0) low = row - step + 1;
+    }
+    while (low < high) {
+        int64_t half = low + (high - low) / 2;
+        if (times[half] < time) low = half + 1;
+        else high = half;
+    }
+    return low;
+}
+
+static double distance(double a, double b) { return a < b ? b - a : a - b; }
+
+typedef struct {
+    int64_t count, other_count, channel_count, other_channel_count;
+    const int64_t *channel, *kind, *other_channel, *other_kind;
+    const double *base, *times, *other_time;
+    const double *predicted;
+    int64_t *best, *stamp, *touched; /* of each channel of the others: nearest row, point that it belongs to; channels of a point */
+} Near;
+
+/* List the nearest of the others in each of their channels, of each point, by rows. */
+static int near_list(const Near *near, double tolerance, double least, double most, Pairs *pairs) {
+    int64_t low_row = 0;
+    for (int64_t point = 0; point < near->count; point++) {
+        double time = near->predicted[point], low = time - tolerance, high = time + tolerance;
+        low = low < least ? least : low > most ? most : low;
+        high = high < least ? least : high > most ? most : high;
+        low += near->base[point];
+        high += near->base[point];
+        low_row = find_time(near->times, near->other_count, low, low_row);
+        int64_t touched = 0;
+        for (int64_t row = low_row; row < near->other_count && near->times[row] <= high; row++) {
+            int64_t channel = near->other_channel[row];
+            if (near->kind[point] >= 0 && near->kind[point] == near->other_kind[row]) continue;
+            if (near->stamp[channel] != point + 1) {
+                near->stamp[channel] = point + 1;
+                near->best[channel] = row;
+                near->touched[touched++] = channel;
+            } else if (distance(near->other_time[row], time) < distance(near->other_time[near->best[channel]], time))
+                near->best[channel] = row;
+        }
+        int64_t first = pairs->count;
+        for (int64_t number = 0; number < touched; number++) {
+            int64_t row = near->best[near->touched[number]], at;
+            if (pairs_add(pairs, point, row)) return -1;
+            for (at = pairs->count - 1; at > first && pairs->pairs[at - 1].other > row; at--)
+                pairs->pairs[at].other = pairs->pairs[at - 1].other;
+            pairs->pairs[at].other = row;
+        }
+    }
+    return 0;
+}
+
+static int compare_numbers(const void *a, const void *b) {
+    int64_t first = *(const int64_t *)a, second = *(const int64_t *)b;
+    return (first > second) - (first < second);
+}
+
+/* Mark the pairs whose point is the nearest of its channel to the other, and number their pairs of channels.
+   order, bounds: pairs by channel. nearest, owner: a slot for each of the others. */
+static int64_t near_mark(
+    const Near *near, Pair *pairs, const int64_t *order, const int64_t *bounds, int64_t *nearest, int64_t *owner,
+    int64_t *numbers
+) {
+    int64_t links = 0;
+    memset(owner, 0, (size_t)near->other_count * sizeof(int64_t));
+    memset(near->stamp, 0, (size_t)near->other_channel_count * sizeof(int64_t));
+    for (int64_t channel = 0; channel < near->channel_count; channel++) {
+        int64_t touched = 0;
+        for (int64_t at = bounds[channel]; at < bounds[channel + 1]; at++) {
+            const Pair *pair = &pairs[order[at]];
+            int64_t other = pair->other;
+            double time = near->other_time[other];
+            if (owner[other] != channel + 1 ||
+                distance(time, near->predicted[pair->point]) < distance(time, near->predicted[pairs[nearest[other]].point])) {
+                owner[other] = channel + 1;
+                nearest[other] = order[at];
+            }
+            if (near->stamp[near->other_channel[other]] != channel + 1) {
+                near->stamp[near->other_channel[other]] = channel + 1;
+                near->touched[touched++] = near->other_channel[other];
+            }
+        }
+        qsort(near->touched, (size_t)touched, sizeof(int64_t), compare_numbers);
+        for (int64_t number = 0; number < touched; number++) {
+            near->best[near->touched[number]] = links;
+            numbers[links++] = channel * near->other_channel_count + near->touched[number];
+        }
+        for (int64_t at = bounds[channel]; at < bounds[channel + 1]; at++) {
+            int64_t other = pairs[order[at]].other;
+            if (nearest[other] == order[at]) pairs[order[at]].mark = near->best[near->other_channel[other]];
+        }
+    }
+    return links;
+}
+
+/* Find the pairs of points and others that are near each other and the nearest of each other, in each pair of channels.
+   channel, kind (of one side, or -1), base (added to times before they are compared with `times`), predicted: of each point.
+   times (ascending), other_time, other_channel, other_kind: of each of the others. tolerance, least, most: of times.
+   point, other, link: receive at most `capacity` pairs, by point, then other. numbers: receives the pairs of channels, at most as many.
+   found: receives the number of pairs and of pairs of channels; where it is above the capacity, nothing else is written. */
+API int64_t core_find_near(
+    int64_t count, const int64_t *channel, const int64_t *kind, const double *base, const double *predicted,
+    int64_t other_count, const double *times, const double *other_time, const int64_t *other_channel,
+    const int64_t *other_kind, int64_t channel_count, int64_t other_channel_count, double tolerance, double least,
+    double most, int64_t capacity, int64_t *point, int64_t *other, int64_t *link, int64_t *numbers, int64_t *found
+) {
+    Near near = {
+        count, other_count, channel_count, other_channel_count, channel, kind, other_channel, other_kind, base, times,
+        other_time, predicted, NULL, NULL, NULL,
+    };
+    Pairs pairs = {NULL, 0, 0};
+    int64_t result = -1, *order = NULL, *bounds = NULL, *nearest = NULL, *owner = NULL;
+    near.best = allocate(other_channel_count, sizeof(int64_t));
+    near.stamp = allocate_zeros(other_channel_count, sizeof(int64_t));
+    near.touched = allocate(other_channel_count, sizeof(int64_t));
+    if (near.best && near.stamp && near.touched && !near_list(&near, tolerance, least, most, &pairs)) {
+        found[0] = found[1] = pairs.count;
+        order = allocate(pairs.count, sizeof(int64_t));
+        bounds = allocate_zeros(channel_count + 2, sizeof(int64_t));
+        nearest = allocate(other_count, sizeof(int64_t));
+        owner = allocate(other_count, sizeof(int64_t));
+        result = order && bounds && nearest && owner ? 0 : -1;
+    }
+    if (!result && pairs.count <= capacity) {
+        for (int64_t row = 0; row < pairs.count; row++) bounds[channel[pairs.pairs[row].point] + 2]++;
+        for (int64_t number = 0; number < channel_count; number++) bounds[number + 2] += bounds[number + 1];
+        for (int64_t row = 0; row < pairs.count; row++) order[bounds[channel[pairs.pairs[row].point] + 1]++] = row;
+        found[1] = near_mark(&near, pairs.pairs, order, bounds, nearest, owner, numbers);
+        int64_t kept = 0;
+        for (int64_t row = 0; row < pairs.count; row++) {
+            if (pairs.pairs[row].mark < 0) continue;
+            point[kept] = pairs.pairs[row].point;
+            other[kept] = pairs.pairs[row].other;
+            link[kept++] = pairs.pairs[row].mark;
+        }
+        found[0] = kept;
+    }
+    free(near.best);
+    free(near.stamp);
+    free(near.touched);
+    free(pairs.pairs);
+    free(order);
+    free(bounds);
+    free(nearest);
+    free(owner);
+    return result;
+}
+
+/* Count the values within [least, most] of each channel. counts: a zero for each. */
+API int64_t core_count_within(
+    int64_t count, const double *values, const int64_t *channel, double least, double most, int64_t *counts
+) {
+    for (int64_t row = 0; row < count; row++) counts[channel[row]] += values[row] >= least && values[row] <= most;
+    return 0;
 }

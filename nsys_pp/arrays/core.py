@@ -20,7 +20,7 @@ import numpy.typing as npt
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 4
+_VERSION = 5
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -49,6 +49,19 @@ class Core:
         self._sort_rows = _declare(library.core_sort_rows, count, count, ctypes.c_void_p, *[result] * 3)
         self._number_codes = _declare(
             library.core_number_codes, count, _CODES, ctypes.c_uint32, _CODES, _CODES, result
+        )
+        pointer, number = ctypes.c_void_p, ctypes.c_double  # of arrays that `near_finder.py` checks and holds
+        self.find_near = _declare(
+            library.core_find_near,
+            *[count, *[pointer] * 4] * 2,
+            count,
+            count,
+            *[number] * 3,
+            count,
+            *[pointer] * 5,
+        )
+        self.count_within = _declare(
+            library.core_count_within, count, pointer, pointer, number, number, pointer
         )
 
     def sort_rows(self, *keys: Int64s) -> Int64s:

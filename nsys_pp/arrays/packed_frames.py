@@ -318,7 +318,9 @@ def _remember_moments(earlier: _Earlier, name: str, lengths: Values, words: Valu
     """Keep the values of a distribution; with its counts, their moments are earlier."""
     if name == _VALUES:
         earlier.moments = {_VALUES: words}
-    elif name == _COUNTS and len(earlier.moments.get(_VALUES, ())) == len(words) and len(lengths):
+    elif name == _COUNTS and _VALUES in earlier.moments and len(lengths):
+        if len(earlier.moments[_VALUES]) != len(words):
+            return
         row = np.repeat(np.arange(len(lengths)), lengths.astype(np.int64))
         moments = compute_moments(
             row, earlier.moments[_VALUES].view(np.int64), words.view(np.int64), len(lengths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from nsys_pp.alignment.events import COLLECTIVE, RECEIVE, SEND, Events
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.near import find_near, prepare
 from nsys_pp.alignment.reference import build_reference
+from tests.arrays.ways import use_numpy
 
 Row = tuple[int, int, int, int]
 rows = st.lists(
@@ -44,13 +46,16 @@ def is_same_side(kind: int, other: int) -> bool:
     return kind == other and kind in (SEND, RECEIVE)
 
 
-@given(rows, rows, st.integers(-50, 50), st.integers(0, 100))
+@given(rows, rows, st.integers(-50, 50), st.integers(0, 100), st.booleans())
 def test_pairs_are_the_nearest_of_each_other_in_two_channels(
-    own: list[Row], others: list[Row], offset: int, tolerance: int
+    own: list[Row], others: list[Row], offset: int, tolerance: int, is_compiled: bool
 ) -> None:
     events, known = build_events(own), build_events(others)
     reference = build_reference(known, known.end, known.channel, np.arange(len(known)))
-    near = find_near(prepare(events, reference), Line(offset_ns=offset), tolerance)
+    with pytest.MonkeyPatch.context() as patch:
+        if not is_compiled:
+            use_numpy(patch)
+        near = find_near(prepare(events, reference), Line(offset_ns=offset), tolerance)
     pairs: list[tuple[float, int, int]] = []
     for event in range(len(events)):
         for row in range(len(reference)):

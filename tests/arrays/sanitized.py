@@ -9,6 +9,7 @@ import numpy as np
 
 from nsys_pp.arrays.core import Core
 from nsys_pp.write.trace.strings import NULL
+from tests.arrays.near_points import draw_near_points, find_near_points
 from tests.arrays.nested_slices import draw_nested_slices
 from tests.arrays.owned_intervals import draw_intervals, draw_windows
 
@@ -37,6 +38,7 @@ def main() -> None:
         core.find_extremes(*windows)
         core.measure_unions(*windows)
         core.measure_unions(*windows[:2], *(column[windows[2] >= 1] for column in windows[2:]), middle=1)
+        find_near_points(core, draw_near_points(seed))
     many = np.arange(70_000)  # more keys than are numbered
     core.find_first_rows(many)
     core.order_by_time(many, many, many)

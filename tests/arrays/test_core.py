@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,11 +20,13 @@ from hypothesis import strategies as st
 from nsys_pp.arrays import core as compiled
 from nsys_pp.arrays import order, search
 from nsys_pp.arrays.core import Core, load_core
+from nsys_pp.arrays.near_finder import NearFinder
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.projection import nesting, windows
 from nsys_pp.projection.busy import measure_busy
 from nsys_pp.projection.range_minimum import find_minimum
 from nsys_pp.write.trace import packing, strings
+from tests.arrays.near_points import define_near_points, draw_near_points, find_near_points
 from tests.arrays.nested_slices import draw_nested_slices
 from tests.arrays.owned_intervals import draw_intervals, draw_windows
 from tests.arrays.ways import use_numpy
@@ -254,6 +257,26 @@ def test_no_shape_of_input_makes_it_quadratic(shape: str) -> None:
         core.find_extremes(start, end, first, last)
         core.measure_unions(start, end, first, last)
     assert time.process_time() - began < 10
+
+
+@needs_core
+@given(st.integers(0, 2**32 - 1))
+def test_points_near_others_are_their_definition(seed: int) -> None:
+    points = draw_near_points(seed)
+    assert find_near_points(the_core(), points) == define_near_points(points)
+
+
+@needs_core
+@pytest.mark.parametrize("column", ["channel", "times", "other_kind"])
+def test_wrong_points_do_not_reach_it(column: str) -> None:
+    rows, times = np.arange(3), np.arange(3.0)
+    columns: dict[str, Any] = {"channel": rows, "kind": rows, "base": times, "times": times}
+    columns |= {"other_time": times, "other_channel": rows, "other_kind": rows}
+    with pytest.raises(ValueError, match="columns of different lengths"):
+        NearFinder(the_core(), **columns).find(times[:2], 1.0, (0.0, 2.0))
+    wrong = {"channel": rows - 1, "times": times[::-1], "other_kind": rows[:2]}[column]
+    with pytest.raises(ValueError, match=r"columns of different lengths|times ascend"):
+        NearFinder(the_core(), **columns | {column: wrong})
 
 
 @needs_core

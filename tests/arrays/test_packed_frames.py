@@ -73,6 +73,7 @@ def there_and_back(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
 @example(rows=[])
 @example(rows=[(None,) * 12] * 3)
 @example(rows=[(0, "", "", "a", 0, 0, 0, 0, -0.0, False, [], [])])
+@example(rows=[(0, "", "", "a", 0, 0, 0, 0, -0.0, False, None, [])])
 def test_a_frame_comes_back(rows: list[tuple[Any, ...]]) -> None:
     frame = pl.DataFrame(rows, schema=SCHEMA, orient="row")
     back = there_and_back(frame, SCHEMA)

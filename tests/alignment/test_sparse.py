@@ -1,0 +1,134 @@
+"""Sparse factors and fits of many clocks, compared with dense matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsys_pp.alignment import fit as fits
+from nsys_pp.alignment.fit import DRIFT_SIGMA
+from nsys_pp.alignment.layout import Observations
+from nsys_pp.alignment.sparse import cut_blocks, factorise
+from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.units import NS_PER_S
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 9), st.floats(0.0, 0.3))
+def test_a_factor_in_blocks_solves_and_inverts(seed: int, size: int, target: int, density: float) -> None:
+    random = np.random.default_rng(seed)
+    matrix = np.where(random.random((size, size)) < density, random.normal(size=(size, size)), 0.0)
+    matrix = matrix @ matrix.T + np.diag(random.uniform(0.5, 2.0, size))
+    bounds = cut_blocks(np.ones(size, dtype=np.int64), target)
+    block = np.searchsorted(bounds, np.arange(size), side="right") - 1
+    pattern = np.zeros((len(bounds) - 1,) * 2, dtype=bool)
+    pattern[tuple(block[index] for index in np.nonzero(matrix))] = True
+    factor = factorise(
+        bounds, pattern, lambda column, rows: matrix[rows, bounds[column] : bounds[column + 1]].copy()
+    )
+    right = random.normal(size=size)
+    np.testing.assert_allclose(factor.solve(right), np.linalg.solve(matrix, right), rtol=1e-7, atol=1e-9)
+    inverse = np.linalg.inv(matrix)
+    for first, stop, own in zip(bounds, bounds[1:], factor.invert_diagonal(), strict=False):
+        np.testing.assert_allclose(own, inverse[first:stop, first:stop], rtol=1e-7, atol=1e-9)
+
+
+def draw(
+    random: np.random.Generator,
+    clocks: int,
+    machines: int,
+    members: int,
+    operations: int,
+    *,
+    wrong: float = 0.005,
+) -> tuple[Observations, Int64s, Floats]:
+    """Draw clocks that operations connect in a chain and at random: observations, machines and first corrections."""
+    machine = np.append(np.arange(machines), np.sort(random.integers(0, machines, clocks - machines)))
+    offset, drift = random.normal(0, 1e6, clocks), random.normal(0, 3e4, machines)[machine]
+    groups = [
+        np.array([number % (clocks - 1), number % (clocks - 1) + 1]) for number in range(8 * (clocks - 1))
+    ]
+    groups += [
+        random.permutation(clocks)[: random.integers(2, max(members, 2) + 1)] for _ in range(operations)
+    ]
+    clock = np.concatenate(groups)
+    operation = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    seconds = random.uniform(-2.0, 2.0, len(groups))[operation]
+    correction = offset[clock] + drift[clock] * seconds
+    noise = random.normal(0, 2e3, len(clock)) + (random.random(len(clock)) < wrong) * random.uniform(
+        -1e6, 1e6
+    )
+    observed = Observations(
+        x=seconds,
+        y=seconds * NS_PER_S - correction + noise,
+        clock=clock,
+        operation=operation,
+        noise=np.where(random.random(len(groups)) < 0.8, 1.0, 10.0)[operation],
+    )
+    return observed, machine, correction
+
+
+def compare(theta: Floats, exact: Floats, clocks: int) -> None:
+    """Compare unknowns: differences of clocks; a dense solution holds the means at 0 to some ns only."""
+    for part in (slice(clocks), slice(clocks, None)):
+        unknown, expected = theta[part], exact[part]
+        np.testing.assert_allclose(unknown - unknown.mean(), expected - expected.mean(), rtol=0, atol=0.1)
+        np.testing.assert_allclose(unknown.mean(), expected.mean(), rtol=0, atol=50.0)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 90), st.integers(1, 90), st.integers(0, 80), st.booleans())
+def test_fits_are_those_of_dense_matrices(
+    seed: int, clocks: int, machines: int, operations: int, has_zero_mean: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    observed, machine, start = draw(random, clocks, min(clocks, machines), clocks, operations)
+    sigma = np.where(random.random(int(machine.max()) + 1) < 0.5, DRIFT_SIGMA, 1.0)
+    dense, exact = fits._fit_dense(observed, start, machine, sigma, has_zero_mean=has_zero_mean)
+    sparse, variances = fits._fit_sparse(observed, start, machine, sigma, has_zero_mean=has_zero_mean)
+    compare(sparse, dense, clocks)
+    assert variances.is_known is has_zero_mean
+    if has_zero_mean:
+        np.testing.assert_allclose(variances.offset, exact.offset, rtol=1e-6)
+        np.testing.assert_allclose(variances.drift, exact.drift, rtol=1e-6)
+        size = np.sqrt(exact.offset * exact.drift[machine])
+        np.testing.assert_allclose(variances.shared / size, exact.shared / size, rtol=0, atol=1e-6)
+
+
+def test_a_long_chain_is_fitted_by_a_factor() -> None:
+    """Each clock shares operations with its neighbours only, so conjugate gradients need as many steps as clocks."""
+    random = np.random.default_rng(1)
+    observed, machine, start = draw(random, 700, 100, 2, 0, wrong=0.0)
+    sigma = np.full(100, DRIFT_SIGMA)
+    dense, exact = fits._fit_dense(observed, start, machine, sigma)
+    sparse, variances = fits._fit_sparse(observed, start, machine, sigma)
+    compare(sparse, dense, 700)
+    np.testing.assert_allclose(variances.offset, exact.offset, rtol=1e-6)
+
+
+def test_parts_that_share_nothing_keep_their_distance() -> None:
+    clock = np.repeat(np.arange(4), 6)
+    operation = np.concatenate([np.arange(6), np.arange(6), 6 + np.arange(6), 6 + np.arange(6)])
+    seconds = (operation % 6) * 0.1
+    offset = np.array([0.0, 5e4, 7e6, 7.2e6])
+    observed = Observations(
+        x=seconds,
+        y=seconds * NS_PER_S - offset[clock],
+        clock=clock,
+        operation=operation,
+        noise=np.ones(24),
+    )
+    theta, variances = fits._fit_sparse(observed, offset[clock], np.arange(4), np.full(4, DRIFT_SIGMA))
+    np.testing.assert_allclose(theta[:4], offset - offset.mean(), atol=1.0)
+    assert variances.is_known
+
+
+def test_few_operations_of_a_clock_are_kept_among_many() -> None:
+    """Work is bounded by leaving operations out, but none of a clock that has few."""
+    many = 20_000_000 // (300 * 300) + 20_000
+    clock = np.concatenate([np.repeat(np.arange(298), 2 * many // 298), [298, 299, 298, 299]])
+    instance = np.concatenate([np.arange(len(clock) - 4) // 2, [10**6, 10**6, 10**6 + 1, 10**6 + 1]])
+    instance = np.unique(instance, return_inverse=True)[1]
+    kept = fits._thin(clock, instance, 300, 600)
+    assert len(kept) < len(clock)
+    assert set(clock[kept].tolist()) == set(range(300))
+    assert (np.bincount(clock[kept]) >= np.minimum(np.bincount(clock), 64)).all()

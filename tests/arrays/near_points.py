@@ -1,0 +1,94 @@
+"""Random points in channels that are near others, for the compiled search, and its definition in plain loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsys_pp.arrays.core import Core
+from nsys_pp.arrays.near_finder import NearFinder
+from nsys_pp.arrays.types import Floats, Int64s
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearPoints:
+    """Points and others, each with a channel, a kind and a time; and a tolerance."""
+
+    channel: Int64s
+    kind: Int64s
+    base: Floats
+    predicted: Floats
+    other_channel: Int64s
+    other_kind: Int64s
+    other_time: Floats
+    other_base: Floats
+    tolerance: float
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """First and last time of the others, with a margin."""
+        return float(self.other_time.min(initial=0.0)) - 1, float(self.other_time.max(initial=0.0)) + 1
+
+
+def draw_near_points(seed: int) -> NearPoints:
+    """Draw points of two keys, whose times are apart; many have equal distances."""
+    random = np.random.default_rng(seed)
+    count, others = random.integers(0, 60, 2)
+    channels = random.integers(1, 9, 2)
+    span = int(random.choice([8, 100, 1_000]))
+    key, other_key = random.integers(0, 2, count), np.sort(random.integers(0, 2, others))
+    other_time = random.integers(0, span, others).astype(np.float64)
+    other_time = other_time[np.lexsort((other_time, other_key))]
+    return NearPoints(
+        channel=random.integers(0, channels[0], count),
+        kind=random.choice([-1, 1, 2], count),
+        base=key * 10_000.0,
+        predicted=random.integers(-20, span + 20, count).astype(np.float64),
+        other_channel=random.integers(0, channels[1], others),
+        other_kind=random.integers(0, 3, others),
+        other_time=other_time,
+        other_base=other_key * 10_000.0,
+        tolerance=float(random.integers(0, 12)),
+    )
+
+
+def find_near_points(core: Core, points: NearPoints) -> list[tuple[int, int, int, int]]:
+    """Find point, other and both channels of all pairs, with the compiled search."""
+    finder = NearFinder(
+        core,
+        channel=points.channel,
+        kind=points.kind,
+        base=points.base,
+        times=points.other_time + points.other_base,
+        other_time=points.other_time,
+        other_channel=points.other_channel,
+        other_kind=points.other_kind,
+    )
+    finder.count_others(*points.limits)
+    point, other, link, numbers = finder.find(points.predicted, points.tolerance, points.limits)
+    channel, other_channel = np.divmod(numbers[link], max(finder.other_channel_count, 1))
+    assert (np.diff(numbers) > 0).all()
+    columns = (point, other, channel, other_channel)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def define_near_points(points: NearPoints) -> list[tuple[int, int, int, int]]:
+    """List the same in plain loops: of pairs of channels, the nearest other of each point, then the nearest point of each other."""
+    nearest: dict[tuple[int, int], tuple[float, int]] = {}
+    for point, time in enumerate(points.predicted.tolist()):
+        for other, other_time in enumerate(points.other_time.tolist()):
+            apart = abs(other_time - time)
+            is_one_key = points.base[point] == points.other_base[other]
+            is_one_side = points.kind[point] == points.other_kind[other] >= 0
+            if is_one_key and not is_one_side and apart <= points.tolerance:
+                key = (point, int(points.other_channel[other]))
+                nearest[key] = min(nearest.get(key, (apart, other)), (apart, other))
+    best: dict[tuple[int, int], tuple[float, int]] = {}
+    for (point, _), (apart, other) in nearest.items():
+        own = (int(points.channel[point]), other)
+        best[own] = min(best.get(own, (apart, point)), (apart, point))
+    return sorted(
+        (point, other, channel, int(points.other_channel[other]))
+        for (channel, other), (_, point) in best.items()
+    )
