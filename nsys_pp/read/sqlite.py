@@ -1,4 +1,7 @@
-"""Reader of SQLite exports: the needed columns become frames, on all cores, without a copy.
+"""Reader of SQLite exports: the needed columns become frames, on all cores.
+
+Large tables of the usual form are decoded from their pages by numpy (`sqlite_plain.py`). SQLite itself reads the
+catalog, small tables, and those that are damaged or of another form; the frames are the same.
 
 ADBC's SQLite driver steps through a table in C and hands the rows over as Arrow batches. The
 low-level classes are used because the DB-API ones import pyarrow wherever it is installed.
@@ -28,10 +31,12 @@ from nsys_pp.frames.raw import Group, RawReport
 from nsys_pp.read.broken_text import decode_text
 from nsys_pp.read.plan import assemble, name_recorded, plan_sources, shape_rows
 from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, read_stamp
+from nsys_pp.read.sqlite_plain import Layout, describe_table, read_plain
 from nsys_pp.read.sqlite_query import Chunk, column_types, quote_name, write_query
 from nsys_pp.read.table import Source
 from nsys_pp.read.tables import ROW_ID, STRINGS_TABLE
 
+_LARGE_TABLE_ROWS = 2_000
 _BATCH_ROWS = 65_536
 _CHUNK_ROWS = 262_144
 _MOST_ROWS = 1 << 33
@@ -66,27 +71,51 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
                 "record a report with `nsys profile` and export it with `nsys export --type sqlite`",
             )
         sources = plan_sources(export.catalog, need, has_row_id=True)
-        chunks = [chunk for source in sources for chunk in _split(source, export)]
-        parts = _read_chunks(path, uri, chunks, threads or min(_MAX_THREADS, _count_cores()))
+        count = threads or min(_MAX_THREADS, _count_cores())
+        plain = _read_large(path, sources, export, count)
+        chunks = [
+            (at, chunk)
+            for at, source in enumerate(sources)
+            if at not in plain
+            for chunk in _split(source, export)
+        ]
+        for (at, _), rows in zip(
+            chunks, _read_chunks(path, uri, [chunk for _, chunk in chunks], count), strict=True
+        ):
+            plain.setdefault(at, []).append(rows)
     if read_stamp(path) != stamp:  # ranges of rows are read at different times
         raise busy_error(path)
-    frames = assemble(zip((chunk.source.table.frame for chunk in chunks), parts, strict=True))
+    frames = assemble(
+        (source.table.frame, rows) for at, source in enumerate(sources) for rows in plain.pop(at)
+    )
     counts = {frame: export.last_rows.get(name, 0) for frame, name in export.recorded.items()}
     return RawReport(path=path, groups=need, frames=frames, recorded=counts)
 
 
 class _Export(Struct, frozen=True):
     catalog: dict[str, list[str]]
+    layouts: dict[str, Layout]
     recorded: dict[str, str]  # exported names of tables by raw frame
     last_rows: dict[str, int]  # table -> last row id, of tables with row ids; exporters number rows from 1
 
 
 def _inspect(uri: str) -> _Export:
     with _connect(uri) as connection:
-        catalog = _read_catalog(connection)
+        catalog, layouts = _read_catalog(connection)
         recorded = name_recorded(catalog)
         last_rows = _find_last_rows(connection, sorted({*recorded.values(), STRINGS_TABLE} & catalog.keys()))
-    return _Export(catalog, recorded, last_rows)
+    return _Export(catalog, layouts, recorded, last_rows)
+
+
+def _read_large(
+    path: Path, sources: Sequence[Source], export: _Export, threads: int
+) -> dict[int, list[pl.DataFrame]]:
+    """Decode large tables from their pages: parts by the position of the table in `sources`."""
+    large = [
+        at for at, source in enumerate(sources) if export.last_rows.get(source.name, 0) >= _LARGE_TABLE_ROWS
+    ]
+    found = read_plain(path, [sources[at] for at in large], export.layouts, threads=threads)
+    return {large[at]: rows for at, rows in found.items()}
 
 
 @contextmanager
@@ -117,16 +146,28 @@ def _query(connection: adbc.AdbcConnection, sql: str) -> pl.DataFrame:
         return pl.DataFrame(stream)
 
 
-def _read_catalog(connection: adbc.AdbcConnection) -> dict[str, list[str]]:
+def _read_catalog(connection: adbc.AdbcConnection) -> tuple[dict[str, list[str]], dict[str, Layout]]:
+    """Read the columns of each table, and how it is stored."""
     rows = _query(
         connection,
-        "SELECT t.name AS name, c.name AS column FROM sqlite_master AS t, pragma_table_info(t.name) AS c"
+        "SELECT t.name AS name, c.name AS column, coalesce(c.type, '') AS declared, c.pk AS key, c.hidden AS kind,"
+        " coalesce(t.rootpage, 0) AS root, coalesce(t.sql LIKE '%desc%', 0) AS has_desc"
+        " FROM sqlite_master AS t, pragma_table_xinfo(t.name) AS c"
         " WHERE t.type IN ('table', 'view') ORDER BY t.name, c.cid",
     )
     catalog: dict[str, list[str]] = {}
-    for name, column in rows.rows():
-        catalog.setdefault(name, []).append(column)
-    return catalog
+    columns: dict[str, list[tuple[str, str, int, int]]] = {}
+    stored: dict[str, tuple[int, bool]] = {}
+    for name, column, declared, key, kind, root, has_desc in rows.rows():
+        columns.setdefault(name, []).append((column, declared, key, kind))
+        stored[name] = root, bool(has_desc)
+        if kind == 0:  # others are generated, or hidden in a virtual table
+            catalog.setdefault(name, []).append(column)
+    layouts = {
+        name: describe_table(root, columns[name], mentions_desc=has_desc)
+        for name, (root, has_desc) in stored.items()
+    }
+    return catalog, layouts
 
 
 def _find_last_rows(connection: adbc.AdbcConnection, names: Sequence[str]) -> dict[str, int]:
@@ -159,7 +200,9 @@ def _split(source: Source, export: _Export) -> list[Chunk]:
 
 
 def _read_chunks(path: Path, uri: str, chunks: Sequence[Chunk], threads: int) -> list[pl.DataFrame]:
-    count = max(1, min(threads, len(chunks)))
+    count = min(threads, len(chunks))
+    if count == 0:
+        return []
     with ExitStack() as stack:
         idle = [stack.enter_context(_connect(uri)) for _ in range(count)]
 

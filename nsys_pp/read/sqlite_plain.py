@@ -1,0 +1,145 @@
+"""Tables of the plain form, decoded from their pages by numpy; all others are left to SQLite.
+
+Plain are tables with row ids, without generated columns, of UTF-8 text, whose needed values are integers, texts or
+NULL within the leaf pages. Blocks of leaf pages that fit in the processor's cache are decoded by several threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+
+import polars as pl
+from msgspec import Struct
+
+from nsys_pp.read.plan import shape_rows
+from nsys_pp.read.sqlite_pages import Leaves, Pages, UnusualPageError, find_leaves, open_pages
+from nsys_pp.read.sqlite_query import column_types
+from nsys_pp.read.sqlite_records import Wanted, decode_rows
+from nsys_pp.read.table import Source
+from nsys_pp.read.tables import ROW_ID
+
+_BLOCK_BYTES = 1 << 21
+
+
+class Layout(Struct, frozen=True):
+    """Storage of a table."""
+
+    root: int  # page; 0: a view or a virtual table
+    columns: tuple[str, ...]
+    row_id: str | None  # the column that is an alias of the row id
+    is_plain: bool  # no column is generated, and none hides the row id
+
+
+class _Task(Struct, frozen=True):
+    source: Source
+    width: int
+    wanted: list[Wanted]
+
+
+def describe_table(root: int, columns: Sequence[tuple[str, str, int, int]], *, mentions_desc: bool) -> Layout:
+    """Describe a table.
+
+    Args:
+        root: Its root page.
+        columns: Name, declared type, position in the primary key from 1 (0: not in it), and kind (0: usual) of each.
+        mentions_desc: Its definition has the word DESC: a primary key in descending order is no alias of the row id.
+    """
+    keys = [(name, declared) for name, declared, key, _ in columns if key]
+    alias = keys[0][0] if len(keys) == 1 and keys[0][1].upper() == "INTEGER" else None
+    names = tuple(name for name, *_ in columns)
+    is_plain = (
+        root > 1
+        and not any(kind for *_, kind in columns)
+        and ROW_ID not in {name.lower() for name in names}
+        and not (alias is not None and mentions_desc)
+    )
+    return Layout(root, names, alias, is_plain)
+
+
+def read_plain(
+    path: Path, sources: Sequence[Source], layouts: Mapping[str, Layout], *, threads: int
+) -> dict[int, list[pl.DataFrame]]:
+    """Read the tables that are of the plain form.
+
+    Args:
+        path: The file.
+        sources: Tables to read.
+        layouts: How each is stored, by name.
+        threads: Number of threads.
+
+    Returns:
+        Rows from `shape_rows`, in order, by the position of the table in `sources`; tables that must be read by
+        SQLite are missing.
+    """
+    tasks = {
+        at: task
+        for at, source in enumerate(sources)
+        if (task := _plan(source, layouts.get(source.name))) is not None
+    }
+    if not tasks or not hasattr(os, "preadv"):  # not on Windows
+        return {}
+    try:
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        return {}
+    try:
+        pages = open_pages(file)
+        with ThreadPoolExecutor(max(1, threads)) as pool:
+            running = {
+                at: _start(pool, pages, task, layouts[task.source.name].root) for at, task in tasks.items()
+            }
+            finished = {at: _finish(futures) for at, futures in running.items()}
+    except UnusualPageError:
+        return {}
+    finally:
+        os.close(file)
+    return {at: frames for at, frames in finished.items() if frames}
+
+
+def _plan(source: Source, layout: Layout | None) -> _Task | None:
+    """Plan the decoding of a table; None if SQLite must select its rows or convert its values."""
+    table = source.table
+    if layout is None or not layout.is_plain or table.any_of or table.rows_named or not source.columns:
+        return None
+    kinds = column_types(source)
+    if any(not (kind.is_integer() or kind == pl.String) for kind in kinds.values()):
+        return None
+    wanted = []
+    for ours, kind in kinds.items():
+        theirs = source.columns[ours]
+        if theirs != ROW_ID and theirs not in layout.columns:
+            return None
+        if kind == pl.String and (ours == "binary" or theirs in {ROW_ID, layout.row_id}):
+            return None
+        position = None if theirs == ROW_ID else layout.columns.index(theirs)
+        wanted.append(Wanted(ours, position, theirs == layout.row_id, kind == pl.String))
+    return _Task(source, len(layout.columns), wanted)
+
+
+def _start(pool: Executor, pages: Pages, task: _Task, root: int) -> list[Future[pl.DataFrame]] | None:
+    """Start to decode the blocks of a table."""
+    try:
+        leaves = find_leaves(pages, root)
+    except UnusualPageError:
+        return None
+    step = max(1, _BLOCK_BYTES // pages.size)
+    blocks = [slice(at, at + step) for at in range(0, leaves.pages.size, step)]
+
+    def decode(block: slice) -> pl.DataFrame:
+        part = Leaves(leaves.pages[block], leaves.above[block], leaves.last[block])
+        return shape_rows(task.source, decode_rows(pages, part, task.width, task.wanted))
+
+    return [pool.submit(decode, block) for block in blocks]
+
+
+def _finish(futures: list[Future[pl.DataFrame]] | None) -> list[pl.DataFrame]:
+    """Wait for the blocks of a table; nothing if one is not of the plain form."""
+    try:
+        return [future.result() for future in futures or ()]
+    except UnusualPageError:
+        for future in futures or ():
+            future.cancel()
+        return []
