@@ -1,9 +1,11 @@
-"""Reader of SQLite exports: the needed columns become frames, on all cores, without a copy.
+"""Reader of SQLite exports: the needed columns become frames, on all cores.
 
-Long tables of plain files are read from their pages (`nsys_pp.read.sqlite_plain`). For all others, ADBC's SQLite driver
-steps through a table in C and hands the rows over as Arrow batches. The low-level classes are used because the DB-API ones
-import pyarrow wherever it is installed. A table is read in ranges of row ids by several threads, each with a connection of
-its own.
+Large tables of the usual form are decoded from their pages by numpy (`sqlite_plain.py`). SQLite itself reads the
+catalog, small tables, and those that are damaged or of another form; the frames are the same.
+
+ADBC's SQLite driver steps through a table in C and hands the rows over as Arrow batches. The
+low-level classes are used because the DB-API ones import pyarrow wherever it is installed.
+A table is read in ranges of row ids by several threads, each with a connection of its own.
 
 The driver takes a column's type from the first batch: one that begins with NULLs only is taken
 for integers, and the first text after that is an error. So no column is left to its guess: text
@@ -14,11 +16,10 @@ real is never NULL, and columns of integers that have other values are read agai
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import adbc_driver_manager as adbc
 import adbc_driver_sqlite
@@ -30,16 +31,16 @@ from nsys_pp.frames.raw import Group, RawReport
 from nsys_pp.read.broken_text import decode_text
 from nsys_pp.read.plan import assemble, name_recorded, plan_sources, shape_rows
 from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, read_stamp
-from nsys_pp.read.sqlite_plain import Layout, open_plain, read_table
+from nsys_pp.read.sqlite_plain import Layout, describe_table, read_plain
 from nsys_pp.read.sqlite_query import Chunk, column_types, quote_name, write_query
 from nsys_pp.read.table import Source
 from nsys_pp.read.tables import ROW_ID, STRINGS_TABLE
 
+_LARGE_TABLE_ROWS = 2_000
 _BATCH_ROWS = 65_536
 _CHUNK_ROWS = 262_144
 _MOST_ROWS = 1 << 33
 _MAX_THREADS = 4
-_LEAST_ROWS = 20_000  # below, a query is faster than arrays
 # messages of SQLite on file systems without locks, which clusters have
 _NO_LOCKS = ("disk i/o error", "locking protocol")
 
@@ -71,44 +72,29 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
             )
         sources = plan_sources(export.catalog, need, has_row_id=True)
         count = threads or min(_MAX_THREADS, _count_cores())
-        plain = _read_plain(path, sources, export, count)
+        plain = _read_large(path, sources, export, count)
         chunks = [
-            chunk for at, source in enumerate(sources) if at not in plain for chunk in _split(source, export)
+            (at, chunk)
+            for at, source in enumerate(sources)
+            if at not in plain
+            for chunk in _split(source, export)
         ]
-        queried = _read_chunks(path, uri, chunks, count)
+        for (at, _), rows in zip(
+            chunks, _read_chunks(path, uri, [chunk for _, chunk in chunks], count), strict=True
+        ):
+            plain.setdefault(at, []).append(rows)
     if read_stamp(path) != stamp:  # ranges of rows are read at different times
         raise busy_error(path)
-    for chunk, rows in zip(chunks, queried, strict=True):
-        plain.setdefault(sources.index(chunk.source), []).append(rows)
-    frames = assemble((source.table.frame, rows) for at, source in enumerate(sources) for rows in plain[at])
+    frames = assemble(
+        (source.table.frame, rows) for at, source in enumerate(sources) for rows in plain.pop(at)
+    )
     counts = {frame: export.last_rows.get(name, 0) for frame, name in export.recorded.items()}
     return RawReport(path=path, groups=need, frames=frames, recorded=counts)
 
 
-def _read_plain(
-    path: Path, sources: Sequence[Source], export: _Export, threads: int
-) -> dict[int, list[pl.DataFrame]]:
-    """Read the tables that need no SQLite: parts of their rows, by the index of the source."""
-    long = {
-        at: layout
-        for at, source in enumerate(sources)
-        if export.last_rows.get(source.name, 0) >= _LEAST_ROWS
-        and (layout := export.layouts.get(source.name)) is not None
-    }
-    found: dict[int, list[pl.DataFrame]] = {}
-    if not long:
-        return found
-    with open_plain(path) as file, ThreadPoolExecutor(threads) as executor:
-        for at, layout in long.items():
-            rows = None if file is None else read_table(file, sources[at], layout, executor)
-            if rows is not None:
-                found[at] = rows
-    return found
-
-
 class _Export(Struct, frozen=True):
     catalog: dict[str, list[str]]
-    layouts: dict[str, Layout]  # of tables with row ids and without computed columns
+    layouts: dict[str, Layout]
     recorded: dict[str, str]  # exported names of tables by raw frame
     last_rows: dict[str, int]  # table -> last row id, of tables with row ids; exporters number rows from 1
 
@@ -119,6 +105,17 @@ def _inspect(uri: str) -> _Export:
         recorded = name_recorded(catalog)
         last_rows = _find_last_rows(connection, sorted({*recorded.values(), STRINGS_TABLE} & catalog.keys()))
     return _Export(catalog, layouts, recorded, last_rows)
+
+
+def _read_large(
+    path: Path, sources: Sequence[Source], export: _Export, threads: int
+) -> dict[int, list[pl.DataFrame]]:
+    """Decode large tables from their pages: parts by the position of the table in `sources`."""
+    large = [
+        at for at, source in enumerate(sources) if export.last_rows.get(source.name, 0) >= _LARGE_TABLE_ROWS
+    ]
+    found = read_plain(path, [sources[at] for at in large], export.layouts, threads=threads)
+    return {large[at]: rows for at, rows in found.items()}
 
 
 @contextmanager
@@ -150,40 +147,30 @@ def _query(connection: adbc.AdbcConnection, sql: str) -> pl.DataFrame:
 
 
 def _read_catalog(connection: adbc.AdbcConnection) -> tuple[dict[str, list[str]], dict[str, Layout]]:
-    """Read the columns of each table and view, and the layout of each table."""
+    """Read the columns of each table, and how it is stored."""
     rows = _query(
         connection,
-        "SELECT t.name AS name, c.name AS column, c.cid AS number, c.hidden AS hidden, c.pk AS key,"
-        " coalesce(t.rootpage, 0) AS root, upper(coalesce(c.type, '')) = 'INTEGER' AS is_integer,"
-        " coalesce(t.sql, '') LIKE '% desc%' AS may_descend"
+        "SELECT CAST(t.name AS BLOB) AS name, CAST(c.name AS BLOB) AS column,"
+        " CAST(coalesce(c.type, '') AS BLOB) AS declared, c.pk AS key, c.hidden AS kind,"
+        " coalesce(t.rootpage, 0) AS root, coalesce(t.sql LIKE '%desc%', 0) AS has_desc"
         " FROM sqlite_master AS t, pragma_table_xinfo(t.name) AS c"
         " WHERE t.type IN ('table', 'view') ORDER BY t.name, c.cid",
     )
     catalog: dict[str, list[str]] = {}
-    layouts: dict[str, Layout] = {}
-    for name, columns in rows.rows_by_key("name", named=True, include_key=True).items():
-        catalog[name] = [column["column"] for column in columns if not column["hidden"]]
-        if (layout := _find_layout(columns)) is not None:
-            layouts[name] = layout
+    columns: dict[str, list[tuple[str, str, int, int]]] = {}
+    stored: dict[str, tuple[int, bool]] = {}
+    for *texts, key, kind, root, has_desc in rows.rows():
+        # in a damaged file names need not be UTF-8
+        name, column, declared = (text.decode("utf-8", "replace") for text in texts)
+        columns.setdefault(name, []).append((column, declared, key, kind))
+        stored[name] = root, bool(has_desc)
+        if kind == 0:  # others are generated, or hidden in a virtual table
+            catalog.setdefault(name, []).append(column)
+    layouts = {
+        name: describe_table(root, columns[name], mentions_desc=has_desc)
+        for name, (root, has_desc) in stored.items()
+    }
     return catalog, layouts
-
-
-def _find_layout(columns: Sequence[Mapping[str, Any]]) -> Layout | None:
-    """Find the layout of a table; None of a view, or if columns are computed or the key may not be the row id."""
-    keys = [column for column in columns if column["key"]]
-    is_alias = len(keys) == 1 and keys[0]["is_integer"]
-    # INTEGER PRIMARY KEY DESC is a column of its own
-    if (
-        columns[0]["root"] < 2
-        or any(each["hidden"] for each in columns)
-        or (is_alias and keys[0]["may_descend"])
-    ):
-        return None
-    return Layout(
-        root=columns[0]["root"],
-        columns={column["column"]: column["number"] for column in columns},
-        row_id=keys[0]["column"] if is_alias else None,
-    )
 
 
 def _find_last_rows(connection: adbc.AdbcConnection, names: Sequence[str]) -> dict[str, int]:
@@ -216,7 +203,9 @@ def _split(source: Source, export: _Export) -> list[Chunk]:
 
 
 def _read_chunks(path: Path, uri: str, chunks: Sequence[Chunk], threads: int) -> list[pl.DataFrame]:
-    count = max(1, min(threads, len(chunks)))
+    count = min(threads, len(chunks))
+    if count == 0:
+        return []
     with ExitStack() as stack:
         idle = [stack.enter_context(_connect(uri)) for _ in range(count)]
 

@@ -1,186 +1,195 @@
-"""Pages of a SQLite file: the leaves of a table's b-tree in order of row ids, in blocks of bytes.
+"""Pages of a SQLite table: the walk of its b-tree to the leaf pages, in order of row ids, and the cells of a page.
 
-Only plain files are read here: UTF-8, no write-ahead log, tables with row ids. For anything else, and for pages that look
-damaged, the functions return None, and SQLite itself reads the table and reports the damage.
-
-Format: https://www.sqlite.org/fileformat2.html, sections 1.3 (header) and 1.6 (b-tree pages).
+Nothing in a file is trusted: each page number, count and offset is checked before use, and a page is visited once.
+A file that differs from the plain form raises `UnusualPageError`; SQLite then reads it, and reports damage.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from itertools import pairwise
-from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
-from nsys_pp.arrays.types import Bytes, Int64s
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
 
-PADDING_BYTES = 16  # after each block, so that words of eight bytes can be read at its end
-_BLOCK_BYTES = 1 << 20  # fits into the caches of a core, with the arrays of its rows
-_HEADER_BYTES = 100
-_UTF8, _ROLLBACK_JOURNAL = 1, 1
-_INTERIOR, _LEAF = 5, 13  # types of b-tree pages of tables with row ids
-_LEAST_USABLE_BYTES = 480
-_MOST_LEVELS = 20  # as in SQLite itself
+PADDING = 16  # bytes after a buffer, so that a word that begins at its last byte lies within
+_LEAF, _INTERIOR = 0x0D, 0x05
+_LEAF_HEADER, _INTERIOR_HEADER = 8, 12
+_MAX_DEPTH = 20
+_UTF8 = (0, 1)  # 0: an empty database
+_ROLLBACK = 1
 
 
-class PageFile(Struct, frozen=True):
-    """A SQLite file that is open for reading.
+class UnusualPageError(Exception):
+    """The file, or the pages of a table, are not of the plain form that is decoded here."""
 
-    Attributes:
-        descriptor: Of the open file.
-        page_bytes: Size of a page: a power of 2.
-        usable_bytes: Bytes of a page that hold data.
-        page_count: Whole pages of the file; they are numbered from 1.
+
+class Pages(Struct, frozen=True):
+    """The pages of an open file."""
+
+    file: int  # descriptor
+    size: int  # bytes of a page
+    usable: int  # bytes of a page less those reserved at its end
+    count: int
+
+
+class Leaves(Struct, frozen=True):
+    """Leaf pages of a table in order of row ids, each with its bounds in the interior pages."""
+
+    pages: Ints
+    above: Ints  # row ids of a page are greater than this
+    last: Ints  # and not greater than this
+
+
+def open_pages(file: int) -> Pages:
+    """Read the header of the file `file`, an open descriptor.
+
+    Raises:
+        UnusualPageError: Not UTF-8, in write-ahead mode, or of a size that contradicts the header.
     """
+    header = os.pread(file, 100, 0)
+    if len(header) < 100 or header[18] != _ROLLBACK or header[19] != _ROLLBACK:
+        raise UnusualPageError
+    size = int.from_bytes(header[16:18], "big")
+    size = 65_536 if size == 1 else size
+    usable = size - header[20]
+    if size < 512 or size & (size - 1) or usable < 480 or int.from_bytes(header[56:60], "big") not in _UTF8:
+        raise UnusualPageError
+    count = int.from_bytes(header[28:32], "big")
+    if header[24:28] != header[92:96] or not 0 < count <= os.fstat(file).st_size // size:
+        raise UnusualPageError
+    return Pages(file=file, size=size, usable=usable, count=count)
 
-    descriptor: int
-    page_bytes: int
-    usable_bytes: int
-    page_count: int
+
+def find_leaves(pages: Pages, root: int) -> Leaves:
+    """Walk the interior pages of a table from page `root` to its leaf pages.
+
+    Raises:
+        UnusualPageError: It is not a table with row ids, or its pages are damaged.
+    """
+    bound = np.iinfo(np.int64)
+    level = Leaves(np.array([root]), np.array([bound.min]), np.array([bound.max]))
+    visited = []
+    for _ in range(_MAX_DEPTH):
+        if level.pages.size == 0 or level.pages.min() < 2 or level.pages.max() > pages.count:
+            raise UnusualPageError
+        visited.append(level.pages)
+        kind = read_pages(pages, level.pages[:1])[0]
+        if kind == _LEAF:
+            seen = np.concatenate(visited)
+            if np.unique(seen).size != seen.size:
+                raise UnusualPageError
+            return level
+        if kind != _INTERIOR or sum(map(len, visited)) > pages.count:
+            raise UnusualPageError
+        level = _descend(pages, level)
+    raise UnusualPageError
 
 
-def open_pages(path: Path) -> PageFile | None:
-    """Open a SQLite file; None if it is not plain. The caller closes the descriptor."""
-    if any(path.with_name(f"{path.name}-{kind}").exists() for kind in ("journal", "wal")):
-        return None
-    if not hasattr(os, "pread"):  # Windows
-        return None
+def read_pages(pages: Pages, numbers: Ints) -> Bytes:
+    """Read pages one after the other into one buffer, with `PADDING` zeros at its end.
+
+    Raises:
+        UnusualPageError: The file ends before them, or cannot be read.
+    """
+    buffer = np.empty(numbers.size * pages.size + PADDING, np.uint8)
+    buffer[-PADDING:] = 0
+    view = memoryview(buffer.data)
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1) != 1)
+    ends = np.append(starts[1:], numbers.size)
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        for start, end, number in zip(starts.tolist(), ends.tolist(), numbers[starts].tolist(), strict=True):
+            part = view[start * pages.size : end * pages.size]
+            if os.preadv(pages.file, [part], (number - 1) * pages.size) != len(part):
+                raise UnusualPageError
     except OSError:
-        return None
-    header = os.pread(descriptor, _HEADER_BYTES, 0)
-    pages = _read_header(descriptor, header) if len(header) == _HEADER_BYTES else None
-    if pages is None:
-        os.close(descriptor)
-    return pages
+        raise UnusualPageError from None
+    return buffer
 
 
-def _read_header(descriptor: int, header: bytes) -> PageFile | None:
-    page_bytes = int.from_bytes(header[16:18], "big")
-    page_bytes = 1 << 16 if page_bytes == 1 else page_bytes
-    is_plain = (
-        512 <= page_bytes <= 1 << 16
-        and page_bytes & (page_bytes - 1) == 0
-        and page_bytes - header[20] >= _LEAST_USABLE_BYTES
-        and header[18] == header[19] == _ROLLBACK_JOURNAL
-        and int.from_bytes(header[56:60], "big") == _UTF8
+def find_cells(pages: Pages, buffer: Bytes, *, is_leaf: bool) -> tuple[Ints, Ints]:
+    """Find the cells of pages of one kind.
+
+    Returns:
+        The position of each cell in the buffer, in order of row ids, and the number of cells of each page.
+
+    Raises:
+        UnusualPageError: A page is of another kind or damaged.
+    """
+    count = buffer.size // pages.size
+    heads = buffer[: count * pages.size].reshape(count, pages.size)[:, :12].astype(np.int64)
+    first = _LEAF_HEADER if is_leaf else _INTERIOR_HEADER
+    cells = heads[:, 3] << 8 | heads[:, 4]
+    content = heads[:, 5] << 8 | heads[:, 6]
+    content[content == 0] = 65_536
+    free = heads[:, 1] << 8 | heads[:, 2]
+    is_plain = (heads[:, 0] == (_LEAF if is_leaf else _INTERIOR)) & (first + 2 * cells <= content)
+    is_plain &= (content <= pages.usable) & (free <= pages.usable - 4) & ((free == 0) | (free >= content))
+    if not is_plain.all():
+        raise UnusualPageError
+    starts = np.repeat(np.arange(count) * pages.size, cells)
+    ends = np.cumsum(cells)
+    within = np.arange(starts.size) - np.repeat(ends - cells, cells)
+    pointers = starts + first + 2 * within
+    at = buffer[pointers].astype(np.int64) << 8 | buffer[pointers + 1]
+    if (at < np.repeat(content, cells)).any() or (at > pages.usable - 4).any():
+        raise UnusualPageError
+    return starts + at, cells
+
+
+def read_varints(buffer: Bytes, at: Ints) -> tuple[Ints, Ints]:
+    """Read SQLite's variable-length integers.
+
+    Args:
+        buffer: Pages, with padding.
+        at: Positions within the pages.
+
+    Returns:
+        Their values, and the positions after them.
+    """
+    byte = buffer[at]
+    values = (byte & 0x7F).astype(np.int64)
+    ends = at + 1
+    more = np.flatnonzero(byte >= 0x80)
+    for length in range(2, 10):
+        if more.size == 0:
+            break
+        byte = buffer[at[more] + (length - 1)]
+        if length == 9:
+            values[more] = values[more] << 8 | byte
+        else:
+            values[more] = values[more] << 7 | (byte & 0x7F)
+        ends[more] += 1
+        more = more[byte >= 0x80]
+    return values, ends
+
+
+def view_words(buffer: Bytes, dtype: Any) -> npt.NDArray[Any]:
+    """View the word that begins at each byte, up to the last that lies within the buffer."""
+    kind = np.dtype(dtype)
+    return np.ndarray((buffer.size - kind.itemsize + 1,), kind, buffer, 0, (1,))
+
+
+def _descend(pages: Pages, level: Leaves) -> Leaves:
+    """Return the children of interior pages; the last child of a page has no key of its own."""
+    buffer = read_pages(pages, level.pages)
+    at, cells = find_cells(pages, buffer, is_leaf=False)
+    keys, ends = read_varints(buffer, at + 4)
+    if (ends > at // pages.size * pages.size + pages.usable).any() or (cells == 0).any():
+        raise UnusualPageError
+    words = view_words(buffer, ">u4")
+    places = np.cumsum(cells)  # the last child comes after the others of its page
+    children = np.insert(
+        words[at].astype(np.int64), places, words[np.arange(cells.size) * pages.size + 8].astype(np.int64)
     )
-    if not is_plain:
-        return None
-    page_count = os.fstat(descriptor).st_size // page_bytes
-    return PageFile(descriptor, page_bytes, page_bytes - header[20], page_count)
-
-
-def list_leaves(file: PageFile, root: int) -> Int64s | None:
-    """List the leaf pages of a table, in order of row ids.
-
-    Args:
-        file: The file.
-        root: Root page of the table.
-
-    Returns:
-        Numbers of pages; None if the b-tree is damaged, or not of a table with row ids.
-    """
-    level, seen = np.array([root], dtype=np.int64), 0
-    for _ in range(_MOST_LEVELS):
-        seen += len(level)
-        if seen > file.page_count or level.min() < 2 or level.max() > file.page_count:
-            return None
-        first = _read_run(file, int(level[0]), 1)
-        if first is None or first[0] not in (_INTERIOR, _LEAF):
-            return None
-        if first[0] == _LEAF:
-            return level if len(np.unique(level)) == len(level) else None
-        below = [_list_children(file, block) for block in read_blocks(file, level)]
-        known = [children for children in below if children is not None]
-        if len(known) < len(below):
-            return None
-        level = np.concatenate(known)
-    return None
-
-
-def _list_children(file: PageFile, block: Bytes | None) -> Int64s | None:
-    """List the children of a block of interior pages, in order."""
-    if block is None:
-        return None
-    pages = block[:-PADDING_BYTES].reshape(-1, file.page_bytes)
-    cells = find_cells(file, block, _INTERIOR)
-    if cells is None:
-        return None
-    page, at = cells
-    children = read_number(block, at, 4)
-    right = read_number(block, np.arange(len(pages)) * file.page_bytes + 8, 4)
-    order = np.argsort(
-        np.concatenate([page, np.arange(len(pages))]), kind="stable"
-    )  # the right child is the last
-    return np.concatenate([children, right])[order]
-
-
-def find_cells(file: PageFile, block: Bytes, kind: int) -> tuple[Int64s, Int64s] | None:
-    """Find the cells of a block of b-tree pages of one kind, in order of row ids.
-
-    Returns:
-        Page of each cell, from 0; position of the cell in the block. None if a page is of another kind, or damaged.
-    """
-    begin = np.arange((len(block) - PADDING_BYTES) // file.page_bytes) * file.page_bytes
-    head_bytes = 12 if kind == _INTERIOR else 8
-    count = read_number(block, begin + 3, 2)
-    after = head_bytes + 2 * count
-    if (block[begin] != kind).any() or (after > file.usable_bytes).any():
-        return None
-    page = np.repeat(np.arange(len(begin)), count)
-    number = np.arange(len(page)) - np.repeat(np.cumsum(count) - count, count)
-    offset = read_number(block, begin[page] + head_bytes + 2 * number, 2)
-    if (offset < after[page]).any() or (offset > file.usable_bytes - 4).any():
-        return None
-    return page, begin[page] + offset
-
-
-def find_leaf_cells(file: PageFile, block: Bytes) -> tuple[Int64s, Int64s] | None:
-    """Find the cells of a block of leaf pages, as `find_cells`."""
-    return find_cells(file, block, _LEAF)
-
-
-def read_number(block: Bytes, at: Int64s, size: int) -> Int64s:
-    """Read unsigned big-endian numbers of at most four bytes."""
-    value = np.zeros(len(at), dtype=np.int64)
-    for index in range(size):
-        value = value << 8 | block.take(at + index)
-    return value
-
-
-def read_blocks(file: PageFile, pages: Int64s) -> Iterator[Bytes | None]:
-    """Read pages in blocks.
-
-    Args:
-        file: The file.
-        pages: Numbers of pages of the file, in any order.
-
-    Yields:
-        The bytes of the next pages in the given order, and `PADDING_BYTES` zeros; None where the file ends early.
-    """
-    count = max(1, _BLOCK_BYTES // file.page_bytes)
-    for first in range(0, len(pages), count):
-        own = pages[first : first + count]
-        bounds = np.concatenate([[0], np.flatnonzero(np.diff(own) != 1) + 1, [len(own)]]).tolist()
-        runs = [_read_run(file, int(own[begin]), stop - begin) for begin, stop in pairwise(bounds)]
-        known = [run for run in runs if run is not None]
-        yield (
-            np.concatenate([*known, np.zeros(PADDING_BYTES, dtype=np.uint8)])
-            if len(known) == len(runs)
-            else None
-        )
-
-
-def _read_run(file: PageFile, first: int, count: int) -> Bytes | None:
-    """Read consecutive pages; None where the file ends early, or cannot be read."""
-    try:
-        data = os.pread(file.descriptor, count * file.page_bytes, (first - 1) * file.page_bytes)
-    except OSError:
-        return None
-    return np.frombuffer(data, dtype=np.uint8) if len(data) == count * file.page_bytes else None
+    last = np.insert(keys, places, level.last)
+    above = np.concatenate([level.above[:1], last[:-1]])
+    if (last[1:] <= last[:-1]).any() or (
+        above[np.concatenate([[0], (places + np.arange(cells.size) + 1)[:-1]])] != level.above
+    ).any():
+        raise UnusualPageError
+    return Leaves(children, above, last)

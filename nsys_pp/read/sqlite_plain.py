@@ -1,148 +1,145 @@
-"""Tables of plain SQLite files, read from their pages without SQLite, in a third of its time.
+"""Tables of the plain form, decoded from their pages by numpy; all others are left to SQLite.
 
-`read_table` equals a query of all rows, or returns None: then SQLite reads the table (`nsys_pp.read.sqlite`).
+Plain are tables with row ids, without generated columns, of UTF-8 text, whose needed values are integers, texts or
+NULL within the leaf pages. Blocks of leaf pages that fit in the processor's cache are decoded by several threads.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.raw import SCHEMAS
 from nsys_pp.read.plan import shape_rows
-from nsys_pp.read.sqlite_pages import PageFile, list_leaves, open_pages, read_blocks
+from nsys_pp.read.sqlite_pages import Leaves, Pages, UnusualPageError, find_leaves, open_pages
 from nsys_pp.read.sqlite_query import column_types
-from nsys_pp.read.sqlite_records import Kind, Values, Wanted, read_records
+from nsys_pp.read.sqlite_records import Wanted, decode_rows
 from nsys_pp.read.table import Source
 from nsys_pp.read.tables import ROW_ID
 
-_TASK_BYTES = 12 << 20  # of pages that one thread reads at a time
-_NARROW: dict[pl.DataType, npt.DTypeLike] = {
-    pl.Int8(): np.int8,
-    pl.UInt8(): np.uint8,
-    pl.Int16(): np.int16,
-    pl.UInt16(): np.uint16,
-    pl.Int32(): np.int32,
-    pl.UInt32(): np.uint32,
-}
-_ROW_ID = Wanted(index=-1, kind="integer")
+_BLOCK_BYTES = 1 << 21
 
 
 class Layout(Struct, frozen=True):
-    """Place of a table's rows.
+    """Storage of a table."""
 
-    Attributes:
-        root: Root page.
-        columns: Position of each column in the records.
-        row_id: The column that is another name of the row id; None without one.
-    """
-
-    root: int
-    columns: Mapping[str, int]
-    row_id: str | None
+    root: int  # page; 0: a view or a virtual table
+    columns: tuple[str, ...]
+    row_id: str | None  # the column that is an alias of the row id
+    is_plain: bool  # no column is generated, and none hides the row id
 
 
-@contextmanager
-def open_plain(path: Path) -> Iterator[PageFile | None]:
-    """Open a file for `read_table`; None if it is not plain."""
-    file = open_pages(path)
-    try:
-        yield file
-    finally:
-        if file is not None:
-            os.close(file.descriptor)
+class _Task(Struct, frozen=True):
+    source: Source
+    width: int
+    wanted: list[Wanted]
 
 
-def read_table(
-    file: PageFile, source: Source, layout: Layout, executor: Executor
-) -> list[pl.DataFrame] | None:
-    """Read the needed columns of a table.
+def describe_table(root: int, columns: Sequence[tuple[str, str, int, int]], *, mentions_desc: bool) -> Layout:
+    """Describe a table.
 
     Args:
-        file: From `open_plain`.
-        source: The table.
-        layout: Its place.
-        executor: Threads that decode pages.
+        root: Its root page.
+        columns: Name, declared type, position in the primary key from 1 (0: not in it), and kind (0: usual) of each.
+        mentions_desc: Its definition has the word DESC: a primary key in descending order is no alias of the row id.
+    """
+    keys = [(name, declared) for name, declared, key, _ in columns if key]
+    alias = keys[0][0] if len(keys) == 1 and keys[0][1].upper() == "INTEGER" else None
+    names = tuple(name for name, *_ in columns)
+    is_plain = (
+        root > 1
+        and not any(kind for *_, kind in columns)
+        and ROW_ID not in {name.lower() for name in names}
+        and not (alias is not None and mentions_desc)
+    )
+    return Layout(root, names, alias, is_plain)
+
+
+def read_plain(
+    path: Path, sources: Sequence[Source], layouts: Mapping[str, Layout], *, threads: int
+) -> dict[int, list[pl.DataFrame]]:
+    """Read the tables that are of the plain form.
+
+    Args:
+        path: The file.
+        sources: Tables to read.
+        layouts: How each is stored, by name.
+        threads: Number of threads.
 
     Returns:
-        Parts of the rows in order of row ids, each from `shape_rows`; None where the table is unusual or damaged.
+        Rows from `shape_rows`, in order, by the position of the table in `sources`; tables that must be read by
+        SQLite are missing.
     """
-    if source.table.any_of or source.table.rows_named:
+    tasks = {
+        at: task
+        for at, source in enumerate(sources)
+        if (task := _plan(source, layouts.get(source.name))) is not None
+    }
+    if not tasks or not hasattr(os, "preadv"):  # not on Windows
+        return {}
+    try:
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        return {}
+    try:
+        pages = open_pages(file)
+        with ThreadPoolExecutor(max(1, threads)) as pool:
+            running = {
+                at: _start(pool, pages, task, layouts[task.source.name].root) for at, task in tasks.items()
+            }
+            finished = {at: _finish(futures) for at, futures in running.items()}
+    except UnusualPageError:
+        return {}
+    finally:
+        os.close(file)
+    return {at: frames for at, frames in finished.items() if frames}
+
+
+def _plan(source: Source, layout: Layout | None) -> _Task | None:
+    """Plan the decoding of a table; None if SQLite must select its rows or convert its values."""
+    table = source.table
+    if layout is None or not layout.is_plain or table.any_of or table.rows_named or not source.columns:
         return None
     kinds = column_types(source)
-    schema = SCHEMAS[source.table.frame]
-    wanted = {
-        ours: _describe(layout, theirs, kinds[ours], _NARROW.get(schema[ours], np.int64))
-        for ours, theirs in source.columns.items()
-    }
-    leaves = list_leaves(file, layout.root)
-    if leaves is None or any(column is None for column in wanted.values()):
+    if any(not (kind.is_integer() or kind == pl.String) for kind in kinds.values()):
         return None
-    columns = [column for column in wanted.values() if column is not None]
-    count = max(1, _TASK_BYTES // file.page_bytes)
-    tasks = [
-        executor.submit(partial(_read_leaves, file, leaves[first : first + count], columns))
-        for first in range(0, len(leaves), count)
-    ]
-    frames, last_row = [], None
-    for task in tasks:
-        values = task.result()
-        if values is None:
+    wanted = []
+    for ours, kind in kinds.items():
+        theirs = source.columns[ours]
+        if theirs != ROW_ID and theirs not in layout.columns:
             return None
-        (row_id, *others) = values
-        assert isinstance(row_id.values, np.ndarray)
-        if len(row_id.values):
-            if last_row is not None and row_id.values[0] <= last_row:
-                return None
-            last_row = row_id.values[-1]
-        named = zip(wanted, others, strict=True)
-        frames.append(shape_rows(source, pl.DataFrame([_build(name, each) for name, each in named])))
-    return frames
+        if kind == pl.String and (ours == "binary" or theirs in {ROW_ID, layout.row_id}):
+            return None
+        position = None if theirs == ROW_ID else layout.columns.index(theirs)
+        wanted.append(Wanted(ours, position, theirs == layout.row_id, kind == pl.String))
+    return _Task(source, len(layout.columns), wanted)
 
 
-def _describe(layout: Layout, theirs: str, dtype: pl.DataType, narrow: npt.DTypeLike) -> Wanted | None:
-    """Describe a column to read; None if the records have no such column."""
-    if theirs == ROW_ID:
-        return _ROW_ID
-    kind: Kind = "text" if dtype == pl.String else "real" if dtype.is_float() else "integer"
-    index = layout.columns.get(theirs)
-    if index is None:
+def _start(pool: Executor, pages: Pages, task: _Task, root: int) -> list[Future[pl.DataFrame]] | None:
+    """Start to decode the blocks of a table."""
+    try:
+        leaves = find_leaves(pages, root)
+    except UnusualPageError:
         return None
-    return Wanted(index, kind, is_row_id=theirs == layout.row_id, dtype=narrow)
+    step = max(1, _BLOCK_BYTES // pages.size)
+    blocks = [slice(at, at + step) for at in range(0, leaves.pages.size, step)]
+
+    def decode(block: slice) -> pl.DataFrame:
+        part = Leaves(leaves.pages[block], leaves.above[block], leaves.last[block])
+        return shape_rows(task.source, decode_rows(pages, part, task.width, task.wanted))
+
+    return [pool.submit(decode, block) for block in blocks]
 
 
-def _read_leaves(file: PageFile, leaves: Int64s, columns: Sequence[Wanted]) -> list[Values] | None:
-    """Read row ids and columns of the rows of leaf pages."""
-    parts = []
-    for block in read_blocks(file, leaves):
-        part = None if block is None else read_records(file, block, [_ROW_ID, *columns])
-        if part is None:
-            return None
-        parts.append(part)
-    return [_join(column) for column in zip(*parts, strict=True)]
-
-
-def _join(parts: Sequence[Values]) -> Values:
-    """Join the values of one column."""
-    if isinstance(parts[0].values, pl.Series):
-        return Values(pl.concat([part.values for part in parts if isinstance(part.values, pl.Series)]), None)
-    values = np.concatenate([part.values for part in parts])
-    if all(part.is_null is None for part in parts):
-        return Values(values, None)
-    masks = [np.zeros(len(part.values), np.bool_) if part.is_null is None else part.is_null for part in parts]
-    return Values(values, np.concatenate(masks))
-
-
-def _build(name: str, column: Values) -> pl.Series:
-    series = pl.Series(name, column.values)
-    return series if column.is_null is None else series.set(pl.Series(column.is_null), None)
+def _finish(futures: list[Future[pl.DataFrame]] | None) -> list[pl.DataFrame]:
+    """Wait for the blocks of a table; nothing if one is not of the plain form."""
+    try:
+        return [future.result() for future in futures or ()]
+    except UnusualPageError:
+        for future in futures or ():
+            future.cancel()
+        return []

@@ -1,320 +1,252 @@
-"""Rows of SQLite leaf pages as columns: all cells of a block at once.
+"""Columns of the rows of leaf pages, decoded for all rows at once.
 
-A cell is the length of the payload, the row id and the payload: a header with the type of each value, then the values
-one after the other. So the position of a value follows from the types before it, and is found column by column for all
-rows. Every position is checked before anything is read there; where a row is unusual, the result is None, and SQLite reads
-the table.
-
-Format: https://www.sqlite.org/fileformat2.html, sections 1.6 (cells) and 2.1 (records).
+A row is a header, with the storage class ("serial type") of each column, and the values one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
-
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.segments import expand_windows
-from nsys_pp.arrays.types import Bools, Bytes, Int64s
-from nsys_pp.read.sqlite_pages import PADDING_BYTES, PageFile, find_leaf_cells
-
-Kind = Literal["integer", "real", "text"]
-Kinds = npt.NDArray[np.integer[Any]]
-_Located = dict[int, tuple[Kinds, Int64s, Kinds]]  # type, position and size by column
-_MOST_VARINT_BYTES = 9
-_REAL, _ZERO, _ONE, _FIRST_BYTES = 7, 8, 9, 12  # types of values; from 12 on blobs and texts, by length
-_SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0])  # bytes of a value by type, below blobs and texts
-_SHIFTS = np.array([0, 56, 48, 40, 32, 16, 0, 0, 0, 0])  # bits of a word after an integer of each type
-_CONTINUED = 0x80  # bit of a byte of a number that has further bytes
-_NO_SIZE = 255
-# bytes of a value by type, of types of one byte
-_BYTE_SIZES = np.array(
-    [*_SIZES, _NO_SIZE, _NO_SIZE, *((kind - _FIRST_BYTES) // 2 for kind in range(_FIRST_BYTES, 256))],
-    dtype=np.uint8,
+from nsys_pp.read.broken_text import decode_text
+from nsys_pp.read.sqlite_pages import (
+    PADDING,
+    Bytes,
+    Ints,
+    Leaves,
+    Pages,
+    UnusualPageError,
+    find_cells,
+    read_pages,
+    read_varints,
+    view_words,
 )
-_MOST_BYTES = 1 << 31
-_SEPARATOR = 0  # between texts that are decoded together
+
+# bytes of a value by serial type; 10 and 11 are reserved
+_SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0], np.int64)
+_SHORT_SIZES = np.concatenate([_SIZES, np.arange(128 - 12) // 2]).astype(np.uint8)
+_REAL, _ZERO, _ONE, _FIRST_BLOB = 7, 8, 9, 12
+_LONGEST_HEADER = 128  # of those decoded as a matrix: their length is one byte
 
 
 class Wanted(Struct, frozen=True):
-    """A column to read.
+    """A column to decode."""
 
-    Attributes:
-        index: Position in the records; -1: the row id.
-        kind: Kind of its values.
-        is_row_id: The column is another name of the row id: it is stored as null.
-        dtype: Type of integers, if they fit.
-    """
-
-    index: int
-    kind: Kind
-    is_row_id: bool = False
-    dtype: npt.DTypeLike = np.int64
+    name: str  # of the result
+    position: int | None  # in the table; None: the row id
+    is_row_id: bool  # an INTEGER PRIMARY KEY: stored as NULL, and means the row id
+    is_text: bool
 
 
-class Values(Struct, frozen=True):
-    """Values of a column: integers, reals, or texts.
-
-    Attributes:
-        values: One per row; 0, or an empty text, for null.
-        is_null: Mask of nulls; None: there are none, or the values are texts.
-    """
-
-    values: npt.NDArray[np.integer[Any]] | npt.NDArray[np.float64] | pl.Series
-    is_null: Bools | None
+class _Rows(Struct, frozen=True):
+    buffer: Bytes
+    row_ids: Ints
+    headers: Ints  # position of each row's header, which is the start of its payload
+    sizes: Ints  # bytes of the whole payload
+    local: Ints  # bytes of the payload in the page; the rest is in overflow pages
 
 
-class _Cells(Struct, frozen=True):
-    """Cells of a block: row id, begin of the record, and end of its part on this page."""
-
-    row_id: Int64s
-    begin: Int64s
-    end: Int64s
+_Fields = dict[int, tuple[Ints | Bytes, Ints]]  # position of a column -> serial types, positions of values
 
 
-def read_records(file: PageFile, block: Bytes, wanted: Sequence[Wanted]) -> list[Values] | None:
-    """Read columns of the rows of a block of leaf pages.
+def decode_rows(pages: Pages, leaves: Leaves, width: int, wanted: list[Wanted]) -> pl.DataFrame:
+    """Decode columns of all rows of leaf pages.
 
     Args:
-        file: The file.
-        block: From `read_blocks`.
-        wanted: Columns, each of another index.
+        pages: The file.
+        leaves: Its leaf pages, in order.
+        width: Number of columns of the table.
+        wanted: Columns to decode.
 
     Returns:
-        Values of each column, in order of row ids; None where a page is damaged, or a row unusual: of fewer columns than
-        the table, with values on overflow pages, or of another kind than the column.
+        A column for each of `wanted`: Int64, or String, with null where the table has NULL (of text also where it
+        is empty).
+
+    Raises:
+        UnusualPageError: A page is damaged, a row has fewer columns, or a value is of another kind.
     """
-    found = find_leaf_cells(file, block)
-    cells = None if found is None else _read_cells(file, block, *found)
-    if cells is None or (np.diff(cells.row_id) <= 0).any():
-        return None
-    located = _locate(block, cells, {column.index for column in wanted})
-    if located is None:
-        return None
+    rows = _find_rows(pages, leaves)
+    last = max((want.position for want in wanted if want.position is not None), default=-1)
+    positions = {want.position for want in wanted if want.position is not None}
+    fields = _find_fields(rows, width, last, positions)
     columns = []
-    for column in wanted:
-        values = _read_values(block, cells, column, located)
-        if values is None:
-            return None
-        columns.append(values)
-    return columns
+    for want in wanted:
+        if want.position is None:
+            columns.append(pl.Series(want.name, rows.row_ids))
+            continue
+        serials, starts = fields[want.position]
+        if want.is_row_id:
+            if serials.any():
+                raise UnusualPageError
+            columns.append(pl.Series(want.name, rows.row_ids))
+        elif want.is_text:
+            columns.append(_decode_text(want.name, rows.buffer, serials, starts))
+        else:
+            columns.append(_decode_integers(want.name, rows.buffer, serials, starts))
+    return pl.DataFrame(columns)
 
 
-def _read_cells(file: PageFile, block: Bytes, page: Int64s, at: Int64s) -> _Cells | None:
-    end_of_page = page * file.page_bytes + file.usable_bytes
-    length = _read_varints(block, at, end_of_page)
-    row_id = None if length is None else _read_varints(block, length[1], end_of_page)
-    if length is None or row_id is None:
-        return None
-    size, begin = length[0], row_id[1]
-    if (size < 0).any() or (size > _MOST_BYTES).any():
-        return None
-    most = file.usable_bytes - 35
-    end = begin + size
-    if (size > most).any():  # the rest is on overflow pages
-        least = (file.usable_bytes - 12) * 32 // 255 - 23
-        here = least + (size - least) % (file.usable_bytes - 4)
-        end = np.where(size > most, begin + np.where(here <= most, here, least), end)
-    return None if (end > end_of_page).any() else _Cells(row_id[0], begin, end)
-
-
-def _locate(block: Bytes, cells: _Cells, indices: set[int]) -> dict[int, tuple[Kinds, Int64s]] | None:
-    """Find the type and the place of the values of columns, by index."""
-    header = _read_varints(block, cells.begin, cells.end)
-    if header is None:
-        return None
-    length, at = header
-    if (length < 0).any() or (length > cells.end - cells.begin).any():
-        return None
-    end_of_header, count = cells.begin + length, max(indices) + 1
-    if (end_of_header - at < count).any():
-        return None
-    located = _locate_values(block, at, end_of_header, indices, count)
-    if located is None or any((position + size > cells.end).any() for _, position, size in located.values()):
-        return None
-    return {index: (kinds, position) for index, (kinds, position, _) in located.items()}
-
-
-def _locate_values(
-    block: Bytes, at: Int64s, end_of_header: Int64s, indices: set[int], count: int
-) -> _Located | None:
-    """Find values: first as if all types were single bytes, which takes half the passes; then the rows where not."""
-    position = end_of_header.copy()
-    located: _Located = {}
-    all_kinds, largest = np.zeros(len(at), dtype=np.uint8), np.zeros(len(at), dtype=np.uint8)
-    for index in range(count):
-        kinds = block.take(at + index)
-        size = _BYTE_SIZES.take(kinds)
-        all_kinds |= kinds
-        np.maximum(largest, size, out=largest)
-        if index in indices:
-            located[index] = kinds, position.copy(), size
-        position += size
-    rows = np.flatnonzero((all_kinds >= _CONTINUED) | (largest == _NO_SIZE))
-    if not len(rows):
-        return located
-    others = _locate_by_varints(block, at[rows], end_of_header[rows], indices, count)
-    if others is None:
-        return None
-    return {index: _replace(rows, columns, others[index]) for index, columns in located.items()}
-
-
-def _replace(
-    rows: Int64s, columns: tuple[Kinds, Int64s, Kinds], others: tuple[Kinds, Int64s, Kinds]
-) -> tuple[Kinds, Int64s, Kinds]:
-    """Replace the values of some rows."""
-    kinds, position, size = (column.astype(np.int64) for column in columns)
-    kinds[rows], position[rows], size[rows] = others
-    return kinds, position, size
-
-
-def _locate_by_varints(
-    block: Bytes, at: Int64s, end_of_header: Int64s, indices: set[int], count: int
-) -> _Located | None:
-    position = end_of_header
-    located: _Located = {}
-    for index in range(count):
-        kind = _read_varints(block, at, end_of_header)
-        if kind is None:
-            return None
-        kinds, at = kind
-        size = _measure(kinds)
-        if size is None:
-            return None
-        if index in indices:
-            located[index] = kinds, position, size
-        position = position + size
-    return located
-
-
-def _measure(kinds: Int64s) -> Int64s | None:
-    """Return the bytes of values by type; None for types that no file has, and lengths that no record has."""
-    if int(kinds.min(initial=0)) < 0 or int(kinds.max(initial=0)) > 2 * _MOST_BYTES:
-        return None
-    if ((kinds == 10) | (kinds == 11)).any():
-        return None
-    return np.where(kinds < _FIRST_BYTES, _SIZES.take(np.minimum(kinds, _ONE)), (kinds - _FIRST_BYTES) >> 1)
-
-
-def _read_values(
-    block: Bytes, cells: _Cells, column: Wanted, located: dict[int, tuple[Kinds, Int64s]]
-) -> Values | None:
-    if column.index < 0:
-        return Values(cells.row_id, None)
-    kinds, position = located[column.index]
-    if column.is_row_id:
-        return None if kinds.any() else Values(cells.row_id, None)
-    if column.kind == "text":
-        return _read_texts(block, kinds, position)
-    if kinds.max(initial=0) > _ONE:
-        return None
-    is_null = kinds == 0 if kinds.min(initial=1) == 0 else None
-    if column.kind == "real":
-        return _read_reals(block, kinds, position, is_null)
-    if kinds.max(initial=0) >= _REAL and (kinds == _REAL).any():
-        return None
-    return Values(_narrow(_read_integers(block, kinds, position), column.dtype), is_null)
-
-
-def _read_integers(block: Bytes, kinds: Kinds, position: Int64s) -> Int64s:
-    """Read integers; 0 for null."""
-    least, largest = int(kinds.min(initial=_ONE)), int(kinds.max(initial=0))
-    if least == largest and least in (0, _ZERO, _ONE):
-        return np.full(len(kinds), least == _ONE, dtype=np.int64)
-    integers: Int64s = _read_words(block, position) >> _SHIFTS.take(kinds)
-    if least == 0:
-        integers[kinds == 0] = 0
-    if largest >= _ZERO:
-        integers[kinds == _ZERO] = 0
-        integers[kinds == _ONE] = 1
-    return integers
-
-
-def _read_reals(block: Bytes, kinds: Kinds, position: Int64s, is_null: Bools | None) -> Values:
-    """Read reals; some may be stored as integers, and SQLite reads a NaN as null."""
-    integers = _read_integers(block, np.where(kinds == _REAL, 0, kinds), position)
-    reals = np.where(
-        kinds == _REAL, _read_words(block, position).view(np.float64), integers.astype(np.float64)
+def _find_rows(pages: Pages, leaves: Leaves) -> _Rows:
+    """Find the rows of pages; their ids increase, within the bounds of their page."""
+    buffer = read_pages(pages, leaves.pages)
+    at, cells = find_cells(pages, buffer, is_leaf=True)
+    if leaves.pages.size > 1 and (cells == 0).any():
+        raise UnusualPageError
+    sizes, ends = read_varints(buffer, at)
+    row_ids, headers = read_varints(buffer, ends)
+    most = pages.usable - 35
+    local = sizes
+    if sizes.size and (sizes.max() > most or sizes.min() < 1):
+        if sizes.min() < 1:
+            raise UnusualPageError
+        least = (pages.usable - 12) * 32 // 255 - 23
+        kept = least + (sizes - least) % (pages.usable - 4)
+        local = np.where(sizes <= most, sizes, np.where(kept <= most, kept, least))
+    page_ends = np.repeat(np.arange(cells.size) * pages.size + pages.usable, cells)
+    is_bad = headers + local + 4 * (local < sizes) > page_ends
+    is_bad |= (row_ids <= np.repeat(leaves.above, cells)) & (
+        np.repeat(leaves.above, cells) != np.iinfo(np.int64).min
     )
-    is_null = np.isnan(reals) if is_null is None else is_null | np.isnan(reals)
-    return Values(np.where(is_null, 0.0, reals), is_null if is_null.any() else None)
+    is_bad |= row_ids > np.repeat(leaves.last, cells)
+    if is_bad.any() or (row_ids[1:] <= row_ids[:-1]).any():
+        raise UnusualPageError
+    return _Rows(buffer, row_ids, headers, sizes, local)
 
 
-def _narrow(values: Int64s, dtype: npt.DTypeLike) -> npt.NDArray[np.integer[Any]]:
-    """Convert values to a narrower type, if all fit."""
-    bounds = np.iinfo(np.dtype(dtype).type)
-    fits = bounds.min <= values.min(initial=0) and values.max(initial=0) <= bounds.max
-    return values.astype(dtype) if fits else values
+def _find_fields(rows: _Rows, width: int, last: int, positions: set[int]) -> _Fields:
+    """Find the columns at `positions`, up to `last`, in each row."""
+    if last < 0:
+        return {}
+    if rows.headers.size == 0:
+        return {position: (np.zeros(0, np.int64), np.zeros(0, np.int64)) for position in positions}
+    length = width + 1
+    is_short = np.zeros(rows.headers.size, bool)
+    matrix = np.zeros((length, 0), np.uint8)
+    if length < _LONGEST_HEADER:
+        chosen = np.flatnonzero((rows.buffer[rows.headers] == length) & (rows.local >= length))
+        if chosen.size:
+            found = _gather_headers(rows.buffer, rows.headers[chosen], length)
+            plain = (found < 128).all(axis=1)
+            if not plain.all():
+                chosen, found = chosen[plain], found[plain]
+            is_short[chosen] = True
+            matrix = np.ascontiguousarray(found.T)
+    if is_short.all():
+        return _find_short(rows, matrix, last, positions)
+    long = np.flatnonzero(~is_short)
+    fields = _find_long(_take(rows, long), width, last, positions)
+    if long.size == rows.headers.size:
+        return fields
+    short = np.flatnonzero(is_short)
+    merged: _Fields = {}
+    for position, (serials, starts) in _find_short(_take(rows, short), matrix, last, positions).items():
+        both = np.empty((2, rows.headers.size), np.int64)
+        both[0, short], both[1, short] = serials, starts
+        both[0, long], both[1, long] = fields[position]
+        merged[position] = both[0], both[1]
+    return merged
 
 
-def _read_texts(block: Bytes, kinds: Kinds, position: Int64s) -> Values | None:
-    """Read texts; null where one is not UTF-8, or holds the separator."""
-    if ((kinds > 0) & (kinds < _FIRST_BYTES + 1) | (kinds % 2 == 0) & (kinds > 0)).any():
-        return None
-    rows = np.flatnonzero(kinds > _FIRST_BYTES + 1)
-    if not len(rows):
-        return Values(pl.Series([""], dtype=pl.String).new_from_index(0, len(kinds)), None)
-    length = (kinds[rows].astype(np.int64) - _FIRST_BYTES - 1) >> 1
-    # one byte more of each, which becomes the separator; the padding has room for the last one
-    texts = block.take(expand_windows(position[rows], position[rows] + length + 1))
-    texts[np.cumsum(length + 1) - 1] = _SEPARATOR
-    if np.count_nonzero(texts == _SEPARATOR) != len(rows):
-        return None
-    try:
-        joined = texts[:-1].tobytes().decode()
-    except UnicodeDecodeError:
-        return None
-    split = pl.Series([joined]).str.split(chr(_SEPARATOR)).explode()
-    if len(rows) == len(kinds):
-        return Values(split, None)
-    number = np.full(len(kinds), len(rows), dtype=np.uint32)
-    number[rows] = np.arange(len(rows), dtype=np.uint32)
-    return Values(split.extend(pl.Series([""]))[number], None)
+def _take(rows: _Rows, chosen: Ints) -> _Rows:
+    return _Rows(
+        rows.buffer, rows.row_ids[chosen], rows.headers[chosen], rows.sizes[chosen], rows.local[chosen]
+    )
 
 
-def _read_words(block: Bytes, position: Int64s) -> Int64s:
-    """Read the eight bytes from each position on as a signed big-endian number.
-
-    Two reads of aligned words take a fraction of the time of one that is not aligned.
-    """
-    aligned = block[: len(block) // 8 * 8].view("<u8")
-    word, shift = position >> 3, ((position & 7) << 3).astype(np.uint64)
-    low = aligned.take(word) >> shift
-    high = aligned.take(word + 1) << np.uint64(1) << (np.uint64(63) - shift)
-    return (low | high).byteswap().view(np.int64)
+def _gather_headers(buffer: Bytes, at: Ints, length: int) -> Bytes:
+    """Gather headers of one length: a row for each."""
+    found = view_words(buffer, f"V{length}")[at]
+    return found.view(np.uint8).reshape(at.size, length)
 
 
-def _read_varints(block: Bytes, at: Int64s, end: Int64s) -> tuple[Int64s, Int64s] | None:
-    """Read a number of one to nine bytes at each position.
-
-    Returns:
-        Numbers; places after these. None if one would reach beyond its end.
-    """
-    if (at >= end).any():
-        return None
-    first = block.take(at)
-    if first.max(initial=0) < _CONTINUED:
-        return first.astype(np.int64), at + 1
-    value, after = first.astype(np.int64), at + 1
-    rows = np.flatnonzero(first >= 0x80)
-    value[rows] &= 0x7F
-    for number in range(1, _MOST_VARINT_BYTES):
-        if not len(rows):
-            break
-        if (after[rows] >= end[rows]).any():
-            return None
-        byte = block.take(after[rows]).astype(np.int64)
-        after[rows] += 1
-        if number == _MOST_VARINT_BYTES - 1:  # the ninth byte has eight bits
-            value[rows] = value[rows] << 8 | byte
-            break
-        value[rows] = value[rows] << 7 | byte & 0x7F
-        rows = rows[byte >= 0x80]
-    return value, after
+def _find_short(rows: _Rows, matrix: Bytes, last: int, positions: set[int]) -> _Fields:
+    """Find columns of rows whose header has a byte for each column."""
+    if ((matrix[1 : last + 2] == 10) | (matrix[1 : last + 2] == 11)).any():
+        raise UnusualPageError
+    fields: _Fields = {}
+    starts = rows.headers + matrix.shape[0]
+    for position in range(matrix.shape[0] - 1):
+        serials = matrix[position + 1]
+        if position in positions:
+            fields[position] = serials, starts
+        if serials.any():
+            starts = starts + _SHORT_SIZES[serials]
+        if position == last and (starts > rows.headers + rows.local).any():
+            raise UnusualPageError
+    if (starts != rows.headers + rows.sizes).any():
+        raise UnusualPageError
+    return fields
 
 
-assert PADDING_BYTES >= 16  # `_read_words` reads up to 15 bytes after a position
+def _find_long(rows: _Rows, width: int, last: int, positions: set[int]) -> _Fields:
+    """Find columns of rows with any header."""
+    lengths, at = read_varints(rows.buffer, rows.headers)
+    if ((lengths > rows.local) | (lengths < width + 1)).any():
+        raise UnusualPageError
+    header_ends = rows.headers + lengths
+    starts, fields = header_ends, _Fields()
+    for position in range(width):
+        if (at >= header_ends).any():
+            raise UnusualPageError
+        serials, at = read_varints(rows.buffer, at)
+        # of nine bytes, a negative number
+        if ((serials < 0) | (serials == 10) | (serials == 11) | (serials > 1 << 32)).any():
+            raise UnusualPageError
+        if position in positions:
+            fields[position] = serials, starts
+        starts = starts + np.where(
+            serials < _FIRST_BLOB, _SIZES[np.minimum(serials, 11)], (serials - 12) >> 1
+        )
+        if position == last and (starts > rows.headers + rows.local).any():
+            raise UnusualPageError
+    if ((at != header_ends) | (starts != rows.headers + rows.sizes)).any():
+        raise UnusualPageError
+    return fields
+
+
+def _decode_integers(name: str, buffer: Bytes, serials: Ints | Bytes, starts: Ints) -> pl.Series:
+    """Decode integers of any width: the word that begins at the value, shifted."""
+    if serials.size == 0:
+        return pl.Series(name, [], dtype=pl.Int64)
+    least, most = int(serials.min()), int(serials.max())
+    if most > _ONE or (most >= _REAL and (serials == _REAL).any()):
+        raise UnusualPageError
+    if most == 0:
+        return pl.Series(name, [None], dtype=pl.Int64).new_from_index(0, serials.size)
+    if least >= _ZERO:
+        return pl.Series(name, (serials == _ONE).astype(np.int64))
+    words = view_words(buffer, ">i8")[starts].astype(np.int64)
+    if least == most:
+        return pl.Series(name, words >> np.int64(64 - 8 * int(_SIZES[most])))
+    values = words >> np.minimum(64 - 8 * _SIZES, 63)[serials]
+    if most >= _ZERO:
+        values[serials >= _ZERO] = 0
+        values[serials == _ONE] = 1
+    series = pl.Series(name, values)
+    return series if least else series.set(pl.Series(serials == 0), None)
+
+
+def _decode_text(name: str, buffer: Bytes, serials: Ints | Bytes, starts: Ints) -> pl.Series:
+    """Decode text or bytes; numbers are left to SQLite."""
+    if serials.size == 0 or not serials.any():
+        return pl.Series(name, [None], dtype=pl.String).new_from_index(0, serials.size)
+    if ((serials < _FIRST_BLOB) & (serials != 0)).any():
+        raise UnusualPageError
+    wide = serials.astype(np.int64)
+    lengths = np.maximum((wide - 12) >> 1, 0)
+    present = np.flatnonzero(lengths)
+    if present.size == 0:
+        return pl.Series(name, [None], dtype=pl.String).new_from_index(0, serials.size)
+    data = buffer[: buffer.size - PADDING].tobytes()
+    cut = pl.select(
+        pl.lit(data, dtype=pl.Binary)
+        .bin.slice(pl.lit(pl.Series(starts[present])), pl.lit(pl.Series(lengths[present])))
+        .alias(name)
+    ).to_series()
+    text = decode_text(cut)
+    if present.size == serials.size:
+        return text
+    places = np.zeros(serials.size, np.int64)
+    places[present] = np.arange(present.size)
+    return text.gather(pl.Series(places)).set(pl.Series(lengths == 0), None)

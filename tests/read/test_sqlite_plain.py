@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from polars.testing import assert_frame_equal
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.read import read_report, sqlite, sqlite_plain
+from nsys_pp.read.sqlite_plain import Layout
+from nsys_pp.read.table import Source
 from tests.conftest import find_shared_reports
 from tests.draws import count_draws
 
@@ -43,26 +45,25 @@ Rows = Sequence[Sequence[Value]]
 @pytest.fixture(autouse=True)
 def every_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read tables of any length from their pages, in several tasks and blocks."""
-    monkeypatch.setattr(sqlite, "_LEAST_ROWS", 0)
-    monkeypatch.setattr(sqlite_plain, "_TASK_BYTES", 8192)
-    monkeypatch.setattr("nsys_pp.read.sqlite_pages._BLOCK_BYTES", 4096)
+    monkeypatch.setattr(sqlite, "_LARGE_TABLE_ROWS", 0)
+    monkeypatch.setattr(sqlite_plain, "_BLOCK_BYTES", 4096)
 
 
 def read_both(path: Path) -> tuple[RawReport | str, RawReport | str, set[str]]:
     """Read a file from its pages and by queries: reports or errors, and the tables that were read from pages."""
     used: set[str] = set()
-    read_table = sqlite_plain.read_table
 
-    def record(file: object, source: object, layout: object, executor: object) -> list[pl.DataFrame] | None:
-        frames = read_table(file, source, layout, executor)  # type: ignore[arg-type]
-        if frames is not None:
-            used.add(source.name)  # type: ignore[attr-defined]
-        return frames
+    def record(
+        file: Path, sources: Sequence[Source], layouts: Mapping[str, Layout], *, threads: int
+    ) -> dict[int, list[pl.DataFrame]]:
+        found = sqlite_plain.read_plain(file, sources, layouts, threads=threads)
+        used.update(sources[at].name for at in found)
+        return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite, "read_table", record)
+        patch.setattr(sqlite, "read_plain", record)
         plain = read_or_fail(path)
-        patch.setattr(sqlite, "_read_plain", lambda *_: {})
+        patch.setattr(sqlite, "read_plain", lambda *_, **__: {})
         queried = read_or_fail(path)
     return plain, queried, used
 
@@ -90,7 +91,7 @@ def test_real_reports_are_equal(path: Path | None, monkeypatch: pytest.MonkeyPat
     if path is None:
         pytest.skip("no real reports: set NSYS_PP_SHARED_REPORTS to a folder of them")
     monkeypatch.undo()
-    monkeypatch.setattr(sqlite, "_LEAST_ROWS", 0)
+    monkeypatch.setattr(sqlite, "_LARGE_TABLE_ROWS", 0)
     plain, queried, used = read_both(path)
     assert_equal(plain, queried)
     assert used
@@ -162,6 +163,9 @@ def test_pages_of_any_size_are_equal(page_bytes: int, vacuum: str, tmp_path: Pat
         ["DELETE FROM NVTX_EVENTS"],
         ["UPDATE NVTX_EVENTS SET rowid = rowid + 5000000000", "UPDATE StringIds SET id = -id"],
         ["UPDATE NVTX_EVENTS SET text = printf('%.*c', rowid, 'y') WHERE rowid < 57"],
+        ["UPDATE NVTX_EVENTS SET text = x'ff00' WHERE rowid = 77"],
+        ["UPDATE NVTX_EVENTS SET text = CAST(x'ff' AS TEXT) WHERE rowid = 77"],
+        ["UPDATE NVTX_EVENTS SET text = 'a' || char(0) || 'b' WHERE rowid = 77"],
         ["CREATE INDEX by_start ON NVTX_EVENTS (start)", "ANALYZE"],
     ],
 )
@@ -175,9 +179,6 @@ def test_changed_tables_are_equal(after: list[str], tmp_path: Path) -> None:
     "after",
     [
         ["UPDATE NVTX_EVENTS SET text = printf('%.*c', 9000, 'y') WHERE rowid = 77"],  # on overflow pages
-        ["UPDATE NVTX_EVENTS SET text = x'ff00' WHERE rowid = 77"],
-        ["UPDATE NVTX_EVENTS SET text = CAST(x'ff' AS TEXT) WHERE rowid = 77"],
-        ["UPDATE NVTX_EVENTS SET text = 'a' || char(0) || 'b' WHERE rowid = 77"],
         ["UPDATE NVTX_EVENTS SET end = 2.0e30 WHERE rowid = 77"],
         ["UPDATE NVTX_EVENTS SET end = 'later' WHERE rowid = 77"],
         [
@@ -314,3 +315,32 @@ def test_a_tree_that_is_none_ends(
     path = tmp_path / "a.sqlite"
     path.write_bytes(data)
     assert isinstance(read_or_fail(path), RawReport | str)
+
+
+def test_bytes_reserved_in_each_page_hold_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA page_size = 1024")
+        connection.execute("CREATE TABLE first (a)")
+        connection.commit()
+    data = bytearray(path.read_bytes())
+    data[20] = 32  # no cell lies in these bytes but those of the catalog, which VACUUM writes again
+    path.write_bytes(data)
+    try:
+        write(path, draw_rows(7), before=["VACUUM"])
+    except sqlite3.DatabaseError:
+        pytest.skip("this SQLite does not accept the changed header")
+    assert path.read_bytes()[20] == 32
+    plain, queried, used = read_both(path)
+    assert_equal(plain, queried)
+    assert used == {"NVTX_EVENTS", "StringIds"}
+
+
+def test_names_of_columns_that_are_not_utf_8_are_no_columns(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.sqlite", draw_rows(8, 50))
+    data = path.read_bytes()
+    assert data.count(b"doubleValue") == 1
+    path.write_bytes(data.replace(b"doubleValue", b"doubl\xff\xfealue"))
+    plain, queried, _ = read_both(path)
+    assert_equal(plain, queried)
+    assert isinstance(plain, RawReport)
