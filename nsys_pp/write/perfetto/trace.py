@@ -67,10 +67,15 @@ class PlacedReport(Struct, frozen=True, kw_only=True):
     encoded: Encoded
     placement: Placement
     open_blocks: Callable[[], AbstractContextManager[Source]]
+    omitted: frozenset[Path] = frozenset()  # tracks that are not drawn, by their path in the report
+
+    def is_drawn(self, track: Path) -> bool:
+        """Return whether a track of the report is drawn."""
+        return track[0] in self.placement.rows and track not in self.omitted
 
     def drawn_subtracks(self) -> list[EncodedSubtrack]:
-        """Return the subtracks of drawn rows."""
-        return [subtrack for subtrack in self.encoded.subtracks if subtrack.track[0] in self.placement.rows]
+        """Return the subtracks of drawn tracks."""
+        return [subtrack for subtrack in self.encoded.subtracks if self.is_drawn(subtrack.track)]
 
 
 def encode_drawing(drawing: Drawing, sink: Sink, *, threads: int | None = None) -> Encoded:
@@ -146,11 +151,34 @@ def write_perfetto(reports: Sequence[PlacedReport]) -> Iterator[bytes]:
     """
     if len({sequence_id(report.encoded.report_id) for report in reports}) < len(reports):
         raise ValueError("two reports of the trace have the same packet sequence")
+    yield _encode_header(reports)
+    for report in reports:
+        yield from _write_report(report)
+
+
+def measure_perfetto(reports: Sequence[PlacedReport]) -> int:
+    """Return the size of the trace of encoded reports in bytes, without reading their blocks.
+
+    Args:
+        reports: As in `write_perfetto`, which writes exactly this number of bytes.
+
+    Raises:
+        ValueError: A report begins before 0.
+    """
+    blocks = [
+        len(_encode_preamble(report, drawn)) + sum(subtrack.size_bytes for subtrack in drawn)
+        for report in reports
+        if (drawn := report.drawn_subtracks())
+    ]
+    return len(_encode_header(reports)) + sum(blocks)
+
+
+def _encode_header(reports: Sequence[PlacedReport]) -> bytes:
     starts = [start for report in reports if (start := _start_ns(report)) is not None]
     if min(starts, default=0) < 0:
         raise ValueError("a report begins before 0 of the trace's clock; Perfetto would drop its events")
     placements = [report.placement for report in reports]
-    yield encode_header(
+    return encode_header(
         root=placements[0].root if placements else "",
         tracks={
             path: track
@@ -162,8 +190,12 @@ def write_perfetto(reports: Sequence[PlacedReport]) -> Iterator[bytes]:
         is_utc=all(placement.is_utc for placement in placements),
         attributes={key: value for placement in placements for key, value in placement.attributes.items()},
     )
-    for report in reports:
-        yield from _write_report(report)
+
+
+def _encode_preamble(report: PlacedReport, drawn: Sequence[EncodedSubtrack]) -> bytes:
+    last_ns = max(subtrack.last_ns for subtrack in drawn)
+    encoded = report.encoded
+    return encode_preamble(sequence_id(encoded.report_id), encoded.base_ns, last_ns, report.placement.clock)
 
 
 def leaf_uuid(report_id: int, path: Path, ordinal: int) -> int:
@@ -231,11 +263,10 @@ def _write_report(report: PlacedReport) -> Iterator[bytes]:
     encoded, drawn = report.encoded, report.drawn_subtracks()
     if not drawn:
         return
-    last_ns = max(subtrack.last_ns for subtrack in drawn)
-    yield encode_preamble(sequence_id(encoded.report_id), encoded.base_ns, last_ns, report.placement.clock)
+    yield _encode_preamble(report, drawn)
     with report.open_blocks() as source:
         for subtrack in encoded.subtracks:
-            is_drawn = subtrack.track[0] in report.placement.rows
+            is_drawn = report.is_drawn(subtrack.track)
             remaining = subtrack.size_bytes
             while remaining:
                 data = source.read(min(remaining, _READ_BYTES))
