@@ -14,11 +14,12 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from nsys_pp.units import format_bytes
+from nsys_pp.units import format_bytes, format_count
 
 INDEX = "index.html"
 _GENERATOR = '<meta name="generator" content="nsys-pp merge">'
 _NAME_CHARS = 80
+_MAX_MACHINES = 8  # more are counted, not listed
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\.|$)")  # names of devices on Windows
 _STYLE = """
 :root { color-scheme: light dark; --page: #fff; --text: #1c2430; --muted: #5d6877; --line: #dde2e8; --link: #2158a5; }
@@ -156,8 +157,9 @@ def format_numbers(numbers: Iterable[int]) -> str:
 
 
 def _row(file: SplitFile, address: str, title: str) -> str:
+    is_short = len(file.machines) <= _MAX_MACHINES
     cells = [
-        escape(", ".join(file.machines)),
+        escape(", ".join(file.machines)) if is_short else format_count(len(file.machines), "machine"),
         format_numbers(file.ranks),
         format_numbers(file.steps),
         f"{file.slice_count:,}",
