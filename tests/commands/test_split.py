@@ -280,3 +280,32 @@ def test_broken_reports_are_skipped(tmp_path: Path) -> None:
         )
         assert [path for path, _ in done.skipped] == [broken]
         assert done.files
+
+
+def test_steps_are_the_same_in_several_processes(tmp_path: Path) -> None:
+    written = []
+    for name, options in [("a", {}), ("b", {"processes": 2})]:
+        folder = tmp_path / name
+        folder.mkdir()
+        nsys_pp.merge(REPORTS, folder / "run.pftrace", split="step", max_events=5_000, **options)  # type: ignore[arg-type]
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        written.append({path.relative_to(folder): path.read_bytes() for path in files})
+    assert len(written[0]) == 5
+    assert written[0] == written[1]
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("options", [{"devices": {0}}, {"steps": "11:12"}, {"start_ns": 200_000_000}])
+def test_a_part_of_the_run_is_divided_alike(
+    options: dict[str, Any], tmp_path: Path, importer: Importer
+) -> None:
+    (tmp_path / "one").mkdir()
+    one = tmp_path / "one" / "run.pftrace"
+    nsys_pp.merge(PIPELINE, one, split="none", **options)
+    for split in ("machine", "rank", "step"):
+        run = tmp_path / split / "run.pftrace"
+        run.parent.mkdir()
+        divided = nsys_pp.merge(PIPELINE, run, split=split, max_events=3_000, **options)
+        assert union(rows(importer, path) for path in (run, *(file.path for file in divided.files))) == rows(
+            importer, one
+        )
