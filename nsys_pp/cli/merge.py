@@ -12,7 +12,13 @@ from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.log import log_note, log_notes, log_output
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
-from nsys_pp.cli.options.drawing import detail_options, device_option, explicit_drawing, window_options
+from nsys_pp.cli.options.drawing import (
+    detail_options,
+    device_option,
+    explicit_drawing,
+    split_options,
+    window_options,
+)
 from nsys_pp.cli.options.inputs import input_options
 from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, format_option, output_option
 from nsys_pp.cli.options.projection import projection_options
@@ -24,13 +30,13 @@ from nsys_pp.units import format_bytes, format_count
 from nsys_pp.write.tables.format_registry import SUFFIXES
 from nsys_pp.write.trace_format_registry import TRACE_FORMATS
 
-# Capacity of Perfetto's UI in a browser's 4 GB: measured at 0.2 to 0.35 KB per slice.
-_MAX_SLICES = 8_000_000
+_UNITS = {"machine": "machine", "rank": "rank", "step": "step or group of steps"}
 
 
 @click.command(cls=SectionCommand)
 @output_option("run.pftrace")
 @format_option([*TRACE_FORMATS], default_text="chrome for .json and .json.gz, else perfetto")
+@split_options
 @force_option
 @input_options
 @detail_options
@@ -81,16 +87,35 @@ def merge(
             **{**options, **explicit_drawing(ctx)},
         )
     log_notes(merged.notes)
-    size = format_bytes(output.stat().st_size)
-    log_output(
-        f"Wrote {output} ({size}): {format_count(merged.slices, 'slice')} on {format_count(merged.gpus, 'GPU')}"
-        f" of {format_count(merged.machines, 'machine')}, from {format_count(merged.reports, 'report')}."
-        " To view it, open https://ui.perfetto.dev and drop the file there (it stays on your machine).",
-        output,
-    )
-    if merged.slices > _MAX_SLICES:
-        log_note(
-            f"a browser holds about {_MAX_SLICES:,} slices; reduce the trace with `--detail ranges`,"
-            " `--detail jobs`, `--device`, or `--start` and `--end`"
-        )
+    _log_traces(merged, options["max_events"])
     exit_if_skipped(ctx, merged.skipped)
+
+
+def _log_traces(merged: nsys_pp.MergeResult, max_events: int) -> None:
+    """Log the written files, and a note if one is larger than a browser opens."""
+    output, index = merged.output, merged.index
+    size = format_bytes(output.stat().st_size)
+    view = " To view it, open https://ui.perfetto.dev and drop the file there (it stays on your machine)."
+    run = (
+        f"{format_count(merged.slices, 'slice')} on {format_count(merged.gpus, 'GPU')}"
+        f" of {format_count(merged.machines, 'machine')}, from {format_count(merged.reports, 'report')}."
+    )
+    if index is None:
+        log_output(f"Wrote {output} ({size}): {run}{view}", output)
+    else:
+        total = format_bytes(sum(file.size_bytes for file in merged.files))
+        log_output(f"Wrote {output} ({size}): overview of all ranks, steps, jobs and messages.{view}", output)
+        log_output(
+            f"Wrote {index.parent} ({total}): {format_count(len(merged.files), 'trace')}, one per"
+            f" {_UNITS[merged.split]}: {run} {index} lists them; `--split none` writes one trace.",
+            index,
+            *(file.path for file in merged.files),
+        )
+    if merged.omits_ranges:
+        log_note("the overview has no ranges of reports without jobs: they are more than a browser holds")
+    largest = max((file.event_count for file in merged.files), default=0)
+    if max(merged.events, largest) > max_events:
+        log_note(
+            f"a browser holds about {max_events:,} events; divide the run with `--split rank` or `--split step`, or reduce"
+            " the trace with `--detail ranges`, `--detail jobs`, `--device`, or `--start` and `--end`"
+        )

@@ -13,18 +13,24 @@ from nsys_pp.compose.options import (
     RunOptions,
     check_choice,
     check_keywords,
+    check_least,
     parse_counted_ops,
     parse_job_options,
     parse_steps,
 )
 from nsys_pp.compose.run import Run
 from nsys_pp.compose.trace import TraceBuilder, TraceContent
-from nsys_pp.compose.trace_layout import count_shown
-from nsys_pp.frames.choices import DETAILS, Detail
+from nsys_pp.compose.trace_files import write_division
+from nsys_pp.compose.trace_layout import Shown, count_events, count_shown
+from nsys_pp.compose.trace_pieces import Division, Drawn, divide_trace
+from nsys_pp.compose.trace_steps import divide_by_steps
+from nsys_pp.errors import OptionError
+from nsys_pp.frames.choices import DETAILS, MAX_EVENTS, SPLITS, Detail, Split
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.projection.ranges import Scope
-from nsys_pp.write.files import check_output
-from nsys_pp.write.trace_format_registry import TRACE_FORMATS, infer_trace_format
+from nsys_pp.write.files import check_folder, check_output
+from nsys_pp.write.split_index import INDEX, SplitFile, is_split_folder, name_folder
+from nsys_pp.write.trace_format_registry import TRACE_FORMATS, TraceFormat, infer_trace_format
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -32,13 +38,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MergeResult(ShortRepr):
-    """Counts of a trace."""
+    """Counts of a trace, or of the traces of a divided run."""
 
-    output: Path
+    output: Path  # the trace; of a divided run its overview
     reports: int
     machines: int
     gpus: int
-    slices: int
+    slices: int  # of the whole run; divided by steps, in all traces but the overview
+    events: int  # slices, marks and samples of counters of `output`
+    split: Split  # "none", or division of the run: "machine", "rank" or "step"
+    files: list[SplitFile]  # traces of a divided run, other than the overview
+    index: Path | None  # page that links them
+    omits_ranges: bool  # the overview shows the load of GPUs in place of ranges
     notes: list[str]  # inferred, refused and doubtful facts of the training, in sentences
     skipped: Skipped
 
@@ -55,12 +66,16 @@ def merge(
     start_ns: int | None = None,
     end_ns: int | None = None,
     flows: bool | None = None,
+    split: Split = "auto",
+    max_events: int = MAX_EVENTS,
     force: bool = False,
     **options: Unpack[RunOptions],
 ) -> MergeResult:
-    """Write one trace of all reports, on one clock.
+    """Write one trace of all reports, on one clock; or an overview and several traces, if one would be too large.
 
-    Reports are encoded one by one, each as in its part; parts are encoded already.
+    Reports are encoded one by one, each as in its part; parts are encoded already. So the size of the trace is known
+    before it is written. The traces of a divided run have the same clock and names of rows; they are in the folder
+    `nsys_pp.write.split_index.name_folder` next to the output, which is the overview.
 
     Args:
         inputs: Reports, parts, folders of them, or glob patterns.
@@ -74,10 +89,16 @@ def merge(
         start_ns: Omit events that end before this time after the start of the earliest session.
         end_ns: Omit events that begin after this time, counted likewise.
         flows: Draw arrows from CUDA calls to the first operation of each launch; needs detail "cpu".
-        force: Replace an existing output.
+        split: "machine", "rank" or "step": a trace for each, or for each group of successive steps; "none": one
+            trace; "auto": one trace, or with more than `max_events` by machine, or by rank if a machine has more.
+            "step" needs the reports; Chrome's format is one trace.
+        max_events: Largest number of events (slices, marks, samples of counters) of a trace. Default: the capacity of
+            Perfetto's UI in a browser, as measured.
+        force: Replace existing outputs.
         options: See `nsys_pp.RunOptions`; with `steps`, all other time is omitted.
 
     Raises:
+        OptionError: `split` excludes the format or the output.
         ReportError: A report cannot be read, or is named twice, none has anything to draw, or a part
             has other content than asked for.
         OutputError: The output exists, or cannot be written.
@@ -87,11 +108,15 @@ def merge(
         check_choice("format", format, TRACE_FORMATS)
     if detail is not None:
         check_choice("detail", detail, DETAILS)
+    check_choice("split", split, SPLITS)
+    check_least("max_events", max_events, 1)
     target = Path(output)
     check_output(target, force=force)
+    trace_format = infer_trace_format(target) if format is None else TRACE_FORMATS[format]
+    split = _settle_split(split, trace_format, target, force=force)
     counted = None if ops is None else parse_counted_ops(ops)
     content = TraceContent(
-        format=infer_trace_format(target) if format is None else TRACE_FORMATS[format],
+        format=trace_format,
         part_options={
             "detail": detail,
             "ops": counted,
@@ -103,14 +128,17 @@ def merge(
         start_ns=start_ns,
         end_ns=end_ns,
         only_steps=parse_steps(options.get("steps")) is not None,
+        by_steps=split == "step",
     )
     batch = Batch(inputs, options)
     builder = TraceBuilder(batch, content, target)
     run = Run(batch, options, read=builder.read_inputs)
     check_output(target, force=force, inputs=batch.paths)
     with builder:
-        shown = builder.draw(run)
-        builder.write(shown, force=force)
+        shown, division = _draw(run, builder, content, split, max_events)
+        files = [] if division is None else write_division(division, target, force=force)[1:]
+        if division is None:
+            builder.write(shown, force=force)
     gpus, slices = count_shown(shown)
     return MergeResult(
         output=target,
@@ -118,6 +146,46 @@ def merge(
         machines=run.roster["machine"].n_unique(),
         gpus=gpus,
         slices=slices,
+        events=division.overview.event_count if division else count_events(shown),
+        split=division.split if division else "none",
+        files=files,
+        index=name_folder(target) / INDEX if division else None,
+        omits_ranges=division is not None and division.omits_ranges,
         notes=run.training.notes if len(run.training.jobs) else [],
         skipped=run.skipped,
     )
+
+
+def _draw(
+    run: Run, builder: TraceBuilder, content: TraceContent, split: Split, max_events: int
+) -> tuple[list[Shown], Division | None]:
+    """Draw a run; return the contents of all traces but the overview, and the division."""
+    if split == "step":
+        division = divide_by_steps(run, builder, content, max_events=max_events)
+        return [report for piece in division.pieces for report in piece.shown], division
+    reports, training = builder.draw(run)
+    shown = [*reports.values(), *training]
+    if not content.is_encoded:
+        return shown, None
+    drawn = Drawn(reports=reports, training=training)  # type: ignore[arg-type]  # encoded
+    return shown, divide_trace(run, drawn, split, max_events=max_events)
+
+
+def _settle_split(split: Split, trace_format: TraceFormat, target: Path, *, force: bool) -> Split:
+    """Return the division, "none" where "auto" cannot divide; refuse an existing folder before any work.
+
+    Raises:
+        OptionError: The format or the output cannot be divided.
+        OutputError: The folder exists.
+    """
+    is_file = target.is_file() or not target.exists()
+    if split in ("auto", "none"):
+        return split if trace_format.merge_encoded and is_file else "none"
+    if trace_format.merge_encoded is None:
+        raise OptionError(
+            "split", f"`--split {split}` needs Perfetto's format; the output is {trace_format.name}"
+        )
+    if not is_file:
+        raise OptionError("split", f"`--split {split}` needs a file as output; expected a name for `-o`")
+    check_folder(name_folder(target), force=force, is_ours=is_split_folder)
+    return split

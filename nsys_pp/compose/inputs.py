@@ -74,6 +74,7 @@ def survey_input(
     nsys: str | None,
     with_training: bool = False,
     with_aggregates: bool = False,
+    with_density: bool = False,
 ) -> Input:
     """Read a report's identity and anchors, optionally its jobs and aggregates; its trace is empty.
 
@@ -81,7 +82,12 @@ def survey_input(
         ReportError: It cannot be read.
     """
     part = survey_report(
-        path, options, nsys=nsys, with_training=with_training, with_aggregates=with_aggregates
+        path,
+        options,
+        nsys=nsys,
+        with_training=with_training,
+        with_aggregates=with_aggregates,
+        with_density=with_density,
     )
     return Input(path=path, part=part, identity=build_identity(part), open_blocks=BytesIO)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.arrays.memory import map_large_arrays, return_freed
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
-from nsys_pp.compose.report_view import Window, project_report, view_report
+from nsys_pp.compose.report_view import Window, count_rows_by_time, project_report, view_report
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
 from nsys_pp.frames.raw import Group
@@ -84,6 +84,7 @@ def survey_report(
     nsys: str | None,
     with_training: bool = False,
     with_aggregates: bool = False,
+    with_density: bool = False,
 ) -> Part:
     """Build a part with the identity and the anchors of a report; its trace is empty.
 
@@ -93,6 +94,7 @@ def survey_report(
         nsys: Program that exports `.nsys-rep` files.
         with_training: Also find the jobs.
         with_aggregates: Also find the jobs and build the aggregates.
+        with_density: With the jobs, also count events by time: frame "density" of `count_rows_by_time`.
 
     Raises:
         ReportError: It cannot be read.
@@ -102,13 +104,15 @@ def survey_report(
         groups = _aggregate_groups()
     report = build_report(read_report(path, need=groups, nsys=nsys))
     links = find_links(report, options.scope)
-    training, aggregates = None, {}
+    training, frames = None, {}
     if with_training or with_aggregates:
         projections = project(report, options, links)
         training = describe_training(report, projections=projections, links=links, options=options)
         if with_aggregates:
-            aggregates = _aggregate(report, projections, links, training, options)
-    return _build_part(report, options, _encode_nothing(report), links, training, aggregates)
+            frames = _aggregate(report, projections, links, training, options)
+        if with_density:
+            frames["density"] = count_rows_by_time(report, projections, detail=options.detail)
+    return _build_part(report, options, _encode_nothing(report), links, training, frames)
 
 
 def redraw_report(
@@ -126,8 +130,28 @@ def redraw_report(
     Raises:
         ReportError: It cannot be read.
     """
-    report = build_report(read_report(path, need=_DETAIL_GROUPS[options.detail], nsys=nsys))
-    return draw(report, project(report, options), options, has_jobs=has_jobs, window=window)
+    return next(redraw_windows(path, [(options, window)], nsys=nsys, has_jobs=has_jobs))
+
+
+def redraw_windows(
+    path: Path, windows: Sequence[tuple[PartOptions, Window]], *, nsys: str | None, has_jobs: bool
+) -> Iterator[Drawing]:
+    """Draw the events of a report that overlap each of several windows; the report is read once.
+
+    Args:
+        path: The report.
+        windows: Content of each drawing, with the same operations and scope, and its window on the report's clock.
+        nsys: Program that exports `.nsys-rep` files.
+        has_jobs: Some of its ranges are jobs.
+
+    Raises:
+        ReportError: It cannot be read.
+    """
+    groups = frozenset().union(*(_DETAIL_GROUPS[options.detail] for options, _ in windows))
+    report = build_report(read_report(path, need=groups, nsys=nsys))
+    projections = project(report, windows[0][0])
+    for options, window in windows:
+        yield draw(report, projections, options, has_jobs=has_jobs, window=window)
 
 
 def project(report: Report, options: PartOptions, links: Links | None = None) -> pl.DataFrame:

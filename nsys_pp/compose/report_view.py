@@ -17,6 +17,8 @@ from nsys_pp.projection.waited_calls import Waited
 from nsys_pp.write.trace.drawing import sequence_id
 from nsys_pp.write.trace.tracks import View
 
+_DENSITY_BINS = 1000
+
 
 class Window(Struct, frozen=True, kw_only=True):
     """Interval of a report's time, on its own clock; events that overlap it are drawn."""
@@ -99,6 +101,31 @@ def view_report(
     crossing = report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"]
     view = View(report=drawn, projections=projections, crossing=crossing, has_jobs=has_jobs)
     return _cut(view, window or Window())
+
+
+def count_rows_by_time(report: Report, projections: pl.DataFrame, *, detail: str) -> pl.DataFrame:
+    """Estimate the number of events that a report draws, by time.
+
+    Args:
+        report: Read with ranges and operations.
+        projections: Its `PROJECTIONS`.
+        detail: Level of detail; "jobs" counts as "ranges".
+
+    Returns:
+        `time_ns` (start of an interval of at most a thousandth of the report, on its clock) and `rows`, in order
+        of time; intervals without rows are left out.
+    """
+    ops = report.gpu_ops.filter("is_communication") if detail in ("jobs", "ranges") else report.gpu_ops
+    times = [projections["gpu_start_ns"], ops["start_ns"]]
+    if detail == "cpu":
+        times += [report.ranges["start_ns"], report.api_calls["start_ns"]]
+    starts = pl.concat([series.rename("time_ns") for series in times]).drop_nulls()
+    if starts.is_empty():
+        return pl.DataFrame(schema={"time_ns": pl.Int64, "rows": pl.UInt32})
+    first, last = int(starts.min()), int(starts.max())  # type: ignore[arg-type]
+    width = (last - first) // _DENSITY_BINS + 1
+    bins = (starts - first) // width * width + first
+    return bins.to_frame().group_by("time_ns").agg(rows=pl.len().cast(pl.UInt32)).sort("time_ns")
 
 
 def _parents(ranges: pl.DataFrame) -> pl.Series:

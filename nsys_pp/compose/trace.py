@@ -26,10 +26,17 @@ from nsys_pp.compose.inputs import (
     survey_input,
 )
 from nsys_pp.compose.progress import report_progress
-from nsys_pp.compose.report import build_identity, extract_report, nothing_to_draw_error, redraw_report
+from nsys_pp.compose.report import (
+    build_identity,
+    extract_report,
+    nothing_to_draw_error,
+    redraw_report,
+    redraw_windows,
+)
 from nsys_pp.compose.report_view import Window
 from nsys_pp.compose.run import Run
 from nsys_pp.compose.trace_layout import PlacedDrawing, Shown, TraceLayout, count_shown
+from nsys_pp.compose.trace_pieces import Drawn
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.part import Encoded, PartOptions
 from nsys_pp.read import is_part, read_report
@@ -49,6 +56,7 @@ class TraceContent(Struct, frozen=True, kw_only=True):
     start_ns: int | None  # from the start of the earliest session
     end_ns: int | None
     only_steps: bool  # draw the chosen steps of the training alone
+    by_steps: bool = False  # draw each group of steps apart
 
     @property
     def is_encoded(self) -> bool:
@@ -60,12 +68,13 @@ class TraceContent(Struct, frozen=True, kw_only=True):
         """Features that need the events of reports, in words."""
         needs = [] if self.is_encoded else [self.format.description]
         needs += ["`--start` and `--end`"] * (self.start_ns is not None or self.end_ns is not None)
-        return needs + ["`--steps`"] * self.only_steps
+        return needs + ["`--steps`"] * self.only_steps + ["`--split step`"] * self.by_steps
 
     @property
     def is_cut(self) -> bool:
         """Whether the trace shows a part of the run only."""
-        return len(self.needs) > (not self.is_encoded) or self.devices is not None
+        limits = (self.start_ns, self.end_ns, self.devices)
+        return self.only_steps or any(limit is not None for limit in limits)
 
 
 class TraceBuilder:
@@ -108,34 +117,74 @@ class TraceBuilder:
         self._options = settle_part_options(list(parts.values()), content.part_options)
         reports = [path for path in batch.paths if path not in parts and not is_part(path)]
         if content.needs:
-            survey = partial(survey_input, options=self._options, nsys=batch.nsys, with_training=True)
+            survey = partial(
+                survey_input,
+                options=self._options,
+                nsys=batch.nsys,
+                with_training=True,
+                with_density=content.by_steps,
+            )
             return order_inputs(batch, parts, batch.map("reading", reports, survey))
         if len(batch.paths) > 1:  # broken ones fail before work begins
             batch.map_locally("reading", reports, partial(_check_report, nsys=batch.nsys))
         encode = partial(_encode_report, options=self._options, nsys=batch.nsys, store=self._store)
         return order_inputs(batch, parts, batch.map("drawing", reports, encode))
 
-    def draw(self, run: Run) -> list[Shown]:
-        """Place all reports and the rows of the training.
+    def draw(self, run: Run) -> tuple[dict[Path, Shown], list[Shown]]:
+        """Place all reports, by path, and the rows of the training.
 
         Raises:
             MissingDataError: There is nothing to draw.
         """
         content = self._content
-        layout = TraceLayout(run, root=self._output.name.split(".")[0] or "run", devices=content.devices)
-        window = _find_window(run, content)
+        layout = self._lay_out(run)
+        window = find_window(run, content)
         by_path: dict[Path, Shown]
         if content.needs:
             by_path = self._redraw(run, layout, window)
         else:
             by_path = {recorded.path: layout.place_encoded(recorded) for recorded in run.inputs}
         report_progress(self._batch.progress, f"writing {self._output.name}", 1)
-        rows = layout.place_training(by_path, window=window)
-        shown = [*by_path.values()]
-        shown += [self._encode_rows(drawing) for drawing in rows] if content.is_encoded else rows
-        if not count_shown(shown)[1]:
-            raise _nothing_to_draw_error([recorded.path for recorded in run.inputs], is_cut=content.is_cut)
-        return shown
+        training = self._place_training(layout, by_path, window)
+        self._check_shown(run, [*by_path.values(), *training])
+        return by_path, training
+
+    def draw_windows(self, run: Run, windows: Sequence[Window]) -> tuple[Drawn, list[Drawn]]:
+        """Draw an overview, and the events that overlap each window; each report is read once.
+
+        Args:
+            run: The run.
+            windows: In order of time, on the trace's clock.
+
+        Returns:
+            Everything within all windows at detail "jobs", and the contents of each window.
+
+        Raises:
+            MissingDataError: There is nothing to draw.
+        """
+        layout = self._lay_out(run)
+        whole = Window(start_ns=windows[0].start_ns, end_ns=windows[-1].end_ns)
+        overview = replace(self._options, detail="jobs", flows=False)
+        asked = [(overview, whole), *((self._options, window) for window in windows)]
+        cuts = [_cut(run, window) for _, window in asked]
+        draw = partial(
+            _draw_windows,
+            cuts={path: [cut[path] for cut in cuts] for path in cuts[0]},
+            options=[options for options, _ in asked],
+            nsys=self._batch.nsys,
+            store=self._store,
+        )
+        by_path = {recorded.path: recorded for recorded in run.inputs}
+        encoded = self._batch.map("drawing", list(by_path), draw)
+        drawn = []
+        for number, (_, window) in enumerate(asked):
+            reports = {
+                path: _lay_out_redrawn(layout, by_path[path], of_report[number])
+                for path, of_report in encoded.items()
+            }
+            drawn.append(Drawn(reports=reports, training=self._place_training(layout, reports, window)))  # type: ignore[arg-type]
+        self._check_shown(run, [report for piece in drawn for report in piece.shown])
+        return drawn[0], drawn[1:]
 
     def write(self, shown: Sequence[Shown], *, force: bool) -> None:
         """Write the trace.
@@ -146,6 +195,21 @@ class TraceBuilder:
         with replace_file(self._output, force=force) as target, target.open("wb") as stream:
             for block in _encode_trace(shown, self._content.format, self._output):
                 stream.write(block)
+
+    def _lay_out(self, run: Run) -> TraceLayout:
+        root = self._output.name.split(".")[0] or "run"
+        return TraceLayout(run, root=root, devices=self._content.devices)
+
+    def _place_training(
+        self, layout: TraceLayout, reports: Mapping[Path, Shown], window: Window
+    ) -> list[Shown]:
+        rows = layout.place_training(reports, window=window)
+        return [self._encode_rows(drawing) for drawing in rows] if self._content.is_encoded else [*rows]
+
+    def _check_shown(self, run: Run, shown: Sequence[Shown]) -> None:
+        if not count_shown(shown)[1]:
+            paths = [recorded.path for recorded in run.inputs]
+            raise _nothing_to_draw_error(paths, is_cut=self._content.is_cut)
 
     def _redraw(self, run: Run, layout: TraceLayout, window: Window) -> dict[Path, Shown]:
         """Draw the events of all reports that overlap the window; reports that fail now are skipped."""
@@ -205,6 +269,22 @@ def _redraw_report(
         return encode_drawing(drawing, sink), open_blocks
 
 
+def _draw_windows(
+    path: Path,
+    cuts: Mapping[Path, Sequence[tuple[Window, bool]]],
+    options: Sequence[PartOptions],
+    nsys: str | None,
+    store: Store,
+) -> list[tuple[Encoded, OpenBlocks]]:
+    """Draw and encode a report once for each window."""
+    asked = [(content, window) for content, (window, _) in zip(options, cuts[path], strict=True)]
+    encoded = []
+    for drawing in redraw_windows(path, asked, nsys=nsys, has_jobs=cuts[path][0][1]):
+        with store.add() as (sink, open_blocks):
+            encoded.append((encode_drawing(drawing, sink), open_blocks))
+    return encoded
+
+
 def _lay_out_redrawn(
     layout: TraceLayout, recorded: Input, drawn: Drawing | tuple[Encoded, OpenBlocks]
 ) -> Shown:
@@ -215,7 +295,7 @@ def _lay_out_redrawn(
     return layout.place_encoded(replace(recorded, part=part, open_blocks=open_blocks))
 
 
-def _find_window(run: Run, content: TraceContent) -> Window:
+def find_window(run: Run, content: TraceContent) -> Window:
     """Return the window of a trace on its clock; with chosen steps, the training has no others."""
     training = run.training
     starts = [training.zero_ns + content.start_ns] if content.start_ns is not None else []

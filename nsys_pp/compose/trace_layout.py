@@ -20,6 +20,7 @@ from nsys_pp.write.perfetto.trace import PlacedReport
 from nsys_pp.write.trace.drawing import Drawing, SliceSubtrack
 from nsys_pp.write.trace.placement import Placement, Row
 from nsys_pp.write.trace.training_rows import RUN, GpuRow, draw_training
+from nsys_pp.write.trace.tree import subtrack_rows
 
 _CPU_ORDER = 1 << 40  # rows other than GPUs are below all GPUs of their machine
 _MOST_RANKS = 100_000
@@ -156,11 +157,22 @@ def count_shown(shown: Sequence[Shown]) -> tuple[int, int]:
     return len(gpus), slices
 
 
+def count_events(shown: Sequence[Shown]) -> int:
+    """Count slices, marks and samples of counters."""
+    events = 0
+    for report in shown:
+        if isinstance(report, PlacedReport):
+            events += sum(subtrack.rows for subtrack in report.drawn_subtracks())
+        else:
+            events += sum(subtrack_rows(subtrack).height for subtrack in report.drawing.subtracks)
+    return events
+
+
 def _list_rows(
     identity: Identity, roster: pl.DataFrame, tracks: Iterable[Track], devices: frozenset[int] | None
 ) -> dict[str, Row]:
     """List the rows of a report by their names there: GPUs, then the other outermost tracks."""
-    gpus = _list_gpus(identity, roster)
+    gpus = list_gpus(identity, roster)
     numbers = dict(zip(gpus["local"], gpus["gpu_number"], strict=True))
     named = {gpu["local"]: _build_gpu_row(gpu, identity.path.name) for gpu in gpus.iter_rows(named=True)}
     rows = {local: row for local, row in named.items() if devices is None or numbers[local] in devices}
@@ -170,8 +182,17 @@ def _list_rows(
     return rows
 
 
-def _list_gpus(identity: Identity, roster: pl.DataFrame) -> pl.DataFrame:
-    """List the GPUs of a report, one row each: the name in the report, and the facts of the roster."""
+def list_gpus(identity: Identity, roster: pl.DataFrame) -> pl.DataFrame:
+    """List the GPUs of a report, one row each: the name in the report, and the facts of the roster.
+
+    Args:
+        identity: Of the report.
+        roster: Rows of the report in `ROSTER`.
+
+    Returns:
+        `local`, `gpu`, `gpu_number`, `gpu_name`, `uuid`, `bus_location`, and lists `rank`, `rank_source`, `stage`,
+        `stage_source`; empty without GPUs.
+    """
     local = identity.devices.select("process_key", "device_id", local="gpu")
     facts = ("gpu", "gpu_number", "gpu_name", "uuid", "bus_location")
     several = ("rank", "rank_source", "stage", "stage_source")  # processes of several ranks may share a GPU

@@ -9,6 +9,26 @@ Detail = Literal["jobs", "ranges", "kernels", "cpu"]
 DETAILS: tuple[Detail, ...] = ("jobs", "ranges", "kernels", "cpu")
 """Levels of detail of a trace; each has more than the one before."""
 
+Split = Literal["auto", "none", "machine", "rank", "step"]
+SPLITS: tuple[Split, ...] = ("auto", "none", "machine", "rank", "step")
+"""Divisions of a run into several traces."""
+
+MAX_EVENTS = 2_000_000
+"""Largest number of events of a trace that Perfetto's UI opens with memory to spare.
+
+The importer of the UI (v52, WebAssembly, in Node) needs, at its peak:
+
+| detail | slices | file | memory |
+|---|---|---|---|
+| kernels | 1 million | 24 MB | 1.3 GiB |
+| kernels | 2 million | 48 MB | 2.1 GiB |
+| kernels | 5 million | 120 MB | 4.5 GiB |
+| ranges | 1 million | 31 MB | 1.7 GiB |
+
+So it is 0.45 GiB, and 0.86 KB a slice; 1.3 KB a range, because each has arguments of its own. Two million are 2.1 to 3 GiB of
+the 4 GiB of WebAssembly, and queries of the UI need memory too. Browsers that stop at 2 GiB hold a million.
+"""
+
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "dualpipev")
 """Pipeline schedules."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import os
+import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,62 @@ def replace_file(path: Path, *, force: bool) -> Iterator[Path]:
         finally:
             with suppress(FileNotFoundError):
                 new.unlink()
+
+
+@contextmanager
+def replace_folder(path: Path, *, force: bool, is_ours: Callable[[Path], bool]) -> Iterator[Path]:
+    """Create a temporary folder next to `path`; rename it to `path` when the block succeeds.
+
+    An exception or interrupt in the block leaves `path` unchanged and deletes the temporary folder.
+
+    Args:
+        path: The folder.
+        force: Replace an existing folder.
+        is_ours: Checks that a folder was written by the same command; others are never replaced.
+
+    Yields:
+        The folder to write to.
+
+    Raises:
+        OutputError: As in `check_folder`, or the system refuses to write.
+    """
+    check_folder(path, force=force, is_ours=is_ours)
+    with translate_errors(path):
+        prefix = f".{path.name[:_NAME_CHARS]}."
+        scratch = Path(tempfile.mkdtemp(dir=path.parent, prefix=prefix))
+        try:
+            new, old = scratch / "new", scratch / "old"
+            new.mkdir()
+            yield new
+            if path.exists():
+                os.rename(path, old)
+            try:
+                os.rename(new, path)
+            except OSError:
+                if old.exists():
+                    os.rename(old, path)
+                raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def check_folder(path: Path, *, force: bool, is_ours: Callable[[Path], bool]) -> None:
+    """Refuse an existing folder before it is written.
+
+    Raises:
+        OutputError: It exists, and `force` is not set or it is not `is_ours`; or the folder around it is missing.
+    """
+    if not path.parent.is_dir():
+        raise OutputError(f"cannot write `{path}`: its folder does not exist", "make the folder first")
+    if not path.exists() and not path.is_symlink():
+        return
+    if path.is_symlink() or not path.is_dir() or not is_ours(path):
+        raise OutputError(
+            f"cannot write `{path}`: it exists, and `nsys-pp` did not write it",
+            "move it, or use another `-o`",
+        )
+    if not force:
+        raise OutputError(f"`{path}` exists", "add `--force` to replace it")
 
 
 @contextmanager

@@ -54,6 +54,10 @@ FORWARDED = (
     ForwardedOption("--schedule", _TRAINING, "Pipeline schedule of the run"),
     ForwardedOption("--infer-jobs", _TRAINING, "Infer jobs from messages where no range is a job", "none"),
     ForwardedOption("--device", ("merge",), "Include only these GPUs (index per machine): 0,1"),
+    ForwardedOption(
+        "--split", ("merge",), "Overview and traces by machine or rank: auto, none, machine, rank"
+    ),
+    ForwardedOption("--max-events", ("merge",), "Largest number of events of a trace with --split auto"),
     ForwardedOption("--clock", _TRAINING, "Clock alignment: collectives, utc or none"),
     ForwardedOption("--offset", _TRAINING, "Override a machine's clock offset: node07=-1.2ms", "many"),
     ForwardedOption("--layout", _READING, "Parallel layout of the ranks: pp=4,tp=2,dp=2"),

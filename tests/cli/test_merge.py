@@ -6,7 +6,6 @@ import gzip
 import json
 import shutil
 import sqlite3
-import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -102,14 +101,14 @@ def test_the_output_has_a_name_by_default(tmp_path: Path, monkeypatch: pytest.Mo
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.sqlite", "run.pftrace"]
 
 
-def test_what_a_browser_cannot_hold_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_browser_cannot_hold_is_noted(tmp_path: Path) -> None:
     report = tiny(tmp_path / "one.sqlite")
-    monkeypatch.setattr(sys.modules["nsys_pp.cli.merge"], "_MAX_SLICES", 2)
-    assert "note:" not in merge(tmp_path / "a.pftrace", report)
-    monkeypatch.setattr(sys.modules["nsys_pp.cli.merge"], "_MAX_SLICES", 1)
-    assert merge(tmp_path / "b.pftrace", report).splitlines()[1] == (
-        "note: a browser holds about 1 slices; reduce the trace with `--detail ranges`, `--detail jobs`,"
-        " `--device`, or `--start` and `--end`"
+    events = nsys_pp.merge(report, tmp_path / "0.pftrace").events
+    assert "note:" not in merge(tmp_path / "a.pftrace", report, "--max-events", str(events))
+    said = merge(tmp_path / "b.pftrace", report, "--max-events", str(events - 1))
+    assert said.splitlines()[1] == (
+        f"note: a browser holds about {events - 1:,} events; divide the run with `--split rank` or `--split step`, or"
+        " reduce the trace with `--detail ranges`, `--detail jobs`, `--device`, or `--start` and `--end`"
     )
 
 

@@ -78,6 +78,7 @@ def visit(
     height: int = 900,
     scheme: str = "light",
     timeout_ms: int = 60_000,
+    ready: str = "window.nsysChart && window.nsysChart.state().isReady",
 ) -> Visit:
     """Open a page from disk, without a network and without a GPU, and do the steps of `drive.js`.
 
@@ -91,6 +92,7 @@ def visit(
         "height": height,
         "scheme": scheme,
         "timeout_ms": timeout_ms,
+        "ready": ready,
     }
     return Visit(**_start_driver().visit(job))
 

@@ -67,7 +67,7 @@ async function visit(browser, job) {
     page.on('pageerror', (error) => errors.push(String(error)));
     const begin = Date.now();
     await page.goto(job.url);
-    await page.waitForFunction('window.nsysChart && window.nsysChart.state().isReady', undefined, { timeout: job.timeout_ms, polling: 20 });
+    await page.waitForFunction(job.ready, undefined, { timeout: job.timeout_ms, polling: 20 });
     const load_ms = Date.now() - begin;
     const values = [];
     for (const [action, ...rest] of job.steps) {

@@ -8,8 +8,8 @@ import click
 from click.core import ParameterSource
 
 from nsys_pp.cli.options.values import Duration, Numbers
-from nsys_pp.cli.sections import SELECTION, Command, option
-from nsys_pp.frames.choices import DETAILS
+from nsys_pp.cli.sections import OUTPUT, SELECTION, Command, option
+from nsys_pp.frames.choices import DETAILS, MAX_EVENTS, SPLITS
 
 device_option = option(
     "--device",
@@ -36,6 +36,27 @@ def detail_options(command: Command) -> Command:
         default="kernels",
         help="Level of detail. jobs: steps, jobs and messages (without jobs, the three outermost levels of"
         " ranges). ranges: also all ranges and communication. kernels: also all streams. cpu: also CPU threads.",
+    )(command)
+
+
+def split_options(command: Command) -> Command:
+    """Add `--split` and `--max-events`."""
+    command = option(
+        "--max-events",
+        section=OUTPUT,
+        type=click.IntRange(min=1),
+        default=MAX_EVENTS,
+        metavar="N",
+        help="Largest number of events (slices, marks, samples of counters) of a trace, for --split auto and step.",
+    )(command)
+    return option(
+        "--split",
+        section=OUTPUT,
+        type=click.Choice(SPLITS),
+        default="auto",
+        help="Write an overview at detail jobs, and a folder of traces by machine, rank or step, with an index page."
+        " auto: by machine if one trace would have more than --max-events, by rank if a machine alone has more."
+        " none: one trace. step needs the reports.",
     )(command)
 
 

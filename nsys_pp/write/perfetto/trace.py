@@ -71,10 +71,15 @@ class PlacedReport(Struct, frozen=True, kw_only=True):
     encoded: Encoded
     placement: Placement
     open_blocks: Callable[[], AbstractContextManager[Source]]
+    omitted: frozenset[Path] = frozenset()  # tracks that are not drawn, by their path in the report
+
+    def is_drawn(self, track: Path) -> bool:
+        """Return whether a track of the report is drawn."""
+        return track[0] in self.placement.rows and track not in self.omitted
 
     def drawn_subtracks(self) -> list[EncodedSubtrack]:
-        """Return the subtracks of drawn rows."""
-        return [subtrack for subtrack in self.encoded.subtracks if subtrack.track[0] in self.placement.rows]
+        """Return the subtracks of drawn tracks."""
+        return [subtrack for subtrack in self.encoded.subtracks if self.is_drawn(subtrack.track)]
 
 
 def encode_drawing(
@@ -156,11 +161,25 @@ def write_perfetto(reports: Sequence[PlacedReport], *, threads: int | None = Non
     """
     if len({sequence_id(report.encoded.report_id) for report in reports}) < len(reports):
         raise ValueError("two reports of the trace have the same packet sequence")
+    yield _encode_header(reports)
+    count = threads or _thread_count()
+    packed_rows = sum(
+        subtrack.rows
+        for report in reports
+        if report.encoded.is_packed
+        for subtrack in report.encoded.subtracks
+    )
+    with ThreadPoolExecutor(count) if threads else open_executor(packed_rows, threads=count) as pool:
+        for report in reports:
+            yield from _write_report(report, partial(_unpack_blocks, pool=pool, ahead=2 * count))
+
+
+def _encode_header(reports: Sequence[PlacedReport]) -> bytes:
     starts = [start for report in reports if (start := _start_ns(report)) is not None]
     if min(starts, default=0) < 0:
         raise ValueError("a report begins before 0 of the trace's clock; Perfetto would drop its events")
     placements = [report.placement for report in reports]
-    yield encode_header(
+    return encode_header(
         root=placements[0].root if placements else "",
         tracks={
             path: track
@@ -172,16 +191,12 @@ def write_perfetto(reports: Sequence[PlacedReport], *, threads: int | None = Non
         is_utc=all(placement.is_utc for placement in placements),
         attributes={key: value for placement in placements for key, value in placement.attributes.items()},
     )
-    count = threads or _thread_count()
-    packed_rows = sum(
-        subtrack.rows
-        for report in reports
-        if report.encoded.is_packed
-        for subtrack in report.encoded.subtracks
-    )
-    with ThreadPoolExecutor(count) if threads else open_executor(packed_rows, threads=count) as pool:
-        for report in reports:
-            yield from _write_report(report, partial(_unpack_blocks, pool=pool, ahead=2 * count))
+
+
+def _encode_preamble(report: PlacedReport, drawn: Sequence[EncodedSubtrack]) -> bytes:
+    last_ns = max(subtrack.last_ns for subtrack in drawn)
+    encoded = report.encoded
+    return encode_preamble(sequence_id(encoded.report_id), encoded.base_ns, last_ns, report.placement.clock)
 
 
 def leaf_uuid(report_id: int, path: Path, ordinal: int) -> int:
@@ -259,8 +274,7 @@ def _write_report(
     encoded, drawn = report.encoded, report.drawn_subtracks()
     if not drawn:
         return
-    last_ns = max(subtrack.last_ns for subtrack in drawn)
-    yield encode_preamble(sequence_id(encoded.report_id), encoded.base_ns, last_ns, report.placement.clock)
+    yield _encode_preamble(report, drawn)
     with report.open_blocks() as source:  # it raises an error of the blocks in words for the user
         blocks = _read_drawn(report, source)
         yield from unpack(blocks) if encoded.is_packed else blocks
@@ -269,7 +283,7 @@ def _write_report(
 def _read_drawn(report: PlacedReport, source: Source) -> Iterator[bytes]:
     """Yield the blocks of drawn rows: packed ones one by one, others in pieces; reads the source to its end."""
     for subtrack in report.encoded.subtracks:
-        is_drawn = subtrack.track[0] in report.placement.rows
+        is_drawn = report.is_drawn(subtrack.track)
         if report.encoded.is_packed:
             yield from _read_packed(source, subtrack.size_bytes, is_drawn=is_drawn)
         else:

@@ -37,6 +37,7 @@ from nsys_pp.write.trace.slices import (
 )
 
 _JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" if no range is a job
+BUSY = "GPU busy"
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
 
 Path = tuple[str, ...]
@@ -57,6 +58,16 @@ class View(Struct, frozen=True, kw_only=True):
     projections: pl.DataFrame
     crossing: pl.Series
     has_jobs: bool
+
+
+def is_range_track(path: Path) -> bool:
+    """Return whether the path of a track in its report is a row of projected ranges of a GPU."""
+    return len(path) == 2 and not path[0].startswith("CPU: ") and path[1].split(" ")[0] == "ranges"
+
+
+def is_busy_track(path: Path) -> bool:
+    """Return whether the path of a track in its report is the counter of a GPU's load."""
+    return len(path) == 2 and path[1] == BUSY
 
 
 def draw_report(view: View, *, detail: Detail) -> Drawing:
@@ -102,7 +113,7 @@ def _draw_gpu(
             outermost = projections.filter(pl.col("depth") < _JOB_DEPTH)
             _draw_ranges(view, outermost, path, tracks, subtracks)
         return
-    busy = Counter(name="GPU busy", unit="%", samples=busy_percent(ops["start_ns"], ops["end_ns"]))
+    busy = Counter(name=BUSY, unit="%", samples=busy_percent(ops["start_ns"], ops["end_ns"]))
     _draw_counters([busy, *list_counters(counters)], path, tracks, subtracks)
     # Packing ranges needs about as much time as packing streams, and both release the interpreter lock.
     range_tracks: dict[Path, Track] = {}

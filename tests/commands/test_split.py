@@ -1,0 +1,311 @@
+"""A run as several traces: together they hold what one trace holds, and the index counts right."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+import nsys_pp
+from fixtures.recording.export import Session, write_report
+from nsys_pp.errors import OptionError, OutputError, ReportError
+from nsys_pp.write.split_index import is_split_folder, name_files
+from tests.cli.calls import call
+from tests.importer.importer import Importer
+from tests.importer.readback import assert_no_errors, slices_by_track
+
+PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+REPORTS = [PIPELINE / "node2/rank0.sqlite", PIPELINE / "node2/rank1.sqlite"]
+REPORTS += [PIPELINE / "node10/rank2.sqlite", PIPELINE / "node10/rank3.sqlite"]
+EPOCH = 1_790_000_000_000_000_000
+NASTY = "../../<img src=x onerror=alert(1)>\"'&\\ con:*?|\u202e😀"
+
+pytestmark = pytest.mark.usefixtures("reports_read_once")
+
+
+def rows(importer: Importer, trace: Path) -> Counter[tuple[Any, ...]]:
+    """Count the slices of a trace, each with its row and its arguments; a trace is valid."""
+    slices = slices_by_track(importer, trace)
+    assert_no_errors(importer)
+    columns = slices.select("path", "ts", "dur", "name").rows()
+    return Counter(
+        (*row, json.dumps(args, sort_keys=True)) for row, args in zip(columns, slices["args"], strict=True)
+    )
+
+
+def union(counters: Iterable[Counter[tuple[Any, ...]]]) -> Counter[tuple[Any, ...]]:
+    every: Counter[tuple[Any, ...]] = Counter()
+    for counter in counters:
+        every |= counter
+    return every
+
+
+def unmarked(path: Path, *, host: str, rank: int, threads: int = 1) -> Path:
+    """A report without jobs: nested ranges around kernels."""
+    pid = 1000 + rank
+    return write_report(
+        path,
+        session=Session(
+            duration_ns=90_000,
+            pid=pid,
+            hostname=host,
+            utc_epoch_ns=EPOCH + rank,
+            environment={"RANK": str(rank)},
+        ),
+        ranges=[
+            {"start": at, "end": 50_000 - at, "name": f"level {at}", "pid": pid}
+            for at in range(1, 10 * threads)
+        ],
+        api_calls=[{"start": 20_000, "end": 20_500, "pid": pid}],
+        kernels=[{"start": 30_000, "end": 90_001, "correlation": 1, "name": "gemm", "pid": pid}],
+    )
+
+
+@pytest.mark.parametrize("split", ["machine", "rank", "step"])
+@pytest.mark.parametrize("detail", ["kernels", "cpu"])
+def test_the_pieces_hold_what_one_trace_holds(
+    split: Any, detail: Any, tmp_path: Path, importer: Importer
+) -> None:
+    (tmp_path / "one").mkdir()
+    one, jobs, run = (
+        tmp_path / "one" / "run.pftrace",
+        tmp_path / "one" / "run.jobs",
+        tmp_path / "run.pftrace",
+    )
+    nsys_pp.merge(PIPELINE, one, detail=detail, split="none")
+    nsys_pp.merge(PIPELINE, jobs, detail="jobs", split="none")
+    divided = nsys_pp.merge(PIPELINE, run, detail=detail, split=split, max_events=5_000)
+    assert len(divided.files) == {"machine": 2, "rank": 4, "step": 3}[split]
+    overview = rows(importer, run)
+    assert overview == rows(importer, jobs)
+    pieces = [rows(importer, file.path) for file in divided.files]
+    whole = rows(importer, one)
+    assert union([overview, *pieces]) == whole
+    of_run = Counter({row: count for row, count in whole.items() if row[0].startswith("run/pipeline/")})
+    if split == "step":
+        assert union(pieces) == whole
+    else:  # rows of the run are in the overview alone, all others in one piece
+        assert sum(pieces, Counter()) == whole - of_run
+    for file, piece in zip(divided.files, pieces, strict=True):
+        marks = sum(
+            "/marks " in row[0] for row in piece.elements()
+        )  # slices without a length, to the importer
+        assert file.slice_count == sum(piece.values()) - marks
+        assert file.size_bytes == file.path.stat().st_size
+        ranks = {int(found) for row in piece for found in re.findall(r"· rank (\d)", row[0])}
+        assert ranks == set(file.ranks)
+        if split == "machine":
+            assert {row[0].split("/")[1] for row in piece} == set(file.machines) == {file.title}
+
+
+@pytest.mark.parametrize("split", ["machine", "rank"])
+def test_parts_are_divided_as_their_reports(split: Any, tmp_path: Path) -> None:
+    parts = [part.output for part in nsys_pp.extract(REPORTS, tmp_path / "parts").parts]
+    written = []
+    for name, inputs, options in [("a", REPORTS, {}), ("b", parts, {}), ("c", REPORTS, {"processes": 2})]:
+        folder = tmp_path / name
+        folder.mkdir()
+        merged = nsys_pp.merge(inputs, folder / "run.pftrace", split=split, **options)  # type: ignore[arg-type]
+        assert merged.split == split
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        written.append({path.relative_to(folder): path.read_bytes() for path in files})
+    assert written[0] == written[1] == written[2]
+    with pytest.raises(ReportError, match="`--split step` cannot be had from it"):
+        nsys_pp.merge(parts, tmp_path / "step.pftrace", split="step")
+    assert not (tmp_path / "step.traces").exists()
+
+
+def test_auto_divides_beyond_the_limit(tmp_path: Path) -> None:
+    whole = nsys_pp.merge(PIPELINE, tmp_path / "whole.pftrace")
+    assert (whole.split, whole.files, whole.index) == ("none", [], None)
+    largest = max(
+        file.event_count for file in nsys_pp.merge(PIPELINE, tmp_path / "m.pftrace", split="machine").files
+    )
+    for limit, expected in [
+        (whole.events, "none"),
+        (whole.events - 1, "machine"),
+        (largest, "machine"),
+        (largest - 1, "rank"),
+    ]:
+        done = nsys_pp.merge(PIPELINE, tmp_path / f"{limit}.pftrace", max_events=limit)
+        assert done.split == expected
+        assert done.slices == whole.slices
+        assert done.gpus == whole.gpus
+        assert (tmp_path / f"{limit}.traces").exists() == (expected != "none")
+    alone = nsys_pp.merge(REPORTS[0], tmp_path / "alone.pftrace", max_events=1)
+    assert alone.split == "none"
+    never = nsys_pp.merge(PIPELINE, tmp_path / "never.pftrace", max_events=1, split="none")
+    assert never.split == "none"
+
+
+def test_reports_without_jobs_have_ranges_in_the_overview_or_their_load(
+    tmp_path: Path, importer: Importer
+) -> None:
+    reports = [unmarked(tmp_path / f"{rank}.sqlite", host=f"n{rank}", rank=rank) for rank in (0, 1)]
+    done = nsys_pp.merge(reports, tmp_path / "run.pftrace", split="machine", clock="utc")
+    assert not done.omits_ranges
+    assert {row[0].rsplit("/", 1)[1] for row in rows(importer, tmp_path / "run.pftrace")} == {"ranges"}
+    assert sum(rows(importer, tmp_path / "run.pftrace").values()) == 18
+    small = nsys_pp.merge(reports, tmp_path / "small.pftrace", split="machine", max_events=17, clock="utc")
+    assert small.omits_ranges
+    assert not rows(importer, tmp_path / "small.pftrace")
+    assert importer.query(None, "SELECT count(*) AS n FROM counter").item() > 0
+    said = call(
+        "merge", *reports, "-o", tmp_path / "c.pftrace", "--split", "machine", "--max-events", "17"
+    ).stderr
+    assert "the overview has no ranges of reports without jobs" in said
+
+
+def test_hostile_names_are_safe(tmp_path: Path, importer: Importer) -> None:
+    hosts = [NASTY, "CON", "con", "a/b", "a\\b", "." * 5]
+    reports = [unmarked(tmp_path / f"{n}.sqlite", host=host, rank=n) for n, host in enumerate(hosts)]
+    folder = tmp_path / "out"
+    folder.mkdir()
+    done = nsys_pp.merge(reports, folder / "<b>&.pftrace", split="machine", clock="utc")
+    assert {path.name for path in folder.iterdir()} == {"<b>&.pftrace", "<b>&.traces"}
+    names = [file.path.name for file in done.files]
+    assert len({name.lower() for name in names}) == len(hosts)
+    assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*\.pftrace", name) for name in names)
+    assert done.index is not None
+    page = done.index.read_text()
+    assert "<img" not in page
+    assert "<b>" not in page
+    for file in done.files:
+        assert html.escape(file.title) in page
+        assert rows(importer, file.path)
+    links = [unquote(html.unescape(link)) for link in re.findall(r'href="([^"]*)"', page)]
+    assert links == ["../<b>&.pftrace", *names]
+    assert all((done.index.parent / link).is_file() for link in links)
+
+
+def test_names_of_files_are_short_and_distinct() -> None:
+    names = name_files(["x" * 300, "X" * 300, "", "…", "nul.a", "a b", "a_b"])
+    assert len({name.lower() for name in names}) == len(names)
+    assert max(map(len, names)) < 100
+    assert not any(name.lower().startswith("nul.") for name in names)
+
+
+def test_the_index_lists_right_counts(tmp_path: Path) -> None:
+    done = call(
+        "merge", PIPELINE, "-o", tmp_path / "run.pftrace", "--split", "rank", "--result", tmp_path / "r.json"
+    )
+    assert done.code == 0
+    files = nsys_pp.merge(PIPELINE, tmp_path / "b.pftrace", split="rank").files
+    page = (tmp_path / "run.traces" / "index.html").read_text()
+    table = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", line) for line in re.findall(r"<tr>(.*)</tr>", page)]
+    assert table[0] == ["Trace", "Machines", "Ranks", "Steps", "Slices", "Size"]
+    assert [line[1:5] for line in table[2:]] == [
+        [file.machines[0], str(file.ranks[0]), "10-12", f"{file.slice_count:,}"] for file in files
+    ]
+    assert [file.ranks for file in files] == [(0,), (1,), (2,), (3,)]
+    assert "http" not in re.sub(r"https://ui\.perfetto\.dev", "", page)
+    assert "<script" not in page
+    outputs = json.loads((tmp_path / "r.json").read_text())["outputs"]
+    assert [Path(output["path"]).name for output in outputs] == [
+        *("run.pftrace", "index.html"),
+        *(file.path.name for file in files),
+    ]
+    assert all(output["bytes"] == Path(output["path"]).stat().st_size for output in outputs)
+    closing = done.stderr.splitlines()[-1]
+    assert closing.startswith(f"Wrote {tmp_path / 'run.traces'} (")
+    assert "4 traces, one per rank" in closing
+    assert str(tmp_path / "run.traces" / "index.html") in closing
+
+
+def test_outputs_are_replaced_with_force_only(tmp_path: Path) -> None:
+    run, folder = tmp_path / "run.pftrace", tmp_path / "run.traces"
+    nsys_pp.merge(PIPELINE, run, split="rank")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    run.unlink()
+    for options in ({"split": "machine"}, {"max_events": 1}):
+        with pytest.raises(OutputError, match=r"run\.traces` exists"):
+            nsys_pp.merge(PIPELINE, run, **options)
+        assert not run.exists()
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    nsys_pp.merge(PIPELINE, run, split="machine", force=True)
+    assert sorted(path.name for path in folder.iterdir()) == ["index.html", "node10.pftrace", "node2.pftrace"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.pftrace", "run.traces"]
+
+
+def test_a_folder_of_others_is_never_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / "run.traces"
+    nsys_pp.merge(PIPELINE, tmp_path / "run.pftrace", split="machine")
+    (folder / "thesis.txt").write_text("mine")
+    assert not is_split_folder(folder)
+    with pytest.raises(OutputError, match="did not write it"):
+        nsys_pp.merge(PIPELINE, tmp_path / "run.pftrace", split="machine", force=True)
+    assert (folder / "thesis.txt").read_text() == "mine"
+    shutil.rmtree(folder)
+    folder.write_text("a file")
+    with pytest.raises(OutputError, match="did not write it"):
+        nsys_pp.merge(PIPELINE, tmp_path / "run.pftrace", split="machine", force=True)
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("nsys_pp.compose.trace_files.write_index", fail)
+    with pytest.raises(OutputError, match="the disk is full"):
+        nsys_pp.merge(PIPELINE, tmp_path / "run.pftrace", split="machine")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_division_needs_perfetto_and_steps(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="needs Perfetto's format"):
+        nsys_pp.merge(PIPELINE, tmp_path / "run.json", split="rank")
+    report = write_report(tmp_path / "0.sqlite", ranges=[{"start": 1, "end": 9, "name": "host"}])
+    with pytest.raises(ReportError, match="needs steps"):
+        nsys_pp.merge(report, tmp_path / "run.pftrace", split="step", detail="cpu")
+    assert nsys_pp.merge(PIPELINE, tmp_path / "run.json", max_events=1).split == "none"
+
+
+def test_broken_reports_are_skipped(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.sqlite"
+    broken.write_bytes(REPORTS[0].read_bytes()[:9000])
+    for split in ("machine", "step"):
+        done = nsys_pp.merge(
+            [*REPORTS, broken],
+            tmp_path / f"{split}.pftrace",
+            split=split,
+            keep_going=True,
+        )
+        assert [path for path, _ in done.skipped] == [broken]
+        assert done.files
+
+
+def test_steps_are_the_same_in_several_processes(tmp_path: Path) -> None:
+    written = []
+    for name, options in [("a", {}), ("b", {"processes": 2})]:
+        folder = tmp_path / name
+        folder.mkdir()
+        nsys_pp.merge(REPORTS, folder / "run.pftrace", split="step", max_events=5_000, **options)  # type: ignore[arg-type]
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        written.append({path.relative_to(folder): path.read_bytes() for path in files})
+    assert len(written[0]) == 5
+    assert written[0] == written[1]
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("options", [{"devices": {0}}, {"steps": "11:12"}, {"start_ns": 200_000_000}])
+def test_a_part_of_the_run_is_divided_alike(
+    options: dict[str, Any], tmp_path: Path, importer: Importer
+) -> None:
+    (tmp_path / "one").mkdir()
+    one = tmp_path / "one" / "run.pftrace"
+    nsys_pp.merge(PIPELINE, one, split="none", **options)
+    for split in ("machine", "rank", "step"):
+        run = tmp_path / split / "run.pftrace"
+        run.parent.mkdir()
+        divided = nsys_pp.merge(PIPELINE, run, split=split, max_events=3_000, **options)
+        assert union(rows(importer, path) for path in (run, *(file.path for file in divided.files))) == rows(
+            importer, one
+        )
