@@ -123,6 +123,7 @@ def _contradict(comparison: Comparison, predicted: Floats, paired: Int64s) -> fl
         if len(times):
             since, until = max(own.min(), times[0]), min(own.max(), times[-1])
             low, high = np.searchsorted(times, since), np.searchsorted(times, until, side="right")
-            both = min(np.count_nonzero((own >= since) & (own <= until)), max(int(high - low), 0))
+            own_count = int(np.count_nonzero((own >= since) & (own <= until)))
+            both = min(own_count, max(int(high) - int(low), 0))
             against -= min(MISSING * both, _MAX_CONTRADICTION)
     return against
