@@ -18,6 +18,7 @@ from nsys_pp.alignment.lines import MAX_DRIFT, Line, find_line, fit_line
 from nsys_pp.alignment.near import Comparison, Near, find_near, prepare
 from nsys_pp.alignment.pairs import SCATTERS_NS, TOGETHER_NS, pair_events
 from nsys_pp.alignment.reference import Reference
+from nsys_pp.arrays.columns import find_distinct
 from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
@@ -281,7 +282,7 @@ def _vote(events: Events, reference: Reference, center: Line, half_width_ns: flo
         time=voters.end[rows],
         offset_ns=offsets[order],
         weight=1 / np.bincount(rows, minlength=len(voters))[rows],
-        link=np.unique(link, return_inverse=True)[1],
+        link=find_distinct(link)[1],
     )
 
 

@@ -122,6 +122,8 @@ def _contradict(comparison: Comparison, predicted: Floats, paired: Int64s) -> fl
         own, times = predicted[is_tested & (events.key == key)], reference.times[first:stop]
         if len(times):
             since, until = max(own.min(), times[0]), min(own.max(), times[-1])
-            both = min(int(((x >= since) & (x <= until)).sum()) for x in (own, times))
+            low, high = np.searchsorted(times, since), np.searchsorted(times, until, side="right")
+            own_count = int(np.count_nonzero((own >= since) & (own <= until)))
+            both = min(own_count, max(int(high) - int(low), 0))
             against -= min(MISSING * both, _MAX_CONTRADICTION)
     return against
