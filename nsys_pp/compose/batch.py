@@ -16,6 +16,7 @@ from nsys_pp.executors.choose import choose_executor
 from nsys_pp.executors.executor import Executor, Outcome, RemoteTraceback
 from nsys_pp.executors.serial import SerialExecutor
 from nsys_pp.read import find_reports
+from nsys_pp.stages import follow_stages
 
 T = TypeVar("T")
 Skipped: TypeAlias = list[tuple[Path, NsysPPError]]
@@ -144,12 +145,19 @@ class Batch:
         todo = [path for path in paths if path not in self._failed]
         outcomes: dict[int, Outcome] = {}
         first = 0  # without an outcome
+
+        def follow(work: str, share: float) -> None:
+            value = (len(outcomes) + share) / len(todo)
+            counted = Share.of(len(outcomes), len(todo), doing=doing, value=value)
+            report_progress(self.progress, f"{doing} {todo[first].name}: {work}", counted)
+
         results = executor.map(work, todo)
         try:
             while first < len(todo):
                 share = Share.of(len(outcomes), len(todo), doing=doing)
                 report_progress(self.progress, f"{doing} {todo[first].name}", share)
-                outcome = next(results)
+                with follow_stages(follow):  # of work in this process
+                    outcome = next(results)
                 outcomes[outcome.index] = outcome
                 while first in outcomes:
                     self._settle(todo[first], outcomes[first])

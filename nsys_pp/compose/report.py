@@ -25,6 +25,7 @@ from nsys_pp.model.data_warnings import find_data_warnings
 from nsys_pp.model.recorded_kinds import name_recorded
 from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
+from nsys_pp.stages import enter_stage
 from nsys_pp.write.perfetto.trace import Sink, encode_drawing
 from nsys_pp.write.trace.drawing import Drawing
 from nsys_pp.write.trace.tracks import View, draw_report
@@ -58,11 +59,14 @@ def extract_report(
     """
     groups = _DETAIL_GROUPS[options.detail] | (_aggregate_groups() if with_tables else frozenset())
     map_large_arrays()
+    enter_stage("reading", 0.0, 0.3)
     report = build_report(read_report(path, need=groups, nsys=nsys))
     return_freed()
+    enter_stage("projecting", 0.4, 0.5)
     links = find_links(report, options.scope)
     projections = project(report, options, links)
     return_freed()
+    enter_stage("finding jobs", 0.5, 0.6)
     training = describe_training(
         report, projections=projections, links=links, options=options, with_tables=with_tables
     )
@@ -71,9 +75,11 @@ def extract_report(
     part = _build_part(report, options, _encode_nothing(report), links, training, frames)
     del report, projections, links, training, frames  # a trace needs the view alone
     return_freed()
+    enter_stage("drawing", 0.6, 0.7)
     drawing = draw_report(view, detail=options.detail)  # type: ignore[arg-type]
     del view
     return_freed()
+    enter_stage("encoding", 0.7, 1.0)
     return replace(part, encoded=encode_drawing(drawing, sink, is_packed=with_tables))
 
 

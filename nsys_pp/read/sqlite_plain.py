@@ -20,6 +20,8 @@ from nsys_pp.read.sqlite_query import column_types
 from nsys_pp.read.sqlite_records import Wanted, decode_rows
 from nsys_pp.read.table import Source
 from nsys_pp.read.tables import ROW_ID
+from nsys_pp.stages import report_stage
+from nsys_pp.units import format_bytes
 
 _BLOCK_BYTES = 1 << 21
 
@@ -91,7 +93,11 @@ def read_plain(
             running = {
                 at: _start(pool, pages, task, layouts[task.source.name].root) for at, task in tasks.items()
             }
-            finished = {at: _finish(futures) for at, futures in running.items()}
+            total = sum(len(futures or ()) for futures in running.values())
+            finished, done = {}, 0
+            for at, futures in running.items():
+                finished[at] = _finish(futures, done, total)
+                done += len(futures or ())
     except UnusualPageError:
         return {}
     finally:
@@ -135,10 +141,21 @@ def _start(pool: Executor, pages: Pages, task: _Task, root: int) -> list[Future[
     return [pool.submit(decode, block) for block in blocks]
 
 
-def _finish(futures: list[Future[pl.DataFrame]] | None) -> list[pl.DataFrame]:
-    """Wait for the blocks of a table; nothing if one is not of the plain form."""
+def _finish(futures: list[Future[pl.DataFrame]] | None, done: int, total: int) -> list[pl.DataFrame]:
+    """Wait for the blocks of a table; nothing if one is not of the plain form.
+
+    Args:
+        futures: Of the blocks.
+        done: Blocks of other tables that are finished.
+        total: Blocks of all tables.
+    """
+    frames = []
     try:
-        return [future.result() for future in futures or ()]
+        for number, future in enumerate(futures or (), done + 1):
+            frames.append(future.result())
+            read, whole = (format_bytes(count * _BLOCK_BYTES) for count in (number, total))
+            report_stage(f"read {read} of {whole}", number / total)
+        return frames
     except UnusualPageError:
         for future in futures or ():
             future.cancel()

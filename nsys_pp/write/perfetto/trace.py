@@ -28,11 +28,12 @@ from msgspec.structs import replace
 
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind
+from nsys_pp.stages import report_stage
 from nsys_pp.write.perfetto.clocks import encode_preamble
 from nsys_pp.write.perfetto.header import encode_header
 from nsys_pp.write.perfetto.packed_blocks import LENGTH_BYTES, pack_block, packed_length, unpack_block
 from nsys_pp.write.perfetto.packets import PacketBlock, compress_block
-from nsys_pp.write.perfetto.subtracks import PacketBatch, block_tasks, prepare_batch
+from nsys_pp.write.perfetto.subtracks import BLOCK_ROWS, PacketBatch, block_tasks, prepare_batch
 from nsys_pp.write.trace.drawing import (
     CounterSubtrack,
     Drawing,
@@ -108,12 +109,16 @@ def encode_drawing(
     encoded: list[EncodedSubtrack] = []
     sizes: list[int] = []
     row_count = sum(columns.rows.height for columns in prepared)
+    written = 0
     count = threads or _thread_count()
     finish = pack_block if is_packed else compress_block
 
     def write_block(number: int, block: Future[bytes]) -> None:
+        nonlocal written
         sink.write(block.result())
         sizes[number] += len(block.result())
+        written = min(written + BLOCK_ROWS, row_count)  # the last block of a track has fewer
+        report_stage(f"encoded {written:,} of {row_count:,} rows", written / row_count)
 
     with ThreadPoolExecutor(count) if threads else open_executor(row_count, threads=count) as pool:
         waiting: deque[tuple[int, Future[bytes]]] = deque()
