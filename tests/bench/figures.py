@@ -134,8 +134,8 @@ def _measure_part(folder: Path) -> float:
     exports.append(min((folder / "run").rglob("*.sqlite")))
     shares = []
     for number, export in enumerate(exports):
-        measure.nsys_pp("extract", export, "-o", folder / f"parts{number}")
-        (part,) = (folder / f"parts{number}").rglob("*.nspart")
+        part = folder / f"{number}.nspart"
+        measure.nsys_pp("extract", export, "-o", part)
         shares.append(100 * part.stat().st_size / export.stat().st_size)
     return max(shares)
 
