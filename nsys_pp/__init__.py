@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nsys_pp.commands.extract import ExtractResult, extract
     from nsys_pp.commands.info import InfoResult, info
     from nsys_pp.commands.merge import MergeResult, merge
+    from nsys_pp.commands.open import OpenResult, open_output
     from nsys_pp.commands.pipeline import PIPELINE_TABLES, PipelineResult, pipeline
     from nsys_pp.commands.project import ProjectResult, project
     from nsys_pp.commands.summarise import SUMMARY_TABLES, SummaryResult, summarise
@@ -41,6 +42,7 @@ _MODULES = {
     "nsys_pp.commands.extract": ("ExtractResult", "extract"),
     "nsys_pp.commands.info": ("InfoResult", "info"),
     "nsys_pp.commands.merge": ("MergeResult", "merge"),
+    "nsys_pp.commands.open": ("OpenResult", "open_output"),
     "nsys_pp.commands.pipeline": ("PIPELINE_TABLES", "PipelineResult", "pipeline"),
     "nsys_pp.commands.project": ("ProjectResult", "project"),
     "nsys_pp.commands.summarise": ("SUMMARY_TABLES", "SummaryResult", "summarise"),
@@ -65,6 +67,7 @@ __all__ = [
     "JobOptions",
     "MergeResult",
     "NsysPPError",
+    "OpenResult",
     "OptionError",
     "PipelineResult",
     "ProjectResult",
@@ -79,6 +82,7 @@ __all__ = [
     "extract",
     "info",
     "merge",
+    "open_output",
     "pipeline",
     "project",
     "summarise",
