@@ -62,7 +62,7 @@ def zero_ns(importer: Importer, reports: list[Report]) -> int:
         for report in reports
         for name in ("gpu_ops", "api_calls", "ranges")
     ]
-    return DAY_NS + int(min([0, *(start for start in starts if start is not None)])
+    return DAY_NS + int(min([0, *(start for start in starts if start is not None)]))
 
 
 def offset_ns(report: Report) -> int:
