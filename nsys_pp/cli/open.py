@@ -9,7 +9,7 @@ import click
 
 import nsys_pp
 from nsys_pp.cli.log import log_note
-from nsys_pp.cli.options.values import Duration
+from nsys_pp.cli.options.values import DurationRange
 from nsys_pp.cli.sections import OUTPUT, SELECTION, SectionArgument, SectionCommand, option
 from nsys_pp.viewer.queries import QUERIES
 
@@ -26,15 +26,12 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
 )
 @option(
-    "--start",
-    "start_ns",
+    "--zoom",
+    "window_ns",
     section=SELECTION,
-    type=Duration(),
-    metavar="TIME",
-    help="Show the time from here on.",
-)
-@option(
-    "--end", "end_ns", section=SELECTION, type=Duration(), metavar="TIME", help="Show the time up to here."
+    type=DurationRange(),
+    metavar="TIME:TIME",
+    help="Show this time, e.g. 1.5s:1.7s since the start of the run.",
 )
 @option("--expand", section=SELECTION, metavar="REGEX", help="Expand rows with such names, e.g. 'rank 6 '.")
 @option("--pin", section=SELECTION, metavar="REGEX", help="Pin rows with such names to the top.")
@@ -67,8 +64,7 @@ if TYPE_CHECKING:
 )
 def open(
     file: Path,
-    start_ns: int | None,
-    end_ns: int | None,
+    window_ns: tuple[int, int] | None,
     expand: str | None,
     pin: str | None,
     queries: tuple[str, ...],
@@ -86,11 +82,6 @@ def open(
     Example:
       nsys-pp open run.pftrace --expand 'rank 6 ' --query bubbles
     """
-    if (start_ns is None) != (end_ns is None):
-        raise click.UsageError("`--start` and `--end` need each other")
-    window_ns = None if start_ns is None or end_ns is None else (start_ns, end_ns)
-    if window_ns is not None and window_ns[1] <= window_ns[0]:
-        raise click.UsageError("`--end` must be later than `--start`")
     opened = nsys_pp.open_output(
         file,
         window_ns=window_ns,

@@ -23,6 +23,7 @@ from nsys_pp.errors import NsysPPError, OptionError, ReportError
 from nsys_pp.viewer.browser import format_forwarding, is_remote
 from nsys_pp.viewer.perfetto_ui import SITE, build_address
 from nsys_pp.viewer.queries import QUERIES
+from tests.cli.calls import call
 from tests.importer.importer import Importer
 from tests.importer.parts import PartMissingError
 from tests.ui.screenshot import Shot, browse
@@ -178,3 +179,19 @@ def test_what_cannot_be_opened_is_told(trace: Path, tmp_path: Path) -> None:
         taken.listen()
         with pytest.raises(NsysPPError, match="cannot serve"):
             nsys_pp.open_output(trace, port=taken.getsockname()[1], browser=False)
+
+
+@pytest.mark.parametrize(
+    ("zoom", "message"),
+    [("1s", "expected e.g. `1.5s:1.7s`"), ("2s:1s", "must be later"), ("a:2s", "invalid time")],
+)
+def test_a_range_of_times_is_checked(zoom: str, message: str, trace: Path) -> None:
+    done = call("open", trace, "--zoom", zoom)
+    assert done.code == 2
+    assert message in done.stderr
+
+
+def test_the_range_is_in_the_address(trace: Path) -> None:
+    with opened(trace, "--no-browser", "--zoom", "150ms:0.2s") as (address, _):
+        arguments = parse_qs(urlsplit(address).fragment.removeprefix("!/?"))
+    assert (arguments["visStart"], arguments["visEnd"]) == (["150000000"], ["200000000"])

@@ -117,7 +117,10 @@ def test_nothing_can_be_changed(method: str, server: FileServer) -> None:
 
 
 def test_every_address_has_a_secret_of_its_own(folder: Path) -> None:
-    paths = {FileServer(folder / "secret").file_path for _ in range(3)}
+    paths = set()
+    for _ in range(3):
+        with FileServer(folder / "secret") as server:
+            paths.add(server.file_path)
     assert len(paths) == 3
     assert all(len(path.split("/")[1]) >= 20 for path in paths)
 
