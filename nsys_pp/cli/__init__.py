@@ -17,7 +17,8 @@ import click
 
 from nsys_pp.cli.interrupts import INTERRUPTED, end_on_interrupt, is_interrupt
 from nsys_pp.cli.sections import OrderedGroup
-from nsys_pp.errors import NsysPPError
+from nsys_pp.cli.unforeseen import is_unforeseen
+from nsys_pp.errors import REPORT_IT, NsysPPError, describe_unforeseen
 from nsys_pp.registry import Registry
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ class _MainGroup(OrderedGroup):
             warnings.simplefilter("always", UserWarning)
             try:
                 return super().invoke(ctx)
-            except (Exception, KeyboardInterrupt) as error:
+            except (SystemExit, GeneratorExit):
+                raise
+            except BaseException as error:  # panics of polars derive from it
                 if is_interrupt(error):
                     click.echo("Interrupted", err=True)
                     ctx.exit(INTERRUPTED)
@@ -74,6 +77,9 @@ def _report_error(error: BaseException) -> bool:
         _print_error(
             f"cannot write to standard output: {_FULL[error.errno]}", "free some space, or write elsewhere"
         )
+        return True
+    if is_unforeseen(error):
+        _print_error(f"unforeseen {describe_unforeseen(error)}", REPORT_IT)
         return True
     return False
 

@@ -22,6 +22,7 @@ class Record(Struct):
     """The record of a running command."""
 
     in_json: bool = False  # format of the log lines
+    shows_tracebacks: bool = False  # of unforeseen errors
     began_s: float = field(default_factory=time.monotonic)
     started: str = field(default_factory=lambda: _now())
     notes: list[str] = field(default_factory=list)
@@ -50,9 +51,9 @@ def current_record() -> Record:
     return record
 
 
-def begin_record(ctx: click.Context, *, in_json: bool) -> Record:
+def begin_record(ctx: click.Context, *, in_json: bool, shows_tracebacks: bool) -> Record:
     """Start the record of a command."""
-    record = ctx.meta[_KEY] = Record(in_json=in_json)
+    record = ctx.meta[_KEY] = Record(in_json=in_json, shows_tracebacks=shows_tracebacks)
     return record
 
 
@@ -101,6 +102,12 @@ def log_notes(messages: Sequence[str]) -> None:
     """Log several notes."""
     for message in messages:
         log_note(message)
+
+
+def log_traceback(details: str) -> None:
+    """Log the traceback of an unforeseen error, if `--debug` asks for it."""
+    if details and current_record().shows_tracebacks:
+        log(details.rstrip(), event="traceback", level="error")
 
 
 def describe_outputs(paths: tuple[Path, ...] | list[Path]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import click
 
 from nsys_pp.cli.interrupts import INTERRUPTED, is_interrupt
 from nsys_pp.cli.log import Record, describe_outputs, log_note
-from nsys_pp.errors import NsysPPError
+from nsys_pp.errors import REPORT_IT, NsysPPError, describe_unforeseen
 
 _WITHOUT_PARTS = ("extract", "info", "project")
 
@@ -37,7 +37,7 @@ def describe_error(error: BaseException) -> tuple[int, dict[str, str | None] | N
         return error.exit_code, {"message": error.format_message(), "hint": None}
     if is_interrupt(error):
         return INTERRUPTED, {"message": "Interrupted", "hint": None}
-    return 1, {"message": f"{type(error).__name__}: {error}", "hint": None}
+    return 1, {"message": f"unforeseen {describe_unforeseen(error)}", "hint": REPORT_IT}
 
 
 def save_result(

@@ -1,7 +1,9 @@
-"""Events that end before they start."""
+"""Events that end before they start, and events at impossible times."""
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -47,3 +49,35 @@ def test_a_trace_of_a_damaged_report_is_written(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="left out 1 kernels"):
         merged = nsys_pp.merge([report], tmp_path / "run.pftrace")
     assert merged.slices == 2
+
+
+def edit(report: Path, statement: str) -> None:
+    with closing(sqlite3.connect(report)) as connection, connection:
+        connection.execute(statement)
+
+
+@pytest.mark.parametrize("time", [(1 << 63) - 1, (1 << 62) + 1, -(1 << 63), -(1 << 62) - 1])
+def test_events_at_impossible_times_are_left_out_and_counted(tmp_path: Path, time: int) -> None:
+    report = write_report(
+        tmp_path / "report.sqlite",
+        ranges=[{"name": "good", "start": 0, "end": 100}],
+        api_calls=[{"start": 10, "end": 20}],
+        kernels=[
+            {"name": "gemm", "start": 30, "end": 50, "correlation": 1},
+            {"name": "odd", "start": 30, "end": 50, "correlation": 1},
+        ],
+    )
+    column = '"end"' if time > 0 else "start"
+    edit(report, f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {column} = {time} WHERE rowid = 2")
+    with pytest.warns(UserWarning, match="left out 1 kernels with impossible times"):
+        merged = nsys_pp.merge([report], tmp_path / "run.pftrace", detail="cpu")
+    assert merged.slices == 4  # the range on the CPU and on the GPU, the call, the kernel
+
+
+def test_a_session_at_an_impossible_time_has_no_utc(tmp_path: Path) -> None:
+    report = write_report(tmp_path / "report.sqlite", ranges=[{"start": 0, "end": 100}])
+    edit(report, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = {1 << 62}")
+    assert build_report(read_report(report)).session.utc_epoch_ns == 1 << 62
+    edit(report, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = {(1 << 62) + 1}")
+    with pytest.warns(UserWarning, match="impossible utc_epoch ignored"):
+        assert build_report(read_report(report)).session.utc_epoch_ns is None
