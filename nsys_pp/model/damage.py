@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
@@ -62,6 +63,26 @@ def _is_possible(times: pl.Series) -> bool:
     """Return whether no time is beyond `_MOST_NS`; nulls are possible."""
     first, last = times.min(), times.max()
     return not (isinstance(first, int) and isinstance(last, int)) or (first >= -_MOST_NS and last <= _MOST_NS)
+
+
+def number_events(raw: RawReport) -> RawReport:
+    """Number NVTX events anew where several share a number, or one has none; a warning has their number.
+
+    Their numbers are ids of ranges: outer ranges are found by them, and equal ones would be around each other. Payloads
+    refer to the numbers, so they are dropped.
+    """
+    events = raw["nvtx"]
+    row = events["row"]
+    is_ascending = not row.has_nulls() and bool((np.diff(row.to_numpy()) > 0).all())
+    if is_ascending or not len(row) or (not row.has_nulls() and row.n_unique() == len(row)):
+        return raw
+    wrong = len(row) - row.drop_nulls().n_unique()
+    warnings.warn(
+        f"`{raw.path}`: {wrong:,} NVTX events have no number of their own; all are numbered anew, without payloads",
+        stacklevel=4,
+    )
+    numbered = events.with_columns(row=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
+    return replace(raw, frames={**raw.frames, "nvtx": numbered, "payloads": raw["payloads"].clear()})
 
 
 def drop_reversed(raw: RawReport) -> RawReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +13,9 @@ import nsys_pp
 from fixtures.recording.export import write_report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
+from tests.cli.calls import environment, run
+
+RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
 
 
 def test_reversed_events_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -81,3 +85,22 @@ def test_a_session_at_an_impossible_time_has_no_utc(tmp_path: Path) -> None:
     edit(report, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = {(1 << 62) + 1}")
     with pytest.warns(UserWarning, match="impossible utc_epoch ignored"):
         assert build_report(read_report(report)).session.utc_epoch_ns is None
+
+
+@pytest.mark.parametrize("number", ["NULL", "7", "rowid % 3"])
+def test_events_without_numbers_of_their_own_are_numbered_anew(tmp_path: Path, number: str) -> None:
+    report = Path(shutil.copy(RANK0, tmp_path))
+    with closing(sqlite3.connect(report)) as connection, connection:
+        ((table,),) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'NVTX_EVENTS'")
+        connection.execute("ALTER TABLE NVTX_EVENTS RENAME TO original")
+        connection.execute(table.replace("(", "(rowid INTEGER, ", 1))
+        connection.execute(
+            f"INSERT INTO NVTX_EVENTS SELECT {number}, * FROM original ORDER BY original.rowid"
+        )
+        connection.execute("DROP TABLE original")
+    # as a process: an endless loop in a test would be endless
+    done = run("merge", report, "-o", tmp_path / "odd.pftrace", env=environment(PYTHONWARNINGS=""))
+    assert done.code == 0, done.stderr
+    assert "have no number of their own; all are numbered anew" in done.stderr
+    merged = nsys_pp.merge([RANK0], tmp_path / "run.pftrace")
+    assert f" {merged.slices:,} slices on 1 GPU" in done.stderr
