@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
-from nsys_pp.cli.interrupts import INTERRUPTED, end_on_interrupt, is_interrupt
+from nsys_pp.cli.interrupts import describe_interrupt, end_on_interrupt, is_interrupt
 from nsys_pp.cli.sections import OrderedGroup
 from nsys_pp.cli.unforeseen import is_unforeseen
 from nsys_pp.errors import REPORT_IT, NsysPPError, describe_unforeseen
@@ -54,8 +54,9 @@ class _MainGroup(OrderedGroup):
                 raise
             except BaseException as error:  # panics of polars derive from it
                 if is_interrupt(error):
-                    click.echo("Interrupted", err=True)
-                    ctx.exit(INTERRUPTED)
+                    status, word = describe_interrupt()
+                    click.echo(word, err=True)
+                    ctx.exit(status)
                 if not _report_error(error):
                     raise
                 ctx.exit(1)

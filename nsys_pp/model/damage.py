@@ -66,7 +66,7 @@ def _is_possible(times: pl.Series) -> bool:
 
 
 def number_events(raw: RawReport) -> RawReport:
-    """Number NVTX events anew where several share a number, or one has none; a warning has their number.
+    """Renumber NVTX events where several share a number, or one has none; a warning has their number.
 
     Their numbers are ids of ranges: outer ranges are found by them, and equal ones would be around each other. Payloads
     refer to the numbers, so they are dropped.
@@ -78,7 +78,7 @@ def number_events(raw: RawReport) -> RawReport:
         return raw
     wrong = len(row) - row.drop_nulls().n_unique()
     warnings.warn(
-        f"`{raw.path}`: {wrong:,} NVTX events have no number of their own; all are numbered anew, without payloads",
+        f"`{raw.path}`: {wrong:,} NVTX events have no number of their own; all are renumbered, without payloads",
         stacklevel=4,
     )
     numbered = events.with_columns(row=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))

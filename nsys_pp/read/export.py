@@ -6,10 +6,10 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from nsys_pp.errors import NsysNotFoundError, ReportError
+from nsys_pp.leftovers import make_temporary_folder
 from nsys_pp.read.unreadable import unreadable_error
 
 UNEXPORTED_SUFFIXES = (".nsys-rep", ".qdrep")
@@ -41,8 +41,11 @@ def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
     program = find_nsys(nsys, report)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as work:
-            _move_export(_run_export(program, report, Path(work) / "report.sqlite"), target)
+        work = make_temporary_folder(target)
+        try:
+            _move_export(_run_export(program, report, work / "report.sqlite"), target)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
         for other in folder.iterdir():  # exports of earlier states of the report
             if other.name.startswith(start) and other != target:
                 other.unlink(missing_ok=True)

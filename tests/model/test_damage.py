@@ -88,7 +88,7 @@ def test_a_session_at_an_impossible_time_has_no_utc(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", ["NULL", "7", "rowid % 3"])
-def test_events_without_numbers_of_their_own_are_numbered_anew(tmp_path: Path, number: str) -> None:
+def test_events_without_numbers_of_their_own_are_renumbered(tmp_path: Path, number: str) -> None:
     report = Path(shutil.copy(RANK0, tmp_path))
     with closing(sqlite3.connect(report)) as connection, connection:
         ((table,),) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'NVTX_EVENTS'")
@@ -101,6 +101,6 @@ def test_events_without_numbers_of_their_own_are_numbered_anew(tmp_path: Path, n
     # as a process: an endless loop in a test would be endless
     done = run("merge", report, "-o", tmp_path / "odd.pftrace", env=environment(PYTHONWARNINGS=""))
     assert done.code == 0, done.stderr
-    assert "have no number of their own; all are numbered anew" in done.stderr
+    assert "have no number of their own; all are renumbered" in done.stderr
     merged = nsys_pp.merge([RANK0], tmp_path / "run.pftrace")
     assert f" {merged.slices:,} slices on 1 GPU" in done.stderr

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import click
 
-from nsys_pp.cli.interrupts import INTERRUPTED
+from nsys_pp.cli.interrupts import is_interrupt
 from nsys_pp.cli.log import begin_record, log, log_note, log_traceback
 from nsys_pp.cli.result import check_result_path, describe_error, save_result
 from nsys_pp.cli.sections import LOGGING, Command, option
@@ -55,7 +55,7 @@ def result_options(command: Command) -> Command:
             log_traceback(trace_unforeseen(error))
             status, description = describe_error(error)
             save_result(ctx, record, result, status=status, error=description, warn_only=True)
-            is_reported = isinstance(error, NsysPPError) or status == INTERRUPTED or is_unforeseen(error)
+            is_reported = isinstance(error, NsysPPError) or is_interrupt(error) or is_unforeseen(error)
             if record.in_json and description and is_reported:
                 facts = {"hint": description["hint"]}
                 log(description["message"] or "", event="error", level="error", facts=facts)
