@@ -47,6 +47,7 @@ _UNNAMED = re.compile(r"(?<!\\)\((?!\?)")
 _LOOKS_LIKE_A_KIND = re.compile(r"\w+=")
 _REASON = re.compile(r"^(?:error: |regex error: (?!regex parse error))(.+)$", re.MULTILINE)
 _HINT = "see docs/presets.md for the format of rules"
+_MOST_NUMBER = 1 << 40  # products of two numbers with those of lanes and jobs are below 2^63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +179,12 @@ def parse_step_rule(text: str) -> Rule:
 def join_patterns(patterns: Sequence[str]) -> str:
     """Join patterns into one expression for whole names."""
     return anchor_pattern("|".join(f"(?:{_GROUP.sub('(?:', pattern)})" for pattern in patterns))
+
+
+def cast_numbers(texts: pl.Expr) -> pl.Expr:
+    """Cast groups of names to numbers; null for others, and for numbers that count nothing, as addresses and times."""
+    values = texts.cast(pl.Int64, strict=False)
+    return pl.when(values.is_between(-_MOST_NUMBER, _MOST_NUMBER)).then(values)
 
 
 def anchor_pattern(pattern: str) -> str:
