@@ -38,7 +38,7 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> Non
         OutputError: The output exists and `force` is not set; or it is a folder, or one of the inputs; or its folder is
             missing.
     """
-    if path.is_file() and any(path.samefile(report) for report in inputs):
+    if path.is_file() and any(_is_same_file(path, report) for report in inputs):
         raise OutputError(
             f"cannot write `{path}`: it is one of the reports to read", "name another file with `-o`"
         )
@@ -200,6 +200,13 @@ class _RecordingFile(io.RawIOBase):
         except OSError as error:
             self.error_of_write = error
             raise
+
+
+def _is_same_file(path: Path, other: Path) -> bool:
+    """Return whether two paths are one file; a link to no file is none."""
+    with suppress(OSError):
+        return path.samefile(other)
+    return False
 
 
 def _umask() -> int:
