@@ -35,6 +35,7 @@ _DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `-
     "align": "Align the clocks of all machines, with error bounds.",
     "extract": "Write a part of each report, ready for merge and summary.",
     "recipe": "Run nsys-pp as a recipe of nsys.",
+    "cache": "Show or clear the cache of exported reports.",
 }
 _COMMANDS = Registry[click.Command]({name: f"nsys_pp.cli.{name}:{name}" for name in _DESCRIPTIONS})
 

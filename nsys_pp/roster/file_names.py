@@ -61,7 +61,7 @@ def read_ranks(paths: Mapping[int, Path], pattern: str) -> dict[int, int]:
         ranks[report] = int(match[1])
         if ranks[report] >= MOST_RANKS:
             raise NsysPPError(
-                f"`{pattern}` matches {match[1]} in `{path}`, which is no rank of a run: expected 0 to {MOST_RANKS - 1:,}",
+                f"`{pattern}` matches {match[1]} in `{path}`, too large for a rank; expected 0 to {MOST_RANKS - 1:,}",
                 "the number may be that of a job: the first group must match the rank, as in `rank(\\d+)`",
             )
     if paths and not ranks:

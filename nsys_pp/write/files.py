@@ -51,11 +51,16 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> Non
 
 
 @contextmanager
-def replace_file(path: Path, *, force: bool) -> Iterator[Path]:
+def replace_file(path: Path, *, force: bool, copied_from: Path | None = None) -> Iterator[Path]:
     """Create a temporary file next to `path`; rename it to `path` when the block succeeds.
 
     An exception or interrupt in the block leaves `path` unchanged and deletes the temporary file. If `path` is a
     symbolic link, its target is replaced. Devices and pipes (`/dev/null`, `/dev/stdout`) are written directly.
+
+    Args:
+        path: The output.
+        force: Replace an existing file.
+        copied_from: Original of a copy, with at most the permissions of the original.
 
     Yields:
         The path to write to.
@@ -73,7 +78,8 @@ def replace_file(path: Path, *, force: bool) -> Iterator[Path]:
         new = make_temporary_file(real)
         try:
             yield new
-            os.chmod(new, 0o666 & ~_umask())
+            mode = 0o666 & ~_umask()
+            os.chmod(new, mode if copied_from is None else (mode & copied_from.stat().st_mode) | 0o600)
             sync_file(new)
             os.replace(new, real)
         finally:

@@ -66,7 +66,7 @@ def bring_near(training: Training) -> Training:
 
 
 def _find_offsets(start: Int64s) -> Int64s:
-    """Find what to add to the times of each lane; 0 for those near most others.
+    """Find the number to add to the times of each lane; 0 for lanes near most others.
 
     Args:
         start: First start on each lane, ascending.
