@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -56,7 +57,9 @@ def bring_near(training: Training) -> Training:
     offsets = pl.DataFrame(
         {"lane": lane, "offset_ns": offset}, schema={"lane": pl.UInt32, "offset_ns": pl.Int64}
     )
-    frames = {name: _move(getattr(training, name), offsets, "lane", _TIMES) for name in _FRAMES}
+    frames: dict[str, Any] = {
+        name: _move(getattr(training, name), offsets, "lane", _TIMES) for name in _FRAMES
+    }
     transfers = training.transfers
     for lane_column, side in (("sender", "send"), ("receiver", "receive")):
         transfers = _move(transfers, offsets, lane_column, (f"{side}_start_ns", f"{side}_end_ns"))
