@@ -47,6 +47,7 @@ _UNNAMED = re.compile(r"(?<!\\)\((?!\?)")
 _LOOKS_LIKE_A_KIND = re.compile(r"\w+=")
 _REASON = re.compile(r"^(?:error: |regex error: (?!regex parse error))(.+)$", re.MULTILINE)
 _HINT = "see docs/presets.md for the format of rules"
+_MOST_BYTES = 1 << 20  # of a file of rules; some kB are usual
 _MOST_NUMBER = 1 << 40  # products of two numbers with those of lanes and jobs are below 2^63
 
 
@@ -235,7 +236,11 @@ def _read(path: Path) -> Preset:
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise NsysPPError(f"`{path}` is larger than {_MOST_BYTES >> 20} MiB, too large for rules", _HINT)
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise NsysPPError(f"`{path}` is nested too deeply for rules", _HINT) from None
     except tomllib.TOMLDecodeError as error:
         hint = "write expressions in single quotes: pattern = 'step_(?P<step>\\d+)'"
         raise NsysPPError(f"`{path}` is not TOML: {error}", hint) from error
