@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
+from nsys_pp.cli.escapes import escape_line, escape_text
 from nsys_pp.cli.interrupts import describe_interrupt, end_on_interrupt, is_interrupt
 from nsys_pp.cli.sections import OrderedGroup
 from nsys_pp.cli.unforeseen import is_unforeseen
@@ -87,9 +88,9 @@ def _report_error(error: BaseException) -> bool:
 
 
 def _print_error(message: str, hint: str | None) -> None:
-    click.echo(f"Error: {message}", err=True)
+    click.echo(f"Error: {escape_line(message)}", err=True)
     if hint:
-        click.echo(f"\nhint: {hint}", err=True)
+        click.echo(f"\nhint: {escape_text(hint)}", err=True)
 
 
 def _discard_buffer(stream: TextIO) -> None:
@@ -101,7 +102,7 @@ def _discard_buffer(stream: TextIO) -> None:
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    click.echo(f"note: {message}", err=True)
+    click.echo(f"note: {escape_line(str(message))}", err=True)
 
 
 @click.group(

@@ -12,6 +12,7 @@ from typing import IO, Any, Literal
 import click
 from msgspec import Struct, field
 
+from nsys_pp.cli.escapes import escape_line, escape_text
 from nsys_pp.errors import NsysPPError
 
 Level = Literal["info", "warning", "error"]
@@ -79,7 +80,7 @@ def log(
         file: Stream instead of stderr, required from other threads.
     """
     record = record or current_record()
-    line = prefix + message
+    line = prefix + (escape_text(message) if event == "traceback" else escape_line(message))
     if record.in_json:
         fields = {"time": _now(), "level": level, "event": event, "message": message, **(facts or {})}
         line = json.dumps(fields, ensure_ascii=False)
