@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ class Result:
     stderr: str
 
 
-def call(*arguments: str | Path, env: dict[str, str | None] | None = None, foresees: bool = True) -> Result:
+def call(*arguments: str | Path, env: Mapping[str, str | None] | None = None, foresees: bool = True) -> Result:
     """Call `nsys-pp` in this process; an exception that the user would see as a traceback is raised.
 
     Args:
