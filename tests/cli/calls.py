@@ -25,7 +25,9 @@ class Result:
     stderr: str
 
 
-def call(*arguments: str | Path, env: Mapping[str, str | None] | None = None, foresees: bool = True) -> Result:
+def call(
+    *arguments: str | Path, env: Mapping[str, str | None] | None = None, foresees: bool = True
+) -> Result:
     """Call `nsys-pp` in this process; an exception that the user would see as a traceback is raised.
 
     Args:
