@@ -6,6 +6,9 @@ backticks, without a full stop; the hint names the next step.
 
 from __future__ import annotations
 
+REPORT_IT = "this is a defect of nsys-pp: please report it with the traceback that `--debug` shows"
+_MOST_CHARACTERS = 200  # of the text of an unforeseen error
+
 
 class NsysPPError(Exception):
     """Base of every error that the user can fix.
@@ -41,6 +44,20 @@ class ClockError(NsysPPError):
     """Clock options that the reports contradict: an unknown machine, an impossible offset."""
 
 
+class UnforeseenError(NsysPPError):
+    """An error inside the processing of one report that nsys-pp has no words for: a defect of nsys-pp or of a library.
+
+    Args:
+        message: One sentence that names the report and the error.
+        hint: Next step for the user.
+        details: Traceback of the error, for `--debug`.
+    """
+
+    def __init__(self, message: str, hint: str | None = None, details: str = "") -> None:
+        super().__init__(message, hint)
+        self.details = details
+
+
 class OptionError(NsysPPError, ValueError):
     """An option with an invalid value.
 
@@ -57,3 +74,10 @@ class OptionError(NsysPPError, ValueError):
     def __reduce__(self) -> tuple[type[OptionError], tuple[str, str, str | None]]:
         """Return the arguments, so that the error can be sent between processes."""
         return OptionError, (self.option, self.message, self.hint)
+
+
+def describe_unforeseen(error: BaseException) -> str:
+    """Describe an unforeseen error by its type and the first line of its text."""
+    line = next(iter(str(error).strip().splitlines()), "")
+    text = line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

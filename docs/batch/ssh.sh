@@ -15,7 +15,7 @@ mkdir -p "$run"
 # stdout is free for the archive.
 remote="mkdir -p '$reports/parts'
         nsys-pp extract '$reports' -o '$reports/parts' --keep-going --processes auto; status=\$?
-        tar -C '$reports/parts' -cf - . && exit \$status"
+        tar -C '$reports/parts' --exclude='./.*' -cf - . && exit \$status"
 pids=()
 for host in "$@"; do
     mkdir -p "$run/parts/$host"

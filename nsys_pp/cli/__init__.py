@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
-from nsys_pp.cli.interrupts import INTERRUPTED, end_on_interrupt, is_interrupt
+from nsys_pp.cli.escapes import escape_line, escape_text
+from nsys_pp.cli.interrupts import describe_interrupt, end_on_interrupt, is_interrupt
 from nsys_pp.cli.sections import OrderedGroup
-from nsys_pp.errors import NsysPPError
+from nsys_pp.cli.unforeseen import is_unforeseen
+from nsys_pp.errors import REPORT_IT, NsysPPError, describe_unforeseen
 from nsys_pp.registry import Registry
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ _DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `-
     "sql": "Query the frames and tables of a run in SQL.",
     "extract": "Write a part of each report, ready for merge and summary.",
     "recipe": "Run nsys-pp as a recipe of nsys.",
+    "cache": "Show or clear the cache of exported reports.",
     "shell-setup": "Install shell completion and manual pages.",
 }
 _COMMANDS = Registry[click.Command](
@@ -58,10 +61,13 @@ class _MainGroup(OrderedGroup):
             warnings.simplefilter("always", UserWarning)
             try:
                 return super().invoke(ctx)
-            except (Exception, KeyboardInterrupt) as error:
+            except (SystemExit, GeneratorExit):
+                raise
+            except BaseException as error:  # panics of polars derive from it
                 if is_interrupt(error):
-                    click.echo("Interrupted", err=True)
-                    ctx.exit(INTERRUPTED)
+                    status, word = describe_interrupt()
+                    click.echo(word, err=True)
+                    ctx.exit(status)
                 if not _report_error(error):
                     raise
                 ctx.exit(1)
@@ -84,13 +90,16 @@ def _report_error(error: BaseException) -> bool:
             f"cannot write to standard output: {_FULL[error.errno]}", "free some space, or write elsewhere"
         )
         return True
+    if is_unforeseen(error):
+        _print_error(f"unforeseen {describe_unforeseen(error)}", REPORT_IT)
+        return True
     return False
 
 
 def _print_error(message: str, hint: str | None) -> None:
-    click.echo(f"Error: {message}", err=True)
+    click.echo(f"Error: {escape_line(message)}", err=True)
     if hint:
-        click.echo(f"\nhint: {hint}", err=True)
+        click.echo(f"\nhint: {escape_text(hint)}", err=True)
 
 
 def _discard_buffer(stream: TextIO) -> None:
@@ -102,7 +111,7 @@ def _discard_buffer(stream: TextIO) -> None:
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    click.echo(f"note: {message}", err=True)
+    click.echo(f"note: {escape_line(str(message))}", err=True)
 
 
 @click.group(

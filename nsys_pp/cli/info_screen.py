@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nsys_pp.cli.escapes import escape_line
 from nsys_pp.commands.info import ROSTER_TABLE, ReportInfo
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.units import NS_PER_MS, NS_PER_S, format_duration
@@ -26,12 +27,14 @@ _GRAPH_MODES = {"Graph": "each traced as one operation", "Node": "traced node by
 def print_info(info: ReportInfo, console: Console) -> None:
     """Print the facts of one report, no wider than the console."""
     # In a file or a pipe, a path is not wrapped, so that it can be searched.
-    console.print(Text(str(info.path), style="bold", overflow="fold"), soft_wrap=not console.is_terminal)
+    console.print(
+        Text(escape_line(str(info.path)), style="bold", overflow="fold"), soft_wrap=not console.is_terminal
+    )
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(width=_LABEL_WIDTH, no_wrap=True, style="cyan")
     facts.add_column(overflow="fold")
     for label, text in _list_facts(info):
-        facts.add_row(label, Text(text))
+        facts.add_row(label, Text(escape_line(text)))
     console.print(facts)
     _print_gpus(info, console)
     _print_processes(info, console)
@@ -151,7 +154,7 @@ def _print_rows(table: Table, rows: Sequence[tuple[str, ...]], whole: pl.DataFra
     if not rows:
         return
     for row in rows:
-        table.add_row(*(Text(" ".join(cell.split())) for cell in row))
+        table.add_row(*(Text(escape_line(" ".join(cell.split()))) for cell in row))
     console.print()
     console.print(table)
     if len(whole) > len(rows):
@@ -169,7 +172,7 @@ def _list_kinds(info: ReportInfo, width: int) -> Table:
     grid.add_row("recorded", Text(_pack(recorded, width - _LABEL_WIDTH - 2) or "no known kinds of data"))
     label = "not recorded"
     for option, titles in _group_options(info.contents.missing).items():
-        grid.add_row(label, Text(f"{', '.join(titles)}: {option}"))
+        grid.add_row(label, Text(escape_line(f"{', '.join(titles)}: {option}")))
         label = ""
     return grid
 
@@ -205,5 +208,5 @@ def _hang(label: str, text: str, *, style: str) -> Table:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=_LABEL_WIDTH, no_wrap=True, style=style)
     grid.add_column(overflow="fold")
-    grid.add_row(label, Text(text))
+    grid.add_row(label, Text(escape_line(text)))
     return grid

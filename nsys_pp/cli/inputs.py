@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from nsys_pp.cli.log import current_record, log
-from nsys_pp.errors import NsysPPError
+from nsys_pp.cli.log import current_record, log, log_traceback
+from nsys_pp.errors import REPORT_IT, NsysPPError, UnforeseenError
 
 
 def exit_if_skipped(ctx: click.Context, skipped: Sequence[tuple[Path, NsysPPError]]) -> None:
@@ -24,3 +24,7 @@ def log_skipped(skipped: Sequence[tuple[Path, NsysPPError]]) -> None:
     for path, error in skipped:
         facts = {"path": str(path), "reason": error.message, "hint": error.hint}
         log(f"skipped {path}: {error.message}", event="skipped", level="warning", facts=facts)
+        if isinstance(error, UnforeseenError):
+            log_traceback(error.details)
+    if any(isinstance(error, UnforeseenError) for _, error in skipped):
+        log(REPORT_IT, event="hint", prefix="hint: ")

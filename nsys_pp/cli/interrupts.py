@@ -1,4 +1,4 @@
-"""Ctrl-C: clean up and end the process, by force if necessary."""
+"""Ctrl-C and SIGTERM: clean up and end the process, by force if necessary."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ INTERRUPTED = 130  # exit status of a program that Ctrl-C ended, as in shells
 _PATIENCE_S = 10.0
 _SOON_S = 0.02
 _received = threading.Event()
+_endings = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_cause: list[int] = []  # signals, the first one first
 
 
 @contextmanager
 def end_on_interrupt() -> Iterator[None]:
     """Raise `KeyboardInterrupt` at the first Ctrl-C, and end the process at the second.
+
+    So do SIGTERM, which batch systems send some seconds before SIGKILL, and SIGHUP where it is not ignored; further ones
+    are ignored, since batch systems send them to all processes of a job, also through their shell.
 
     Python may raise between the acquisition of a lock and the `with` that releases it, so that a
     pool of threads waits forever: after some seconds, an alarm ends the process.
@@ -26,7 +31,11 @@ def end_on_interrupt() -> Iterator[None]:
         yield
         return
     _received.clear()
-    before = signal.signal(signal.SIGINT, _unwind)
+    _cause.clear()
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, _unwind)}
+    for ending in map(signal.Signals.__getitem__, _endings):
+        if signal.getsignal(ending) == signal.SIG_DFL:
+            before[ending] = signal.signal(ending, _unwind)
     hook = sys.unraisablehook
     sys.unraisablehook = _raise_again
     try:
@@ -34,7 +43,8 @@ def end_on_interrupt() -> Iterator[None]:
     finally:
         _set_alarm(0)
         sys.unraisablehook = hook
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def is_interrupt(error: BaseException | None) -> bool:
@@ -46,9 +56,20 @@ def is_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _unwind(*_: object) -> None:
+def describe_interrupt() -> tuple[int, str]:
+    """Return the exit status of an interrupted program, as in shells, and its last word."""
+    if not _cause or _cause[0] == signal.SIGINT:
+        return INTERRUPTED, "Interrupted"
+    return 128 + _cause[0], "Terminated"
+
+
+def _unwind(number: int, _: object) -> None:
     _received.set()
+    _cause.append(number)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for ending in map(signal.Signals.__getitem__, _endings):
+        if signal.getsignal(ending) == _unwind:
+            signal.signal(ending, signal.SIG_IGN)
     _set_alarm(_PATIENCE_S)
     raise KeyboardInterrupt
 

@@ -12,6 +12,7 @@ from typing import IO, Any, Literal
 import click
 from msgspec import Struct, field
 
+from nsys_pp.cli.escapes import escape_line, escape_text
 from nsys_pp.errors import NsysPPError
 
 Level = Literal["info", "warning", "error"]
@@ -22,6 +23,7 @@ class Record(Struct):
     """The record of a running command."""
 
     in_json: bool = False  # format of the log lines
+    shows_tracebacks: bool = False  # of unforeseen errors
     began_s: float = field(default_factory=time.monotonic)
     started: str = field(default_factory=lambda: _now())
     notes: list[str] = field(default_factory=list)
@@ -50,9 +52,9 @@ def current_record() -> Record:
     return record
 
 
-def begin_record(ctx: click.Context, *, in_json: bool) -> Record:
+def begin_record(ctx: click.Context, *, in_json: bool, shows_tracebacks: bool) -> Record:
     """Start the record of a command."""
-    record = ctx.meta[_KEY] = Record(in_json=in_json)
+    record = ctx.meta[_KEY] = Record(in_json=in_json, shows_tracebacks=shows_tracebacks)
     return record
 
 
@@ -78,7 +80,7 @@ def log(
         file: Stream instead of stderr, required from other threads.
     """
     record = record or current_record()
-    line = prefix + message
+    line = prefix + (escape_text(message) if event == "traceback" else escape_line(message))
     if record.in_json:
         fields = {"time": _now(), "level": level, "event": event, "message": message, **(facts or {})}
         line = json.dumps(fields, ensure_ascii=False)
@@ -101,6 +103,12 @@ def log_notes(messages: Sequence[str]) -> None:
     """Log several notes."""
     for message in messages:
         log_note(message)
+
+
+def log_traceback(details: str) -> None:
+    """Log the traceback of an unforeseen error, if `--debug` asks for it."""
+    if details and current_record().shows_tracebacks:
+        log(details.rstrip(), event="traceback", level="error")
 
 
 def describe_outputs(paths: tuple[Path, ...] | list[Path]) -> list[dict[str, Any]]:

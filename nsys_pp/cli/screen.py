@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import click
 from rich.console import Console
 
+from nsys_pp.cli.escapes import escape_screen
 from nsys_pp.write.tables.terminal import open_console
 
 
@@ -17,4 +18,5 @@ def open_screen() -> Iterator[Console]:
     console = open_console()
     with console.capture() as screen:
         yield console
-    click.echo("\n".join(line.rstrip() for line in screen.get().splitlines()))
+    # only line feeds are the screen's own line breaks
+    click.echo(escape_screen("\n".join(line.rstrip() for line in screen.get().rstrip("\n").split("\n"))))

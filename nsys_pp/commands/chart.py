@@ -11,6 +11,7 @@ from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.write.chart import CHARTS
+from nsys_pp.write.chart.apart import bring_near
 from nsys_pp.write.exporter import ExportOptions
 from nsys_pp.write.exporter_registry import EXPORTERS, find_exporter
 from nsys_pp.write.files import check_output
@@ -67,7 +68,7 @@ def chart(
     result = build_pipeline(
         batch, options, check=lambda paths: check_output(target, force=force, inputs=paths)
     )
-    training = result.training
+    training = bring_near(result.training)
     EXPORTERS[format].write(training, target, ExportOptions(force=force, title=title))
     return ChartResult(
         output=target,

@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 from msgspec import Struct
 
 from nsys_pp.errors import NsysNotFoundError, NsysPPError, OutputError
+from nsys_pp.leftovers import make_temporary_folder
 from nsys_pp.write.files import translate_errors
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -75,7 +75,8 @@ def install_recipes(
 
 def _copy(source: Path, folder: Path, names: tuple[str, ...]) -> None:
     """Copy folders; none is replaced before all are copied."""
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".nsys-pp-") as beside:
+    beside = make_temporary_folder(folder / _SHARED)
+    try:
         for name in names:
             shutil.copytree(
                 source / name, Path(beside, name), ignore=shutil.ignore_patterns("__pycache__", _NOTE)
@@ -85,6 +86,8 @@ def _copy(source: Path, folder: Path, names: tuple[str, ...]) -> None:
             if (folder / name).exists():
                 shutil.rmtree(folder / name)
             Path(beside, name).rename(folder / name)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _find_folder(nsys: str | None) -> Path:

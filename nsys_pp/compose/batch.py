@@ -10,8 +10,9 @@ from typing import TypeAlias, TypeVar
 
 from nsys_pp.compose.options import BatchOptions, Inputs, check_least, parse_inputs
 from nsys_pp.compose.progress import Share, report_progress
+from nsys_pp.compose.unforeseen import is_about_outputs, unforeseen_error
 from nsys_pp.compose.waiting import wait_for_reports
-from nsys_pp.errors import NsysPPError, OptionError, OutputError
+from nsys_pp.errors import NsysPPError, OptionError
 from nsys_pp.executors.choose import choose_executor
 from nsys_pp.executors.executor import Executor, Outcome, RemoteTraceback
 from nsys_pp.executors.serial import SerialExecutor
@@ -174,12 +175,17 @@ class Batch:
             warnings.warn(warning, stacklevel=5)
         if outcome.error is None:
             return
-        if isinstance(outcome.error, NsysPPError) and not isinstance(outcome.error, OutputError):
-            self.skip(path, outcome.error)
+        error = outcome.error
+        if outcome.traceback and not isinstance(error, NsysPPError):
+            error.__cause__ = RemoteTraceback(outcome.traceback)
+        if is_about_outputs(error):
+            raise error
+        if isinstance(error, NsysPPError):
+            self.skip(path, error)
             return
-        if outcome.traceback:
-            raise outcome.error from RemoteTraceback(outcome.traceback)
-        raise outcome.error
+        unforeseen = unforeseen_error(path, error, details=outcome.traceback)
+        unforeseen.__cause__ = error
+        self.skip(path, unforeseen)
 
 
 def list_existing_inputs(inputs: Inputs, *, with_parts: bool = True) -> list[Path]:

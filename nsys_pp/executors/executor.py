@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+_CONTROL = (KeyboardInterrupt, SystemExit, GeneratorExit)
+
 
 class Outcome(Struct, frozen=True, kw_only=True):
     """Result of one item: a value, or an error."""
@@ -54,10 +56,28 @@ def run_item(work: Callable[[Path], Any], item: Path, index: int) -> Outcome:
         value, error, text = None, None, ""
         try:
             value = work(item)
-        except Exception as raised:
-            error, text = _make_portable(raised), traceback.format_exc()
+        except BaseException as raised:
+            error, text = _make_portable(as_exception(raised)), traceback.format_exc()
     kept = tuple(record.message for record in caught if isinstance(record.message, UserWarning))
     return Outcome(index=index, value=value, error=error, traceback=text, warnings=kept)
+
+
+def as_exception(error: BaseException) -> Exception:
+    """Return an error of an item as an `Exception`.
+
+    Libraries in Rust (polars) raise a `PanicException` where they meet a value they do not expect. It derives from
+    `BaseException`, and would end all work instead of one item.
+
+    Raises:
+        BaseException: `error`, where it ends the process: Ctrl-C, `sys.exit`, a closed generator.
+    """
+    if isinstance(error, Exception):
+        return error
+    if isinstance(error, _CONTROL):
+        raise error
+    portable = RuntimeError(f"{type(error).__name__}: {error}")
+    portable.__cause__ = error
+    return portable
 
 
 def _make_portable(error: Exception) -> Exception:

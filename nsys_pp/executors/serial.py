@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
-from nsys_pp.executors.executor import Outcome
+from nsys_pp.executors.executor import Outcome, as_exception
 
 
 class SerialExecutor:
@@ -19,6 +19,6 @@ class SerialExecutor:
         for index, item in enumerate(items):
             try:
                 outcome = Outcome(index=index, value=work(item))
-            except Exception as error:
-                outcome = Outcome(index=index, error=error)
+            except BaseException as error:
+                outcome = Outcome(index=index, error=as_exception(error))
             yield outcome

@@ -11,6 +11,9 @@ from msgspec import Struct
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.report import Session
 
+MOST_RANKS = 1 << 20
+"""Largest number of ranks of a run. Lists of missing ranks have up to as many entries, so larger numbers in a report, which
+are often numbers of jobs, are refused or ignored."""
 FILE_ORDER, GPU_ORDER, MACHINE_ORDER = "file order", "GPU order", "machine and GPU order"
 """Sources of ranks that are not recorded: the natural order of files with one GPU process each; the order of GPUs, and where
 unknown the natural order of machines."""

@@ -6,7 +6,7 @@ from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import OP_DETAILS, Report
 from nsys_pp.model.api_calls import build_api_calls
 from nsys_pp.model.counters import build_counters
-from nsys_pp.model.damage import drop_reversed
+from nsys_pp.model.damage import drop_impossible, drop_reversed, number_events
 from nsys_pp.model.devices import build_devices, build_gpus, number_gpus
 from nsys_pp.model.diagnostics import build_diagnostics
 from nsys_pp.model.fingerprint import compute_fingerprint
@@ -38,7 +38,7 @@ def build_report(raw: RawReport) -> Report:
     Returns:
         The report; its frames contain only strings that events refer to.
     """
-    raw = drop_reversed(raw)
+    raw = drop_reversed(drop_impossible(number_events(raw)))
     gpu_ops = build_gpu_ops(raw)
     api_calls = build_api_calls(raw)
     structures = read_structures(raw)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
@@ -21,6 +22,67 @@ _TIMED = {
     "mpi_collectives": "collective MPI calls",
     "os_calls": "calls of the operating system",
 }
+
+
+_MOST_NS = 1 << 62  # 146 years; with a UTC of up to as much, and in differences, times stay below 2^63
+_FACTS = {"session": ("utc_epoch", "system_clock"), "capture": ("duration",)}
+_INSTANTS = {
+    "thread_switches": "switches of threads",
+    "cuda_memory": "allocations of GPU memory",
+    "mpi_communicators": "MPI communicators",
+}
+
+
+def drop_impossible(raw: RawReport) -> RawReport:
+    """Drop events at times that no recording has, with a warning of their number; such a time of a session is null.
+
+    Sums and differences of these times would exceed 64 bits, and one event would do so to the whole trace.
+    """
+    frames = dict(raw.frames)
+    for name, noun in {**_TIMED, **_INSTANTS}.items():
+        columns = [column for column in ("start", "end", "time") if column in raw[name].columns]
+        if all(_is_possible(raw[name][column]) for column in columns):
+            continue
+        beyond = pl.any_horizontal(
+            (pl.col(column) > _MOST_NS) | (pl.col(column) < -_MOST_NS) for column in columns
+        ).fill_null(value=False)
+        frames[name] = raw[name].filter(~beyond)
+        count = len(raw[name]) - len(frames[name])
+        warnings.warn(f"`{raw.path}`: left out {count:,} {noun} with impossible times", stacklevel=4)
+    for name, columns_of_facts in _FACTS.items():
+        facts = raw[name]
+        wrong = [column for column in columns_of_facts if not _is_possible(facts[column])]
+        if wrong:
+            warnings.warn(f"`{raw.path}`: impossible {' and '.join(wrong)} ignored", stacklevel=4)
+            possible = (pl.col(wrong) <= _MOST_NS) & (pl.col(wrong) >= -_MOST_NS)
+            frames[name] = facts.with_columns(pl.when(possible).then(pl.col(wrong)))
+    return replace(raw, frames=frames)
+
+
+def _is_possible(times: pl.Series) -> bool:
+    """Return whether no time is beyond `_MOST_NS`; nulls are possible."""
+    first, last = times.min(), times.max()
+    return not (isinstance(first, int) and isinstance(last, int)) or (first >= -_MOST_NS and last <= _MOST_NS)
+
+
+def number_events(raw: RawReport) -> RawReport:
+    """Renumber NVTX events where several share a number, or one has none; a warning has their number.
+
+    Their numbers are ids of ranges: outer ranges are found by them, and equal ones would be around each other. Payloads
+    refer to the numbers, so they are dropped.
+    """
+    events = raw["nvtx"]
+    row = events["row"]
+    is_ascending = not row.has_nulls() and bool((np.diff(row.to_numpy()) > 0).all())
+    if is_ascending or not len(row) or (not row.has_nulls() and row.n_unique() == len(row)):
+        return raw
+    wrong = len(row) - row.drop_nulls().n_unique()
+    warnings.warn(
+        f"`{raw.path}`: {wrong:,} NVTX events have no number of their own; all are renumbered, without payloads",
+        stacklevel=4,
+    )
+    numbered = events.with_columns(row=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
+    return replace(raw, frames={**raw.frames, "nvtx": numbered, "payloads": raw["payloads"].clear()})
 
 
 def drop_reversed(raw: RawReport) -> RawReport:

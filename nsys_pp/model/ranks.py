@@ -6,7 +6,9 @@ Sources, best first: MPI; NCCL, in the communicator of all ranks; launcher varia
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import polars as pl
 
@@ -15,6 +17,7 @@ from nsys_pp.frames.ids import build_process_key, process_key
 from nsys_pp.frames.launcher_variables import find_rank
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import RANKS
+from nsys_pp.frames.roster import MOST_RANKS
 from nsys_pp.model.processes import name_threads
 
 _KEYS = ["process_key", "device_id"]
@@ -48,8 +51,20 @@ def build_ranks(
             continue
         added = source.join(ranks, on="process_key", how="anti", nulls_equal=True, maintain_order="left")
         ranks = pl.concat([ranks, added])
+    ranks = _drop_impossible(ranks, raw.path)
     named = ranks.drop_nulls("process_key")  # null: the only process, already ranked by another source
     return (ranks if named.is_empty() else named).sort(_KEYS, nulls_last=True)
+
+
+def _drop_impossible(ranks: pl.DataFrame, path: Path) -> pl.DataFrame:
+    """Drop ranks that no run has, with a warning: missing ranks are listed up to the last one."""
+    is_possible = pl.col("rank").is_between(0, MOST_RANKS - 1)
+    for rank, source in ranks.filter(~is_possible).select("rank", "rank_source").head(1).rows():
+        warnings.warn(
+            f"`{path}`: rank {rank} of {source} is ignored; expected 0 to {MOST_RANKS - 1:,}", stacklevel=5
+        )
+    size = pl.col("world_size")
+    return ranks.filter(is_possible).with_columns(pl.when(size.is_between(1, MOST_RANKS)).then(size))
 
 
 def list_gpu_processes(raw: RawReport, gpu_ops: pl.DataFrame) -> list[int]:

@@ -11,6 +11,8 @@ from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import Session
 from nsys_pp.model.ranks import only_rank
 
+_MOST_SHIFT_NS = 1 << 62
+
 
 def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame) -> Session:
     """Build the session.
@@ -81,6 +83,7 @@ def _name_machine(hostname: str | None, hardware_id: str | None, path: Path) -> 
 
 def _as_int(text: str | None) -> int | None:
     try:
-        return None if text is None else int(text)
+        value = None if text is None else int(text)
+        return value if value is None or abs(value) < _MOST_SHIFT_NS else None
     except ValueError:
         return None

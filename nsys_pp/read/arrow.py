@@ -63,9 +63,9 @@ def _with_file(file: Path, read: Callable[[Path], _T]) -> _T:
     """Read a part of a table; errors name the file."""
     try:
         return read(file)
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         raise ReportError(
-            f"`{file}` cannot be read: {str(error).splitlines()[0]}",
+            f"`{file}` cannot be read: {next(iter(str(error).splitlines()), type(error).__name__)}",
             "copy it again, or export the report again",
         ) from None
 

@@ -6,15 +6,15 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from nsys_pp.errors import NsysNotFoundError, ReportError
+from nsys_pp.leftovers import make_temporary_folder
+from nsys_pp.read.export_cache import VARIABLE, drop_old_exports, find_cache, make_cache, protect_export
 from nsys_pp.read.unreadable import unreadable_error
 
 UNEXPORTED_SUFFIXES = (".nsys-rep", ".qdrep")
 _NSYS_VARIABLE = "NSYS_PP_NSYS"
-_CACHE_VARIABLE = "NSYS_PP_CACHE"
 
 
 def is_unexported(path: Path) -> bool:
@@ -32,24 +32,30 @@ def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
         ReportError: The report does not exist, nsys cannot export it, or the cache cannot be written.
         NsysNotFoundError: nsys was not found.
     """
-    folder = _cache_folder()
+    folder = find_cache()
     # a readable name, the whole path, since many reports share a name, and the state of the report
     start = f"{report.stem}-{hashlib.sha256(os.fsencode(report.resolve())).hexdigest()[:16]}-"
     target = folder / f"{start}{_read_state(report)}.sqlite"
+    drop_old_exports(folder, target)
     if target.is_file():
         return target
     program = find_nsys(nsys, report)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as work:
-            _move_export(_run_export(program, report, Path(work) / "report.sqlite"), target)
+        make_cache()
+        work = make_temporary_folder(target)
+        try:
+            export = _run_export(program, report, work / "report.sqlite")
+            protect_export(export, report)
+            _move_export(export, target)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
         for other in folder.iterdir():  # exports of earlier states of the report
             if other.name.startswith(start) and other != target:
                 other.unlink(missing_ok=True)
     except OSError as error:
         raise ReportError(
             f"`{report}` cannot be exported into `{folder}`: {error.strerror}",
-            f"set `${_CACHE_VARIABLE}` to a folder that can be written",
+            f"set `${VARIABLE}` to a folder that can be written",
         ) from None
     return target
 
@@ -100,13 +106,6 @@ def _read_state(report: Path) -> str:
     if is_empty:
         raise ReportError(f"`{report}` is empty", "the recording did not finish: profile again")
     return f"{status.st_size:x}-{status.st_mtime_ns:x}"
-
-
-def _cache_folder() -> Path:
-    if named := os.environ.get(_CACHE_VARIABLE):
-        return Path(named)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "nsys-pp"
 
 
 def _run_export(program: str, report: Path, output: Path) -> Path:

@@ -29,6 +29,8 @@ def find_reports(
     matches any text. Of a `.nsys-rep` and its exports in the same folder only one is listed: an export that is
     not older, SQLite before a folder of tables, else the `.nsys-rep`, to be exported again. Parts inside
     folders are listed only `with_parts`, then instead of the report in the same folder, unless they are older.
+    A link to a report of its folder, or to another report of the same input, is this report, listed once by its own name.
+    A link to no file is listed: to read it is the error.
 
     Args:
         inputs: Files, folders, patterns.
@@ -39,7 +41,7 @@ def find_reports(
         ReportError: An input does not exist, a folder or pattern has no report, or a report is named twice.
     """
     found: dict[Path, tuple[Path, str]] = {}  # by the resolved file
-    reports = []
+    reports: list[Path] = []
     suffixes = (*REPORT_SUFFIXES, PART_SUFFIX) if with_parts else REPORT_SUFFIXES
     for named in inputs:
         try:
@@ -50,9 +52,14 @@ def find_reports(
             absent[str(named)] = error
             continue
         for report in expanded:
-            real = report.resolve()
+            real = _resolve(report)
             if real in found:
                 first, first_named = found[real]
+                if (first_named == str(named) and first != report) or _are_linked(first, report):
+                    if first.is_symlink() and not report.is_symlink():
+                        reports[reports.index(first)] = report
+                        found[real] = (report, str(named))
+                    continue
                 same = (
                     f"`{first}`"
                     if first == report
@@ -182,8 +189,8 @@ def _choose(same: list[Path]) -> list[Path]:
     reports = _choose_report([path for path in same if path.suffix != PART_SUFFIX])
     if not parts or not reports:
         return parts or reports
-    reported_ns = max(path.stat().st_mtime_ns for path in reports)
-    return [path for path in parts if path.stat().st_mtime_ns >= reported_ns] or reports
+    reported_ns = max(map(_changed_ns, reports))
+    return [path for path in parts if _changed_ns(path) >= reported_ns] or reports
 
 
 def _choose_report(same: list[Path]) -> list[Path]:
@@ -194,6 +201,27 @@ def _choose_report(same: list[Path]) -> list[Path]:
     exports.sort(key=lambda path: (path.is_dir(), path.name))
     if not recorded:
         return exports[:1]
-    reported_ns = max(path.stat().st_mtime_ns for path in recorded)
-    fresh = [path for path in exports if path.stat().st_mtime_ns >= reported_ns]
+    reported_ns = max(map(_changed_ns, recorded))
+    fresh = [path for path in exports if _changed_ns(path) >= reported_ns]
     return (fresh or recorded)[:1]
+
+
+def _are_linked(first: Path, second: Path) -> bool:
+    """Return whether one of two names of a report is a link to the other in its folder, as `latest` often is."""
+    return (first.is_symlink() or second.is_symlink()) and _resolve(first.parent) == _resolve(second.parent)
+
+
+def _changed_ns(path: Path) -> int:
+    """Return the time of the last change; before all others where there is no file, as at the end of a broken link."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return -1
+
+
+def _resolve(path: Path) -> Path:
+    """Resolve links; a cycle of links is resolved as far as it can be."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return path.absolute()

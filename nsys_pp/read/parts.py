@@ -30,7 +30,20 @@ from nsys_pp.frames.part_frames import PART_FRAMES, SUBTRACKS, read_subtracks
 from nsys_pp.read.unreadable import unreadable_error
 
 _MOST_FACTS_BYTES = 1 << 26  # some kB are usual
+_MOST_FRAME_BYTES = 1 << 30  # unpacked; the frames of a report of 1M events have some MB
 _AGAIN = "extract it again from its report"
+
+
+# raised where content of a frame is not of its type, or refers to values that it lacks
+_DAMAGES = (
+    ValueError,
+    TypeError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+    MemoryError,
+    pl.exceptions.PolarsError,
+)
 
 
 def is_part(path: Path) -> bool:
@@ -90,13 +103,17 @@ class PackedFrames(Mapping[str, pl.DataFrame]):
             KeyError: It was not read.
             ReportError: The part is damaged.
         """
-        return join_frames([self.decode(name)], PART_FRAMES[name])
+        decoded = self.decode(name)
+        try:
+            return join_frames([decoded], PART_FRAMES[name])
+        except _DAMAGES as error:
+            raise damaged_error(self._path) from error
 
     def decode(self, name: str) -> DecodedFrame:
         """Decode a frame into arrays; errors as in `__getitem__`."""
         try:
             return _decode(self._packed, name)
-        except ValueError as error:
+        except _DAMAGES as error:
             raise damaged_error(self._path) from error
 
     def __iter__(self) -> Iterator[str]:
@@ -191,6 +208,9 @@ def _read_record(archive: ZipFile, path: Path, version: str) -> PartRecord:
 
 def _read_frames(archive: ZipFile, record: PartRecord) -> dict[str, bytes]:
     """Read the compressed frames by name."""
+    member = archive.getinfo(FRAMES_MEMBER)
+    if member.compress_type != ZIP_STORED:  # its frames are compressed, each with a limit
+        raise ValueError("the frames are compressed twice")
     data = archive.read(FRAMES_MEMBER)
     if sum(record.frame_bytes.values()) != len(data) or min(record.frame_bytes.values(), default=0) < 0:
         raise ValueError("the frames differ from their list")
@@ -204,9 +224,9 @@ def _read_frames(archive: ZipFile, record: PartRecord) -> dict[str, bytes]:
 def _decode(packed: Mapping[str, bytes], name: str) -> DecodedFrame:
     inflater = zlib.decompressobj()
     try:
-        data = inflater.decompress(packed[name])
+        data = inflater.decompress(packed[name], _MOST_FRAME_BYTES)
     except zlib.error as error:
         raise ValueError("a frame cannot be decompressed") from error
     if not inflater.eof or inflater.unused_data:
-        raise ValueError("a frame is cut")
+        raise ValueError("a frame is cut, or too large")
     return decode_frame(data, PART_FRAMES[name])

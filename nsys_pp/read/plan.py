@@ -102,8 +102,9 @@ def _is_needed(groups: tuple[Group, ...], need: Set[Group]) -> bool:
 
 
 def _present_name(table: Table, catalog: Catalog) -> str | None:
+    required = {"name", "value"} if table.rows_named else set(table.must_have)
     for name in table.names:
-        if name in catalog and set(table.must_have) <= set(catalog[name]):
+        if name in catalog and required <= set(catalog[name]):
             return name
     return None
 

@@ -33,6 +33,7 @@ from nsys_pp.read.plan import assemble, name_recorded, plan_sources, shape_rows
 from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, read_stamp
 from nsys_pp.read.sqlite_plain import Layout, describe_table, read_plain
 from nsys_pp.read.sqlite_query import Chunk, column_types, quote_name, write_query
+from nsys_pp.read.sqlite_trees import has_endless_tree
 from nsys_pp.read.table import Source
 from nsys_pp.read.tables import ROW_ID, STRINGS_TABLE
 
@@ -59,12 +60,12 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
     uri, stamp = check_database(path), read_stamp(path)
     with _translated_errors(path):
         try:
-            export = _inspect(uri)
+            export = _inspect(path, uri)
         except adbc.Error as error:
             if IMMUTABLE in uri or not any(sign in str(error).lower() for sign in _NO_LOCKS):
                 raise
             uri += IMMUTABLE
-            export = _inspect(uri)
+            export = _inspect(path, uri)
         if not export.recorded:
             raise ReportError(
                 f"`{path}` has no table that Nsight Systems exports",
@@ -73,6 +74,9 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
         sources = plan_sources(export.catalog, need, has_row_id=True)
         count = threads or min(_MAX_THREADS, _count_cores())
         plain = _read_large(path, sources, export, count)
+        queried = [source.name for at, source in enumerate(sources) if at not in plain]
+        if has_endless_tree(path, [export.layouts[name].root for name in queried]):
+            raise damaged_error(path)
         chunks = [
             (at, chunk)
             for at, source in enumerate(sources)
@@ -99,7 +103,9 @@ class _Export(Struct, frozen=True):
     last_rows: dict[str, int]  # table -> last row id, of tables with row ids; exporters number rows from 1
 
 
-def _inspect(uri: str) -> _Export:
+def _inspect(path: Path, uri: str) -> _Export:
+    if has_endless_tree(path, [1]):
+        raise damaged_error(path)
     with _connect(uri) as connection:
         catalog, layouts = _read_catalog(connection)
         recorded = name_recorded(catalog)
@@ -154,7 +160,8 @@ def _read_catalog(connection: adbc.AdbcConnection) -> tuple[dict[str, list[str]]
         " CAST(coalesce(c.type, '') AS BLOB) AS declared, c.pk AS key, c.hidden AS kind,"
         " coalesce(t.rootpage, 0) AS root, coalesce(t.sql LIKE '%desc%', 0) AS has_desc"
         " FROM sqlite_master AS t, pragma_table_xinfo(t.name) AS c"
-        " WHERE t.type IN ('table', 'view') ORDER BY t.name, c.cid",
+        # programs in a file are not run: views, and virtual tables, which have no page of their own
+        " WHERE t.type = 'table' AND t.rootpage > 0 ORDER BY t.name, c.cid",
     )
     catalog: dict[str, list[str]] = {}
     columns: dict[str, list[tuple[str, str, int, int]]] = {}
@@ -182,7 +189,7 @@ def _find_last_rows(connection: adbc.AdbcConnection, names: Sequence[str]) -> di
     )
     try:
         return _query(connection, f"SELECT {', '.join(columns)}").row(0, named=True)
-    except adbc.ProgrammingError:  # a view, or a table made WITHOUT ROWID, has no such column
+    except adbc.ProgrammingError:  # a table made WITHOUT ROWID has no such column
         if len(names) == 1:
             return {}
         return {name: row for table in names for name, row in _find_last_rows(connection, [table]).items()}

@@ -15,7 +15,7 @@ class Chunk(Struct, frozen=True):
     """A range of rows of one table."""
 
     source: Source
-    has_row_id: bool  # False for views and tables WITHOUT ROWID
+    has_row_id: bool  # False for tables WITHOUT ROWID
     first_row: int | None  # first row id; None: no limit
     last_row: int | None  # last row id; None: no limit
     cells: int  # approximate number of cells to read
@@ -68,7 +68,11 @@ def _rows(chunk: Chunk) -> str:
     table = quote_name(chunk.source.name)
     if chunk.has_row_id:
         return table
-    return f"(SELECT *, row_number() OVER () AS {ROW_ID} FROM {table})"
+    # not all columns: computed ones would be computed
+    columns = ", ".join(
+        quote_name(name) for name in dict.fromkeys(chunk.source.columns.values()) if name != ROW_ID
+    )
+    return f"(SELECT {columns or 'NULL'}, row_number() OVER () AS {ROW_ID} FROM {table})"
 
 
 def _as_bytes(ours: str, column: str) -> str:

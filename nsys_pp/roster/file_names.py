@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nsys_pp.errors import NsysPPError
+from nsys_pp.frames.roster import MOST_RANKS
 
 # Words for the rank, in the order of the attempts; then a number at the end.
 _WORDS = (
@@ -58,6 +59,11 @@ def read_ranks(paths: Mapping[int, Path], pattern: str) -> dict[int, int]:
                 "the first group must match digits only, as in `rank(\\d+)`",
             )
         ranks[report] = int(match[1])
+        if ranks[report] >= MOST_RANKS:
+            raise NsysPPError(
+                f"`{pattern}` matches {match[1]} in `{path}`, too large for a rank; expected 0 to {MOST_RANKS - 1:,}",
+                "the number may be that of a job: the first group must match the rank, as in `rank(\\d+)`",
+            )
     if paths and not ranks:
         first = next(iter(paths.values()))
         raise NsysPPError(

@@ -8,6 +8,8 @@ import re
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.frames.roster import MOST_RANKS
+
 AXES = ("tp", "cp", "ep", "dp", "pp")
 """Axes in Megatron's order of ranks: the first varies fastest from rank to rank."""
 
@@ -35,6 +37,8 @@ class Layout(Struct, frozen=True, kw_only=True):
                 raise ValueError(
                     f"invalid number of parts `{axis}={getattr(self, axis)}`; expected 1 or more"
                 )
+        if count_ranks(self) > MOST_RANKS:
+            raise ValueError(f"a layout of {count_ranks(self):,} ranks; expected at most {MOST_RANKS:,}")
         for axis in self.order:
             if axis not in AXES:
                 raise ValueError(f"invalid axis `{axis}` in the order; expected one of {', '.join(AXES)}")

@@ -10,7 +10,7 @@ import polars as pl
 
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.frames.launcher_variables import find_rank
-from nsys_pp.frames.roster import FILE_ORDER, Identity, ProcessDevice
+from nsys_pp.frames.roster import FILE_ORDER, MOST_RANKS, Identity, ProcessDevice
 from nsys_pp.roster.file_names import guess_ranks, read_ranks
 from nsys_pp.roster.identity import gpu_processes, list_process_devices
 from nsys_pp.roster.machines import Machine
@@ -97,8 +97,14 @@ def _find_recorded(device: ProcessDevice, identity: Identity) -> Rank | None:
     for candidate in candidates:
         if candidate.height == 1:
             row = candidate.row(0, named=True)
-            return Rank(row["rank"], row["rank_source"], row["world_size"])
+            return _check_rank(Rank(row["rank"], row["rank_source"], row["world_size"]))
     return None
+
+
+def _check_rank(rank: Rank) -> Rank | None:
+    """Return a rank that a run may have; the model has warned of others."""
+    size = rank.world_size if rank.world_size is not None and 0 < rank.world_size <= MOST_RANKS else None
+    return Rank(rank.rank, rank.source, size) if 0 <= rank.rank < MOST_RANKS else None
 
 
 def _drop_group_ranks(
@@ -122,8 +128,8 @@ def _drop_group_ranks(
         del kept[device]
         identity = identities[device.report]
         of_launcher = find_rank(identity.session.launcher) if len(gpu_processes(identity)) <= 1 else None
-        if of_launcher is not None:
-            kept[device] = Rank(*of_launcher)
+        if of_launcher is not None and (checked := _check_rank(Rank(*of_launcher))) is not None:
+            kept[device] = checked
     return kept
 
 

@@ -22,9 +22,10 @@ def _build_chart(name: str, description: str) -> Exporter:
 
     def write(training: Training, path: Path, options: ExportOptions) -> ExportResult:
         from nsys_pp.write.chart import CHARTS
+        from nsys_pp.write.chart.apart import bring_near
 
         def write_stream(training: Training, stream: BinaryIO, options: ExportOptions) -> None:
-            CHARTS[name](training, stream, title=options.title or path.stem)
+            CHARTS[name](bring_near(training), stream, title=options.title or path.stem)
 
         return file_writer(write_stream)(training, path, options)
 

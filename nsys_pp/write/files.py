@@ -7,13 +7,13 @@ import io
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from nsys_pp.errors import OutputError
+from nsys_pp.leftovers import make_temporary_file, make_temporary_folder
 
 _REASONS = {
     errno.ENOSPC: ("the disk is full", "free some space, or write elsewhere with `-o`"),
@@ -28,7 +28,7 @@ _REASONS = {
     errno.EISDIR: ("it is a folder", "name a file with `-o`"),
 }
 
-_NAME_CHARS = 50  # of the output's name, in the name of the temporary file
+_UNSYNCED = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}  # of file systems that cannot do it
 
 
 def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> None:
@@ -38,7 +38,7 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> Non
         OutputError: The output exists and `force` is not set; or it is a folder, or one of the inputs; or its folder is
             missing.
     """
-    if path.is_file() and any(path.samefile(report) for report in inputs):
+    if path.is_file() and any(_is_same_file(path, report) for report in inputs):
         raise OutputError(
             f"cannot write `{path}`: it is one of the reports to read", "name another file with `-o`"
         )
@@ -51,11 +51,16 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> Non
 
 
 @contextmanager
-def replace_file(path: Path, *, force: bool) -> Iterator[Path]:
+def replace_file(path: Path, *, force: bool, copied_from: Path | None = None) -> Iterator[Path]:
     """Create a temporary file next to `path`; rename it to `path` when the block succeeds.
 
     An exception or interrupt in the block leaves `path` unchanged and deletes the temporary file. If `path` is a
     symbolic link, its target is replaced. Devices and pipes (`/dev/null`, `/dev/stdout`) are written directly.
+
+    Args:
+        path: The output.
+        force: Replace an existing file.
+        copied_from: Original of a copy, with at most the permissions of the original.
 
     Yields:
         The path to write to.
@@ -70,13 +75,12 @@ def replace_file(path: Path, *, force: bool) -> Iterator[Path]:
         return
     with translate_errors(path):
         real = Path(os.path.realpath(path))
-        # The temporary name is longer than the name of the output, which may already have the maximum length.
-        handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name[:_NAME_CHARS]}.")
-        os.close(handle)
-        new = Path(name)
+        new = make_temporary_file(real)
         try:
             yield new
-            os.chmod(new, 0o666 & ~_umask())
+            mode = 0o666 & ~_umask()
+            os.chmod(new, mode if copied_from is None else (mode & copied_from.stat().st_mode) | 0o600)
+            sync_file(new)
             os.replace(new, real)
         finally:
             with suppress(FileNotFoundError):
@@ -102,12 +106,14 @@ def replace_folder(path: Path, *, force: bool, is_ours: Callable[[Path], bool]) 
     """
     check_folder(path, force=force, is_ours=is_ours)
     with translate_errors(path):
-        prefix = f".{path.name[:_NAME_CHARS]}."
-        scratch = Path(tempfile.mkdtemp(dir=path.parent, prefix=prefix))
+        scratch = make_temporary_folder(path)
         try:
             new, old = scratch / "new", scratch / "old"
             new.mkdir()
             yield new
+            for file in new.rglob("*"):
+                if file.is_file() and not file.is_symlink():
+                    sync_file(file)
             if path.exists():
                 os.rename(path, old)
             try:
@@ -118,6 +124,22 @@ def replace_folder(path: Path, *, force: bool, is_ours: Callable[[Path], bool]) 
                 raise
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def sync_file(path: Path) -> None:
+    """Write a file to its disk, so that a crash of the machine after its renaming leaves no empty file.
+
+    Raises:
+        OSError: The disk is full or broken; network file systems report this no earlier.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _UNSYNCED:
+            raise
+    finally:
+        os.close(handle)
 
 
 def check_folder(path: Path, *, force: bool, is_ours: Callable[[Path], bool]) -> None:
@@ -184,6 +206,13 @@ class _RecordingFile(io.RawIOBase):
         except OSError as error:
             self.error_of_write = error
             raise
+
+
+def _is_same_file(path: Path, other: Path) -> bool:
+    """Return whether two paths are one file; a link to no file is none."""
+    with suppress(OSError):
+        return path.samefile(other)
+    return False
 
 
 def _umask() -> int:

@@ -13,11 +13,11 @@ from typing import IO, Protocol
 
 from msgspec import Struct
 
+from nsys_pp.leftovers import make_temporary_folder
 from nsys_pp.write.files import translate_errors
 from nsys_pp.write.perfetto.trace import Sink, Source
 
 _MAX_IN_MEMORY = 1 << 26  # bytes; above it, all blocks move to a file
-_NAME_CHARS = 50  # of the output's name, in the name of the folder
 _TRIES = 10
 
 OpenBlocks = Callable[[], AbstractContextManager[Source]]
@@ -108,8 +108,8 @@ def make_scratch(output: Path) -> Iterator[Path]:
         OutputError: The folder cannot be created.
     """
     with translate_errors(output):
-        folder = _folder_of(output)
-        scratch = Path(tempfile.mkdtemp(dir=folder, prefix=f".{output.name[:_NAME_CHARS]}.")).absolute()
+        folder = _folder_of(output) or tempfile.gettempdir()
+        scratch = make_temporary_folder(Path(folder, output.name)).absolute()
     try:
         yield scratch
     finally:

@@ -19,9 +19,13 @@ def world(tmp_path: Path) -> World:
 
 
 def test_parts_come_from_all_hosts_by_ssh(world: World, merged: bytes) -> None:
+    left = world.folder / "hosts" / "node2" / "parts" / ".rank0.nspart.nsys-pp-0000000000-1-1-x"
+    left.parent.mkdir()
+    left.write_text("half")  # of a killed process
     done = world.run(SCRIPTS / "ssh.sh", ".", "run", *HOSTS)
     assert done.code == 0, done
     run = world.folder / "run"
+    assert not list((run / "parts").rglob(".*"))
     assert (run / "run.pftrace").read_bytes() == merged
     arrived = sorted(str(path.relative_to(run / "parts")) for path in run.rglob("*.nspart"))
     assert arrived == [

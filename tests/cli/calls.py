@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,21 @@ class Result:
     stderr: str
 
 
-def call(*arguments: str | Path, env: dict[str, str | None] | None = None) -> Result:
-    """Call `nsys-pp` in this process; an exception that the user would see as a traceback is raised."""
+def call(
+    *arguments: str | Path, env: Mapping[str, str | None] | None = None, foresees: bool = True
+) -> Result:
+    """Call `nsys-pp` in this process; an exception that the user would see as a traceback is raised.
+
+    Args:
+        arguments: Of the command.
+        env: Changes of the environment.
+        foresees: Fail at an unforeseen error, which the user would see as a defect.
+    """
     env = {"NSYS_PP_LOG_SECONDS": "0", "COLUMNS": None, **(env or {})}  # pytest-xdist sets it for its workers
     done = CliRunner().invoke(main, list(map(str, arguments)), env=env)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
+    assert not foresees or "unforeseen" not in done.stderr, done.stderr
     return Result(done.exit_code, done.stdout, done.stderr)
 
 
@@ -81,6 +90,7 @@ def environment(**changes: str) -> dict[str, str]:
 def assert_refused(result: Result, *words: str, code: int = 1) -> None:
     """Hold that a refusal is one sentence with all `words`, and a hint, and nothing else."""
     assert "Traceback" not in result.stderr, result.stderr
+    assert "unforeseen" not in result.stderr, result.stderr
     assert result.code == code, result
     assert result.stdout == ""
     sentence, blank, hint, *rest = result.stderr.split("\n")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,57 @@ def test_an_interrupt_leaves_nothing_behind(
     assert stderr.strip() == ("Interrupted" if process.returncode == 130 else "")
     assert output.read_text() == "precious"
     assert list(tmp_path.iterdir()) == [output]
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGKILL"])
+@pytest.mark.parametrize("command", ["merge", "merge --processes 2", "extract --processes 2", "extract"])
+def test_an_ended_process_leaves_nothing_that_stays(
+    large_report: Path, tmp_path: Path, command: str, name: str
+) -> None:
+    reports = [Path(shutil.copy(large_report, tmp_path / f"{number}.sqlite")) for number in range(2)]
+    for report in reports[1:]:  # another recording
+        with closing(sqlite3.connect(report)) as connection, connection:
+            connection.execute("UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + 1")
+    folder = tmp_path / "out"
+    folder.mkdir()
+    output = folder / "run.pftrace" if command.startswith("merge") else folder
+    line = command_line(*command.split(), *reports, "-o", output)
+    process = subprocess.Popen(
+        line, env=environment(PYTHONWARNINGS=""), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + PATIENCE_S
+    while not any(folder.iterdir()) and time.monotonic() < until:
+        if command == "merge" and _reads(reports[1], output, process.pid):
+            break  # blocks are in memory
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.002)
+    process.send_signal(getattr(signal, name))
+    stdout, stderr = process.communicate(timeout=PATIENCE_S)
+    if name == "SIGKILL":
+        assert process.returncode == -signal.SIGKILL
+        (folder / f".x.nsys-pp-{'0' * 10}-1-1-other").touch()  # of another machine, maybe being written
+        assert run(*line[3:], before=[], env=environment(PYTHONWARNINGS="")).code == 0
+        left = [path.name for path in folder.iterdir() if path.name.startswith(".")]
+        assert left == [f".x.nsys-pp-{'0' * 10}-1-1-other"]
+        return
+    status = 128 + getattr(signal, name)
+    assert process.returncode in (status, -signal.SIGALRM), stderr
+    assert (stdout, stderr.strip()) == ("", "Terminated" if process.returncode == status else "")
+    assert not any(path.name.startswith(".") for path in folder.iterdir())
+
+
+def test_a_signal_that_is_ignored_stays_ignored(large_report: Path, tmp_path: Path) -> None:
+    line = command_line("merge", large_report, "-o", tmp_path / "run.pftrace")
+    process = subprocess.Popen(
+        ["nohup", *line], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    until = time.monotonic() + PATIENCE_S
+    while not _reads(large_report, tmp_path, process.pid):
+        assert process.poll() is None
+        assert time.monotonic() < until
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
 
 
 @pytest.mark.few(3)

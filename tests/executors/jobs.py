@@ -8,6 +8,8 @@ import time
 import warnings
 from pathlib import Path
 
+import polars as pl
+
 from nsys_pp.errors import ReportError
 
 ETERNITY_S = 1200  # of a job that must be ended from outside
@@ -37,13 +39,30 @@ def crash(path: Path) -> None:
     raise ZeroDivisionError(path.stem)
 
 
+def raise_on_one(path: Path, error: BaseException) -> str:
+    if path.stem == "2":
+        raise error
+    return path.read_text()
+
+
+def crash_on_one(path: Path) -> str:
+    return raise_on_one(path, IndexError("list index out of range"))
+
+
+def panic_on_one(path: Path) -> str:
+    """Fail as polars does where it meets a value it does not expect."""
+    return raise_on_one(path, pl.exceptions.PanicException("called `Result::unwrap()` on an `Err` value"))
+
+
+def need_too_much_on_one(path: Path) -> str:
+    return raise_on_one(path, MemoryError())
+
+
 def give_what_cannot_be_sent(path: Path) -> object:
     return lambda: path
 
 
 def tell_threads(path: Path) -> tuple[int, str]:
-    import polars as pl
-
     return pl.thread_pool_size(), os.environ.get("POLARS_MAX_THREADS", "")
 
 

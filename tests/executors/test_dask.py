@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import nsys_pp
+from nsys_pp.compose.batch import Batch
 from nsys_pp.compose.progress import Share
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.executors import dask as dask_run
@@ -120,6 +121,15 @@ def test_errors_are_values(cluster: Cluster, items: list[Path]) -> None:
     assert {done.error.hint for done in found if isinstance(done.error, ReportError)} == {
         f"mend {number}" for number in range(6)
     }
+
+
+def test_one_odd_item_is_skipped_and_named(cluster: Cluster, items: list[Path]) -> None:
+    for work in (jobs.crash_on_one, jobs.panic_on_one, jobs.need_too_much_on_one):
+        batch = Batch(items, {"keep_going": True, "dask_scheduler": cluster.address})
+        assert len(batch.map("", items, work)) == 5
+        ((path, error),) = batch.skipped
+        assert path == items[2]
+        assert f"`{path}` cannot be processed: " in error.message
 
 
 def test_a_worker_is_killed_in_the_middle_of_a_merge(cluster: Cluster, tmp_path: Path) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nsys_pp.compose.batch import Batch
-from nsys_pp.errors import NsysPPError, ReportError
+from nsys_pp.compose.options import BatchOptions
+from nsys_pp.errors import NsysPPError, ReportError, UnforeseenError
 from nsys_pp.executors import memory
 from nsys_pp.executors import resources as machine
 from nsys_pp.executors.pool import ProcessExecutor
@@ -45,11 +48,32 @@ def test_warnings_of_other_processes_come_in_order(items: list[Path]) -> None:
 
 
 def test_errors_that_nobody_expects_say_where_they_came_from(items: list[Path]) -> None:
-    with pytest.raises(ZeroDivisionError) as raised:
+    with pytest.raises(UnforeseenError, match=r"0\.txt` cannot be processed: unforeseen Zero") as raised:
         Batch(items, {"keep_going": True, "processes": 2}).map("", items, jobs.crash)
-    assert "in crash" in str(raised.value.__cause__)
+    assert "in crash" in raised.value.details
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
     done = list(ProcessExecutor(processes=1).map(jobs.give_what_cannot_be_sent, items[:1]))
     assert isinstance(done[0].error, TypeError)
+
+
+@pytest.mark.parametrize("options", [{}, {"processes": 2}])
+@pytest.mark.parametrize("work", [jobs.crash_on_one, jobs.panic_on_one, jobs.need_too_much_on_one])
+def test_one_odd_item_is_skipped_and_named(
+    items: list[Path], options: BatchOptions, work: Callable[[Path], str]
+) -> None:
+    batch = Batch(items, {"keep_going": True, **options})
+    assert len(batch.map("", items, work)) == 5
+    ((path, error),) = batch.skipped
+    assert path == items[2]
+    assert f"`{items[2]}` cannot be processed: " in error.message
+    with pytest.raises(NsysPPError, match=r"2\.txt"):
+        Batch(items, options).map("", items, work)
+
+
+def test_errors_of_outputs_and_interrupts_are_of_no_item(items: list[Path]) -> None:
+    for error in (OSError(errno.ENOSPC, "full"), BrokenPipeError(errno.EPIPE, "closed"), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            Batch(items, {"keep_going": True}).map("", items, partial(jobs.raise_on_one, error=error))
 
 
 def test_processes_share_the_cores(items: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

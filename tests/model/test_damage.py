@@ -1,7 +1,10 @@
-"""Events that end before they start."""
+"""Events that end before they start, and events at impossible times."""
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,9 @@ import nsys_pp
 from fixtures.recording.export import write_report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
+from tests.cli.calls import environment, run
+
+RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
 
 
 def test_reversed_events_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -47,3 +53,54 @@ def test_a_trace_of_a_damaged_report_is_written(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="left out 1 kernels"):
         merged = nsys_pp.merge([report], tmp_path / "run.pftrace")
     assert merged.slices == 2
+
+
+def edit(report: Path, statement: str) -> None:
+    with closing(sqlite3.connect(report)) as connection, connection:
+        connection.execute(statement)
+
+
+@pytest.mark.parametrize("time", [(1 << 63) - 1, (1 << 62) + 1, -(1 << 63), -(1 << 62) - 1])
+def test_events_at_impossible_times_are_left_out_and_counted(tmp_path: Path, time: int) -> None:
+    report = write_report(
+        tmp_path / "report.sqlite",
+        ranges=[{"name": "good", "start": 0, "end": 100}],
+        api_calls=[{"start": 10, "end": 20}],
+        kernels=[
+            {"name": "gemm", "start": 30, "end": 50, "correlation": 1},
+            {"name": "odd", "start": 30, "end": 50, "correlation": 1},
+        ],
+    )
+    column = '"end"' if time > 0 else "start"
+    edit(report, f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {column} = {time} WHERE rowid = 2")
+    with pytest.warns(UserWarning, match="left out 1 kernels with impossible times"):
+        merged = nsys_pp.merge([report], tmp_path / "run.pftrace", detail="cpu")
+    assert merged.slices == 4  # the range on the CPU and on the GPU, the call, the kernel
+
+
+def test_a_session_at_an_impossible_time_has_no_utc(tmp_path: Path) -> None:
+    report = write_report(tmp_path / "report.sqlite", ranges=[{"start": 0, "end": 100}])
+    edit(report, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = {1 << 62}")
+    assert build_report(read_report(report)).session.utc_epoch_ns == 1 << 62
+    edit(report, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = {(1 << 62) + 1}")
+    with pytest.warns(UserWarning, match="impossible utc_epoch ignored"):
+        assert build_report(read_report(report)).session.utc_epoch_ns is None
+
+
+@pytest.mark.parametrize("number", ["NULL", "7", "rowid % 3"])
+def test_events_without_numbers_of_their_own_are_renumbered(tmp_path: Path, number: str) -> None:
+    report = Path(shutil.copy(RANK0, tmp_path))
+    with closing(sqlite3.connect(report)) as connection, connection:
+        ((table,),) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'NVTX_EVENTS'")
+        connection.execute("ALTER TABLE NVTX_EVENTS RENAME TO original")
+        connection.execute(table.replace("(", "(rowid INTEGER, ", 1))
+        connection.execute(
+            f"INSERT INTO NVTX_EVENTS SELECT {number}, * FROM original ORDER BY original.rowid"
+        )
+        connection.execute("DROP TABLE original")
+    # as a process: an endless loop in a test would be endless
+    done = run("merge", report, "-o", tmp_path / "odd.pftrace", env=environment(PYTHONWARNINGS=""))
+    assert done.code == 0, done.stderr
+    assert "have no number of their own; all are renumbered" in done.stderr
+    merged = nsys_pp.merge([RANK0], tmp_path / "run.pftrace")
+    assert f" {merged.slices:,} slices on 1 GPU" in done.stderr

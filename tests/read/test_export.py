@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from nsys_pp.errors import NsysNotFoundError, ReportError
-from nsys_pp.read import read_report
+from nsys_pp.read import export_cache, read_report
 from nsys_pp.read.export import export_report
+from tests.cli.calls import assert_refused, call
 from tests.read.tables import push_pop, write_export
 
 _FAKE = """#!{python}
@@ -170,3 +173,60 @@ def test_real_nsys_on_what_is_no_report(
     monkeypatch.setenv("NSYS_PP_CACHE", str(tmp_path / "cache"))
     with pytest.raises(ReportError, match=r"nsys reports: .*[a-z]"):
         read_report(report, nsys=nsys)
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o400, 0o644])
+def test_an_export_is_as_private_as_its_report(fake: FakeNsys, report: Path, mode: int) -> None:
+    report.chmod(mode)
+    export = export_report(report, nsys=fake.program)
+    assert _mode(export) == mode | 0o600
+    assert _mode(export.parent) == 0o700
+    with_more = export.parent
+    with_more.chmod(0o750)  # by its owner, for a team
+    os.utime(report, ns=(1, 1))
+    export_report(report, nsys=fake.program)
+    assert _mode(with_more) == 0o750
+
+
+def test_the_default_cache_is_made_private(
+    fake: FakeNsys, report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NSYS_PP_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    (tmp_path / "home" / "nsys-pp").mkdir(parents=True, mode=0o755)  # by an older version
+    assert _mode(export_report(report, nsys=fake.program).parent) == 0o700
+
+
+def test_old_exports_are_removed_but_the_one_in_use(
+    fake: FakeNsys, report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [_copy(report, tmp_path / f"other{number}.nsys-rep") for number in range(3)]
+    exports = [export_report(other, nsys=fake.program) for other in others]
+    foreign = exports[0].parent / "notes.sqlite"
+    foreign.touch()
+    for path, days in ((exports[0], 31), (exports[1], 29), (exports[2], 31), (foreign, 31)):
+        then = time.time() - days * 86_400
+        os.utime(path, (then, then))
+    export_cache.drop_old_exports.cache_clear()
+    assert export_report(others[2], nsys=fake.program) == exports[2]
+    assert [path.exists() for path in (*exports, foreign)] == [False, True, True, True]
+    monkeypatch.setenv("NSYS_PP_CACHE_DAYS", "soon")
+    export_cache.drop_old_exports.cache_clear()
+    assert_refused(call("info", report, env={"NSYS_PP_NSYS": str(fake.program)}), "NSYS_PP_CACHE_DAYS=soon")
+
+
+def test_the_cache_is_cleared_on_request(fake: FakeNsys, report: Path) -> None:
+    export = export_report(report, nsys=fake.program)
+    foreign = export.parent / "notes.sqlite"
+    foreign.touch()
+    assert call("cache", "path").stdout == f"{export.parent}\n"
+    done = call("cache", "clear")
+    assert done.code == 0
+    assert "Removed 1 export (" in done.stderr
+    assert not export.exists()
+    assert foreign.exists()
+    assert "Removed 0 exports" in call("cache", "clear").stderr

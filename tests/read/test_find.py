@@ -91,7 +91,8 @@ def test_the_same_name_in_two_folders_is_two_reports(tmp_path: Path) -> None:
 
 def test_a_report_given_twice_is_an_error(tmp_path: Path) -> None:
     (path,) = _touch(tmp_path, "r.sqlite")
-    link = tmp_path / "link.sqlite"
+    (tmp_path / "other").mkdir()
+    link = tmp_path / "other" / "link.sqlite"
     link.symlink_to(path)
     with pytest.raises(ReportError, match="named twice") as caught:
         find_reports([path, tmp_path / "r*"])
@@ -99,6 +100,38 @@ def test_a_report_given_twice_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="are the same report") as caught:
         find_reports([path, link])
     assert f"`{path}` and `{link}`" in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["a-first.sqlite", "z-last.sqlite"])
+def test_a_link_to_a_report_of_its_folder_is_this_report(tmp_path: Path, name: str) -> None:
+    (path, other) = _touch(tmp_path, "rank0.sqlite", "rank1.sqlite")
+    link = tmp_path / name
+    link.symlink_to("rank0.sqlite")
+    for inputs in ([tmp_path], [tmp_path / "*.sqlite"], sorted([path, other, link]), [tmp_path, link]):
+        assert find_reports(inputs) == [path, other]
+    assert find_reports([link]) == [link]
+
+
+def test_links_inside_one_folder_are_reports_once(tmp_path: Path) -> None:
+    (path,) = _touch(tmp_path, "run/7/rank0.sqlite")
+    (tmp_path / "run/latest").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "run/latest" / f"{name}.sqlite").symlink_to(path)
+    assert find_reports([tmp_path / "run"]) == [path]
+    assert len(find_reports([tmp_path / "run/latest"])) == 1
+
+
+def test_broken_links_are_listed(tmp_path: Path) -> None:
+    (path,) = _touch(tmp_path, "rank0.sqlite")
+    paths = []
+    for name, target in (
+        ("gone.sqlite", "nowhere"),
+        ("gone.nsys-rep", "nowhere"),
+        ("loop.sqlite", "loop.sqlite"),
+    ):
+        paths.append(tmp_path / name)
+        paths[-1].symlink_to(target)
+    assert set(find_reports([tmp_path])) == {path, tmp_path / "gone.nsys-rep", tmp_path / "loop.sqlite"}
 
 
 def test_links_that_lead_back_do_no_harm(tmp_path: Path) -> None:

@@ -179,21 +179,15 @@ def test_payloads_are_read_where_there_are_any(tmp_path: Path) -> None:
     assert [value and value.lower() for value in payloads["binary"].to_list()] == [None, None, "01ff", "01ff"]
 
 
-@pytest.mark.parametrize("kind", ["view", "without row ids"])
-def test_rows_without_ids_are_counted(tmp_path: Path, kind: str) -> None:
+def test_rows_without_ids_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
-    if kind == "view":
-        write_export(path, {"x": [push_pop(i, i + 1, uint64Value=i or None) for i in range(5)]})
-        with sqlite3.connect(path) as connection:
-            connection.execute("CREATE VIEW NVTX_EVENTS AS SELECT * FROM x")
-    else:
-        with sqlite3.connect(path) as connection:
-            connection.execute(
-                "CREATE TABLE NVTX_EVENTS (start INTEGER PRIMARY KEY, end INTEGER, eventType INTEGER,"
-                " globalTid INTEGER, uint64Value INTEGER) WITHOUT ROWID"
-            )
-            rows = [(i, i + 1, 59, THREAD, i or None) for i in range(5)]
-            connection.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?)", rows)
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "CREATE TABLE NVTX_EVENTS (start INTEGER PRIMARY KEY, end INTEGER, eventType INTEGER,"
+            " globalTid INTEGER, uint64Value INTEGER) WITHOUT ROWID"
+        )
+        rows = [(i, i + 1, 59, THREAD, i or None) for i in range(5)]
+        connection.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?)", rows)
     connection.close()
     raw = read_report(path)
     assert raw["nvtx"]["row"].to_list() == [1, 2, 3, 4, 5]

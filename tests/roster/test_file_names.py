@@ -61,3 +61,10 @@ def test_the_users_pattern() -> None:
 def test_a_pattern_that_finds_no_ranks_is_explained(pattern: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         read_ranks(_paths("rank3"), pattern)
+
+
+def test_a_number_of_a_job_is_no_rank() -> None:
+    with pytest.raises(
+        NsysPPError, match=r"matches 48151623 .* too large for a rank; expected 0 to 1,048,575"
+    ):
+        read_ranks(_paths("job48151623"), r"job(\d+)")

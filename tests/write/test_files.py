@@ -68,6 +68,20 @@ def test_permissions_are_those_of_any_new_file(tmp_path: Path, umask: int, mode:
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == mode
 
 
+@pytest.mark.parametrize(("source", "copy"), [(0o600, 0o600), (0o640, 0o640), (0o444, 0o644), (0o666, 0o644)])
+def test_a_copy_is_as_private_as_its_original(tmp_path: Path, source: int, copy: int) -> None:
+    original = tmp_path / "original"
+    original.touch()
+    original.chmod(source)
+    before = os.umask(0o022)
+    try:
+        with replace_file(tmp_path / "x", force=False, copied_from=original) as beside:
+            beside.write_bytes(b"copied")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == copy
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_link_stays_a_link(tmp_path: Path, is_there: bool) -> None:
     (tmp_path / "far").mkdir()

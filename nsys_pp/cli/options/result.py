@@ -1,4 +1,4 @@
-"""Logging options: `--log-format` and `--result`."""
+"""Logging options: `--log-format`, `--result` and `--debug`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any, cast
 
 import click
 
-from nsys_pp.cli.interrupts import INTERRUPTED
-from nsys_pp.cli.log import begin_record, log, log_note
+from nsys_pp.cli.interrupts import is_interrupt
+from nsys_pp.cli.log import begin_record, log, log_note, log_traceback
 from nsys_pp.cli.result import check_result_path, describe_error, save_result
 from nsys_pp.cli.sections import LOGGING, Command, option
+from nsys_pp.cli.unforeseen import is_unforeseen, trace_unforeseen
 from nsys_pp.errors import NsysPPError, OptionError
 
 _log_format_option = option(
@@ -30,24 +31,32 @@ _result_option = option(
     help="Write exit status, inputs, outputs, skipped inputs, notes and timings to this file; an existing file is"
     " replaced.",
 )
+_debug_option = option(
+    "--debug",
+    section=LOGGING,
+    is_flag=True,
+    help="Show the traceback of an unforeseen error.",
+)
 
 
 def result_options(command: Command) -> Command:
-    """Add `--log-format` and `--result`; must be the innermost option decorator, right above `pass_context`."""
+    """Add `--log-format`, `--result` and `--debug`; must be the innermost option decorator, right above `pass_context`."""
 
     @functools.wraps(command)
-    def recorded(*args: Any, log_format: str, result: Path | None, **options: Any) -> Any:
+    def recorded(*args: Any, log_format: str, result: Path | None, debug: bool, **options: Any) -> Any:
         ctx = click.get_current_context()
-        record = begin_record(ctx, in_json=log_format == "json")
+        record = begin_record(ctx, in_json=log_format == "json", shows_tracebacks=debug)
         if result is not None:
             check_result_path(result, ctx.params.get("output"))
         warnings.showwarning = lambda message, *_, **__: log_note(str(message))  # the group restores it
         try:
             returned = _call(ctx, command, args, options)
         except BaseException as error:
+            log_traceback(trace_unforeseen(error))
             status, description = describe_error(error)
             save_result(ctx, record, result, status=status, error=description, warn_only=True)
-            if record.in_json and description and (isinstance(error, NsysPPError) or status == INTERRUPTED):
+            is_reported = isinstance(error, NsysPPError) or is_interrupt(error) or is_unforeseen(error)
+            if record.in_json and description and is_reported:
                 facts = {"hint": description["hint"]}
                 log(description["message"] or "", event="error", level="error", facts=facts)
                 ctx.exit(status)
@@ -55,7 +64,7 @@ def result_options(command: Command) -> Command:
         save_result(ctx, record, result, status=0, error=None, warn_only=False)
         return returned
 
-    return cast(Command, _log_format_option(_result_option(recorded)))
+    return cast(Command, _log_format_option(_result_option(_debug_option(recorded))))
 
 
 def _call(ctx: click.Context, command: Command, args: tuple[Any, ...], options: dict[str, Any]) -> Any:

@@ -84,13 +84,24 @@ def _nest_backward_parts(jobs: pl.DataFrame) -> pl.DataFrame:
     if not is_backward.any() or not is_part.any():
         return jobs
     around = jobs.filter(pl.Series(is_backward)).select(
-        "process_key", "start_ns", around_id="range_id", around_end_ns="end_ns"
+        "process_key",
+        "start_ns",
+        around_id="range_id",
+        around_thread_key="thread_key",
+        around_start_ns="start_ns",
+        around_end_ns="end_ns",
     )
     parts = jobs.filter(pl.Series(is_part))
     outer_jobs = (
         parts.sort("start_ns")
         .join_asof(around.sort("start_ns"), on="start_ns", by="process_key", check_sortedness=False)
         .filter(pl.col("end_ns") <= pl.col("around_end_ns"))
+        # equal ranges of one thread are nested already, maybe the other way round
+        .filter(
+            (pl.col("thread_key") != pl.col("around_thread_key"))
+            | (pl.col("start_ns") > pl.col("around_start_ns"))
+            | (pl.col("end_ns") < pl.col("around_end_ns"))
+        )
     )
     nested = jobs.join(
         outer_jobs.select("range_id", "around_id"), on="range_id", how="left", maintain_order="left"

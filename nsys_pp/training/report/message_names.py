@@ -16,7 +16,7 @@ from nsys_pp.arrays.columns import is_among
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import NAME
 from nsys_pp.frames.training import DIRECTION
-from nsys_pp.training.report.presets import Rule, anchor_pattern
+from nsys_pp.training.report.presets import Rule, anchor_pattern, cast_numbers
 from nsys_pp.training.report.vocabulary import Rules
 
 HALVES = build_schema(
@@ -70,7 +70,7 @@ def _split(names: frozenset[str], rules: tuple[Rule, ...]) -> pl.DataFrame:
             values = pl.col("name").str.extract_groups(pattern)
             matches.append(
                 matched.with_columns(
-                    *(values.struct.field(name).cast(pl.Int64, strict=False) for name in groups),
+                    *(cast_numbers(values.struct.field(name)) for name in groups),
                     send_direction=pl.lit(send.direction, DIRECTION),
                     receive_direction=pl.lit(receive.direction, DIRECTION),
                 )

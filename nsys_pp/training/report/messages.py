@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.ancestors import check_forest
 from nsys_pp.arrays.columns import (
     NEVER,
     as_numbers,
@@ -183,6 +184,7 @@ def _find_message_ancestors(
         is_message: Mask of the message jobs.
         above: Row of the job around each job.
     """
+    check_forest(above)
     pending = np.flatnonzero(row >= 0)
     while len(pending):
         at = row[pending]

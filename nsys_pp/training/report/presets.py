@@ -47,6 +47,8 @@ _UNNAMED = re.compile(r"(?<!\\)\((?!\?)")
 _LOOKS_LIKE_A_KIND = re.compile(r"\w+=")
 _REASON = re.compile(r"^(?:error: |regex error: (?!regex parse error))(.+)$", re.MULTILINE)
 _HINT = "see docs/presets.md for the format of rules"
+_MOST_BYTES = 1 << 20  # of a file of rules; some kB are usual
+_MOST_NUMBER = 1 << 40  # products of two numbers with those of lanes and jobs are below 2^63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +182,12 @@ def join_patterns(patterns: Sequence[str]) -> str:
     return anchor_pattern("|".join(f"(?:{_GROUP.sub('(?:', pattern)})" for pattern in patterns))
 
 
+def cast_numbers(texts: pl.Expr) -> pl.Expr:
+    """Cast groups of names to numbers; null for others, and for numbers that count nothing, as addresses and times."""
+    values = texts.cast(pl.Int64, strict=False)
+    return pl.when(values.is_between(-_MOST_NUMBER, _MOST_NUMBER)).then(values)
+
+
 def anchor_pattern(pattern: str) -> str:
     """Anchor an expression to the whole name."""
     return f"^(?:{pattern})$"
@@ -228,7 +236,11 @@ def _read(path: Path) -> Preset:
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise NsysPPError(f"`{path}` is larger than {_MOST_BYTES >> 20} MiB, too large for rules", _HINT)
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise NsysPPError(f"`{path}` is nested too deeply for rules", _HINT) from None
     except tomllib.TOMLDecodeError as error:
         hint = "write expressions in single quotes: pattern = 'step_(?P<step>\\d+)'"
         raise NsysPPError(f"`{path}` is not TOML: {error}", hint) from error

@@ -26,6 +26,7 @@ from nsys_pp.training.report.presets import (
     WORDS,
     Rule,
     anchor_pattern,
+    cast_numbers,
     join_patterns,
 )
 
@@ -233,7 +234,7 @@ def _match_names(
     nothing = ruled.clear().with_columns(pl.lit(None, pl.String).alias(group) for group in groups)
     return pl.concat([nothing, *parts], how="diagonal").with_columns(
         pl.col(keys).cast(NAME),
-        pl.col([group for group in groups if group not in WORDS]).cast(pl.Int64, strict=False),
+        cast_numbers(pl.col([group for group in groups if group not in WORDS])),
     )
 
 

@@ -154,7 +154,7 @@ def write_step_tasks(
             with translate_errors(source):
                 add_table(source, rows)
         else:
-            with replace_file(target, force=force) as copy:
+            with replace_file(target, force=force, copied_from=source) as copy:
                 copy_report(source, copy)
                 add_table(copy, rows, copied_from=source)
         done.append((source, target, len(tasks)))

@@ -1,0 +1,28 @@
+"""Errors that neither nsys-pp nor click has words for."""
+
+from __future__ import annotations
+
+import errno
+import traceback
+
+import click
+
+from nsys_pp.cli.interrupts import is_interrupt
+from nsys_pp.errors import NsysPPError, UnforeseenError
+
+_CONTROL = (KeyboardInterrupt, SystemExit, GeneratorExit)
+
+
+def is_unforeseen(error: BaseException) -> bool:
+    """Return whether an error is a defect: neither a sentence for the user, nor an interrupt, nor a closed pipe."""
+    if isinstance(error, (NsysPPError, click.ClickException, click.exceptions.Exit, click.Abort, *_CONTROL)):
+        return False
+    is_closed_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
+    return not is_closed_pipe and not is_interrupt(error)
+
+
+def trace_unforeseen(error: BaseException) -> str:
+    """Return the traceback of an unforeseen error; empty for any other."""
+    if isinstance(error, UnforeseenError):
+        return error.details
+    return "".join(traceback.format_exception(error)) if is_unforeseen(error) else ""

@@ -1,0 +1,107 @@
+"""Names of temporary files and folders, and removal of those whose process was killed.
+
+A name ends in a mark of its owner: machine, process, and start of this process. So the next run that writes to the same
+folder can remove what a killed one left (SIGKILL, a lost node), and nothing that is still being written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import socket
+import tempfile
+import time
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+_NAME_CHARS = 50  # of the output's name, in the name of the temporary file
+_MARK = re.compile(r"\..*\.nsys-pp-(?P<host>[0-9a-f]{10})-(?P<pid>\d{1,10})-(?P<start>\d+)-\w+", re.DOTALL)
+_FOREIGN_S = 86_400  # without a change for so long, a file of another machine is a leftover
+
+
+def make_temporary_file(output: Path) -> Path:
+    """Create an empty hidden file next to an output, readable by its owner alone.
+
+    Raises:
+        OSError: It cannot be created.
+    """
+    sweep_folder(output.parent)
+    handle, name = tempfile.mkstemp(dir=output.parent, prefix=_prefix(output.name))
+    os.close(handle)
+    return Path(name)
+
+
+def make_temporary_folder(output: Path) -> Path:
+    """Create an empty hidden folder next to an output, readable by its owner alone.
+
+    Raises:
+        OSError: It cannot be created.
+    """
+    sweep_folder(output.parent)
+    return Path(tempfile.mkdtemp(dir=output.parent, prefix=_prefix(output.name)))
+
+
+@cache
+def sweep_folder(folder: Path) -> None:
+    """Remove the temporary files and folders of dead processes in a folder, once per process; never raises."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            match = _MARK.fullmatch(entry.name) if entry.name.startswith(".") else None
+            if match is not None and _is_left(entry, match):
+                _remove(entry)
+
+
+def _prefix(name: str) -> str:
+    # longer than the name of the output, which may already have the maximum length
+    return f".{name[:_NAME_CHARS]}.nsys-pp-{_own_host()}-{os.getpid()}-{_read_start(os.getpid()) or 0}-"
+
+
+def _is_left(entry: os.DirEntry[str], match: re.Match[str]) -> bool:
+    """Return whether a temporary file has no writer any more."""
+    if match["host"] != _own_host():
+        return time.time() - entry.stat(follow_symlinks=False).st_mtime > _FOREIGN_S
+    pid, start = int(match["pid"]), int(match["start"])
+    if not _is_alive(pid):
+        return True
+    now_started = _read_start(pid)
+    return bool(start and now_started and start != now_started)
+
+
+def _remove(entry: os.DirEntry[str]) -> None:
+    with suppress(OSError):  # of another user, or removed by another process
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # of another user, or no number of a process
+        return True
+    return True
+
+
+def _read_start(pid: int) -> int | None:
+    """Read the start of a process, in ticks since the machine started; None where the system does not show it."""
+    with suppress(OSError, ValueError, IndexError):
+        # the name of the program, in parentheses, may contain anything
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
+    return None
+
+
+@cache
+def _own_host() -> str:
+    """Return a mark of the machine since it started, and of the container: process numbers are unique in it."""
+    facts = [socket.gethostname()]
+    with suppress(OSError):
+        facts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+    with suppress(OSError):
+        facts.append(os.readlink("/proc/self/ns/pid"))
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:10]

@@ -1,0 +1,68 @@
+"""Check of b-trees before SQLite walks them: a page that is the child of several others is walked again for each of them.
+
+A file of 100 kB can describe 10^30 rows in this way, and SQLite would step through all of them. Where each page occurs
+once, the work on a file is limited by its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+_INTERIOR = (0x02, 0x05)  # of indices and of tables
+_MOST_LEVELS = 20
+_FILE_HEADER = 100  # bytes of the first page
+
+
+def has_endless_tree(path: Path, roots: Iterable[int]) -> bool:
+    """Return whether a tree has more pages than the file; nothing else is checked.
+
+    Args:
+        path: A SQLite file whose header was checked.
+        roots: Root pages of tables.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        header = file.read(_FILE_HEADER)
+        size = int.from_bytes(header[16:18], "big")
+        size = 65_536 if size == 1 else size
+        if size < 512:
+            return False  # SQLite refuses it
+        pages = np.memmap(file, np.uint8, mode="r")
+        return any(_is_endless(pages, size, root) for root in {*roots})
+
+
+def _is_endless(pages: npt.NDArray[np.uint8], size: int, root: int) -> bool:
+    count = len(pages) // size
+    level = np.array([root], dtype=np.int64)
+    visited = 0
+    for _ in range(_MOST_LEVELS):
+        visited += len(level)
+        if visited > count:
+            return True
+        level = level[(level >= 1) & (level <= count)]
+        kind = pages[(level - 1) * size + np.where(level == 1, _FILE_HEADER, 0)]
+        interior = level[(kind == _INTERIOR[0]) | (kind == _INTERIOR[1])]
+        if not len(interior):
+            return False
+        level = np.concatenate([_list_children(pages, size, page) for page in interior.tolist()])
+    return True
+
+
+def _list_children(pages: npt.NDArray[np.uint8], size: int, number: int) -> npt.NDArray[np.int64]:
+    """List the children of an interior page, in any order."""
+    page = np.asarray(pages[(number - 1) * size : number * size])
+    head = _FILE_HEADER if number == 1 else 0
+    first = head + 12
+    pointers = page[first : first + 2 * (int(page[head + 3]) << 8 | int(page[head + 4]))]
+    pairs = pointers[: len(pointers) // 2 * 2].reshape(-1, 2).astype(np.int64)
+    at = np.append(pairs[:, 0] << 8 | pairs[:, 1], head + 8)
+    at = at[at + 4 <= size]
+    words = page[at[:, None] + np.arange(4)].astype(np.int64)
+    children: npt.NDArray[np.int64] = words @ np.array([1 << 24, 1 << 16, 1 << 8, 1])
+    return children

@@ -1,0 +1,111 @@
+"""The last resort: an odd report is one sentence, and the others are merged."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from nsys_pp.compose import report as one_report
+from nsys_pp.frames.report import Report
+from nsys_pp.frames.roster import Identity
+from nsys_pp.roster.identity import identify
+from tests.cli.calls import assert_refused, call, run
+
+PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
+RANK0, RANK1 = PIPELINE / "node2" / "rank0.sqlite", PIPELINE / "node2" / "rank1.sqlite"
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> list[Path]:
+    """Return copies of two reports of a run, of which the second will be odd."""
+    return [Path(shutil.copy(source, tmp_path)) for source in (RANK0, RANK1)]
+
+
+def edit(report: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(report)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_a_table_of_facts_without_names_is_none(reports: list[Path], tmp_path: Path) -> None:
+    statements = "DROP TABLE META_DATA_CAPTURE", "CREATE TABLE META_DATA_CAPTURE (value TEXT)"
+    edit(reports[1], *statements, "INSERT INTO META_DATA_CAPTURE VALUES (1)")
+    for command in (["merge", "-o", tmp_path / "run.pftrace"], ["summary"], ["info"]):
+        assert call(*command, *reports).code == 0
+
+
+def test_column_names_need_not_be_utf8(reports: list[Path], tmp_path: Path) -> None:
+    edit(reports[1], "ALTER TABLE NVTX_EVENTS ADD COLUMN columnName", "ALTER TABLE StringIds ADD columnName")
+    reports[1].write_bytes(
+        reports[1].read_bytes().replace(b"columnName", b"\xff\xfe\xff\xfe\xff\xfe\xff\xfe\xff\xfe")
+    )
+    assert call("merge", *reports, "-o", tmp_path / "run.pftrace").code == 0
+
+
+@pytest.mark.parametrize(
+    "start", [b"ARROW1\0\0", b"\xff\xff\xff\xff\x10\0\0\0", b"\xff\xff\xff\xff\xff\xff\xff\x7f", b""]
+)
+def test_an_arrow_file_that_is_none_is_named(tmp_path: Path, start: bytes) -> None:
+    folder = tmp_path / "report_arwdir"
+    folder.mkdir()
+    for table in ("StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"):
+        (folder / f"{table}.arrow").write_bytes(start + b"this is no table" * 40)
+    assert_refused(call("merge", folder, "-o", tmp_path / "run.pftrace"), ".arrow` cannot be read: ")
+    kept = call("merge", folder, RANK0, "--keep-going", "-o", tmp_path / "run.pftrace")
+    assert kept.code == 3
+    assert f"skipped {folder}: " in kept.stderr
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add a defect that rank 1 shows."""
+
+    def identify_wrongly(report: Report) -> Identity:
+        if report.path.name == RANK1.name:
+            raise IndexError("index 7 is out of bounds")
+        return identify(report)
+
+    monkeypatch.setattr(one_report, "identify", identify_wrongly)
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_defect_is_one_sentence_with_a_traceback_on_request(reports: list[Path], tmp_path: Path) -> None:
+    output = tmp_path / "run.pftrace"
+    sentence = f"`{reports[1]}` cannot be processed: unforeseen IndexError: index 7 is out of bounds"
+    refused = call("merge", *reports, "-o", output, foresees=False)
+    assert refused.code == 1
+    assert refused.stderr.startswith(
+        f"Error: {sentence}\n\nhint: this is a defect of nsys-pp: please report it"
+    )
+    assert not output.exists()
+    kept = call("merge", *reports, "-o", output, "--keep-going", foresees=False)
+    assert kept.code == 3
+    assert f"skipped {reports[1]}: {sentence}\nhint: this is a defect" in kept.stderr
+    assert output.exists()
+    for result in (refused, kept):
+        assert "Traceback" not in result.stderr
+    for options in ([], ["--keep-going"]):
+        shown = call("merge", *reports, "-o", output, "--force", "--debug", *options, foresees=False)
+        assert "Traceback (most recent call last)" in shown.stderr
+        assert "in identify_wrongly" in shown.stderr
+
+
+def test_a_defect_of_no_report_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsys_pp.compose.run.build_roster", lambda *_, **__: os.environ["ABSENT"])
+    for options, is_traced in (([], False), (["--debug"], True), (["--log-format", "json"], False)):
+        done = call("merge", RANK0, "-o", tmp_path / "run.pftrace", *options, foresees=False)
+        assert done.code == 1
+        assert "unforeseen KeyError: 'ABSENT'" in done.stderr
+        assert "please report it" in done.stderr
+        assert ("Traceback" in done.stderr) == is_traced
+    assert not any(tmp_path.iterdir())
+
+
+def test_nothing_of_this_is_seen_in_other_processes(tmp_path: Path) -> None:
+    done = run("merge", RANK0, RANK1, "-o", tmp_path / "run.pftrace", "--processes", "2", "--keep-going")
+    assert done.code == 0, done.stderr

@@ -1,0 +1,96 @@
+"""Parts and rules with more, deeper or other content than they may have: one sentence each."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
+
+import pytest
+
+import nsys_pp
+from nsys_pp.frames.part import FACTS_MEMBER, FRAMES_MEMBER
+from tests.cli.calls import assert_refused, call
+
+RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
+_GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("part") / "rank0.nspart"
+    nsys_pp.extract([RANK0], output)
+    return output
+
+
+def _rewrite(
+    part: Path, output: Path, edit: Callable[[dict[str, Any], dict[str, bytes]], None], packing: int
+) -> None:
+    with ZipFile(part) as archive, ZipFile(output, "w", ZIP_STORED) as changed:
+        facts = json.loads(archive.read(FACTS_MEMBER))
+        data, at, frames = archive.read(FRAMES_MEMBER), 0, {}
+        for name, size in facts["frame_bytes"].items():
+            frames[name], at = data[at : at + size], at + size
+        edit(facts, frames)
+        facts["frame_bytes"] = {name: len(frame) for name, frame in frames.items()}
+        for info in archive.infolist():
+            content = archive.read(info)
+            if info.filename == FACTS_MEMBER:
+                content = json.dumps(facts).encode()
+            if info.filename == FRAMES_MEMBER:
+                content = b"".join(frames.values())
+            changed.writestr(
+                info.filename, content, packing if info.filename == FRAMES_MEMBER else info.compress_type
+            )
+
+
+def _bomb(facts: dict[str, Any], frames: dict[str, bytes]) -> None:
+    packer = zlib.compressobj(9)
+    zeros = bytes(1 << 24)
+    frames["jobs"] = b"".join(packer.compress(zeros) for _ in range(5 * _GIB // len(zeros))) + packer.flush()
+
+
+def _nest(facts: dict[str, Any], frames: dict[str, bytes]) -> None:
+    deep = b"[" * 100_000
+    frames["jobs"] = zlib.compress(struct.pack("<I", len(deep)) + deep)
+
+
+def _mistype(facts: dict[str, Any], frames: dict[str, bytes]) -> None:
+    frames["jobs"] = frames["anchors"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "packing"),
+    [(_bomb, ZIP_STORED), (_nest, ZIP_STORED), (_mistype, ZIP_STORED), (lambda *_: None, ZIP_DEFLATED)],
+)
+def test_a_hostile_part_is_refused(
+    part: Path, tmp_path: Path, edit: Callable[[dict[str, Any], dict[str, bytes]], None], packing: int
+) -> None:
+    hostile = tmp_path / "hostile.nspart"
+    _rewrite(part, hostile, edit, packing)
+    for command in (["merge", "-o", tmp_path / "run.pftrace"], ["pipeline"]):
+        assert_refused(call(*command, hostile), "is damaged, or not a part of nsys-pp")
+
+
+def test_an_unchanged_part_is_read(part: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.nspart"
+    _rewrite(part, again, lambda *_: None, ZIP_STORED)
+    assert call("pipeline", again).code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a = " + "[" * 100_000, "is nested too deeply"),
+        ("a = " + "{b = " * 50_000, "is nested too deeply"),
+        ("#" * ((1 << 20) + 1), "is larger than 1 MiB"),
+    ],
+)
+def test_hostile_rules_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text(text)
+    assert_refused(call("pipeline", RANK0, "--preset", rules), words)

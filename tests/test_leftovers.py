@@ -1,0 +1,71 @@
+"""Temporary files of dead processes are removed, those of living ones are not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nsys_pp import leftovers
+from tests.patience import PATIENCE_S
+
+_MAKE = """
+import sys, time
+from pathlib import Path
+from nsys_pp.leftovers import make_temporary_file, make_temporary_folder
+output = Path(sys.argv[1])
+make_temporary_file(output)
+(make_temporary_folder(output) / "new").write_text("half")
+print("made", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
+    output = tmp_path / ("x" * 255)
+    names = [".hidden", f".nsys-pp-{'0' * 10}-1-1-x", "plain.nsys-pp-0123456789-1-1-x", ".x.nsys-pp-zz-1-1-x"]
+    for name in names:
+        (tmp_path / name).touch()
+    with subprocess.Popen(
+        [sys.executable, "-c", _MAKE, str(output)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "made\n"
+        made = {path.name for path in tmp_path.iterdir()} - {*names}
+        assert len(made) == 2
+        leftovers.sweep_folder.__wrapped__(tmp_path)
+        assert {path.name for path in tmp_path.iterdir()} == made | {*names}
+        process.kill()
+        process.wait(timeout=PATIENCE_S)
+    leftovers.sweep_folder.__wrapped__(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {*names}
+
+
+def test_a_number_of_a_process_may_be_used_again(tmp_path: Path) -> None:
+    start = leftovers._read_start(os.getpid())
+    if start is None:
+        pytest.skip("needs /proc to see when a process started")
+    marks = [f".x.nsys-pp-{leftovers._own_host()}-{os.getpid()}-{when}-x" for when in (start, start + 1)]
+    for mark in marks:
+        (tmp_path / mark).mkdir()
+    leftovers.sweep_folder.__wrapped__(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == marks[:1]
+
+
+def test_files_of_other_machines_are_left_for_a_day(tmp_path: Path) -> None:
+    mark = tmp_path / f".x.nsys-pp-{'f' * 10}-1-1-x"
+    mark.touch()
+    leftovers.sweep_folder.__wrapped__(tmp_path)
+    assert mark.exists()
+    day_ago = time.time() - leftovers._FOREIGN_S - 60
+    os.utime(mark, (day_ago, day_ago))
+    leftovers.sweep_folder.__wrapped__(tmp_path)
+    assert not mark.exists()
+
+
+def test_a_folder_that_cannot_be_listed_is_no_error(tmp_path: Path) -> None:
+    leftovers.sweep_folder.__wrapped__(tmp_path / "absent")

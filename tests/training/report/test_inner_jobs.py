@@ -1,0 +1,44 @@
+"""Jobs around jobs never form a cycle."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from nsys_pp.arrays.ancestors import check_forest
+from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.search import find_rows
+from nsys_pp.frames.report import NAME
+from nsys_pp.training.report.inner_jobs import nest_jobs
+
+KINDS = ("backward", "forward_backward", "recompute", "weight_gradient", "send", "forward")
+JOBS = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.integers(1, 2), st.integers(0, 3), st.integers(1, 3)), max_size=8
+)
+
+
+@example(rows=[("recompute", 1, 0, 1), ("backward", 1, 0, 1)])
+@example(rows=[("weight_gradient", 1, 0, 1), ("send", 1, 0, 1), ("forward_backward", 1, 0, 1)])
+@given(rows=JOBS)
+def test_equal_ranges_are_not_around_each_other(rows: list[tuple[str, int, int, int]]) -> None:
+    jobs = pl.DataFrame(
+        {
+            "range_id": range(10, 10 + len(rows)),
+            "kind": [kind for kind, *_ in rows],
+            "process_key": [1] * len(rows),
+            "thread_key": [thread for _, thread, *_ in rows],
+            "end_thread_key": [None] * len(rows),
+            "start_ns": [start for *_, start, _ in rows],
+            "end_ns": [start + length for *_, start, length in rows],
+            "name": [kind for kind, *_ in rows],
+        },
+        schema_overrides={
+            "kind": pl.Enum([*KINDS, "data", "other", "receive", "send_receive"]),
+            "end_thread_key": pl.Int64,
+            "name": NAME,
+        },
+    )
+    nested = nest_jobs(jobs)
+    check_forest(find_rows(np.asarray(numbers(nested["range_id"])), numbers(nested["outer_id"])))
