@@ -13,7 +13,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 5; }
+API int64_t core_version(void) { return 6; }
 
 /* ---- Memory. ---- */
 
@@ -412,6 +412,24 @@ API int64_t core_find_first_rows(int64_t count, const int64_t *key, int64_t *fir
         if (number < 0) result = -1;
         else if (number >= MOST_OWNERS) result = 1;
         else if (number == known) first_row[number] = row;
+    }
+    *found = owners.count;
+    owners_close(&owners);
+    return result;
+}
+
+/* Number keys 0, 1, ... in order of appearance; return 1 where they are too many. `first_row` and `found`: as above. */
+API int64_t core_number_keys(
+    int64_t count, const int64_t *key, uint32_t *number_of, int64_t *first_row, int64_t *found
+) {
+    Owners owners;
+    int64_t result = owners_open(&owners);
+    for (int64_t row = 0; row < count && !result; row++) {
+        int64_t known = owners.count, number = owners_add(&owners, key[row]);
+        if (number < 0) result = -1;
+        else if (number >= MOST_OWNERS) result = 1;
+        else number_of[row] = (uint32_t)number;
+        if (!result && number == known) first_row[number] = row;
     }
     *found = owners.count;
     owners_close(&owners);

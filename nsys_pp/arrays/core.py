@@ -20,7 +20,7 @@ import numpy.typing as npt
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 5
+_VERSION = 6
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -39,6 +39,7 @@ class Core:
         self._pack_flat = _declare(library.core_pack_flat, count, *[array] * 3, result)
         self._pack_nested = _declare(library.core_pack_nested, count, *[array] * 4, *[result] * 2)
         self._find_first_rows = _declare(library.core_find_first_rows, count, array, *[result] * 2)
+        self._number_keys = _declare(library.core_number_keys, count, array, _CODES, *[result] * 2)
         self._order_by_time = _declare(library.core_order_by_time, count, *[array] * 3, count, result)
         self._order_by_number = _declare(library.core_order_by_number, count, array, count, *[result] * 2)
         self._find_parents = _declare(library.core_find_parents, count, *[array] * 3, *[result] * 2)
@@ -134,6 +135,18 @@ class Core:
         if _check(self._find_first_rows(len(keys), _contiguous(keys), first_row, found)):
             return None
         return first_row[: found[0]]
+
+    def number_keys(self, keys: Int64s) -> tuple[Int64s, npt.NDArray[np.uint32]] | None:
+        """Number keys 0, 1, ... in order of appearance; None where keys are too many.
+
+        Returns:
+            First row of each number, number of each row.
+        """
+        first_row = np.empty(min(len(keys), _MOST_OWNERS), dtype=np.int64)
+        found, number = np.empty(1, dtype=np.int64), np.empty(len(keys), dtype=np.uint32)
+        if _check(self._number_keys(len(keys), _contiguous(keys), number, first_row, found)):
+            return None
+        return first_row[: found[0]], number
 
     def order_by_time(
         self, owner: Int64s, time: Int64s, second_key: Int64s, *, is_descending: bool = False

@@ -15,6 +15,7 @@ from nsys_pp.arrays.memory import map_large_arrays, return_freed
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, count_rows_by_time, project_report, view_report
 from nsys_pp.errors import MissingDataError
+from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
 from nsys_pp.frames.raw import Group
 from nsys_pp.frames.report import Report
@@ -197,7 +198,7 @@ def _view(
 ) -> View:
     """Build the frames to draw; rows that are not drawn are left out."""
     if "details" not in _DETAIL_GROUPS[options.detail]:  # they were read for aggregates only
-        report = replace(report, op_details=report.op_details.clear())
+        report = replace(report, op_details=OpDetails())
     return view_report(
         report,
         projections,

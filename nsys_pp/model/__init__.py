@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.raw import RawReport
-from nsys_pp.frames.report import OP_DETAILS, Report
+from nsys_pp.frames.report import Report
 from nsys_pp.model.api_calls import build_api_calls
 from nsys_pp.model.counters import build_counters
 from nsys_pp.model.damage import drop_reversed
@@ -68,7 +69,7 @@ def build_report(raw: RawReport) -> Report:
         api_calls=api_calls,
         stream_calls=build_stream_calls(raw),
         gpu_ops=gpu_ops,
-        op_details=OP_DETAILS.to_frame() if raw.groups.isdisjoint(_OF_DETAILS) else build_op_details(raw),
+        op_details=OpDetails() if raw.groups.isdisjoint(_OF_DETAILS) else build_op_details(raw),
         nccl_calls=build_nccl_calls(nccl_events, ranges if "ranges" in raw.groups else None),
         mpi_calls=build_mpi_calls(raw),
         os_calls=build_os_calls(raw),

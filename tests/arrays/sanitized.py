@@ -27,6 +27,7 @@ def main() -> None:
         core.number_codes(np.where(is_inside, NULL, start).astype(np.uint32), null=NULL)
         intervals, following = draw_intervals(seed), draw_intervals(seed, following=True)
         core.find_first_rows(intervals[0])
+        core.number_keys(intervals[0])
         core.find_parents(*intervals)
         core.find_windows(intervals, following)
         core.find_windows(
@@ -41,6 +42,7 @@ def main() -> None:
         find_near_points(core, draw_near_points(seed))
     many = np.arange(70_000)  # more keys than are numbered
     core.find_first_rows(many)
+    core.number_keys(many)
     core.order_by_time(many, many, many)
     core.find_windows((many, many, many), (many, many, many))
     core.measure_unions(many * 7919 % 70_000, many * 7919 % 70_000 + 900, many // 2, many + 1)

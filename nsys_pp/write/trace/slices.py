@@ -12,6 +12,7 @@ from nsys_pp.arrays.columns import numbers
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.search import find_rows
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.report import OP_KIND
 from nsys_pp.write.trace.packing import nest_order, pack_flat, pack_nested
 
@@ -44,8 +45,8 @@ def range_slices(projections: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def operation_slices(gpu_ops: pl.DataFrame, op_details: pl.DataFrame) -> pl.DataFrame:
-    """Build the slices of GPU operations (`GPU_OPS` with `flow_id`); if `OP_DETAILS` were read, they are arguments."""
+def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
+    """Build the slices of GPU operations (`GPU_OPS` with `flow_id`); if details were read, they are arguments."""
     color_of = pl.Series([_KIND_COLORS.get(kind) for kind in OP_KIND.categories], dtype=pl.Categorical())
     color = color_of.gather(gpu_ops["kind"].to_physical())
     slices = gpu_ops.select(
@@ -59,12 +60,9 @@ def operation_slices(gpu_ops: pl.DataFrame, op_details: pl.DataFrame) -> pl.Data
         correlation_id="correlation_id",
         graph_id="graph_id",
     )
-    if op_details.is_empty():
+    if not len(op_details.row):
         return slices
-    details = op_details.drop("op_id")
-    if len(gpu_ops) < len(details):  # not all of them: row i of the details belongs to op_id i
-        details = details[gpu_ops["op_id"]]
-    return pl.concat([slices, details], how="horizontal")
+    return pl.concat([slices, op_details.expand(gpu_ops["op_id"])], how="horizontal")
 
 
 def cpu_range_slices(ranges: pl.DataFrame) -> pl.DataFrame:
