@@ -61,7 +61,7 @@ def extract_report(
     groups = _DETAIL_GROUPS[options.detail] | (_aggregate_groups() if with_tables else frozenset())
     map_large_arrays()
     enter_stage("reading", 0.0, 0.3)
-    report = build_report(read_report(path, need=groups, nsys=nsys))
+    report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     return_freed()
     enter_stage("projecting", 0.4, 0.5)
     links = find_links(report, options.scope)
@@ -109,7 +109,7 @@ def survey_report(
     groups = TRAINING_GROUPS if with_training else SURVEY_GROUPS
     if with_aggregates:
         groups = _aggregate_groups()
-    report = build_report(read_report(path, need=groups, nsys=nsys))
+    report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     links = find_links(report, options.scope)
     training, frames = None, {}
     if with_training or with_aggregates:
@@ -155,7 +155,7 @@ def redraw_windows(
         ReportError: It cannot be read.
     """
     groups = frozenset().union(*(_DETAIL_GROUPS[options.detail] for options, _ in windows))
-    report = build_report(read_report(path, need=groups, nsys=nsys))
+    report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     projections = project(report, windows[0][0])
     for options, window in windows:
         yield draw(report, projections, options, has_jobs=has_jobs, window=window)

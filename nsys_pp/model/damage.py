@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 
 import polars as pl
-from msgspec.structs import replace
 
 from nsys_pp.frames.raw import RawReport
 
@@ -23,16 +22,14 @@ _TIMED = {
 }
 
 
-def drop_reversed(raw: RawReport) -> RawReport:
-    """Drop events that end before they start, with a warning of their number.
+def drop_reversed(raw: RawReport) -> None:
+    """Drop events of `raw` that end before they start, with a warning of their number.
 
     A reversed interval is damage, and all intervals derived from it would be wrong.
     """
-    frames = dict(raw.frames)
     for name, noun in _TIMED.items():
         events = raw[name]
         is_reversed = events["end"] < events["start"]
         if count := is_reversed.sum():
             warnings.warn(f"`{raw.path}`: left out {count:,} {noun} that end before they start", stacklevel=4)
-            frames[name] = events.filter(pl.lit(~is_reversed.fill_null(value=False)))
-    return replace(raw, frames=frames)
+            raw.frames[name] = events.filter(pl.lit(~is_reversed.fill_null(value=False)))

@@ -19,7 +19,7 @@ from nsys_pp.model.names import resolve
 
 # NCCL and RCCL (which keeps NCCL's names), HCCL, NVSHMEM and MSCCL
 _COMMUNICATION = r"(?i)\b(?:nccl|rccl|hccl|nvshmem|msccl)"
-_TABLES = {  # kind of operation of each, in the order of the result
+OP_TABLES = {  # raw frame -> kind of its operations, in the order of the result
     "kernels": "kernel",
     "copies": "memcpy",
     "decompressions": "memcpy",
@@ -40,12 +40,12 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
     Returns:
         `GPU_OPS`, kernels first, each kind in the order of the export.
     """
-    tables = {table: _drop_untimed(raw[table]) for table in _TABLES}
+    tables = {table: _drop_untimed(raw[table]) for table in OP_TABLES}
     has_unknown_process = any(ops["process"].has_nulls() for ops in tables.values())
     process = _only_process(raw) if has_unknown_process else 0
     parts = [
         ops.select(
-            kind=pl.lit(_TABLES[table], dtype=OP_KIND),
+            kind=pl.lit(OP_TABLES[table], dtype=OP_KIND),
             process_key=pl.col("process").fill_null(process),
             device_id=pl.col("device").fill_null(0),
             context_id="context",
@@ -77,7 +77,7 @@ def build_op_details(raw: RawReport) -> OpDetails:
         The details, for operations in the order of `build_gpu_ops`.
     """
     parts, rows, count = [OP_DETAILS.to_frame()], [], 0
-    for table in _TABLES:
+    for table in OP_TABLES:
         ops = _drop_untimed(raw[table])
         columns = _KERNEL_DETAILS if table == "kernels" else ("bytes",) if "bytes" in ops.columns else ()
         first, number = _number_distinct(ops, columns)
