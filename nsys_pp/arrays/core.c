@@ -119,6 +119,27 @@ API int64_t core_number_codes(
     return distinct;
 }
 
+/* ---- Events of nested slices. ---- */
+
+#define DEEPEST 512
+
+/* Order the begin and end events of slices in pre-order; return 1 where depths are not in pre-order, or too deep.
+   times: of all events, twice as many as slices. begin: number of the event that begins each slice. */
+API int64_t core_order_events(
+    int64_t count, const int64_t *start, const int64_t *end, const int32_t *depth, int64_t *times, int64_t *begin
+) {
+    int64_t ends[DEEPEST], open = 0, at = 0;
+    for (int64_t row = 0; row < count; row++) {
+        if (depth[row] < 0 || depth[row] > open || depth[row] >= DEEPEST) return 1;
+        while (open > depth[row]) times[at++] = ends[--open];
+        begin[row] = at;
+        times[at++] = start[row];
+        ends[open++] = end[row];
+    }
+    while (open) times[at++] = ends[--open];
+    return 0;
+}
+
 /* ---- Lanes: the ends of the slices last put on each, in a tree of minima whose leaves are the lanes. ---- */
 
 typedef struct {

@@ -26,6 +26,7 @@ _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
 _ARRAY = np.ctypeslib.ndpointer(dtype=np.int64, ndim=1, flags="C_CONTIGUOUS")
 _CODES = np.ctypeslib.ndpointer(dtype=np.uint32, ndim=1, flags="C_CONTIGUOUS")
+_DEPTHS = np.ctypeslib.ndpointer(dtype=np.int32, ndim=1, flags="C_CONTIGUOUS")
 _MOST_EMPTY = 1 << 16  # codes without rows, of few rows
 _RESULT = np.ctypeslib.ndpointer(dtype=np.int64, ndim=1, flags=("C_CONTIGUOUS", "WRITEABLE"))
 
@@ -38,6 +39,7 @@ class Core:
         ops, windows = [count, array, array], [count, array, array]  # starts and ends; first and last
         self._pack_flat = _declare(library.core_pack_flat, count, *[array] * 3, result)
         self._pack_nested = _declare(library.core_pack_nested, count, *[array] * 4, *[result] * 2)
+        self._order_events = _declare(library.core_order_events, count, *[array] * 2, _DEPTHS, *[result] * 2)
         self._find_first_rows = _declare(library.core_find_first_rows, count, array, *[result] * 2)
         self._number_keys = _declare(library.core_number_keys, count, array, _CODES, *[result] * 2)
         self._order_by_time = _declare(library.core_order_by_time, count, *[array] * 3, count, result)
@@ -127,6 +129,21 @@ class Core:
         left = np.array(above, dtype=np.int64)
         _check(self._pack_nested(count, order, rank, _contiguous(start), _contiguous(end), left, subtrack))
         return subtrack, left
+
+    def order_events(
+        self, start: Int64s, end: Int64s, depth: npt.NDArray[np.int32]
+    ) -> tuple[Int64s, Int64s] | None:
+        """Order the begin and end events of nested slices, as `nsys_pp.write.trace.events.order_events`.
+
+        Returns:
+            Times of the events, number of the event that begins each slice; None where depths are invalid.
+        """
+        count = _count(start, end, depth)
+        times, begin = np.empty(2 * count, dtype=np.int64), np.empty(count, dtype=np.int64)
+        depth = np.ascontiguousarray(depth, dtype=np.int32)
+        if self._order_events(count, _contiguous(start), _contiguous(end), depth, times, begin):
+            return None
+        return times, begin
 
     def find_first_rows(self, keys: Int64s) -> Int64s | None:
         """Find the first row of each key, as `nsys_pp.arrays.search.find_first_rows`; None where keys are too many."""
@@ -310,7 +327,7 @@ def _contiguous(values: Int64s) -> Int64s:
     return np.ascontiguousarray(values, dtype=np.int64)
 
 
-def _count(*columns: Int64s) -> int:
+def _count(*columns: npt.NDArray[np.integer[Any]]) -> int:
     """Return the length of columns of one length.
 
     Raises:

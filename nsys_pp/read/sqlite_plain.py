@@ -105,7 +105,7 @@ def read_plain(
             total = sum(len(futures or ()) for futures in running.values())
             finished, done = {}, 0
             for at, futures in running.items():
-                count, last = len(futures or ()), last_rows[tasks[at].source.name]
+                count, last = len(futures or ()), last_rows.get(tasks[at].source.name, 0)
                 most = min(last, count * _BLOCK_BYTES // (tasks[at].width + _LEAST_BYTES))
                 finished[at] = _finish(futures, Columns(most), done, total)
                 done += count

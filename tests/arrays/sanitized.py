@@ -22,6 +22,8 @@ def main() -> None:
         around = np.maximum(parent, 0)
         is_inside = (parent >= 0) & (start[around] <= start) & (end <= end[around]) & (end > start)
         core.pack_flat(start, end)
+        core.order_events(start, end, np.arange(len(start), dtype=np.int32) % 3)
+        core.order_events(start, end, np.full(len(start), 600, dtype=np.int32))
         core.pack_nested(start, end, np.where(is_inside, parent, -1))
         core.sort_rows(parent, start, end)
         core.number_codes(np.where(is_inside, NULL, start).astype(np.uint32), null=NULL)
