@@ -26,7 +26,6 @@ from nsys_pp.write.trace.drawing import (
     Subtrack,
 )
 from nsys_pp.write.trace.placement import Placement, Row
-from nsys_pp.write.trace.tree import subtrack_rows
 
 UTC_NS = 1_700_000_000_000_000_000
 UTC = Clock.fixed(UTC_NS)
@@ -237,7 +236,7 @@ def expected_slices(drawn: PlacedDrawings) -> list[tuple[Any, ...]]:
             path = "/".join(
                 [placement.root, placement.machine, placement.rows[subtrack.track[0]].name, *below]
             )
-            for row in subtrack_rows(subtrack).to_dicts():
+            for row in subtrack.slices.to_dicts():
                 known = {key: row.pop(key) for key in SLICES}
                 args = {key: value for key, value in row.items() if value is not None}
                 ts, end = (trace_ns(placement.clock, known[key]) for key in ("start_ns", "end_ns"))

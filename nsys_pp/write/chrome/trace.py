@@ -130,7 +130,7 @@ def find_arrows(placed: list[PlacedSubtrack]) -> list[ArrowEnds | None]:
         Per subtrack: the ends, one item per row; None if the subtrack has no slices with a flow id.
     """
     ends = [
-        _on_trace(subtrack_rows(target.subtrack), target.clock)
+        _on_trace(target.subtrack.slices, target.clock)
         .lazy()
         .select("flow_id", "start_ns", subtrack=pl.lit(i))
         .with_row_index("row")

@@ -55,7 +55,7 @@ from nsys_pp.write.trace.drawing import (
 from nsys_pp.write.trace.events import Events, order_events
 from nsys_pp.write.trace.strings import intern
 from nsys_pp.write.trace.subtrack_columns import SubtrackColumns
-from nsys_pp.write.trace.tree import count_rows
+from nsys_pp.write.trace.tree import subtrack_rows
 
 BLOCK_ROWS = 1 << 15  # a block has 1-3 MB before compression
 MAX_NULLABLE = 63  # columns with nulls in one subtrack: the present fields of a row are bits of a 64-bit key
@@ -75,10 +75,8 @@ class PacketBatch(Struct, frozen=True, kw_only=True):
     sequence: int
     track_uuids: NDArray[np.uint64]
     first_rows: NDArray[np.int64]  # first row of each subtrack
-    first_ns: NDArray[np.int64]  # first event of each subtrack
-    last_ns: NDArray[np.int64]  # last event of each subtrack
     event_type: int
-    begin_index: NDArray[np.int64]  # number of the event that begins each row
+    events: Events
     deltas_ns: NDArray[
         np.int64
     ]  # since the previous event; of the first one of a subtrack, since the report's base
@@ -109,7 +107,7 @@ def prepare_batch(
     Raises:
         ValueError: Rows are not in order, or slices do not nest, or nest too deep.
     """
-    heights = np.array([count_rows(subtrack) for subtrack in subtracks])
+    heights = np.array([subtrack_rows(subtrack).height for subtrack in subtracks])
     first_rows = np.cumsum(heights) - heights
     event_type, events = _events(subtracks[0], columns.rows, first_rows)
     interned: list[tuple[int, pl.Series]] = []
@@ -130,10 +128,8 @@ def prepare_batch(
         sequence=sequence,
         track_uuids=np.array(track_uuids, dtype=np.uint64),
         first_rows=first_rows,
-        first_ns=events.times_ns[first_events],
-        last_ns=events.times_ns[np.append(first_events[1:], len(deltas_ns)) - 1],
         event_type=event_type,
-        begin_index=events.begin_index,
+        events=events,
         deltas_ns=deltas_ns,
         fields=fields,
         interned=interned,
@@ -142,7 +138,7 @@ def prepare_batch(
 
 def block_tasks(batch: PacketBatch) -> Iterator[Callable[[], PacketBlock]]:
     """Yield one task per block of a batch; a task builds its block. Tasks may run in any order and in any thread."""
-    rows = len(batch.begin_index)
+    rows = len(batch.events.begin_index)
     for first in range(0, rows, BLOCK_ROWS):
         yield partial(_build_block, batch, first, min(first + BLOCK_ROWS, rows))
 
@@ -213,7 +209,7 @@ def _annotation(name_id: int, number: int, values: Array) -> Parts:
 
 def _build_block(batch: PacketBatch, first: int, stop: int) -> PacketBlock:
     """Build the packets of the rows [first, stop), with all ends of slices before row `stop` begins."""
-    begin = batch.begin_index
+    begin = batch.events.begin_index
     low = int(begin[first])
     high = int(begin[stop]) if stop < len(begin) else len(batch.deltas_ns)
     deltas = batch.deltas_ns[low:high].view(np.uint64)

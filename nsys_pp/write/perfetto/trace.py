@@ -38,27 +38,16 @@ from nsys_pp.write.trace.drawing import (
     CounterSubtrack,
     Drawing,
     MarkSubtrack,
-    SlicePart,
     SliceSubtrack,
     Subtrack,
     sequence_id,
 )
 from nsys_pp.write.trace.placement import Placement, place_path, place_tracks
-from nsys_pp.write.trace.subtrack_columns import SubtrackColumns, prepare_columns
-from nsys_pp.write.trace.tree import (
-    Path,
-    arrange,
-    count_rows,
-    index_tracks,
-    start_ns,
-    subtrack_rows,
-    subtracks_by_track,
-)
+from nsys_pp.write.trace.subtrack_columns import prepare_columns
+from nsys_pp.write.trace.tree import Path, arrange, index_tracks, start_ns, subtrack_rows, subtracks_by_track
 
 MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the interpreter lock
 _READ_BYTES = 1 << 20
-_LARGE_ROWS = 1 << 20
-_PREPARED_ROWS = 1 << 17  # of small subtracks, whose columns are prepared together
 Batch = list[tuple[int, Subtrack]]
 """Subtracks of a track that are encoded together, each with its number there."""
 
@@ -116,11 +105,10 @@ def encode_drawing(
     drawn = [node.track.path for node in arrange(tracks, subtracks)]
     batches = [batch for path in drawn for batch in _batches(subtracks.get(path, []))]
     base_ns = min((start_ns(subtrack) for batch in batches for _, subtrack in batch), default=0)
+    prepared = prepare_columns(_rows_of(batch) for batch in batches)
     encoded: list[EncodedSubtrack] = []
     sizes: list[int] = []
-    row_count = sum(map(_count_rows, batches))
-    report_id = drawing.report_id
-    del drawing, subtracks  # batches alone hold the rows, until they are encoded
+    row_count = sum(columns.rows.height for columns in prepared)
     written = 0
     count = threads or _thread_count()
     finish = pack_block if is_packed else compress_block
@@ -134,15 +122,16 @@ def encode_drawing(
 
     with ThreadPoolExecutor(count) if threads else open_executor(row_count, threads=count) as pool:
         waiting: deque[tuple[int, Future[bytes]]] = deque()
-        for batch, columns in _prepare(batches):
+        for batch, columns in zip(batches, prepared, strict=True):
             packets = prepare_batch(
                 [subtrack for _, subtrack in batch],
                 columns,
-                sequence=sequence_id(report_id),
-                track_uuids=[leaf_uuid(report_id, subtrack.track, ordinal) for ordinal, subtrack in batch],
+                sequence=sequence_id(drawing.report_id),
+                track_uuids=[
+                    leaf_uuid(drawing.report_id, subtrack.track, ordinal) for ordinal, subtrack in batch
+                ],
                 base_ns=base_ns,
             )
-            del columns  # packets hold those that they need
             number = len(encoded)  # the first subtrack of a batch has the bytes of all
             encoded += _describe(batch, packets)
             sizes += [0] * len(batch)
@@ -150,13 +139,10 @@ def encode_drawing(
                 waiting.append((number, pool.submit(_finish, task, finish)))
                 if len(waiting) > 2 * count:
                     write_block(*waiting.popleft())
-            if _count_rows(batch) > _LARGE_ROWS:  # not two large batches at a time
-                while waiting:
-                    write_block(*waiting.popleft())
         while waiting:
             write_block(*waiting.popleft())
     return Encoded(
-        report_id=report_id,
+        report_id=drawing.report_id,
         base_ns=base_ns,
         tracks=[tracks[path] for path in drawn if path in tracks],
         subtracks=[replace(subtrack, size_bytes=size) for subtrack, size in zip(encoded, sizes, strict=True)],
@@ -237,31 +223,7 @@ def _batch_key(subtrack: Subtrack) -> list[tuple[str, pl.DataType]] | None:
     return list(subtrack.slices.schema.items()) if isinstance(subtrack, SliceSubtrack) else None
 
 
-def _count_rows(batch: Batch) -> int:
-    return sum(count_rows(subtrack) for _, subtrack in batch)
-
-
-def _prepare(batches: list[Batch]) -> Iterator[tuple[Batch, SubtrackColumns]]:
-    """Yield the batches with their columns, and remove them; small ones are prepared together, large ones one by one."""
-    batches.reverse()
-    while batches:
-        taken = [batches.pop()]
-        rows = _count_rows(taken[0])
-        while batches and (rows := rows + _count_rows(batches[-1])) <= _PREPARED_ROWS:
-            taken.append(batches.pop())
-        prepared = prepare_columns(map(_rows_of, taken))
-        taken.reverse()
-        prepared.reverse()
-        while taken:
-            yield taken.pop(), prepared.pop()
-
-
 def _rows_of(batch: Batch) -> pl.DataFrame:
-    """Return the rows of a batch; a whole track is built without a copy."""
-    _, first = batch[0]
-    part = first.slices if isinstance(first, SliceSubtrack) else None
-    if isinstance(part, SlicePart) and len(part.track) == _count_rows(batch):
-        return part.track.build()
     return pl.concat((subtrack_rows(subtrack) for _, subtrack in batch), rechunk=True)
 
 
@@ -271,14 +233,16 @@ def _describe(batch: Batch, packets: PacketBatch) -> Iterator[EncodedSubtrack]:
         MarkSubtrack: "marks",
         CounterSubtrack: "counter",
     }
+    times_ns, firsts = packets.events.times_ns, packets.events.begin_index[packets.first_rows]
+    lasts = np.append(firsts[1:], len(times_ns)) - 1
     for (ordinal, subtrack), first_ns, last_ns in zip(
-        batch, packets.first_ns.tolist(), packets.last_ns.tolist(), strict=True
+        batch, times_ns[firsts].tolist(), times_ns[lasts].tolist(), strict=True
     ):
         yield EncodedSubtrack(
             track=subtrack.track,
             ordinal=ordinal,
             kind=kinds[type(subtrack)],
-            rows=count_rows(subtrack),
+            rows=subtrack_rows(subtrack).height,
             first_ns=first_ns,
             last_ns=last_ns,
             size_bytes=0,

@@ -7,11 +7,6 @@ reports; `nsys_pp.write.perfetto.trace` and `nsys_pp.write.chrome.trace` encode 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
-
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
@@ -46,80 +41,6 @@ SAMPLES = pl.Schema(
 )
 
 
-class TrackSlices:
-    """Slices of a track, in order of drawing, that are built from rows of a frame when they are needed.
-
-    A report has millions of slices, so a drawing holds the order of the rows in place of their copy.
-
-    Args:
-        source: Frame with the rows of the slices, which other tracks may share.
-        order: Row of each slice.
-        depth: Of each slice.
-        build: Builds SLICES without depth, and arguments, of some rows of `source`, each from its row alone.
-        start_ns: Column of `source` with the starts.
-    """
-
-    def __init__(
-        self,
-        source: pl.DataFrame,
-        order: npt.NDArray[np.uint32],
-        depth: npt.NDArray[np.int32],
-        *,
-        build: Callable[[pl.DataFrame], pl.DataFrame],
-        start_ns: str,
-    ) -> None:
-        is_all = len(order) == len(source) and bool((order == np.arange(len(order), dtype=np.uint32)).all())
-        self._source = source
-        self._order = None if is_all else order
-        self._depth = depth
-        self._build = build
-        self._start_ns = start_ns
-
-    def __len__(self) -> int:
-        """Return the number of slices."""
-        return len(self._depth)
-
-    def build(self) -> pl.DataFrame:
-        """Build all slices (SLICES with arguments), subtrack after subtrack."""
-        rows = self._source if self._order is None else self._source[self._order]
-        return self._build(rows).with_columns(depth=pl.Series(self._depth))
-
-    @cached_property
-    def slices(self) -> pl.DataFrame:
-        """All slices, built once."""
-        return self.build()
-
-    @cached_property
-    def schema(self) -> pl.Schema:
-        """Columns of the slices."""
-        return self._build(self._source.clear()).with_columns(depth=pl.lit(0, dtype=pl.Int32)).schema
-
-    def start_ns(self, at: int) -> int:
-        """Return the start of a slice, by its position."""
-        return int(self._source[self._start_ns][at if self._order is None else int(self._order[at])])
-
-
-class SlicePart(Struct, frozen=True):
-    """Slices of a subtrack: of its track from `first` to before `stop`."""
-
-    track: TrackSlices
-    first: int
-    stop: int
-
-    def __len__(self) -> int:
-        """Return the number of slices."""
-        return self.stop - self.first
-
-    @property
-    def schema(self) -> pl.Schema:
-        """Columns of the slices."""
-        return self.track.schema
-
-    def build(self) -> pl.DataFrame:
-        """Build the slices."""
-        return self.track.slices[self.first : self.stop]
-
-
 class SliceSubtrack(Struct, frozen=True, kw_only=True):
     """Slices on one track that nest or do not overlap.
 
@@ -131,7 +52,7 @@ class SliceSubtrack(Struct, frozen=True, kw_only=True):
 
     track: tuple[str, ...]
     number: int  # 0, 1, ... among the slice subtracks of the track; all of them are drawn as one row
-    slices: pl.DataFrame | SlicePart
+    slices: pl.DataFrame
 
 
 class MarkSubtrack(Struct, frozen=True, kw_only=True):

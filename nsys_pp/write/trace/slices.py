@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -14,20 +14,19 @@ from nsys_pp.arrays.search import find_rows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.report import OP_KIND
-from nsys_pp.write.trace.drawing import SlicePart, TrackSlices
 from nsys_pp.write.trace.packing import nest_order, pack_flat, pack_nested
 
 Tracks = Sequence[Int64s] | None
-Build = Callable[[pl.DataFrame], pl.DataFrame]
 _KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
 
 
 def range_slices(projections: pl.DataFrame) -> pl.DataFrame:
-    """Build the slices of projected ranges (`PROJECTIONS`)."""
+    """Build the slices of projected ranges (`PROJECTIONS`), with `parent`: row of the slice around each, or -1."""
     interval = pl.col("gpu_end_ns") - pl.col("gpu_start_ns")
     return projections.select(
         start_ns="gpu_start_ns",
         end_ns="gpu_end_ns",
+        parent=_parent_rows(projections),
         name=_named("name"),
         color=_no_color(),
         flow_id=_no_flow(),
@@ -67,10 +66,11 @@ def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFra
 
 
 def cpu_range_slices(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Build the slices of ranges on the CPU (`RANGES`)."""
+    """Build the slices of ranges on the CPU (`RANGES` with `parent_id`), with `parent`: row of the slice around each, or -1."""
     return ranges.select(
         "start_ns",
         "end_ns",
+        parent=_parent_rows(ranges),
         name=_named("name"),
         color=_no_color(),
         flow_id=_no_flow(),
@@ -94,88 +94,83 @@ def api_call_slices(api_calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def flat_subtracks(
-    source: pl.DataFrame, tracks: Tracks = None, *, build: Build | None = None
-) -> Iterator[tuple[int, int, SlicePart]]:
+def flat_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tuple[int, int, pl.DataFrame]]:
     """Split slices into subtracks without overlap.
 
     Args:
-        source: Slices of all tracks, or rows to build them from, with `start_ns` and `end_ns`.
+        slices: Slices of all tracks.
         tracks: Rows of the slices of each track, at least one; None: all slices are of one track.
-        build: Builds the slices of rows of `source`; None: they are slices.
 
     Yields:
         Index of the track, number of the subtrack, its `SLICES` (with arguments).
     """
-    start, end = source["start_ns"].to_numpy(), source["end_ns"].to_numpy()
-    for track, rows in enumerate(_list_rows(source, tracks)):
-        subtrack = pack_flat(start[rows], end[rows])
-        order = sort_rows(subtrack, start[rows], end[rows])
-        depth = np.zeros(len(rows), dtype=np.int32)
-        slices = TrackSlices(
-            source, rows[order].astype(np.uint32), depth, build=build or _as_slices, start_ns="start_ns"
-        )
-        yield from _cut(track, slices, subtrack[order])
+    rows_of = _list_rows(slices, tracks)
+    start, end = slices["start_ns"].to_numpy(), slices["end_ns"].to_numpy()
+    subtracks = [pack_flat(start[rows], end[rows]) for rows in rows_of]
+    orders = [
+        sort_rows(subtrack, start[rows], end[rows]) for subtrack, rows in zip(subtracks, rows_of, strict=True)
+    ]
+    depths = [np.zeros(len(rows), dtype=np.int64) for rows in rows_of]
+    return _arrange(slices, rows_of, subtracks, orders, depths)
 
 
-def nested_subtracks(
-    source: pl.DataFrame,
-    parent: Int64s,
-    tracks: Tracks = None,
-    *,
-    build: Build | None = None,
-    times: tuple[str, str] = ("start_ns", "end_ns"),
-) -> Iterator[tuple[int, int, SlicePart]]:
-    """Split slices into subtracks of nested slices, like `flat_subtracks`.
-
-    Args:
-        source: As for `flat_subtracks`.
-        parent: Row of the slice around each slice, or -1; a parent on another track is none.
-        tracks: As for `flat_subtracks`.
-        build: As for `flat_subtracks`.
-        times: Columns of `source` with the starts and ends of the slices.
-    """
-    start, end = (source[column].to_numpy() for column in times)
-    place = np.full(len(source) + 1, -1)
-    for track, rows in enumerate(_list_rows(source, tracks)):
+def nested_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tuple[int, int, pl.DataFrame]]:
+    """Split slices with `parent` into subtracks of nested slices, like `flat_subtracks`; a parent on another track is none."""
+    rows_of = _list_rows(slices, tracks)
+    start, end, parent = (slices[column].to_numpy() for column in ("start_ns", "end_ns", "parent"))
+    place = np.full(len(slices) + 1, -1)
+    subtracks, orders, depths = [], [], []
+    for rows in rows_of:
         place[rows] = np.arange(len(rows))
         subtrack, above = pack_nested(start[rows], end[rows], place[parent[rows]])
         place[rows] = -1
         order, depth = nest_order(start[rows], end[rows], subtrack, above)
-        slices = TrackSlices(
-            source,
-            rows[order].astype(np.uint32),
-            depth[order].astype(np.int32),
-            build=build or _as_slices,
-            start_ns=times[0],
-        )
-        yield from _cut(track, slices, subtrack[order])
+        subtracks.append(subtrack)
+        orders.append(order)
+        depths.append(depth[order])
+    return _arrange(slices.drop("parent"), rows_of, subtracks, orders, depths)
 
 
-def find_parent_rows(frame: pl.DataFrame) -> Int64s:
-    """Return the row of each range's parent; -1 if the parent is not in the frame."""
-    return find_rows(numbers(frame["range_id"]), numbers(frame["parent_id"]))
-
-
-def _list_rows(source: pl.DataFrame, tracks: Tracks) -> Sequence[Int64s]:
+def _list_rows(slices: pl.DataFrame, tracks: Tracks) -> Sequence[Int64s]:
     if tracks is not None:
         return tracks
-    return [np.arange(len(source))] if len(source) else []
+    return [np.arange(len(slices))] if len(slices) else []
 
 
-def _cut(track: int, slices: TrackSlices, subtrack: Int64s) -> Iterator[tuple[int, int, SlicePart]]:
-    """Cut the slices of a track into subtracks."""
-    for number, (first, stop) in enumerate(pairwise(_find_bounds(subtrack).tolist())):
-        yield track, number, SlicePart(slices, first, stop)
-
-
-def _as_slices(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows
+def _arrange(
+    slices: pl.DataFrame,
+    rows_of: Sequence[Int64s],
+    subtracks: Sequence[Int64s],
+    orders: Sequence[Int64s],
+    depths: Sequence[Int64s],
+) -> Iterator[tuple[int, int, pl.DataFrame]]:
+    """Gather the rows of all tracks at once, since most of the time for many rows is spent there, and cut them."""
+    if not rows_of:
+        return
+    order = np.concatenate([rows[order] for rows, order in zip(rows_of, orders, strict=True)])
+    depth = pl.Series(np.concatenate(depths).astype(np.int32))
+    arranged = _gather(slices, order).with_columns(depth=depth)
+    first = 0
+    for track, (subtrack, order) in enumerate(zip(subtracks, orders, strict=True)):
+        bounds = first + _find_bounds(subtrack[order])
+        for number, (begin, stop) in enumerate(pairwise(bounds.tolist())):
+            yield track, number, arranged[begin:stop]
+        first += len(order)
 
 
 def _find_bounds(subtrack: Int64s) -> Int64s:
     """Return the first row of each subtrack, and the number of rows; subtracks ascend from 0 without a gap."""
     return np.concatenate([np.flatnonzero(np.diff(subtrack, prepend=-1)), [len(subtrack)]])
+
+
+def _gather(slices: pl.DataFrame, order: Int64s) -> pl.DataFrame:
+    """Return the rows in order; nothing is copied where they are."""
+    return slices if (np.diff(order, prepend=-1) == 1).all() and len(order) == len(slices) else slices[order]
+
+
+def _parent_rows(frame: pl.DataFrame) -> pl.Series:
+    """Return the row of each range's parent; -1 if the parent is not in the frame."""
+    return pl.Series(find_rows(numbers(frame["range_id"]), numbers(frame["parent_id"])))
 
 
 def _named(column: str) -> pl.Expr:

@@ -14,7 +14,6 @@ CPU: python 4242        a process, with detail "cpu"; counters of the process co
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 
 import numpy as np
 import polars as pl
@@ -27,18 +26,10 @@ from nsys_pp.frames.choices import Detail
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.report import Report
 from nsys_pp.write.trace.counters import Counter, busy_percent, list_counters
-from nsys_pp.write.trace.drawing import (
-    CounterSubtrack,
-    Drawing,
-    MarkSubtrack,
-    SlicePart,
-    SliceSubtrack,
-    Subtrack,
-)
+from nsys_pp.write.trace.drawing import CounterSubtrack, Drawing, MarkSubtrack, SliceSubtrack, Subtrack
 from nsys_pp.write.trace.slices import (
     api_call_slices,
     cpu_range_slices,
-    find_parent_rows,
     flat_subtracks,
     nested_subtracks,
     operation_slices,
@@ -130,9 +121,10 @@ def _draw_gpu(
     with open_executor(len(projections) + len(ops), threads=1) as executor:
         ranges = executor.submit(_draw_ranges, view, projections, path, range_tracks, range_subtracks)
         communication = _add_track(tracks, (*path, "communication"), 20)
-        build = partial(operation_slices, op_details=view.report.op_details)
-        messages = ops.filter("is_communication").with_columns(_no_flow())
-        subtracks += _subtracks([communication], flat_subtracks(messages, build=build))
+        slices = operation_slices(
+            ops.filter("is_communication").with_columns(_no_flow()), view.report.op_details
+        )
+        subtracks += _subtracks([communication], flat_subtracks(slices))
         if detail != "ranges":
             _draw_streams(view, ops, path, tracks, subtracks)
         ranges.result()
@@ -172,22 +164,14 @@ def _draw_ranges(
     if len(across):
         paths.append(_add_track(tracks, (*path, "ranges across threads"), 10, order=len(of_threads)))
         of_threads.append(across)
-    subtracks += _subtracks(
-        paths,
-        nested_subtracks(
-            projections,
-            find_parent_rows(projections),
-            of_threads,
-            build=range_slices,
-            times=("gpu_start_ns", "gpu_end_ns"),
-        ),
-    )
+    subtracks += _subtracks(paths, nested_subtracks(range_slices(projections), of_threads))
 
 
 def _draw_streams(
     view: View, ops: pl.DataFrame, path: Path, tracks: dict[Path, Track], subtracks: list[Subtrack]
 ) -> None:
     keys = ["process_key", "context_id", "stream_id"]
+    slices = operation_slices(ops, view.report.op_details)
     first, stream = find_distinct(pack(*(numbers(ops[key]) for key in keys)))
     if not len(first):
         return
@@ -211,14 +195,7 @@ def _draw_streams(
             label += f", pid {pids.get(row['process_key'], '?')}"
         paths.append(_add_track(tracks, (*path, label), 30, order=order))
     rows = list_groups(stream, len(first))
-    subtracks += _subtracks(
-        paths,
-        flat_subtracks(
-            ops,
-            [rows[row] for row in named["stream"].to_list()],
-            build=partial(operation_slices, op_details=view.report.op_details),
-        ),
-    )
+    subtracks += _subtracks(paths, flat_subtracks(slices, [rows[row] for row in named["stream"].to_list()]))
 
 
 def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) -> None:
@@ -238,16 +215,13 @@ def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) 
             name = names[key]
             if (key,) in ranges:
                 track = _add_track(tracks, (*path, f"NVTX {name}"), 10, order=3 * rank)
-                subtracks += _subtracks(
-                    [track],
-                    nested_subtracks(ranges[key,], find_parent_rows(ranges[key,]), build=cpu_range_slices),
-                )
+                subtracks += _subtracks([track], nested_subtracks(cpu_range_slices(ranges[key,])))
             if (key,) in marks:
                 track = _add_track(tracks, (*path, f"marks {name}"), 10, order=3 * rank + 1)
                 subtracks.append(MarkSubtrack(track=track, marks=_mark_points(marks[key,])))
             if (key,) in calls:
                 track = _add_track(tracks, (*path, f"CUDA API {name}"), 10, order=3 * rank + 2)
-                subtracks += _subtracks([track], flat_subtracks(calls[key,], build=api_call_slices))
+                subtracks += _subtracks([track], flat_subtracks(api_call_slices(calls[key,])))
 
 
 def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:
@@ -261,7 +235,9 @@ def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _subtracks(paths: Sequence[Path], parts: Iterable[tuple[int, int, SlicePart]]) -> Iterator[SliceSubtrack]:
+def _subtracks(
+    paths: Sequence[Path], parts: Iterable[tuple[int, int, pl.DataFrame]]
+) -> Iterator[SliceSubtrack]:
     return (SliceSubtrack(track=paths[track], number=number, slices=part) for track, number, part in parts)
 
 

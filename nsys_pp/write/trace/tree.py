@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.frames.part import Track
-from nsys_pp.write.trace.drawing import Drawing, MarkSubtrack, SlicePart, SliceSubtrack, Subtrack
+from nsys_pp.write.trace.drawing import Drawing, MarkSubtrack, SliceSubtrack, Subtrack
 
 Path = tuple[str, ...]
 
@@ -24,24 +24,17 @@ class Node(Struct, frozen=True, kw_only=True):
 def subtrack_rows(subtrack: Subtrack) -> pl.DataFrame:
     """Return the rows of a subtrack."""
     if isinstance(subtrack, SliceSubtrack):
-        return subtrack.slices.build() if isinstance(subtrack.slices, SlicePart) else subtrack.slices
+        return subtrack.slices
     return subtrack.marks if isinstance(subtrack, MarkSubtrack) else subtrack.samples
-
-
-def count_rows(subtrack: Subtrack) -> int:
-    """Return the number of rows of a subtrack."""
-    return len(subtrack.slices) if isinstance(subtrack, SliceSubtrack) else subtrack_rows(subtrack).height
 
 
 def drawn_subtracks(drawing: Drawing) -> list[Subtrack]:
     """Return the subtracks with rows."""
-    return [subtrack for subtrack in drawing.subtracks if count_rows(subtrack)]
+    return [subtrack for subtrack in drawing.subtracks if subtrack_rows(subtrack).height]
 
 
 def start_ns(subtrack: Subtrack) -> int:
     """Return the time of the first event of a subtrack with rows."""
-    if isinstance(subtrack, SliceSubtrack) and isinstance(subtrack.slices, SlicePart):
-        return subtrack.slices.track.start_ns(subtrack.slices.first)
     return int(subtrack_rows(subtrack)["start_ns" if isinstance(subtrack, SliceSubtrack) else "time_ns"][0])
 
 

@@ -17,7 +17,6 @@ from nsys_pp.write.trace.drawing import SLICES
 from nsys_pp.write.trace.slices import (
     api_call_slices,
     cpu_range_slices,
-    find_parent_rows,
     flat_subtracks,
     nested_subtracks,
     operation_slices,
@@ -49,7 +48,7 @@ def test_a_projected_range_tells_what_it_is() -> None:
     on_cpu = {"range_id": 7, "domain": "NCCL", "name": "send", "start_ns": 100, "end_ns": 130}
     on_gpu = {"gpu_start_ns": 200, "gpu_end_ns": 203, "busy_ns": 1, "first_op": "a", "last_op": "b"}
     how = {"call_count": 2, "op_count": 3, "scope": "process", "is_open": True}
-    drawn = {"start_ns": 200, "end_ns": 203, "name": "send", "color": None, "flow_id": None}
+    drawn = {"start_ns": 200, "end_ns": 203, "parent": -1, "name": "send", "color": None, "flow_id": None}
     told = {"domain": "NCCL", "cpu_start_ns": 100, "cpu_duration_ns": 30, "calls": 2, "operations": 3}
     shares = {"busy_ns": 1, "busy_percent": 33.3, "first_operation": "a", "last_operation": "b"}
     rest = {"scope": "process", "is_open": True, "range_id": 7}
@@ -77,8 +76,8 @@ def test_parents_are_rows() -> None:
         {"range_id": 5, "parent_id": 3},
         {"range_id": 6, "parent_id": 99},
     )
-    assert find_parent_rows(frame).tolist() == [2, -1, 1, -1, -1]
-    assert find_parent_rows(frame.clear()).tolist() == []
+    assert range_slices(frame)["parent"].to_list() == [2, -1, 1, -1, -1]
+    assert range_slices(frame.clear())["parent"].to_list() == []
 
 
 @pytest.mark.parametrize(
@@ -127,10 +126,10 @@ def test_what_the_cpu_did() -> None:
         ],
         schema=RANGES,
     ).with_columns(parent_id=pl.Series([None, 3], dtype=pl.Int64))
-    columns = ("start_ns", "end_ns", "name", "domain", "category", "payload", "is_open", "range_id")
+    columns = ("start_ns", "end_ns", "parent", "name", "domain", "category", "payload", "is_open", "range_id")
     assert cpu_range_slices(ranges).select(columns).rows() == [
-        (-5, 9, "f", None, "c", "1", True, 3),
-        (0, 9, "(no name)", "D", None, None, None, 4),
+        (-5, 9, -1, "f", None, "c", "1", True, 3),
+        (0, 9, 0, "(no name)", "D", None, None, None, 4),
     ]
     calls = pl.DataFrame(
         [{"start_ns": 1, "end_ns": 2, "name": "cudaLaunch", "correlation_id": 5}], schema=API_CALLS
@@ -161,9 +160,7 @@ def test_nested_subtracks_hold_every_slice_once_and_in_order_of_drawing(
 ) -> None:
     frame = frame_of(slices)
     rows = []
-    subtracks = nested_subtracks(frame.drop("parent"), frame["parent"].to_numpy())
-    for number, (track, subtrack, drawn) in enumerate(subtracks):
-        part = drawn.build()
+    for number, (track, subtrack, part) in enumerate(nested_subtracks(frame)):
         assert (track, subtrack) == (0, number)
         assert part.columns == ["start_ns", "end_ns", "row", "depth"]
         assert part.schema["depth"] == SLICES["depth"]
@@ -185,7 +182,7 @@ def test_nested_subtracks_hold_every_slice_once_and_in_order_of_drawing(
 @given(boxes)
 def test_flat_subtracks_are_as_few_as_slices_overlap(slices: list[tuple[int, int, int]]) -> None:
     frame = frame_of(slices).drop("parent")
-    subtracks = [(subtrack, part.build()) for _, subtrack, part in flat_subtracks(frame)]
+    subtracks = [(subtrack, part) for _, subtrack, part in flat_subtracks(frame)]
     assert [subtrack for subtrack, _ in subtracks] == list(range(len(subtracks)))
     assert pl.concat(part for _, part in subtracks)["row"].sort().to_list() == list(range(len(slices)))
     for _, part in subtracks:

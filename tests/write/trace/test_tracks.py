@@ -18,7 +18,7 @@ from nsys_pp.frames.report import COUNTERS, Report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.write.trace.drawing import Drawing, MarkSubtrack, SliceSubtrack
-from nsys_pp.write.trace.tree import arrange, index_tracks, subtrack_rows, subtracks_by_track
+from nsys_pp.write.trace.tree import arrange, index_tracks, subtracks_by_track
 
 
 def read(path: Path) -> Report:
@@ -49,7 +49,7 @@ def names(drawing: Drawing, path: str) -> list[str]:
         name
         for subtrack in subtracks
         for name in (
-            subtrack_rows(subtrack)
+            subtrack.slices
             if isinstance(subtrack, SliceSubtrack)
             else subtrack.marks
             if isinstance(subtrack, MarkSubtrack)
