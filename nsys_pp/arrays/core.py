@@ -20,7 +20,7 @@ import numpy.typing as npt
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 5
+_VERSION = 6
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -63,6 +63,9 @@ class Core:
         self.count_within = _declare(
             library.core_count_within, count, pointer, pointer, number, number, pointer
         )
+        # of arrays that `packet_writer.py` checks and holds
+        self.write_packets = _declare(library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3)
+        self.join_tails = _declare(library.core_join_tails, count, count, *[pointer] * 4)
 
     def sort_rows(self, *keys: Int64s) -> Int64s:
         """Sort rows by several keys, as `nsys_pp.arrays.order.sort_rows`."""
