@@ -64,7 +64,9 @@ class Core:
             library.core_count_within, count, pointer, pointer, number, number, pointer
         )
         # of arrays that `packet_writer.py` checks and holds
-        self.write_packets = _declare(library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3)
+        self.write_packets = _declare(
+            library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3
+        )
         self.join_tails = _declare(library.core_join_tails, count, count, *[pointer] * 4)
 
     def sort_rows(self, *keys: Int64s) -> Int64s:

@@ -133,7 +133,10 @@ def join_tails(core: Core, records: NDArray[np.uint8], lengths: Int64s, tails: b
     lengths = np.ascontiguousarray(lengths, dtype=np.int64)
     if len(lengths) != count or lengths.min(initial=0) < 0 or int(lengths.sum()) != len(tails):
         raise ValueError("tails of other lengths than they have")
-    records, data = np.ascontiguousarray(records, dtype=np.uint8), np.empty(records.size + len(tails), np.uint8)
+    records, data = (
+        np.ascontiguousarray(records, dtype=np.uint8),
+        np.empty(records.size + len(tails), np.uint8),
+    )
     texts = np.frombuffer(tails, dtype=np.uint8)
     addresses = (array.ctypes.data for array in (records, lengths, texts, data))
     core.join_tails(count, width, *addresses)
