@@ -44,26 +44,15 @@ class RecordGroup(Struct, frozen=True):
     columns: Sequence[RecordColumn]
 
 
-class Records(Struct, frozen=True):
-    """Records one after the other.
-
-    Attributes:
-        data: Bytes of all records.
-        starts: Offset of each record, and of the end.
-        group_of: Number of the group of each record.
-    """
-
-    data: NDArray[np.uint8]
-    starts: Int64s
-    group_of: NDArray[np.uint16]
-
-
-def write_records(core: Core, groups: Sequence[RecordGroup]) -> Records:
+def write_records(core: Core, groups: Sequence[RecordGroup]) -> NDArray[np.uint8]:
     """Write the records of groups in order of their positions.
 
     Args:
         core: The library.
         groups: Together, their positions are 0, 1, ... without a gap.
+
+    Returns:
+        The bytes of all records; empty without records.
 
     Raises:
         ValueError: Positions repeat or are out of bounds, columns have other lengths than their group or reach beyond
@@ -98,7 +87,7 @@ def write_records(core: Core, groups: Sequence[RecordGroup]) -> Records:
     results = group_of.ctypes.data, starts.ctypes.data, data.ctypes.data
     if core.write_packets(len(rows), *addresses, count, *results):
         raise ValueError("two records have the same position")
-    return Records(data, starts, group_of)
+    return data
 
 
 def _check_column(column: RecordColumn, count: int, width: int) -> NDArray[Any]:

@@ -37,11 +37,12 @@ class PacketBlock(Struct, frozen=True, kw_only=True):
 def compress_block(block: PacketBlock) -> bytes:
     """Encode a block as one compressed packet: bytes of a trace. They depend on the values of the block only."""
     core = load_core()
-    return compress(block.head + (_join_in_numpy(block) if core is None else _join(core, block)).tobytes())
+    packets = _join_in_numpy(block) if core is None else _join(core, block)
+    return compress(block.head + packets.tobytes() if block.head else packets)
 
 
 def _join(core: Core, block: PacketBlock) -> NDArray[np.uint8]:
-    return write_records(core, [_lay_out(group) for group in block.groups]).data
+    return write_records(core, [_lay_out(group) for group in block.groups])
 
 
 def _lay_out(group: PacketGroup) -> RecordGroup:
