@@ -1186,3 +1186,82 @@ API int64_t core_count_within(
     for (int64_t row = 0; row < count; row++) counts[channel[row]] += values[row] >= least && values[row] <= most;
     return 0;
 }
+
+/* ---- Packets: records of several shapes, interleaved. ---- */
+
+#define MOST_GROUPS 65535
+
+typedef struct {
+    int64_t count; /* of packets */
+    const int64_t *positions;
+    const uint8_t *packet; /* what all packets of the group share, with room for the columns */
+    int64_t width, first_column, stop_column;
+} Group; /* a row of six numbers of 64 bits */
+
+typedef struct {
+    const uint8_t *values;
+    int64_t value_bytes, offset, width, is_raw; /* of the values; of the column in a packet */
+} PacketColumn; /* a row of five */
+
+/* Write a number as a varint of a width, least significant seven bits first. */
+static void write_varint(uint8_t *to, uint64_t value, int64_t width) {
+    for (int64_t at = 0; at < width - 1; at++, value >>= 7) to[at] = (uint8_t)(value | 0x80);
+    to[width - 1] = (uint8_t)value;
+}
+
+static void write_value(uint8_t *packet, const PacketColumn *column, int64_t row) {
+    const uint8_t *value = column->values + row * column->value_bytes;
+    uint8_t *to = packet + column->offset;
+    uint64_t number = 0;
+    if (column->is_raw) memcpy(to, value, (size_t)column->width);
+    else {
+        if (column->value_bytes == 1) number = *value;
+        else if (column->value_bytes == 2) number = *(const uint16_t *)value;
+        else if (column->value_bytes == 4) number = *(const uint32_t *)value;
+        else number = *(const uint64_t *)value;
+        write_varint(to, number, column->width);
+    }
+}
+
+/* Write the packets of groups, interleaved by their positions; return 1 where two packets have the same position.
+   group_of: receives the group of each of `count` packets. start: receives the offset of each, and of the end.
+   data: room for all of them. */
+API int64_t core_write_packets(
+    int64_t group_count, const Group *groups, const PacketColumn *columns, int64_t count, uint16_t *group_of,
+    int64_t *start, uint8_t *data
+) {
+    for (int64_t position = 0; position < count; position++) group_of[position] = MOST_GROUPS;
+    for (int64_t number = 0; number < group_count; number++)
+        for (int64_t row = 0; row < groups[number].count; row++) {
+            uint16_t *group = &group_of[groups[number].positions[row]];
+            if (*group != MOST_GROUPS) return 1;
+            *group = (uint16_t)number;
+        }
+    start[0] = 0;
+    for (int64_t position = 0; position < count; position++)
+        start[position + 1] = start[position] + groups[group_of[position]].width;
+    for (int64_t number = 0; number < group_count; number++) {
+        const Group *group = &groups[number];
+        for (int64_t row = 0; row < group->count; row++) {
+            uint8_t *packet = data + start[group->positions[row]];
+            memcpy(packet, group->packet, (size_t)group->width);
+            for (int64_t column = group->first_column; column < group->stop_column; column++)
+                write_value(packet, &columns[column], row);
+        }
+    }
+    return 0;
+}
+
+/* Write records of one width, each with a tail of bytes behind it.
+   tails: of all records, one after the other. */
+API int64_t core_join_tails(
+    int64_t count, int64_t width, const uint8_t *records, const int64_t *lengths, const uint8_t *tails, uint8_t *data
+) {
+    for (int64_t row = 0; row < count; row++) {
+        memcpy(data, records + row * width, (size_t)width);
+        memcpy(data + width, tails, (size_t)lengths[row]);
+        data += width + lengths[row];
+        tails += lengths[row];
+    }
+    return 0;
+}

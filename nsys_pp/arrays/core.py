@@ -66,6 +66,11 @@ class Core:
         self.count_within = _declare(
             library.core_count_within, count, pointer, pointer, number, number, pointer
         )
+        # of arrays that `packet_writer.py` checks and holds
+        self.write_packets = _declare(
+            library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3
+        )
+        self.join_tails = _declare(library.core_join_tails, count, count, *[pointer] * 4)
 
     def sort_rows(self, *keys: Int64s) -> Int64s:
         """Sort rows by several keys, as `nsys_pp.arrays.order.sort_rows`."""

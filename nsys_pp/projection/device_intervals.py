@@ -10,6 +10,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.order import order_by_number
 from nsys_pp.arrays.segments import expand_windows, is_every_row
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import PROJECTIONS
@@ -48,7 +49,7 @@ def add_launches(launched: Launched, call_row: Int64s, *, first_row: int) -> Lau
         call_row: Calls to copy the launches of; call i is replaced by call `first_row + i`.
         first_row: First row of the calls that replace them.
     """
-    copy, before = _order_by_number(call_row, first_row)
+    copy, before = order_by_number(call_row, first_row)
     first, last = before[launched.call_row], before[launched.call_row + 1]
     row = np.repeat(np.arange(len(first)), last - first)
     calls = np.append(launched.call_row, first_row + copy[expand_windows(first, last)])
@@ -189,7 +190,7 @@ def project_onto_targets(
 def _find_op_windows(calls_inside: CallsInside, launched: Launched, begin: int, stop: int) -> _Windows:
     """Find the operations inside ranges among the launches `[begin, stop)`."""
     call_count = len(calls_inside.owner_key)
-    order, ops_before = _order_by_number(calls_inside.position[begin:stop], call_count)
+    order, ops_before = order_by_number(calls_inside.position[begin:stop], call_count)
     launch = order + begin if begin else order
     first, last, row = calls_inside.segment_first, calls_inside.segment_last, calls_inside.segment_row
     segment, calls_before = None, None
@@ -224,15 +225,6 @@ def _find_middle(owner_key: Int64s, ops_before: Int64s) -> int:
     """Find the operation near the middle with which the calls of an owner begin; 0 if all have one owner."""
     ops = ops_before[np.flatnonzero(owner_key[1:] != owner_key[:-1]) + 1]
     return int(ops[np.abs(ops - ops_before[-1] // 2).argmin()]) if len(ops) else 0
-
-
-def _order_by_number(number: Int64s, limit: int) -> tuple[Int64s, Int64s]:
-    """Order rows by number, stable; also count the rows with a smaller number, for each number up to `limit`."""
-    core = load_core()
-    if core is not None:
-        return core.order_by_number(number, limit)
-    before = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=limit))])
-    return np.argsort(number, kind="stable"), before
 
 
 def _measure(windows: _Windows, threads: Executor) -> dict[str, Int64s]:

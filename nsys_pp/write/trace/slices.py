@@ -14,6 +14,7 @@ from nsys_pp.arrays.search import find_rows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.report import OP_KIND
+from nsys_pp.write.trace.drawing import ArrangedSlices
 from nsys_pp.write.trace.packing import nest_order, pack_flat, pack_nested
 
 Tracks = Sequence[Int64s] | None
@@ -94,7 +95,7 @@ def api_call_slices(api_calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def flat_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tuple[int, int, pl.DataFrame]]:
+def flat_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tuple[int, int, ArrangedSlices]]:
     """Split slices into subtracks without overlap.
 
     Args:
@@ -102,7 +103,7 @@ def flat_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tupl
         tracks: Rows of the slices of each track, at least one; None: all slices are of one track.
 
     Yields:
-        Index of the track, number of the subtrack, its `SLICES` (with arguments).
+        Index of the track, number of the subtrack, its slices (with arguments).
     """
     rows_of = _list_rows(slices, tracks)
     start, end = slices["start_ns"].to_numpy(), slices["end_ns"].to_numpy()
@@ -114,7 +115,9 @@ def flat_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tupl
     return _arrange(slices, rows_of, subtracks, orders, depths)
 
 
-def nested_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tuple[int, int, pl.DataFrame]]:
+def nested_subtracks(
+    slices: pl.DataFrame, tracks: Tracks = None
+) -> Iterator[tuple[int, int, ArrangedSlices]]:
     """Split slices with `parent` into subtracks of nested slices, like `flat_subtracks`; a parent on another track is none."""
     rows_of = _list_rows(slices, tracks)
     start, end, parent = (slices[column].to_numpy() for column in ("start_ns", "end_ns", "parent"))
@@ -143,29 +146,20 @@ def _arrange(
     subtracks: Sequence[Int64s],
     orders: Sequence[Int64s],
     depths: Sequence[Int64s],
-) -> Iterator[tuple[int, int, pl.DataFrame]]:
-    """Gather the rows of all tracks at once, since most of the time for many rows is spent there, and cut them."""
-    if not rows_of:
-        return
-    order = np.concatenate([rows[order] for rows, order in zip(rows_of, orders, strict=True)])
-    depth = pl.Series(np.concatenate(depths).astype(np.int32))
-    arranged = _gather(slices, order).with_columns(depth=depth)
-    first = 0
-    for track, (subtrack, order) in enumerate(zip(subtracks, orders, strict=True)):
-        bounds = first + _find_bounds(subtrack[order])
-        for number, (begin, stop) in enumerate(pairwise(bounds.tolist())):
-            yield track, number, arranged[begin:stop]
-        first += len(order)
+) -> Iterator[tuple[int, int, ArrangedSlices]]:
+    """Cut the rows of each track, in order, at the bounds of its subtracks."""
+    for track, (rows, subtrack, order, depth) in enumerate(
+        zip(rows_of, subtracks, orders, depths, strict=True)
+    ):
+        arranged, of_rows = rows[order], depth.astype(np.int32)
+        for number, (begin, stop) in enumerate(pairwise(_find_bounds(subtrack[order]).tolist())):
+            part = ArrangedSlices(source=slices, rows=arranged[begin:stop], depth=of_rows[begin:stop])
+            yield track, number, part
 
 
 def _find_bounds(subtrack: Int64s) -> Int64s:
     """Return the first row of each subtrack, and the number of rows; subtracks ascend from 0 without a gap."""
     return np.concatenate([np.flatnonzero(np.diff(subtrack, prepend=-1)), [len(subtrack)]])
-
-
-def _gather(slices: pl.DataFrame, order: Int64s) -> pl.DataFrame:
-    """Return the rows in order; nothing is copied where they are."""
-    return slices if (np.diff(order, prepend=-1) == 1).all() and len(order) == len(slices) else slices[order]
 
 
 def _parent_rows(frame: pl.DataFrame) -> pl.Series:

@@ -26,7 +26,14 @@ from nsys_pp.frames.choices import Detail
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.report import Report
 from nsys_pp.write.trace.counters import Counter, busy_percent, list_counters
-from nsys_pp.write.trace.drawing import CounterSubtrack, Drawing, MarkSubtrack, SliceSubtrack, Subtrack
+from nsys_pp.write.trace.drawing import (
+    ArrangedSlices,
+    CounterSubtrack,
+    Drawing,
+    MarkSubtrack,
+    SliceSubtrack,
+    Subtrack,
+)
 from nsys_pp.write.trace.slices import (
     api_call_slices,
     cpu_range_slices,
@@ -236,9 +243,9 @@ def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _subtracks(
-    paths: Sequence[Path], parts: Iterable[tuple[int, int, pl.DataFrame]]
+    paths: Sequence[Path], parts: Iterable[tuple[int, int, ArrangedSlices]]
 ) -> Iterator[SliceSubtrack]:
-    return (SliceSubtrack(track=paths[track], number=number, slices=part) for track, number, part in parts)
+    return (SliceSubtrack(track=paths[track], number=number, content=part) for track, number, part in parts)
 
 
 def _add_track(

@@ -160,7 +160,8 @@ def test_nested_subtracks_hold_every_slice_once_and_in_order_of_drawing(
 ) -> None:
     frame = frame_of(slices)
     rows = []
-    for number, (track, subtrack, part) in enumerate(nested_subtracks(frame)):
+    for number, (track, subtrack, arranged) in enumerate(nested_subtracks(frame)):
+        part = arranged.gather()
         assert (track, subtrack) == (0, number)
         assert part.columns == ["start_ns", "end_ns", "row", "depth"]
         assert part.schema["depth"] == SLICES["depth"]
@@ -182,7 +183,7 @@ def test_nested_subtracks_hold_every_slice_once_and_in_order_of_drawing(
 @given(boxes)
 def test_flat_subtracks_are_as_few_as_slices_overlap(slices: list[tuple[int, int, int]]) -> None:
     frame = frame_of(slices).drop("parent")
-    subtracks = [(subtrack, part) for _, subtrack, part in flat_subtracks(frame)]
+    subtracks = [(subtrack, part.gather()) for _, subtrack, part in flat_subtracks(frame)]
     assert [subtrack for subtrack, _ in subtracks] == list(range(len(subtracks)))
     assert pl.concat(part for _, part in subtracks)["row"].sort().to_list() == list(range(len(slices)))
     for _, part in subtracks:
