@@ -178,7 +178,6 @@ def _draw_streams(
     view: View, ops: pl.DataFrame, path: Path, tracks: dict[Path, Track], subtracks: list[Subtrack]
 ) -> None:
     keys = ["process_key", "context_id", "stream_id"]
-    slices = operation_slices(ops, view.report.op_details)
     first, stream = find_distinct(pack(*(numbers(ops[key]) for key in keys)))
     if not len(first):
         return
@@ -202,6 +201,7 @@ def _draw_streams(
             label += f", pid {pids.get(row['process_key'], '?')}"
         paths.append(_add_track(tracks, (*path, label), 30, order=order))
     rows = list_groups(stream, len(first))
+    slices = operation_slices(ops, view.report.op_details)
     subtracks += _subtracks(paths, flat_subtracks(slices, [rows[row] for row in named["stream"].to_list()]))
 
 
