@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import numbers
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.search import find_rows
+from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.report import OP_KIND
@@ -18,6 +20,8 @@ from nsys_pp.write.trace.drawing import ArrangedSlices
 from nsys_pp.write.trace.packing import nest_order, pack_flat, pack_nested
 
 Tracks = Sequence[Int64s] | None
+_Arrangement = tuple[Int64s, Int64s, NDArray[np.int32]]
+"""Subtrack of each slice of a track; their order; depths in that order."""
 _KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
 
 
@@ -106,13 +110,10 @@ def flat_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tupl
         Index of the track, number of the subtrack, its slices (with arguments).
     """
     rows_of = _list_rows(slices, tracks)
-    start, end = slices["start_ns"].to_numpy(), slices["end_ns"].to_numpy()
-    subtracks = [pack_flat(start[rows], end[rows]) for rows in rows_of]
-    orders = [
-        sort_rows(subtrack, start[rows], end[rows]) for subtrack, rows in zip(subtracks, rows_of, strict=True)
-    ]
-    depths = [np.zeros(len(rows), dtype=np.int64) for rows in rows_of]
-    return _arrange(slices, rows_of, subtracks, orders, depths)
+    start, end = (slices[column].to_numpy() for column in ("start_ns", "end_ns"))
+    with open_executor(len(slices)) as executor:
+        arranged = executor.map(lambda rows: _arrange_flat(start[rows], end[rows]), rows_of)
+    return _cut(slices, rows_of, arranged)
 
 
 def nested_subtracks(
@@ -122,16 +123,27 @@ def nested_subtracks(
     rows_of = _list_rows(slices, tracks)
     start, end, parent = (slices[column].to_numpy() for column in ("start_ns", "end_ns", "parent"))
     place = np.full(len(slices) + 1, -1)
-    subtracks, orders, depths = [], [], []
+    above = []  # of each slice, its row among those of the track
     for rows in rows_of:
         place[rows] = np.arange(len(rows))
-        subtrack, above = pack_nested(start[rows], end[rows], place[parent[rows]])
+        above.append(place[parent[rows]])
         place[rows] = -1
-        order, depth = nest_order(start[rows], end[rows], subtrack, above)
-        subtracks.append(subtrack)
-        orders.append(order)
-        depths.append(depth[order])
-    return _arrange(slices.drop("parent"), rows_of, subtracks, orders, depths)
+    with open_executor(len(slices)) as executor:
+        arranged = executor.map(
+            lambda rows, above: _arrange_nested(start[rows], end[rows], above), rows_of, above
+        )
+    return _cut(slices.drop("parent"), rows_of, arranged)
+
+
+def _arrange_flat(start: Int64s, end: Int64s) -> _Arrangement:
+    subtrack = pack_flat(start, end)
+    return subtrack, sort_rows(subtrack, start, end), np.zeros(len(start), dtype=np.int32)
+
+
+def _arrange_nested(start: Int64s, end: Int64s, parent: Int64s) -> _Arrangement:
+    subtrack, above = pack_nested(start, end, parent)
+    order, depth = nest_order(start, end, subtrack, above)
+    return subtrack, order, depth[order].astype(np.int32)
 
 
 def _list_rows(slices: pl.DataFrame, tracks: Tracks) -> Sequence[Int64s]:
@@ -140,20 +152,14 @@ def _list_rows(slices: pl.DataFrame, tracks: Tracks) -> Sequence[Int64s]:
     return [np.arange(len(slices))] if len(slices) else []
 
 
-def _arrange(
-    slices: pl.DataFrame,
-    rows_of: Sequence[Int64s],
-    subtracks: Sequence[Int64s],
-    orders: Sequence[Int64s],
-    depths: Sequence[Int64s],
+def _cut(
+    slices: pl.DataFrame, rows_of: Sequence[Int64s], arranged: Iterable[_Arrangement]
 ) -> Iterator[tuple[int, int, ArrangedSlices]]:
     """Cut the rows of each track, in order, at the bounds of its subtracks."""
-    for track, (rows, subtrack, order, depth) in enumerate(
-        zip(rows_of, subtracks, orders, depths, strict=True)
-    ):
-        arranged, of_rows = rows[order], depth.astype(np.int32)
+    for track, (rows, (subtrack, order, depth)) in enumerate(zip(rows_of, arranged, strict=True)):
+        in_order = rows[order]
         for number, (begin, stop) in enumerate(pairwise(_find_bounds(subtrack[order]).tolist())):
-            part = ArrangedSlices(source=slices, rows=arranged[begin:stop], depth=of_rows[begin:stop])
+            part = ArrangedSlices(source=slices, rows=in_order[begin:stop], depth=depth[begin:stop])
             yield track, number, part
 
 
