@@ -43,6 +43,7 @@ from nsys_pp.write.trace.slices import (
     range_slices,
 )
 
+_LARGE_ROWS = 8_000_000
 _JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" if no range is a job
 BUSY = "GPU busy"
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
@@ -127,6 +128,8 @@ def _draw_gpu(
     range_subtracks: list[Subtrack] = []
     with open_executor(len(projections) + len(ops), threads=1) as executor:
         ranges = executor.submit(_draw_ranges, view, projections, path, range_tracks, range_subtracks)
+        if len(projections) + len(ops) > _LARGE_ROWS:
+            ranges.result()  # not both at once: their arrays would double the memory
         communication = _add_track(tracks, (*path, "communication"), 20)
         slices = operation_slices(
             ops.filter("is_communication").with_columns(_no_flow()), view.report.op_details
