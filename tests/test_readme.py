@@ -35,7 +35,11 @@ def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_command_is_shown() -> None:
     shown = {block["words"].split()[0] for block in BLOCKS}
-    on_this_machine = {"recipe": "install", "open": "run.pftrace", "shell-setup": ""}  # they print what is there
+    on_this_machine = {
+        "recipe": "install",
+        "open": "run.pftrace",
+        "shell-setup": "",
+    }  # they print what is there
     assert shown == set(main.commands) - set(on_this_machine)
     for name, argument in on_this_machine.items():
         assert f"nsys-pp {name} {argument}".strip() in README.read_text()
