@@ -1209,18 +1209,25 @@ static void write_varint(uint8_t *to, uint64_t value, int64_t width) {
     to[width - 1] = (uint8_t)value;
 }
 
+/* Write the value of a row at its place in a packet. */
 static void write_value(uint8_t *packet, const PacketColumn *column, int64_t row) {
     const uint8_t *value = column->values + row * column->value_bytes;
     uint8_t *to = packet + column->offset;
-    uint64_t number = 0;
-    if (column->is_raw) memcpy(to, value, (size_t)column->width);
-    else {
-        if (column->value_bytes == 1) number = *value;
-        else if (column->value_bytes == 2) number = *(const uint16_t *)value;
-        else if (column->value_bytes == 4) number = *(const uint32_t *)value;
-        else number = *(const uint64_t *)value;
-        write_varint(to, number, column->width);
+    if (column->is_raw) {
+        memcpy(to, value, (size_t)column->width);
+        return;
     }
+    uint16_t word;
+    uint32_t half;
+    uint64_t number = *value;
+    if (column->value_bytes == 2) {
+        memcpy(&word, value, sizeof word); /* values need not be aligned */
+        number = word;
+    } else if (column->value_bytes == 4) {
+        memcpy(&half, value, sizeof half);
+        number = half;
+    } else if (column->value_bytes == 8) memcpy(&number, value, sizeof number);
+    write_varint(to, number, column->width);
 }
 
 /* Write the packets of groups, interleaved by their positions; return 1 where two packets have the same position.

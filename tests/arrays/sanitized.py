@@ -8,10 +8,13 @@ import sys
 import numpy as np
 
 from nsys_pp.arrays.core import Core
+from nsys_pp.arrays.packet_writer import join_tails, write_records
+from nsys_pp.write.perfetto.packets import lay_out_group
 from nsys_pp.write.trace.strings import NULL
 from tests.arrays.near_points import draw_near_points, find_near_points
 from tests.arrays.nested_slices import draw_nested_slices
 from tests.arrays.owned_intervals import draw_intervals, draw_windows
+from tests.arrays.packet_blocks import draw_block
 
 
 def main() -> None:
@@ -41,6 +44,8 @@ def main() -> None:
         core.find_extremes(*windows)
         core.measure_unions(*windows)
         core.measure_unions(*windows[:2], *(column[windows[2] >= 1] for column in windows[2:]), middle=1)
+        write_records(core, [lay_out_group(group) for group in draw_block(seed).groups])
+        join_tails(core, np.zeros((2, 3), dtype=np.uint8), np.array([0, seed % 9]), b"x" * (seed % 9))
         find_near_points(core, draw_near_points(seed))
     many = np.arange(70_000)  # more keys than are numbered
     core.find_first_rows(many)

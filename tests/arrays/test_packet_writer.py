@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.packet_writer import RecordColumn, RecordGroup, join_tails, write_records
-from nsys_pp.write.perfetto.packets import PacketBlock, PacketGroup, compress_block
-from nsys_pp.write.perfetto.wire import Column, Part, encode_rows, encode_strings, join_records, varint_column
+from nsys_pp.write.perfetto.packets import compress_block
+from nsys_pp.write.perfetto.wire import Column, encode_rows, encode_strings, join_records
+from tests.arrays.packet_blocks import draw_block
 from tests.arrays.ways import use_numpy
 
 
@@ -22,30 +24,6 @@ def core() -> Core:
     if found is None:
         pytest.skip("no compiled functions: there was no compiler, or `NSYS_PP_CORE=0`")
     return found
-
-
-def draw_block(seed: int) -> PacketBlock:
-    """Draw groups of packets with columns of all widths, interleaved in any order; some groups are empty."""
-    random = np.random.Generator(np.random.PCG64(seed))
-    count, group_count = int(random.integers(0, 30)), int(random.integers(1, 5))
-    group_of = random.integers(0, group_count, count)
-    groups = []
-    for number in range(group_count):
-        positions = np.flatnonzero(group_of == number)
-        parts: list[Part] = []
-        for _ in range(int(random.integers(0, 6))):
-            parts.append(random.bytes(int(random.integers(0, 12))))
-            parts.append(draw_column(random, len(positions)))
-        groups.append(PacketGroup(positions=positions, parts=(*parts, b"\x01")))
-    return PacketBlock(head=random.bytes(int(random.integers(0, 5))), groups=groups)
-
-
-def draw_column(random: np.random.Generator, count: int) -> Column:
-    width = int(random.integers(1, 11))
-    if random.random() < 0.3:
-        return Column(random.integers(0, 256, (count, width)).astype(np.uint8)[:, ::-1], width)
-    values = random.integers(0, 1 << 64, count, dtype=np.uint64) >> np.uint64(max(0, 64 - 7 * width))
-    return varint_column(np.repeat(values, 2)[::2], width)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -59,8 +37,6 @@ def test_blocks_equal_those_of_numpy(seed: int) -> None:
 
 @given(st.lists(st.text(max_size=300), min_size=1, max_size=40), st.integers(1, 4))
 def test_strings_equal_those_of_numpy(texts: list[str], repeats: int) -> None:
-    import polars as pl
-
     strings = pl.Series(texts * repeats * 4)
     compiled = encode_strings(1, 1, 2, strings)
     with pytest.MonkeyPatch.context() as patch:

@@ -42,11 +42,11 @@ def compress_block(block: PacketBlock) -> bytes:
 
 
 def _join(core: Core, block: PacketBlock) -> NDArray[np.uint8]:
-    return write_records(core, [_lay_out(group) for group in block.groups])
+    return write_records(core, [lay_out_group(group) for group in block.groups])
 
 
-def _lay_out(group: PacketGroup) -> RecordGroup:
-    """Find the bytes that packets share, and the offsets of the columns."""
+def lay_out_group(group: PacketGroup) -> RecordGroup:
+    """Find the bytes that the packets of a group share, and the offsets of its columns."""
     columns, at = [], 0
     for part in group.parts:
         width = part.width if isinstance(part, Column) else len(part)

@@ -45,7 +45,7 @@ SAMPLES = pl.Schema(
 
 
 class ArrangedSlices(Struct, frozen=True, kw_only=True):
-    """Rows of a frame of slices, in order of drawing; they are gathered by whoever needs a frame.
+    """Rows of a frame of slices, in order of drawing, gathered only where a frame is needed.
 
     Attributes:
         source: Columns of SLICES without `depth`, and arguments; of many subtracks.

@@ -23,7 +23,7 @@ _PRESENT = "\0present "  # not the name of any column
 
 
 class Source:
-    """A frame whose rows are those of subtracks, as it is and prepared for encoding.
+    """A frame with the rows of subtracks, as it is and prepared for encoding.
 
     Args:
         frame: The frame.
