@@ -8,16 +8,17 @@ from nsys_pp.aggregates.windows import step_on_device
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.frames.aggregates import COPY_SIZES, OP_AGGREGATES
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.op_details import OpDetails
 
 _DEVICE = ("process_key", "device_id", "step")
 
 
-def sum_ops(gpu_ops: pl.DataFrame, op_details: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+def sum_ops(gpu_ops: pl.DataFrame, op_details: OpDetails, steps: pl.DataFrame) -> pl.DataFrame:
     """Add up durations of operations by name.
 
     Args:
         gpu_ops: `GPU_OPS`.
-        op_details: `OP_DETAILS` with the demangled names of kernels; if empty, short names are used.
+        op_details: With the demangled names of kernels; if empty, short names are used.
         steps: `STEPS`.
 
     Returns:
@@ -29,7 +30,7 @@ def sum_ops(gpu_ops: pl.DataFrame, op_details: pl.DataFrame, steps: pl.DataFrame
         *_DEVICE[:2],
         "kind",
         step_on_device(gpu_ops, steps),
-        pl.coalesce(_detail("full_name", gpu_ops, op_details), "name").alias("name"),
+        pl.coalesce(op_details.gather("full_name", gpu_ops["op_id"]), "name").alias("name"),
         "is_communication",
         base_name="name",
         duration_ns=pl.col("end_ns") - pl.col("start_ns"),
@@ -40,25 +41,18 @@ def sum_ops(gpu_ops: pl.DataFrame, op_details: pl.DataFrame, steps: pl.DataFrame
     return conform(sums, OP_AGGREGATES)
 
 
-def sum_copy_sizes(gpu_ops: pl.DataFrame, op_details: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+def sum_copy_sizes(gpu_ops: pl.DataFrame, op_details: OpDetails, steps: pl.DataFrame) -> pl.DataFrame:
     """Add up bytes of copies and sets by name.
 
     Args:
         gpu_ops: `GPU_OPS`.
-        op_details: `OP_DETAILS`; if empty, no size is known.
+        op_details: If empty, no size is known.
         steps: `STEPS`.
 
     Returns:
         `COPY_SIZES`, in order of the first operation of each row; operations without a recorded size are skipped.
         Empty in, empty out.
     """
-    sized = gpu_ops.with_columns(_detail("size_bytes", gpu_ops, op_details)).drop_nulls("size_bytes")
+    sized = gpu_ops.with_columns(op_details.gather("size_bytes", gpu_ops["op_id"])).drop_nulls("size_bytes")
     ops = sized.with_columns(step_on_device(sized, steps))
     return conform(build_distributions(ops, [*_DEVICE, "kind", "name"], "size_bytes"), COPY_SIZES)
-
-
-def _detail(column: str, gpu_ops: pl.DataFrame, op_details: pl.DataFrame) -> pl.Series:
-    """Return a column of `OP_DETAILS` (row i belongs to op_id i) per operation; nulls without details."""
-    if op_details.is_empty():
-        return op_details[column].extend_constant(None, len(gpu_ops))
-    return op_details[column].gather(gpu_ops["op_id"])

@@ -13,7 +13,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 5; }
+API int64_t core_version(void) { return 6; }
 
 /* ---- Memory. ---- */
 
@@ -117,6 +117,27 @@ API int64_t core_number_codes(
         numbers[row] = number_of[code];
     }
     return distinct;
+}
+
+/* ---- Events of nested slices. ---- */
+
+#define DEEPEST 512
+
+/* Order the begin and end events of slices in pre-order; return 1 where depths are not in pre-order, or too deep.
+   times: of all events, twice as many as slices. begin: number of the event that begins each slice. */
+API int64_t core_order_events(
+    int64_t count, const int64_t *start, const int64_t *end, const int32_t *depth, int64_t *times, int64_t *begin
+) {
+    int64_t ends[DEEPEST], open = 0, at = 0;
+    for (int64_t row = 0; row < count; row++) {
+        if (depth[row] < 0 || depth[row] > open || depth[row] >= DEEPEST) return 1;
+        while (open > depth[row]) times[at++] = ends[--open];
+        begin[row] = at;
+        times[at++] = start[row];
+        ends[open++] = end[row];
+    }
+    while (open) times[at++] = ends[--open];
+    return 0;
 }
 
 /* ---- Lanes: the ends of the slices last put on each, in a tree of minima whose leaves are the lanes. ---- */
@@ -412,6 +433,24 @@ API int64_t core_find_first_rows(int64_t count, const int64_t *key, int64_t *fir
         if (number < 0) result = -1;
         else if (number >= MOST_OWNERS) result = 1;
         else if (number == known) first_row[number] = row;
+    }
+    *found = owners.count;
+    owners_close(&owners);
+    return result;
+}
+
+/* Number keys 0, 1, ... in order of appearance; return 1 where they are too many. `first_row` and `found`: as above. */
+API int64_t core_number_keys(
+    int64_t count, const int64_t *key, uint32_t *number_of, int64_t *first_row, int64_t *found
+) {
+    Owners owners;
+    int64_t result = owners_open(&owners);
+    for (int64_t row = 0; row < count && !result; row++) {
+        int64_t known = owners.count, number = owners_add(&owners, key[row]);
+        if (number < 0) result = -1;
+        else if (number >= MOST_OWNERS) result = 1;
+        else number_of[row] = (uint32_t)number;
+        if (!result && number == known) first_row[number] = row;
     }
     *found = owners.count;
     owners_close(&owners);
@@ -1145,5 +1184,91 @@ API int64_t core_count_within(
     int64_t count, const double *values, const int64_t *channel, double least, double most, int64_t *counts
 ) {
     for (int64_t row = 0; row < count; row++) counts[channel[row]] += values[row] >= least && values[row] <= most;
+    return 0;
+}
+
+/* ---- Packets: records of several shapes, interleaved. ---- */
+
+#define MOST_GROUPS 65535
+
+typedef struct {
+    int64_t count; /* of packets */
+    const int64_t *positions;
+    const uint8_t *packet; /* what all packets of the group share, with room for the columns */
+    int64_t width, first_column, stop_column;
+} Group; /* a row of six numbers of 64 bits */
+
+typedef struct {
+    const uint8_t *values;
+    int64_t value_bytes, offset, width, is_raw; /* of the values; of the column in a packet */
+} PacketColumn; /* a row of five */
+
+/* Write a number as a varint of a width, least significant seven bits first. */
+static void write_varint(uint8_t *to, uint64_t value, int64_t width) {
+    for (int64_t at = 0; at < width - 1; at++, value >>= 7) to[at] = (uint8_t)(value | 0x80);
+    to[width - 1] = (uint8_t)value;
+}
+
+/* Write the value of a row at its place in a packet. */
+static void write_value(uint8_t *packet, const PacketColumn *column, int64_t row) {
+    const uint8_t *value = column->values + row * column->value_bytes;
+    uint8_t *to = packet + column->offset;
+    if (column->is_raw) {
+        memcpy(to, value, (size_t)column->width);
+        return;
+    }
+    uint16_t word;
+    uint32_t half;
+    uint64_t number = *value;
+    if (column->value_bytes == 2) {
+        memcpy(&word, value, sizeof word); /* values need not be aligned */
+        number = word;
+    } else if (column->value_bytes == 4) {
+        memcpy(&half, value, sizeof half);
+        number = half;
+    } else if (column->value_bytes == 8) memcpy(&number, value, sizeof number);
+    write_varint(to, number, column->width);
+}
+
+/* Write the packets of groups, interleaved by their positions; return 1 where two packets have the same position.
+   group_of: receives the group of each of `count` packets. start: receives the offset of each, and of the end.
+   data: room for all of them. */
+API int64_t core_write_packets(
+    int64_t group_count, const Group *groups, const PacketColumn *columns, int64_t count, uint16_t *group_of,
+    int64_t *start, uint8_t *data
+) {
+    for (int64_t position = 0; position < count; position++) group_of[position] = MOST_GROUPS;
+    for (int64_t number = 0; number < group_count; number++)
+        for (int64_t row = 0; row < groups[number].count; row++) {
+            uint16_t *group = &group_of[groups[number].positions[row]];
+            if (*group != MOST_GROUPS) return 1;
+            *group = (uint16_t)number;
+        }
+    start[0] = 0;
+    for (int64_t position = 0; position < count; position++)
+        start[position + 1] = start[position] + groups[group_of[position]].width;
+    for (int64_t number = 0; number < group_count; number++) {
+        const Group *group = &groups[number];
+        for (int64_t row = 0; row < group->count; row++) {
+            uint8_t *packet = data + start[group->positions[row]];
+            memcpy(packet, group->packet, (size_t)group->width);
+            for (int64_t column = group->first_column; column < group->stop_column; column++)
+                write_value(packet, &columns[column], row);
+        }
+    }
+    return 0;
+}
+
+/* Write records of one width, each with a tail of bytes behind it.
+   tails: of all records, one after the other. */
+API int64_t core_join_tails(
+    int64_t count, int64_t width, const uint8_t *records, const int64_t *lengths, const uint8_t *tails, uint8_t *data
+) {
+    for (int64_t row = 0; row < count; row++) {
+        memcpy(data, records + row * width, (size_t)width);
+        memcpy(data + width, tails, (size_t)lengths[row]);
+        data += width + lengths[row];
+        tails += lengths[row];
+    }
     return 0;
 }

@@ -20,12 +20,13 @@ import numpy.typing as npt
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 5
+_VERSION = 6
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
 _ARRAY = np.ctypeslib.ndpointer(dtype=np.int64, ndim=1, flags="C_CONTIGUOUS")
 _CODES = np.ctypeslib.ndpointer(dtype=np.uint32, ndim=1, flags="C_CONTIGUOUS")
+_DEPTHS = np.ctypeslib.ndpointer(dtype=np.int32, ndim=1, flags="C_CONTIGUOUS")
 _MOST_EMPTY = 1 << 16  # codes without rows, of few rows
 _RESULT = np.ctypeslib.ndpointer(dtype=np.int64, ndim=1, flags=("C_CONTIGUOUS", "WRITEABLE"))
 
@@ -38,7 +39,9 @@ class Core:
         ops, windows = [count, array, array], [count, array, array]  # starts and ends; first and last
         self._pack_flat = _declare(library.core_pack_flat, count, *[array] * 3, result)
         self._pack_nested = _declare(library.core_pack_nested, count, *[array] * 4, *[result] * 2)
+        self._order_events = _declare(library.core_order_events, count, *[array] * 2, _DEPTHS, *[result] * 2)
         self._find_first_rows = _declare(library.core_find_first_rows, count, array, *[result] * 2)
+        self._number_keys = _declare(library.core_number_keys, count, array, _CODES, *[result] * 2)
         self._order_by_time = _declare(library.core_order_by_time, count, *[array] * 3, count, result)
         self._order_by_number = _declare(library.core_order_by_number, count, array, count, *[result] * 2)
         self._find_parents = _declare(library.core_find_parents, count, *[array] * 3, *[result] * 2)
@@ -63,6 +66,11 @@ class Core:
         self.count_within = _declare(
             library.core_count_within, count, pointer, pointer, number, number, pointer
         )
+        # of arrays that `packet_writer.py` checks and holds
+        self.write_packets = _declare(
+            library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3
+        )
+        self.join_tails = _declare(library.core_join_tails, count, count, *[pointer] * 4)
 
     def sort_rows(self, *keys: Int64s) -> Int64s:
         """Sort rows by several keys, as `nsys_pp.arrays.order.sort_rows`."""
@@ -127,6 +135,21 @@ class Core:
         _check(self._pack_nested(count, order, rank, _contiguous(start), _contiguous(end), left, subtrack))
         return subtrack, left
 
+    def order_events(
+        self, start: Int64s, end: Int64s, depth: npt.NDArray[np.int32]
+    ) -> tuple[Int64s, Int64s] | None:
+        """Order the begin and end events of nested slices, as `nsys_pp.write.trace.events.order_events`.
+
+        Returns:
+            Times of the events, number of the event that begins each slice; None where depths are invalid.
+        """
+        count = _count(start, end, depth)
+        times, begin = np.empty(2 * count, dtype=np.int64), np.empty(count, dtype=np.int64)
+        depth = np.ascontiguousarray(depth, dtype=np.int32)
+        if self._order_events(count, _contiguous(start), _contiguous(end), depth, times, begin):
+            return None
+        return times, begin
+
     def find_first_rows(self, keys: Int64s) -> Int64s | None:
         """Find the first row of each key, as `nsys_pp.arrays.search.find_first_rows`; None where keys are too many."""
         first_row = np.empty(min(len(keys), _MOST_OWNERS), dtype=np.int64)
@@ -134,6 +157,18 @@ class Core:
         if _check(self._find_first_rows(len(keys), _contiguous(keys), first_row, found)):
             return None
         return first_row[: found[0]]
+
+    def number_keys(self, keys: Int64s) -> tuple[Int64s, npt.NDArray[np.uint32]] | None:
+        """Number keys 0, 1, ... in order of appearance; None where keys are too many.
+
+        Returns:
+            First row of each number, number of each row.
+        """
+        first_row = np.empty(min(len(keys), _MOST_OWNERS), dtype=np.int64)
+        found, number = np.empty(1, dtype=np.int64), np.empty(len(keys), dtype=np.uint32)
+        if _check(self._number_keys(len(keys), _contiguous(keys), number, first_row, found)):
+            return None
+        return first_row[: found[0]], number
 
     def order_by_time(
         self, owner: Int64s, time: Int64s, second_key: Int64s, *, is_descending: bool = False
@@ -297,7 +332,7 @@ def _contiguous(values: Int64s) -> Int64s:
     return np.ascontiguousarray(values, dtype=np.int64)
 
 
-def _count(*columns: Int64s) -> int:
+def _count(*columns: npt.NDArray[np.integer[Any]]) -> int:
     """Return the length of columns of one length.
 
     Raises:

@@ -10,16 +10,20 @@ import ctypes
 from functools import cache
 
 _LARGE_BYTES = 32 << 20  # below, the calls to the system take longer than the work on the array
-_MMAP_THRESHOLD = -3  # of glibc's malloc.h
+_PAD_BYTES = 1 << 20  # requested beyond what is needed
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of glibc's malloc.h
 
 
 def map_large_arrays() -> None:
     """Have the C library request large arrays from the system one by one; to be called before there are any.
 
-    Nothing happens without glibc.
+    It keeps memory of smaller ones until `return_freed`: by default it returns what is free at the end of a thread's
+    memory at once, and a loop over blocks then requests the same pages again and again. Nothing happens without glibc.
     """
     if (library := _load()) is not None:
         library.mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
+        library.mallopt(_TRIM_THRESHOLD, _LARGE_BYTES)
+        library.mallopt(_TOP_PAD, _PAD_BYTES)
 
 
 def return_freed() -> None:

@@ -64,6 +64,20 @@ def _sort_rows(*keys: Int64s) -> Int64s:
     return np.arange(len(keys[0])) if (is_in_order | is_equal).all() else np.lexsort(keys[::-1])
 
 
+def order_by_number(number: Int64s, limit: int) -> tuple[Int64s, Int64s]:
+    """Order rows by number, stable; also count the rows with a smaller number, for each number up to `limit`.
+
+    >>> order_by_number(np.array([1, 0, 1]), 2)
+    (array([1, 0, 2]), array([0, 1, 3]))
+    """
+    core = load_core()
+    if core is not None:
+        return core.order_by_number(number, limit)
+    before = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=limit))])
+    narrow = number.astype(np.uint16) if limit <= 1 << 16 else number  # numpy sorts 16-bit integers by radix
+    return np.argsort(narrow, kind="stable"), before
+
+
 def list_groups(group: Int64s, count: int) -> list[Int64s]:
     """List the rows of each group, in order.
 
@@ -74,6 +88,5 @@ def list_groups(group: Int64s, count: int) -> list[Int64s]:
     >>> [rows.tolist() for rows in list_groups(np.array([1, 0, 1]), 3)]
     [[1], [0, 2], []]
     """
-    narrow = group.astype(np.uint16) if count <= 1 << 16 else group  # numpy sorts 16-bit integers by radix
-    ends = np.cumsum(np.bincount(group, minlength=count))
-    return np.split(np.argsort(narrow, kind="stable"), ends[:-1]) if count else []
+    order, before = order_by_number(group, count)
+    return np.split(order, before[1:-1]) if count else []

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
+import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, find_distinct
+from nsys_pp.arrays.columns import NEVER, find_distinct, numbers, pack
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.order import combine_keys
 from nsys_pp.arrays.types import Int64s
 
 _SPARSEST = 8  # numbers from the least id to the greatest, for each id, in a table
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits of the golden ratio
+_SHIFT = np.uint64(29)
 _MAX_SCANS = 16  # groups that are scanned one by one; one sort of all is faster for more
 
 
@@ -30,6 +35,58 @@ def find_first_rows(keys: Int64s) -> Int64s:
 
 def _find_first_rows(keys: Int64s) -> Int64s:
     return np.sort(np.unique(keys, return_index=True)[1])
+
+
+def number_rows(columns: Sequence[pl.Series]) -> tuple[Int64s, npt.NDArray[np.uint32]]:
+    """Find the first row of each distinct row of some columns, ascending, and the number of each row among these.
+
+    Rows are compared by a hash, and then checked. Fast for few distinct rows, as of launches of kernels.
+
+    Args:
+        columns: Integers; at least one, all of one length.
+
+    >>> first, number = number_rows([pl.Series([7, 3, 7, 7]), pl.Series([1, 1, 1, None])])
+    >>> first.tolist(), number.tolist()
+    ([0, 1, 3], [0, 1, 0, 2])
+    """
+    keys = np.zeros(len(columns[0]), dtype=np.uint64)
+    for column in columns:
+        keys *= _MULTIPLIER
+        keys += numbers(column).view(np.uint64)
+        keys ^= keys >> _SHIFT
+    first, number = number_keys(keys.view(np.int64))
+    if all(_are_equal(column, first, number) for column in columns):
+        return first, number
+    return number_keys(pack(*map(numbers, columns)))  # different rows have the same hash
+
+
+def _are_equal(column: pl.Series, first: Int64s, number: npt.NDArray[np.uint32]) -> bool:
+    """Return whether each row has the value of the first row of its number."""
+    values = numbers(column)
+    return np.array_equal(values[first].take(number), values)
+
+
+def number_keys(keys: Int64s) -> tuple[Int64s, npt.NDArray[np.uint32]]:
+    """Find the first row of each distinct key, ascending, and the number of each row's key among these.
+
+    Fast for few keys.
+
+    >>> first, number = number_keys(np.array([7, 3, 7, 9, 3]))
+    >>> first.tolist(), number.tolist()
+    ([0, 1, 3], [0, 1, 0, 2, 1])
+    """
+    core = load_core()
+    numbered = None if core is None else core.number_keys(keys)
+    return _number_keys(keys) if numbered is None else numbered
+
+
+def _number_keys(keys: Int64s) -> tuple[Int64s, npt.NDArray[np.uint32]]:
+    """Number keys by their rank, and ranks by the first row of each."""
+    _, first, rank = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    number = np.empty(len(first), dtype=np.uint32)
+    number[order] = np.arange(len(first), dtype=np.uint32)
+    return first[order], number[rank]
 
 
 def search_sorted(values: Int64s, wanted: Int64s) -> Int64s:

@@ -59,14 +59,12 @@ def project(
     Example:
       nsys-pp project report.sqlite -o ranges.parquet
     """
-    from nsys_pp.cli.screen import open_screen
     from nsys_pp.commands.project import define_projection_table
     from nsys_pp.compose.batch import list_existing_inputs
     from nsys_pp.compose.options import parse_counted_ops
     from nsys_pp.frames.table import FilledTable
     from nsys_pp.write.files import check_output
     from nsys_pp.write.tables.output import format_table, write_table
-    from nsys_pp.write.tables.terminal import print_tables
 
     format = _choose_format(output, format)
     if output != STANDARD_OUTPUT:
@@ -79,6 +77,9 @@ def project(
         write_table(filled, output, format=format, force=force)
         log_output(f"Wrote {output}: {format_count(len(result.ranges), 'row')}", output)
     elif format == "table":
+        from nsys_pp.cli.screen import open_screen  # with rich, which a file does not need
+        from nsys_pp.write.tables.terminal import print_tables
+
         with open_screen() as console:
             print_tables([filled], console=console, limit=limit)
     else:

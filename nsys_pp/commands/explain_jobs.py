@@ -66,7 +66,7 @@ def explain_jobs(inputs: Inputs, **options: Unpack[JobOptions]) -> ExplainResult
 
 def _explain_file(path: Path, rules: dict[str, Any], nsys: str | None) -> pl.DataFrame:
     """Explain the names of one report: one row per name and rule; `rules` are from `parse_job_options`."""
-    report = build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys))
+    report = build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys), is_last_use=True)
     chosen = choose_rules(
         report.ranges,
         preset=rules["preset"],

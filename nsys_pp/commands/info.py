@@ -82,7 +82,7 @@ def info(inputs: Inputs, **options: Unpack[RosterOptions]) -> InfoResult:
 
 
 def _read_contents(path: Path, nsys: str | None) -> tuple[Identity, Contents]:
-    report = build_report(read_report(path, need=_GROUPS, nsys=nsys))
+    report = build_report(read_report(path, need=_GROUPS, nsys=nsys), is_last_use=True)
     contents = describe_contents(report, match_launches(report.api_calls, report.gpu_ops))
     return identify(report), contents
 

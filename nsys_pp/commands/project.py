@@ -105,7 +105,7 @@ def _project_file(
     nsys: str | None,
 ) -> tuple[Identity, pl.DataFrame] | MissingDataError:
     """Project the ranges of one report; an error is returned where it has none, or no operations."""
-    report = build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys))
+    report = build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys), is_last_use=True)
     if missing := _find_missing(report):
         return missing
     projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream)

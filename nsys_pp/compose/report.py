@@ -15,6 +15,7 @@ from nsys_pp.arrays.memory import map_large_arrays, return_freed
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, count_rows_by_time, project_report, view_report
 from nsys_pp.errors import MissingDataError
+from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
 from nsys_pp.frames.raw import Group
 from nsys_pp.frames.report import Report
@@ -60,7 +61,7 @@ def extract_report(
     groups = _DETAIL_GROUPS[options.detail] | (_aggregate_groups() if with_tables else frozenset())
     map_large_arrays()
     enter_stage("reading", 0.0, 0.3)
-    report = build_report(read_report(path, need=groups, nsys=nsys))
+    report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     return_freed()
     enter_stage("projecting", 0.4, 0.5)
     links = find_links(report, options.scope)
@@ -108,7 +109,7 @@ def survey_report(
     groups = TRAINING_GROUPS if with_training else SURVEY_GROUPS
     if with_aggregates:
         groups = _aggregate_groups()
-    report = build_report(read_report(path, need=groups, nsys=nsys))
+    report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     links = find_links(report, options.scope)
     training, frames = None, {}
     if with_training or with_aggregates:
@@ -154,7 +155,7 @@ def redraw_windows(
         ReportError: It cannot be read.
     """
     groups = frozenset().union(*(_DETAIL_GROUPS[options.detail] for options, _ in windows))
-    report = build_report(read_report(path, need=groups, nsys=nsys))
+    report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     projections = project(report, windows[0][0])
     for options, window in windows:
         yield draw(report, projections, options, has_jobs=has_jobs, window=window)
@@ -197,7 +198,7 @@ def _view(
 ) -> View:
     """Build the frames to draw; rows that are not drawn are left out."""
     if "details" not in _DETAIL_GROUPS[options.detail]:  # they were read for aggregates only
-        report = replace(report, op_details=report.op_details.clear())
+        report = replace(report, op_details=OpDetails())
     return view_report(
         report,
         projections,

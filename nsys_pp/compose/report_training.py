@@ -186,7 +186,7 @@ def _find_gaps(report: Report, segments: Segments, links: Links) -> pl.DataFrame
 def _sum_kernels(report: Report, jobs: pl.DataFrame, steps: pl.DataFrame, links: Links) -> pl.DataFrame:
     """Sum the kernels of a report by name, step and kind of job; with demangled names, if they were read."""
     ops = report.gpu_ops
-    full_name = report.op_details["full_name"].gather(ops["op_id"]) if len(report.op_details) else None
+    full_name = report.op_details.gather("full_name", ops["op_id"]) if len(report.op_details.row) else None
     kinds = find_job_kinds(ops, jobs, api_calls=report.api_calls, launches=links.launches)
     return sum_kernels(ops, steps, full_name=full_name, job_kind=kinds)
 

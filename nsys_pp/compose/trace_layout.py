@@ -21,7 +21,7 @@ from nsys_pp.write.perfetto.trace import PlacedReport
 from nsys_pp.write.trace.drawing import Drawing, SliceSubtrack
 from nsys_pp.write.trace.placement import Placement, Row
 from nsys_pp.write.trace.training_rows import RUN, GpuRow, draw_training
-from nsys_pp.write.trace.tree import subtrack_rows
+from nsys_pp.write.trace.tree import count_rows
 
 _CPU_ORDER = 1 << 40  # rows other than GPUs are below all GPUs of their machine
 _MOST_RANKS = 100_000
@@ -155,7 +155,7 @@ def count_shown(shown: Sequence[Shown]) -> tuple[int, int]:
             ]
         else:
             subtracks = [
-                (subtrack.track, len(subtrack.slices) if isinstance(subtrack, SliceSubtrack) else 0)
+                (subtrack.track, count_rows(subtrack) if isinstance(subtrack, SliceSubtrack) else 0)
                 for subtrack in report.drawing.subtracks
             ]
         slices += sum(count for _, count in subtracks)
@@ -171,7 +171,7 @@ def count_events(shown: Sequence[Shown]) -> int:
         if isinstance(report, PlacedReport):
             events += sum(subtrack.rows for subtrack in report.drawn_subtracks())
         else:
-            events += sum(subtrack_rows(subtrack).height for subtrack in report.drawing.subtracks)
+            events += sum(count_rows(subtrack) for subtrack in report.drawing.subtracks)
     return events
 
 

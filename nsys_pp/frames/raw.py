@@ -209,14 +209,19 @@ SCHEMAS: Mapping[str, pl.Schema] = {name: pl.Schema(columns) for name, columns i
 class RawReport(Struct, frozen=True, kw_only=True):
     """The raw frames of an export.
 
-    `frames` has all keys and schemas of `SCHEMAS`; frames of other groups than `groups` are empty. `recorded` has the
+    `frames` has all keys and schemas of `SCHEMAS`; frames of other groups than `groups`, and released ones, are empty. `recorded` has the
     number of rows of every table in the export, by our name, also of tables that are never read.
     """
 
     path: Path
     groups: frozenset[Group]
-    frames: Mapping[str, pl.DataFrame]
+    frames: dict[str, pl.DataFrame]
     recorded: Mapping[str, int]
+
+    def release(self, *tables: str) -> None:
+        """Free the rows of tables that were read for the last time: their frames become empty."""
+        for table in tables:
+            self.frames[table] = SCHEMAS[table].to_frame()
 
     def __getitem__(self, table: str) -> pl.DataFrame:
         """Return the frame of `table`."""

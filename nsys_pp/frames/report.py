@@ -16,6 +16,7 @@ import polars as pl
 from msgspec import Struct, field
 
 from nsys_pp.frames.conform import build_schema
+from nsys_pp.frames.op_details import OpDetails
 
 NAME = pl.Categorical()
 RANGE_KIND = pl.Enum(["push_pop", "start_end"])
@@ -166,20 +167,6 @@ GPU_OPS = build_schema(
         "graph_id": pl.Int64,  # CUDA graph (or graph node) of the operation; null outside graphs
     },
     name="GPU_OPS",
-)
-
-OP_DETAILS = build_schema(
-    {  # details of operations in a trace; row i belongs to op_id i
-        "op_id": pl.UInt32,
-        "full_name": NAME,  # demangled with its parameter list; null where equal to name
-        "grid": NAME,  # "x,y,z"; null unless a kernel
-        "block": NAME,  # "x,y,z"; null unless a kernel
-        "registers_per_thread": pl.Int32,
-        "static_shared_bytes": pl.Int64,
-        "dynamic_shared_bytes": pl.Int64,
-        "size_bytes": pl.Int64,  # copies and sets
-    },
-    name="OP_DETAILS",
 )
 
 PROCESSES = build_schema(
@@ -374,7 +361,7 @@ class Report(Struct, frozen=True, kw_only=True):
     stream_calls: pl.DataFrame = field(default_factory=STREAM_CALLS.to_frame)
     gpu_ops: pl.DataFrame = field(default_factory=GPU_OPS.to_frame)
     # empty unless their group was read
-    op_details: pl.DataFrame = field(default_factory=OP_DETAILS.to_frame)
+    op_details: OpDetails = field(default_factory=OpDetails)
     nccl_calls: pl.DataFrame = field(default_factory=NCCL_CALLS.to_frame)
     mpi_calls: pl.DataFrame = field(default_factory=MPI_CALLS.to_frame)
     os_calls: pl.DataFrame = field(default_factory=OS_CALLS.to_frame)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.raw import RawReport
-from nsys_pp.frames.report import OP_DETAILS, Report
+from nsys_pp.frames.report import Report
 from nsys_pp.model.api_calls import build_api_calls
 from nsys_pp.model.counters import build_counters
 from nsys_pp.model.damage import drop_impossible, drop_reversed, number_events
 from nsys_pp.model.devices import build_devices, build_gpus, number_gpus
 from nsys_pp.model.diagnostics import build_diagnostics
 from nsys_pp.model.fingerprint import compute_fingerprint
-from nsys_pp.model.gpu_ops import build_gpu_ops, build_op_details
+from nsys_pp.model.gpu_ops import OP_TABLES, build_gpu_ops, build_op_details
 from nsys_pp.model.memory_events import build_memory_events
 from nsys_pp.model.mpi import build_mpi_calls
 from nsys_pp.model.nccl import build_nccl_calls, read_nccl_events
@@ -28,27 +31,37 @@ __all__ = ["build_report"]
 _OF_DETAILS = {"kernel_names", "details"}  # groups with columns of `OP_DETAILS`
 
 
-def build_report(raw: RawReport) -> Report:
+def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     """Build the report of raw frames.
 
     Args:
         raw: The raw frames. Frames of groups that were not read are empty, as for data that was not recorded;
             `recorded` distinguishes both.
+        is_last_use: Free each large raw frame once its part of the report is built; `raw` loses its events.
 
     Returns:
         The report; its frames contain only strings that events refer to.
     """
-    raw = drop_reversed(drop_impossible(number_events(raw)))
+    if not is_last_use:
+        raw = replace(raw, frames=dict(raw.frames))
+    number_events(raw)
+    drop_impossible(raw)
+    drop_reversed(raw)
+    op_details = OpDetails() if raw.groups.isdisjoint(_OF_DETAILS) else build_op_details(raw)
     gpu_ops = build_gpu_ops(raw)
+    raw.release(*OP_TABLES)
     api_calls = build_api_calls(raw)
+    raw.release("calls")
     structures = read_structures(raw)
     nccl_events = read_nccl_events(raw, structures)
     launcher = read_launcher(raw)
     ranks = build_ranks(raw, gpu_ops, nccl_events, launcher)
     session = build_session(raw, launcher, ranks)
     events = name_events(raw, structures)
+    raw.release("nvtx")
     ranges = build_ranges(events, session.capture_end_ns)
     marks = build_marks(events)
+    del events
     gpus = number_gpus(raw)
     # without group "host": drawings and identities must not depend on reading it
     threads = build_threads(raw, (ranges, marks, api_calls))
@@ -68,7 +81,7 @@ def build_report(raw: RawReport) -> Report:
         api_calls=api_calls,
         stream_calls=build_stream_calls(raw),
         gpu_ops=gpu_ops,
-        op_details=OP_DETAILS.to_frame() if raw.groups.isdisjoint(_OF_DETAILS) else build_op_details(raw),
+        op_details=op_details,
         nccl_calls=build_nccl_calls(nccl_events, ranges if "ranges" in raw.groups else None),
         mpi_calls=build_mpi_calls(raw),
         os_calls=build_os_calls(raw),

@@ -6,7 +6,6 @@ import warnings
 
 import numpy as np
 import polars as pl
-from msgspec.structs import replace
 
 from nsys_pp.frames.raw import RawReport
 
@@ -33,12 +32,11 @@ _INSTANTS = {
 }
 
 
-def drop_impossible(raw: RawReport) -> RawReport:
-    """Drop events at times that no recording has, with a warning of their number; such a time of a session is null.
+def drop_impossible(raw: RawReport) -> None:
+    """Drop events of `raw` at times that no recording has, with a warning of their number; such a time of a session is null.
 
     Sums and differences of these times would exceed 64 bits, and one event would do so to the whole trace.
     """
-    frames = dict(raw.frames)
     for name, noun in {**_TIMED, **_INSTANTS}.items():
         columns = [column for column in ("start", "end", "time") if column in raw[name].columns]
         if all(_is_possible(raw[name][column]) for column in columns):
@@ -46,8 +44,9 @@ def drop_impossible(raw: RawReport) -> RawReport:
         beyond = pl.any_horizontal(
             (pl.col(column) > _MOST_NS) | (pl.col(column) < -_MOST_NS) for column in columns
         ).fill_null(value=False)
-        frames[name] = raw[name].filter(~beyond)
-        count = len(raw[name]) - len(frames[name])
+        kept = raw[name].filter(~beyond)
+        count = len(raw[name]) - len(kept)
+        raw.frames[name] = kept
         warnings.warn(f"`{raw.path}`: left out {count:,} {noun} with impossible times", stacklevel=4)
     for name, columns_of_facts in _FACTS.items():
         facts = raw[name]
@@ -55,8 +54,7 @@ def drop_impossible(raw: RawReport) -> RawReport:
         if wrong:
             warnings.warn(f"`{raw.path}`: impossible {' and '.join(wrong)} ignored", stacklevel=4)
             possible = (pl.col(wrong) <= _MOST_NS) & (pl.col(wrong) >= -_MOST_NS)
-            frames[name] = facts.with_columns(pl.when(possible).then(pl.col(wrong)))
-    return replace(raw, frames=frames)
+            raw.frames[name] = facts.with_columns(pl.when(possible).then(pl.col(wrong)))
 
 
 def _is_possible(times: pl.Series) -> bool:
@@ -65,8 +63,8 @@ def _is_possible(times: pl.Series) -> bool:
     return not (isinstance(first, int) and isinstance(last, int)) or (first >= -_MOST_NS and last <= _MOST_NS)
 
 
-def number_events(raw: RawReport) -> RawReport:
-    """Renumber NVTX events where several share a number, or one has none; a warning has their number.
+def number_events(raw: RawReport) -> None:
+    """Renumber NVTX events of `raw` where several share a number, or one has none; a warning has their number.
 
     Their numbers are ids of ranges: outer ranges are found by them, and equal ones would be around each other. Payloads
     refer to the numbers, so they are dropped.
@@ -75,26 +73,24 @@ def number_events(raw: RawReport) -> RawReport:
     row = events["row"]
     is_ascending = not row.has_nulls() and bool((np.diff(row.to_numpy()) > 0).all())
     if is_ascending or not len(row) or (not row.has_nulls() and row.n_unique() == len(row)):
-        return raw
+        return
     wrong = len(row) - row.drop_nulls().n_unique()
     warnings.warn(
         f"`{raw.path}`: {wrong:,} NVTX events have no number of their own; all are renumbered, without payloads",
         stacklevel=4,
     )
-    numbered = events.with_columns(row=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
-    return replace(raw, frames={**raw.frames, "nvtx": numbered, "payloads": raw["payloads"].clear()})
+    raw.frames["nvtx"] = events.with_columns(row=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
+    raw.frames["payloads"] = raw["payloads"].clear()
 
 
-def drop_reversed(raw: RawReport) -> RawReport:
-    """Drop events that end before they start, with a warning of their number.
+def drop_reversed(raw: RawReport) -> None:
+    """Drop events of `raw` that end before they start, with a warning of their number.
 
     A reversed interval is damage, and all intervals derived from it would be wrong.
     """
-    frames = dict(raw.frames)
     for name, noun in _TIMED.items():
         events = raw[name]
         is_reversed = events["end"] < events["start"]
         if count := is_reversed.sum():
             warnings.warn(f"`{raw.path}`: left out {count:,} {noun} that end before they start", stacklevel=4)
-            frames[name] = events.filter(pl.lit(~is_reversed.fill_null(value=False)))
-    return replace(raw, frames=frames)
+            raw.frames[name] = events.filter(pl.lit(~is_reversed.fill_null(value=False)))

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.frames.conform import conform
+from nsys_pp.arrays.search import number_rows
+from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.conform import conform, conform_part
 from nsys_pp.frames.ids import process_key
+from nsys_pp.frames.op_details import OP_DETAILS, OpDetails
 from nsys_pp.frames.raw import RawReport
-from nsys_pp.frames.report import GPU_OPS, NAME, OP_DETAILS, OP_KIND
+from nsys_pp.frames.report import GPU_OPS, NAME, OP_KIND
 from nsys_pp.model.names import resolve
 
 # NCCL and RCCL (which keeps NCCL's names), HCCL, NVSHMEM and MSCCL
 _COMMUNICATION = r"(?i)\b(?:nccl|rccl|hccl|nvshmem|msccl)"
-_TABLES = {  # kind of operation of each, in the order of the result
+OP_TABLES = {  # raw frame -> kind of its operations, in the order of the result
     "kernels": "kernel",
     "copies": "memcpy",
     "decompressions": "memcpy",
     "sets": "memset",
     "graphs": "graph",
 }
+_KERNEL_DETAILS = (
+    *("name_id", "full_name_id", "registers", "static_shared", "dynamic_shared"),
+    *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
+)
 
 
 def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
@@ -29,12 +40,12 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
     Returns:
         `GPU_OPS`, kernels first, each kind in the order of the export.
     """
-    tables = {table: _drop_untimed(raw[table]) for table in _TABLES}
+    tables = {table: _drop_untimed(raw[table]) for table in OP_TABLES}
     has_unknown_process = any(ops["process"].has_nulls() for ops in tables.values())
     process = _only_process(raw) if has_unknown_process else 0
     parts = [
         ops.select(
-            kind=pl.lit(_TABLES[table], dtype=OP_KIND),
+            kind=pl.lit(OP_TABLES[table], dtype=OP_KIND),
             process_key=pl.col("process").fill_null(process),
             device_id=pl.col("device").fill_null(0),
             context_id="context",
@@ -59,34 +70,53 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
     )
 
 
-def build_op_details(raw: RawReport) -> pl.DataFrame:
+def build_op_details(raw: RawReport) -> OpDetails:
     """Build the details of operations; of a report read without group "details", the names of kernels only.
 
     Returns:
-        `OP_DETAILS`, in the order of `build_gpu_ops`.
+        The details, for operations in the order of `build_gpu_ops`.
     """
-    kernels = _drop_untimed(raw["kernels"])
+    parts, rows, count = [OP_DETAILS.to_frame()], [], 0
+    for table in OP_TABLES:
+        ops = _drop_untimed(raw[table])
+        columns = _KERNEL_DETAILS if table == "kernels" else ("bytes",) if "bytes" in ops.columns else ()
+        first, number = _number_distinct(ops, columns)
+        details = (
+            _kernel_details(ops[[*columns]][first], raw) if table == "kernels" else _size_details(ops, first)
+        )
+        parts.append(conform_part(details, OP_DETAILS))
+        rows.append(number if not count else number + np.uint32(count))
+        count += len(first)
+    return OpDetails(distinct=pl.concat(parts, rechunk=True), row=np.concatenate(rows))
+
+
+def _number_distinct(ops: pl.DataFrame, columns: Sequence[str]) -> tuple[Int64s, npt.NDArray[np.uint32]]:
+    """Find the first operation of each distinct set of details, and the number of the set of each operation."""
+    recorded = [ops[column] for column in columns if ops[column].null_count() < ops.height]
+    if not recorded:
+        return np.arange(min(ops.height, 1)), np.zeros(ops.height, dtype=np.uint32)
+    return number_rows(recorded)
+
+
+def _kernel_details(kernels: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
+    """Describe launches of kernels (`OP_DETAILS` without sizes)."""
     has_details = "details" in raw.groups
     short, full = kernels["name_id"], resolve(kernels["full_name_id"], raw["strings"])
-    details = kernels.select(
+    return kernels.select(
         full_name=pl.when(pl.lit(kernels["full_name_id"]) != pl.lit(short)).then(pl.lit(full)),
-        grid=_format_dimensions(kernels, "grid") if has_details else pl.lit(None, NAME),
-        block=_format_dimensions(kernels, "block") if has_details else pl.lit(None, NAME),
+        grid=_format_dimensions("grid") if has_details else pl.lit(None, NAME),
+        block=_format_dimensions("block") if has_details else pl.lit(None, NAME),
         registers_per_thread="registers",
         static_shared_bytes="static_shared",
         dynamic_shared_bytes="dynamic_shared",
     )
-    others = [
-        _drop_untimed(raw[table])[["start", "bytes"] if "bytes" in raw[table].columns else ["start"]]
-        for table in _TABLES
-        if table != "kernels"
-    ]
-    return (
-        pl.concat([details, *others], how="diagonal", rechunk=True)
-        .rename({"bytes": "size_bytes"})
-        .with_row_index("op_id")
-        .pipe(conform, OP_DETAILS)
-    )
+
+
+def _size_details(ops: pl.DataFrame, first: Int64s) -> pl.DataFrame:
+    """Describe copies and sets, and operations without a size (`OP_DETAILS` without details of kernels)."""
+    if "bytes" not in ops.columns:
+        return pl.DataFrame({"size_bytes": [None] * len(first)}, schema={"size_bytes": pl.Int64})
+    return ops[["bytes"]][first].rename({"bytes": "size_bytes"})
 
 
 def _drop_untimed(ops: pl.DataFrame) -> pl.DataFrame:
@@ -122,12 +152,6 @@ def _communication_names(names: pl.Series) -> pl.Series:
     return distinct.filter(distinct.cast(pl.String).str.contains(_COMMUNICATION)).implode()
 
 
-def _format_dimensions(kernels: pl.DataFrame, prefix: str) -> pl.Series:
-    """Format `x,y,z`; each distinct value once."""
-    axes = [f"{prefix}_{axis}" for axis in "xyz"]
-    x, y, z = (kernels[axis].cast(pl.Int64) for axis in axes)
-    # one number for the three: CUDA allows 31, 16 and 16 bits
-    keyed = kernels[axes].hstack([(x + y * (1 << 31) + z * (1 << 47)).alias("key")])
-    distinct = keyed[keyed["key"].arg_unique()]
-    text = distinct.select("key", pl.concat_str(axes, separator=",").cast(NAME).alias(prefix))
-    return keyed[["key"]].join(text, on="key", how="left", nulls_equal=True, maintain_order="left")[prefix]
+def _format_dimensions(prefix: str) -> pl.Expr:
+    """Format `x,y,z`."""
+    return pl.concat_str([f"{prefix}_{axis}" for axis in "xyz"], separator=",").cast(NAME)

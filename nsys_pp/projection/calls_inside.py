@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.segments import is_every_row
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.projection.order import order_by_time
 from nsys_pp.projection.windows import Windows, find_windows, split_windows
@@ -23,14 +24,16 @@ class CallsInside(Struct, frozen=True, kw_only=True):
     segment_row: Int64s  # contiguous segments of windows: index into `rows`, ascending
     segment_first: Int64s
     segment_last: Int64s
-    owner_key: Int64s  # of each call
+    call_count: int
+    owner_first: Int64s  # first call of each owner
     position: Int64s  # of the call of each launch
     is_waited: Bools  # mask of calls: of other threads, which the owner waited for
     is_launching: Bools  # mask of the rows of API_CALLS
 
     def number_owners(self) -> Int64s:
         """Return the number of each call's owner: 0, 1, ... in order of the calls."""
-        return np.cumsum(np.diff(self.owner_key, prepend=self.owner_key[:1]) != 0)
+        sizes = np.diff(self.owner_first, append=self.call_count)
+        return np.repeat(np.arange(len(sizes)), sizes)
 
 
 def find_calls_inside(
@@ -60,6 +63,8 @@ def find_calls_inside(
     position[call] = np.arange(len(call))
     windows = _find_windows(ranges, rows, owner, calls)
     segment_row, segment_first, segment_last = split_windows(windows)
+    if len(segment_row) == len(rows) == len(ranges) and is_every_row(segment_row, len(rows)):
+        segment_row = rows  # one array for both
     return CallsInside(
         scope=scope,
         rows=rows,
@@ -67,7 +72,8 @@ def find_calls_inside(
         segment_row=segment_row,
         segment_first=segment_first,
         segment_last=segment_last,
-        owner_key=calls[0],
+        call_count=len(call),
+        owner_first=np.flatnonzero(np.append(True, calls[0][1:] != calls[0][:-1])[: len(call)]),
         position=position[call_row],
         is_waited=call >= (len(api_calls) if waited_from is None else waited_from),
         is_launching=is_launching,

@@ -10,6 +10,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.order import order_by_number
 from nsys_pp.arrays.segments import expand_windows, is_every_row
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import PROJECTIONS
@@ -48,7 +49,7 @@ def add_launches(launched: Launched, call_row: Int64s, *, first_row: int) -> Lau
         call_row: Calls to copy the launches of; call i is replaced by call `first_row + i`.
         first_row: First row of the calls that replace them.
     """
-    copy, before = _order_by_number(call_row, first_row)
+    copy, before = order_by_number(call_row, first_row)
     first, last = before[launched.call_row], before[launched.call_row + 1]
     row = np.repeat(np.arange(len(first)), last - first)
     calls = np.append(launched.call_row, first_row + copy[expand_windows(first, last)])
@@ -172,12 +173,12 @@ def project_onto_targets(
         windows = _find_op_windows(calls_inside, launched, first, last)
         if not len(windows.row):
             continue
-        measured = _measure(windows, threads)
-        first_op, last_op = (measured.pop(name) for name in ("first_op", "last_op"))
+        measured, first_op, last_op = _measure(windows, threads)
+        op_names = (names[launched.op_row[windows.launch[op]]] for op in (first_op, last_op))
         columns = [
             *(pl.Series(name, values, PROJECTED[name]) for name, values in measured.items()),
-            names[launched.op_row[windows.launch[first_op]]].alias("first_op"),
-            names[launched.op_row[windows.launch[last_op]]].alias("last_op"),
+            next(op_names).alias("first_op"),
+            next(op_names).alias("last_op"),
             _name_scopes(windows),
             pl.Series("device_id", [device_id], PROJECTED["device_id"]).new_from_index(0, len(windows.row)),
             pl.Series("stream_id", [stream_id], PROJECTED["stream_id"]).new_from_index(0, len(windows.row)),
@@ -188,8 +189,8 @@ def project_onto_targets(
 
 def _find_op_windows(calls_inside: CallsInside, launched: Launched, begin: int, stop: int) -> _Windows:
     """Find the operations inside ranges among the launches `[begin, stop)`."""
-    call_count = len(calls_inside.owner_key)
-    order, ops_before = _order_by_number(calls_inside.position[begin:stop], call_count)
+    call_count = calls_inside.call_count
+    order, ops_before = order_by_number(calls_inside.position[begin:stop], call_count)
     launch = order + begin if begin else order
     first, last, row = calls_inside.segment_first, calls_inside.segment_last, calls_inside.segment_row
     segment, calls_before = None, None
@@ -215,44 +216,39 @@ def _find_op_windows(calls_inside: CallsInside, launched: Launched, begin: int, 
         segment_row=segment_row,
         first=first,
         last=last,
-        middle=_find_middle(calls_inside.owner_key, ops_before),
+        middle=_find_middle(calls_inside.owner_first, ops_before),
         calls_before=calls_before,
     )
 
 
-def _find_middle(owner_key: Int64s, ops_before: Int64s) -> int:
+def _find_middle(owner_first: Int64s, ops_before: Int64s) -> int:
     """Find the operation near the middle with which the calls of an owner begin; 0 if all have one owner."""
-    ops = ops_before[np.flatnonzero(owner_key[1:] != owner_key[:-1]) + 1]
+    ops = ops_before[owner_first[1:]]
     return int(ops[np.abs(ops - ops_before[-1] // 2).argmin()]) if len(ops) else 0
 
 
-def _order_by_number(number: Int64s, limit: int) -> tuple[Int64s, Int64s]:
-    """Order rows by number, stable; also count the rows with a smaller number, for each number up to `limit`."""
-    core = load_core()
-    if core is not None:
-        return core.order_by_number(number, limit)
-    before = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=limit))])
-    return np.argsort(number, kind="stable"), before
-
-
-def _measure(windows: _Windows, threads: Executor) -> dict[str, Int64s]:
-    """Measure the ranges: columns of `PROJECTED`, with operations in place of their names."""
+def _measure(windows: _Windows, threads: Executor) -> tuple[dict[str, Int64s], Int64s, Int64s]:
+    """Measure the ranges: columns of `PROJECTED`, and the first and the last operation of each."""
     extremes = threads.submit(_find_extremes, windows)
     busy = _measure_busy(windows, threads)
     total = np.zeros(len(windows.start) + 1, dtype=np.int64)
-    np.cumsum(windows.end - windows.start, out=total[1:])
+    np.subtract(windows.end, windows.start, out=total[1:])
+    np.cumsum(total, out=total)
+    total_of_row = windows.sum_by_row(total[windows.last] - total[windows.first])
+    del total
     first_op, last_op = extremes.result()
-    return {
-        "row": windows.inside.rows[windows.row],
+    op_count = windows.sum_by_row(windows.last - windows.first)
+    is_all = is_every_row(windows.row, len(windows.inside.rows))
+    measured = {
+        "row": windows.inside.rows if is_all else windows.inside.rows[windows.row],
         "gpu_start_ns": windows.start[first_op],
         "gpu_end_ns": windows.end[last_op],
         "busy_ns": busy,
-        "total_ns": windows.sum_by_row(total[windows.last] - total[windows.first]),
-        "call_count": windows.sum_by_row(windows.count_calls()),
-        "op_count": windows.sum_by_row(windows.last - windows.first),
-        "first_op": first_op,
-        "last_op": last_op,
+        "total_ns": total_of_row,
+        "call_count": op_count if windows.calls_before is None else windows.sum_by_row(windows.count_calls()),
+        "op_count": op_count,
     }
+    return measured, first_op, last_op
 
 
 def _measure_busy(windows: _Windows, threads: Executor) -> Int64s:
@@ -290,7 +286,7 @@ def _measure_segments(windows: _Windows, segment: Int64s) -> Int64s:
         op_call_by_start=position,
         op_call_by_end=position if end_position is None else end_position[position],
         op_owner=inside.number_owners()[position],
-        call_count=len(inside.owner_key),
+        call_count=inside.call_count,
         segment_row=np.cumsum(is_first) - 1,
         segment_first=windows.first[segment],
         segment_last=windows.last[segment],

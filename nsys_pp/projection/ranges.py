@@ -12,12 +12,13 @@ from concurrent.futures import Executor
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import is_among
 from nsys_pp.arrays.segments import is_every_row
 from nsys_pp.arrays.threads import open_executor
-from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.arrays.types import Bools
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import KERNEL_KINDS, PROJECTIONS
 from nsys_pp.projection.calls_inside import find_calls_inside, find_without_calls
@@ -235,17 +236,17 @@ def count_cross_thread(ranges: pl.DataFrame) -> int:
     return ranges["end_thread_key"].count()
 
 
-def _nest(ranges: pl.DataFrame, crosses: Bools) -> tuple[pl.Series, Int64s]:
+def _nest(ranges: pl.DataFrame, crosses: Bools) -> tuple[pl.Series, npt.NDArray[np.int32]]:
     """Return the parent's range_id (null at the top) and the depth; cross-thread ranges have no parent."""
     columns = (ranges[name].to_numpy() for name in ("range_id", "thread_key", "start_ns", "end_ns"))
     if not crosses.any():
         range_id, *nested = columns
-        parent, depth = find_parents(*nested)
-        return pl.Series(range_id[parent]).set(pl.Series(parent < 0), None), depth
+        parent, depths = find_parents(*nested)
+        return pl.Series(range_id[parent]).set(pl.Series(parent < 0), None), depths.astype(np.int32)
     rows = np.flatnonzero(~crosses)
     range_id, *nested = (column[rows] for column in columns)
     parent, nested_depth = find_parents(*nested)
-    depth = np.zeros(len(ranges), dtype=np.int64)
+    depth = np.zeros(len(ranges), dtype=np.int32)
     depth[rows] = nested_depth
     parent_id = np.full(len(ranges), -1, dtype=np.int64)
     parent_id[rows] = np.where(parent >= 0, range_id[parent], -1)

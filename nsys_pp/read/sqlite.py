@@ -116,12 +116,14 @@ def _inspect(path: Path, uri: str) -> _Export:
 def _read_large(
     path: Path, sources: Sequence[Source], export: _Export, threads: int
 ) -> dict[int, list[pl.DataFrame]]:
-    """Decode large tables from their pages: parts by the position of the table in `sources`."""
+    """Decode large tables from their pages: rows by the position of the table in `sources`."""
     large = [
         at for at, source in enumerate(sources) if export.last_rows.get(source.name, 0) >= _LARGE_TABLE_ROWS
     ]
-    found = read_plain(path, [sources[at] for at in large], export.layouts, threads=threads)
-    return {large[at]: rows for at, rows in found.items()}
+    found = read_plain(
+        path, [sources[at] for at in large], export.layouts, last_rows=export.last_rows, threads=threads
+    )
+    return {large[at]: [rows] for at, rows in found.items()}
 
 
 @contextmanager

@@ -7,6 +7,7 @@ NULL within the leaf pages. Blocks of leaf pages that fit in the processor's cac
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.read.plan import shape_rows
+from nsys_pp.read.sqlite_columns import Columns
 from nsys_pp.read.sqlite_pages import Leaves, Pages, UnusualPageError, find_leaves, open_pages
 from nsys_pp.read.sqlite_query import column_types
 from nsys_pp.read.sqlite_records import Wanted, decode_rows
@@ -24,6 +26,7 @@ from nsys_pp.stages import report_stage
 from nsys_pp.units import format_bytes
 
 _BLOCK_BYTES = 1 << 21
+_LEAST_BYTES = 5  # of a row without its header: pointer, length, row id, length of the header
 
 
 class Layout(Struct, frozen=True):
@@ -62,19 +65,25 @@ def describe_table(root: int, columns: Sequence[tuple[str, str, int, int]], *, m
 
 
 def read_plain(
-    path: Path, sources: Sequence[Source], layouts: Mapping[str, Layout], *, threads: int
-) -> dict[int, list[pl.DataFrame]]:
+    path: Path,
+    sources: Sequence[Source],
+    layouts: Mapping[str, Layout],
+    *,
+    last_rows: Mapping[str, int],
+    threads: int,
+) -> dict[int, pl.DataFrame]:
     """Read the tables that are of the plain form.
 
     Args:
         path: The file.
         sources: Tables to read.
         layouts: How each is stored, by name.
+        last_rows: Last row id of each, by name.
         threads: Number of threads.
 
     Returns:
-        Rows from `shape_rows`, in order, by the position of the table in `sources`; tables that must be read by
-        SQLite are missing.
+        Rows as from `shape_rows`, by the position of the table in `sources`; tables that must be read by SQLite are
+        missing.
     """
     tasks = {
         at: task
@@ -96,13 +105,15 @@ def read_plain(
             total = sum(len(futures or ()) for futures in running.values())
             finished, done = {}, 0
             for at, futures in running.items():
-                finished[at] = _finish(futures, done, total)
-                done += len(futures or ())
+                count, last = len(futures or ()), last_rows.get(tasks[at].source.name, 0)
+                most = min(last, count * _BLOCK_BYTES // (tasks[at].width + _LEAST_BYTES))
+                finished[at] = _finish(futures, Columns(most), done, total)
+                done += count
     except UnusualPageError:
         return {}
     finally:
         os.close(file)
-    return {at: frames for at, frames in finished.items() if frames}
+    return {at: rows for at, rows in finished.items() if rows is not None}
 
 
 def _plan(source: Source, layout: Layout | None) -> _Task | None:
@@ -141,22 +152,28 @@ def _start(pool: Executor, pages: Pages, task: _Task, root: int) -> list[Future[
     return [pool.submit(decode, block) for block in blocks]
 
 
-def _finish(futures: list[Future[pl.DataFrame]] | None, done: int, total: int) -> list[pl.DataFrame]:
-    """Wait for the blocks of a table; nothing if one is not of the plain form.
+def _finish(
+    futures: list[Future[pl.DataFrame]] | None, columns: Columns, done: int, total: int
+) -> pl.DataFrame | None:
+    """Wait for the blocks of a table; None if one is not of the plain form.
 
     Args:
-        futures: Of the blocks.
+        futures: Of the blocks; each is dropped once it is added.
+        columns: Receives the rows.
         done: Blocks of other tables that are finished.
         total: Blocks of all tables.
     """
-    frames = []
+    if not futures:
+        return None
+    waiting = deque(futures)
+    futures.clear()
     try:
-        for number, future in enumerate(futures or (), done + 1):
-            frames.append(future.result())
+        for number in range(done + 1, done + 1 + len(waiting)):
+            columns.add(waiting.popleft().result())
             read, whole = (format_bytes(count * _BLOCK_BYTES) for count in (number, total))
             report_stage(f"read {read} of {whole}", number / total)
-        return frames
+        return columns.build()
     except UnusualPageError:
-        for future in futures or ():
+        for future in waiting:
             future.cancel()
-        return []
+        return None

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.read.broken_text import decode_text
 from nsys_pp.read.sqlite_pages import (
-    PADDING,
     Bytes,
     Ints,
     Leaves,
@@ -238,10 +238,15 @@ def _decode_text(name: str, buffer: Bytes, serials: Ints | Bytes, starts: Ints) 
     present = np.flatnonzero(lengths)
     if present.size == 0:
         return pl.Series(name, [None], dtype=pl.String).new_from_index(0, serials.size)
-    data = buffer[: buffer.size - PADDING].tobytes()
+    first, size = starts[present], lengths[present]
+    total = int(size.sum())
+    if 2 * total < buffer.size:  # a text holds all bytes that it was cut from
+        ends = np.cumsum(size)
+        buffer = buffer[expand_windows(first, first + size)]
+        first = ends - size
     cut = pl.select(
-        pl.lit(data, dtype=pl.Binary)
-        .bin.slice(pl.lit(pl.Series(starts[present])), pl.lit(pl.Series(lengths[present])))
+        pl.lit(buffer.tobytes(), dtype=pl.Binary)
+        .bin.slice(pl.lit(pl.Series(first)), pl.lit(pl.Series(size)))
         .alias(name)
     ).to_series()
     text = decode_text(cut)

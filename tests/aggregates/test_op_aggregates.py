@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 import pytest
 
 from nsys_pp.aggregates.ops import sum_copy_sizes, sum_ops
 from nsys_pp.arrays.distributions import build_distributions, merge_distributions
 from nsys_pp.frames.aggregates import COPY_SIZES, OP_AGGREGATES
-from nsys_pp.frames.report import GPU_OPS, OP_DETAILS
+from nsys_pp.frames.op_details import OP_DETAILS, OpDetails
+from nsys_pp.frames.report import GPU_OPS
 from nsys_pp.frames.training import STEPS
 from tests.aggregates.small_reports import fill, op, step
 
@@ -34,12 +36,12 @@ OPS = fill(
 )
 FULL_NAMES = ["gemm<float>(int)", "gemm<float>(int)", "gemm<half>(int)", None, None, None, None, None, None]
 SIZES = [None, None, None, None, None, 100, 50, None, None]
-DETAILS = fill(
-    OP_DETAILS,
-    (
-        {"op_id": at, "full_name": name, "size_bytes": size}
-        for at, (name, size) in enumerate(zip(FULL_NAMES, SIZES, strict=True))
+DETAILS = OpDetails(
+    distinct=fill(
+        OP_DETAILS,
+        ({"full_name": name, "size_bytes": size} for name, size in zip(FULL_NAMES, SIZES, strict=True)),
     ),
+    row=np.arange(len(SIZES), dtype=np.uint32),
 )
 STEP = fill(STEPS, [step((1, 0), 4, (10, 52))])
 
@@ -61,9 +63,9 @@ def test_kernels_are_told_apart_by_all_of_their_name_where_that_is_known() -> No
 
 
 def test_without_details_short_names_are_all_that_is_known() -> None:
-    found = sum_ops(OPS, OP_DETAILS.to_frame(), STEPS.to_frame()).filter(name="gemm")
+    found = sum_ops(OPS, OpDetails(), STEPS.to_frame()).filter(name="gemm")
     assert found.select("device_id", "values").rows() == [(0, [1, 10, 20]), (1, [4])]
-    assert sum_copy_sizes(OPS, OP_DETAILS.to_frame(), STEPS.to_frame()).equals(COPY_SIZES.to_frame())
+    assert sum_copy_sizes(OPS, OpDetails(), STEPS.to_frame()).equals(COPY_SIZES.to_frame())
 
 
 def test_operations_are_in_the_step_in_which_they_start_on_their_device() -> None:
@@ -99,6 +101,6 @@ def test_details_are_found_by_op_id_and_not_by_place() -> None:
 
 
 def test_nothing_gives_nothing() -> None:
-    nothing = (GPU_OPS.to_frame(), OP_DETAILS.to_frame(), STEPS.to_frame())
+    nothing = (GPU_OPS.to_frame(), OpDetails(), STEPS.to_frame())
     assert sum_ops(*nothing).equals(OP_AGGREGATES.to_frame())
     assert sum_copy_sizes(*nothing).equals(COPY_SIZES.to_frame())

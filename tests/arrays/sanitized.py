@@ -8,10 +8,13 @@ import sys
 import numpy as np
 
 from nsys_pp.arrays.core import Core
+from nsys_pp.arrays.packet_writer import join_tails, write_records
+from nsys_pp.write.perfetto.packets import lay_out_group
 from nsys_pp.write.trace.strings import NULL
 from tests.arrays.near_points import draw_near_points, find_near_points
 from tests.arrays.nested_slices import draw_nested_slices
 from tests.arrays.owned_intervals import draw_intervals, draw_windows
+from tests.arrays.packet_blocks import draw_block
 
 
 def main() -> None:
@@ -22,11 +25,14 @@ def main() -> None:
         around = np.maximum(parent, 0)
         is_inside = (parent >= 0) & (start[around] <= start) & (end <= end[around]) & (end > start)
         core.pack_flat(start, end)
+        core.order_events(start, end, np.arange(len(start), dtype=np.int32) % 3)
+        core.order_events(start, end, np.full(len(start), 600, dtype=np.int32))
         core.pack_nested(start, end, np.where(is_inside, parent, -1))
         core.sort_rows(parent, start, end)
         core.number_codes(np.where(is_inside, NULL, start).astype(np.uint32), null=NULL)
         intervals, following = draw_intervals(seed), draw_intervals(seed, following=True)
         core.find_first_rows(intervals[0])
+        core.number_keys(intervals[0])
         core.find_parents(*intervals)
         core.find_windows(intervals, following)
         core.find_windows(
@@ -38,9 +44,12 @@ def main() -> None:
         core.find_extremes(*windows)
         core.measure_unions(*windows)
         core.measure_unions(*windows[:2], *(column[windows[2] >= 1] for column in windows[2:]), middle=1)
+        write_records(core, [lay_out_group(group) for group in draw_block(seed).groups])
+        join_tails(core, np.zeros((2, 3), dtype=np.uint8), np.array([0, seed % 9]), b"x" * (seed % 9))
         find_near_points(core, draw_near_points(seed))
     many = np.arange(70_000)  # more keys than are numbered
     core.find_first_rows(many)
+    core.number_keys(many)
     core.order_by_time(many, many, many)
     core.find_windows((many, many, many), (many, many, many))
     core.measure_unions(many * 7919 % 70_000, many * 7919 % 70_000 + 900, many // 2, many + 1)

@@ -143,6 +143,11 @@ def test_searches_equal_those_of_numpy(seed: int) -> None:
     rows = core.find_first_rows(owner)
     assert rows is not None
     assert np.array_equal(rows, search._find_first_rows(owner))
+    numbered = core.number_keys(owner)
+    assert numbered is not None
+    first, number = search._number_keys(owner)
+    assert np.array_equal(numbered[0], first)
+    assert np.array_equal(numbered[1], number)
     values = np.sort(end)
     assert np.array_equal(core.search(values, start), np.searchsorted(values, start))
 
@@ -231,6 +236,7 @@ def test_long_windows_equal_those_in_numpy(streams: int) -> None:
 def test_more_keys_than_are_numbered_are_left_to_numpy() -> None:
     many, core = np.arange(70_000)[::-1].copy(), the_core()
     assert core.find_first_rows(many) is None
+    assert core.number_keys(many) is None
     assert np.array_equal(search.find_first_rows(many), np.arange(70_000))
     assert core.find_windows((many, many, many), (many[::-1], many, many)) is None
     assert np.array_equal(core.order_by_time(many, many, many), many)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.arrays.search import find_first, find_last, find_pairs, find_rows
+from nsys_pp.arrays import search
+from nsys_pp.arrays.search import find_first, find_last, find_pairs, find_rows, number_rows
 from tests.arrays.grouped_rows import FAR, ROWS, columns
 
 # up to 40 groups: more than are scanned one by one
@@ -20,6 +23,30 @@ EVENTS = st.lists(
 def test_rows_of_ids(ids: list[int], wanted: list[int]) -> None:
     rows = find_rows(np.array(ids, dtype=np.int64), np.array(wanted, dtype=np.int64)).tolist()
     assert rows == [ids.index(wanted_id) if wanted_id in ids else -1 for wanted_id in wanted]
+
+
+TRIPLES = st.lists(st.tuples(*[st.one_of(st.none(), st.integers(-2, 2), FAR)] * 3))
+
+
+@given(TRIPLES)
+def test_distinct_rows_are_numbered_in_order_of_appearance(rows: list[tuple[int | None, ...]]) -> None:
+    assert_rows_are_numbered(rows)
+
+
+@given(TRIPLES)
+@settings(deadline=None, max_examples=50)
+def test_rows_with_the_same_hash_stay_distinct(rows: list[tuple[int | None, ...]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "_MULTIPLIER", np.uint64(0))
+        patch.setattr(search, "_SHIFT", np.uint64(63))
+        assert_rows_are_numbered(rows)
+
+
+def assert_rows_are_numbered(rows: list[tuple[int | None, ...]]) -> None:
+    distinct = list(dict.fromkeys(rows))
+    first, number = number_rows([pl.Series([row[at] for row in rows], dtype=pl.Int64) for at in range(3)])
+    assert first.tolist() == [rows.index(row) for row in distinct]
+    assert number.tolist() == [distinct.index(row) for row in rows]
 
 
 @given(ROWS, ROWS)

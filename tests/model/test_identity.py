@@ -370,7 +370,7 @@ def test_operations_that_were_not_timed_are_left_out(tmp_path: Path) -> None:
         tmp_path, CUPTI_ACTIVITY_KIND_KERNEL=[kernel(0, 0, 1), kernel(0, 5, 2), kernel(-5, 0, 3)]
     )
     assert report.gpu_ops.select("op_id", "correlation_id").rows() == [(0, 2), (1, 3)]
-    assert report.op_details["op_id"].to_list() == [0, 1]
+    assert report.op_details.row.tolist() == [0, 0]
 
 
 def test_copies_of_a_kind_that_is_new_are_copies(tmp_path: Path) -> None:
@@ -383,7 +383,7 @@ def test_copies_of_a_kind_that_is_new_are_copies(tmp_path: Path) -> None:
 def test_details(tmp_path: Path) -> None:
     kernels = [kernel(1, 2, 1, gridX=3, gridY=2, demangledName=1), kernel(3, 4, 2, demangledName=0)]
     report = _report(tmp_path, StringIds=strings("k", "k(int)"), CUPTI_ACTIVITY_KIND_KERNEL=kernels)
-    details = report.op_details.select(
+    details = report.op_details.expand().select(
         pl.col("full_name", "grid", "block").cast(pl.String), "registers_per_thread"
     )
     assert details.rows() == [("k(int)", "3,2,1", "32,32,32", 16), (None, "1,1,1", "32,32,32", 16)]

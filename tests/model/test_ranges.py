@@ -234,6 +234,6 @@ def test_real_ranges_are_sane(path: Path | None) -> None:
     assert set(ranges["process_key"]) <= set(report.processes["process_key"])
     pairs = report.gpu_ops.select("process_key", "device_id").unique()
     assert pairs.join(report.devices, on=["process_key", "device_id"], how="anti").is_empty()
-    assert report.op_details.height == report.gpu_ops.height
+    assert len(report.op_details.row) == report.gpu_ops.height
     assert report.gpu_ops["name"].null_count() == 0
     assert math.isclose(report.gpu_ops["op_id"].n_unique(), report.gpu_ops.height)

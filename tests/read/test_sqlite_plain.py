@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -17,7 +18,6 @@ from polars.testing import assert_frame_equal
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.read import read_report, sqlite, sqlite_plain
-from nsys_pp.read.sqlite_plain import Layout
 from nsys_pp.read.table import Source
 from tests.conftest import find_shared_reports
 from tests.draws import count_draws
@@ -53,10 +53,8 @@ def read_both(path: Path) -> tuple[RawReport | str, RawReport | str, set[str]]:
     """Read a file from its pages and by queries: reports or errors, and the tables that were read from pages."""
     used: set[str] = set()
 
-    def record(
-        file: Path, sources: Sequence[Source], layouts: Mapping[str, Layout], *, threads: int
-    ) -> dict[int, list[pl.DataFrame]]:
-        found = sqlite_plain.read_plain(file, sources, layouts, threads=threads)
+    def record(file: Path, sources: Sequence[Source], *args: Any, **keywords: Any) -> dict[int, pl.DataFrame]:
+        found = sqlite_plain.read_plain(file, sources, *args, **keywords)
         used.update(sources[at].name for at in found)
         return found
 

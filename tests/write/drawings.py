@@ -142,7 +142,7 @@ def encode(
 
 def slice_subtrack(path: str, rows: pl.DataFrame, *, number: int = 0, clock: Clock = UTC) -> PlacedSubtrack:
     """Place a subtrack on the track at `path`, with slashes, the machine first."""
-    return _place(path, clock, lambda track: SliceSubtrack(track=track, number=number, slices=rows))
+    return _place(path, clock, lambda track: SliceSubtrack(track=track, number=number, content=rows))
 
 
 def mark_subtrack(path: str, rows: Sequence[tuple[Any, ...]], *, clock: Clock = UTC) -> PlacedSubtrack:

@@ -28,7 +28,15 @@ from nsys_pp.frames.part import Track
 from nsys_pp.write.chrome.events import ArrowEnds, Destination, encode_counters, encode_marks, encode_slices
 from nsys_pp.write.trace.drawing import CounterSubtrack, Drawing, MarkSubtrack, SliceSubtrack, Subtrack
 from nsys_pp.write.trace.placement import Placement, place_path, place_tracks
-from nsys_pp.write.trace.tree import Path, arrange, index_tracks, start_ns, subtrack_rows, subtracks_by_track
+from nsys_pp.write.trace.tree import (
+    Path,
+    arrange,
+    count_rows,
+    index_tracks,
+    start_ns,
+    subtrack_rows,
+    subtracks_by_track,
+)
 
 BLOCK_ROWS = 1 << 15
 GZIP = 31  # zlib's window bits for a gzip stream; zlib writes no timestamp into the stream
@@ -156,7 +164,7 @@ def find_arrows(placed: list[PlacedSubtrack]) -> list[ArrowEnds | None]:
         .collect()
     )
     for (i,), of_subtrack in joined.partition_by("subtrack", as_dict=True, include_key=False).items():
-        ends_by_subtrack[i] = _scatter(of_subtrack, subtrack_rows(placed[i].subtrack).height)
+        ends_by_subtrack[i] = _scatter(of_subtrack, count_rows(placed[i].subtrack))
     return ends_by_subtrack
 
 
@@ -197,8 +205,9 @@ def _encode_blocks(
     placed: PlacedSubtrack, destination: Destination, ends: ArrowEnds | None
 ) -> Iterator[pl.Series]:
     """Encode a subtrack, at most `BLOCK_ROWS` rows at a time."""
-    for first in range(0, subtrack_rows(placed.subtrack).height, BLOCK_ROWS):
-        rows = _on_trace(subtrack_rows(placed.subtrack).slice(first, BLOCK_ROWS), placed.clock)
+    all_rows = subtrack_rows(placed.subtrack)
+    for first in range(0, all_rows.height, BLOCK_ROWS):
+        rows = _on_trace(all_rows.slice(first, BLOCK_ROWS), placed.clock)
         if isinstance(placed.subtrack, CounterSubtrack):
             yield encode_counters(rows, destination)
         elif isinstance(placed.subtrack, MarkSubtrack):

@@ -19,6 +19,7 @@ https://github.com/google/perfetto/blob/v52.0.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from zlib_ng import zlib_ng
 
 from nsys_pp.frames.clock import Clock
@@ -86,7 +87,7 @@ def restart_subtrack_clock() -> Parts:
     return message(TracePacket.CLOCK_SNAPSHOT, own, reading(BuiltinClock.OF_REPORT, 0))
 
 
-def compress(packets: bytes) -> bytes:
+def compress(packets: bytes | NDArray[np.uint8]) -> bytes:
     """Encode one packet that holds the given packets, compressed."""
     data = zlib_ng.compress(packets, COMPRESSION_LEVEL)
     return constant(message(Trace.PACKET, field(TracePacket.COMPRESSED_PACKETS, data)))

@@ -9,8 +9,10 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from nsys_pp.arrays.core import Core, load_core
+from nsys_pp.arrays.packet_writer import RecordColumn, RecordGroup, write_records
 from nsys_pp.write.perfetto.clocks import compress
-from nsys_pp.write.perfetto.wire import Parts, encode_rows, join_records
+from nsys_pp.write.perfetto.wire import Column, Parts, encode_rows, join_records
 
 
 class PacketGroup(Struct, frozen=True, kw_only=True):
@@ -34,5 +36,27 @@ class PacketBlock(Struct, frozen=True, kw_only=True):
 
 def compress_block(block: PacketBlock) -> bytes:
     """Encode a block as one compressed packet: bytes of a trace. They depend on the values of the block only."""
+    core = load_core()
+    packets = _join_in_numpy(block) if core is None else _join(core, block)
+    return compress(block.head + packets.tobytes() if block.head else packets)
+
+
+def _join(core: Core, block: PacketBlock) -> NDArray[np.uint8]:
+    return write_records(core, [lay_out_group(group) for group in block.groups])
+
+
+def lay_out_group(group: PacketGroup) -> RecordGroup:
+    """Find the bytes that the packets of a group share, and the offsets of its columns."""
+    columns, at = [], 0
+    for part in group.parts:
+        width = part.width if isinstance(part, Column) else len(part)
+        if isinstance(part, Column):
+            columns.append(RecordColumn(part.values, at, width))
+        at += width
+    template = b"".join(bytes(part.width) if isinstance(part, Column) else part for part in group.parts)
+    return RecordGroup(group.positions, template, columns)
+
+
+def _join_in_numpy(block: PacketBlock) -> NDArray[np.uint8]:
     records = [(group.positions, encode_rows(group.parts, len(group.positions))) for group in block.groups]
-    return compress(block.head + join_records(records).tobytes())
+    return join_records(records)

@@ -20,6 +20,7 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.write.perfetto.clocks import restart_subtrack_clock
 from nsys_pp.write.perfetto.packets import PacketBlock, PacketGroup
 from nsys_pp.write.perfetto.protobuf import (
@@ -53,9 +54,9 @@ from nsys_pp.write.trace.drawing import (
     Subtrack,
 )
 from nsys_pp.write.trace.events import Events, order_events
-from nsys_pp.write.trace.strings import intern
+from nsys_pp.write.trace.strings import WORDS, intern
 from nsys_pp.write.trace.subtrack_columns import SubtrackColumns
-from nsys_pp.write.trace.tree import subtrack_rows
+from nsys_pp.write.trace.tree import count_rows
 
 BLOCK_ROWS = 1 << 15  # a block has 1-3 MB before compression
 MAX_NULLABLE = 63  # columns with nulls in one subtrack: the present fields of a row are bits of a 64-bit key
@@ -66,7 +67,8 @@ class RowField(Struct, frozen=True, kw_only=True):
 
     encode: Callable[[Array], Parts]
     values: Array
-    present: NDArray[np.bool_] | None  # None: all rows have a value
+    present: Bools | None  # None: all rows have a value
+    rows: Int64s | None = None  # of the values, in order; None: values are in order
 
 
 class PacketBatch(Struct, frozen=True, kw_only=True):
@@ -107,13 +109,13 @@ def prepare_batch(
     Raises:
         ValueError: Rows are not in order, or slices do not nest, or nest too deep.
     """
-    heights = np.array([subtrack_rows(subtrack).height for subtrack in subtracks])
+    heights = np.array([count_rows(subtrack) for subtrack in subtracks])
     first_rows = np.cumsum(heights) - heights
-    event_type, events = _events(subtracks[0], columns.rows, first_rows)
+    event_type, events = _events(subtracks[0], columns, first_rows)
     interned: list[tuple[int, pl.Series]] = []
     fields: list[RowField] = []
     if isinstance(subtracks[0], CounterSubtrack):
-        values = columns.rows["value"].to_numpy()
+        values = columns.gather("value")
         fields.append(
             RowField(encode=partial(fixed64, TrackEvent.COUNTER_DOUBLE), values=values, present=None)
         )
@@ -143,11 +145,11 @@ def block_tasks(batch: PacketBatch) -> Iterator[Callable[[], PacketBlock]]:
         yield partial(_build_block, batch, first, min(first + BLOCK_ROWS, rows))
 
 
-def _events(kind: Subtrack, rows: pl.DataFrame, first_rows: NDArray[np.int64]) -> tuple[int, Events]:
+def _events(kind: Subtrack, columns: SubtrackColumns, first_rows: NDArray[np.int64]) -> tuple[int, Events]:
     if isinstance(kind, SliceSubtrack):
-        start, end, depth = (rows[column].to_numpy() for column in ("start_ns", "end_ns", "depth"))
-        return EventType.SLICE_BEGIN, order_events(start, end, depth, first_rows)
-    times = rows["time_ns"].to_numpy()
+        start, end = columns.gather("start_ns"), columns.gather("end_ns")
+        return EventType.SLICE_BEGIN, order_events(start, end, columns.depth, first_rows)
+    times = columns.gather("time_ns")
     if np.diff(times).min(initial=0) < 0:
         raise ValueError("marks or samples of a subtrack are not in order of time")
     event_type = EventType.INSTANT if isinstance(kind, MarkSubtrack) else EventType.COUNTER
@@ -158,7 +160,8 @@ def _collect_fields(
     columns: SubtrackColumns, schema: pl.Schema
 ) -> tuple[list[RowField], list[tuple[int, pl.Series]]]:
     """Collect the fields of slices or marks (name, color, flow, arguments), and their tables of strings."""
-    arguments = [column for column in columns.rows.columns if column not in schema]
+    frame = columns.source.frame
+    arguments = [column for column in frame.columns if column not in schema]
     empty = pl.Series([], dtype=pl.String)
     strings, texts = [empty], {"name": empty, "color": empty}
     encoders: dict[str, Callable[[Array], Parts]] = {
@@ -169,15 +172,20 @@ def _collect_fields(
     values: dict[str, Array] = {}
     for column in texts:
         if columns.has_values(column):
-            texts[column], values[column] = intern(columns.rows[column], columns.values(column))
+            texts[column], values[column] = intern(frame[column], columns.gather(column), columns.rows)
     if "flow_id" in schema and columns.has_values("flow_id"):
-        values["flow_id"] = columns.values("flow_id").to_numpy()
+        values["flow_id"] = columns.source.array("flow_id")
     for i, column in enumerate(arguments):
         if columns.has_values(column):
             number, values[column] = _argument(columns, column, strings)
             encoders[column] = partial(_annotation, i + 1, number)
     fields = [
-        RowField(encode=encoders[column], values=of_rows, present=columns.present(column))
+        RowField(
+            encode=encoders[column],
+            values=of_rows,
+            present=columns.present(column),
+            rows=None if isinstance(frame.schema[column], WORDS) else columns.rows,
+        )
         for column, of_rows in values.items()
     ]
     return fields, [
@@ -189,15 +197,19 @@ def _collect_fields(
 
 
 def _argument(columns: SubtrackColumns, column: str, strings: list[pl.Series]) -> tuple[int, Array]:
-    """Return the field number and the values of an argument; its strings are appended to `strings` and numbered on."""
-    values, dtype = columns.values(column), columns.rows[column].dtype
+    """Return the field number of an argument, and its values: of all rows of the source, or numbers of the strings of each row.
+
+    The strings are appended to `strings` and numbered on.
+    """
+    source = columns.source
+    dtype = source.frame.schema[column]
     if dtype.is_integer():
-        return Annotation.INT if dtype.is_signed_integer() else Annotation.UINT, values.to_numpy()
+        return Annotation.INT if dtype.is_signed_integer() else Annotation.UINT, source.array(column)
     if dtype.is_float():
-        return Annotation.DOUBLE, values.cast(pl.Float64).to_numpy()
+        return Annotation.DOUBLE, source.array(column)
     if dtype == pl.Boolean:
-        return Annotation.BOOL, values.to_numpy()
-    texts, ids = intern(columns.rows[column], values)
+        return Annotation.BOOL, source.array(column)
+    texts, ids = intern(source.frame[column], columns.gather(column), columns.rows)
     ids += np.uint32(sum(map(len, strings)))
     strings.append(texts)
     return Annotation.STRING_IID, ids
@@ -257,7 +269,14 @@ def _shapes(fields: list[RowField], first: int, stop: int) -> Iterator[tuple[Arr
 def _begins(
     batch: PacketBatch, deltas: Array, first: int, rows: Array | slice, fields: list[RowField]
 ) -> Parts:
-    encoded = [row_field.encode(row_field.values[first : first + BLOCK_ROWS][rows]) for row_field in fields]
+    span = slice(first, first + BLOCK_ROWS)
+    encoded = []
+    for row_field in fields:
+        if row_field.rows is None:
+            values = row_field.values[span][rows]
+        else:
+            values = row_field.values.take(row_field.rows[span][rows])
+        encoded.append(row_field.encode(values))
     return _packets(batch, deltas, field(TrackEvent.TYPE, batch.event_type), *encoded)
 
 

@@ -44,7 +44,7 @@ from nsys_pp.write.trace.drawing import (
 )
 from nsys_pp.write.trace.placement import Placement, list_titles, place_path, place_tracks
 from nsys_pp.write.trace.subtrack_columns import prepare_columns
-from nsys_pp.write.trace.tree import Path, arrange, index_tracks, start_ns, subtrack_rows, subtracks_by_track
+from nsys_pp.write.trace.tree import Path, arrange, count_rows, index_tracks, start_ns, subtracks_by_track
 
 MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the interpreter lock
 _READ_BYTES = 1 << 20
@@ -105,10 +105,10 @@ def encode_drawing(
     drawn = [node.track.path for node in arrange(tracks, subtracks)]
     batches = [batch for path in drawn for batch in _batches(subtracks.get(path, []))]
     base_ns = min((start_ns(subtrack) for batch in batches for _, subtrack in batch), default=0)
-    prepared = prepare_columns(_rows_of(batch) for batch in batches)
+    prepared = prepare_columns([[subtrack for _, subtrack in batch] for batch in batches])
     encoded: list[EncodedSubtrack] = []
     sizes: list[int] = []
-    row_count = sum(columns.rows.height for columns in prepared)
+    row_count = sum(columns.height for columns in prepared)
     written = 0
     count = threads or _thread_count()
     finish = pack_block if is_packed else compress_block
@@ -230,11 +230,7 @@ def _batches(subtracks: list[Subtrack]) -> Iterator[Batch]:
 
 
 def _batch_key(subtrack: Subtrack) -> list[tuple[str, pl.DataType]] | None:
-    return list(subtrack.slices.schema.items()) if isinstance(subtrack, SliceSubtrack) else None
-
-
-def _rows_of(batch: Batch) -> pl.DataFrame:
-    return pl.concat((subtrack_rows(subtrack) for _, subtrack in batch), rechunk=True)
+    return list(subtrack.schema.items()) if isinstance(subtrack, SliceSubtrack) else None
 
 
 def _describe(batch: Batch, packets: PacketBatch) -> Iterator[EncodedSubtrack]:
@@ -252,7 +248,7 @@ def _describe(batch: Batch, packets: PacketBatch) -> Iterator[EncodedSubtrack]:
             track=subtrack.track,
             ordinal=ordinal,
             kind=kinds[type(subtrack)],
-            rows=subtrack_rows(subtrack).height,
+            rows=count_rows(subtrack),
             first_ns=first_ns,
             last_ns=last_ns,
             size_bytes=0,

@@ -20,6 +20,9 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.packet_writer import join_tails
+
 Array = NDArray[Any]
 VARINT, FIXED64, DELIMITED = 0, 1, 2  # wire types
 _FEW_STRINGS, _SHORT_BYTES = 127, 100  # that are encoded one by one, faster than as columns
@@ -181,16 +184,12 @@ def encode_strings(number: int, id_number: int, text_number: int, strings: pl.Se
     """
     if strings.is_empty():
         return b""
-    texts = [text.encode() for text in strings.to_list()]
-    if len(texts) <= _FEW_STRINGS and max(map(len, texts)) <= _SHORT_BYTES:  # all numbers are one byte wide
-        id_tag, text_tag = tag(id_number, VARINT), tag(text_number, DELIMITED)
-        fields = [
-            b"".join((id_tag, bytes((at,)), text_tag, bytes((len(text),)), text))
-            for at, text in enumerate(texts, 1)
-        ]
-        outer = tag(number, DELIMITED)
-        return b"".join(outer + bytes((len(inner),)) + inner for inner in fields)
-    lengths = np.array([len(text) for text in texts])
+    if len(strings) <= _FEW_STRINGS:
+        texts = [text.encode() for text in strings.to_list()]
+        if max(map(len, texts)) <= _SHORT_BYTES:  # all numbers are one byte wide
+            return _encode_short_strings(number, id_number, text_number, texts)
+    lengths = strings.str.len_bytes().to_numpy().astype(np.int64)
+    text = strings.str.join("").item().encode()
     inner = (
         *field(id_number, np.arange(1, len(lengths) + 1)),
         tag(text_number, DELIMITED),
@@ -198,12 +197,27 @@ def encode_strings(number: int, id_number: int, text_number: int, strings: pl.Se
     )
     head = (tag(number, DELIMITED), _varint_column(lengths + _width(inner)), *inner)
     heads = encode_rows(head, len(lengths))
+    core = load_core()
+    return _join_in_numpy(heads, lengths, text) if core is None else join_tails(core, heads, lengths, text)
+
+
+def _encode_short_strings(number: int, id_number: int, text_number: int, texts: Sequence[bytes]) -> bytes:
+    id_tag, text_tag = tag(id_number, VARINT), tag(text_number, DELIMITED)
+    fields = [
+        b"".join((id_tag, bytes((at,)), text_tag, bytes((len(text),)), text))
+        for at, text in enumerate(texts, 1)
+    ]
+    outer = tag(number, DELIMITED)
+    return b"".join(outer + bytes((len(inner),)) + inner for inner in fields)
+
+
+def _join_in_numpy(heads: NDArray[np.uint8], lengths: Array, text: bytes) -> bytes:
     width = heads.shape[1]
     starts = np.cumsum(lengths + width) - lengths - width
     joined = np.empty(int(lengths.sum()) + heads.size, dtype=np.uint8)
     is_text = np.ones(len(joined), dtype=bool)
     is_text[starts[:, np.newaxis] + np.arange(width)] = False
-    joined[is_text] = np.frombuffer(b"".join(texts), dtype=np.uint8)
+    joined[is_text] = np.frombuffer(text, dtype=np.uint8)
     _windows(joined, width)[starts] = _as_records(heads)
     return joined.tobytes()
 

@@ -7,9 +7,12 @@ reports; `nsys_pp.write.perfetto.trace` and `nsys_pp.write.chrome.trace` encode 
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 from msgspec import Struct
+from numpy.typing import NDArray
 
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.part import Track
 
 HEADER_SEQUENCE = 1  # of packets about the whole trace; 0 is invalid
@@ -41,6 +44,24 @@ SAMPLES = pl.Schema(
 )
 
 
+class ArrangedSlices(Struct, frozen=True, kw_only=True):
+    """Rows of a frame of slices, in order of drawing, gathered only where a frame is needed.
+
+    Attributes:
+        source: Columns of SLICES without `depth`, and arguments; of many subtracks.
+        rows: Of the source.
+        depth: Of each of these rows.
+    """
+
+    source: pl.DataFrame
+    rows: Int64s
+    depth: NDArray[np.int32]
+
+    def gather(self) -> pl.DataFrame:
+        """Return `SLICES`, with arguments."""
+        return self.source[self.rows].with_columns(depth=pl.Series(self.depth, dtype=pl.Int32))
+
+
 class SliceSubtrack(Struct, frozen=True, kw_only=True):
     """Slices on one track that nest or do not overlap.
 
@@ -52,7 +73,19 @@ class SliceSubtrack(Struct, frozen=True, kw_only=True):
 
     track: tuple[str, ...]
     number: int  # 0, 1, ... among the slice subtracks of the track; all of them are drawn as one row
-    slices: pl.DataFrame
+    content: pl.DataFrame | ArrangedSlices
+
+    @property
+    def schema(self) -> dict[str, pl.DataType]:
+        """The types of the columns."""
+        if isinstance(self.content, pl.DataFrame):
+            return dict(self.content.schema)
+        return {**self.content.source.schema, "depth": SLICES["depth"]}
+
+    @property
+    def slices(self) -> pl.DataFrame:
+        """The slices; arranged ones are gathered each time."""
+        return self.content if isinstance(self.content, pl.DataFrame) else self.content.gather()
 
 
 class MarkSubtrack(Struct, frozen=True, kw_only=True):

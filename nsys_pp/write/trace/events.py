@@ -8,6 +8,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from nsys_pp.arrays.core import load_core
+
 Array = NDArray[Any]
 MAX_DEPTH = 512  # Perfetto's importer drops deeper slices: slice_tracker.cc, kMaxDepth
 
@@ -46,6 +48,22 @@ def order_events(start_ns: Array, end_ns: Array, depth: Array, first_rows: Array
         ValueError: The slices are not in pre-order, do not nest, or nest deeper than Perfetto reads.
     """
     rows = len(start_ns)
+    core = load_core()
+    ordered = None if core is None else core.order_events(start_ns, end_ns, depth)
+    times, begin_index = _order_events(start_ns, end_ns, depth) if ordered is None else ordered
+    steps = np.diff(times)
+    if rows and first_rows is not None:
+        steps[begin_index[first_rows[1:]] - 1] = 0  # from a subtrack to the next
+        if depth[first_rows].any():
+            raise ValueError("a subtrack begins inside a slice")
+    if rows and steps.min() < 0:
+        raise ValueError("slices of a subtrack overlap without nesting")
+    return Events(times_ns=times, begin_index=begin_index)
+
+
+def _order_events(start_ns: Array, end_ns: Array, depth: Array) -> tuple[Array, Array]:
+    """Order events; return the times of all, and the number of the event that begins each slice."""
+    rows = len(start_ns)
     depth = depth.astype(np.int64)
     ends_after = depth + 1 - np.append(depth[1:], 0)  # number of slices that end before the next begins
     if rows and (depth[0] != 0 or depth.min() < 0 or ends_after.min() < 0):
@@ -58,14 +76,7 @@ def order_events(start_ns: Array, end_ns: Array, depth: Array, first_rows: Array
     is_end = np.ones(2 * rows, dtype=bool)
     is_end[begin_index] = False
     times[is_end] = _in_order_of_ends(end_ns, depth, ends_after)
-    steps = np.diff(times)
-    if rows and first_rows is not None:
-        steps[begin_index[first_rows[1:]] - 1] = 0  # from a subtrack to the next
-        if depth[first_rows].any():
-            raise ValueError("a subtrack begins inside a slice")
-    if rows and steps.min() < 0:
-        raise ValueError("slices of a subtrack overlap without nesting")
-    return Events(times_ns=times, begin_index=begin_index)
+    return times, begin_index
 
 
 def _in_order_of_ends(end_ns: Array, depth: Array, ends_after: Array) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 
 from nsys_pp.arrays.ancestors import count_ancestors, has_marked_line
 from nsys_pp.arrays.core import load_core
-from nsys_pp.arrays.order import sort_rows
+from nsys_pp.arrays.order import order_by_number, sort_rows
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 
@@ -109,8 +109,9 @@ def nest_order(start: Int64s, end: Int64s, subtrack: Int64s, above: Int64s) -> t
     """
     depth = count_ancestors(above)
     # Zero-length slices have no parent and no child: they precede other slices with the same start.
-    order = sort_rows(subtrack, start, (end > start).view(np.int8), -end, depth)
-    return order, depth
+    order = sort_rows(start, (end > start).view(np.int8), -end, depth)  # most rows are in this order
+    number = subtrack[order]
+    return order[order_by_number(number, int(number.max(initial=-1)) + 1)[0]], depth
 
 
 def _first_fit(group: Int64s, start: Int64s, end: Int64s) -> Bools:

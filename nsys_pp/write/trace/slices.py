@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import numbers
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.search import find_rows
+from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.report import OP_KIND
+from nsys_pp.write.trace.drawing import ArrangedSlices
 from nsys_pp.write.trace.packing import nest_order, pack_flat, pack_nested
 
 Tracks = Sequence[Int64s] | None
+_Arrangement = tuple[Int64s, Int64s, NDArray[np.int32]]
+"""Subtrack of each slice of a track; their order; depths in that order."""
 _KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
 
 
@@ -44,8 +50,8 @@ def range_slices(projections: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def operation_slices(gpu_ops: pl.DataFrame, op_details: pl.DataFrame) -> pl.DataFrame:
-    """Build the slices of GPU operations (`GPU_OPS` with `flow_id`); if `OP_DETAILS` were read, they are arguments."""
+def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
+    """Build the slices of GPU operations (`GPU_OPS` with `flow_id`); if details were read, they are arguments."""
     color_of = pl.Series([_KIND_COLORS.get(kind) for kind in OP_KIND.categories], dtype=pl.Categorical())
     color = color_of.gather(gpu_ops["kind"].to_physical())
     slices = gpu_ops.select(
@@ -59,12 +65,9 @@ def operation_slices(gpu_ops: pl.DataFrame, op_details: pl.DataFrame) -> pl.Data
         correlation_id="correlation_id",
         graph_id="graph_id",
     )
-    if op_details.is_empty():
+    if not len(op_details.row):
         return slices
-    details = op_details.drop("op_id")
-    if len(gpu_ops) < len(details):  # not all of them: row i of the details belongs to op_id i
-        details = details[gpu_ops["op_id"]]
-    return pl.concat([slices, details], how="horizontal")
+    return pl.concat([slices, op_details.expand(gpu_ops["op_id"])], how="horizontal")
 
 
 def cpu_range_slices(ranges: pl.DataFrame) -> pl.DataFrame:
@@ -96,7 +99,7 @@ def api_call_slices(api_calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def flat_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tuple[int, int, pl.DataFrame]]:
+def flat_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tuple[int, int, ArrangedSlices]]:
     """Split slices into subtracks without overlap.
 
     Args:
@@ -104,33 +107,43 @@ def flat_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tupl
         tracks: Rows of the slices of each track, at least one; None: all slices are of one track.
 
     Yields:
-        Index of the track, number of the subtrack, its `SLICES` (with arguments).
+        Index of the track, number of the subtrack, its slices (with arguments).
     """
     rows_of = _list_rows(slices, tracks)
-    start, end = slices["start_ns"].to_numpy(), slices["end_ns"].to_numpy()
-    subtracks = [pack_flat(start[rows], end[rows]) for rows in rows_of]
-    orders = [
-        sort_rows(subtrack, start[rows], end[rows]) for subtrack, rows in zip(subtracks, rows_of, strict=True)
-    ]
-    depths = [np.zeros(len(rows), dtype=np.int64) for rows in rows_of]
-    return _arrange(slices, rows_of, subtracks, orders, depths)
+    start, end = (slices[column].to_numpy() for column in ("start_ns", "end_ns"))
+    with open_executor(len(slices)) as executor:
+        arranged = executor.map(lambda rows: _arrange_flat(start[rows], end[rows]), rows_of)
+    return _cut(slices, rows_of, arranged)
 
 
-def nested_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tuple[int, int, pl.DataFrame]]:
+def nested_subtracks(
+    slices: pl.DataFrame, tracks: Tracks = None
+) -> Iterator[tuple[int, int, ArrangedSlices]]:
     """Split slices with `parent` into subtracks of nested slices, like `flat_subtracks`; a parent on another track is none."""
     rows_of = _list_rows(slices, tracks)
     start, end, parent = (slices[column].to_numpy() for column in ("start_ns", "end_ns", "parent"))
     place = np.full(len(slices) + 1, -1)
-    subtracks, orders, depths = [], [], []
+    above = []  # of each slice, its row among those of the track
     for rows in rows_of:
         place[rows] = np.arange(len(rows))
-        subtrack, above = pack_nested(start[rows], end[rows], place[parent[rows]])
+        above.append(place[parent[rows]])
         place[rows] = -1
-        order, depth = nest_order(start[rows], end[rows], subtrack, above)
-        subtracks.append(subtrack)
-        orders.append(order)
-        depths.append(depth[order])
-    return _arrange(slices.drop("parent"), rows_of, subtracks, orders, depths)
+    with open_executor(len(slices)) as executor:
+        arranged = executor.map(
+            lambda rows, above: _arrange_nested(start[rows], end[rows], above), rows_of, above
+        )
+    return _cut(slices.drop("parent"), rows_of, arranged)
+
+
+def _arrange_flat(start: Int64s, end: Int64s) -> _Arrangement:
+    subtrack = pack_flat(start, end)
+    return subtrack, sort_rows(subtrack, start, end), np.zeros(len(start), dtype=np.int32)
+
+
+def _arrange_nested(start: Int64s, end: Int64s, parent: Int64s) -> _Arrangement:
+    subtrack, above = pack_nested(start, end, parent)
+    order, depth = nest_order(start, end, subtrack, above)
+    return subtrack, order, depth[order].astype(np.int32)
 
 
 def _list_rows(slices: pl.DataFrame, tracks: Tracks) -> Sequence[Int64s]:
@@ -139,35 +152,20 @@ def _list_rows(slices: pl.DataFrame, tracks: Tracks) -> Sequence[Int64s]:
     return [np.arange(len(slices))] if len(slices) else []
 
 
-def _arrange(
-    slices: pl.DataFrame,
-    rows_of: Sequence[Int64s],
-    subtracks: Sequence[Int64s],
-    orders: Sequence[Int64s],
-    depths: Sequence[Int64s],
-) -> Iterator[tuple[int, int, pl.DataFrame]]:
-    """Gather the rows of all tracks at once, since most of the time for many rows is spent there, and cut them."""
-    if not rows_of:
-        return
-    order = np.concatenate([rows[order] for rows, order in zip(rows_of, orders, strict=True)])
-    depth = pl.Series(np.concatenate(depths).astype(np.int32))
-    arranged = _gather(slices, order).with_columns(depth=depth)
-    first = 0
-    for track, (subtrack, order) in enumerate(zip(subtracks, orders, strict=True)):
-        bounds = first + _find_bounds(subtrack[order])
-        for number, (begin, stop) in enumerate(pairwise(bounds.tolist())):
-            yield track, number, arranged[begin:stop]
-        first += len(order)
+def _cut(
+    slices: pl.DataFrame, rows_of: Sequence[Int64s], arranged: Iterable[_Arrangement]
+) -> Iterator[tuple[int, int, ArrangedSlices]]:
+    """Cut the rows of each track, in order, at the bounds of its subtracks."""
+    for track, (rows, (subtrack, order, depth)) in enumerate(zip(rows_of, arranged, strict=True)):
+        in_order = rows[order]
+        for number, (begin, stop) in enumerate(pairwise(_find_bounds(subtrack[order]).tolist())):
+            part = ArrangedSlices(source=slices, rows=in_order[begin:stop], depth=depth[begin:stop])
+            yield track, number, part
 
 
 def _find_bounds(subtrack: Int64s) -> Int64s:
     """Return the first row of each subtrack, and the number of rows; subtracks ascend from 0 without a gap."""
     return np.concatenate([np.flatnonzero(np.diff(subtrack, prepend=-1)), [len(subtrack)]])
-
-
-def _gather(slices: pl.DataFrame, order: Int64s) -> pl.DataFrame:
-    """Return the rows in order; nothing is copied where they are."""
-    return slices if (np.diff(order, prepend=-1) == 1).all() and len(order) == len(slices) else slices[order]
 
 
 def _parent_rows(frame: pl.DataFrame) -> pl.Series:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import find_distinct
 from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.types import Int64s
 
 NULL = (1 << 32) - 1
 """Code of null; no string has this code."""
@@ -16,35 +17,39 @@ CODE = pl.col(*WORDS).cast(pl.Categorical()).to_physical().fill_null(NULL)
 """Codes of all string columns of a frame (UInt32): equal strings of a column have equal codes."""
 
 
-def intern(column: pl.Series, codes: pl.Series | None = None) -> tuple[pl.Series, NDArray[np.uint32]]:
+def intern(
+    column: pl.Series, codes: NDArray[np.uint32] | None = None, rows: Int64s | None = None
+) -> tuple[pl.Series, NDArray[np.uint32]]:
     """Number the strings of a column 1, 2, ... in order of appearance.
 
     The codes of polars cannot be written instead: they number all strings of the process, so they differ between runs.
 
     Args:
         column: Categorical, Enum or String.
-        codes: Codes of the column (`CODE`); computed if None.
+        codes: Codes of the rows (`CODE`); computed if None, of all rows.
+        rows: The rows that count, in order; None: all.
 
     Returns:
-        The distinct strings in order of their numbers, and the number of each row; 0 for null.
+        The distinct strings in order of their numbers, and the number of each of these rows; 0 for null.
     """
     if codes is None:
-        codes = column.to_frame().select(CODE).to_series()
-    return _number(column, codes.to_numpy())
+        codes = column.to_frame().select(CODE).to_series().to_numpy()
+    firsts, numbers = _number(codes)
+    return column[firsts if rows is None else rows[firsts]].cast(pl.String), numbers
 
 
-def _number(column: pl.Series, codes: NDArray[np.uint32]) -> tuple[pl.Series, NDArray[np.uint32]]:
+def _number(codes: NDArray[np.uint32]) -> tuple[Int64s, NDArray[np.uint32]]:
+    """Return the first row of each number, and the number of each row."""
     core = load_core()
     if core is not None and (numbered := core.number_codes(codes, null=NULL)) is not None:
-        firsts, numbers = numbered
-        return column[firsts].cast(pl.String), numbers
+        return numbered
     numbers = np.zeros(len(codes), dtype=np.uint32)
     present = np.flatnonzero(codes != NULL)
     if not len(present):
-        return pl.Series([], dtype=pl.String), numbers
+        return present, numbers
     first, index = find_distinct(codes[present])
     order = np.argsort(first)
     number = np.empty(len(first), dtype=np.uint32)
     number[order] = np.arange(1, len(first) + 1, dtype=np.uint32)
     numbers[present] = number[index]
-    return column[present[first[order]]].cast(pl.String), numbers
+    return present[first[order]], numbers

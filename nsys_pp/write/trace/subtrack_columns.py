@@ -1,67 +1,134 @@
 """Columns of subtracks, prepared for encoding: strings as codes, and nulls as masks.
 
-Most subtracks are small, and a query has a fixed cost, so the columns of all subtracks are prepared together.
+The subtracks of many tracks are rows of the same frame, so its columns are prepared once. The frame of a small one has a
+few rows, and a query has a fixed cost, so the columns of all frames are prepared together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.write.trace.drawing import ArrangedSlices, SliceSubtrack, Subtrack
 from nsys_pp.write.trace.strings import CODE, NULL, WORDS
+from nsys_pp.write.trace.tree import subtrack_rows
 
 _PRESENT = "\0present "  # not the name of any column
 
 
-class SubtrackColumns(Struct, frozen=True, kw_only=True):
-    """The columns of a subtrack, as they are and prepared for encoding.
+class Source:
+    """A frame with the rows of subtracks, as it is and prepared for encoding.
 
-    Attributes:
-        rows: Rows of the subtrack.
+    Args:
+        frame: The frame.
         prepared: The codes of each string column. For each other column that is partly null: its values with 0 for null,
             and the mask of rows with a value.
     """
 
-    rows: pl.DataFrame
-    prepared: pl.DataFrame
+    def __init__(self, frame: pl.DataFrame, prepared: pl.DataFrame) -> None:
+        self.frame = frame
+        self._prepared = prepared
+        self._arrays: dict[str, NDArray[Any]] = {}
+
+    def array(self, column: str) -> NDArray[Any]:
+        """Return the values of a column, with codes for strings and 0 for other nulls."""
+        if column not in self._arrays:
+            values = self._prepared[column] if column in self._prepared.columns else self.frame[column]
+            if values.dtype.is_float():
+                values = values.cast(pl.Float64)
+            self._arrays[column] = values.to_numpy()
+        return self._arrays[column]
+
+    def mask(self, column: str) -> Bools:
+        """Return the mask of the rows with a value, of a column with nulls."""
+        name = _PRESENT + column
+        if name not in self._arrays:
+            if name in self._prepared.columns:
+                self._arrays[name] = self._prepared[name].to_numpy()
+            elif self.frame[column].null_count() == len(self.frame):
+                self._arrays[name] = np.zeros(len(self.frame), dtype=bool)
+            else:
+                self._arrays[name] = self._prepared[column].to_numpy() != NULL
+        return self._arrays[name]
+
+
+class SubtrackColumns(Struct, frozen=True, kw_only=True):
+    """Columns of the rows of subtracks, one subtrack after the other.
+
+    Attributes:
+        source: The frame that has the rows.
+        rows: The rows, in order; None: all rows of the source.
+        depth: Depth of each row; empty without slices.
+    """
+
+    source: Source
+    rows: Int64s | None
+    depth: NDArray[np.int32]
+
+    @property
+    def height(self) -> int:
+        """The number of rows."""
+        return len(self.source.frame) if self.rows is None else len(self.rows)
+
+    def gather(self, column: str) -> NDArray[Any]:
+        """Return the values of a column: codes for strings, 0 for other nulls."""
+        values = self.source.array(column)
+        return values if self.rows is None else values.take(self.rows)
 
     def has_values(self, column: str) -> bool:
         """Return whether a column has a value in any row."""
-        return self.rows[column].null_count() < self.rows.height
+        null_count = self.source.frame[column].null_count()
+        if self.rows is None or null_count in (0, len(self.source.frame)):
+            return null_count < len(self.source.frame)
+        return bool(self._mask(column).any())
 
-    def values(self, column: str) -> pl.Series:
-        """Return the values of a column, with codes for strings and 0 for other nulls."""
-        return self.prepared[column] if column in self.prepared.columns else self.rows[column]
-
-    def present(self, column: str) -> NDArray[np.bool_] | None:
+    def present(self, column: str) -> Bools | None:
         """Return the mask of rows with a value; None if all have one."""
-        if not self.rows[column].null_count():
+        if not self.source.frame[column].null_count():
             return None
-        if _PRESENT + column in self.prepared.columns:
-            return self.prepared[_PRESENT + column].to_numpy()
-        is_present: NDArray[np.bool_] = self.prepared[column].to_numpy() != NULL
-        return is_present
+        mask = self._mask(column)
+        return None if mask.all() else mask
+
+    def _mask(self, column: str) -> Bools:
+        mask = self.source.mask(column)
+        return mask if self.rows is None else mask.take(self.rows)
 
 
-def prepare_columns(subtracks: Iterable[pl.DataFrame]) -> list[SubtrackColumns]:
+def prepare_columns(batches: Sequence[Sequence[Subtrack]]) -> list[SubtrackColumns]:
     """Prepare the columns of subtracks for encoding.
 
     Args:
-        subtracks: Rows of each subtrack.
+        batches: Batches of subtracks with the same columns.
 
     Returns:
-        One `SubtrackColumns` per subtrack, in order.
+        One `SubtrackColumns` per batch, in order.
     """
-    subtracks = list(subtracks)
-    prepared = pl.collect_all([rows.lazy().select(CODE, *_fill_nulls(rows)) for rows in subtracks])
+    joined = [_join(batch) for batch in batches]
+    frames = {id(frame): frame for frame, _, _ in joined}
+    prepared = pl.collect_all([frame.lazy().select(CODE, *_fill_nulls(frame)) for frame in frames.values()])
+    sources = {
+        key: Source(frame, columns) for (key, frame), columns in zip(frames.items(), prepared, strict=True)
+    }
     return [
-        SubtrackColumns(rows=rows, prepared=columns)
-        for rows, columns in zip(subtracks, prepared, strict=True)
+        SubtrackColumns(source=sources[id(frame)], rows=rows, depth=depth) for frame, rows, depth in joined
     ]
+
+
+def _join(batch: Sequence[Subtrack]) -> tuple[pl.DataFrame, Int64s | None, NDArray[np.int32]]:
+    """Return a frame with the rows of subtracks, their rows there (None: all), and their depths."""
+    parts = [subtrack.content for subtrack in batch if isinstance(subtrack, SliceSubtrack)]
+    arranged = [part for part in parts if isinstance(part, ArrangedSlices)]
+    if len(arranged) == len(batch) and all(part.source is arranged[0].source for part in arranged):
+        rows = np.concatenate([part.rows for part in arranged])
+        return arranged[0].source, rows, np.concatenate([part.depth for part in arranged])
+    frame = pl.concat((subtrack_rows(subtrack) for subtrack in batch), rechunk=True)
+    return frame, None, frame["depth"].to_numpy() if parts else np.empty(0, dtype=np.int32)
 
 
 def _fill_nulls(rows: pl.DataFrame) -> list[pl.Expr]:

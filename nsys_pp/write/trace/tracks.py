@@ -26,7 +26,14 @@ from nsys_pp.frames.choices import Detail
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.report import Report
 from nsys_pp.write.trace.counters import Counter, busy_percent, list_counters
-from nsys_pp.write.trace.drawing import CounterSubtrack, Drawing, MarkSubtrack, SliceSubtrack, Subtrack
+from nsys_pp.write.trace.drawing import (
+    ArrangedSlices,
+    CounterSubtrack,
+    Drawing,
+    MarkSubtrack,
+    SliceSubtrack,
+    Subtrack,
+)
 from nsys_pp.write.trace.slices import (
     api_call_slices,
     cpu_range_slices,
@@ -36,6 +43,7 @@ from nsys_pp.write.trace.slices import (
     range_slices,
 )
 
+_LARGE_ROWS = 8_000_000
 _JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" if no range is a job
 BUSY = "GPU busy"
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
@@ -120,6 +128,8 @@ def _draw_gpu(
     range_subtracks: list[Subtrack] = []
     with open_executor(len(projections) + len(ops), threads=1) as executor:
         ranges = executor.submit(_draw_ranges, view, projections, path, range_tracks, range_subtracks)
+        if len(projections) + len(ops) > _LARGE_ROWS:
+            ranges.result()  # not both at once: their arrays would double the memory
         communication = _add_track(tracks, (*path, "communication"), 20)
         slices = operation_slices(
             ops.filter("is_communication").with_columns(_no_flow()), view.report.op_details
@@ -171,7 +181,6 @@ def _draw_streams(
     view: View, ops: pl.DataFrame, path: Path, tracks: dict[Path, Track], subtracks: list[Subtrack]
 ) -> None:
     keys = ["process_key", "context_id", "stream_id"]
-    slices = operation_slices(ops, view.report.op_details)
     first, stream = find_distinct(pack(*(numbers(ops[key]) for key in keys)))
     if not len(first):
         return
@@ -195,6 +204,7 @@ def _draw_streams(
             label += f", pid {pids.get(row['process_key'], '?')}"
         paths.append(_add_track(tracks, (*path, label), 30, order=order))
     rows = list_groups(stream, len(first))
+    slices = operation_slices(ops, view.report.op_details)
     subtracks += _subtracks(paths, flat_subtracks(slices, [rows[row] for row in named["stream"].to_list()]))
 
 
@@ -236,9 +246,9 @@ def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _subtracks(
-    paths: Sequence[Path], parts: Iterable[tuple[int, int, pl.DataFrame]]
+    paths: Sequence[Path], parts: Iterable[tuple[int, int, ArrangedSlices]]
 ) -> Iterator[SliceSubtrack]:
-    return (SliceSubtrack(track=paths[track], number=number, slices=part) for track, number, part in parts)
+    return (SliceSubtrack(track=paths[track], number=number, content=part) for track, number, part in parts)
 
 
 def _add_track(

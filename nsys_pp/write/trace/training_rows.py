@@ -97,7 +97,7 @@ def draw_training(
             track = Track(path=(gpu_row.row, name), name=name, rank=rank + lane)
             drawing.tracks.append(track)
             drawing.subtracks.extend(
-                SliceSubtrack(track=track.path, number=number, slices=slices)
+                SliceSubtrack(track=track.path, number=number, content=slices)
                 for number, slices in enumerate(rows[kind][lane])
             )
     _draw_run(training, drawings[RUN], is_drawn)
@@ -358,7 +358,7 @@ def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
         track = Track(path=("steps",), name="steps", rank=0, description="; ".join(filter(None, texts)))
         drawing.tracks.append(track)
         drawing.subtracks.extend(
-            SliceSubtrack(track=track.path, number=number, slices=part)
+            SliceSubtrack(track=track.path, number=number, content=part)
             for _, number, part in flat_subtracks(steps)
         )
     lane_states = training.lane_states[["lane", "cause", "start_ns", "end_ns"]].filter(is_drawn)

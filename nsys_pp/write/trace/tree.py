@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.frames.part import Track
-from nsys_pp.write.trace.drawing import Drawing, MarkSubtrack, SliceSubtrack, Subtrack
+from nsys_pp.write.trace.drawing import ArrangedSlices, Drawing, MarkSubtrack, SliceSubtrack, Subtrack
 
 Path = tuple[str, ...]
 
@@ -28,13 +28,22 @@ def subtrack_rows(subtrack: Subtrack) -> pl.DataFrame:
     return subtrack.marks if isinstance(subtrack, MarkSubtrack) else subtrack.samples
 
 
+def count_rows(subtrack: Subtrack) -> int:
+    """Count the rows of a subtrack."""
+    if isinstance(subtrack, SliceSubtrack) and isinstance(subtrack.content, ArrangedSlices):
+        return len(subtrack.content.rows)
+    return subtrack_rows(subtrack).height
+
+
 def drawn_subtracks(drawing: Drawing) -> list[Subtrack]:
     """Return the subtracks with rows."""
-    return [subtrack for subtrack in drawing.subtracks if subtrack_rows(subtrack).height]
+    return [subtrack for subtrack in drawing.subtracks if count_rows(subtrack)]
 
 
 def start_ns(subtrack: Subtrack) -> int:
     """Return the time of the first event of a subtrack with rows."""
+    if isinstance(subtrack, SliceSubtrack) and isinstance(subtrack.content, ArrangedSlices):
+        return int(subtrack.content.source["start_ns"][int(subtrack.content.rows[0])])
     return int(subtrack_rows(subtrack)["start_ns" if isinstance(subtrack, SliceSubtrack) else "time_ns"][0])
 
 

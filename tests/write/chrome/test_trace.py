@@ -254,7 +254,7 @@ def test_many_rows_in_bounded_pieces() -> None:
         flow_id=pl.lit(None, pl.UInt64),
     )
     entry = PlacedSubtrack(
-        machine="m", clock=UTC, subtrack=SliceSubtrack(track=("a",), number=0, slices=rows)
+        machine="m", clock=UTC, subtrack=SliceSubtrack(track=("a",), number=0, content=rows)
     )
     pieces = list(write_chrome(drawing(entry)))
     assert max(map(len, pieces)) < 4_000_000

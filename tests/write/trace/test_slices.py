@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.frames.report import API_CALLS, GPU_OPS, OP_DETAILS, PROJECTIONS, RANGES
+from nsys_pp.frames.conform import conform_part
+from nsys_pp.frames.op_details import OP_DETAILS, OpDetails
+from nsys_pp.frames.report import API_CALLS, GPU_OPS, PROJECTIONS, RANGES
 from nsys_pp.write.trace.drawing import SLICES
 from nsys_pp.write.trace.slices import (
     api_call_slices,
@@ -88,29 +91,23 @@ def test_parents_are_rows() -> None:
     ],
 )
 def test_operations_are_coloured_by_kind(kind: str, is_communication: bool, color: str | None) -> None:
-    slices = operation_slices(
-        operations({"kind": kind, "is_communication": is_communication}), OP_DETAILS.to_frame()
-    )
+    slices = operation_slices(operations({"kind": kind, "is_communication": is_communication}), OpDetails())
     assert slices["color"].to_list() == [color]
 
 
 def test_details_are_found_by_operation() -> None:
     ops = operations(*({"correlation_id": 10 + row, "graph_id": row or None} for row in range(4)))
     details = pl.DataFrame(
-        {"op_id": range(4), "grid": [f"{row},1,1" for row in range(4)], "size_bytes": [None, 1, 2, 3]},
+        {"grid": [f"{row},1,1" for row in (0, 1, 3)], "size_bytes": [None, 1, 3]},
         schema_overrides=OP_DETAILS,
     )
-    details = details.select(
-        details[name] if name in details.columns else pl.lit(None, dtype).alias(name)
-        for name, dtype in OP_DETAILS.items()
-    )
-    slices = operation_slices(ops[[3, 1]], details)
+    row = np.array([0, 1, 1, 2], dtype=np.uint32)
+    slices = operation_slices(ops[[3, 1]], OpDetails(distinct=conform_part(details, OP_DETAILS), row=row))
     assert slices.select("correlation_id", "graph_id", "grid", "size_bytes").rows() == [
         (13, 3, "3,1,1", 3),
         (11, 1, "1,1,1", 1),
     ]
-    assert "op_id" not in slices.columns
-    assert operation_slices(ops, OP_DETAILS.to_frame()).columns[-1] == "graph_id"
+    assert operation_slices(ops, OpDetails()).columns[-1] == "graph_id"
 
 
 def test_what_the_cpu_did() -> None:
@@ -163,7 +160,8 @@ def test_nested_subtracks_hold_every_slice_once_and_in_order_of_drawing(
 ) -> None:
     frame = frame_of(slices)
     rows = []
-    for number, (track, subtrack, part) in enumerate(nested_subtracks(frame)):
+    for number, (track, subtrack, arranged) in enumerate(nested_subtracks(frame)):
+        part = arranged.gather()
         assert (track, subtrack) == (0, number)
         assert part.columns == ["start_ns", "end_ns", "row", "depth"]
         assert part.schema["depth"] == SLICES["depth"]
@@ -185,7 +183,7 @@ def test_nested_subtracks_hold_every_slice_once_and_in_order_of_drawing(
 @given(boxes)
 def test_flat_subtracks_are_as_few_as_slices_overlap(slices: list[tuple[int, int, int]]) -> None:
     frame = frame_of(slices).drop("parent")
-    subtracks = [(subtrack, part) for _, subtrack, part in flat_subtracks(frame)]
+    subtracks = [(subtrack, part.gather()) for _, subtrack, part in flat_subtracks(frame)]
     assert [subtrack for subtrack, _ in subtracks] == list(range(len(subtracks)))
     assert pl.concat(part for _, part in subtracks)["row"].sort().to_list() == list(range(len(slices)))
     for _, part in subtracks:

@@ -1,0 +1,82 @@
+"""Columns of a table whose rows come block by block: integers go to where they stay, without a copy of all at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+
+class Columns:
+    """Rows that are added block by block.
+
+    A column of integers is one array for all rows, which polars shares. It takes memory as it is filled, and none
+    without values. Other columns are kept in pieces.
+
+    Args:
+        most: Number of rows that are expected at most; more are added more slowly.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+        self._pieces: dict[str, list[pl.Series]] = {}
+        self._values: dict[str, npt.NDArray[Any]] = {}
+        self._nulls: dict[str, list[tuple[int, pl.Series]]] = {}
+        self._empty: pl.DataFrame | None = None
+
+    def add(self, rows: pl.DataFrame) -> None:
+        """Add rows; all blocks have the same columns."""
+        if self._empty is None:
+            self._empty = rows.clear()
+        if self._count + rows.height > self._most:
+            self._most = 2 * (self._count + rows.height)
+            self._values = {name: np.resize(values, self._most) for name, values in self._values.items()}
+        for series in rows.iter_columns():
+            if series.dtype.is_integer():
+                self._put(series)
+            else:
+                self._pieces.setdefault(series.name, []).append(series)
+        self._count += rows.height
+
+    def build(self) -> pl.DataFrame:
+        """Return all rows; to be called once, after rows were added."""
+        assert self._empty is not None
+        columns = [pl.concat(pieces) for pieces in self._pieces.values()]
+        columns += [self._finish(name) for name in [*self._values]]
+        schema = self._empty.schema
+        if not columns:
+            name, dtype = next(iter(schema.items()))
+            columns.append(pl.Series(name, [None], dtype=dtype).new_from_index(0, self._count))
+        filled = {column.name for column in columns}
+        nulls = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in filled]
+        return pl.DataFrame(columns).with_columns(nulls)[schema.names()]  # nulls that need no memory
+
+    def _put(self, series: pl.Series) -> None:
+        name, nulls = series.name, series.null_count()
+        if nulls:
+            self._nulls.setdefault(name, []).append((self._count, series.is_null()))
+        if nulls == len(series):
+            return
+        if name not in self._values:
+            self._values[name] = np.empty(
+                self._most, dtype=pl.Series([], dtype=series.dtype).to_numpy().dtype
+            )
+        values = series.fill_null(0) if nulls else series
+        self._values[name][self._count : self._count + len(series)] = values.to_numpy()
+
+    def _finish(self, name: str) -> pl.Series:
+        values = self._values.pop(name)[: self._count]
+        blocks = self._nulls.pop(name, [])
+        for first, of_block in blocks:
+            if of_block.all():
+                values[first : first + len(of_block)] = 0  # never written
+        series = pl.Series(name, values)
+        if not blocks:
+            return series
+        is_null = np.zeros(self._count, dtype=np.bool_)
+        for first, of_block in blocks:
+            is_null[first : first + len(of_block)] = of_block.to_numpy()
+        return series.set(pl.Series(is_null), None)

@@ -1,0 +1,48 @@
+"""Rows that are added block by block equal their concatenation, and large columns are held once."""
+
+from __future__ import annotations
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from nsys_pp.read.sqlite_columns import Columns
+
+ROWS = st.lists(
+    st.tuples(
+        st.integers(-(2**63), 2**63 - 1),
+        st.one_of(st.none(), st.integers(-3, 3)),
+        st.one_of(st.none(), st.sampled_from(["", "text"])),
+        st.none(),
+    ),
+    max_size=5,
+)
+SCHEMA = {"id": pl.Int64, "number": pl.Int32, "text": pl.String, "nothing": pl.Int64}
+
+
+@given(st.lists(ROWS, min_size=1), st.integers(0, 30))
+def test_blocks_are_concatenated(blocks: list[list[tuple[object, ...]]], most: int) -> None:
+    frames = [pl.DataFrame(rows, schema=SCHEMA, orient="row") for rows in blocks]
+    columns = Columns(most)
+    for frame in frames:
+        columns.add(frame)
+    assert_frame_equal(columns.build(), pl.concat(frames))
+
+
+@given(st.lists(st.integers(0, 4), min_size=1))
+def test_rows_without_values_are_counted(sizes: list[int]) -> None:
+    columns = Columns(sum(sizes))
+    for size in sizes:
+        columns.add(pl.DataFrame({"nothing": pl.Series([None] * size, dtype=pl.Int64)}))
+    assert columns.build().height == sum(sizes)
+
+
+def test_the_array_of_a_column_is_shared_and_not_copied() -> None:
+    columns = Columns(8)
+    for _ in range(2):
+        columns.add(pl.DataFrame({"id": [1, 2, 3]}))
+    array = columns._values["id"]
+    built = columns.build()["id"]
+    array[0] = 7
+    assert built.to_list() == [7, 2, 3, 1, 2, 3]
