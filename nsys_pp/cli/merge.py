@@ -9,7 +9,7 @@ import click
 
 import nsys_pp
 from nsys_pp.cli.inputs import exit_if_skipped
-from nsys_pp.cli.log import log_note, log_notes, log_output
+from nsys_pp.cli.log import log_note, log_notes, log_output, log_verdict
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
 from nsys_pp.cli.options.drawing import (
@@ -88,6 +88,7 @@ def merge(
         )
     log_notes(merged.notes)
     _log_traces(merged, options["max_events"])
+    log_verdict(merged.verdict)
     exit_if_skipped(ctx, merged.skipped)
 
 
