@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from nsys_pp.commands.summarise import SUMMARY_TABLES, SummaryResult, summarise
     from nsys_pp.compose.options import BatchOptions, ClockOptions, JobOptions, RosterOptions, RunOptions
     from nsys_pp.errors import NsysPPError, OptionError
-    from nsys_pp.frames.verdict import Finding, Verdict
 
     __version__: str
 
@@ -49,7 +48,6 @@ _MODULES = {
         *("BatchOptions", "ClockOptions", "JobOptions", "RosterOptions", "RunOptions"),
     ),
     "nsys_pp.errors": ("NsysPPError", "OptionError"),
-    "nsys_pp.frames.verdict": ("Finding", "Verdict"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -63,7 +61,6 @@ __all__ = [
     "CompareResult",
     "ExplainResult",
     "ExtractResult",
-    "Finding",
     "InfoResult",
     "JobOptions",
     "MergeResult",
@@ -74,7 +71,6 @@ __all__ = [
     "RosterOptions",
     "RunOptions",
     "SummaryResult",
-    "Verdict",
     "__version__",
     "align",
     "chart",

@@ -48,15 +48,15 @@ ALLOWED: dict[str, set[str]] = {
     },
     "cli": {
         *("", "commands", "errors", "units", "registry", "write"),
-        # names of choices and tables, for `--help`; tables with their rows, for the renderers
-        *("frames.choices", "frames.table", "tables.registry"),
+        # names of choices and tables, for `--help`; tables with their rows, and findings, for the renderers
+        *("frames.choices", "frames.table", "frames.verdict", "tables.registry"),
         *("tables.summary.registry", "tables.training.registry"),
         # types and defaults of options; texts of skipped inputs; names of parts
         *("compose.options", "compose.batch", "compose.progress", "compose.part_files"),
     },
     "__main__": {"cli"},
     "capture": set(),
-    "": {"commands", "compose.options", "errors", "frames.verdict"},
+    "": {"commands", "compose.options", "errors"},
 }
 # Packages inside a part: of its other modules they may import those directly in these packages.
 INNER_ALLOWED: dict[str, set[str]] = {

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from nsys_pp.errors import NsysPPError
 
 if TYPE_CHECKING:
-    from nsys_pp import Verdict
+    from nsys_pp.frames.verdict import Verdict
 
 Level = Literal["info", "warning", "error"]
 _KEY = "nsys_pp.record"

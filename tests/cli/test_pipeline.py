@@ -21,6 +21,7 @@ from tests.cli.calls import assert_refused, call
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 NAMES = [
+    "verdict",
     "steps",
     "stages",
     "lanes",
@@ -68,7 +69,7 @@ def test_a_terminal_shows_tables_with_how_they_were_made() -> None:
     done = call("pipeline", PIPELINE)
     assert done.code == 0, done
     blocks = [block.splitlines() for block in done.stdout.split("\n\n")]
-    shown = ["schedule", "steps", "stages", "kinds", "families", "stragglers", "critical"]
+    shown = ["verdict", "schedule", "steps", "stages", "kinds", "families", "stragglers", "critical"]
     assert [lines[0] for lines in blocks] == [nsys_pp.PIPELINE_TABLES[name].title for name in shown]
     for name, lines in zip(shown, blocks, strict=True):
         assert nsys_pp.PIPELINE_TABLES[name].caption in " ".join(lines)
@@ -184,7 +185,7 @@ def test_one_table_in_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--table", "nothing"], "unknown table 'nothing'; expected steps, stages"),
+        (["--table", "nothing"], "unknown table 'nothing'; expected verdict, steps, stages"),
         (["--format", "parquet"], "parquet cannot be printed"),
         (["-o", "out"], "unknown extension of `out`"),
         (["-o", "x.csv", "--format", "table"], "a table is printed"),

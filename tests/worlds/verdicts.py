@@ -284,18 +284,29 @@ def _run(seeds: Sequence[int], processes: int) -> Iterator[list[VerdictScore]]:
         yield from pool.map(score_seed, seeds)
 
 
+def _read_scores(path: Path | None) -> list[VerdictScore]:
+    """Read the scores of a file; none if it does not exist."""
+    if path is None or not path.exists():
+        return []
+    return [VerdictScore(**json.loads(line)) for line in path.read_text().splitlines()]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Score worlds, print the tables, and write them."""
     parser = argparse.ArgumentParser(prog="python -m tests.worlds.verdicts", description=__doc__)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--save", type=Path, help="File of scores, one JSON object per line.")
+    parser.add_argument(
+        "--save", type=Path, help="File of scores, one JSON object per line; its seeds are not run again."
+    )
     parser.add_argument("--write", type=Path, help="Markdown file whose table is replaced.")
     chosen = parser.parse_args(arguments)
-    scores: list[VerdictScore] = []
-    for found in _run(range(chosen.seed, chosen.seed + chosen.count), chosen.processes):
-        for score in found:
+    seeds = range(chosen.seed, chosen.seed + chosen.count)
+    scores = [score for score in _read_scores(chosen.save) if score.seed in seeds]
+    done = {score.seed for score in scores}
+    for of_seed in _run([seed for seed in seeds if seed not in done], chosen.processes):
+        for score in of_seed:
             scores.append(score)
             if chosen.save is not None:
                 with chosen.save.open("a") as stream:

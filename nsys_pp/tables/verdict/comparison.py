@@ -4,8 +4,8 @@ A sample is the own compute of a member (a rank, or a stage) for a micro-batch, 
 micro-batch: variation that all share cancels. A member is slow in the steps whose median excess is at least half of its
 largest one, and at least the least excess. It is slower beyond noise if
 
-* the median excess of its samples in these steps exceeds the least excess and `errors_for` standard errors, where the error is
-  the larger one of two: from the spread of micro-batches, and from the spread of steps;
+* the median excess of its samples in these steps exceeds the least excess and `errors_for` standard errors, both from the
+  spread of micro-batches and from the spread of steps;
 * nine of ten of these samples, and all medians of these steps, exceed 0.
 
 The spreads are robust and pooled over all members, as each has few samples; the one of a member counts if it is larger.
@@ -23,6 +23,7 @@ from nsys_pp.tables.verdict.evidence import errors_for, spread_of, to_float
 
 _PER_MEDIAN = 1.2533  # error of a median over that of a mean
 _LEAST_AGREEING = 0.9
+_EFFICIENCY = 0.37  # of a median absolute deviation, relative to a standard deviation
 _LEAST_OWN = 8  # samples from which the spread of a single member is an estimate
 _CERTAIN_FACTOR, _CERTAIN_STEPS, _CERTAIN_SAMPLES = 2.0, 3, 12
 
@@ -79,19 +80,27 @@ def find_slow(values: pl.DataFrame, *, member: str, group: list[str], least: flo
     residual = pl.col("excess") - pl.col("step_excess")
     samples = samples.with_columns(residual=residual)
     comparisons = samples[member].n_unique() * min(max(steps["step"].n_unique(), 1), 4)
-    errors = errors_for(comparisons)
-    spread, step_spread = _pool(samples, steps, member)
+    spreads = _pool(samples, steps, member, comparisons)
     found = []
     for (number,), rows in samples.filter("is_slow").group_by(member, maintain_order=True):
         own = samples.filter(pl.col(member) == number)["residual"]
-        own_spread = max(spread, spread_of(own) if len(own) >= _LEAST_OWN else 0.0)
-        slow = _test(int(str(number)), rows, own_spread, step_spread, errors=errors, least=least)
+        own_spread = spread_of(own) if len(own) >= _LEAST_OWN else 0.0
+        slow = _test(int(str(number)), rows, spreads, own_spread=own_spread, least=least)
         if slow is not None:
             found.append(slow)
     return sorted(found, key=lambda slow: (-slow.excess_fraction, slow.member))
 
 
-def _pool(samples: pl.DataFrame, steps: pl.DataFrame, member: str) -> tuple[float, float]:
+class _Spreads(Struct, frozen=True, kw_only=True):
+    """Standard deviations of samples around their step, and of steps around their level, with limits in errors."""
+
+    sample: float
+    sample_errors: float
+    step: float
+    step_errors: float
+
+
+def _pool(samples: pl.DataFrame, steps: pl.DataFrame, member: str, comparisons: int) -> _Spreads:
     """Estimate the spread of micro-batches around their step, and of steps around their level, over all members.
 
     The level of a step is the median of its neighbours on its side of a change, so a member that becomes slow adds no
@@ -99,25 +108,36 @@ def _pool(samples: pl.DataFrame, steps: pl.DataFrame, member: str) -> tuple[floa
     """
     per_step = samples.group_by(member, "step").len()["len"]
     count = max(1.0, to_float(per_step.median()))
-    spread = spread_of(samples["residual"]) * math.sqrt(count / max(count - 1, 1))
     differences = steps.sort(member, "step").select(
         pl.col("step_excess").diff().over(member).drop_nulls().alias("difference")
     )["difference"]
     step_spread = spread_of(differences) / math.sqrt(2)
+    # excesses of two peers mirror each other
+    independent = 1 - 1 / max(samples[member].n_unique(), 2)
+    of_steps = errors_for(comparisons, max(1.0, _EFFICIENCY * independent * len(differences)))
     if count < 2:  # no spread within steps
-        spread = step_spread
-    return spread, step_spread
+        return _Spreads(sample=step_spread, sample_errors=of_steps, step=step_spread, step_errors=of_steps)
+    degrees = max(1.0, _EFFICIENCY * independent * (len(samples) - len(per_step)))
+    return _Spreads(
+        sample=spread_of(samples["residual"]) * math.sqrt(count / (count - 1)),
+        sample_errors=errors_for(comparisons, degrees),
+        step=step_spread,
+        step_errors=of_steps,
+    )
 
 
 def _test(
-    member: int, rows: pl.DataFrame, spread: float, step_spread: float, *, errors: float, least: float
+    member: int, rows: pl.DataFrame, spreads: _Spreads, *, own_spread: float, least: float
 ) -> SlowMember | None:
     """Test the samples of a member in its slow steps; None within noise."""
     count, step_count = rows.height, rows["step"].n_unique()
-    if spread == 0 and step_spread == 0 and count < 2:  # a single sample without any spread
+    spread = max(spreads.sample, own_spread)
+    if spread == 0 and spreads.step == 0 and count < 2:  # a single sample without any spread
         return None
-    error = max(spread / math.sqrt(count), step_spread / math.sqrt(step_count))
-    noise = errors * _PER_MEDIAN * error
+    noise = _PER_MEDIAN * max(
+        spreads.sample_errors * spread / math.sqrt(count),
+        spreads.step_errors * spreads.step / math.sqrt(step_count),
+    )
     excess = to_float(rows["excess"].median())
     agreeing = to_float((rows["excess"] > 0).mean())
     if excess <= max(least, noise) or agreeing < _LEAST_AGREEING:

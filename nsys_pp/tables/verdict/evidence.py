@@ -101,10 +101,19 @@ def spread_of(residuals: pl.Series) -> float:
     return _MAD * to_float(residuals.abs().median())
 
 
-def errors_for(comparison_count: int) -> float:
+def errors_for(comparison_count: int, degrees: float) -> float:
     """Return the limit in standard errors that a number of comparisons of normal values exceeds with `FALSE_RATE`.
 
-    >>> round(errors_for(1), 2), round(errors_for(100), 2)
-    (2.88, 4.26)
+    The fewer the degrees of freedom of the estimated error, the larger the limit: the quantile of Student's t, by its series
+    (Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5).
+
+    >>> [round(errors_for(1, degrees), 2) for degrees in (1e9, 20, 4)]
+    [2.88, 3.25, 5.81]
+    >>> round(errors_for(100, 1e9), 2)
+    4.11
     """
-    return NormalDist().inv_cdf(1 - FALSE_RATE / max(comparison_count, 1))
+    z = NormalDist().inv_cdf(1 - FALSE_RATE / max(comparison_count, 1))
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / degrees + second / degrees**2 + third / degrees**3
