@@ -136,6 +136,17 @@ def test_json_is_one_object_of_lists() -> None:
     assert [*as_json("--table", "stages,steps")] == ["stages", "steps"]
 
 
+def test_findings_are_in_the_result_and_in_json(tmp_path: Path) -> None:
+    done = call("pipeline", PIPELINE, "--format", "json", "--result", tmp_path / "result.json")
+    rows = json.loads(done.stdout)["verdict"]
+    assert [row["kind"] for row in rows] == ["none", "bubble", "clocks"]
+    recorded = json.loads((tmp_path / "result.json").read_text())["verdict"]
+    assert [finding["line"] for finding in recorded] == [row["line"] for row in rows]
+    assert recorded[1]["value_ns"] == rows[1]["value_ns"] > 0
+    assert nsys_pp.pipeline(PIPELINE).verdict.lines == [row["line"] for row in rows]
+    assert nsys_pp.summarise(PIPELINE, tables=["device"]).verdict.lines == [row["line"] for row in rows]
+
+
 def test_csv_is_one_table() -> None:
     done = call("pipeline", PIPELINE, "--format", "csv", "--table", "steps")
     header, *rows = done.stdout.splitlines()

@@ -58,7 +58,7 @@ def find_slow(values: pl.DataFrame, *, member: str, group: list[str], least: flo
     Args:
         values: One row per sample: `member`, `group`, step, micro_batch, value_ns.
         member: Column of the member.
-        group: Columns within which members are peers, besides step and micro_batch.
+        group: Columns within which members are peers, in addition to step and micro_batch.
         least: Least relative excess of a slow member.
 
     Returns:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.verdict.evidence import Evidence, spread_of
-from nsys_pp.tables.verdict.wording import describe_steps, format_share, format_time, join_names
+from nsys_pp.tables.verdict.wording import cut_name, describe_steps, format_share, format_time, join_names
 
 LEAST_SHARE = 0.05
 """Least share of its step."""
@@ -230,5 +230,5 @@ def name_activity(training: Training, lane: int, start_ns: int, end_ns: int) -> 
     for activity, form in (("os_call", "`{}()`"), ("call", "`{}`"), ("range", "range `{}`")):
         names = rows.filter(pl.col("activity") == activity).sort("time_ns", descending=True)["name"]
         if len(names) and names[0]:
-            return Activity(name=str(names[0]), words=form.format(names[0]))
+            return Activity(name=str(names[0]), words=form.format(cut_name(str(names[0]))))
     return None

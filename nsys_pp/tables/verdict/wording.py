@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from nsys_pp.units import NS_PER_MS, NS_PER_S, NS_PER_US
 
 _MOST_NAMES = 4
+_MOST_LETTERS = 60
 
 
 def format_time(time_ns: float) -> str:
@@ -26,12 +27,13 @@ def format_time(time_ns: float) -> str:
 def format_share(share: float) -> str:
     """Format a share in percent.
 
-    >>> format_share(0.2512), format_share(0.034), format_share(0)
-    ('25 %', '3.4 %', '0 %')
+    >>> format_share(0.2512), format_share(0.034), format_share(0), format_share(0.997)
+    ('25 %', '3.4 %', '0 %', '99.7 %')
     """
     if share == 0:
         return "0 %"
-    return f"{100 * share:.1f} %" if abs(share) < 0.0995 else f"{100 * share:.0f} %"
+    is_fine = abs(share) < 0.0995 or 0.99 < share < 0.9995
+    return f"{100 * share:.1f} %" if is_fine else f"{100 * share:.0f} %"
 
 
 def format_excess(excess: float) -> str:
@@ -41,6 +43,16 @@ def format_excess(excess: float) -> str:
     ('25 % longer', '5.0 times as long')
     """
     return f"{1 + excess:.1f} times as long" if excess >= 1 else f"{format_share(excess)} longer"
+
+
+def cut_name(name: str) -> str:
+    r"""Cut a name that a program chose to a length for sentences, without characters that control a terminal.
+
+    >>> cut_name("next_batch"), cut_name("evil\x1b[2J\n"), len(cut_name(100 * "x"))
+    ('next_batch', 'evil?[2J?', 60)
+    """
+    shown = "".join(letter if letter.isprintable() else "?" for letter in name[:_MOST_LETTERS])
+    return shown if len(name) <= _MOST_LETTERS else f"{shown[:-1]}…"
 
 
 def join_names(names: Sequence[str]) -> str:
