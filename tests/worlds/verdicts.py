@@ -42,6 +42,7 @@ _ABSENT = (  # of a healthy world: slowdowns, and options that make some steps, 
 )
 _LEAST_TRUE_EXCESS = 0.02
 _MOST_STEPS = 6
+_FIRST_STEP = 10  # of the simulator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,9 +149,11 @@ def _compare(found: Findings, truth: Truth, facts: dict[str, object]) -> Verdict
     processes = truth.table("processes").select("report", "pid", true_rank="rank")
     pids = found.lanes.select("lane", "report", "pid").join(processes, on=["report", "pid"])
     rank_of = dict(pids.select("lane", "true_rank").iter_rows())
-    stages = dict(training.lanes.select("lane", "stage").iter_rows())
+    first_step = int(str(training.steps["step"].min()))
     costs, steps = _measure(truth), truth.table("steps")
-    position = next((at for at, each in enumerate(findings) if _is_fault(each, facts, rank_of, stages)), None)
+    position = next(
+        (at for at, each in enumerate(findings) if _is_fault(each, facts, rank_of, first_step)), None
+    )
     table = build_step_table(training)
     slowest = table.drop_nulls("slowest_stage")["slowest_stage"].to_list()
     stage_costs = costs.group_by("stage").agg(pl.col("compute_ns").min())
@@ -193,10 +196,8 @@ def _measure(truth: Truth) -> pl.DataFrame:
     )
 
 
-def _is_fault(
-    finding: Finding, facts: dict[str, object], rank_of: dict[int, int], stages: dict[int, int]
-) -> bool:
-    """Check whether a finding names the fault."""
+def _is_fault(finding: Finding, facts: dict[str, object], rank_of: dict[int, int], first_step: int) -> bool:
+    """Check whether a finding names the fault; names of steps need not have the simulator's numbers."""
     fault, target = str(facts["fault"]), str(facts["target"])
     rank = None if finding.lane is None else rank_of[finding.lane]
     if not target:
@@ -209,8 +210,9 @@ def _is_fault(
         return finding.kind == "link" and f"rank {rank} -> " in target
     subject, step = target.rsplit(" ", 1)
     of_rank = subject == "data" or f"rank {rank}" == subject
-    is_host = finding.kind == "host" and of_rank and finding.step in (int(step), None)
-    return is_host or (finding.kind == "step" and finding.step == int(step))
+    number = None if finding.step is None else finding.step - first_step + _FIRST_STEP
+    is_host = finding.kind == "host" and of_rank and number in (int(step), None)
+    return is_host or (finding.kind == "step" and number == int(step))
 
 
 def _is_true(

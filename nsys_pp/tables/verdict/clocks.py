@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 from nsys_pp.frames.clock_relations import describe_groups
 from nsys_pp.frames.verdict import Finding
-from nsys_pp.tables.verdict.evidence import Evidence, to_float
+from nsys_pp.tables.verdict.evidence import LARGE_BOUND, Evidence, to_float
 from nsys_pp.tables.verdict.wording import format_time
-
-_LARGE_SHARE = 0.02  # of the step: waits and transfers are then uncertain
 
 
 def describe_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
@@ -36,7 +34,7 @@ def describe_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
     text = f"clocks agree within {format_time(bound_ns)}"
     if unknown:
         text += f", except {unknown:,} of unknown error"
-    elif evidence.share(bound_ns) > _LARGE_SHARE:
+    elif evidence.share(bound_ns) > LARGE_BOUND:
         text += ": waits and transfers between machines are uncertain"
     return [
         Finding(

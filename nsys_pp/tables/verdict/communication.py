@@ -1,7 +1,8 @@
 """Findings on communication that no compute hides: a share of 5 % of the step, as a mean of all ranks.
 
 Transfers are measured. Where members of a collective or peers of a message are not in the reports, or their clocks leave the
-order open, waiting for them is included. Half of the time counts as gain: overlap hides part of it.
+order open, waiting for them is included, less the gain of slow ranks and hosts, for which others wait. Half of the time counts
+as gain: overlap hides part of it.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
         known[words] = to_float(evidence.lane_steps[f"{name}_transfer_ns"].mean())
         unknown[words] = to_float(evidence.lane_steps[f"{name}_ns"].mean())
     total = sum(known.values()) + sum(unknown.values())
-    exposed_ns = max(0.0, total - slow_ns)
-    if evidence.share(exposed_ns) < LEAST_SHARE:
+    if evidence.share(total - slow_ns) < LEAST_SHARE:
         return []
-    gain_ns = _HIDDEN * exposed_ns
+    late_ns = sum(finding.gain_ns for finding in earlier if finding.kind in ("straggler", "host"))
+    gain_ns = _HIDDEN * max(0.0, total - slow_ns - min(late_ns, sum(unknown.values())))
     parts = [
         f"{words} {format_time(known[words] + unknown[words])}"
         for words in _KINDS

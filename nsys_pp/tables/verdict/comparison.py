@@ -6,7 +6,7 @@ largest one, and at least the least excess. It is slower beyond noise if
 
 * the median excess of its samples in these steps exceeds the least excess and `errors_for` standard errors, both from the
   spread of micro-batches and from the spread of steps;
-* nine of ten of these samples, and all medians of these steps, exceed 0.
+* three of four of these samples exceed 0.
 
 The spreads are robust and pooled over all members, as each has few samples; the one of a member counts if it is larger.
 """
@@ -22,7 +22,7 @@ from nsys_pp.tables.noise import median_of_others
 from nsys_pp.tables.verdict.evidence import errors_for, spread_of, to_float
 
 _PER_MEDIAN = 1.2533  # error of a median over that of a mean
-_LEAST_AGREEING = 0.9
+_LEAST_AGREEING = 0.75
 _EFFICIENCY = 0.37  # of a median absolute deviation, relative to a standard deviation
 _LEAST_OWN = 8  # samples from which the spread of a single member is an estimate
 _CERTAIN_FACTOR, _CERTAIN_STEPS, _CERTAIN_SAMPLES = 2.0, 3, 12
@@ -52,7 +52,14 @@ class SlowMember(Struct, frozen=True, kw_only=True):
     is_certain: bool
 
 
-def find_slow(values: pl.DataFrame, *, member: str, group: list[str], least: float) -> list[SlowMember]:
+def find_slow(
+    values: pl.DataFrame,
+    *,
+    member: str,
+    group: list[str],
+    least: float,
+    spread_values: pl.DataFrame | None = None,
+) -> list[SlowMember]:
     """Compare members with the other members of their group.
 
     Args:
@@ -60,9 +67,40 @@ def find_slow(values: pl.DataFrame, *, member: str, group: list[str], least: flo
         member: Column of the member.
         group: Columns within which members are peers, in addition to step and micro_batch.
         least: Least relative excess of a slow member.
+        spread_values: Values of lanes, from which spreads are estimated where lanes are more than members; as `values`,
+            with the column `lane`.
 
     Returns:
         The slow members, by descending excess. Empty without peers.
+    """
+    samples, steps = _relate(values, member, group)
+    if samples.is_empty():
+        return []
+    is_slow = pl.col("step_excess") >= pl.max_horizontal(
+        pl.lit(least), pl.col("step_excess").max().over(member) / 2
+    )
+    slow_steps = steps.with_columns(is_slow=is_slow).filter("is_slow").select(member, "step")
+    comparisons = samples[member].n_unique() * min(max(steps["step"].n_unique(), 1), 4)
+    spreads = _pool(samples, steps, member, comparisons)
+    if spread_values is not None and spread_values["lane"].n_unique() > samples[member].n_unique():
+        spreads = _pool(*_relate(spread_values, "lane", []), "lane", comparisons)
+    found = []
+    slow_samples = samples.join(slow_steps, on=[member, "step"], how="semi")
+    for (number,), rows in slow_samples.group_by(member, maintain_order=True):
+        own = samples.filter(pl.col(member) == number)["residual"]
+        own_spread = spread_of(own) if len(own) >= _LEAST_OWN else 0.0
+        slow = _test(int(str(number)), rows, spreads, own_spread=own_spread, least=least)
+        if slow is not None:
+            found.append(slow)
+    return sorted(found, key=lambda slow: (-slow.excess_fraction, slow.member))
+
+
+def _relate(values: pl.DataFrame, member: str, group: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Relate values to the median of their peers.
+
+    Returns:
+        Samples: the columns of `values`, usual_ns, excess, step_excess, residual; and steps of members: `member`, step,
+        step_excess (median).
     """
     usual = median_of_others(values, by=[*group, "step", "micro_batch"], value="value_ns").alias("usual_ns")
     samples = (
@@ -70,25 +108,9 @@ def find_slow(values: pl.DataFrame, *, member: str, group: list[str], least: flo
         .filter(pl.col("usual_ns") > 0)
         .with_columns(excess=pl.col("value_ns") / pl.col("usual_ns") - 1)
     )
-    if samples.is_empty():
-        return []
     steps = samples.group_by(member, "step").agg(step_excess=pl.col("excess").median())
-    largest = pl.col("step_excess").max().over(member)
-    is_slow = pl.col("step_excess") >= pl.max_horizontal(pl.lit(least), largest / 2)
-    steps = steps.with_columns(is_slow=is_slow)
-    samples = samples.join(steps, on=[member, "step"])
-    residual = pl.col("excess") - pl.col("step_excess")
-    samples = samples.with_columns(residual=residual)
-    comparisons = samples[member].n_unique() * min(max(steps["step"].n_unique(), 1), 4)
-    spreads = _pool(samples, steps, member, comparisons)
-    found = []
-    for (number,), rows in samples.filter("is_slow").group_by(member, maintain_order=True):
-        own = samples.filter(pl.col(member) == number)["residual"]
-        own_spread = spread_of(own) if len(own) >= _LEAST_OWN else 0.0
-        slow = _test(int(str(number)), rows, spreads, own_spread=own_spread, least=least)
-        if slow is not None:
-            found.append(slow)
-    return sorted(found, key=lambda slow: (-slow.excess_fraction, slow.member))
+    related = samples.join(steps, on=[member, "step"], maintain_order="left")
+    return related.with_columns(residual=pl.col("excess") - pl.col("step_excess")), steps
 
 
 class _Spreads(Struct, frozen=True, kw_only=True):

@@ -14,6 +14,8 @@ from nsys_pp.tables.training.own_compute import select_outermost
 
 FALSE_RATE = 0.002
 """Probability of a false finding of one kind in a run whose samples are normal."""
+LARGE_BOUND = 0.02
+"""Bound of the clocks as a share of the step, above which waits and transfers are uncertain."""
 _MAD = 1.4826  # from a median absolute deviation to the standard deviation of normal values
 
 

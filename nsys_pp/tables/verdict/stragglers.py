@@ -18,7 +18,7 @@ import polars as pl
 from nsys_pp.frames.verdict import Confidence, Finding
 from nsys_pp.tables.training.critical_path import find_critical_path
 from nsys_pp.tables.verdict.comparison import SlowMember, find_slow
-from nsys_pp.tables.verdict.evidence import Evidence, to_float
+from nsys_pp.tables.verdict.evidence import LARGE_BOUND, Evidence, to_float
 from nsys_pp.tables.verdict.pipeline_time import StepModel
 from nsys_pp.tables.verdict.wording import (
     describe_steps,
@@ -44,7 +44,7 @@ def find_slow_members(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
     ranks = find_slow(staged, member="lane", group=["stage"], least=LEAST_RANK_EXCESS)
     guesses = find_slow(unknown, member="lane", group=[], least=LEAST_UNKNOWN_EXCESS)
     fastest = staged.group_by("stage", "step", "micro_batch").agg(pl.col("value_ns").min())
-    stages = find_slow(fastest, member="stage", group=[], least=LEAST_STAGE_EXCESS)
+    stages = find_slow(fastest, member="stage", group=[], least=LEAST_STAGE_EXCESS, spread_values=staged)
     findings = [
         *_describe_ranks(evidence, model, ranks, is_guess=False),
         *_describe_ranks(evidence, model, guesses, is_guess=True),
@@ -160,6 +160,8 @@ def _compare(slow: SlowMember, peers: str) -> str:
 
 def _limit_gain(evidence: Evidence, members: Sequence[SlowMember], factors: dict[int, float]) -> float:
     """Compute the excess of slow lanes on the critical path of a mean step; infinite where clocks leave it unknown."""
+    if evidence.share(to_float(evidence.training.lanes["bound_ns"].max())) > LARGE_BOUND:
+        return math.inf
     steps = max((slow.steps for slow in members), key=len)
     training = evidence.training
     states = training.lane_states.filter(pl.col("step").is_in(steps))
