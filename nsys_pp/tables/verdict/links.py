@@ -14,16 +14,19 @@ from nsys_pp.tables.training.link_table import build_link_table
 from nsys_pp.tables.verdict.evidence import Evidence, to_float
 from nsys_pp.tables.verdict.wording import format_excess, format_time
 
+LEAST_GAIN = 0.005
+"""Least share of the step: a smaller gain is no finding."""
 _MOST = 2  # of one run
 _CERTAIN_FACTOR = 2.0
 
 
 def find_slow_links(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
-    """Find slow links, by descending gain; more than two are counted in the second one."""
+    """Find slow links, by descending gain, at most two."""
     if evidence.training.transfers.is_empty():
         return []
     slow = build_link_table(evidence.training).filter("is_slow")
     findings = [_describe(evidence, row) for row in slow.iter_rows(named=True)]
+    findings = [finding for finding in findings if finding.gain_fraction >= LEAST_GAIN]
     return sorted(findings, key=lambda finding: -finding.gain_ns)[:_MOST]
 
 
