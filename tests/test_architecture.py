@@ -50,14 +50,9 @@ ALLOWED: dict[str, set[str]] = {
     },
     "cli": {
         *("", "commands", "errors", "units", "registry", "write"),
-        # names of choices, queries and tables, for `--help`; tables with their rows, for the renderers
-        *(
-            "frames.choices",
-            "viewer.queries",
-            "frames.table",
-            "tables.summary.registry",
-            "tables.training.registry",
-        ),
+        # names of choices, queries and tables, for `--help`; tables with their rows, and findings, for the renderers
+        *("frames.choices", "viewer.queries", "frames.table", "frames.verdict", "tables.registry"),
+        *("tables.summary.registry", "tables.training.registry"),
         # types and defaults of options; texts of skipped inputs; names of parts
         *("compose.options", "compose.batch", "compose.progress", "compose.part_files"),
     },
@@ -72,6 +67,7 @@ INNER_ALLOWED: dict[str, set[str]] = {
     "tables.summary": {"tables"},
     "tables.training": {"tables"},
     "tables.compare": {"tables", "tables.training"},
+    "tables.verdict": {"tables", "tables.training"},
     "write.perfetto": {"write", "write.trace"},
     "write.chrome": {"write", "write.trace"},
     "write.trace": set(),

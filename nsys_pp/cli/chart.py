@@ -9,7 +9,7 @@ import click
 
 import nsys_pp
 from nsys_pp.cli.inputs import exit_if_skipped
-from nsys_pp.cli.log import log_notes, log_output
+from nsys_pp.cli.log import log_notes, log_output, record_verdict
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
 from nsys_pp.cli.options.inputs import input_options
@@ -69,6 +69,7 @@ def chart(
             progress=progress,
             **options,
         )
+    record_verdict(charted.verdict)
     log_notes(charted.notes)
     size = format_bytes(output.stat().st_size)
     log_output(

@@ -7,13 +7,16 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import click
 from msgspec import Struct, field
 
 from nsys_pp.cli.escapes import escape_line, escape_text
 from nsys_pp.errors import NsysPPError
+
+if TYPE_CHECKING:
+    from nsys_pp.frames.verdict import Verdict
 
 Level = Literal["info", "warning", "error"]
 _KEY = "nsys_pp.record"
@@ -29,6 +32,7 @@ class Record(Struct):
     notes: list[str] = field(default_factory=list)
     skipped: list[tuple[Path, NsysPPError]] = field(default_factory=list)
     outputs: list[Path] = field(default_factory=list)
+    verdict: list[dict[str, Any]] | None = None  # None: the command has none
     phases: dict[str, float] = field(default_factory=dict)  # wall seconds
     _phase: tuple[str, float] | None = None
 
@@ -109,6 +113,18 @@ def log_traceback(details: str) -> None:
     """Log the traceback of an unforeseen error, if `--debug` asks for it."""
     if details and current_record().shows_tracebacks:
         log(details.rstrip(), event="traceback", level="error")
+
+
+def record_verdict(verdict: Verdict) -> None:
+    """Record the findings of an analysis."""
+    current_record().verdict = verdict.to_dicts()
+
+
+def log_verdict(verdict: Verdict) -> None:
+    """Log the findings of an analysis, one line each, and record them."""
+    record_verdict(verdict)
+    for finding in verdict.findings:
+        log(finding.line, event="finding", facts={"kind": finding.kind, "gain_ns": finding.gain_ns})
 
 
 def describe_outputs(paths: tuple[Path, ...] | list[Path]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import click
 
 import nsys_pp
 from nsys_pp.cli.inputs import exit_if_skipped
-from nsys_pp.cli.log import log_note, log_notes, log_output
+from nsys_pp.cli.log import log_note, log_notes, log_output, log_verdict
 from nsys_pp.cli.open import log_opening
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
@@ -97,6 +97,7 @@ def merge(
         )
     log_notes(merged.notes)
     _log_traces(merged, options["max_events"], is_opened=is_opened)
+    log_verdict(merged.verdict)
     if is_opened:
         nsys_pp.open_output(merged.output, on_ready=log_opening)
     exit_if_skipped(ctx, merged.skipped)

@@ -11,7 +11,7 @@ import click
 import nsys_pp
 from nsys_pp.cli.export_output import check_devices, check_export, write_export
 from nsys_pp.cli.inputs import exit_if_skipped
-from nsys_pp.cli.log import log_notes
+from nsys_pp.cli.log import log_notes, record_verdict
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
 from nsys_pp.cli.options.drawing import device_option
@@ -23,19 +23,20 @@ from nsys_pp.cli.options.training import flops_options, training_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import OUTPUT, TRAINING, SectionCommand, option
 from nsys_pp.cli.table_output import list_outputs, output_tables, settle_format
-from nsys_pp.tables.training.registry import TABLES, WORK_TABLES
+from nsys_pp.tables.registry import TABLES
+from nsys_pp.tables.training.registry import WORK_TABLES
 from nsys_pp.write.exporter_registry import EXPORTERS
 
-_SHOWN = ("schedule", "steps", "stages", "kinds", "families", "stragglers", "critical")
+_SHOWN = ("verdict", "schedule", "steps", "stages", "kinds", "families", "stragglers", "critical")
 _OF_TABLES = {  # options of tables, by the names of their values
     "names": "--table",
     "devices": "--device",
     "flops_per_step": "--flops-per-step",
     "model": "--model",
 }
-_SHOWN_WITHOUT_JOBS = ("steps", "lanes", "families", "gaps")
-_SHOWN_WITH_PHASES = ("steps", "phases", "lanes", "families", "gaps")
-_SHOWN_OF_INFERENCE = ("iterations", "iteration_families", "lanes", "kinds", "gaps")
+_SHOWN_WITHOUT_JOBS = ("verdict", "steps", "lanes", "families", "gaps")
+_SHOWN_WITH_PHASES = ("verdict", "steps", "phases", "lanes", "families", "gaps")
+_SHOWN_OF_INFERENCE = ("verdict", "iterations", "iteration_families", "lanes", "kinds", "gaps")
 
 
 @click.command(cls=SectionCommand)
@@ -148,6 +149,7 @@ def pipeline(
     chosen: dict[str, Any] = {name: (WORK_TABLES if name in added else TABLES)[name] for name in names}
     tables = fill_tables(chosen, result.tables(names))
     output_tables(tables, output=output, format=format, limit=limit if format == "table" else 0, force=force)
+    record_verdict(result.verdict)
     log_notes([*result.training.notes, *result.work_notes()])
     exit_if_skipped(ctx, result.skipped)
 

@@ -87,6 +87,7 @@ def _describe(
             {"path": str(path), "reason": error.message, "hint": error.hint} for path, error in record.skipped
         ],
         "notes": record.notes,
+        "verdict": record.verdict,
         "started": record.started,
         "timings": {
             "wall_s": round(time.monotonic() - record.began_s, 3),

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 import nsys_pp
 from nsys_pp.cli.inputs import exit_if_skipped
-from nsys_pp.cli.log import log_notes
+from nsys_pp.cli.log import log_notes, record_verdict
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.identity import identity_options
 from nsys_pp.cli.options.inputs import input_options
@@ -24,6 +24,8 @@ from nsys_pp.cli.sections import SELECTION, SectionCommand, option
 from nsys_pp.cli.table_output import check_sort, list_outputs, output_tables, settle_format
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.choices import SUMMARY_GROUPS
+from nsys_pp.tables.registry import TABLES as TRAINING_TABLES
+from nsys_pp.tables.registry import VERDICT
 from nsys_pp.tables.summary.registry import PADDLE_LAYOUTS, PADDLE_TABLES, TABLES
 
 _SHOWN = (
@@ -98,7 +100,7 @@ def summary(
 ) -> None:
     """Summarise time by operator, kernel, copy, and idle cause.
 
-    Reports of many ranks are added up, or grouped with `--by`. Parts (`nsys-pp extract`) are read
+    The first lines are the findings of `nsys-pp pipeline`. Reports of many ranks are added up, or grouped with `--by`. Parts (`nsys-pp extract`) are read
     without their events. `-o` writes a .json, .md or .sqlite file with all tables, a .csv or .parquet
     file with one table, or a folder with a file per table.
 
@@ -115,6 +117,7 @@ def summary(
     is_text = format in ("table", "markdown")
     is_paddle = options["paddle_compat"]
     shown = tuple(PADDLE_LAYOUTS) if is_paddle else _SHOWN
+    with_verdict = names is None and not is_paddle
     names = names or (shown if is_text and output == STANDARD_OUTPUT else tuple(TABLES))
     registry = PADDLE_TABLES if is_paddle else TABLES
     tables = {name: registry[name] for name in names}
@@ -123,7 +126,7 @@ def summary(
         if ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
             options[name] = None
     with show_progress() as progress:
-        for path in list_outputs(str(output), format, names):
+        for path in list_outputs(str(output), format, (*([VERDICT] if with_verdict else []), *names)):
             check_output(path, force=force, inputs=list_existing_inputs(reports))
         summarised = nsys_pp.summarise(
             reports,
@@ -135,8 +138,12 @@ def summary(
     missing = [f"no table {name}: {reason}" for name, reason in summarised.absent.items()]
     if not (summarised.tables or is_text):
         raise MissingDataError(missing[0], "`nsys-pp info` lists what was recorded")
+    filled = fill_tables(tables, summarised.tables, summarised.absent)
+    if with_verdict:
+        filled = [*fill_tables(TRAINING_TABLES, {VERDICT: summarised.verdict_table()}), *filled]
+        record_verdict(summarised.verdict)
     output_tables(
-        fill_tables(tables, summarised.tables, summarised.absent),
+        filled,
         output=output,
         format=format,
         limit=(_TEXT_LIMIT if is_text else 0) if limit is None else limit,

@@ -10,6 +10,7 @@ from nsys_pp.commands.pipeline import build_pipeline
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.frames.verdict import Verdict
 from nsys_pp.write.chart import CHARTS
 from nsys_pp.write.chart.apart import bring_near
 from nsys_pp.write.exporter import ExportOptions
@@ -29,6 +30,7 @@ class ChartResult(ShortRepr):
     lanes: int
     steps: int
     notes: list[str]  # inferred, refused and doubtful facts of the training, in sentences
+    verdict: Verdict
     skipped: Skipped
 
 
@@ -69,12 +71,15 @@ def chart(
         batch, options, check=lambda paths: check_output(target, force=force, inputs=paths)
     )
     training = bring_near(result.training)
-    EXPORTERS[format].write(training, target, ExportOptions(force=force, title=title))
+    EXPORTERS[format].write(
+        training, target, ExportOptions(force=force, title=title, verdict=tuple(result.verdict.lines))
+    )
     return ChartResult(
         output=target,
         jobs=len(training.jobs),
         lanes=len(training.lanes),
         steps=training.steps["step"].n_unique(),
         notes=training.notes,
+        verdict=result.verdict,
         skipped=result.skipped,
     )

@@ -83,6 +83,7 @@ def export_jobs(
         title=title,
         devices=None if devices is None else tuple(sorted(devices)),
         sources=tuple(sources),
+        verdict=tuple(result.verdict.lines) if "verdict" in exporter.options else (),
     )
     written = exporter.write(result.training, target, export_options)
     return ExportJobsResult(

@@ -27,6 +27,7 @@ from nsys_pp.compose.trace_steps import divide_by_steps
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.choices import DETAILS, MAX_EVENTS, SPLITS, Detail, Split
 from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.frames.verdict import Verdict
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.write.files import check_folder, check_output
 from nsys_pp.write.split_index import INDEX, SplitFile, is_split_folder, name_folder
@@ -51,6 +52,7 @@ class MergeResult(ShortRepr):
     index: Path | None  # page that links them
     omits_ranges: bool  # the overview shows the load of GPUs in place of ranges
     notes: list[str]  # inferred, refused and doubtful facts of the training, in sentences
+    verdict: Verdict  # of the training; no findings without jobs
     skipped: Skipped
 
 
@@ -152,8 +154,18 @@ def merge(
         index=name_folder(target) / INDEX if division else None,
         omits_ranges=division is not None and division.omits_ranges,
         notes=run.training.notes if len(run.training.jobs) else [],
+        verdict=_build_verdict(run),
         skipped=run.skipped,
     )
+
+
+def _build_verdict(run: Run) -> Verdict:
+    """Build the verdict of a training; a report without jobs has none, and so needs no time for it."""
+    if run.training.jobs.is_empty():
+        return Verdict()
+    from nsys_pp.tables.verdict.verdict import build_verdict
+
+    return build_verdict(run.training)
 
 
 def _draw(

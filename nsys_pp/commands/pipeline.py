@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,11 +21,13 @@ from nsys_pp.frames.choices import DATA_TYPES
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.frames.table import fill_tables
 from nsys_pp.frames.training import SCHEDULED_KINDS, Training
+from nsys_pp.frames.verdict import Verdict
 from nsys_pp.hardware.model_flops import FORMULA, count_flops, parse_model
 from nsys_pp.model import build_report
 from nsys_pp.read import is_part, read_report
-from nsys_pp.tables.training.registry import TABLES
+from nsys_pp.tables.registry import TABLES
 from nsys_pp.tables.training.utilisation_table import UTILISATION_TABLE, Work, describe_work
+from nsys_pp.tables.verdict.verdict import VERDICT_TABLE, build_verdict, build_verdict_table
 from nsys_pp.training.report.rule_choice import find_preset_readings
 from nsys_pp.units import format_count, format_duration
 
@@ -40,7 +42,7 @@ _RECORD_THEM = (
     "`nsys profile --trace cuda,nvtx` records them; `nsys_pp.capture` writes them where a framework has none"
     " (docs/capture.md)"
 )
-NOTEBOOK_TABLES = ("schedule", "steps", "stages", "kinds", "stragglers")
+NOTEBOOK_TABLES = ("verdict", "schedule", "steps", "stages", "kinds", "stragglers")
 NOTEBOOK_ROWS = 10
 PIPELINE_TABLES = TABLES
 """Tables of `PipelineResult.tables`, by name."""
@@ -54,6 +56,14 @@ class PipelineResult(ShortRepr):
     run: Run  # inputs, roster and clocks
     skipped: Skipped
     work: Work | None = None  # of a step, if the caller named it
+    _verdicts: list[Verdict] = field(default_factory=list, init=False, compare=False)  # built on first use
+
+    @property
+    def verdict(self) -> Verdict:
+        """At most five findings, by the time of a step that could be gained."""
+        if not self._verdicts:
+            self._verdicts.append(build_verdict(self.training))
+        return self._verdicts[0]
 
     def tables(self, names: Sequence[str] | None = None) -> dict[str, pl.DataFrame]:
         """Build tables by their names in `PIPELINE_TABLES`; all of them if None.
@@ -78,6 +88,8 @@ class PipelineResult(ShortRepr):
     def _build(self, name: str) -> pl.DataFrame:
         if name == UTILISATION_TABLE.name and self.work is not None:
             return UTILISATION_TABLE.build(self.training, self.work)
+        if name == VERDICT_TABLE.name:
+            return build_verdict_table(self.verdict)
         return TABLES[name].build(self.training)
 
 

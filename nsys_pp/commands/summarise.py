@@ -20,10 +20,12 @@ from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, Summary
 from nsys_pp.frames.choices import SUMMARY_GROUPS
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.frames.table import fill_tables
+from nsys_pp.frames.verdict import Verdict
 from nsys_pp.model.recorded_kinds import explain_absence
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.tables.summary import registry
 from nsys_pp.tables.summary.table import TableOptions
+from nsys_pp.tables.verdict.verdict import build_verdict, build_verdict_table
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -45,6 +47,19 @@ class SummaryResult(ShortRepr):
     absent: dict[str, str]  # tables whose data no report has, with the option that records it
     notes: list[str] = field(default_factory=list)  # inferred and doubtful facts, in sentences
     skipped: Skipped
+    run: Run  # inputs, roster and clocks
+    _verdicts: list[Verdict] = field(default_factory=list, init=False, compare=False)  # built on first use
+
+    @property
+    def verdict(self) -> Verdict:
+        """At most five findings, by the time of a step that could be gained; on first use, the training is analysed."""
+        if not self._verdicts:
+            self._verdicts.append(build_verdict(self.run.training))
+        return self._verdicts[0]
+
+    def verdict_table(self) -> pl.DataFrame:
+        """Return the findings as the rows of a table."""
+        return build_verdict_table(self.verdict)
 
     def _repr_html_(self) -> str:
         """Return the first rows of all tables that have any, for notebooks."""
@@ -97,7 +112,7 @@ def summarise(
     tables_by_name = registry.PADDLE_TABLES if paddle_compat else SUMMARY_TABLES
     table_options = TableOptions(by=by)
     built = {name: tables_by_name[name].build(summary, table_options) for name in names if name not in absent}
-    return SummaryResult(tables=built, absent=absent, notes=notes, skipped=run.skipped)
+    return SummaryResult(tables=built, absent=absent, notes=notes, skipped=run.skipped, run=run)
 
 
 def _read_inputs(run: Run, ops: tuple[str, ...] | None, scope: Scope | None) -> list[Input]:

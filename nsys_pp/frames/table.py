@@ -109,6 +109,7 @@ class View(Struct, frozen=True, kw_only=True):
         only: Mask of the rows that a terminal shows; the others are counted below the table. None: all.
         hidden: Sentence on the rows that are not shown; "{}" is replaced by "all 10", or "7 of 10".
         notes: Function that builds lines below the table, from all its rows.
+        lines: Function that builds lines in place of the rows, from all of them.
     """
 
     columns: tuple[Column | str, ...]
@@ -116,6 +117,7 @@ class View(Struct, frozen=True, kw_only=True):
     only: pl.Expr | None = None
     hidden: str = ""
     notes: Callable[[pl.DataFrame], list[str]] | None = None
+    lines: Callable[[pl.DataFrame], list[str]] | None = None
 
 
 class Table(Struct, Generic[Source], frozen=True, kw_only=True):

@@ -35,12 +35,14 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     Attributes:
         force: Replace files that exist.
         title: Heading of the output. Default: the name of the output without its suffix.
+        verdict: Findings on the run, as sentences.
         devices: Include only these GPUs, in this order (index per machine, as in nvidia-smi).
         sources: The reports of the run.
     """
 
     force: bool = False
     title: str | None = None
+    verdict: tuple[str, ...] = ()
     devices: tuple[int, ...] | None = None
     sources: tuple[ExportSource, ...] = ()
 

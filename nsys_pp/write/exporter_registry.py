@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from nsys_pp.frames.training import Training
 
 
-def _build_chart(name: str, description: str) -> Exporter:
-    """Build the exporter of a chart format."""
+def _build_chart(name: str, description: str, *, shows_verdict: bool = False) -> Exporter:
+    """Build the exporter of a chart format; a page shows the findings."""
 
     def write(training: Training, path: Path, options: ExportOptions) -> ExportResult:
         from nsys_pp.write.chart import CHARTS
         from nsys_pp.write.chart.apart import bring_near
 
         def write_stream(training: Training, stream: BinaryIO, options: ExportOptions) -> None:
-            CHARTS[name](bring_near(training), stream, title=options.title or path.stem)
+            shown = {"verdict": options.verdict} if shows_verdict else {}
+            CHARTS[name](bring_near(training), stream, title=options.title or path.stem, **shown)
 
         return file_writer(write_stream)(training, path, options)
 
@@ -33,14 +34,14 @@ def _build_chart(name: str, description: str) -> Exporter:
         name=name,
         description=description,
         suffixes=(f".{name}",),
-        options=frozenset({"title"}),
+        options=frozenset({"title", "verdict"} if shows_verdict else {"title"}),
         needs_jobs=False,
         write=write,
     )
 
 
 _EXPORTERS = (
-    _build_chart("html", "chart as a page to zoom and search in"),
+    _build_chart("html", "chart as a page to zoom and search in", shows_verdict=True),
     _build_chart("svg", "chart as a vector picture"),
     _build_chart("png", "chart as a picture"),
     Exporter(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,15 @@ def test_what_makes_no_sense_is_wrong_usage(arguments: list[str], says: str) -> 
     done = call("chart", PIPELINE, *arguments)
     assert done.code == 2
     assert says in done.stderr
+
+
+@pytest.mark.parametrize("command", ["chart", "pipeline"])
+def test_the_page_has_the_findings(tmp_path: Path, command: str) -> None:
+    path = tmp_path / "x.html"
+    done = call(command, PIPELINE, "-o", path, "--format", "html", "--result", tmp_path / "x.json")
+    assert done.code == 0, done
+    page = path.read_text()
+    assert '"verdict":["No finding beyond noise in 3 steps.","Bubble 30 %, ideal for 1F1B' in page
+    if command == "chart":
+        findings = json.loads((tmp_path / "x.json").read_text())["verdict"]
+        assert [finding["kind"] for finding in findings] == ["none", "bubble", "clocks"]

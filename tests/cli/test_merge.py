@@ -91,7 +91,11 @@ def test_one_line_says_what_was_written(tmp_path: Path, importer: Importer) -> N
     said = merge(trace, PIPELINE)
     slices = len(slices_by_track(importer, trace))
     size = f"{trace.stat().st_size / 1024:.1f} KiB"
-    assert said.splitlines(keepends=True)[-1] == (
+    wrote, *findings = said.splitlines(keepends=True)[-4:]
+    assert findings[0] == "No finding beyond noise in 3 steps.\n"
+    assert findings[1].startswith("Bubble 30 %, ideal for 1F1B with 4 stages and 8 micro-batches 28 %.")
+    assert findings[2].startswith("Clocks agree within ")
+    assert wrote == (
         f"Wrote {trace} ({size}): {slices:,} slices on 4 GPUs of 2 machines, from 4 reports."
         f" To view it: `nsys-pp open {trace}`, or drop it on https://ui.perfetto.dev.\n"
     )

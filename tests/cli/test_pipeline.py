@@ -21,6 +21,7 @@ from tests.cli.calls import assert_refused, call
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 NAMES = [
+    "verdict",
     "steps",
     "stages",
     "lanes",
@@ -68,7 +69,7 @@ def test_a_terminal_shows_tables_with_how_they_were_made() -> None:
     done = call("pipeline", PIPELINE)
     assert done.code == 0, done
     blocks = [block.splitlines() for block in done.stdout.split("\n\n")]
-    shown = ["schedule", "steps", "stages", "kinds", "families", "stragglers", "critical"]
+    shown = ["verdict", "schedule", "steps", "stages", "kinds", "families", "stragglers", "critical"]
     assert [lines[0] for lines in blocks] == [nsys_pp.PIPELINE_TABLES[name].title for name in shown]
     for name, lines in zip(shown, blocks, strict=True):
         assert nsys_pp.PIPELINE_TABLES[name].caption in " ".join(lines)
@@ -135,6 +136,17 @@ def test_json_is_one_object_of_lists() -> None:
     assert [*as_json("--table", "stages,steps")] == ["stages", "steps"]
 
 
+def test_findings_are_in_the_result_and_in_json(tmp_path: Path) -> None:
+    done = call("pipeline", PIPELINE, "--format", "json", "--result", tmp_path / "result.json")
+    rows = json.loads(done.stdout)["verdict"]
+    assert [row["kind"] for row in rows] == ["none", "bubble", "clocks"]
+    recorded = json.loads((tmp_path / "result.json").read_text())["verdict"]
+    assert [finding["line"] for finding in recorded] == [row["line"] for row in rows]
+    assert recorded[1]["value_ns"] == rows[1]["value_ns"] > 0
+    assert nsys_pp.pipeline(PIPELINE).verdict.lines == [row["line"] for row in rows]
+    assert nsys_pp.summarise(PIPELINE, tables=["device"]).verdict.lines == [row["line"] for row in rows]
+
+
 def test_csv_is_one_table() -> None:
     done = call("pipeline", PIPELINE, "--format", "csv", "--table", "steps")
     header, *rows = done.stdout.splitlines()
@@ -184,7 +196,7 @@ def test_one_table_in_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--table", "nothing"], "unknown table 'nothing'; expected steps, stages"),
+        (["--table", "nothing"], "unknown table 'nothing'; expected verdict, steps, stages"),
         (["--format", "parquet"], "parquet cannot be printed"),
         (["-o", "out"], "unknown extension of `out`"),
         (["-o", "x.csv", "--format", "table"], "a table is printed"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
+from fixtures.recording.export import write_report
 from nsys_pp.cli import main
 from tests.cli.calls import environment
 from tests.patience import PATIENCE_S
@@ -48,7 +49,18 @@ def test_a_trace_of_perfetto_imports_no_renderer_of_tables(tmp_path: Path) -> No
     assert {"polars", "nsys_pp.write.perfetto.trace"} <= modules, log
     unused = ("rich", "sqlite_utils", "bokeh", "distributed", "multiprocessing.pool", "nsys_pp.write.chrome")
     assert not modules & {*unused, "nsys_pp.aggregates.registry", "nsys_pp.executors.pool"}
-    assert not [name for name in modules if name.startswith(("nsys_pp.tables.", "nsys_pp.write.chart"))]
+    assert not [
+        name for name in modules if name.startswith(("nsys_pp.tables.summary", "nsys_pp.write.chart"))
+    ]
+
+
+def test_a_trace_of_a_report_without_jobs_imports_no_findings(tmp_path: Path) -> None:
+    rows = [{"start": 30, "end": 60, "correlation": 1, "name": "gemm"}]
+    write_report(
+        tmp_path / "report.sqlite", api_calls=[{"start": 10, "end": 12, "correlation": 1}], kernels=rows
+    )
+    modules = imported_by("merge", tmp_path / "report.sqlite", "-o", tmp_path / "run.pftrace")
+    assert not [name for name in modules if name.startswith("nsys_pp.tables.")]
 
 
 def test_the_list_of_commands_has_the_first_lines_of_their_docstrings() -> None:

@@ -58,6 +58,7 @@ def test_by_default_a_terminal_shows_what_fits_it_each_with_how_it_was_made(one:
     assert done.code == 0, done
     assert done.stderr == ""
     blocks = [block.splitlines() for block in done.stdout.split("\n\n")]
+    assert blocks.pop(0)[0] == nsys_pp.PIPELINE_TABLES["verdict"].title
     assert [lines[0] for lines in blocks] == [nsys_pp.SUMMARY_TABLES[name].title for name in SHOWN]
     for name, lines in zip(SHOWN, blocks, strict=True):
         assert " ".join(lines).endswith(nsys_pp.SUMMARY_TABLES[name].caption) or len(lines) == 2
@@ -204,8 +205,9 @@ def test_a_folder_has_a_file_for_each_table_that_is_there(tmp_path: Path, format
     done = call("summary", one, "-o", tmp_path / "out", "--format", format)
     assert done.code == 0, done
     missing = {"memory"} | {name for name in ("os",) if f"no table {name}" in done.stderr}
-    assert {path.stem for path in (tmp_path / "out").iterdir()} == {*nsys_pp.SUMMARY_TABLES} - missing
-    assert done.stderr.count("Wrote ") == len(nsys_pp.SUMMARY_TABLES) - len(missing)
+    names = {"verdict", *nsys_pp.SUMMARY_TABLES} - missing
+    assert {path.stem for path in (tmp_path / "out").iterdir()} == names
+    assert done.stderr.count("Wrote ") == len(names)
     assert_refused(call("summary", one, "-o", tmp_path / "out", "--format", format), "exists")
     assert call("summary", one, "-o", tmp_path / "out", "--format", format, "--force").code == 0
 
@@ -214,7 +216,7 @@ def test_one_file_holds_all_tables_where_it_can(tmp_path: Path, one: Path) -> No
     assert call("summary", one, "-o", tmp_path / "out.sqlite").code == 0
     with closing(sqlite3.connect(tmp_path / "out.sqlite")) as database:
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert {"overview", "kernels", "cuda"} <= tables <= {*nsys_pp.SUMMARY_TABLES}
+    assert {"overview", "kernels", "cuda"} <= tables <= {"verdict", *nsys_pp.SUMMARY_TABLES}
 
 
 def test_parts_will_do_instead_of_reports(parts: Path) -> None:

@@ -214,7 +214,7 @@ def test_the_index_lists_right_counts(tmp_path: Path) -> None:
         *(file.path.name for file in files),
     ]
     assert all(output["bytes"] == Path(output["path"]).stat().st_size for output in outputs)
-    closing = done.stderr.splitlines()[-1]
+    closing = next(line for line in reversed(done.stderr.splitlines()) if line.startswith("Wrote "))
     assert closing.startswith(f"Wrote {tmp_path / 'run.traces'} (")
     assert "4 traces, one per rank" in closing
     assert str(tmp_path / "run.traces" / "index.html") in closing

@@ -8,8 +8,13 @@ from nsys_pp.frames.clock_relations import list_comparable_steps
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Training
+from nsys_pp.tables.noise import noise_of_median, summarise_samples
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
-from nsys_pp.tables.training.own_compute import sum_own_compute
+from nsys_pp.tables.training.own_compute import list_own_jobs
+
+LEAST_EXCESS = 0.02
+"""Stages that differ by less are equally slow."""
+_LEAST_SAMPLES = 3  # micro-batches; noise of fewer is not known well
 
 _COLUMNS = (
     Column("step", pl.Int64, "number of the step"),
@@ -53,7 +58,10 @@ _COLUMNS = (
         note="ideal: the same jobs in the same order without gaps between them",
     ),
     Column(
-        "slowest_stage", pl.Int64, "stage with the longest compute per micro-batch; null: unknown", priority=4
+        "slowest_stage",
+        pl.Int64,
+        "stage with the longest compute per micro-batch; null: within noise of another one, or unknown",
+        priority=4,
     ),
     Column(
         "source",
@@ -106,15 +114,36 @@ def build_step_table(training: Training) -> pl.DataFrame:
 
 
 def _slowest_stages(training: Training) -> pl.DataFrame:
-    """Return the slowest stage of each step, by its fastest lane: one slow rank does not make a slow stage."""
-    return (
-        sum_own_compute(training)
-        .group_by("step", "stage")
+    """Return the slowest stage of each step, where it exceeds all others beyond noise: step, slowest_stage.
+
+    A stage counts by its fastest lane: one slow rank does not make a slow stage. The two slowest stages are compared micro-batch
+    by micro-batch. Without a second stage or micro-batch, noise is unknown.
+    """
+    own = list_own_jobs(training).drop_nulls("micro_batch")
+    stages = (
+        own.group_by("step", "stage", "micro_batch", "lane")
+        .agg(pl.col("compute_ns").sum())
+        .group_by("step", "stage", "micro_batch")
         .agg(pl.col("compute_ns").min())
-        .sort("step", "stage")
-        .group_by("step")
-        .agg(slowest_stage=pl.col("stage").get(pl.col("compute_ns").arg_max()))
     )
+    totals = stages.group_by("step", "stage").agg(pl.col("compute_ns").sum())
+    ranked = totals.sort("step", "compute_ns", "stage", descending=[False, True, False])
+    two = ranked.group_by("step").agg(
+        slowest_stage=pl.col("stage").first(), second=pl.col("stage").get(1, null_on_oob=True)
+    )
+    on = ["step", "micro_batch"]
+    pairs = (
+        stages.join(two, left_on=["step", "stage"], right_on=["step", "slowest_stage"])
+        .join(stages, left_on=[*on, "second"], right_on=[*on, "stage"], suffix="_of_second")
+        .filter(pl.col("compute_ns_of_second") > 0)
+        .with_columns(excess=pl.col("compute_ns") / pl.col("compute_ns_of_second") - 1)
+    )
+    noise = noise_of_median(pl.col("deviation"), pl.col("sample_count"))
+    beyond = summarise_samples(pairs, by=["step"], value="excess").filter(
+        pl.col("sample_count") >= _LEAST_SAMPLES,
+        pl.col("median") > pl.max_horizontal(pl.lit(LEAST_EXCESS), noise),
+    )
+    return two.join(beyond, on="step", how="semi").select("step", "slowest_stage")
 
 
 STEP_TABLE = Table(

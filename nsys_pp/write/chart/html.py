@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -51,13 +52,16 @@ _SCRIPTS = (
 )
 
 
-def write_html(training: Training, output: Path | BinaryIO, *, title: str) -> None:
+def write_html(
+    training: Training, output: Path | BinaryIO, *, title: str, verdict: Sequence[str] = ()
+) -> None:
     """Write the chart of a training as one HTML page.
 
     Args:
         training: The run. Without lanes or jobs, the page shows the reason instead of a chart.
         output: A path, which is replaced, or a binary stream.
         title: Heading of the page.
+        verdict: Findings below the heading, as sentences.
 
     Raises:
         NsysPPError: Bokeh is not installed.
@@ -65,7 +69,7 @@ def write_html(training: Training, output: Path | BinaryIO, *, title: str) -> No
     parts = {
         "title": html.escape(title),
         "style": _page_file("page.css"),
-        "data": _embed(describe_page(training, title=title)),
+        "data": _embed(describe_page(training, title=title, verdict=verdict)),
         "library": _library(),
         "script": "(() => {\n'use strict';\n"
         + "\n".join(_page_file(f"{name}.js") for name in _SCRIPTS)
@@ -83,7 +87,7 @@ def write_html(training: Training, output: Path | BinaryIO, *, title: str) -> No
         output.write(content)
 
 
-def describe_page(training: Training, *, title: str) -> dict[str, Any]:
+def describe_page(training: Training, *, title: str, verdict: Sequence[str] = ()) -> dict[str, Any]:
     """Describe the data of the page, ready for JSON; times are ns since `training.zero_ns`."""
     bars, bubbles = build_bars(training), build_bubbles(training)
     first, last = time_span(training, bars)
@@ -95,6 +99,7 @@ def describe_page(training: Training, *, title: str) -> dict[str, Any]:
     return {
         "title": title,
         "facts": describe_run(training),
+        "verdict": list(verdict),
         "notes": training.notes,
         "missing": describe_missing(training),
         "first": first - training.zero_ns,

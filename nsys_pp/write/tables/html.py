@@ -35,6 +35,8 @@ def _format_table(filled: FilledTable, table: ShownTable) -> str:
             for kind, *cells in zip(table.kinds, *(column.texts for column in table.columns), strict=True)
         ]
         lines.append(f"<table><thead><tr>{headings}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
+    if table.lines:
+        lines.append(f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in table.lines)}</ul>")
     lines += [f"<p><small>{escape(text)}</small></p>" for text in (*table.notes, table.caption) if text]
     return "\n".join(lines)
 

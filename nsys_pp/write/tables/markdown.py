@@ -52,11 +52,14 @@ def _format_table(
     """Format a table; the caption is omitted if a following table has the same."""
     title = f"## {escape_markdown(clean(filled.table.title))}\n\n"
     is_shared = any(follower.caption == table.caption for _, follower in following)
+    lines = "".join(f"- {escape_markdown(line)}\n" for line in table.lines)
+    if lines:
+        return title + lines
     notes = [*table.notes, *([table.caption] if table.caption and not is_shared else [])]
     text = "\n\n".join(notes) + "\n" * bool(notes)
     if not table.columns:
         return title + text
-    lines = [
+    rows = [
         [escape_markdown(column.heading) for column in table.columns],
         ["---:" if column.is_number else "---" for column in table.columns],
     ]
@@ -64,8 +67,8 @@ def _format_table(
         escaped = [escape_markdown(cell.strip(" ")) for cell in cells]
         indent = len(cells[-1]) - len(cells[-1].lstrip(" "))
         escaped[-1] = "&nbsp;" * indent + escaped[-1]
-        lines.append([f"**{cell}**" if cell and kind == "total" else cell for cell in escaped])
-    return title + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" * bool(notes) + text
+        rows.append([f"**{cell}**" if cell and kind == "total" else cell for cell in escaped])
+    return title + "".join(f"| {' | '.join(line)} |\n" for line in rows) + "\n" * bool(notes) + text
 
 
 FORMAT = Format(

@@ -19,6 +19,7 @@ class ShownTable(Struct, frozen=True, kw_only=True):
         kinds: Kind of each row: "row", "rest" (of hidden rows) or "total".
         groups: Number of the group of each row.
         group_count: Leading columns that a group shows once.
+        lines: Lines in place of rows.
         notes: Lines below the table.
         caption: Computation of its numbers; "" without any rows.
         hidden_count: Rows that the limit hides.
@@ -28,6 +29,7 @@ class ShownTable(Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ()
     groups: tuple[int, ...] = ()
     group_count: int = 0
+    lines: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     caption: str = ""
     hidden_count: int = 0
@@ -54,6 +56,8 @@ def arrange_table(
     if frame.is_empty():
         return ShownTable(notes=(clean(filled.missing or table.empty),))
     view = table.view or View(columns=tuple(frame.columns))
+    if view.lines is not None:
+        return ShownTable(lines=(*map(clean, view.lines(frame)),), caption=clean(table.caption))
     notes = [] if view.notes is None else view.notes(frame)
     derived = frame if view.derive is None else view.derive(frame)
     rows = derived if view.only is None or is_whole else derived.filter(view.only)

@@ -67,6 +67,8 @@ def print_tables(
         if number:
             console.print()
         console.print(Text(clean(filled.table.title), style="bold cyan"))
+        for line in table.lines:
+            console.print(Text(line))
         left_out = print_table(table, console=console)
         follower = shown[number + 1].caption if number + 1 < len(shown) else ""
         lines = list(table.notes)

@@ -130,6 +130,22 @@ def test_a_step_lasts_from_its_first_lane_to_its_last() -> None:
         assert row["bubble_fraction"] <= row["worst_bubble_fraction"] < 1
 
 
+@pytest.mark.parametrize("options", ["--layers 1", "--jitter 0.1", "--micro-batches 1", "--pp 1 --dp 4"])
+def test_a_step_without_a_slow_stage_has_no_slowest_one(options: str) -> None:
+    # the loss is computed by the last stage: it is left out
+    training = simulate_training(f"{options} --seed 3")
+    last = training.lanes["stage"].max()
+    lanes = training.lanes.with_columns(
+        stage=pl.when(pl.col("stage") < last).then("stage") if last else pl.col("stage")
+    )
+    assert build("steps", replace(training, lanes=lanes))["slowest_stage"].null_count() == 4
+
+
+def test_of_two_equally_slow_stages_neither_is_the_slowest() -> None:
+    table = build("steps", simulate_training("--stage-costs 1,1.3,1.3,1"))
+    assert table["slowest_stage"].null_count() == len(table)
+
+
 def test_the_slowest_stage_of_a_step_is_the_planted_one() -> None:
     assert set(build("steps", simulate_training("--stage-costs 1,1.3,1,1"))["slowest_stage"]) == {1}
 

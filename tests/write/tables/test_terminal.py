@@ -16,6 +16,28 @@ from nsys_pp.write.tables.output import format_tables
 from nsys_pp.write.tables.terminal import LOG_WIDTH, open_console, print_tables
 from tests.write.tables.tables import make_table
 
+
+def test_lines_replace_rows_and_control_nothing() -> None:
+    frame = pl.DataFrame({"line": ["One [red]finding[/red].", "evil \x1b[2J"]})
+    table = Table(
+        name="words",
+        title="Words",
+        columns=(Column("line", pl.String, ""),),
+        caption="",
+        build=lambda: frame,
+        view=View(columns=("line",), lines=lambda rows: rows["line"].to_list()),
+    )
+    stream = io.StringIO()
+    print_tables(
+        [FilledTable(table=table, frame=frame)], console=Console(file=stream, width=80, markup=False)
+    )
+    title, first, second = stream.getvalue().splitlines()
+    assert (title, first) == ("Words", "One [red]finding[/red].")
+    assert "\x1b" not in second
+    text = format_tables([FilledTable(table=table, frame=frame)], format="markdown")
+    assert text.splitlines()[:3] == ["## Words", "", r"- One \[red\]finding\[/red\]."]
+
+
 NAMES = (
     "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<float>>(int, T2, char (*)[4])",
     "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)",

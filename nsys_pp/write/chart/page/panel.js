@@ -55,10 +55,12 @@ function fillLegend(chart, update) {
 }
 
 function fillNotes(chart) {
-  const { title, facts, notes } = chart;
+  const { title, facts, verdict, notes } = chart;
   $('title').textContent = title;
   $('facts').textContent = facts.join('  ·  ');
   $('facts').title = facts.join('\n');
+  $('verdict').hidden = !verdict.length;
+  for (const line of verdict) addElement($('verdict'), 'li', '', line);
   if (!notes.length) return;
   $('notes').hidden = false;
   $('notes-count').textContent = notes.length === 1 ? '1 note' : `${notes.length} notes`;

@@ -1,0 +1,1 @@
+"""Verdict of a training: a module for each kind of finding, and their registry."""

@@ -1,0 +1,107 @@
+"""Findings on single steps that are much longer than the others.
+
+A step is long if it exceeds the median of the others by 5 % (10 % with fewer than six steps) and by 6 times their spread, and
+at most a quarter of the steps are. It is explained by the cause that grew most on a rank, other than waiting for ranks. Steps
+with a finding of a stall or of a slow rank that explains half of the excess are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from nsys_pp.frames.verdict import Finding
+from nsys_pp.tables.verdict.evidence import Evidence, spread_of, to_float
+from nsys_pp.tables.verdict.wording import format_share, format_time
+
+_LEAST_STEPS, _FEW_STEPS = 4, 6
+_LEAST_EXCESS, _LEAST_EXCESS_OF_FEW = 0.05, 0.1
+_SPREADS = 6
+_MOST_SHARE, _LEAST_EXPLAINED = 0.25, 0.5
+_ROOTS = {
+    "compute": "compute",
+    "host": "late launches",
+    "data": "waiting for data",
+    "copy": "copies",
+    "message_transfer": "transfers of messages",
+    "collective_transfer": "transfers of collectives",
+}
+_LEAST_CAUSE = 0.3  # of the excess
+_SHARED = 0.5  # of the largest growth, on most ranks: the cause is of all ranks
+
+
+def find_long_steps(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Find long steps, the longest first."""
+    spans = evidence.spans
+    if spans.height < _LEAST_STEPS or not evidence.has_steps:
+        return []
+    least = _LEAST_EXCESS if spans.height >= _FEW_STEPS else _LEAST_EXCESS_OF_FEW
+    usual = to_float(spans["span_ns"].median())
+    is_long = spans["span_ns"] > (1 + least) * usual
+    others = spans.filter(~is_long)["span_ns"]
+    spread = spread_of(others - to_float(others.median()))
+    rows = spans.filter(is_long, pl.col("span_ns") - usual > _SPREADS * spread).sort(-pl.col("span_ns"))
+    if rows.is_empty() or rows.height > max(1, _MOST_SHARE * spans.height):
+        return []
+    usual = to_float(others.median())
+    findings = [_describe(evidence, step, span, usual) for step, span in rows.iter_rows()]
+    return [finding for finding in findings if not _is_explained(evidence, finding, earlier)]
+
+
+def _is_explained(evidence: Evidence, finding: Finding, earlier: Sequence[Finding]) -> bool:
+    """Check whether earlier findings explain half of the excess of a step."""
+    explained = sum(
+        other.gain_ns
+        for other in earlier
+        if other.kind in ("host", "straggler") and other.step in (finding.step, None)
+    )
+    return explained >= _LEAST_EXPLAINED * finding.gain_ns
+
+
+def _describe(evidence: Evidence, step: int, span_ns: float, usual_ns: float) -> Finding:
+    excess = span_ns / usual_ns - 1
+    gain_ns = (span_ns - usual_ns) / evidence.step_count
+    cause, label, lane = _find_cause(evidence, step, least_ns=_LEAST_CAUSE * (span_ns - usual_ns))
+    first = ", the first one of the capture," if step == evidence.spans["step"][0] else ""
+    return Finding(
+        kind="step",
+        text=f"step {step}{first} is {format_share(excess)} longer than the others: {format_time(span_ns)} instead of"
+        f" {format_time(usual_ns)}{cause}",
+        confidence="certain",
+        subject="step",
+        gain_ns=gain_ns,
+        gain_fraction=evidence.share(gain_ns),
+        label=label,
+        lane=lane,
+        step=step,
+        value_ns=span_ns,
+        usual_ns=usual_ns,
+        excess_fraction=excess,
+        sample_count=evidence.step_count,
+    )
+
+
+def _find_cause(evidence: Evidence, step: int, *, least_ns: float) -> tuple[str, str | None, int | None]:
+    """Find the cause that grew most on a rank, other than waiting: words, and the rank if it is one."""
+    columns = [f"{cause}_ns" for cause in _ROOTS]
+    lanes = evidence.lane_steps.select("lane", "step", *columns)
+    usual = lanes.filter(pl.col("step") != step).group_by("lane").agg(pl.col(columns).median())
+    growth = (
+        lanes.filter(step=step)
+        .join(usual, on="lane", suffix="_usual")
+        .select("lane", *(pl.col(column) - pl.col(f"{column}_usual") for column in columns))
+        .unpivot(index="lane", variable_name="cause", value_name="growth_ns")
+        .sort(-pl.col("growth_ns"), "lane", "cause")
+    )
+    if growth.is_empty() or growth["growth_ns"][0] < max(least_ns, 1):
+        return "", None, None
+    lane, column, largest = growth.row(0)
+    words = _ROOTS[column.removesuffix("_ns")]
+    shared = growth.filter(pl.col("cause") == column, pl.col("growth_ns") >= _SHARED * largest).height
+    time = format_time(largest)
+    if shared > 1 and shared >= _SHARED * evidence.training.lanes.height:
+        return f" ({words}: {time} more on most ranks)", None, None
+    if evidence.training.lanes.height == 1:
+        return f" ({words}: {time} more)", None, None
+    return f" ({words} of {evidence.labels[lane]}: {time} more)", evidence.labels[lane], lane

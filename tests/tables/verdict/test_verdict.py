@@ -1,0 +1,162 @@
+"""Verdict of simulated trainings: the injected fault is the first line, and a healthy run has none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from nsys_pp.frames.training import Training
+from nsys_pp.frames.verdict import MOST_LINES, Finding, Verdict
+from nsys_pp.tables.verdict.registry import FINDERS
+from nsys_pp.tables.verdict.verdict import VERDICT_TABLE, build_verdict, build_verdict_table
+from tests.training.expected_training import simulate_training
+
+_HEALTHY = "--steps 4 --micro-batches 4 --jitter 0.01"
+
+
+def verdict(options: str) -> Verdict:
+    return build_verdict(simulate_training(options))
+
+
+def first(options: str) -> Finding:
+    return verdict(options).findings[0]
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("shape", ["--dp 2", "--pp 2 --dp 2 --tp 2", "--pp 1 --dp 4", "--schedule zb-h1"])
+def test_of_a_healthy_run_no_rank_is_named(shape: str, seed: int) -> None:
+    found = verdict(f"{_HEALTHY} {shape} --seed {13_000_000 + seed}").findings
+    assert not [finding for finding in found if finding.subject in ("rank", "machine", "link", "step")]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        pytest.param(
+            "--dp 2 --slow-rank 5=1.25",
+            "Rank 5 computes 25 % longer than its peers, in all 4 steps",
+            id="rank",
+        ),
+        pytest.param(
+            "--dp 2 --slow-rank 5=1.25 --slow-since 12",
+            "Likely: rank 5 computes 25 % longer than its peers, since step 12",
+            id="since",
+        ),
+        pytest.param(
+            "--dp 1 --slow-rank 1=1.3",
+            "Rank 1 (stage 1) computes 29 % longer than the other stages",
+            id="stage",
+        ),
+        pytest.param(
+            "--dp 2 --order pp-tp-dp --machines 2 --machine-factors 1,1.3",
+            "All 4 ranks of",
+            id="machine",
+        ),
+        pytest.param("--dp 2 --host-stall 2,12=30", "Rank 2's host stalled", id="stall"),
+        pytest.param("--stall 11=40 --dp 1", "Rank 0 waited 41.1 ms for data in step 11", id="data"),
+        pytest.param("--micro-batches 8 --slow-link 2,4=8", "Messages rank 2 -> rank 4 need", id="link"),
+    ],
+)
+def test_the_injected_fault_is_the_first_line(options: str, words: str) -> None:
+    assert first(f"{_HEALTHY} {options}").line.startswith(words)
+
+
+def test_a_fault_has_its_evidence() -> None:
+    found = first(f"{_HEALTHY} --dp 2 --slow-rank 5=1.25 --slow-since 12")
+    assert (found.kind, found.subject, found.label, found.lane, found.stage) == (
+        "straggler",
+        "rank",
+        "rank 5",
+        5,
+        2,
+    )
+    assert (found.since_step, found.step, found.sample_count) == (12, None, 8)
+    assert found.excess_fraction == pytest.approx(0.25, abs=0.02)
+    assert found.noise_fraction is not None
+    assert found.noise_fraction < 0.1
+    assert found.gain_ns == pytest.approx(found.gain_fraction * _step_ns(found), rel=1e-6)
+
+
+def _step_ns(finding: Finding) -> float:
+    return finding.gain_ns / finding.gain_fraction
+
+
+def test_a_stall_has_its_step_and_length() -> None:
+    found = first(f"{_HEALTHY} --dp 2 --host-stall 2,12=30")
+    assert (found.kind, found.lane, found.step) == ("host", 2, 12)
+    assert found.value_ns == pytest.approx(33e6, rel=0.2)
+    assert "in step 12" in found.text
+
+
+def test_without_findings_the_first_line_is_a_sentence() -> None:
+    found = verdict(_HEALTHY + " --layers 4")
+    assert found.lines[0] == "No finding beyond noise in 4 steps."
+    assert [finding.kind for finding in found.findings] == ["none", "bubble", "clocks"]
+
+
+def test_groups_of_clocks_come_first() -> None:
+    training = simulate_training(_HEALTHY)
+    lanes = training.lanes.with_columns(
+        clock=pl.int_range(pl.len(), dtype=pl.UInt32), clock_group=(pl.col("lane") > 1).cast(pl.UInt32)
+    )
+    found = build_verdict(replace(training, lanes=lanes))
+    assert found.lines[0].startswith("2 groups of clocks, not comparable with each other")
+
+
+@pytest.mark.parametrize(
+    ("bound_ns", "words"),
+    [
+        (8_000, "Clocks agree within 8.0 us."),
+        (30_000_000, "Clocks agree within 30.0 ms: waits and transfers between machines are uncertain."),
+        (None, "The error of the clocks is unknown"),
+    ],
+)
+def test_the_clocks_come_last(bound_ns: int | None, words: str) -> None:
+    training = simulate_training(_HEALTHY)
+    lanes = training.lanes.with_columns(
+        clock=pl.int_range(pl.len(), dtype=pl.UInt32),
+        clock_group=pl.lit(0, pl.UInt32),
+        bound_ns=pl.lit(bound_ns, pl.Int64),
+    )
+    assert build_verdict(replace(training, lanes=lanes)).lines[-1].startswith(words)
+
+
+def test_there_are_at_most_five_lines_by_descending_gain() -> None:
+    found = verdict(
+        f"{_HEALTHY} --dp 2 --steps 6 --micro-batches 8 --slow-rank 5=1.2 --host-stall 2,12=30 --stall 14=30"
+        " --slow-link 0,2=8 --stage-costs 1,1,1,1.2"
+    )
+    assert len(found.findings) == MOST_LINES
+    gains = [finding.gain_ns for finding in found.findings if finding.kind not in ("bubble", "clocks")]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_findings_that_are_not_certain_begin_with_their_confidence() -> None:
+    facts = {"kind": "straggler", "subject": "rank", "label": "node1 GPU 0"}
+    text = "node1 GPU 0 computes 12 % longer"
+    assert Finding(text=text, confidence="certain", **facts).line == "node1 GPU 0 computes 12 % longer."  # type: ignore[arg-type]
+    assert Finding(text=text, confidence="guess", **facts).line == "Guess: node1 GPU 0 computes 12 % longer."  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", list(FINDERS))
+def test_a_training_in_which_nothing_happened_has_no_findings(name: str) -> None:
+    training = simulate_training(_HEALTHY)
+    names = ("steps", "jobs", "transfers", "lane_states", "ideal", "kernels")
+    empty: Training = replace(training, **{each: getattr(training, each).clear() for each in names})
+    found = build_verdict(empty)
+    assert name == "clocks" or name not in [finding.kind for finding in found.findings]
+    assert found.lines[0] == "No finding beyond noise."
+    assert build_verdict(replace(empty, lanes=empty.lanes.clear())) == Verdict()
+
+
+def test_the_table_has_a_row_for_each_finding() -> None:
+    training = simulate_training(_HEALTHY)
+    found = build_verdict(training)
+    table = build_verdict_table(found)
+    assert table["line"].to_list() == found.lines
+    assert VERDICT_TABLE.build(training).equals(table)
+    assert table.columns == [column.name for column in VERDICT_TABLE.columns]
+    assert build_verdict_table(Verdict()).is_empty()

@@ -1,0 +1,325 @@
+"""Verdicts of random worlds: healthy ones, in which nothing should be named, and the same worlds with one fault each.
+
+`python -m tests.worlds.verdicts --count 300 --seed 13000001 --write docs/accuracy.md` prints and writes the tables. A fault
+is drawn for each world (rank, stage, link, or a stall of a host); its true cost is the difference of the mean step
+to the healthy world with the same seed, whose random numbers are the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import multiprocessing
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import polars as pl
+
+from fixtures import simulate
+from nsys_pp.errors import NsysPPError
+from nsys_pp.frames.verdict import Finding
+from nsys_pp.tables.training.link_table import LEAST_MESSAGES
+from nsys_pp.tables.training.step_table import build_step_table
+from nsys_pp.tables.verdict.verdict import build_verdict
+from tests.worlds.draw import Value, World, draw_options, repair, to_arguments
+from tests.worlds.findings import Findings, analyse
+from tests.worlds.truth import Truth
+
+FAULTS = ("none", "rank", "rank since a step", "stage", "link", "host stall", "data stall")
+_ABSENT = (  # of a healthy world: slowdowns, and options that make some steps, stages or hosts differ by design
+    *("stage-costs", "slow-rank", "slow-link", "stall", "host-bound", "pauses", "loads", "machine-factors"),
+    *("congestion", "restart-after", "vary-micro-batches", "evaluation-every", "checkpoint-every"),
+    *("window-ms", "capture-steps", "missing-ranks", "graphs"),
+)
+_LEAST_TRUE_EXCESS = 0.02
+_MOST_STEPS = 6
+_FIRST_STEP = 10  # of the simulator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictScore:
+    """The verdict of a world with one fault, or none."""
+
+    seed: int
+    fault: str
+    target: str
+    arguments: list[str]
+    lines: list[str] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+    named: list[str] = field(default_factory=list)  # objects of findings other than context
+    false: list[str] = field(default_factory=list)  # statements that the truth contradicts
+    position: int | None = None  # of the fault among the findings, from 0; None: not named
+    gain_ns: float = 0.0  # claimed for the fault
+    step_ns: float = 0.0
+    slowest: int = 0  # steps with a slowest stage
+    slowest_false: int = 0  # of these, whose stage does not compute longest
+    steps: int = 0
+    failed: str = ""
+
+
+def draw_healthy(seed: int, **added: Value) -> World:
+    """Draw a world without any fault but the added ones."""
+    world = draw_options(seed)
+    for name in _ABSENT:
+        world[name] = None
+    world["launcher"] = None  # ranks are known
+    world["steps"] = min(_MOST_STEPS, int(str(world["steps"])))
+    return repair({**world, **{name.replace("_", "-"): value for name, value in added.items()}})
+
+
+def add_fault(world: World, fault: str) -> tuple[World, str]:
+    """Add a fault to a healthy world; return it and the name of the faulty object, "" if the world cannot have it."""
+    random = Random(f"{world['seed']} {fault}")
+    changed = dict(world)
+    pp, steps = int(str(world["pp"])), int(str(world["steps"]))
+    ranks = pp * int(str(world["dp"])) * int(str(world["tp"]))
+    rank, step = random.randrange(ranks), 10 + random.randrange(steps)
+    factor = round(random.uniform(1.08, 1.5), 2)
+    if fault == "rank" and ranks > 1:
+        changed["slow-rank"] = f"{rank}={factor}"
+    elif fault == "rank since a step" and ranks > 1 and steps > 2:
+        since = 11 + random.randrange(steps - 2)
+        changed |= {"slow-rank": f"{rank}={factor}", "slow-since": since}
+    elif fault == "stage" and pp > 1:
+        stage = random.randrange(pp)
+        changed["stage-costs"] = ",".join(str(factor if number == stage else 1) for number in range(pp))
+        return changed, f"stage {stage}"
+    elif fault == "link" and pp > 1 and steps * int(str(world["micro-batches"])) >= LEAST_MESSAGES:
+        link = f"{random.random()}={round(random.uniform(3, 8), 1)}"
+        changed = draw_healthy(int(str(world["seed"])), slow_link=link)
+        sender, receiver = str(changed["slow-link"]).partition("=")[0].split(",")
+        return changed, f"rank {sender} -> rank {receiver}"
+    elif fault == "host stall" and steps > 2:
+        changed["host-stall"] = f"{rank},{step}={round(random.uniform(10, 60), 1)}"
+        return changed, f"rank {rank} {step}"
+    elif fault == "data stall" and steps > 2 and world["names"] != "paddle":
+        changed["stall"] = f"{step}={round(random.uniform(10, 60), 1)}"
+        return changed, f"data {step}"
+    else:
+        return world, ""
+    return changed, f"rank {rank}"
+
+
+def score_world(seed: int, fault: str) -> VerdictScore:
+    """Simulate a world, and compare its verdict with the truth."""
+    world, target = draw_healthy(seed), ""
+    if fault != "none":
+        world, target = add_fault(world, fault)
+    arguments = to_arguments(world)
+    facts = {"seed": seed, "fault": fault, "target": target, "arguments": arguments}
+    with TemporaryDirectory(prefix="verdict-") as name:
+        try:
+            with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                _simulate(name, arguments)
+                sizes = {axis: world[axis] for axis in ("pp", "dp", "tp")}
+                layout = ",".join(f"{axis}={size}" for axis, size in sizes.items())
+                order = str(world["order"] or "tp-dp-pp")
+                found = analyse(Path(name), layout=f"{layout},order={order}")
+        except (NsysPPError, RuntimeError) as error:
+            return VerdictScore(**facts, failed=str(error))  # type: ignore[arg-type]
+        return _compare(found, Truth(Path(name)), facts)
+
+
+def _simulate(name: str, arguments: list[str]) -> None:
+    """Simulate a world; with streams of their own for messages where it deadlocks otherwise."""
+    try:
+        simulate.main([name, *arguments])
+    except RuntimeError:
+        if "--message-streams" not in arguments:
+            raise
+        at = arguments.index("--message-streams")
+        del arguments[at : at + 2]
+        simulate.main([name, *arguments])
+
+
+def _compare(found: Findings, truth: Truth, facts: dict[str, object]) -> VerdictScore:
+    training = found.training
+    verdict = build_verdict(training)
+    findings = [finding for finding in verdict.findings if finding.kind not in ("none", "clocks")]
+    processes = truth.table("processes").select("report", "pid", true_rank="rank")
+    pids = found.lanes.select("lane", "report", "pid").join(processes, on=["report", "pid"])
+    rank_of = dict(pids.select("lane", "true_rank").iter_rows())
+    first_step = int(str(training.steps["step"].min()))
+    costs, steps = _measure(truth), truth.table("steps")
+    position = next(
+        (at for at, each in enumerate(findings) if _is_fault(each, facts, rank_of, first_step)), None
+    )
+    table = build_step_table(training)
+    slowest = table.drop_nulls("slowest_stage")["slowest_stage"].to_list()
+    stage_costs = costs.group_by("stage").agg(pl.col("compute_ns").min())
+    largest = stage_costs.sort("compute_ns")["stage"].to_list()[-1:]
+    span = steps.with_columns(span=pl.col("end_ns") - pl.col("start_ns"))
+    return VerdictScore(
+        **facts,  # type: ignore[arg-type]
+        lines=verdict.lines,
+        kinds=[finding.kind for finding in verdict.findings],
+        named=[f"{each.kind} {each.label or each.step}" for each in findings if each.kind in _NAMING],
+        false=[each.line for each in findings if not _is_true(each, facts, rank_of, costs, truth)],
+        position=position,
+        gain_ns=findings[position].gain_ns if position is not None else 0.0,
+        step_ns=_mean_step(span),
+        slowest=len(slowest),
+        slowest_false=sum(stage not in largest for stage in slowest),
+        steps=table.height,
+    )
+
+
+_NAMING = ("straggler", "host", "link", "step")
+
+
+def _mean_step(span: pl.DataFrame) -> float:
+    value = span.select(
+        (pl.col("end_ns").max() - pl.col("start_ns").min()) / pl.col("step").n_unique()
+    ).item()
+    return float(value)
+
+
+def _measure(truth: Truth) -> pl.DataFrame:
+    """Measure the true compute of each rank: rank, stage, compute_ns."""
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    return (
+        truth.table("causes")
+        .filter(cause="compute")
+        .group_by("rank")
+        .agg(compute_ns=duration.sum())
+        .join(truth.table("processes").select("rank", "stage"), on="rank")
+    )
+
+
+def _is_fault(finding: Finding, facts: dict[str, object], rank_of: dict[int, int], first_step: int) -> bool:
+    """Check whether a finding names the fault; names of steps need not have the simulator's numbers."""
+    fault, target = str(facts["fault"]), str(facts["target"])
+    rank = None if finding.lane is None else rank_of[finding.lane]
+    if not target:
+        return False
+    if fault.startswith("rank"):
+        return finding.kind == "straggler" and f"rank {rank}" == target
+    if fault == "stage":
+        return finding.kind == "straggler" and finding.label == target
+    if fault == "link":
+        return finding.kind == "link" and f"rank {rank} -> " in target
+    subject, step = target.rsplit(" ", 1)
+    of_rank = subject == "data" or f"rank {rank}" == subject
+    number = None if finding.step is None else finding.step - first_step + _FIRST_STEP
+    is_host = finding.kind == "host" and of_rank and number in (int(step), None)
+    return is_host or (finding.kind == "step" and number == int(step))
+
+
+def _is_true(
+    finding: Finding,
+    facts: dict[str, object],
+    rank_of: dict[int, int],
+    costs: pl.DataFrame,
+    truth: Truth,
+) -> bool:
+    """Check whether the truth agrees with a finding that names an object."""
+    rank = None if finding.lane is None else rank_of[finding.lane]
+    if finding.kind == "link":
+        return f"rank {rank} -> " in str(facts["target"])
+    if finding.kind == "straggler":
+        return _is_slower(finding, rank, costs) or (str(facts["target"]) == f"rank {rank}")
+    if finding.kind in ("host", "step"):
+        return _is_longer(finding, rank, truth)
+    return True
+
+
+def _is_slower(finding: Finding, rank: int | None, costs: pl.DataFrame) -> bool:
+    """Check whether a rank or stage computes longer than its peers."""
+    if finding.subject == "stage":
+        stages = costs.group_by("stage").agg(pl.col("compute_ns").min())
+        mine = stages.filter(stage=finding.stage)["compute_ns"].item()
+        others = stages.filter(pl.col("stage") != finding.stage)["compute_ns"]
+    else:
+        mine = costs.filter(rank=rank)["compute_ns"].item()
+        stage = costs.filter(rank=rank)["stage"].item()
+        others = costs.filter(pl.col("rank") != rank, stage=stage)["compute_ns"]
+    median = others.median()
+    return isinstance(median, int | float) and mine > (1 + _LEAST_TRUE_EXCESS) * median
+
+
+def _is_longer(finding: Finding, rank: int | None, truth: Truth) -> bool:
+    """Check whether the time without launches of a rank, or a step, is longer than others by half of the claim."""
+    if finding.kind == "step":
+        spans = (
+            truth.table("steps").group_by("step").agg(span=pl.col("end_ns").max() - pl.col("start_ns").min())
+        )
+        usual = spans.filter(pl.col("step") != finding.step)["span"].median()
+        mine = spans.filter(step=finding.step)["span"].item()
+        claimed = (finding.value_ns or 0) - (finding.usual_ns or 0)
+        return isinstance(usual, int | float) and mine - usual >= claimed / 2
+    duration = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    late = truth.table("causes").filter(pl.col("cause").is_in(["host", "data"]))
+    late = late if rank is None else late.filter(rank=rank)
+    times = late.group_by("rank", "step").agg(late_ns=duration)["late_ns"]
+    largest = times.max()
+    return (
+        isinstance(largest, int | float)
+        and largest >= ((finding.value_ns or 0) - (finding.usual_ns or 0)) / 2
+    )
+
+
+def score_seed(seed: int) -> list[VerdictScore]:
+    """Score the healthy world of a seed, and the world with its fault."""
+    fault = FAULTS[1 + seed % (len(FAULTS) - 1)]
+    scores = [score_world(seed, "none")]
+    if not scores[0].failed and add_fault(draw_healthy(seed), fault)[1]:
+        scores.append(score_world(seed, fault))
+    return scores
+
+
+def _run(seeds: Sequence[int], processes: int) -> Iterator[list[VerdictScore]]:
+    if processes == 1:
+        yield from map(score_seed, seeds)
+        return
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(score_seed, seeds)
+
+
+def _read_scores(path: Path | None) -> list[VerdictScore]:
+    """Read the scores of a file; none if it does not exist."""
+    if path is None or not path.exists():
+        return []
+    return [VerdictScore(**json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Score worlds, print the tables, and write them."""
+    parser = argparse.ArgumentParser(prog="python -m tests.worlds.verdicts", description=__doc__)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument(
+        "--save", type=Path, help="File of scores, one JSON object per line; its seeds are not run again."
+    )
+    parser.add_argument("--write", type=Path, help="Markdown file whose table is replaced.")
+    chosen = parser.parse_args(arguments)
+    seeds = range(chosen.seed, chosen.seed + chosen.count)
+    scores = [score for score in _read_scores(chosen.save) if score.seed in seeds]
+    done = {score.seed for score in scores}
+    for of_seed in _run([seed for seed in seeds if seed not in done], chosen.processes):
+        for score in of_seed:
+            scores.append(score)
+            if chosen.save is not None:
+                with chosen.save.open("a") as stream:
+                    stream.write(json.dumps(asdict(score)) + "\n")
+    from tests.worlds.verdict_tables import build_tables, write_tables
+
+    print(build_tables(scores))
+    if chosen.write is not None:
+        write_tables(chosen.write, scores)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
