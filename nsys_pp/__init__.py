@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from nsys_pp.commands.extract import ExtractResult, extract
     from nsys_pp.commands.info import InfoResult, info
     from nsys_pp.commands.merge import MergeResult, merge
+    from nsys_pp.commands.open import OpenResult, open_output
     from nsys_pp.commands.pipeline import PIPELINE_TABLES, PipelineResult, pipeline
     from nsys_pp.commands.project import ProjectResult, project
+    from nsys_pp.commands.sql import SqlResult, sql
     from nsys_pp.commands.summarise import SUMMARY_TABLES, SummaryResult, summarise
     from nsys_pp.compose.options import BatchOptions, ClockOptions, JobOptions, RosterOptions, RunOptions
     from nsys_pp.errors import NsysPPError, OptionError
@@ -41,8 +43,10 @@ _MODULES = {
     "nsys_pp.commands.extract": ("ExtractResult", "extract"),
     "nsys_pp.commands.info": ("InfoResult", "info"),
     "nsys_pp.commands.merge": ("MergeResult", "merge"),
+    "nsys_pp.commands.open": ("OpenResult", "open_output"),
     "nsys_pp.commands.pipeline": ("PIPELINE_TABLES", "PipelineResult", "pipeline"),
     "nsys_pp.commands.project": ("ProjectResult", "project"),
+    "nsys_pp.commands.sql": ("SqlResult", "sql"),
     "nsys_pp.commands.summarise": ("SUMMARY_TABLES", "SummaryResult", "summarise"),
     "nsys_pp.compose.options": (
         *("BatchOptions", "ClockOptions", "JobOptions", "RosterOptions", "RunOptions"),
@@ -65,11 +69,13 @@ __all__ = [
     "JobOptions",
     "MergeResult",
     "NsysPPError",
+    "OpenResult",
     "OptionError",
     "PipelineResult",
     "ProjectResult",
     "RosterOptions",
     "RunOptions",
+    "SqlResult",
     "SummaryResult",
     "__version__",
     "align",
@@ -79,8 +85,10 @@ __all__ = [
     "extract",
     "info",
     "merge",
+    "open_output",
     "pipeline",
     "project",
+    "sql",
     "summarise",
 ]
 

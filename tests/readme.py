@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ def run(words: str, folder: Path) -> str:
     if not (folder / "fixtures").exists():
         (folder / "fixtures").symlink_to(ROOT / "fixtures")
     done = subprocess.run(
-        [sys.executable, "-m", "nsys_pp", *words.split()],
+        [sys.executable, "-m", "nsys_pp", *shlex.split(words)],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -33,10 +33,11 @@ ALLOWED: dict[str, set[str]] = {
     **dict.fromkeys(STAGES, CONTRACTS),
     "tables": CONTRACTS | {"families", "hardware"},
     "executors": {"errors", "frames"},
+    "viewer": set(),
     "compose": CONTRACTS | set(STAGES) - {"tables"} | {"executors"},
     "commands": {
         *CONTRACTS,
-        *("compose", "tables", "write", "hardware"),
+        *("compose", "tables", "write", "hardware", "viewer"),
         # `info` and `project` show frames of single reports, not of a run
         *("read", "model", "roster.identity", "roster.roster"),
         # names of operations and scopes; defaults of options
@@ -48,8 +49,14 @@ ALLOWED: dict[str, set[str]] = {
     },
     "cli": {
         *("", "commands", "errors", "units", "registry", "write"),
-        # names of choices and tables, for `--help`; tables with their rows, for the renderers
-        *("frames.choices", "frames.table", "tables.summary.registry", "tables.training.registry"),
+        # names of choices, queries and tables, for `--help`; tables with their rows, for the renderers
+        *(
+            "frames.choices",
+            "viewer.queries",
+            "frames.table",
+            "tables.summary.registry",
+            "tables.training.registry",
+        ),
         # types and defaults of options; texts of skipped inputs; names of parts
         *("compose.options", "compose.batch", "compose.progress", "compose.part_files"),
     },

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `--help`
     "merge": "Merge reports into one Perfetto trace.",
+    "open": "Open a trace or a page in the browser, without a network.",
     "pipeline": "Show steps, stages, jobs, and the causes of bubbles.",
     "chart": "Draw a pipeline as an HTML page, SVG or PNG.",
     "summary": "Summarise time by operator, kernel, copy, and idle cause.",
@@ -32,10 +33,18 @@ _DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `-
     "project": "Project NVTX ranges onto the GPU operations they launch.",
     "info": "Show the contents of reports, and missing tables.",
     "align": "Align the clocks of all machines, with error bounds.",
+    "sql": "Query the frames and tables of a run in SQL.",
     "extract": "Write a part of each report, ready for merge and summary.",
     "recipe": "Run nsys-pp as a recipe of nsys.",
+    "shell-setup": "Install shell completion and manual pages.",
 }
-_COMMANDS = Registry[click.Command]({name: f"nsys_pp.cli.{name}:{name}" for name in _DESCRIPTIONS})
+_COMMANDS = Registry[click.Command](
+    {
+        name: f"nsys_pp.cli.{attribute}:{attribute}"
+        for name in _DESCRIPTIONS
+        for attribute in [name.replace("-", "_")]
+    }
+)
 
 _FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "your disk quota is used up"}
 

@@ -10,6 +10,7 @@ import click
 import nsys_pp
 from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.log import log_note, log_notes, log_output
+from nsys_pp.cli.open import log_opening
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
 from nsys_pp.cli.options.drawing import (
@@ -25,7 +26,7 @@ from nsys_pp.cli.options.projection import projection_options
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.options.training import training_options
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.sections import SectionCommand
+from nsys_pp.cli.sections import OUTPUT, SectionCommand, option
 from nsys_pp.units import format_bytes, format_count
 from nsys_pp.write.tables.format_registry import SUFFIXES
 from nsys_pp.write.trace_format_registry import TRACE_FORMATS
@@ -38,6 +39,13 @@ _UNITS = {"machine": "machine", "rank": "rank", "step": "step or group of steps"
 @format_option([*TRACE_FORMATS], default_text="chrome for .json and .json.gz, else perfetto")
 @split_options
 @force_option
+@option(
+    "--open",
+    "is_opened",
+    section=OUTPUT,
+    is_flag=True,
+    help="Open the trace in the browser (`nsys-pp open`).",
+)
 @input_options
 @detail_options
 @device_option
@@ -56,6 +64,7 @@ def merge(
     reports: tuple[str, ...],
     output: Path,
     force: bool,
+    is_opened: bool,
     **options: Any,
 ) -> None:
     """Merge reports into one Perfetto trace.
@@ -87,15 +96,19 @@ def merge(
             **{**options, **explicit_drawing(ctx)},
         )
     log_notes(merged.notes)
-    _log_traces(merged, options["max_events"])
+    _log_traces(merged, options["max_events"], is_opened=is_opened)
+    if is_opened:
+        nsys_pp.open_output(merged.output, on_ready=log_opening)
     exit_if_skipped(ctx, merged.skipped)
 
 
-def _log_traces(merged: nsys_pp.MergeResult, max_events: int) -> None:
+def _log_traces(merged: nsys_pp.MergeResult, max_events: int, *, is_opened: bool) -> None:
     """Log the written files, and a note if one is larger than a browser opens."""
     output, index = merged.output, merged.index
     size = format_bytes(output.stat().st_size)
-    view = " To view it, open https://ui.perfetto.dev and drop the file there (it stays on your machine)."
+    view = (
+        "" if is_opened else f" To view it: `nsys-pp open {output}`, or drop it on https://ui.perfetto.dev."
+    )
     run = (
         f"{format_count(merged.slices, 'slice')} on {format_count(merged.gpus, 'GPU')}"
         f" of {format_count(merged.machines, 'machine')}, from {format_count(merged.reports, 'report')}."

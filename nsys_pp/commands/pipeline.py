@@ -19,6 +19,7 @@ from nsys_pp.compose.run import Run
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.choices import DATA_TYPES
 from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.frames.table import fill_tables
 from nsys_pp.frames.training import SCHEDULED_KINDS, Training
 from nsys_pp.hardware.model_flops import FORMULA, count_flops, parse_model
 from nsys_pp.model import build_report
@@ -39,6 +40,8 @@ _RECORD_THEM = (
     "`nsys profile --trace cuda,nvtx` records them; `nsys_pp.capture` writes them where a framework has none"
     " (docs/capture.md)"
 )
+NOTEBOOK_TABLES = ("schedule", "steps", "stages", "kinds", "stragglers")
+NOTEBOOK_ROWS = 10
 PIPELINE_TABLES = TABLES
 """Tables of `PipelineResult.tables`, by name."""
 
@@ -58,6 +61,15 @@ class PipelineResult(ShortRepr):
         "utilisation" is the model FLOPs utilisation by step; it needs the work of a step.
         """
         return {name: self._build(name) for name in (TABLES if names is None else names)}
+
+    def _repr_html_(self) -> str:
+        """Return the chart, if it is small and matplotlib is installed, and the first tables, for notebooks."""
+        from nsys_pp.write.chart.notebook import draw_small_chart
+        from nsys_pp.write.tables.html import format_html
+
+        tables = fill_tables(TABLES, self.tables(NOTEBOOK_TABLES))
+        picture = draw_small_chart(self.training)
+        return picture + format_html([table for table in tables if len(table.frame)], limit=NOTEBOOK_ROWS)
 
     def work_notes(self) -> list[str]:
         """Return sentences on the work of a step and the peaks of GPUs; empty without the work of a step."""

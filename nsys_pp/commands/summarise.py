@@ -19,6 +19,7 @@ from nsys_pp.compose.run_training import select_steps
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, Summary
 from nsys_pp.frames.choices import SUMMARY_GROUPS
 from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.frames.table import fill_tables
 from nsys_pp.model.recorded_kinds import explain_absence
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.tables.summary import registry
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _FOLDED = (
     f"in {{}} of the reports, ranges have more than {MOST_NAMES:,} names: numbers in them are shown as #"
 )
+NOTEBOOK_ROWS = 10
 SUMMARY_TABLES = registry.TABLES
 """Tables of `SummaryResult.tables`, by name."""
 
@@ -43,6 +45,13 @@ class SummaryResult(ShortRepr):
     absent: dict[str, str]  # tables whose data no report has, with the option that records it
     notes: list[str] = field(default_factory=list)  # inferred and doubtful facts, in sentences
     skipped: Skipped
+
+    def _repr_html_(self) -> str:
+        """Return the first rows of all tables that have any, for notebooks."""
+        from nsys_pp.write.tables.html import format_html
+
+        filled = fill_tables(SUMMARY_TABLES, self.tables)
+        return format_html([table for table in filled if len(table.frame)], limit=NOTEBOOK_ROWS)
 
 
 def summarise(

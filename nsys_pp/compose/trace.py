@@ -197,8 +197,7 @@ class TraceBuilder:
                 stream.write(block)
 
     def _lay_out(self, run: Run) -> TraceLayout:
-        root = self._output.name.split(".")[0] or "run"
-        return TraceLayout(run, root=root, devices=self._content.devices)
+        return TraceLayout(run, devices=self._content.devices)
 
     def _place_training(
         self, layout: TraceLayout, reports: Mapping[Path, Shown], window: Window

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from nsys_pp.compose.inputs import Input
 from nsys_pp.compose.report_view import Window
+from nsys_pp.compose.row_titles import Title, build_titles, format_numbers
 from nsys_pp.compose.run import Run
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
@@ -42,15 +43,14 @@ class TraceLayout:
 
     Args:
         run: The run.
-        root: Name of the root row.
         devices: Include only these GPUs (index per machine); None: all.
     """
 
-    def __init__(self, run: Run, *, root: str, devices: frozenset[int] | None) -> None:
+    def __init__(self, run: Run, *, devices: frozenset[int] | None) -> None:
         self._run = run
-        self._root = root
         self._devices = devices
         self._roster = run.staged_roster
+        self._titles = build_titles(self._roster)
         self._report_of: dict[Path, int] = {recorded.path: at for at, recorded in enumerate(run.inputs)}
 
     def place_encoded(self, recorded: Input) -> PlacedReport:
@@ -85,7 +85,13 @@ class TraceLayout:
         for machine, drawing in drawings.items():
             if machine == RUN:
                 names = {
-                    track.path[0]: Row(name=track.name, order=_CPU_ORDER + track.rank)
+                    track.path[0]: Row(
+                        name=track.name,
+                        order=_CPU_ORDER + track.rank,
+                        description=track.description,
+                        title=track.name,
+                        title_order=(-1, track.rank),
+                    )
                     for track in drawing.tracks
                 }
                 placement = replace(
@@ -104,12 +110,13 @@ class TraceLayout:
         clocks = self._run.clocks
         roster = self._roster.filter(pl.col("report") == report)
         machine = roster["machine"][0]
+        titles = {gpu: title for (at, gpu), title in self._titles.items() if at == report}
         return Placement(
-            root=self._root,
             machine=machine,
             machine_order=roster["machine_order"][0],
-            rows=_list_rows(recorded.identity, roster, tracks, self._devices),
+            rows=_list_rows(recorded.identity, roster, titles, tracks, self._devices),
             clock=clocks.clocks[report],
+            zero_ns=clocks.zero_ns,
             machine_description=clocks.descriptions.get(machine, ""),
             is_utc=clocks.is_utc,
             attributes=clocks.attributes,
@@ -169,12 +176,19 @@ def count_events(shown: Sequence[Shown]) -> int:
 
 
 def _list_rows(
-    identity: Identity, roster: pl.DataFrame, tracks: Iterable[Track], devices: frozenset[int] | None
+    identity: Identity,
+    roster: pl.DataFrame,
+    titles: Mapping[str, Title],
+    tracks: Iterable[Track],
+    devices: frozenset[int] | None,
 ) -> dict[str, Row]:
     """List the rows of a report by their names there: GPUs, then the other outermost tracks."""
     gpus = list_gpus(identity, roster)
     numbers = dict(zip(gpus["local"], gpus["gpu_number"], strict=True))
-    named = {gpu["local"]: _build_gpu_row(gpu, identity.path.name) for gpu in gpus.iter_rows(named=True)}
+    named = {
+        gpu["local"]: _build_gpu_row(gpu, identity.path.name, titles[gpu["gpu"]])
+        for gpu in gpus.iter_rows(named=True)
+    }
     rows = {local: row for local, row in named.items() if devices is None or numbers[local] in devices}
     for track in tracks:
         if len(track.path) == 1 and track.name not in named:
@@ -190,11 +204,11 @@ def list_gpus(identity: Identity, roster: pl.DataFrame) -> pl.DataFrame:
         roster: Rows of the report in `ROSTER`.
 
     Returns:
-        `local`, `gpu`, `gpu_number`, `gpu_name`, `uuid`, `bus_location`, and lists `rank`, `rank_source`, `stage`,
+        `local`, `machine`, `gpu`, `gpu_number`, `gpu_name`, `uuid`, `bus_location`, and lists `rank`, `rank_source`, `stage`,
         `stage_source`; empty without GPUs.
     """
     local = identity.devices.select("process_key", "device_id", local="gpu")
-    facts = ("gpu", "gpu_number", "gpu_name", "uuid", "bus_location")
+    facts = ("machine", "gpu", "gpu_number", "gpu_name", "uuid", "bus_location")
     several = ("rank", "rank_source", "stage", "stage_source")  # processes of several ranks may share a GPU
     return (
         roster.join(local, on=["process_key", "device_id"], how="inner", maintain_order="left")
@@ -203,20 +217,16 @@ def list_gpus(identity: Identity, roster: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _build_gpu_row(gpu: Mapping[str, Any], report: str) -> Row:
+def _build_gpu_row(gpu: Mapping[str, Any], report: str, title: Title) -> Row:
     """Build the row of a GPU, named like `GPU 0 · rank 3 · stage 1`."""
     ranks, stages = gpu["rank"], gpu["stage"]
-    name = " · ".join([str(gpu["gpu"]), *_format_numbers("rank", ranks), *_format_numbers("stage", stages)])
+    name = " · ".join([str(gpu["gpu"]), *format_numbers("rank", ranks), *format_numbers("stage", stages)])
     sources = [f"{word} from {source}" for word in ("rank", "stage") for source in gpu[f"{word}_source"]]
-    facts = [gpu["gpu_name"], gpu["uuid"], gpu["bus_location"], report, *sources]
+    facts = [gpu["machine"], gpu["gpu"], gpu["gpu_name"], gpu["uuid"], gpu["bus_location"], report, *sources]
     return Row(
         name=name,
         order=((stages or [0])[0] * _MOST_GPUS + gpu["gpu_number"]) * _MOST_RANKS + (ranks or [0])[0],
         description=", ".join(str(fact) for fact in facts if fact is not None),
+        title=title.text,
+        title_order=title.order,
     )
-
-
-def _format_numbers(word: str, numbers: list[int]) -> list[str]:
-    if not numbers:
-        return []
-    return [f"{word}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"]

@@ -90,6 +90,10 @@ class Clock(Struct, frozen=True, kw_only=True, eq=False):
         """Build a clock with the same offset at all times."""
         return cls(from_ns=np.zeros(1, np.int64), offset_ns=np.array([offset_ns], np.int64))
 
+    def shifted(self, offset_ns: int) -> Clock:
+        """Build the clock with another offset added at all times."""
+        return Clock(from_ns=self.from_ns, offset_ns=self.offset_ns + offset_ns)
+
     def to_trace(self, times_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Map times of the report, in any order, onto the trace's clock."""
         piece = np.searchsorted(self.from_ns[1:], times_ns, side="right")

@@ -20,7 +20,7 @@ from nsys_pp.errors import OptionError, OutputError, ReportError
 from nsys_pp.write.split_index import is_split_folder, name_files
 from tests.cli.calls import call
 from tests.importer.importer import Importer
-from tests.importer.readback import assert_no_errors, slices_by_track
+from tests.importer.readback import assert_no_errors, slices_by_machine
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 REPORTS = [PIPELINE / "node2/rank0.sqlite", PIPELINE / "node2/rank1.sqlite"]
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("reports_read_once")
 
 def rows(importer: Importer, trace: Path) -> Counter[tuple[Any, ...]]:
     """Count the slices of a trace, each with its row and its arguments; a trace is valid."""
-    slices = slices_by_track(importer, trace)
+    slices = slices_by_machine(importer, trace)
     assert_no_errors(importer)
     columns = slices.select("path", "ts", "dur", "name").rows()
     return Counter(
@@ -89,7 +89,7 @@ def test_the_pieces_hold_what_one_trace_holds(
     pieces = [rows(importer, file.path) for file in divided.files]
     whole = rows(importer, one)
     assert union([overview, *pieces]) == whole
-    of_run = Counter({row: count for row, count in whole.items() if row[0].startswith("run/pipeline/")})
+    of_run = Counter({row: count for row, count in whole.items() if row[0].startswith("pipeline/")})
     if split == "step":
         assert union(pieces) == whole
     else:  # rows of the run are in the overview alone, all others in one piece
@@ -100,10 +100,10 @@ def test_the_pieces_hold_what_one_trace_holds(
         )  # slices without a length, to the importer
         assert file.slice_count == sum(piece.values()) - marks
         assert file.size_bytes == file.path.stat().st_size
-        ranks = {int(found) for row in piece for found in re.findall(r"· rank (\d)", row[0])}
+        ranks = {int(found) for row in piece for found in re.findall(r"/rank (\d)", row[0])}
         assert ranks == set(file.ranks)
         if split == "machine":
-            assert {row[0].split("/")[1] for row in piece} == set(file.machines) == {file.title}
+            assert {row[0].split("/")[0] for row in piece} == set(file.machines) == {file.title}
 
 
 @pytest.mark.parametrize("split", ["machine", "rank"])

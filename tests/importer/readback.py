@@ -6,11 +6,13 @@ import json
 
 import polars as pl
 
+from nsys_pp.write.perfetto.header import ABOUT
+from nsys_pp.write.perfetto.rows import SHOWS
 from tests.importer.importer import Importer, Trace
 
 TRACKS = """
 WITH RECURSIVE tree(id, path, places) AS (
-  SELECT id, json_array(name), '' FROM track WHERE parent_id IS NULL
+  SELECT id, json_array(ltrim(name)), printf('%08d.', dense_rank() OVER (ORDER BY name)) FROM track WHERE parent_id IS NULL
   UNION ALL
   SELECT track.id, json_insert(tree.path, '$[#]', track.name),
     places || printf('%08d.', coalesce(extract_arg(track.source_arg_set_id, 'sibling_order_rank'), 0))
@@ -40,7 +42,9 @@ Value = int | float | str | bool | None
 
 
 def read_tracks(importer: Importer, trace: Trace | None = None) -> pl.DataFrame:
-    """Return every track in order of the UI: track_id, path (list of names from the root), description, subtrack.
+    """Return every track in order of the UI: track_id, path (list of names from the outermost), description, subtrack.
+
+    The UI sorts outermost tracks by name; spaces before a name are not shown.
 
     `subtrack` numbers tracks that are drawn as one row (same path) from 0, in the importer's order.
     """
@@ -75,8 +79,10 @@ def slices_by_track(importer: Importer, trace: Trace | None = None) -> pl.DataFr
         trace: Bytes, blocks or path; None reads the trace that is loaded.
 
     Returns:
-        One row per slice in the importer's order (by ts), `path` as "root/…/name" with the
-        names joined by "/", `args` as a Python object column (dict).
+        One row per slice in the importer's order (by ts), `path` as "outermost/…/name" with the
+        names joined by "/", `args` as a Python object column (dict). An outermost row that shows the events of a
+        row below it has the name of that row at the end of its path. Marks below outermost rows that have nothing else
+        there are left out.
     """
     tracks = read_tracks(importer, trace)
     slices = importer.query(None, SLICES)
@@ -84,16 +90,71 @@ def slices_by_track(importer: Importer, trace: Trace | None = None) -> pl.DataFr
     if slices.is_empty():
         return pl.DataFrame(schema=dict.fromkeys(COLUMNS, pl.Null))
     args = pl.Series("args", [sets.get(key, {}) for key in slices["arg_set_id"]], dtype=pl.Object)
+    named = tracks.with_columns(_name_shown_rows())
     return (
         slices.with_columns(args)
         .join(
-            tracks.select("track_id", "subtrack", path=pl.col("path").list.join("/", ignore_nulls=False)),
+            named.select("track_id", "subtrack", path=pl.col("path").list.join("/", ignore_nulls=False)),
             on="track_id",
             how="left",
             maintain_order="left",
         )
+        .filter(~pl.col("path").str.ends_with(f"/{ABOUT}"))
         .select(COLUMNS)
     )
+
+
+def _name_shown_rows() -> pl.Expr:
+    shown = pl.col("description").cast(pl.String).str.extract(f"^{SHOWS}([^;]+)")
+    is_outermost = pl.col("path").list.len() == 1
+    return (
+        pl.when(is_outermost & shown.is_not_null())
+        .then(pl.concat_list("path", shown))
+        .otherwise("path")
+        .alias("path")
+    )
+
+
+def slices_by_machine(importer: Importer, trace: Trace | None = None) -> pl.DataFrame:
+    """Return `slices_by_track` on the clock of the run, each `path` with the machine before the row.
+
+    Rows of the run have the path "pipeline/…". `machine` is a column, too.
+    """
+    slices = slices_by_track(importer, trace)
+    machines = read_machines(importer)
+    outermost = pl.col("path").cast(pl.String).str.split("/").list.first()
+    on_machine = outermost.is_in([*machines])
+    is_of_run = outermost.str.contains("^(steps|bubble of stage .*)$")
+    return slices.with_columns(
+        ts=pl.col("ts") + (read_zero_ns(importer) or 0),
+        machine=pl.when(on_machine)
+        .then(outermost.replace(machines))
+        .when(is_of_run)
+        .then(pl.lit("pipeline"))
+        .otherwise(outermost),
+    ).with_columns(
+        path=pl.when(on_machine | is_of_run)
+        .then(pl.concat_str("machine", "path", separator="/"))
+        .otherwise("path")
+    )
+
+
+def read_machines(importer: Importer) -> dict[str, str]:
+    """Return the machine of each row with a GPU, by the name of the row, from the loaded trace."""
+    rows = read_tracks(importer).filter(pl.col("path").list.len() == 1, pl.col("description").is_not_null())
+    named = rows.select(
+        pl.col("path").list.first(),
+        pl.col("description").cast(pl.String).str.extract("(?:^|; )([^,;]*), GPU [0-9]"),
+    )
+    return {row: machine for row, machine in named.iter_rows() if machine is not None}
+
+
+def read_zero_ns(importer: Importer) -> int | None:
+    """Return UTC at 0 of the loaded trace; None if it is unknown."""
+    snapshots = importer.query(
+        None, "SELECT clock_value - ts FROM clock_snapshot WHERE clock_name = 'REALTIME'"
+    )
+    return None if snapshots.is_empty() else int(snapshots.item(0, 0))
 
 
 def read_flows(importer: Importer, trace: Trace | None = None) -> list[tuple[int, int]]:

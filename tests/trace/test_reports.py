@@ -17,10 +17,18 @@ from nsys_pp.projection.ranges import project_ranges
 from nsys_pp.read import find_reports, read_report
 from nsys_pp.write.trace.counters import busy_percent
 from tests.importer.importer import Importer
-from tests.importer.readback import assert_no_errors, read_flows, read_tracks, slices_by_track
+from tests.importer.readback import (
+    assert_no_errors,
+    read_flows,
+    read_machines,
+    read_tracks,
+    read_zero_ns,
+    slices_by_track,
+)
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "pipeline"
 
+DAY_NS = 86_400_000_000_000
 COUNTERS = """
 SELECT track.name AS name, parent.name AS gpu, counter.ts, counter.value
 FROM counter JOIN track ON counter.track_id = track.id
@@ -34,29 +42,49 @@ def read_back(importer: Importer, inputs: list[Path], tmp_path: Path) -> tuple[p
     trace = tmp_path / "run.pftrace"
     nsys_pp.merge(inputs, trace, detail="cpu", flows=True)
     slices = slices_by_track(importer, trace)
+    machines = read_machines(importer)
     assert_no_errors(importer)
+    outermost = pl.col("path").str.split("/").list.first()
     reports = [build_report(read_report(path)) for path in find_reports(inputs)]
+    slices = slices.with_columns(
+        machine=outermost.replace(machines), ts=pl.col("ts") + zero_ns(importer, reports)
+    )
     return slices, reports
+
+
+def zero_ns(importer: Importer, reports: list[Report]) -> int:
+    """0 of the loaded trace on the clock of the run: the earliest start of a session, unless an event is earlier."""
+    known = read_zero_ns(importer)
+    if known is not None:
+        return known
+    starts = [
+        getattr(report, name)["start_ns"].min()
+        for report in reports
+        for name in ("gpu_ops", "api_calls", "ranges")
+    ]
+    return DAY_NS + int(min([0, *(start for start in starts if start is not None)]))
 
 
 def offset_ns(report: Report) -> int:
     """UTC, or a day after 0 for the start of a session that does not know its UTC."""
     epoch_ns = report.session.utc_epoch_ns
-    return (86_400_000_000_000 if epoch_ns is None else epoch_ns) - report.session.time_shift_ns
+    return (DAY_NS if epoch_ns is None else epoch_ns) - report.session.time_shift_ns
 
 
 def assert_operations_are_drawn(slices: pl.DataFrame, reports: list[Report]) -> None:
     """Every operation stands on its stream's row once, and NCCL's once more on theirs."""
     drawn = Counter(
         (
-            path.split("/")[1],
+            machine,
             "stream" if "/stream " in path else "communication",
             ts,
             dur,
             name,
             args.get("correlation_id"),
         )
-        for path, ts, dur, name, args in slices.select("path", "ts", "dur", "name", "args").iter_rows()
+        for machine, path, ts, dur, name, args in slices.select(
+            "machine", "path", "ts", "dur", "name", "args"
+        ).iter_rows()
         if "/stream " in path or path.endswith("/communication")
     )
     expected: Counter[tuple[object, ...]] = Counter()
@@ -76,11 +104,11 @@ def assert_operations_are_drawn(slices: pl.DataFrame, reports: list[Report]) -> 
 
 def assert_ranges_are_drawn(slices: pl.DataFrame, reports: list[Report]) -> None:
     """Every projection is drawn once; what is drawn around it is its parent."""
-    rows = slices.filter(pl.col("path").str.contains(r"/GPU [^/]*/ranges"))
+    rows = slices.filter(pl.col("path").str.contains("^[^/]*/ranges"))
     by_id = {row["slice_id"]: row for row in rows.iter_rows(named=True)}
     drawn = Counter(
         (
-            row["path"].split("/")[1],
+            row["machine"],
             row["args"]["range_id"],
             row["ts"],
             row["dur"],
@@ -105,7 +133,7 @@ def assert_ranges_are_drawn(slices: pl.DataFrame, reports: list[Report]) -> None
         open_slices = stack.setdefault((row["path"], row["subtrack"]), [])
         del open_slices[row["depth"] :]
         if row["depth"]:
-            parent = parents[row["path"].split("/")[1], row["args"]["range_id"], row["ts"]]
+            parent = parents[row["machine"], row["args"]["range_id"], row["ts"]]
             assert open_slices[-1]["args"]["range_id"] == parent  # type: ignore[index]
         open_slices.append(row)
 
@@ -151,17 +179,15 @@ def assert_flows_join_calls_to_their_first_operation(
     assert len(flows) == launching
     starts = {(call, op) for (_, call), op in first.items()}
     for source, target in flows:
-        ends = {
-            rows[source]["path"].split("/")[2][:3]: rows[source],
-            rows[target]["path"].split("/")[2][:3]: rows[target],
-        }
+        ends = {"CPU" if "/CPU: " in rows[end]["path"] else "GPU": rows[end] for end in (source, target)}
         assert (ends["CPU"]["ts"], ends["GPU"]["ts"]) in starts
         assert ends["CPU"]["args"]["correlation_id"] == ends["GPU"]["args"]["correlation_id"]
 
 
 def assert_counters_are_drawn(importer: Importer, reports: list[Report]) -> None:
+    zero = zero_ns(importer, reports)
     drawn = Counter(
-        (round(value, 6), ts)
+        (round(value, 6), ts + zero)
         for name, _, ts, value in importer.query(None, COUNTERS).iter_rows()
         if name == "GPU busy"
     )
@@ -206,16 +232,16 @@ def test_several_machines_come_back_in_natural_order(importer: Importer, tmp_pat
     assert_flows_join_calls_to_their_first_operation(importer, slices, reports)
     assert_counters_are_drawn(importer, reports)
     paths = [list(path) for path in read_tracks(importer)["path"]]
-    machines = list(dict.fromkeys(path[1] for path in paths if len(path) > 1))
-    assert machines == ["pipeline", "node2", "node10"]
-    rows = [path[2] for path in paths if len(path) == 3 and path[1] == "node10"]
-    assert rows[:2] == ["GPU 0 · rank 2 · stage 2", "GPU 1 · rank 3 · stage 3"]
-    assert all(row.startswith("CPU: ") for row in rows[2:])
-    under = list(
-        dict.fromkeys(path[3] for path in paths if len(path) == 4 and path[2] == "GPU 0 · rank 2 · stage 2")
-    )
+    outermost = list(dict.fromkeys(path[0] for path in paths))
+    gpus = [f"rank {rank} · stage {rank}" for rank in range(4)]
+    bubbles = [f"bubble of stage {stage}" for stage in range(4)]
+    assert outermost == ["steps", *bubbles, *gpus, "node2", "node10"]
+    rows = [path[1] for path in paths if len(path) == 2 and path[0] == "node10"]
+    assert rows
+    assert all(row.startswith("CPU: ") for row in rows)
+    under = list(dict.fromkeys(path[1] for path in paths if len(path) == 2 and path[0] == gpus[2]))
     kinds = [name.split()[0] for name in under]
-    order = ["steps", "jobs", "messages", "GPU", "ranges", "communication", "stream"]
+    order = ["steps", "messages", "GPU", "ranges", "communication", "stream"]
     assert list(dict.fromkeys(kinds)) == order
     assert kinds == sorted(kinds, key=order.index)
 
@@ -226,7 +252,7 @@ def test_each_detail_shows_more(detail: Detail, importer: Importer, tmp_path: Pa
     trace = tmp_path / "run.pftrace"
     nsys_pp.merge([FIXTURES], trace, detail=detail)
     slices = slices_by_track(importer, trace)
-    kinds = {path.split("/")[3].split()[0] for path in slices["path"] if path.count("/") >= 3}
+    kinds = {path.split("/")[-1].split()[0] for path in slices["path"] if "/" in path}
     expected = {
         "jobs": set(),
         "ranges": {"ranges", "communication"},

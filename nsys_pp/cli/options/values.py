@@ -36,6 +36,26 @@ class Duration(click.ParamType[int]):
         return -(int(whole) * scale + part) if sign else int(whole) * scale + part
 
 
+class DurationRange(click.ParamType[tuple[int, int]]):
+    """Two times in ns, `1.5s:1.7s`; the second is later."""
+
+    name = "range"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """Return whole nanoseconds."""
+        if isinstance(value, tuple):
+            return value
+        first, colon, last = value.partition(":")
+        if not colon:
+            self.fail(f"invalid range {value!r}; expected e.g. `1.5s:1.7s`", param, ctx)
+        start, end = (Duration().convert(text, param, ctx) for text in (first, last))
+        if end <= start:
+            self.fail(f"invalid range {value!r}; the second time must be later", param, ctx)
+        return start, end
+
+
 class Timeout(click.ParamType[float]):
     """A timeout in seconds: `90s`, `10m`, `1h`; seconds without a unit."""
 

@@ -71,6 +71,15 @@ def lay_out_lanes(
     )
 
 
+def arrow_alpha(count: int) -> float:
+    """Return the opacity of arrows: the more arrows, the fainter, so that bars remain visible, as on the page.
+
+    >>> [round(arrow_alpha(count), 2) for count in (10, 500, 1000, 2500)]
+    [0.6, 0.6, 0.3, 0.18]
+    """
+    return 0.6 * min(1.0, max(0.3, 500 / max(count, 1)))
+
+
 class Canvas:
     """A matplotlib figure in pixel coordinates: 96 pixels are an inch, y points down."""
 
@@ -189,13 +198,15 @@ class Canvas:
             facecolors="none",
             edgecolors=directions,
             linewidths=0.7,
-            alpha=0.7,
+            alpha=arrow_alpha(len(points)),
             zorder=8,
             gid="arrows",
         )
         self.axes.add_collection(curves, autolim=False)
         heads = np.stack([np.stack([x2, x2 - 4, x2 - 4], 1), np.stack([y2, y2 - 2.2, y2 + 2.2], 1)], 2)
-        self._polygons(heads, fill=np.array(directions), gid="arrow-heads", z=8)
+        self._polygons(
+            heads, fill=np.array(directions), gid="arrow-heads", z=8, alpha=arrow_alpha(len(points))
+        )
 
     def draw_steps(self, steps: pl.DataFrame, spans: pl.DataFrame) -> None:
         """Draw the row of steps, and on each lane a line at the start of each of its steps."""
@@ -315,6 +326,7 @@ class Canvas:
         z: float,
         line: float = 0.0,
         hatch: str | None = None,
+        alpha: float = 1.0,
     ) -> None:
         """Draw polygons, one path per color: a file with many paths is large and slow."""
         from matplotlib.patches import PathPatch
@@ -334,6 +346,7 @@ class Canvas:
                     linewidth=line,
                     hatch="//////" if hatch else None,
                     zorder=z,
+                    alpha=alpha,
                     gid=gid,
                 )
                 self.axes.add_artist(patch)

@@ -54,7 +54,7 @@ def write_chrome(drawings: Placed, *, compress: bool = False) -> Iterator[bytes]
     """Encode drawings as one JSON object, as a stream of bytes; all drawings are in memory.
 
     Args:
-        drawings: One or more drawings with their placements; all have the same root.
+        drawings: One or more drawings with their placements.
         compress: Whether to write a gzip stream (`.json.gz`).
 
     Yields:

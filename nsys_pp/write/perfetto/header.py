@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from nsys_pp.frames.part import Track
 from nsys_pp.write.perfetto.clocks import reading
 from nsys_pp.write.perfetto.protobuf import (
@@ -14,26 +16,32 @@ from nsys_pp.write.perfetto.protobuf import (
     ClockSnapshot,
     CounterDescriptor,
     CounterUnit,
+    EventType,
     SiblingMerge,
     Trace,
     TraceAttributes,
     TracePacket,
     TrackDescriptor,
+    TrackEvent,
 )
+from nsys_pp.write.perfetto.rows import hoist, order_by_text
 from nsys_pp.write.perfetto.wire import Parts, constant, field, message
 from nsys_pp.write.trace.drawing import HEADER_SEQUENCE
 from nsys_pp.write.trace.tree import Node, Path, arrange
+
+ABOUT = "about"
+"""Name of the row below an outermost row that has no other."""
 
 _UNITS = {"ns": CounterUnit.TIME_NS, "count": CounterUnit.COUNT, "bytes": CounterUnit.SIZE_BYTES}
 
 
 def encode_header(
     *,
-    root: str,
     tracks: Mapping[Path, Track],
     leaves: Mapping[Path, Sequence[int]],
+    outermost: Mapping[Path, str],
     first_ns: int,
-    is_utc: bool,
+    utc_ns: int | None,
     attributes: Mapping[str, str],
 ) -> bytes:
     """Encode the packets at the start of a trace, before all events.
@@ -41,16 +49,16 @@ def encode_header(
     All tracks are described here: a counter track must be described before its first sample.
 
     Args:
-        root: Name of the outermost row.
-        tracks: Tracks by path in the trace; paths do not include the root.
+        tracks: Tracks by path in the trace.
         leaves: Perfetto's uuids of the tracks with events, by path; uuids with the same path share a row.
+        outermost: Names of the rows that are shown above all others, by path, in order (`nsys_pp.write.perfetto.rows`).
         first_ns: Time of the first event, on the trace's clock.
-        is_utc: Whether the trace's clock is UTC.
+        utc_ns: UTC of the same time; None if unknown.
         attributes: Facts about the trace, by key.
     """
     clocks = [reading(BuiltinClock.BOOTTIME, first_ns)]
-    if is_utc:
-        clocks.append(reading(BuiltinClock.REALTIME, first_ns))
+    if utc_ns is not None:
+        clocks.append(reading(BuiltinClock.REALTIME, utc_ns))
     primary = field(ClockSnapshot.PRIMARY_TRACE_CLOCK, BuiltinClock.BOOTTIME)
     packets = [_packet(message(TracePacket.CLOCK_SNAPSHOT, *clocks, primary))]
     if attributes:
@@ -59,47 +67,66 @@ def encode_header(
             for key, value in attributes.items()
         ]
         packets.append(_packet(message(TracePacket.TRACE_ATTRIBUTES, *facts)))
-    top = _descriptor(path_uuid(root, ()), root)
-    packets.append(_packet(message(TracePacket.TRACK_DESCRIPTOR, *top)))
+    tracks, leaves = hoist(tracks, leaves, outermost)
     nodes = arrange(tracks, leaves)
+    names = order_by_text(nodes)
     parents = {node.track.path[:-1] for node in nodes}
     for node in nodes:
-        packets += [_packet(descriptor) for descriptor in _describe(root, node, leaves, parents)]
+        node = replace(node, track=replace(node.track, name=names.get(node.track.path, node.track.name)))
+        packets += [_packet(descriptor) for descriptor in _describe(node, leaves, parents)]
+        if len(node.track.path) == 1 and node.track.path not in parents:
+            parent_uuid = leaves[node.track.path][0]
+            packets += [_packet(parts) for parts in _encode_about(node, parent_uuid, first_ns)]
     return b"".join(packets)
 
 
-def path_uuid(root: str, path: Path) -> int:
+def path_uuid(path: Path) -> int:
     """Hash a path in the trace to a uuid of 64 bits; the same path has the same uuid in all traces."""
-    text = "\0".join([root, *path])
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(hashlib.blake2b("\0".join(path).encode(), digest_size=8).digest(), "little")
 
 
 def _packet(*fields: Parts) -> bytes:
     return constant(message(Trace.PACKET, field(TracePacket.SEQUENCE_ID, HEADER_SEQUENCE), *fields))
 
 
-def _describe(root: str, node: Node, leaves: Mapping[Path, Sequence[int]], parents: set[Path]) -> list[Parts]:
+def _describe(node: Node, leaves: Mapping[Path, Sequence[int]], parents: set[Path]) -> list[Parts]:
     """Describe a row: a track for its children, if any, and its tracks with events.
 
     The tracks of a row have the same parent, order and merge key, so the viewer merges them. Counters are not merged.
     """
     path = node.track.path
     uuids = list(leaves.get(path, []))
+    is_counter = node.track.counter_unit is not None
     if path in parents or not uuids:
-        uuids.insert(0, path_uuid(root, path))
-    is_shared = len(uuids) > 1 and node.track.counter_unit is None
-    return [_describe_one(root, node, uuid, is_shared=is_shared) for uuid in uuids]
+        uuids.insert(0, path_uuid(path))
+    return [_describe_one(node, uuid, is_shared=len(uuids) > 1 and not is_counter) for uuid in uuids]
 
 
-def _describe_one(root: str, node: Node, uuid: int, *, is_shared: bool) -> Parts:
+def _encode_about(node: Node, parent_uuid: int, first_ns: int) -> list[Parts]:
+    """Encode a child of an outermost row that has none (`nsys_pp.write.perfetto.rows`): a mark at the start."""
+    uuid = path_uuid((*node.track.path, ABOUT))
+    descriptor = message(
+        TracePacket.TRACK_DESCRIPTOR,
+        *_descriptor(uuid, ABOUT),
+        field(TrackDescriptor.PARENT_UUID, parent_uuid),
+    )
+    mark = message(
+        TracePacket.TRACK_EVENT,
+        field(TrackEvent.TYPE, EventType.INSTANT),
+        field(TrackEvent.TRACK_UUID, uuid),
+        field(TrackEvent.NAME, node.track.description or node.track.name),
+    )
+    return [descriptor, field(TracePacket.TIMESTAMP, first_ns) + mark]
+
+
+def _describe_one(node: Node, uuid: int, *, is_shared: bool) -> Parts:
     track = node.track
-    fields = [
-        field(TrackDescriptor.PARENT_UUID, path_uuid(root, track.path[:-1])),
-        field(TrackDescriptor.SIBLING_ORDER_RANK, node.order),
-    ]
+    fields = [field(TrackDescriptor.SIBLING_ORDER_RANK, node.order)]
+    if len(track.path) > 1:
+        fields.append(field(TrackDescriptor.PARENT_UUID, path_uuid(track.path[:-1])))
     if is_shared:
         fields.append(field(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, SiblingMerge.BY_SIBLING_MERGE_KEY))
-        fields.append(field(TrackDescriptor.SIBLING_MERGE_KEY, f"{path_uuid(root, track.path):016x}"))
+        fields.append(field(TrackDescriptor.SIBLING_MERGE_KEY, f"{path_uuid(track.path):016x}"))
     else:
         fields.append(field(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, SiblingMerge.NONE))
     if track.description:

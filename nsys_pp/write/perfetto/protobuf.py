@@ -113,6 +113,7 @@ class TrackEvent:
     TYPE = 9
     NAME_IID = 10
     TRACK_UUID = 11
+    NAME = 23
     COUNTER_DOUBLE = 44
     FLOW_IDS = 47  # fixed64
     CORRELATION_STRING_IID = 54

@@ -42,7 +42,7 @@ from nsys_pp.write.trace.drawing import (
     Subtrack,
     sequence_id,
 )
-from nsys_pp.write.trace.placement import Placement, place_path, place_tracks
+from nsys_pp.write.trace.placement import Placement, list_titles, place_path, place_tracks
 from nsys_pp.write.trace.subtrack_columns import prepare_columns
 from nsys_pp.write.trace.tree import Path, arrange, index_tracks, start_ns, subtrack_rows, subtracks_by_track
 
@@ -154,7 +154,7 @@ def write_perfetto(reports: Sequence[PlacedReport], *, threads: int | None = Non
     """Merge encoded reports into a trace, as a stream of bytes.
 
     Args:
-        reports: Reports of the trace, all with the same root. Their times must not be negative on the trace's clock.
+        reports: Reports of the trace, all with the same `zero_ns`.
             If tracks of several reports have the same path, they are one row, described by the first report.
         threads: Number of threads that unpack packed blocks. Default: as in `encode_drawing`.
 
@@ -162,11 +162,12 @@ def write_perfetto(reports: Sequence[PlacedReport], *, threads: int | None = Non
         The bytes of the trace, in order.
 
     Raises:
-        ValueError: Two reports have the same packet sequence, or a report begins before 0.
+        ValueError: Two reports have the same packet sequence.
     """
     if len({sequence_id(report.encoded.report_id) for report in reports}) < len(reports):
         raise ValueError("two reports of the trace have the same packet sequence")
-    yield _encode_header(reports)
+    zero_ns = _find_zero_ns(reports)
+    yield _encode_header(reports, zero_ns)
     count = threads or _thread_count()
     packed_rows = sum(
         subtrack.rows
@@ -176,32 +177,41 @@ def write_perfetto(reports: Sequence[PlacedReport], *, threads: int | None = Non
     )
     with ThreadPoolExecutor(count) if threads else open_executor(packed_rows, threads=count) as pool:
         for report in reports:
-            yield from _write_report(report, partial(_unpack_blocks, pool=pool, ahead=2 * count))
+            yield from _write_report(report, zero_ns, partial(_unpack_blocks, pool=pool, ahead=2 * count))
 
 
-def _encode_header(reports: Sequence[PlacedReport]) -> bytes:
+def _encode_header(reports: Sequence[PlacedReport], zero_ns: int) -> bytes:
     starts = [start for report in reports if (start := _start_ns(report)) is not None]
-    if min(starts, default=0) < 0:
-        raise ValueError("a report begins before 0 of the trace's clock; Perfetto would drop its events")
+    first_ns = min(starts, default=zero_ns)
     placements = [report.placement for report in reports]
+    is_utc = all(placement.is_utc for placement in placements)
+    attributes = {key: value for placement in placements for key, value in placement.attributes.items()}
+    if placements:
+        attributes["zero_utc_ns" if is_utc else "zero_ns"] = str(zero_ns)
     return encode_header(
-        root=placements[0].root if placements else "",
         tracks={
             path: track
             for report in reversed(reports)
             for path, track in place_tracks(report.encoded.tracks, report.placement).items()
         },
         leaves=_leaves(reports),
-        first_ns=min(starts, default=0),
-        is_utc=all(placement.is_utc for placement in placements),
-        attributes={key: value for placement in placements for key, value in placement.attributes.items()},
+        outermost=list_titles(placements),
+        first_ns=first_ns - zero_ns,
+        utc_ns=first_ns if is_utc else None,
+        attributes=attributes,
     )
 
 
-def _encode_preamble(report: PlacedReport, drawn: Sequence[EncodedSubtrack]) -> bytes:
+def _find_zero_ns(reports: Sequence[PlacedReport]) -> int:
+    """Return the time on the run's clock that is 0 in the trace: its `zero_ns`, or the first event if it is earlier."""
+    starts = [start for report in reports if (start := _start_ns(report)) is not None]
+    return min([*starts, *(report.placement.zero_ns for report in reports)], default=0)
+
+
+def _encode_preamble(report: PlacedReport, drawn: Sequence[EncodedSubtrack], zero_ns: int) -> bytes:
     last_ns = max(subtrack.last_ns for subtrack in drawn)
-    encoded = report.encoded
-    return encode_preamble(sequence_id(encoded.report_id), encoded.base_ns, last_ns, report.placement.clock)
+    encoded, clock = report.encoded, report.placement.clock.shifted(-zero_ns)
+    return encode_preamble(sequence_id(encoded.report_id), encoded.base_ns, last_ns, clock)
 
 
 def leaf_uuid(report_id: int, path: Path, ordinal: int) -> int:
@@ -250,7 +260,7 @@ def _describe(batch: Batch, packets: PacketBatch) -> Iterator[EncodedSubtrack]:
 
 
 def _start_ns(report: PlacedReport) -> int | None:
-    """Return the time of the first drawn event on the trace's clock; None if no event is drawn."""
+    """Return the time of the first drawn event on the run's clock; None if no event is drawn."""
     starts = [subtrack.first_ns for subtrack in report.drawn_subtracks()]
     return int(report.placement.clock.to_trace(np.array([min(starts)]))[0]) if starts else None
 
@@ -274,12 +284,12 @@ def _finish(build: Callable[[], PacketBlock], encode: Callable[[PacketBlock], by
 
 
 def _write_report(
-    report: PlacedReport, unpack: Callable[[Iterator[bytes]], Iterator[bytes]]
+    report: PlacedReport, zero_ns: int, unpack: Callable[[Iterator[bytes]], Iterator[bytes]]
 ) -> Iterator[bytes]:
     encoded, drawn = report.encoded, report.drawn_subtracks()
     if not drawn:
         return
-    yield _encode_preamble(report, drawn)
+    yield _encode_preamble(report, drawn, zero_ns)
     with report.open_blocks() as source:  # it raises an error of the blocks in words for the user
         blocks = _read_drawn(report, source)
         yield from unpack(blocks) if encoded.is_packed else blocks

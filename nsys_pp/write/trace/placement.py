@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -19,23 +19,25 @@ class Row(Struct, frozen=True, kw_only=True):
     name: str  # "GPU 0 · rank 3 · stage 1"; rows with the same name and machine are merged
     order: int  # among the rows of the machine
     description: str = ""
+    title: str = ""  # its name where it is shown outside of its machine, above all machines; "": it is not
+    title_order: tuple[int, ...] = ()  # among all rows with a title
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """Placement of one report; all placements of a trace have the same root."""
+    """Placement of one report; all placements of a trace have the same `zero_ns`."""
 
-    root: str  # name of the outermost row of the trace
     machine: str
     machine_order: int  # among the machines of the trace
     rows: Mapping[str, Row]  # by name of the row in the report; rows without an entry are not drawn
-    clock: Clock  # maps the report's clock onto the trace's
+    clock: Clock  # maps the report's clock onto the run's
+    zero_ns: int = 0  # time on the run's clock that is 0 in the trace, unless an event is earlier
     machine_description: str = ""
-    is_utc: bool = True  # the trace's clock is UTC
+    is_utc: bool = True  # the run's clock is UTC
     attributes: Mapping[str, str] = field(default_factory=dict)  # facts for the trace's metadata
 
 
 def place_path(path: Path, placement: Placement) -> Path:
-    """Return the path of a report's track in the trace, without the root.
+    """Return the path of a report's track in the trace.
 
     Raises:
         KeyError: Its outermost row is not drawn.
@@ -64,3 +66,14 @@ def place_tracks(tracks: Iterable[Track], placement: Placement) -> dict[Path, Tr
             path = place_path(track.path, placement)
             placed[path] = replace(track, path=path)
     return placed
+
+
+def list_titles(placements: Sequence[Placement]) -> dict[Path, str]:
+    """List the titles of the rows with a title by path in the trace, in order."""
+    rows = {
+        (placement.machine, row.name): row
+        for placement in reversed(placements)
+        for row in placement.rows.values()
+        if row.title
+    }
+    return {path: rows[path].title for path in sorted(rows, key=lambda path: (rows[path].title_order, path))}

@@ -35,7 +35,7 @@ from nsys_pp.write.trace.slices import flat_subtracks
 RUN = "pipeline"
 """Name of the outermost row of the run; it is a sibling of the machines."""
 
-_RANKS = {"steps": -3000, "jobs": -2000, "messages": -1000}  # above all rows of a report on its GPU
+_RANKS = {"jobs": -3 << 40, "steps": -2 << 40, "messages": -1 << 40}  # above all rows of a report on its GPU
 _LETTERS = {"forward": "F", "backward": "B", "weight_gradient": "W", "recompute": "R"}
 _SEND, _RECEIVE, _TRANSFER = range(3)
 _MESSAGE_COLUMNS = [

@@ -233,6 +233,18 @@ def test_an_svg_has_bubbles_steps_and_arrows(known: Training) -> None:
     assert picture.count(b"\nC ") >= known.transfers.height
 
 
+def test_many_arrows_are_faint(known: Training) -> None:
+    few, many = (
+        as_bytes(write_svg, replace(known, transfers=pl.concat([known.transfers] * copies)))
+        for copies in (1, 6)
+    )
+    opacities = [
+        {float(found) for found in re.findall(rb'id="arrows">.*?opacity: ([0-9.]+)', picture, re.DOTALL)}
+        for picture in (few, many)
+    ]
+    assert opacities == [{0.6}, {round(0.6 * 500 / (6 * len(known.transfers)), 6)}]
+
+
 @pytest.mark.parametrize("format", CHARTS)
 def test_equal_trainings_give_equal_bytes(known: Training, format: str) -> None:
     assert as_bytes(CHARTS[format], known) == as_bytes(CHARTS[format], known)

@@ -82,7 +82,7 @@ def read_slices(found: Any) -> list[tuple[Any, ...]]:
 def expected(drawn: PlacedDrawings) -> list[tuple[Any, ...]]:
     rows = []
     for path, ts, dur, _, name, args in expected_slices(drawn):
-        machine, gpu, row = path.split("/")[1:]
+        machine, gpu, row = path.split("/")
         rows.append((f"{machine} / {gpu}/{row}", ts, dur, name, args))
     return sorted(rows, key=repr)
 

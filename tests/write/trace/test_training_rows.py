@@ -33,7 +33,7 @@ def place(training: Training) -> PlacedDrawings:
     drawn = []
     for machine, drawing in draw_training(training, PLACES).items():
         rows = {track.path[0]: Row(name=track.path[0], order=track.rank) for track in drawing.tracks}
-        placement = Placement(root="run", machine=machine, machine_order=0, rows=rows, clock=Clock.fixed(0))
+        placement = Placement(machine=machine, machine_order=0, rows=rows, clock=Clock.fixed(0))
         drawn.append((drawing, placement))
     return drawn
 
@@ -45,7 +45,7 @@ def read(importer: Importer, training: Training) -> pl.DataFrame:
 
 
 def gpu_path(lane: int) -> str:
-    return f"run/{PLACES[lane].machine}/{PLACES[lane].row}"
+    return f"{PLACES[lane].machine}/{PLACES[lane].row}"
 
 
 def test_jobs_come_back_where_they_computed(importer: Importer) -> None:
@@ -85,7 +85,7 @@ def test_steps_of_every_gpu_and_of_the_run_come_back(importer: Importer) -> None
             == steps.select("start_ns", pl.col("end_ns") - pl.col("start_ns")).rows()
         )
         assert found["name"].to_list() == [f"step {step}" for step in steps["step"]]
-    run = slices.filter(path=f"run/{RUN}/steps").sort("ts")
+    run = slices.filter(path=f"{RUN}/steps").sort("ts")
     spans = TRAINING.steps.group_by("step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     assert run.select("ts", end=pl.col("ts") + pl.col("dur")).rows() == spans.sort("step").drop("step").rows()
 
@@ -165,8 +165,8 @@ def test_nothing_is_drawn_of_reports_without_jobs_steps_and_messages() -> None:
 
 def test_rows_of_the_training_stand_above_what_a_gpu_shows(importer: Importer) -> None:
     tracks = read_tracks(importer, b"".join(write_perfetto(encode(place(TRAINING)))))
-    below = [path[-1] for path in tracks["path"].to_list() if len(path) == 4 and path[2] == "GPU 0"]
-    assert list(dict.fromkeys(below)) == ["steps", "jobs", "messages"]
+    below = [path[-1] for path in tracks["path"].to_list() if len(path) == 3 and path[1] == "GPU 0"]
+    assert list(dict.fromkeys(below)) == ["jobs", "steps", "messages"]
 
 
 @pytest.mark.parametrize("cut", ["jobs", "transfers", "lane_states", "steps"])

@@ -18,6 +18,7 @@ function findVisibleArrows(painter, chart) {
     if (transfers.send_start[row] > view.end) break;
     if (transfers.receive_end[row] < view.start) continue;
     if (valueOf(transfers, 'transfer', row) === null) continue;  // clocks that cannot be compared
+    if (!chart.layout.isShown[transfers.sender[row]] || !chart.layout.isShown[transfers.receiver[row]]) continue;
     const { y1, y2 } = arrowEnds(painter, chart, row);
     if (Math.max(y1, y2) < low || Math.min(y1, y2) > frame.top + frame.height) continue;
     if (rows.length === ARROW_LIMIT) return null;

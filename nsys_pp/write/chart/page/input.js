@@ -3,6 +3,7 @@
 const MIN_SPAN = 20;  // ns
 const KEY_ZOOM = 3.2;  // natural logarithm of the zoom factor, per second at full speed
 const KEY_PAN = 1.1;  // widths of the view per second at full speed
+const PRESS_PIXELS = 4;  // a press that moves further is a drag
 const RAMP = 220;  // ms from pressing a key to full speed
 
 function makeView(low, high, onChange) {
@@ -30,7 +31,7 @@ function makeView(low, high, onChange) {
   });
 }
 
-function listen(holder, view, painterOf, { hover, fitAll }) {
+function listen(holder, view, painterOf, { hover, fitAll, press }) {
   let mouse = null;  // x of the mouse in the plot; null outside
   const shareAt = (x) => (x - painterOf().frame.left) / painterOf().frame.width;
   const positionOf = (event) => {
@@ -50,10 +51,11 @@ function listen(holder, view, painterOf, { hover, fitAll }) {
   }, { passive: false });
 
   const fingers = new Map();
+  let pressed = null;  // where a press began; null once it is a drag
   holder.addEventListener('pointerdown', (event) => {
     if (event.button) return;
     holder.setPointerCapture(event.pointerId);
-    fingers.set(event.pointerId, positionOf(event));
+    fingers.set(event.pointerId, (pressed = positionOf(event)));
     hover(null);
   });
   holder.addEventListener('pointermove', (event) => {
@@ -64,10 +66,12 @@ function listen(holder, view, painterOf, { hover, fitAll }) {
     const others = [...fingers].filter(([id]) => id !== event.pointerId).map(([, at]) => at);
     fingers.set(event.pointerId, now);
     if (others.length) return pinch(others[0], before, now);
+    if (pressed && Math.hypot(now.x - pressed.x, now.y - pressed.y) > PRESS_PIXELS) pressed = null;
     holder.classList.add('dragged');
     const shift = ((before.x - now.x) * (view.end - view.start)) / painterOf().frame.width;
     view.set(view.start + shift, view.end + shift, view.scroll + before.y - now.y);
   });
+  holder.addEventListener('pointerup', () => { if (pressed && fingers.size === 1) press(pressed); pressed = null; });
   for (const name of ['pointerup', 'pointercancel'])
     holder.addEventListener(name, (event) => { fingers.delete(event.pointerId); holder.classList.remove('dragged'); });
   holder.addEventListener('pointerleave', () => { mouse = null; hover(null); });

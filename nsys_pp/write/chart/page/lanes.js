@@ -4,16 +4,27 @@ const STEP_ROW = 24;  // height of the row of steps, above all lanes
 const MIN_LANE = 28;
 const MAX_LANE = 132;
 const STAGE_GAP = 8;
+const FOLD_LANES = 32;  // with more lanes than this, stages are folded at first
 
-function layOutLanes(lanes, height, hasMessages) {
+// Returns the stages with several lanes, which can be folded: they show their first lane only.
+function findFoldable(lanes) {
+  const counts = new Map();
+  for (const { stage } of lanes) if (stage !== null) counts.set(stage, (counts.get(stage) ?? 0) + 1);
+  return new Map([...counts].filter(([, count]) => count > 1));
+}
+
+// `folded` is the set of folded stages. A hidden lane has the position of the next one, and no height.
+function layOutLanes(lanes, height, hasMessages, folded) {
   const isNewStage = (lane) => lane > 0 && lanes[lane].stage !== lanes[lane - 1].stage;
   const gaps = lanes.filter((_, lane) => isNewStage(lane)).length;
-  const room = (height - STEP_ROW - STAGE_GAP * (gaps + 1)) / Math.max(1, lanes.length);
+  const isShown = lanes.map(({ stage }, lane) => !folded.has(stage) || !lane || isNewStage(lane));
+  const count = isShown.filter(Boolean).length;
+  const room = (height - STEP_ROW - STAGE_GAP * (gaps + 1)) / Math.max(1, count);
   const size = Math.floor(Math.max(MIN_LANE, Math.min(MAX_LANE, room)));
   const pad = size >= 44 ? 5 : 3;
   const inner = size - 2 * pad;
   const messages = hasMessages ? Math.max(6, Math.floor(inner * 0.34)) : 0;
-  const layout = { size, tops: [], bars: [], sends: [], receives: [], pad };
+  const layout = { size, tops: [], bars: [], sends: [], receives: [], pad, isShown };
   layout.barHeight = inner - messages - (messages ? 2 : 0);
   layout.messageHeight = Math.floor((messages - 1) / 2);
   let top = STAGE_GAP / 2;
@@ -23,7 +34,7 @@ function layOutLanes(lanes, height, hasMessages) {
     layout.bars.push(top + pad);
     layout.sends.push(top + pad + layout.barHeight + 2);
     layout.receives.push(top + pad + layout.barHeight + 3 + layout.messageHeight);
-    top += size;
+    if (isShown[lane]) top += size;
   }
   layout.total = top + STAGE_GAP / 2;
   return layout;
@@ -31,5 +42,5 @@ function layOutLanes(lanes, height, hasMessages) {
 
 function laneAt(layout, y) {
   const lane = firstAbove(layout.tops, y, 0, layout.tops.length) - 1;
-  return lane >= 0 && y < layout.tops[lane] + layout.size ? lane : -1;
+  return lane >= 0 && layout.isShown[lane] && y < layout.tops[lane] + layout.size ? lane : -1;
 }

@@ -32,6 +32,8 @@ function readChart() {
     },
     transferReach: Float64Array.from({ length: transfers.length }, (_, row) => (reach = Math.max(reach, transfers.receive_end[row]))),
     rowOfJob: new Map(Array.from(jobs.job, (job, row) => [job, row])),
+    foldable: findFoldable(packed.lanes),
+    folded: new Set(packed.lanes.length > FOLD_LANES ? findFoldable(packed.lanes).keys() : []),
     hidden: new Set(), shown: { arrows: true, ideal: false }, matches: null, hovered: null, visibleArrows: [],
   };
 }
@@ -63,7 +65,7 @@ async function start() {
   let painter = null;
   const holder = $('plot');
   const plot = makePlot(holder, (ctx, frame) => {
-    chart.layout = layOutLanes(chart.lanes, frame.height, chart.hasMessages);
+    chart.layout = layOutLanes(chart.lanes, frame.height, chart.hasMessages, chart.folded);
     chart.view.maxScroll = Math.max(0, chart.layout.total - frame.height + STEP_ROW);
     chart.view.scroll = Math.min(chart.view.scroll, chart.view.maxScroll);
     painter = paintScene(ctx, frame, chart);
@@ -84,7 +86,11 @@ async function start() {
     showTooltip(chart, item, event && { x: event.clientX, y: event.clientY });
     if (isChanged) update();
   };
-  listen(holder, chart.view, () => painter, { hover, fitAll: () => chart.view.fit() });
+  const press = (at) => {
+    const item = at.x < painter.frame.left ? nameAt(painter, chart, at.y) : null;
+    if (item && chart.foldable.has(chart.lanes[item.row].stage)) toggleStage(chart, chart.lanes[item.row].stage, update);
+  };
+  listen(holder, chart.view, () => painter, { hover, press, fitAll: () => chart.view.fit() });
   listenToSearch(chart, update, (row) => reveal(chart, painter, row));
   let isThemeChosen = false;
   $('theme').addEventListener('click', () => { isThemeChosen = true; applyTheme(chart.themeName === 'dark' ? 'light' : 'dark'); });
@@ -94,13 +100,25 @@ async function start() {
   window.nsysChart = { state: () => stateOf(chart, painter), view: (from, to) => chart.view.set(from, to) };
 }
 
+function toggleStage(chart, stage, update) {
+  if (!chart.folded.delete(stage)) chart.folded.add(stage);
+  update();
+}
+
 // Moves the view to a job: zooms until the job has at least a fortieth of the width, and scrolls if its lane is not visible.
 function reveal(chart, painter, row) {
-  const { jobs, view, layout } = chart;
+  const { jobs, view } = chart;
+  const lane = jobs.lane[row];
+  if (!chart.layout.isShown[lane]) {
+    chart.folded.delete(chart.lanes[lane].stage);
+    chart.layout = layOutLanes(chart.lanes, painter.frame.height, chart.hasMessages, chart.folded);
+    view.maxScroll = Math.max(0, chart.layout.total - painter.frame.height + STEP_ROW);
+  }
+  const { layout } = chart;
   const middle = jobs.start[row] + jobs.duration[row] / 2;
   const span = Math.min(view.end - view.start, Math.max(jobs.duration[row] * 40, MIN_SPAN));
   const room = painter.frame.height - STEP_ROW;
-  const top = layout.tops[jobs.lane[row]];
+  const top = layout.tops[lane];
   const isVisible = top >= view.scroll && top + layout.size <= view.scroll + room;
   view.set(middle - span / 2, middle + span / 2, isVisible ? view.scroll : top - room / 2);
 }
@@ -124,6 +142,7 @@ function stateOf(chart, painter) {
     isReady: painter !== null, start: view.start, end: view.end, scroll: view.scroll, maxScroll: view.maxScroll, theme: chart.themeName,
     frame: painter.frame, lanes: chart.lanes.length, laneTops: chart.layout.tops.map((top) => painter.y(top)), laneHeight: chart.layout.size,
     bars: painter.bars, bubbles: painter.bubbles, arrows: painter.arrows, ideal: painter.ideal, hidden: [...chart.hidden],
+    folded: [...chart.folded], shownLanes: chart.layout.isShown.filter(Boolean).length,
     labels: painter.labels.map(({ text, x, y, width, left, right, top, bottom, size }) => ({ text, x, y, width, left, right, top, bottom, size })),
     matches: matches && { count: matches.rows.length, at: matches.at }, hovered: chart.hovered, missing: chart.missing,
     layout: chart.layout, step: STEP_ROW,

@@ -48,6 +48,8 @@ function fillLegend(chart, update) {
   }
   const group = addElement(legend, 'div', 'group');
   const show = (name) => (isOn) => { chart.shown[name] = isOn; update(); };
+  const foldAll = (isOn) => { chart.folded = new Set(isOn ? [] : chart.foldable.keys()); update(); };
+  if (chart.foldable.size) makeSwitch(group, 'all ranks', !chart.folded.size, foldAll).classList.add('lanes');
   if (chart.transfers.length) makeSwitch(group, 'arrows', true, show('arrows')).classList.add('arrow');
   if (chart.ideal.length) makeSwitch(group, 'ideal schedule', false, show('ideal')).classList.add('ideal');
 }

@@ -29,6 +29,7 @@ function findVisibleLanes(painter, chart) {
   const visible = [];
   for (let lane = 0; lane < chart.lanes.length; lane++) {
     const y = painter.y(chart.layout.tops[lane]);
+    if (!chart.layout.isShown[lane]) continue;
     if (y + chart.layout.size > painter.frame.top + STEP_ROW && y < painter.frame.top + painter.frame.height) visible.push(lane);
   }
   return visible;
@@ -101,14 +102,18 @@ function paintNames(painter, chart, visibleLanes) {
     const { label, gpu, stage } = lanes[lane];
     const middle = painter.y(layout.tops[lane]) + layout.size / 2;
     const isFirst = !lane || lanes[lane - 1].stage !== stage;
-    if (stage !== null && (isFirst || lane === visibleLanes[0]))
-      write(`stage ${stage}`, 10, middle, 62, `600 11px ${FONT}`, theme.text);
+    const count = chart.foldable.get(stage);
+    const isFolded = chart.folded.has(stage);
+    if (stage !== null && (isFirst || lane === visibleLanes[0])) {
+      const mark = count ? (isFolded ? '\u25b8 ' : '\u25be ') : '';
+      write(`${mark}stage ${stage}`, 10, middle, 62, `600 11px ${FONT}`, theme.text);
+    }
     if (isFirst && lane) {
       ctx.fillStyle = theme.line;
       ctx.fillRect(8, painter.y(layout.tops[lane]) - STAGE_GAP / 2, frame.left - 8, 1);
     }
     const both = layout.size >= 34 && gpu;
-    write(label, 76, both ? middle - 7 : middle, frame.left - 86, `12px ${FONT}`, theme.text);
+    write(isFolded ? `${label} + ${count - 1}` : label, 76, both ? middle - 7 : middle, frame.left - 86, `12px ${FONT}`, theme.text);
     if (both) write(gpu, 76, middle + 8, frame.left - 86, `10.5px ${FONT}`, theme.muted);
   }
   ctx.restore();

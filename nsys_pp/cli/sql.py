@@ -1,0 +1,136 @@
+"""`nsys-pp sql`: a query over the frames and tables of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import nsys_pp
+from nsys_pp.cli.inputs import exit_if_skipped
+from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
+from nsys_pp.cli.options.clock import clock_and_rank_options
+from nsys_pp.cli.options.inputs import nsys_option
+from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, format_option, output_option
+from nsys_pp.cli.options.result import result_options
+from nsys_pp.cli.options.tables import limit_option
+from nsys_pp.cli.options.training import training_options
+from nsys_pp.cli.progress import show_progress
+from nsys_pp.cli.sections import OUTPUT, SectionArgument, SectionCommand, option
+from nsys_pp.cli.table_output import output_tables, settle_format
+
+if TYPE_CHECKING:
+    from nsys_pp.frames.table import FilledTable
+
+
+@click.command(cls=SectionCommand)
+@output_option("-", default_text="standard output")
+@format_option(
+    ["table", "markdown", "csv", "json", "parquet", "sqlite"],
+    default_text="inferred from the file extension; table on standard output",
+)
+@force_option
+@option("--explain", section=OUTPUT, is_flag=True, help="List the tables and columns of queries instead.")
+@click.argument(
+    "query",
+    cls=SectionArgument,
+    section=OUTPUT,
+    text="A query in SQL, in the dialect of polars.",
+    required=False,
+)
+@click.argument(
+    "reports",
+    cls=SectionArgument,
+    section=OUTPUT,
+    text="Exported reports, .nsys-rep files, parts, folders of these, or quoted patterns.",
+    metavar="REPORT...",
+    nargs=-1,
+)
+@nsys_option
+@limit_option(40, default_text="40 in tables; all rows in other formats")
+@training_options
+@clock_and_rank_options
+@work_options
+@wait_options
+@keep_going_option
+@result_options
+@click.pass_context
+def sql(
+    ctx: click.Context,
+    /,
+    query: str | None,
+    reports: tuple[str, ...],
+    explain: bool,
+    output: Path,
+    format: str | None,
+    limit: int,
+    force: bool,
+    **options: Any,
+) -> None:
+    """Query the frames and tables of a run in SQL.
+
+    Tables are the jobs, messages and gaps of the run, the projections of its ranges, its clocks, and all
+    tables of `pipeline` and (as summary_NAME) of `summary`. `--explain` lists them.
+
+    \b
+    Example:
+      nsys-pp sql "SELECT kind, sum(compute_ns) FROM jobs GROUP BY kind" node*/report*.sqlite
+    """
+    from nsys_pp.compose.batch import list_existing_inputs
+    from nsys_pp.write.files import check_output
+
+    if not explain and (query is None or not reports):
+        raise click.UsageError("expected a query and reports, or `--explain`")
+    format = settle_format(str(output), format, ["answer"], option="one query")
+    if output != STANDARD_OUTPUT:
+        check_output(output, force=force, inputs=[] if explain else list_existing_inputs(reports))
+    skipped: list[Any] = []
+    if explain:
+        filled = _build_table(_list_columns(query), name="columns")
+        limit = 0
+    else:
+        with show_progress() as progress:
+            answer = nsys_pp.sql(str(query), reports, progress=progress, **options)
+        filled, skipped = _build_table(answer.table, name="answer"), answer.skipped
+    is_printed = output == STANDARD_OUTPUT and format == "table"
+    output_tables([filled], output=output, format=format, limit=limit if is_printed else 0, force=force)
+    exit_if_skipped(ctx, skipped)
+
+
+def _list_columns(table: str | None) -> Any:
+    """List the columns of a table, or of all."""
+    from nsys_pp.commands.sql import list_sql_columns
+
+    columns = list_sql_columns()
+    if table is None:
+        return columns
+    if table not in columns["table"]:
+        names = ", ".join(columns["table"].unique(maintain_order=True))
+        raise click.UsageError(f"no table {table!r}; expected one of {names}")
+    return columns.filter(table=table)
+
+
+def _build_table(frame: Any, *, name: str) -> FilledTable:
+    """Describe a frame as a table; values of nested types become text."""
+    import polars as pl
+
+    from nsys_pp.frames.table import Column, FilledTable, Table
+
+    nested = [column for column, dtype in frame.schema.items() if dtype.is_nested()]
+    frame = frame.with_columns(
+        pl.Series(column, [json.dumps(value, default=str) for value in frame[column].to_list()], pl.String)
+        for column in nested
+    )
+    columns = tuple(Column(column, dtype, "", heading=column) for column, dtype in frame.schema.items())
+    table = Table(
+        name=name,
+        title="",
+        columns=columns,
+        caption="",
+        build=lambda: frame,
+        empty="no rows",
+        is_fixed=name == "columns",
+    )
+    return FilledTable(table=table, frame=frame)

@@ -1,0 +1,166 @@
+"""`nsys-pp sql`: a query over the frames and tables of a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from msgspec import Struct
+
+from nsys_pp.commands.pipeline import PIPELINE_TABLES, PipelineResult, pipeline
+from nsys_pp.commands.project import define_projection_table, project
+from nsys_pp.commands.summarise import SUMMARY_TABLES, summarise
+from nsys_pp.compose.batch import Skipped
+from nsys_pp.compose.options import BatchOptions, Inputs, RunOptions, check_keywords
+from nsys_pp.errors import OptionError
+from nsys_pp.frames.clock import CLOCKS
+from nsys_pp.frames.conform import build_schema
+from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.frames.table import AnyTable, describe_columns
+from nsys_pp.frames.training import LANE_STATES, RUN_JOBS
+from nsys_pp.frames.transfers import TRANSFERS
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+SQL_COLUMNS = build_schema(
+    {  # one row per column that a query may use, by table
+        "table": pl.String,
+        "column": pl.String,
+        "type": pl.String,
+        "meaning": pl.String,  # "" where the name is enough
+    },
+    name="SQL_COLUMNS",
+)
+SUMMARY_PREFIX = "summary_"
+"""Before the names of the tables of `summary`, some of which `pipeline` has, too."""
+
+_HINT = "`nsys-pp sql --explain` lists all tables and columns"
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CLASHES = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+
+
+class _RunFrame(Struct, frozen=True, kw_only=True):
+    """A frame of a pipeline's result that is a table of queries."""
+
+    schema: pl.Schema
+    build: Callable[[PipelineResult], pl.DataFrame]
+
+
+_RUN_FRAMES = {
+    "jobs": _RunFrame(schema=RUN_JOBS, build=lambda result: result.training.jobs),
+    "messages": _RunFrame(schema=TRANSFERS, build=lambda result: result.training.transfers),
+    "lane_states": _RunFrame(schema=LANE_STATES, build=lambda result: result.training.lane_states),
+    "clocks": _RunFrame(schema=CLOCKS, build=lambda result: result.run.clocks.table),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SqlResult(ShortRepr):
+    """Answer of a query."""
+
+    table: pl.DataFrame
+    skipped: Skipped
+
+    def _repr_html_(self) -> str:
+        """Return the table, for notebooks."""
+        return self.table._repr_html_()
+
+
+def sql(query: str, inputs: Inputs, **options: Unpack[RunOptions]) -> SqlResult:
+    """Query the frames and tables of a run in SQL, in the dialect of polars.
+
+    Only tables that the query names are built. Times end in `_ns`; those of jobs, messages and lane states are on the
+    aligned clock, those of projections on the clocks of their reports.
+
+    Args:
+        query: One query, as in `SELECT kind, avg(compute_ns) FROM jobs GROUP BY kind`; names are those of
+            `list_sql_columns`.
+        inputs: Reports, parts, folders of them, or glob patterns.
+        options: See `nsys_pp.RunOptions`.
+
+    Raises:
+        OptionError: The query is invalid, or names no table.
+        ReportError: A report cannot be read, or is named twice.
+    """
+    check_keywords(options, RunOptions)
+    words = {word.lower() for word in _WORD.findall(query)}
+    names = [name for name in _list_tables() if name in words]
+    if not names:
+        raise OptionError("query", "the query names none of the tables", _HINT)
+    frames, skipped = _build_frames(names, inputs, options)
+    try:
+        with pl.SQLContext(frames) as context:
+            answer = context.execute(query, eager=True)
+    except _CLASHES as error:
+        reason = str(error).split("\n")[0]
+        raise OptionError("query", f"the query is invalid: {reason}", _HINT) from None
+    return SqlResult(table=answer, skipped=skipped)
+
+
+def list_sql_columns() -> pl.DataFrame:
+    """List all tables and columns that a query may use: `SQL_COLUMNS`."""
+    rows = [
+        (name, column, str(dtype.base_type()), meaning)
+        for name, columns in _list_tables().items()
+        for column, dtype, meaning in columns
+    ]
+    return pl.DataFrame(rows, schema=SQL_COLUMNS, orient="row")
+
+
+@cache
+def _list_tables() -> Mapping[str, list[tuple[str, Any, str]]]:
+    tables: dict[str, list[tuple[str, Any, str]]] = {}
+    for name, frame in _RUN_FRAMES.items():
+        tables[name] = [(column, dtype, "") for column, dtype in frame.schema.items()]
+    tables["projections"] = [*_describe(define_projection_table(("kernel",), "auto"))]
+    for name, table in PIPELINE_TABLES.items():
+        tables[name] = [*_describe(table)]
+    for name, summary_table in SUMMARY_TABLES.items():
+        tables[SUMMARY_PREFIX + name] = [*_describe(summary_table)]
+    return tables
+
+
+def _describe(table: AnyTable) -> Iterator[tuple[str, Any, str]]:
+    optional = {column.name for column in table.extra_columns}
+    for column in describe_columns(table).values():
+        if column.name not in optional:
+            yield column.name, column.dtype, column.meaning
+
+
+def _build_frames(
+    names: list[str], inputs: Inputs, options: RunOptions
+) -> tuple[dict[str, pl.DataFrame], Skipped]:
+    """Build the named tables; each kind of analysis runs at most once."""
+    frames: dict[str, pl.DataFrame] = {}
+    skipped: dict[Any, Any] = {}
+    of_run = [name for name in names if name in _RUN_FRAMES or name in PIPELINE_TABLES]
+    if of_run:
+        result = pipeline(inputs, **options)
+        skipped |= dict(result.skipped)
+        for name in of_run:
+            frames[name] = (
+                _RUN_FRAMES[name].build(result) if name in _RUN_FRAMES else result.tables([name])[name]
+            )
+    of_summary = [name.removeprefix(SUMMARY_PREFIX) for name in names if name.startswith(SUMMARY_PREFIX)]
+    if of_summary:
+        summary = summarise(inputs, tables=of_summary, **options)
+        skipped |= dict(summary.skipped)
+        for name in of_summary:
+            if name in summary.absent:
+                raise OptionError(
+                    "query",
+                    f"`{SUMMARY_PREFIX}{name}` has no rows: its data was not recorded",
+                    summary.absent[name],
+                )
+            frames[SUMMARY_PREFIX + name] = summary.tables[name]
+    if "projections" in names:
+        shared = {name: value for name, value in options.items() if name in BatchOptions.__annotations__}
+        ranges = project(inputs, **shared)  # type: ignore[arg-type]
+        skipped |= dict(ranges.skipped)
+        frames["projections"] = ranges.ranges
+    return frames, [*skipped.items()]
