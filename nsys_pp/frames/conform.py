@@ -25,7 +25,7 @@ class Schema(pl.Schema):
         return self._empty.clone()
 
     @cached_property
-    def _empty(self) -> pl.DataFrame:  # polars builds a column by column: a millisecond for a wide schema
+    def _empty(self) -> pl.DataFrame:  # polars builds column by column: 0.1 to 0.3 ms
         return super().to_frame()
 
 
