@@ -76,8 +76,10 @@ def gather_indices(row: Int64s) -> pl.Series:
 
 def gather_rows(frame: pl.DataFrame, columns: Sequence[str], row: Int64s) -> pl.DataFrame:
     """Gather rows of some columns; all null where the row is -1."""
-    selected = frame[list(columns)]
-    return pl.concat([selected, selected.clear(1)])[row]
+    index = gather_indices(row) if (row < 0).any() else pl.Series(row)
+    if frame.is_empty():  # no row can be gathered
+        return frame[list(columns)].clear(len(row))
+    return pl.DataFrame([frame[name].gather(index) for name in columns])
 
 
 def find_distinct(values: npt.NDArray[np.integer[Any]]) -> tuple[Int64s, Int64s]:

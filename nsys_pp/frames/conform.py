@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import polars as pl
 
@@ -18,6 +19,14 @@ class Schema(pl.Schema):
         """Build a schema; `pl.Schema` alone hides from mypy that types and their classes are mixed."""
         super().__init__(columns)
         self.name = name
+
+    def to_frame(self, *, eager: bool = True) -> pl.DataFrame:  # type: ignore[override]  # never lazy
+        """Build an empty frame; each has columns of its own."""
+        return self._empty.clone()
+
+    @cached_property
+    def _empty(self) -> pl.DataFrame:  # polars builds column by column: 0.1 to 0.3 ms
+        return super().to_frame()
 
 
 def build_schema(columns: DataTypes, *, name: str = "frame") -> Schema:

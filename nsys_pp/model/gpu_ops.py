@@ -121,6 +121,8 @@ def _size_details(ops: pl.DataFrame, first: Int64s) -> pl.DataFrame:
 
 def _drop_untimed(ops: pl.DataFrame) -> pl.DataFrame:
     start, end = ops["start"], ops["end"]
+    if not (start.null_count() or end.null_count()) and (start.to_numpy() | end.to_numpy()).all():
+        return ops
     is_timed = ((start != 0) | (end != 0)) & start.is_not_null() & end.is_not_null()
     return ops if is_timed.all() else ops.filter(is_timed)
 

@@ -42,6 +42,7 @@ _BATCH_ROWS = 65_536
 _CHUNK_ROWS = 262_144
 _MOST_ROWS = 1 << 33
 _MAX_THREADS = 4
+_FEW_CELLS = 1_000_000  # of all queries; below, starting threads and connections takes more than it saves
 # messages of SQLite on file systems without locks, which clusters have
 _NO_LOCKS = ("disk i/o error", "locking protocol")
 
@@ -215,6 +216,12 @@ def _read_chunks(path: Path, uri: str, chunks: Sequence[Chunk], threads: int) ->
     count = min(threads, len(chunks))
     if count == 0:
         return []
+    # the largest first, so that all threads finish at about the same time
+    order = sorted(range(len(chunks)), key=lambda at: chunks[at].cells, reverse=True)
+    if sum(chunk.cells for chunk in chunks) < _FEW_CELLS:
+        with _connect(uri) as connection:
+            parts = {at: _read_chunk(path, connection, chunks[at]) for at in order}
+        return [parts[at] for at in range(len(chunks))]
     with ExitStack() as stack:
         idle = [stack.enter_context(_connect(uri)) for _ in range(count)]
 
@@ -225,8 +232,6 @@ def _read_chunks(path: Path, uri: str, chunks: Sequence[Chunk], threads: int) ->
             finally:
                 idle.append(connection)
 
-        # the largest first, so that all threads finish at about the same time
-        order = sorted(range(len(chunks)), key=lambda at: chunks[at].cells, reverse=True)
         with ThreadPoolExecutor(count) as pool:
             parts = dict(zip(order, pool.map(read, (chunks[at] for at in order)), strict=True))
     return [parts[at] for at in range(len(chunks))]
