@@ -71,7 +71,7 @@ def extract_report(
     training = describe_training(
         report, projections=projections, links=links, options=options, with_tables=with_tables
     )
-    view = _view(report, projections, options, has_jobs=training.has_jobs)
+    view = _view(report, projections, options, job_ranges=training.job_ranges)
     frames = _aggregate(report, projections, links, training, options) if with_tables else {}
     part = _build_part(report, options, _encode_nothing(report), links, training, frames)
     del report, projections, links, training, frames  # a trace needs the view alone
@@ -123,7 +123,7 @@ def survey_report(
 
 
 def redraw_report(
-    path: Path, options: PartOptions, *, nsys: str | None, has_jobs: bool, window: Window
+    path: Path, options: PartOptions, *, nsys: str | None, job_ranges: pl.DataFrame | None, window: Window
 ) -> Drawing:
     """Draw the events of a report that overlap a window.
 
@@ -131,17 +131,21 @@ def redraw_report(
         path: The report.
         options: Content of the drawing.
         nsys: Program that exports `.nsys-rep` files.
-        has_jobs: Some of its ranges are jobs.
+        job_ranges: Its `JOB_RANGES`; None: it has none.
         window: On the report's clock.
 
     Raises:
         ReportError: It cannot be read.
     """
-    return next(redraw_windows(path, [(options, window)], nsys=nsys, has_jobs=has_jobs))
+    return next(redraw_windows(path, [(options, window)], nsys=nsys, job_ranges=job_ranges))
 
 
 def redraw_windows(
-    path: Path, windows: Sequence[tuple[PartOptions, Window]], *, nsys: str | None, has_jobs: bool
+    path: Path,
+    windows: Sequence[tuple[PartOptions, Window]],
+    *,
+    nsys: str | None,
+    job_ranges: pl.DataFrame | None,
 ) -> Iterator[Drawing]:
     """Draw the events of a report that overlap each of several windows; the report is read once.
 
@@ -149,7 +153,7 @@ def redraw_windows(
         path: The report.
         windows: Content of each drawing, with the same operations and scope, and its window on the report's clock.
         nsys: Program that exports `.nsys-rep` files.
-        has_jobs: Some of its ranges are jobs.
+        job_ranges: Its `JOB_RANGES`; None: it has none.
 
     Raises:
         ReportError: It cannot be read.
@@ -158,7 +162,7 @@ def redraw_windows(
     report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     projections = project(report, windows[0][0])
     for options, window in windows:
-        yield draw(report, projections, options, has_jobs=has_jobs, window=window)
+        yield draw(report, projections, options, job_ranges=job_ranges, window=window)
 
 
 def project(report: Report, options: PartOptions, links: Links | None = None) -> pl.DataFrame:
@@ -180,11 +184,11 @@ def draw(
     projections: pl.DataFrame,
     options: PartOptions,
     *,
-    has_jobs: bool = False,
+    job_ranges: pl.DataFrame | None = None,
     window: Window | None = None,
 ) -> Drawing:
     """Draw a report by the options of its part, or its events that overlap a window."""
-    view = _view(report, projections, options, has_jobs=has_jobs, window=window)
+    view = _view(report, projections, options, job_ranges=job_ranges, window=window)
     return draw_report(view, detail=options.detail)  # type: ignore[arg-type]
 
 
@@ -193,7 +197,7 @@ def _view(
     projections: pl.DataFrame,
     options: PartOptions,
     *,
-    has_jobs: bool,
+    job_ranges: pl.DataFrame | None,
     window: Window | None = None,
 ) -> View:
     """Build the frames to draw; rows that are not drawn are left out."""
@@ -204,7 +208,7 @@ def _view(
         projections,
         detail=options.detail,
         flows=options.flows,
-        has_jobs=has_jobs,
+        job_ranges=job_ranges,
         window=window,
     )
 

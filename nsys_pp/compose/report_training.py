@@ -15,7 +15,7 @@ from nsys_pp.arrays.columns import is_among
 from nsys_pp.frames.causes import GAPS
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import Report
-from nsys_pp.frames.training import JOBS, KERNEL_AGGREGATES, REPORT_FRAMES
+from nsys_pp.frames.training import JOBS, KERNEL_AGGREGATES, REPORT_FRAMES, list_job_ranges
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nccl_requests import match_requests
 from nsys_pp.projection.ranges import project_compute, project_ranges
@@ -55,9 +55,9 @@ class ReportTraining(Struct, frozen=True, kw_only=True):
     frames: Mapping[str, pl.DataFrame]  # by name, of `REPORT_FRAMES`
 
     @property
-    def has_jobs(self) -> bool:
-        """Whether some ranges of the report are jobs that ran on a GPU."""
-        return self.frames["jobs"]["start_ns"].count() > 0
+    def job_ranges(self) -> pl.DataFrame:
+        """Ranges of the report that are jobs and ran on a GPU: `JOB_RANGES`."""
+        return list_job_ranges(self.frames["jobs"])
 
 
 def find_links(report: Report, scope: str = "auto") -> Links:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.frames.report import Report
+from nsys_pp.frames.training import JOB_RANGES
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nesting import find_parents
 from nsys_pp.projection.ranges import Scope, count_cross_thread, project_ranges
@@ -71,7 +72,7 @@ def view_report(
     *,
     detail: str,
     flows: bool,
-    has_jobs: bool = False,
+    job_ranges: pl.DataFrame | None = None,
     window: Window | None = None,
 ) -> View:
     """Build the view of one report, independent of other reports.
@@ -81,7 +82,7 @@ def view_report(
         projections: Its `PROJECTIONS`.
         detail: Level of detail.
         flows: Join each launching call and its first operation by an id.
-        has_jobs: Some of its ranges are jobs.
+        job_ranges: Its `JOB_RANGES`; None: it has none.
         window: Omit events outside.
     """
     no_flow = pl.lit(None, dtype=pl.UInt64).alias("flow_id")
@@ -99,7 +100,12 @@ def view_report(
         api_calls=api_calls,
     )
     crossing = report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"]
-    view = View(report=drawn, projections=projections, crossing=crossing, has_jobs=has_jobs)
+    view = View(
+        report=drawn,
+        projections=projections,
+        crossing=crossing,
+        job_ranges=JOB_RANGES.to_frame() if job_ranges is None else job_ranges,
+    )
     return _cut(view, window or Window())
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -39,6 +40,7 @@ from nsys_pp.compose.trace_layout import PlacedDrawing, Shown, TraceLayout, coun
 from nsys_pp.compose.trace_pieces import Drawn
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.part import Encoded, PartOptions
+from nsys_pp.frames.training import list_job_ranges
 from nsys_pp.read import is_part, read_report
 from nsys_pp.write.files import replace_file
 from nsys_pp.write.perfetto.trace import PlacedReport, encode_drawing
@@ -240,28 +242,28 @@ def _encode_report(path: Path, options: PartOptions, nsys: str | None, store: St
     return Input(path=path, part=part, identity=build_identity(part), open_blocks=open_blocks)
 
 
-def _cut(run: Run, window: Window) -> dict[Path, tuple[Window, bool]]:
-    """Map the window to the clock of each report, with a flag of reports that have jobs."""
+def _cut(run: Run, window: Window) -> dict[Path, tuple[Window, pl.DataFrame]]:
+    """Map the window to the clock of each report, with its `JOB_RANGES`."""
     cuts = {}
     for recorded, clock in zip(run.inputs, run.clocks.clocks, strict=True):
         on_report = Window(
             start_ns=None if window.start_ns is None else clock.to_report(window.start_ns),
             end_ns=None if window.end_ns is None else clock.to_report(window.end_ns),
         )
-        cuts[recorded.path] = on_report, recorded.part.drawn_job_count > 0
+        cuts[recorded.path] = on_report, list_job_ranges(recorded.part.frames["jobs"])
     return cuts
 
 
 def _redraw_report(
     path: Path,
-    cuts: Mapping[Path, tuple[Window, bool]],
+    cuts: Mapping[Path, tuple[Window, pl.DataFrame]],
     options: PartOptions,
     nsys: str | None,
     store: Store | None,
 ) -> Drawing | tuple[Encoded, OpenBlocks]:
     """Draw the events of a report that overlap its window; encoded, if there is a store."""
-    window, has_jobs = cuts[path]
-    drawing = redraw_report(path, options, nsys=nsys, has_jobs=has_jobs, window=window)
+    window, job_ranges = cuts[path]
+    drawing = redraw_report(path, options, nsys=nsys, job_ranges=job_ranges, window=window)
     if store is None:
         return drawing
     with store.add() as (sink, open_blocks):
@@ -270,7 +272,7 @@ def _redraw_report(
 
 def _draw_windows(
     path: Path,
-    cuts: Mapping[Path, Sequence[tuple[Window, bool]]],
+    cuts: Mapping[Path, Sequence[tuple[Window, pl.DataFrame]]],
     options: Sequence[PartOptions],
     nsys: str | None,
     store: Store,
@@ -278,7 +280,7 @@ def _draw_windows(
     """Draw and encode a report once for each window."""
     asked = [(content, window) for content, (window, _) in zip(options, cuts[path], strict=True)]
     encoded = []
-    for drawing in redraw_windows(path, asked, nsys=nsys, has_jobs=cuts[path][0][1]):
+    for drawing in redraw_windows(path, asked, nsys=nsys, job_ranges=cuts[path][0][1]):
         with store.add() as (sink, open_blocks):
             encoded.append((encode_drawing(drawing, sink), open_blocks))
     return encoded

@@ -16,6 +16,7 @@ from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.report import OP_KIND
+from nsys_pp.frames.training import JOB_KINDS
 from nsys_pp.write.trace.drawing import ArrangedSlices
 from nsys_pp.write.trace.packing import nest_order, pack_flat, pack_nested
 
@@ -25,15 +26,18 @@ _Arrangement = tuple[Int64s, Int64s, NDArray[np.int32]]
 _KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
 
 
-def range_slices(projections: pl.DataFrame) -> pl.DataFrame:
-    """Build the slices of projected ranges (`PROJECTIONS`), with `parent`: row of the slice around each, or -1."""
+def range_slices(projections: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.DataFrame:
+    """Build the slices of projected ranges (`PROJECTIONS`), with `parent`: row of the slice around each, or -1.
+
+    Ranges of `job_ranges` (`JOB_RANGES`) have the color of their kind of job.
+    """
     interval = pl.col("gpu_end_ns") - pl.col("gpu_start_ns")
     return projections.select(
         start_ns="gpu_start_ns",
         end_ns="gpu_end_ns",
         parent=_parent_rows(projections),
         name=_named("name"),
-        color=_no_color(),
+        color=_color_jobs(projections, job_ranges),
         flow_id=_no_flow(),
         domain="domain",
         cpu_start_ns="start_ns",
@@ -70,14 +74,14 @@ def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFra
     return pl.concat([slices, op_details.expand(gpu_ops["op_id"])], how="horizontal")
 
 
-def cpu_range_slices(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Build the slices of ranges on the CPU (`RANGES` with `parent_id`), with `parent`: row of the slice around each, or -1."""
+def cpu_range_slices(ranges: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.DataFrame:
+    """Build the slices of ranges on the CPU (`RANGES` with `parent_id`), with `parent` and colors as `range_slices`."""
     return ranges.select(
         "start_ns",
         "end_ns",
         parent=_parent_rows(ranges),
         name=_named("name"),
-        color=_no_color(),
+        color=_color_jobs(ranges, job_ranges),
         flow_id=_no_flow(),
         domain="domain",
         category="category",
@@ -175,6 +179,16 @@ def _parent_rows(frame: pl.DataFrame) -> pl.Series:
 
 def _named(column: str) -> pl.Expr:
     return pl.col(column).fill_null("(no name)")
+
+
+def _color_jobs(ranges: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.Series | pl.Expr:
+    """Return the kind of the job of each range, as its color; null where it is none."""
+    if job_ranges.is_empty() or ranges.is_empty():
+        return _no_color()
+    row = find_rows(numbers(job_ranges["range_id"]), numbers(ranges["range_id"]))
+    kinds = pl.Series(JOB_KINDS, dtype=pl.Categorical())
+    code = numbers(job_ranges["kind"].to_physical())[row]
+    return kinds.gather(pl.Series(code)).set(pl.Series(row < 0), None)
 
 
 def _no_color() -> pl.Expr:

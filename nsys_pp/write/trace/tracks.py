@@ -59,13 +59,13 @@ class View(Struct, frozen=True, kw_only=True):
             It contains only the rows to draw.
         projections: `PROJECTIONS` to draw.
         crossing: range_id of the ranges that end on another thread than they began.
-        has_jobs: Whether the report has jobs; these are drawn by `nsys_pp.write.trace.training_rows`.
+        job_ranges: `JOB_RANGES`; rows of jobs are drawn by `nsys_pp.write.trace.training_rows`.
     """
 
     report: Report
     projections: pl.DataFrame
     crossing: pl.Series
-    has_jobs: bool
+    job_ranges: pl.DataFrame
 
 
 def is_range_track(path: Path) -> bool:
@@ -117,7 +117,7 @@ def _draw_gpu(
             for frame in (projections, ops, counters)
         )
     if detail == "jobs":
-        if not view.has_jobs:
+        if view.job_ranges.is_empty():
             outermost = projections.filter(pl.col("depth") < _JOB_DEPTH)
             _draw_ranges(view, outermost, path, tracks, subtracks)
         return
@@ -174,7 +174,7 @@ def _draw_ranges(
     if len(across):
         paths.append(_add_track(tracks, (*path, "ranges across threads"), 10, order=len(of_threads)))
         of_threads.append(across)
-    subtracks += _subtracks(paths, nested_subtracks(range_slices(projections), of_threads))
+    subtracks += _subtracks(paths, nested_subtracks(range_slices(projections, view.job_ranges), of_threads))
 
 
 def _draw_streams(
@@ -225,7 +225,9 @@ def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) 
             name = names[key]
             if (key,) in ranges:
                 track = _add_track(tracks, (*path, f"NVTX {name}"), 10, order=3 * rank)
-                subtracks += _subtracks([track], nested_subtracks(cpu_range_slices(ranges[key,])))
+                subtracks += _subtracks(
+                    [track], nested_subtracks(cpu_range_slices(ranges[key,], view.job_ranges))
+                )
             if (key,) in marks:
                 track = _add_track(tracks, (*path, f"marks {name}"), 10, order=3 * rank + 1)
                 subtracks.append(MarkSubtrack(track=track, marks=_mark_points(marks[key,])))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from nsys_pp.frames.conform import conform_part
 from nsys_pp.frames.op_details import OP_DETAILS, OpDetails
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, PROJECTIONS, RANGES
+from nsys_pp.frames.training import JOB_RANGES, JOBS, list_job_ranges
 from nsys_pp.write.trace.drawing import SLICES
 from nsys_pp.write.trace.slices import (
     api_call_slices,
@@ -23,6 +24,7 @@ from nsys_pp.write.trace.slices import (
     range_slices,
 )
 
+NO_JOBS = JOB_RANGES.to_frame()
 NO_FLOW = pl.lit(None, dtype=pl.UInt64).alias("flow_id")
 
 
@@ -52,13 +54,13 @@ def test_a_projected_range_tells_what_it_is() -> None:
     told = {"domain": "NCCL", "cpu_start_ns": 100, "cpu_duration_ns": 30, "calls": 2, "operations": 3}
     shares = {"busy_ns": 1, "busy_percent": 33.3, "first_operation": "a", "last_operation": "b"}
     rest = {"scope": "process", "is_open": True, "range_id": 7}
-    slices = range_slices(projections({**on_cpu, **on_gpu, **how}))
+    slices = range_slices(projections({**on_cpu, **on_gpu, **how}), NO_JOBS)
     assert slices.to_dicts() == [{**drawn, **told, **shares, **rest}]
 
 
 def test_what_there_is_not_is_not_told() -> None:
     """False would stand at every closed range; a range without length has no share."""
-    row = range_slices(projections({"name": None, "gpu_end_ns": 0, "busy_ns": 0})).to_dicts()[0]
+    row = range_slices(projections({"name": None, "gpu_end_ns": 0, "busy_ns": 0}), NO_JOBS).to_dicts()[0]
     assert (row["name"], row["is_open"], row["busy_percent"], row["domain"]) == (
         "(no name)",
         None,
@@ -76,8 +78,8 @@ def test_parents_are_rows() -> None:
         {"range_id": 5, "parent_id": 3},
         {"range_id": 6, "parent_id": 99},
     )
-    assert range_slices(frame)["parent"].to_list() == [2, -1, 1, -1, -1]
-    assert range_slices(frame.clear())["parent"].to_list() == []
+    assert range_slices(frame, NO_JOBS)["parent"].to_list() == [2, -1, 1, -1, -1]
+    assert range_slices(frame.clear(), NO_JOBS)["parent"].to_list() == []
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_what_the_cpu_did() -> None:
         schema=RANGES,
     ).with_columns(parent_id=pl.Series([None, 3], dtype=pl.Int64))
     columns = ("start_ns", "end_ns", "parent", "name", "domain", "category", "payload", "is_open", "range_id")
-    assert cpu_range_slices(ranges).select(columns).rows() == [
+    assert cpu_range_slices(ranges, NO_JOBS).select(columns).rows() == [
         (-5, 9, -1, "f", None, "c", "1", True, 3),
         (0, 9, 0, "(no name)", "D", None, None, None, 4),
     ]
@@ -194,3 +196,24 @@ def test_flat_subtracks_are_as_few_as_slices_overlap(slices: list[tuple[int, int
         for at in range(-10, 20)
     )
     assert len(subtracks) <= max(most, 1) + any(length == 0 for _, length, _ in slices)
+
+
+def test_ranges_of_jobs_have_the_color_of_their_kind() -> None:
+    rows = [
+        {"range_id": 9, "kind": "backward", "start_ns": 5, "device_id": 0},
+        {"range_id": 9, "kind": "backward", "start_ns": 5, "device_id": 1},
+        {"range_id": 3, "kind": "forward", "start_ns": 1},
+        {"range_id": 4, "kind": "optimizer", "start_ns": None},
+        {"range_id": None, "kind": "data", "start_ns": 1},
+    ]
+    jobs = list_job_ranges(pl.DataFrame(rows, schema=JOBS))
+    assert jobs.rows() == [(3, "forward"), (9, "backward")]
+    found = range_slices(projections(*({"range_id": number} for number in (1, 3, 4, 9, 3))), jobs)
+    assert found["color"].to_list() == [None, "forward", None, "backward", "forward"]
+    on_cpu = conform_part(pl.DataFrame({"range_id": [9, 2]}, schema={"range_id": pl.UInt32}), RANGES)
+    assert cpu_range_slices(on_cpu.with_columns(parent_id=pl.lit(None, pl.Int64)), jobs)[
+        "color"
+    ].to_list() == [
+        "backward",
+        None,
+    ]
