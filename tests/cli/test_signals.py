@@ -69,6 +69,11 @@ def test_an_interrupt_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == [output]
 
 
+def _hear_signals() -> None:
+    """Undo `nohup`, under which tests may run."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGKILL"])
 @pytest.mark.parametrize("command", ["merge", "merge --processes 2", "extract --processes 2", "extract"])
 def test_an_ended_process_leaves_nothing_that_stays(
@@ -83,7 +88,12 @@ def test_an_ended_process_leaves_nothing_that_stays(
     output = folder / "run.pftrace" if command.startswith("merge") else folder
     line = command_line(*command.split(), *reports, "-o", output)
     process = subprocess.Popen(
-        line, env=environment(PYTHONWARNINGS=""), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        line,
+        env=environment(PYTHONWARNINGS=""),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_hear_signals,
     )
     until = time.monotonic() + PATIENCE_S
     while not any(folder.iterdir()) and time.monotonic() < until:

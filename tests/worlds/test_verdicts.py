@@ -17,7 +17,7 @@ from tests.worlds.verdicts import FAULTS, add_fault, draw_healthy, score_world
         (8, "stage"),
         (40, "host stall"),
         (5, "data stall"),
-        (27, "link"),
+        (30, "link"),
     ],
 )
 def test_a_fault_is_the_first_line_of_a_world_and_nothing_false_is_named(seed: int, fault: str) -> None:
