@@ -360,13 +360,15 @@ def _list_expected(votes: _Votes, center: Line, dense: list[Int64s]) -> list[Int
 def _measure_agreement(votes: _Votes, window: Int64s) -> float:
     """Measure how much the votes of a window agree from one to the next in time, between two channels."""
     order = window[np.lexsort((votes.time[window], votes.link[window]))]
-    apart_ns = np.abs(np.diff(votes.offset_ns[order]))
-    is_one_link = np.diff(votes.link[order]) == 0
-    closeness = np.log(TOGETHER_NS / (apart_ns[is_one_link] + _FLOOR_NS))
+    offset_ns, link = votes.offset_ns[order], votes.link[order]
+    apart_ns = np.abs(offset_ns[1:] - offset_ns[:-1])[link[1:] == link[:-1]]
+    closeness = np.log(TOGETHER_NS / (apart_ns + _FLOOR_NS))
     return float(np.maximum(closeness, 0.0).sum())
 
 
 def _fit_votes(votes: _Votes, window: Int64s) -> Line:
     """Fit a line through the votes of a window."""
-    kept = window[np.argsort(-votes.weight[window], kind="stable")[:_MAX_VOTES_OF_LINE]]
+    kept = window
+    if len(window) > _MAX_VOTES_OF_LINE:
+        kept = window[np.argsort(-votes.weight[window], kind="stable")[:_MAX_VOTES_OF_LINE]]
     return find_line(votes.time[kept], votes.offset_ns[kept], width=4 * SKEW_NS)
