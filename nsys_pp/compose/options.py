@@ -201,8 +201,8 @@ def parse_steps(value: StepWindow | str | None) -> StepWindow | None:
     if value is None:
         return None
     if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d*)\s*:\s*(\d*)\s*", value)
-        if match is None and value.strip().isdecimal():
+        match = re.fullmatch(r"\s*(\d{0,15})\s*:\s*(\d{0,15})\s*", value)
+        if match is None and re.fullmatch(r"\d{1,15}", value.strip()):
             step = int(value)
             raise OptionError(
                 "steps", f"invalid steps {value!r}; for that step alone, use `{step}:{step + 1}`"
@@ -237,7 +237,7 @@ def parse_patterns(option: str, value: str | Iterable[str]) -> tuple[str, ...]:
         except pl.exceptions.ComputeError:
             try:
                 re.compile(pattern)  # its messages are clearer than those of polars
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 raise OptionError(option, f"invalid regular expression {pattern!r}: {error}") from None
             raise OptionError(
                 option,

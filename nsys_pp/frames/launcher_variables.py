@@ -23,6 +23,8 @@ class _Launcher(NamedTuple):
     local_rank: str | None
 
 
+_MOST_DIGITS = 18  # of a number that fits 64 bits
+_MOST_GPU_DIGITS = 9
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 # Most specific first: a framework's own, then MPI's, then those of what starts jobs.
@@ -77,9 +79,9 @@ def list_visible(variables: Mapping[str, str]) -> list[str]:
     """
     listed = [part.strip() for part in variables.get(VISIBLE_DEVICES, "").split(",") if part.strip()]
     numbers = [part.isdecimal() for part in listed]
-    is_list = all(numbers) or not any(numbers)
+    is_list = (all(numbers) and max(map(len, listed), default=0) <= _MOST_GPU_DIGITS) or not any(numbers)
     return listed if is_list and len(set(listed)) == len(listed) else []
 
 
 def _as_count(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
+    return int(text) if text is not None and text.isdecimal() and len(text) <= _MOST_DIGITS else None

@@ -12,6 +12,8 @@ layer it equals equation 3 of Narayanan et al. 2021 (arXiv 2104.04473) without t
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
 
 FORMULA = "6 N + 12 layers hidden sequence per token, N: weights in products (arXiv 2204.02311, appendix B)"
@@ -57,7 +59,7 @@ def parse_model(text: str) -> ModelShape:
     values: dict[str, int] = {}
     for entry in text.split(","):
         name, _, value = (part.strip() for part in entry.partition("="))
-        if name not in names or name in values or not value.isdecimal():
+        if name not in names or name in values or not re.fullmatch(r"\d{1,12}", value):
             raise ValueError(f"invalid part of a model `{entry.strip()}`; expected for example {_EXAMPLE}")
         values[name] = int(value)
     lacks = [name for name in ("layers", "hidden", "sequence", "batch") if not values.get(name)]

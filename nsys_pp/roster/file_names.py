@@ -26,7 +26,7 @@ def check_rank_pattern(pattern: str) -> str:
     """
     try:
         expression = re.compile(pattern)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"invalid regular expression `{pattern}`: {error}") from None
     if not expression.groups:
         raise ValueError(f"`{pattern}` has no group: enclose the number in parentheses, as in `rank(\\d+)`")

@@ -13,6 +13,7 @@ _NS_UNITS = {"ns": 1, "us": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S, "": 1}
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZES |= {f"{unit}ib": size for unit, size in _SIZES.items() if unit}
 _SIZES |= {f"{unit}b": 1000**power for power, unit in enumerate("kmgt", start=1)}
+_MOST_NS = 1 << 61  # 73 years; sums of two such times are below 2^63
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -25,7 +26,7 @@ class Duration(click.ParamType[int]):
         """Return whole nanoseconds."""
         if isinstance(value, int):
             return value
-        match = re.fullmatch(r"(-?)(\d+)(?:\.(\d+))?\s*(ns|us|ms|s|)", value.strip())
+        match = re.fullmatch(r"(-?)(\d{1,19})(?:\.(\d{1,19}))?\s*(ns|us|ms|s|)", value.strip())
         if match is None:
             self.fail(
                 f"invalid time {value!r}; expected e.g. `1.5s`, `20ms`, `300us` or `4000ns`", param, ctx
@@ -33,7 +34,10 @@ class Duration(click.ParamType[int]):
         sign, whole, fraction, unit = match.groups()
         scale = _NS_UNITS[unit]
         part = int(fraction or 0) * scale // int("1" + "0" * len(fraction or ""))
-        return -(int(whole) * scale + part) if sign else int(whole) * scale + part
+        size = int(whole) * scale + part
+        if size >= _MOST_NS:
+            self.fail(f"invalid time {value!r}; expected less than 73 years", param, ctx)
+        return -size if sign else size
 
 
 class DurationRange(click.ParamType[tuple[int, int]]):
@@ -65,7 +69,7 @@ class Timeout(click.ParamType[float]):
         """Return seconds."""
         if isinstance(value, float):
             return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value.strip())
+        match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhd]?)", value.strip())
         if match is None:
             self.fail(f"invalid timeout {value!r}; expected e.g. `90s`, `10m` or `1h`", param, ctx)
         return float(match[1]) * _SECONDS[match[2]]
@@ -80,7 +84,7 @@ class Numbers(click.ParamType[frozenset[int]]):
         """Return the set of numbers."""
         if isinstance(value, frozenset):
             return value
-        if not re.fullmatch(r"\d+(,\d+)*", value.strip()):
+        if not re.fullmatch(r"\d{1,9}(,\d{1,9})*", value.strip()):
             self.fail(f"invalid list of numbers {value!r}; expected e.g. `0,1`", param, ctx)
         return frozenset(map(int, value.split(",")))
 
@@ -94,7 +98,7 @@ class MemorySize(click.ParamType[int]):
         """Return bytes."""
         if isinstance(value, int):
             return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", value.strip().lower())
+        match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-z]*)", value.strip().lower())
         if match is None or match[2] not in _SIZES or not float(match[1]):
             self.fail(f"invalid memory size {value!r}; expected e.g. `8GB` or `512MiB`", param, ctx)
         return int(float(match[1]) * _SIZES[match[2]])

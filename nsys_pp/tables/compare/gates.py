@@ -36,8 +36,8 @@ _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
 }
 _SCALES = {"ns": 1.0, "us": float(NS_PER_US), "ms": float(NS_PER_MS), "s": float(NS_PER_S), "%": 0.01}
 _GATE = re.compile(
-    r"\s*(?:stage\s+(?P<stage>\d+)\s+)?(?P<metric>[a-z_]+?)(?P<b>_b)?\s*(?P<sign>>=|<=|>|<)"
-    r"\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))\s*(?P<unit>%|ns|us|ms|s)\s*"
+    r"\s*(?:stage\s+(?P<stage>\d{1,9})\s+)?(?P<metric>[a-z_]+?)(?P<b>_b)?\s*(?P<sign>>=|<=|>|<)"
+    r"\s*(?P<number>[+-]?(?:\d{1,18}\.?\d{0,18}|\.\d{1,18}))\s*(?P<unit>%|ns|us|ms|s)\s*"
 )
 _FRAMES = ("steps", "bubbles", "stages", "kinds")
 

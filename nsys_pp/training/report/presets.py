@@ -246,6 +246,8 @@ def _parse(path: Path) -> dict[str, Any]:
         raise NsysPPError(f"`{path}` is not TOML: {error}", hint) from error
     except (OSError, UnicodeDecodeError) as error:
         raise NsysPPError(f"`{path}` cannot be read: {error}") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise NsysPPError(f"`{path}` is not TOML: {error}", _HINT) from error
 
 
 def _read_rules(content: Mapping[str, Any], table: str, path: Path) -> tuple[Rule, ...]:
@@ -311,6 +313,6 @@ def _check_expression(pattern: str, where: str) -> None:
         reason = _REASON.search(str(error))
         raise NsysPPError(
             f"{where} has an expression that cannot be used, `{pattern}`"
-            + (f": {reason[1]}" if reason is not None else ""),
+            + (f": {reason[1].rstrip('.')}" if reason is not None else ""),
             "expected the syntax of Rust's `regex`, without look-around and back-references",
         ) from error

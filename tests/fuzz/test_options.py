@@ -1,0 +1,78 @@
+"""Values of options that are too long or too large: refused with a sentence."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import click
+import pytest
+
+from nsys_pp.cli.options.values import Duration, DurationRange, MemorySize, Numbers, Timeout
+from nsys_pp.compose.options import parse_patterns, parse_rank_from, parse_steps
+from nsys_pp.errors import NsysPPError
+from nsys_pp.frames.launcher_variables import list_visible
+from nsys_pp.hardware.model_flops import parse_model
+from nsys_pp.tables.compare.gates import parse_gate
+from nsys_pp.training.report.presets import load_preset
+from tests.cli.calls import call
+
+RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
+NINES = "9" * 5000  # Python converts no text of more than 4,300 digits to a number
+
+
+@pytest.mark.parametrize("kind", [Duration(), Timeout(), Numbers(), MemorySize()])
+@pytest.mark.parametrize("text", [NINES, NINES[:400], NINES[:40], f"1.{NINES}"])
+def test_numbers_of_many_digits(kind: click.ParamType[object], text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        kind.convert(text, None, None)
+
+
+@pytest.mark.parametrize("text", ["9999999999s", "-9999999999s", "2305843009213693952"])
+def test_times_that_fit_no_sum(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="73 years"):
+        Duration().convert(text, None, None)
+    with pytest.raises(click.BadParameter):
+        DurationRange().convert(f"{text}:{text}0", None, None)
+    assert Duration().convert("2305843009213693951", None, None) == (1 << 61) - 1
+
+
+@pytest.mark.parametrize("text", [NINES, f"{NINES}:", f":{NINES}", f"1:{NINES[:30]}"])
+def test_steps_of_many_digits(text: str) -> None:
+    with pytest.raises(NsysPPError, match="invalid steps"):
+        parse_steps(text)
+
+
+def test_other_grammars() -> None:
+    for gate in (f"bubble>{NINES}%", f"stage {NINES} bubble>1%"):
+        with pytest.raises(NsysPPError, match="invalid gate"):
+            parse_gate(gate)
+    with pytest.raises(ValueError, match="invalid part of a model"):
+        parse_model(f"layers=2,hidden=8,sequence=4,batch={NINES}")
+    with pytest.raises(NsysPPError, match="invalid regular expression"):
+        parse_rank_from(f"(a){{{NINES[:20]}}}")
+    with pytest.raises(NsysPPError, match="invalid regular expression"):
+        parse_patterns("job_patterns", f"(a){{{NINES[:20]}}}")
+
+
+def test_rules_with_a_number_of_many_digits(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text(f"title = {NINES}\n")
+    with pytest.raises(NsysPPError, match="is not TOML"):
+        load_preset(str(rules))
+
+
+def test_variables_of_many_digits(tmp_path: Path) -> None:
+    assert list_visible({"CUDA_VISIBLE_DEVICES": f"0,{NINES}"}) == []
+    assert list_visible({"CUDA_VISIBLE_DEVICES": "0,3"}) == ["0", "3"]
+    report = Path(shutil.copy(RANK0, tmp_path))
+    with closing(sqlite3.connect(report)) as connection, connection:
+        for name in ("RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES"):
+            row = f"{name}={NINES}", f"{name}=%"
+            connection.execute("UPDATE META_DATA_CAPTURE SET value = ? WHERE value LIKE ?", row)
+    done = call("merge", report, "-o", tmp_path / "run.pftrace")
+    assert done.code == 0, done.stderr
+    assert os.path.exists(tmp_path / "run.pftrace")

@@ -1,0 +1,73 @@
+"""Odd values of cells, and changes of bytes."""
+
+from __future__ import annotations
+
+import math
+
+from tests.fuzz.choices import Choices
+
+Value = int | float | str | bytes | None
+
+NUMBERS = [
+    *(0, 1, -1, 2, 7, 59, 60, 70, 255, 10**6, 10**9, 10**12, 999_999_999_999),
+    *(2**15, 2**24, 2**31 - 1, 2**31, 2**32, 2**40, 2**48, 2**53, 2**56, 2**62, 2**63 - 1),
+    *(-(2**31), -(2**40), -(2**62), -(2**63), -(2**63) + 1),
+]
+TEXTS = [
+    *("", " ", "0", "-1", "1e400", "99999999999999999999", "9" * 5000, "٣", "x", "a=b", "=1+1", "\0", "a\0b"),
+    *("\x1b[31m", "line\nbreak", "\u202eright", "step_10", "step_99999999999", "forward_0", "forward_9", "rank7"),
+    *("RANK=3", "WORLD_SIZE=2", "RANK=99999999999", "LOCAL_RANK=-1", "SLURM_PROCID=5", "ncclKernel_AllReduce"),
+    *("[", "{", '{"a":1}', "../../etc", "/", "%s{0}", "\U0001f600" * 300, "é" * 70_000, "NaN", "inf", "null", "true"),
+]
+BYTES = [b"", b"\xff", b"\xff\xfe\xff", b"\0" * 9, bytes(range(256)), b"\xed\xa0\x80", b"\x80" * 3000]
+REALS = [0.0, -0.0, 1.5, 0.1, 1e18, 9.3e18, -9.3e18, 1e308, math.inf, -math.inf, 5e-324, 2.0**53]
+
+
+def pick_value(choices: Choices) -> Value:
+    """Choose a value of a cell."""
+    kind = choices.below(10)
+    if kind == 0:
+        return None
+    if kind < 5:
+        number = choices.pick(NUMBERS) + choices.pick([0, 0, 0, 1, -1])
+        return max(-(2**63), min(number, 2**63 - 1))
+    if kind < 7:
+        return choices.pick(TEXTS)
+    if kind == 7:
+        return choices.pick(BYTES)
+    if kind == 8:
+        return choices.pick(REALS)
+    return choices.take(choices.below(40)).decode("utf-8", "replace")
+
+
+def change_bytes(data: bytes, choices: Choices, *, block: int = 512, most: int = 12) -> bytes:
+    """Change some bytes, or blocks of them as the pages of a file."""
+    changed = bytearray(data)
+    for _ in range(1 + choices.below(most)):
+        if not changed:
+            break
+        at = choices.below(len(changed))
+        kind = choices.below(9)
+        blocks = max(1, len(changed) // block)
+        if kind <= 2:
+            changed[at] = choices.byte()
+        elif kind == 3:
+            changed[at] ^= 1 << choices.below(8)
+        elif kind == 4:  # a number
+            width = choices.pick([2, 4, 8])
+            order = "big" if choices.below(2) else "little"
+            number = choices.pick(NUMBERS) % (1 << 8 * width)
+            changed[at : at + width] = number.to_bytes(width, order)  # type: ignore[arg-type]
+        elif kind == 5:  # a block in another's place
+            source, target = (block * choices.below(blocks) for _ in range(2))
+            changed[target : target + block] = changed[source : source + block]
+        elif kind == 6:
+            target = block * choices.below(blocks)
+            changed[target : target + block] = bytes(min(block, len(changed) - target))
+        elif kind == 7:
+            changed[at:] = changed[at : at + choices.below(len(changed))]
+        else:
+            changed[at:at] = choices.take(choices.below(16))
+        if choices.is_used_up:
+            break
+    return bytes(changed)
