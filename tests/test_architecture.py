@@ -68,11 +68,13 @@ INNER_ALLOWED: dict[str, set[str]] = {
     "tables.training": {"tables"},
     "tables.compare": {"tables", "tables.training"},
     "tables.verdict": {"tables", "tables.training"},
+    "tables.report": {"tables", "tables.training", "tables.verdict"},
     "write.perfetto": {"write", "write.trace"},
     "write.chrome": {"write", "write.trace"},
     "write.trace": set(),
     "write.tables": {"write"},
     "write.chart": {"write", "write.trace"},
+    "write.report": {"write", "write.trace", "write.chart", "write.tables"},
     "write.other": {"write", "write.trace", "write.chrome"},
 }
 LIBRARIES = {  # imported by these parts only
