@@ -94,7 +94,7 @@ def report(
         lanes=len(result.training.lanes),
         steps=result.training.steps["step"].n_unique(),
         empty={name: reason for name, reason in empty.items() if reason},
-        notes=list(source.notes),
+        notes=result.training.notes,
         verdict=result.verdict,
         skipped=result.skipped,
     )

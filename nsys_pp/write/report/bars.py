@@ -34,13 +34,16 @@ class Bar(Struct, frozen=True, kw_only=True):
     is_marked: bool = False
 
 
-def draw_bars(bars: Sequence[Bar], *, caption: str, legend: Mapping[str, str] | None = None) -> str:
+def draw_bars(
+    bars: Sequence[Bar], *, caption: str, legend: Mapping[str, str] | None = None, least: float = 0.0
+) -> str:
     """Draw bars on one scale.
 
     Args:
         bars: The bars, from top to bottom.
         caption: Sentence above them.
         legend: Text of each key of a color, in order.
+        least: Least length of the scale, so that small values do not fill the width.
 
     Returns:
         A fragment of HTML; "" without bars.
@@ -49,7 +52,7 @@ def draw_bars(bars: Sequence[Bar], *, caption: str, legend: Mapping[str, str] | 
         return ""
     lows = [sum(min(piece.value, 0) for piece in bar.pieces) for bar in bars]
     highs = [sum(max(piece.value, 0) for piece in bar.pieces) for bar in bars]
-    low, high = min(0.0, *lows), max(0.0, *highs)
+    low, high = min(0.0, *lows), max(least, *highs)
     scale = 100 / (high - low) if high > low else 0.0
     rows = "".join(_draw_bar(bar, -low * scale, scale) for bar in bars)
     return f'<figure class="bars"><figcaption>{escape(caption)}</figcaption>{draw_legend(legend or {})}{rows}</figure>'

@@ -1,6 +1,6 @@
 // The heat map: a row per rank, a column per step, and the lengths of the steps on top.
 
-const TOP = 74, BOTTOM = 24, ROW_MOST = 24, ROW_LEAST = 1, ROWS_HEIGHT = 640, COLUMN_MOST = 56, STAGE_GAP = 3;
+const TOP = 74, BOTTOM = 24, ROW_MOST = 24, ROW_LEAST = 1, ROWS_HEIGHT = 640, COLUMN_MOST = 110, STAGE_GAP = 3;
 const HEAT_FONT = '12px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 
 const channels = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
@@ -30,7 +30,7 @@ class HeatMap {
     this.order = 'stage';
     this.at = null;
     this.isKept = false;
-    this.setMetric(heat.metrics[0].name);
+    this.setMetric(heat.first);
   }
 
   setMetric(name) {
@@ -44,7 +44,8 @@ class HeatMap {
     const ctx = this.canvas.getContext('2d');
     ctx.font = HEAT_FONT;
     const labels = heat.lanes.slice(0, 2000).map((lane) => ctx.measureText(lane.label).width);
-    this.left = Math.min(200, Math.ceil(labels.reduce((most, width) => Math.max(most, width), 40)) + 34);
+    this.stageWidth = heat.lanes.reduce((most, { stage }) => Math.max(most, stage === null ? 0 : ctx.measureText(`stage ${stage}`).width + 14), 0);
+    this.left = Math.min(280, Math.ceil(labels.reduce((most, width) => Math.max(most, width), 40) + this.stageWidth) + 34);
     const room = Math.max(60, width - this.left - 8);
     this.perColumn = Math.ceil(heat.count / room);
     this.columns = Math.ceil(heat.count / this.perColumn);
@@ -168,12 +169,27 @@ class HeatMap {
       if (marked !== undefined) ctx.fillText('▶', this.left - 4, y);
     }
     ctx.font = HEAT_FONT;
+    this.paintStages();
     ctx.textAlign = 'center';
     ctx.fillStyle = theme.muted;
     const width = Math.max(...[0, heat.count - 1].map((step) => ctx.measureText(heat.nameStep(step)).width)) + 10;
     const across = Math.ceil(width / this.column);
     for (let column = 0; column < this.columns; column += across)
       ctx.fillText(heat.nameStep(column * this.perColumn), this.left + (column + 0.5) * this.column, this.height - BOTTOM / 2);
+  }
+
+  // Paints the number of each stage at its first row, where there is room.
+  paintStages() {
+    if (this.order !== 'stage' || !this.stageWidth) return;
+    this.ctx.textAlign = 'left';
+    this.ctx.fillStyle = this.theme.muted;
+    let bottom = 0;
+    for (let row = 0; row < this.count; row++) {
+      const stage = this.stageAt(row);
+      if (stage === null || (row && stage === this.stageAt(row - 1)) || this.tops[row] < bottom) continue;
+      bottom = this.tops[row] + 14;
+      this.ctx.fillText(`stage ${stage}`, 0, this.tops[row] + Math.max(this.row, 12) / 2);
+    }
   }
 
   paintCursor() {

@@ -39,11 +39,12 @@ function select(map, cell, isKept) {
   const isChanged = cell?.lane !== map.at?.lane || cell?.step !== map.at?.step;
   map.at = cell;
   map.isKept = isKept;
-  $('heat-read').textContent = cell ? describeCell(map, cell) : '';
+  $('heat-read').textContent = cell ? describeCell(map, cell) : HELP;
   showPlace(map, cell);
   if (isChanged) map.paint();
 }
 
+const HELP = $('heat-read')?.textContent ?? '';
 const KEYS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 function listenToHeat(map) {
@@ -74,7 +75,7 @@ function listenToHeat(map) {
 
 async function startHeat({ packed }) {
   const map = new HeatMap(readHeat(JSON.parse(await unpack(packed))));
-  for (const { name, title } of map.heat.metrics) $('heat-metric').append(element('option', { value: name, textContent: title }));
+  for (const { name, title } of map.heat.metrics) $('heat-metric').append(element('option', { value: name, textContent: title, selected: name === map.heat.first }));
   map.paint();
   fillScale(map);
   listenToHeat(map);

@@ -16,7 +16,7 @@ from nsys_pp.write.report.source import PageSource
 from nsys_pp.write.report.step_training import TooManyBarsError, select_step
 
 _ROLES = {"typical": "the typical step", "worst": "the longest step"}
-_LEAST_PX, _MOST_PX, _LANE_PX, _AROUND_PX = 300, 640, 44, 190
+_LEAST_PX, _MOST_PX, _LANE_PX, _AROUND_PX = 300, 760, 40, 190
 
 
 def _draw(source: PageSource) -> Drawn:

@@ -39,14 +39,22 @@ _METRICS = (  # column, title, color, meaning
     ),
     ("span_ns", "step length", "step", "length of the rank's step"),
 )
+_METRIC_OF = {  # kind of finding -> value that shows it
+    "straggler": "excess_fraction",
+    "host": "late_ns",
+    "idle": "late_ns",
+    "link": "wait_ns",
+    "communication": "wait_ns",
+    "step": "span_ns",
+}
 _CANVAS = (
     '<div class="heat"><div class="controls" role="group" aria-label="Heat map"><label>Show <select id="heat-metric"></select></label>'
     '<label>Order <select id="heat-order"><option value="stage">by stage and rank</option>'
     '<option value="value">by largest value</option></select></label><span id="heat-scale"></span></div>'
     '<p id="heat-meaning" class="muted"></p>'
-    '<div id="heat-holder"><canvas id="heat" tabindex="0" role="img" aria-describedby="heat-help"></canvas></div>'
-    '<p id="heat-read" role="status" aria-live="polite"></p><p id="heat-place"></p>'
-    '<p id="heat-help" class="muted">Point at a cell, or use the arrow keys; Enter or a click keeps it.</p></div>'
+    '<div id="heat-holder"><canvas id="heat" tabindex="0" role="img" aria-describedby="heat-meaning"></canvas></div>'
+    '<p id="heat-read" role="status" aria-live="polite">Point at a cell, or use the arrow keys; Enter or a click keeps it, Escape leaves'
+    ' it.</p><p id="heat-place"></p></div>'
 )
 
 
@@ -54,6 +62,11 @@ def _draw(source: PageSource) -> Drawn:
     frame = source.rank_steps
     if frame.is_empty():
         return Drawn(absent="No step was found: no kernel ran in one.")
+    if len(frame) == 1:
+        return Drawn(
+            absent="One rank and one step: nothing develops over time. Steps come from ranges, jobs, or launches that repeat;"
+            " `nsys_pp.capture` marks them in a program."
+        )
     return Drawn(html=_CANVAS, data={"packed": pack_text(embed_json(describe_heat_map(source)))})
 
 
@@ -84,6 +97,7 @@ def describe_heat_map(source: PageSource) -> dict[str, Any]:
             {"name": name, "title": title, "color": to_hex(color_of(color)), "meaning": meaning}
             for name, title, color, meaning in metrics
         ],
+        "first": _choose_metric(source, [name for name, *_ in metrics]),
         "cool": to_hex(color_of("forward")),
         "named": [
             {"lane": finding.lane, "since": finding.since_step, "step": finding.step}
@@ -105,7 +119,15 @@ def _has_values(frame: pl.DataFrame, name: str) -> bool:
     if name == "bubble_fraction":
         return True
     values = frame[name].drop_nulls()
-    return bool(len(values)) and (name in ("span_ns", "compute_ns", "excess_fraction") or bool((values != 0).any()))
+    return bool(len(values)) and (
+        name in ("span_ns", "compute_ns", "excess_fraction") or bool((values != 0).any())
+    )
+
+
+def _choose_metric(source: PageSource, names: list[str]) -> str:
+    """Choose the value that is shown first: the one of the first finding."""
+    wanted = [_METRIC_OF[finding.kind] for finding in source.verdict.findings if finding.kind in _METRIC_OF]
+    return next((name for name in wanted if name in names), names[0])
 
 
 SECTION = Section(
