@@ -12,8 +12,8 @@ from nsys_pp.frames.causes import BUBBLE_CAUSES
 from nsys_pp.frames.training import Training
 from nsys_pp.write.chart.apart import bring_near
 
-MOST_BARS = 60_000
-"""Most jobs, messages and bubbles of a chart in a page; they take up to 3 MB before they are deflated."""
+MOST_BARS = 100_000
+"""Most jobs, messages and bubbles of a chart in a page; a page with two charts of so many has 5 MB."""
 _FRAMES = ("steps", "jobs", "lane_states", "ideal", "transfers")
 
 

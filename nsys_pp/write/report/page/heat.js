@@ -96,6 +96,9 @@ class HeatMap {
     this.paintCells();
     this.paintLengths();
     this.paintLabels();
+    this.base = element('canvas', { width: this.canvas.width, height: this.canvas.height });
+    this.base.getContext('2d').drawImage(this.canvas, 0, 0);
+    this.scale = scale;
     this.paintCursor();
     this.canvas.setAttribute('aria-label', `Heat map: ${this.metric.title}, ${this.heat.lanes.length} ranks by ${this.heat.count} steps`);
   }
@@ -192,9 +195,14 @@ class HeatMap {
     }
   }
 
+  // Paints the cursor over a copy of everything else, which takes long to paint for many ranks.
   paintCursor() {
-    if (!this.at) return;
     const { ctx } = this;
+    ctx.setTransform(1, 0, 0, 1, 0, 0);
+    ctx.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    ctx.drawImage(this.base, 0, 0);
+    ctx.setTransform(this.scale, 0, 0, this.scale, 0, 0);
+    if (!this.at) return;
     const row = this.rows.indexOf(this.at.lane) / this.perRow | 0;
     const column = Math.floor(this.at.step / this.perColumn);
     ctx.strokeStyle = this.theme.text;

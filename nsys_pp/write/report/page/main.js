@@ -41,7 +41,7 @@ function select(map, cell, isKept) {
   map.isKept = isKept;
   $('heat-read').textContent = cell ? describeCell(map, cell) : HELP;
   showPlace(map, cell);
-  if (isChanged) map.paint();
+  if (isChanged) map.paintCursor();
 }
 
 const HELP = $('heat-read')?.textContent ?? '';
@@ -87,7 +87,7 @@ async function start() {
   if (data.charts?.shell) await showCharts(data.charts);
   // For tests.
   window.nsysReport = {
-    state: () => ({ metric: map?.metric.name, lanes: map?.heat.lanes.length ?? 0, steps: map?.heat.count ?? 0, at: map?.at ?? null, rows: map?.rows.slice(0, 20), left: map?.left, tops: map?.tops, row: map?.row, column: map?.column }),
+    state: () => ({ metric: map?.metric.name, lanes: map?.heat.lanes.length ?? 0, steps: map?.heat.count ?? 0, at: map?.at ?? null, rows: map?.rows.slice(0, 20), left: map?.left, tops: map?.tops.slice(0, 20), row: map?.row, column: map?.column }),
     value: (name, lane, step) => map.heat.valueAt(name, lane, step),
     charts: () => [...document.querySelectorAll('.chart iframe')].map((frame) => frame.contentWindow.nsysChart?.state().isReady ?? false),
   };
