@@ -30,7 +30,7 @@ from nsys_pp.viewer.perfetto_ui import SITE, build_address
 from nsys_pp.write.chart.bars import describe_run
 from nsys_pp.write.files import check_output, open_output, replace_file
 from nsys_pp.write.report.page import list_tables, write_report
-from nsys_pp.write.report.source import LackingData, PageSource, Places
+from nsys_pp.write.report.source import LackingData, PageSource, TraceLinks
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -60,7 +60,7 @@ def report(
     force: bool = False,
     **options: Unpack[RunOptions],
 ) -> ReportResult:
-    """Write a page about a run, from the verdict to its evidence: charts, heat map, tables, and what was not recorded.
+    """Write a page about a run: the verdict, and its evidence in charts, a heat map and tables.
 
     Args:
         inputs: Reports, parts, folders of them, or glob patterns.
@@ -122,12 +122,12 @@ def build_source(result: PipelineResult, *, title: str, trace: str | Path | None
         lacking=list_lacking(run.inputs),
         report_count=len(run.inputs),
         notes=list(dict.fromkeys(notes)),
-        places=build_places(trace),
+        trace_links=build_trace_links(trace),
         made_by=version("nsys-pp"),
     )
 
 
-def build_places(trace: str | Path | None) -> Places | None:
+def build_trace_links(trace: str | Path | None) -> TraceLinks | None:
     """Build the texts that open a trace: links for an address, commands for a file, None without a trace.
 
     The arguments of the address are those of `nsys_pp.viewer.perfetto_ui.build_address`.
@@ -136,8 +136,8 @@ def build_places(trace: str | Path | None) -> Places | None:
         return None
     if str(trace).startswith(_ADDRESSES):
         address = build_address(SITE, str(trace))
-        return Places(is_link=True, head=f"{address}&visStart=", middle="&visEnd=", tail="")
-    return Places(
+        return TraceLinks(is_link=True, head=f"{address}&visStart=", middle="&visEnd=", tail="")
+    return TraceLinks(
         is_link=False, head=f"nsys-pp open {shlex.quote(str(trace))} --zoom ", middle="ns:", tail="ns"
     )
 

@@ -61,7 +61,7 @@ def make_slow(lane: int = 5, since: int = 2) -> Training:
 
 
 def test_the_heat_map_shows_rank_and_step_under_mouse_and_keys(tmp_path: Path) -> None:
-    source = make_source(make_slow(), places=COMMANDS)
+    source = make_source(make_slow(), trace_links=COMMANDS)
     place = "(() => { const heat = document.getElementById('heat'); heat.scrollIntoView({ block: 'center' }); const box = heat.getBoundingClientRect();"
     place += " const s = nsysReport.state(); return [box.left + s.left + 2.5 * s.column, box.top + s.tops[5] + s.row / 2]; })()"
     move = f"(([x, y]) => document.getElementById('heat').dispatchEvent(new PointerEvent('pointermove', {{clientX: x, clientY: y}})))({place})"
@@ -139,7 +139,7 @@ def test_names_neither_break_nor_run(tmp_path: Path) -> None:
         kind="straggler", text=NASTY, confidence="certain", subject="run", lane=1, since_step=11
     )
     source = change(
-        make_source(replace(known, jobs=jobs, lanes=lanes), title=NASTY, places=COMMANDS),
+        make_source(replace(known, jobs=jobs, lanes=lanes), title=NASTY, trace_links=COMMANDS),
         verdict=Verdict(findings=(finding,)), notes=[NASTY], facts=[NASTY],
     )  # fmt: skip
     steps: list[Step] = [
@@ -162,7 +162,7 @@ def test_a_thousand_ranks_stay_usable(tmp_path: Path) -> None:
       const begin = performance.now();
       for (let at = 0; at < 100; at++) document.getElementById('heat').dispatchEvent(new KeyboardEvent('keydown', {key: at % 2 ? 'ArrowDown' : 'ArrowRight', bubbles: true, cancelable: true}));
       return [Math.max(...times), (performance.now() - begin) / 100]; })()"""
-    found = open_source(make_source(training, places=COMMANDS), tmp_path, [STATE, ["evaluate", repaint]])
+    found = open_source(make_source(training, trace_links=COMMANDS), tmp_path, [STATE, ["evaluate", repaint]])
     assert found.values[0]["lanes"] == 1024
     metric_ms, cursor_ms = found.values[1]
     assert metric_ms < 3_000  # measured: 60 ms on an idle machine

@@ -9,7 +9,7 @@ from html import escape
 from zlib_ng import zlib_ng
 
 from nsys_pp.frames.table import FilledTable
-from nsys_pp.write.report.source import Places
+from nsys_pp.write.report.source import TraceLinks
 from nsys_pp.write.tables.html import format_table
 from nsys_pp.write.tables.names import clean
 
@@ -25,22 +25,22 @@ def format_text(text: str) -> str:
     return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))
 
 
-def format_place(
-    places: Places | None, start_ns: int, end_ns: int, *, text: str, row: str | None = None
+def format_trace_link(
+    trace_links: TraceLinks | None, start_ns: int, end_ns: int, *, text: str, row: str | None = None
 ) -> str:
     """Format a link into the trace, or the command that opens it; "" without a trace.
 
     Args:
-        places: The trace.
+        trace_links: The trace.
         start_ns: Start of the time to show, since the start of the run.
         end_ns: Its end.
         text: Text of a link, and label of a command.
         row: Argument that expands rows.
     """
-    if places is None:
+    if trace_links is None:
         return ""
-    target = places.format(start_ns, end_ns, row)
-    if places.is_link:
+    target = trace_links.format(start_ns, end_ns, row)
+    if trace_links.is_link:
         return f'<a class="place" href="{escape(target)}" rel="noreferrer">{escape(text)}</a>'
     return (
         f'<span class="place">{escape(text)}: <code>{escape(target)}</code>'

@@ -88,14 +88,14 @@ def _explain(tables: Iterable[FilledTable]) -> str:
 
 
 def _format_foot(source: PageSource) -> str:
-    places = (
+    hint = (
         ""
-        if source.places
+        if source.trace_links
         else " `--trace run.pftrace` adds commands that open the trace of `nsys-pp merge` at each place."
     )
     return format_text(
         f"Written by nsys-pp {source.made_by}; the numbers are those of `nsys-pp pipeline`, `nsys-pp summary` and `nsys-pp align`."
-        f"{places}"
+        f"{hint}"
     )
 
 

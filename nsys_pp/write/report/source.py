@@ -1,4 +1,4 @@
-"""Source of a report page: the results of an analysis, and the places in a trace that the page links to."""
+"""Source of a report page: the results of an analysis, and the links into a trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nsys_pp.frames.verdict import Verdict
 _SPECIAL = re.compile(r"([\\.^$*+?()\[\]{}|])")
 
 
-class Places(Struct, frozen=True, kw_only=True):
+class TraceLinks(Struct, frozen=True, kw_only=True):
     """Texts that open a trace at a time: the text is head, start, middle, end, tail, with times in ns since the start of the run.
 
     Attributes:
@@ -73,7 +73,7 @@ class PageSource(Struct, frozen=True, kw_only=True):
         lacking: Data that reports lack.
         report_count: Number of reports.
         notes: Sentences on inferred, refused and doubtful results.
-        places: Texts that open the trace of the run; None: no trace was named.
+        trace_links: Texts that open the trace of the run; None: no trace was named.
         made_by: Version of nsys-pp.
     """
 
@@ -88,7 +88,7 @@ class PageSource(Struct, frozen=True, kw_only=True):
     lacking: Sequence[LackingData]
     report_count: int
     notes: Sequence[str]
-    places: Places | None
+    trace_links: TraceLinks | None
     made_by: str
 
 

@@ -15,13 +15,15 @@ from nsys_pp.tables.report.rank_steps import build_rank_steps
 from nsys_pp.tables.report.shown_steps import choose_steps
 from nsys_pp.tables.verdict.verdict import build_verdict
 from nsys_pp.write.report.page import list_tables
-from nsys_pp.write.report.source import LackingData, PageSource, Places
+from nsys_pp.write.report.source import LackingData, PageSource, TraceLinks
 
 PIPELINE = Path(__file__).parents[3] / "fixtures" / "pipeline"
-COMMANDS = Places(is_link=False, head="nsys-pp open run.pftrace --zoom ", middle="ns:", tail="ns")
+COMMANDS = TraceLinks(is_link=False, head="nsys-pp open run.pftrace --zoom ", middle="ns:", tail="ns")
 
 
-def make_source(training: Training, *, title: str = "a run", places: Places | None = None) -> PageSource:
+def make_source(
+    training: Training, *, title: str = "a run", trace_links: TraceLinks | None = None
+) -> PageSource:
     """Make the source of a page from a training; sums and clocks are those of the fixture."""
     of_training, _ = list_tables()
     frames = {name: TABLES[name].build(training) for name in of_training if name in TABLES}
@@ -38,7 +40,7 @@ def make_source(training: Training, *, title: str = "a run", places: Places | No
         lacking=[LackingData(titles=("OS calls",), option="--trace=osrt", report_count=2)],
         report_count=2,
         notes=training.notes,
-        places=places,
+        trace_links=trace_links,
         made_by="0.0.0",
     )
 

@@ -16,7 +16,7 @@ from nsys_pp.tables.verdict.registry import FINDERS
 from nsys_pp.viewer.perfetto_ui import SITE, build_address
 from nsys_pp.write.report.bars import Bar, Piece, draw_bars
 from nsys_pp.write.report.registry import SECTIONS
-from nsys_pp.write.report.source import Places, name_rows
+from nsys_pp.write.report.source import TraceLinks, name_rows
 from nsys_pp.write.report.step_training import TooManyBarsError, select_step
 from tests.training.expected_training import expected_training
 from tests.ui.test_chart import NASTY
@@ -41,7 +41,7 @@ def test_every_kind_of_finding_has_a_section_with_its_evidence() -> None:
 
 
 def test_findings_link_to_their_evidence_and_into_the_trace() -> None:
-    source = make_source(expected_training(), places=COMMANDS)
+    source = make_source(expected_training(), trace_links=COMMANDS)
     rows = source.rank_steps
     finding = Finding(
         kind="straggler", text="rank 2 computes", confidence="likely", subject="rank", gain_ns=2e6,
@@ -68,7 +68,7 @@ def test_commands_survive_a_shell_and_addresses_are_those_of_open() -> None:
     assert done.stdout.split("|")[:4] == ["open", "run.pftrace", "--zoom", "5ns:9ns"]
     assert done.stdout.split("|")[5] == r"it's \$\(x\) GPU 0"
     address = build_address(SITE, "https://x/a b.pftrace")
-    links = Places(is_link=True, head=f"{address}&visStart=", middle="&visEnd=", tail="")
+    links = TraceLinks(is_link=True, head=f"{address}&visStart=", middle="&visEnd=", tail="")
     assert links.format(5, 9, row) == build_address(SITE, "https://x/a b.pftrace", window_ns=(5, 9))
 
 
@@ -78,7 +78,7 @@ def test_names_are_text() -> None:
     lanes = known.lanes.with_columns(label=pl.lit(NASTY), machine=pl.lit(NASTY), gpu=pl.lit(NASTY))
     finding = Finding(kind="host", text=NASTY, confidence="certain", subject="run", call=NASTY)
     source = change(
-        make_source(replace(known, jobs=jobs, lanes=lanes), title=NASTY, places=COMMANDS),
+        make_source(replace(known, jobs=jobs, lanes=lanes), title=NASTY, trace_links=COMMANDS),
         verdict=Verdict(findings=(finding,)), notes=[NASTY], facts=[NASTY],
     )  # fmt: skip
     page = write_page(source)
@@ -93,7 +93,7 @@ def test_a_thousand_ranks_fit(shape: tuple[int, int, int]) -> None:
     lanes, steps, micro_batches = shape
     if steps > 100:  # every rank differs by chance, and each finding would be computed
         training = make_large_training(lanes=lanes, steps=1, micro_batches=1, per_stage=64)
-        source = make_source(training, places=COMMANDS)
+        source = make_source(training, trace_links=COMMANDS)
         rows = source.rank_steps
         many = pl.concat(
             rows.with_columns(pl.col("step", "last_step") + step, pl.col("span_ns") + step * step)
@@ -102,7 +102,7 @@ def test_a_thousand_ranks_fit(shape: tuple[int, int, int]) -> None:
         source = change(source, rank_steps=many.sort("lane", "step"))
     else:
         training = make_large_training(lanes=lanes, steps=steps, micro_batches=micro_batches, per_stage=64)
-        source = make_source(training, places=COMMANDS)
+        source = make_source(training, trace_links=COMMANDS)
     page = write_page(source)
     assert len(page.encode()) < LIMIT_BYTES
     heat = read_heat_map(page)

@@ -12,13 +12,13 @@ function describeCell(map, { lane, step }) {
 }
 
 function showPlace(map, cell) {
-  const { places, rows } = map.heat;
+  const { traceLinks, rows } = map.heat;
   $('heat-place').replaceChildren();
-  if (!places || !cell || !map.heat.isPresent(cell.lane, cell.step)) return;
+  if (!traceLinks || !cell || !map.heat.isPresent(cell.lane, cell.step)) return;
   const [start, end] = map.heat.windowOf(cell.lane, cell.step);
-  const [head, middle, tail] = places.parts;
+  const [head, middle, tail] = traceLinks.parts;
   const text = `${head}${Math.max(start, 0)}${middle}${Math.max(end, 1)}${tail}`;
-  if (places.isLink) $('heat-place').append(element('a', { className: 'place', href: text, rel: 'noreferrer', textContent: 'This step in the trace' }));
+  if (traceLinks.isLink) $('heat-place').append(element('a', { className: 'place', href: text, rel: 'noreferrer', textContent: 'This step in the trace' }));
   else $('heat-place').append(element('span', { className: 'place' }, 'This step in the trace: ', element('code', { textContent: `${text} --expand ${rows[cell.lane]}` }), element('button', { type: 'button', className: 'copy', textContent: 'Copy' })));
 }
 

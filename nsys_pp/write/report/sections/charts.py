@@ -10,7 +10,7 @@ from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.report_page import ShownStep
 from nsys_pp.units import format_duration
 from nsys_pp.write.chart.html import describe_page, embed_json, split_page
-from nsys_pp.write.report.fragments import format_place, format_text, pack_text
+from nsys_pp.write.report.fragments import format_text, format_trace_link, pack_text
 from nsys_pp.write.report.section import Drawn, Section
 from nsys_pp.write.report.source import PageSource
 from nsys_pp.write.report.step_training import TooManyBarsError, select_step
@@ -29,8 +29,8 @@ def _draw(source: PageSource) -> Drawn:
     figures, packed = [], {}
     for shown in source.steps:
         title = _title(source, shown)
-        place = format_place(
-            source.places, shown.start_ns, shown.end_ns, text=f"step {shown.step} in the trace"
+        place = format_trace_link(
+            source.trace_links, shown.start_ns, shown.end_ns, text=f"step {shown.step} in the trace"
         )
         try:
             training = select_step(source.training, shown.step, named=_name_lanes(source))

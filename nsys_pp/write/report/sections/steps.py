@@ -105,11 +105,11 @@ def describe_heat_map(source: PageSource) -> dict[str, Any]:
             if finding.lane is not None
         ],
         "shown": {shown.role: shown.step for shown in source.steps},
-        "places": None
-        if source.places is None
+        "traceLinks": None
+        if source.trace_links is None
         else {
-            "isLink": source.places.is_link,
-            "parts": [source.places.head, source.places.middle, source.places.tail],
+            "isLink": source.trace_links.is_link,
+            "parts": [source.trace_links.head, source.trace_links.middle, source.trace_links.tail],
         },
     }
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from nsys_pp.frames.verdict import Finding
 from nsys_pp.write.report.bars import Bar, Piece, draw_bars
 from nsys_pp.write.report.section import Drawn, Section
 from nsys_pp.write.report.source import PageSource
@@ -31,9 +32,13 @@ def _draw(source: PageSource) -> Drawn:
             continue
         shown = rows.head(_MOST_ROWS).to_dicts()
         of = f", the {_MOST_ROWS} slowest of {len(rows):,}" if len(rows) > _MOST_ROWS else ""
-        what = "transfer of a message" if kind == "link" else "own compute per micro-batch"
+        what = "median transfer of a message," if kind == "link" else "median own compute per micro-batch,"
         caption = f"{title}: {what} relative to the peers{of}"
-        drawn.append(draw_bars([_draw_row(row) for row in shown], caption=caption, least=least))
+        drawn.append(
+            draw_bars(
+                [_draw_row(row, _find_finding(source, row)) for row in shown], caption=caption, least=least
+            )
+        )
     return Drawn(html="".join(drawn))
 
 
@@ -42,18 +47,30 @@ def _has_excess(rows: pl.DataFrame) -> bool:
     return bool((rows["is_slow"] | (rows["excess_fraction"] >= _LEAST_EXCESS)).any())
 
 
-def _draw_row(row: dict[str, Any]) -> Bar:
-    excess, noise, is_slow = row["excess_fraction"] or 0.0, row["noise_fraction"], bool(row["is_slow"])
+def _find_finding(source: PageSource, row: dict[str, Any]) -> Finding | None:
+    """Find the finding on a rank or stage; the table compares all steps, the verdict also those since a change."""
+    return next(
+        (
+            finding
+            for finding in source.verdict.findings
+            if finding.kind == "straggler"
+            and finding.subject == row["what"]
+            and (finding.lane == row["lane"] if row["what"] == "rank" else finding.stage == row["stage"])
+        ),
+        None,
+    )
+
+
+def _draw_row(row: dict[str, Any], finding: Finding | None) -> Bar:
+    excess, noise = row["excess_fraction"] or 0.0, row["noise_fraction"]
+    is_slow = bool(row["is_slow"]) or finding is not None
     text = f"{round(excess, 3) + 0.0:+.1%}"  # no "-0.0 %"
     text += " (noise unknown)" if noise is None else f" (noise {noise:.1%})"
-    text = text.replace("%", " %")
+    text = text.replace("%", " %") + (", slow" if is_slow else "")
+    if finding is not None and finding.since_step is not None:
+        text += f" since step {finding.since_step}"
     piece = Piece(key="bubble" if is_slow else "compute", value=excess, text=text)
-    return Bar(
-        label=row["label"],
-        pieces=(piece,),
-        text=f"{text}, slow" if is_slow else text,
-        is_marked=is_slow,
-    )
+    return Bar(label=row["label"], pieces=(piece,), text=text, is_marked=is_slow)
 
 
 SECTION = Section(

@@ -8,7 +8,7 @@ import polars as pl
 
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.units import format_duration
-from nsys_pp.write.report.fragments import format_list, format_place, format_text
+from nsys_pp.write.report.fragments import format_list, format_text, format_trace_link
 from nsys_pp.write.report.registry import SECTIONS
 from nsys_pp.write.report.section import Drawn, Section
 from nsys_pp.write.report.source import PageSource, name_rows
@@ -48,11 +48,11 @@ def _format_finding(source: PageSource, finding: Finding) -> str:
         facts.append(f"gain {gain} of a step ({finding.gain_fraction:.1%})".replace("%", " %"))
     if links:
         facts.append(f"evidence: {', '.join(links)}")
-    facts += filter(None, [_format_finding_place(source, finding)])
+    facts += filter(None, [_format_finding_link(source, finding)])
     return f'<p class="line">{format_text(finding.line)}</p><p class="facts">{" · ".join(facts)}</p>'
 
 
-def _format_finding_place(source: PageSource, finding: Finding) -> str:
+def _format_finding_link(source: PageSource, finding: Finding) -> str:
     """Format the place of a finding in the trace: its step (or the first one, or the longest one), on its rank."""
     if finding.kind in ("clocks", "none"):
         return ""
@@ -67,7 +67,7 @@ def _format_finding_place(source: PageSource, finding: Finding) -> str:
     if rows.is_empty():
         return ""
     start, end = rows.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
-    return format_place(source.places, start, end, text=f"step {step} in the trace", row=row)
+    return format_trace_link(source.trace_links, start, end, text=f"step {step} in the trace", row=row)
 
 
 SECTION = Section(
