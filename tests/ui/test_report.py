@@ -102,6 +102,15 @@ def test_the_heat_map_shows_rank_and_step_under_mouse_and_keys(tmp_path: Path) -
     assert found[10]["rows"][0] == 5
 
 
+def test_charts_show_the_ranks_of_a_stage_that_the_verdict_names(tmp_path: Path) -> None:
+    training = make_large_training(lanes=48, steps=2, micro_batches=2, per_stage=8)
+    finding = Finding(kind="straggler", text="slow", confidence="certain", subject="rank", lane=21)
+    source = change(make_source(training), verdict=Verdict(findings=(finding,)))
+    folded = "[...document.querySelectorAll('.chart iframe')].map((frame) => frame.contentWindow.nsysChart.state().folded)"
+    found = open_source(source, tmp_path, [["evaluate", folded]]).values[0]
+    assert [sorted(stages) for stages in found] == [[0, 1, 3, 4, 5]] * len(source.steps)
+
+
 def test_both_schemes_and_a_narrow_screen(tmp_path: Path) -> None:
     color = ["evaluate", "getComputedStyle(document.body).backgroundColor"]
     themes = [

@@ -104,8 +104,17 @@ def wrap_scripts(scripts: Sequence[str]) -> str:
     return "(() => {\n'use strict';\n" + "\n".join(scripts) + "})();"
 
 
-def describe_page(training: Training, *, title: str, verdict: Sequence[str] = ()) -> dict[str, Any]:
-    """Describe the data of the page, ready for JSON; times are ns since `training.zero_ns`."""
+def describe_page(
+    training: Training, *, title: str, verdict: Sequence[str] = (), unfolded: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Describe the data of the page, ready for JSON; times are ns since `training.zero_ns`.
+
+    Args:
+        training: The run.
+        title: Heading of the page.
+        verdict: Findings below the heading, as sentences.
+        unfolded: Stages whose ranks are all shown at first, also in a run of many ranks.
+    """
     bars, bubbles = build_bars(training), build_bubbles(training)
     first, last = time_span(training, bars)
     names, name_codes = pack_strings(bars["name"])
@@ -134,6 +143,7 @@ def describe_page(training: Training, *, title: str, verdict: Sequence[str] = ()
         "causeColors": {cause: to_hex(color_of(cause)) for cause in BUBBLE_CAUSES},
         "hasMessages": has_messages,
         "lanes": _lanes(training.lanes),
+        "unfolded": list(unfolded),
         "runSteps": _step_spans(training),
         "names": names,
         "labels": labels,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from html import escape
 from importlib.util import find_spec
+
+import polars as pl
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.report_page import ShownStep
@@ -17,6 +20,7 @@ from nsys_pp.write.report.step_training import TooManyBarsError, select_step
 
 _ROLES = {"typical": "the typical step", "worst": "the longest step"}
 _LEAST_PX, _MOST_PX, _LANE_PX, _AROUND_PX = 300, 760, 40, 190
+_MOST_UNFOLDED = 32
 
 
 def _draw(source: PageSource) -> Drawn:
@@ -26,6 +30,7 @@ def _draw(source: PageSource) -> Drawn:
         return Drawn(
             absent="No charts: the library that draws them is not installed; `pip install 'nsys-pp[chart]'`, and write the page again."
         )
+    named = [finding.lane for finding in source.verdict.findings if finding.lane is not None]
     figures, packed = [], {}
     for shown in source.steps:
         title = _title(source, shown)
@@ -33,8 +38,10 @@ def _draw(source: PageSource) -> Drawn:
             source.trace_links, shown.start_ns, shown.end_ns, text=f"step {shown.step} in the trace"
         )
         try:
-            training = select_step(source.training, shown.step, named=_name_lanes(source))
-            packed[f"chart-{shown.role}"] = pack_text(embed_json(describe_page(training, title=title)))
+            training = select_step(source.training, shown.step, named=named)
+            unfolded = _list_unfolded(source.training.lanes, named)
+            page = describe_page(training, title=title, unfolded=unfolded)
+            packed[f"chart-{shown.role}"] = pack_text(embed_json(page))
         except (NsysPPError, TooManyBarsError) as refused:
             figures.append(
                 f'<h3>{escape(title)}</h3><p class="absent">{format_text(str(refused))}</p>{place}'
@@ -56,9 +63,11 @@ def _title(source: PageSource, shown: ShownStep) -> str:
     return f"Step {shown.step}, {_ROLES[shown.role]}: {length}"
 
 
-def _name_lanes(source: PageSource) -> list[int]:
-    """List the lanes that the verdict names."""
-    return [finding.lane for finding in source.verdict.findings if finding.lane is not None]
+def _list_unfolded(lanes: pl.DataFrame, named: Sequence[int]) -> list[int]:
+    """List the stages of lanes that the verdict names, if they are small enough to be shown with all ranks."""
+    small = lanes.drop_nulls("stage").filter(pl.len().over("stage") <= _MOST_UNFOLDED)
+    stages: list[int] = small.filter(pl.col("lane").is_in([*named]))["stage"].unique().sort().to_list()
+    return stages
 
 
 SECTION = Section(
