@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -23,6 +25,7 @@ from nsys_pp.write.report.fragments import MOST_ROWS
 from nsys_pp.write.report.registry import SECTIONS
 from nsys_pp.write.tables.table_text import arrange_table
 from tests.cli.calls import call
+from tests.importer.importer import Importer
 from tests.ui.test_report import open_report
 from tests.write.report.pages import read_heat_map, read_sections, read_table, read_text
 
@@ -99,6 +102,27 @@ def test_the_heat_map_adds_up_to_the_tables(pipeline_page: str) -> None:
     training = nsys_pp.pipeline(PIPELINE).training
     starts = training.steps.sort("lane", "step")["start_ns"] - training.zero_ns
     assert heat["columns"]["start_ns"] == starts.to_list()
+
+
+def test_cells_open_the_trace_at_their_steps(importer: Importer, pipeline_page: str, tmp_path: Path) -> None:
+    nsys_pp.merge(PIPELINE, tmp_path / "run.pftrace", detail="jobs")
+    slices = importer.query(
+        tmp_path / "run.pftrace", "SELECT name, ts, ts + dur FROM slice WHERE name GLOB 'step *'"
+    )
+    titles = importer.query(None, "SELECT DISTINCT ltrim(name) AS name FROM track WHERE name IS NOT NULL")[
+        "name"
+    ]
+    drawn = {tuple(row) for row in slices.iter_rows()}
+    heat = read_heat_map(pipeline_page)
+    starts, lengths = heat["columns"]["start_ns"], heat["columns"]["length_ns"]
+    for number, (lane, row) in enumerate(zip(heat["lanes"], heat["rows"], strict=True)):
+        for at, (step, _) in enumerate(heat["steps"]):
+            cell = number * len(heat["steps"]) + at
+            assert (f"step {step}", starts[cell], starts[cell] + lengths[cell]) in drawn
+        (pattern,) = shlex.split(row)
+        expanded = [title for title in titles if re.search(pattern, title)]
+        assert expanded
+        assert all(title.startswith(f"{lane['label']} ") for title in expanded)
 
 
 def test_a_slow_rank_is_in_verdict_heat_map_and_bars(tmp_path: Path) -> None:
