@@ -24,7 +24,7 @@ from nsys_pp.model.recorded_kinds import list_missing_of
 from nsys_pp.tables.clocks import CLOCK_TABLE, build_clock_table
 from nsys_pp.tables.registry import TABLES
 from nsys_pp.tables.report.rank_steps import build_rank_steps
-from nsys_pp.tables.report.shown_steps import choose_steps
+from nsys_pp.tables.report.shown_steps import choose_steps, measure_steps
 from nsys_pp.units import format_count
 from nsys_pp.viewer.perfetto_ui import SITE, build_address
 from nsys_pp.write.chart.bars import describe_run
@@ -109,6 +109,7 @@ def build_source(result: PipelineResult, *, title: str, trace: str | Path | None
     names = [name for name in of_training if name in TABLES]
     labels = label_reports([recorded.path for recorded in run.inputs])
     clocks = FilledTable(table=CLOCK_TABLE, frame=build_clock_table(run.clocks.table, labels))
+    lengths = measure_steps(training)
     notes = [*training.notes, *summary_notes, *_list_warnings(run.inputs, labels)]
     return PageSource(
         title=title,
@@ -118,7 +119,8 @@ def build_source(result: PipelineResult, *, title: str, trace: str | Path | None
         tables={**_by_name(fill_tables(TABLES, result.tables(names))), CLOCK_TABLE.name: clocks},
         sums=_by_name(fill_tables(SUMMARY_TABLES, sums, absent)),
         rank_steps=build_rank_steps(training),
-        steps=choose_steps(training),
+        step_lengths=lengths,
+        steps=choose_steps(training, lengths),
         lacking=list_lacking(run.inputs),
         report_count=len(run.inputs),
         notes=list(dict.fromkeys(notes)),

@@ -30,13 +30,24 @@ RANK_STEPS = build_schema(
 )
 
 
+STEP_LENGTHS = build_schema(
+    {  # one row per complete step, by step
+        "step": pl.Int64,
+        # From the start on the first lane to the end on the last one, as in the table "steps". If clocks of some lanes cannot be
+        # compared, the median of the lengths on lanes, for all steps.
+        "span_ns": pl.Float64,
+    },
+    name="STEP_LENGTHS",
+)
+
+
 class ShownStep(Struct, frozen=True, kw_only=True):
     """A step whose chart is shown.
 
     Attributes:
         step: Its number.
         role: "typical" (of median length) or "worst" (the longest).
-        span_ns: Its length: the median of its lanes, whose clocks may differ.
+        span_ns: Its length in `STEP_LENGTHS`.
         start_ns: Start on its first lane, since the start of the earliest session.
         end_ns: End on its last lane, likewise.
     """

@@ -94,6 +94,7 @@ def test_the_heat_map_adds_up_to_the_tables(pipeline_page: str) -> None:
         values = heat["columns"][name]
         means = [mean(values[lane * count : (lane + 1) * count]) for lane in range(len(heat["lanes"]))]
         assert means == pytest.approx(tables["lanes"][name].to_list())
+    assert heat["lengths"] == tables["steps"]["span_ns"].to_list()
     bubbles = [
         sum(heat["columns"]["bubble_ns"][step::count]) / sum(heat["columns"]["span_ns"][step::count])
         for step in range(count)

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.report_page import ShownStep
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report_page import STEP_LENGTHS, ShownStep
 from nsys_pp.frames.training import Training
+from nsys_pp.tables.training.step_table import build_step_table
 from nsys_pp.tables.verdict.evidence import Evidence
 
 
-def choose_steps(training: Training) -> list[ShownStep]:
+def measure_steps(training: Training) -> pl.DataFrame:
+    """Measure the length of each complete step: `STEP_LENGTHS`. Empty for a training without steps."""
+    medians = Evidence(training).spans
+    whole = build_step_table(training).select("step", whole_ns=pl.col("span_ns").cast(pl.Float64))
+    lengths = medians.join(whole, on="step", how="left").sort("step")
+    if not lengths["whole_ns"].null_count():
+        lengths = lengths.with_columns(span_ns="whole_ns")
+    return lengths.pipe(conform, STEP_LENGTHS)
+
+
+def choose_steps(training: Training, lengths: pl.DataFrame) -> list[ShownStep]:
     """Choose the complete steps of median and of greatest length; of equal ones the first.
+
+    Args:
+        training: The training.
+        lengths: `STEP_LENGTHS` of it.
 
     Returns:
         The typical step, then the worst one, if it is another; empty without steps.
     """
-    spans = Evidence(training).spans.sort("span_ns", "step")
+    spans = lengths.sort("span_ns", "step")
     if spans.is_empty():
         return []
     typical = spans.row((len(spans) - 1) // 2, named=True)

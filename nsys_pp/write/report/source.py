@@ -69,6 +69,7 @@ class PageSource(Struct, frozen=True, kw_only=True):
         tables: Tables of the training by name (`nsys-pp pipeline`), and "clocks" (`nsys-pp align`).
         sums: Tables of the summary by name (`nsys-pp summary`).
         rank_steps: `RANK_STEPS`.
+        step_lengths: `STEP_LENGTHS`.
         steps: Steps whose charts are shown.
         lacking: Data that reports lack.
         report_count: Number of reports.
@@ -84,6 +85,7 @@ class PageSource(Struct, frozen=True, kw_only=True):
     tables: Mapping[str, FilledTable]
     sums: Mapping[str, FilledTable]
     rank_steps: pl.DataFrame
+    step_lengths: pl.DataFrame
     steps: Sequence[ShownStep]
     lacking: Sequence[LackingData]
     report_count: int

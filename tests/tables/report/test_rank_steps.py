@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from nsys_pp.frames.training import Training
 from nsys_pp.tables.report.rank_steps import build_rank_steps
-from nsys_pp.tables.report.shown_steps import choose_steps
+from nsys_pp.tables.report.shown_steps import choose_steps, measure_steps
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 from nsys_pp.tables.training.stage_table import build_lane_table
+from nsys_pp.tables.training.step_table import build_step_table
 from tests.draws import count_draws
 from tests.training.expected_training import expected_training
 from tests.write.large_training import make_large_training
@@ -123,7 +124,7 @@ def test_nothing_of_nothing() -> None:
     }
     nothing = replace(training, **empty)
     assert build_rank_steps(nothing).is_empty()
-    assert choose_steps(nothing) == []
+    assert choose_steps(nothing, measure_steps(nothing)) == []
 
 
 @given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=7))
@@ -137,10 +138,21 @@ def test_shown_steps_have_the_median_and_the_greatest_length(lengths: list[int])
     typical = ordered[(len(ordered) - 1) // 2]
     longest = max(lengths)
     expected = [("typical", typical[1])] + [("worst", lengths.index(longest))] * (longest > typical[0])
-    shown = choose_steps(training)
+    shown = choose_steps(training, measure_steps(training))
     assert [(step.role, step.step) for step in shown] == expected
     for step in shown:
         rows = sum_lane_steps(training).filter(step=step.step)
         assert step.start_ns == rows["start_ns"].min() - training.zero_ns  # type: ignore[operator]
         assert step.end_ns == rows["end_ns"].max() - training.zero_ns  # type: ignore[operator]
-        assert step.span_ns == rows["span_ns"].median()
+        assert step.span_ns == step.end_ns - step.start_ns
+
+
+def test_lengths_without_common_clocks_are_medians_of_ranks() -> None:
+    base = make_large_training(lanes=3, steps=2, micro_batches=1, per_stage=3)
+    lanes = base.lanes.with_columns(
+        clock=pl.Series([0, 1, 2], dtype=pl.UInt32), clock_group=pl.Series([0, 1, 2], dtype=pl.UInt32)
+    )
+    training = replace(base, lanes=lanes)
+    spans = sum_lane_steps(training).group_by("step").agg(pl.col("span_ns").median()).sort("step")
+    assert measure_steps(training).rows() == spans.rows()
+    assert measure_steps(base)["span_ns"].to_list() == build_step_table(base)["span_ns"].to_list()

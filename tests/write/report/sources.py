@@ -12,7 +12,7 @@ from nsys_pp.frames.training import Training
 from nsys_pp.tables.clocks import CLOCK_TABLE, build_clock_table
 from nsys_pp.tables.registry import TABLES
 from nsys_pp.tables.report.rank_steps import build_rank_steps
-from nsys_pp.tables.report.shown_steps import choose_steps
+from nsys_pp.tables.report.shown_steps import choose_steps, measure_steps
 from nsys_pp.tables.verdict.verdict import build_verdict
 from nsys_pp.write.report.page import list_tables
 from nsys_pp.write.report.source import LackingData, PageSource, TraceLinks
@@ -28,6 +28,7 @@ def make_source(
     of_training, _ = list_tables()
     frames = {name: TABLES[name].build(training) for name in of_training if name in TABLES}
     clocks, sums = read_sums()
+    lengths = measure_steps(training)
     return PageSource(
         title=title,
         facts=["simulated"],
@@ -36,7 +37,8 @@ def make_source(
         tables={filled.table.name: filled for filled in fill_tables(TABLES, frames)} | {"clocks": clocks},
         sums=sums,
         rank_steps=build_rank_steps(training),
-        steps=choose_steps(training),
+        step_lengths=lengths,
+        steps=choose_steps(training, lengths),
         lacking=[LackingData(titles=("OS calls",), option="--trace=osrt", report_count=2)],
         report_count=2,
         notes=training.notes,

@@ -26,7 +26,6 @@ class HeatMap {
   constructor(heat) {
     this.heat = heat;
     this.canvas = $('heat');
-    this.lengths = stepLengths(heat);
     this.order = 'stage';
     this.at = null;
     this.isKept = false;
@@ -131,14 +130,14 @@ class HeatMap {
   // Paints the length of each step as a bar, from zero, and marks the steps whose charts are shown.
   paintLengths() {
     const { ctx, heat, theme } = this;
-    const most = this.lengths.reduce((most, value) => Math.max(most, value ?? 0), 0);
+    const most = heat.lengths.reduce((most, value) => Math.max(most, value ?? 0), 0);
     const room = 38, bottom = TOP - 8;
     ctx.fillStyle = theme.muted;
     ctx.textAlign = 'right';
     ctx.fillText(most ? formatTime(most) : '', this.left - 8, bottom - room + 4);
     ctx.fillText('step', this.left - 8, bottom - 6);
     for (let column = 0; column < this.columns; column++) {
-      const lengths = this.lengths.slice(column * this.perColumn, (column + 1) * this.perColumn);
+      const lengths = heat.lengths.slice(column * this.perColumn, (column + 1) * this.perColumn);
       const length = lengths.reduce((most, value) => Math.max(most, value ?? 0), 0);
       const height = most ? (room * length) / most : 0;
       ctx.fillStyle = theme.cut;

@@ -22,16 +22,6 @@ function readHeat(packed) {
   };
 }
 
-// Returns the lengths of the steps: the median of the ranks, without steps that the capture cuts.
-function stepLengths(heat) {
-  return heat.steps.map((_, step) => {
-    const spans = heat.lanes.map((_, lane) => (heat.isComplete(lane, step) ? heat.valueAt('span_ns', lane, step) : null)).filter((value) => value !== null);
-    if (!spans.length) return null;
-    spans.sort((a, b) => a - b);
-    return (spans[(spans.length - 1) >> 1] + spans[spans.length >> 1]) / 2;
-  });
-}
-
 // Returns the values of a metric in complete steps, and the range of its colors: around zero for a comparison.
 function readMetric(heat, metric) {
   const size = heat.lanes.length * heat.count;

@@ -92,6 +92,7 @@ def describe_heat_map(source: PageSource) -> dict[str, Any]:
         "lanes": lanes.select("label", "stage", "machine").to_dicts(),
         "rows": name_rows(lanes),
         "steps": steps.rows(),
+        "lengths": _list_lengths(source, steps),
         "grid": pack_table(columns.to_dict()),
         "metrics": [
             {"name": name, "title": title, "color": to_hex(color_of(color)), "meaning": meaning}
@@ -112,6 +113,23 @@ def describe_heat_map(source: PageSource) -> dict[str, Any]:
             "parts": [source.trace_links.head, source.trace_links.middle, source.trace_links.tail],
         },
     }
+
+
+def _list_lengths(source: PageSource, steps: pl.DataFrame) -> list[float | None]:
+    """List the length of each step, or the mean of each block of steps; None for steps that the capture cuts."""
+    lengths: list[float | None] = (
+        steps.join_where(
+            source.step_lengths.rename({"step": "number"}),
+            pl.col("number") >= pl.col("step"),
+            pl.col("number") <= pl.col("last_step"),
+        )
+        .group_by("step")
+        .agg(pl.col("span_ns").mean())
+        .join(steps, on="step", how="right")
+        .sort("step")["span_ns"]
+        .to_list()
+    )
+    return lengths
 
 
 def _has_values(frame: pl.DataFrame, name: str) -> bool:
