@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "hardware": {"frames"},
     **dict.fromkeys(STAGES, CONTRACTS),
     "tables": CONTRACTS | {"families", "hardware"},
-    "executors": {"errors", "frames"},
+    "executors": {"errors", "frames", "leftovers"},
     "viewer": set(),
     "compose": CONTRACTS | set(STAGES) - {"tables"} | {"executors"},
     "commands": {

@@ -13,7 +13,7 @@ from nsys_pp.cli.log import log_note, log_notes, log_output, log_verdict
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
 from nsys_pp.cli.options.inputs import input_options
-from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, output_option
+from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, output_option, title_option
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.options.training import training_options
 from nsys_pp.cli.progress import show_progress
@@ -25,7 +25,7 @@ from nsys_pp.units import format_bytes, format_count
 @output_option("report.html")
 @force_option
 @input_options
-@option("--title", section=OUTPUT, help="Title of the page.", default_text="name of the output file")
+@title_option
 @option(
     "--trace",
     section=OUTPUT,
