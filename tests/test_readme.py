@@ -10,14 +10,19 @@ import pytest
 
 from nsys_pp.cli import main
 from nsys_pp.commands.project import PROJECT_COLUMNS
-from tests.readme import BLOCK, README, ROOT, run
+from tests.readme import BLOCK, PAGES, README, ROOT, SIMULATED, run
 
-BLOCKS = list(BLOCK.finditer(README.read_text()))
+TEXT = "\n".join(page.read_text() for page in PAGES)
+OUTPUTS: dict[str, set[str]] = {}  # by command: each runs once, wherever it is shown
+for block in BLOCK.finditer(TEXT):
+    OUTPUTS.setdefault(block["words"], set()).add(block["output"])
+CODE = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block["words"].split()[0])
-def test_commands_print_what_the_readme_shows(block: re.Match[str], tmp_path: Path) -> None:
-    assert without_sizes(block["output"]) == without_sizes(run(block["words"], tmp_path))
+@pytest.mark.parametrize("words", OUTPUTS)
+def test_commands_print_what_pages_show(words: str, tmp_path: Path) -> None:
+    printed = without_sizes(run(words, tmp_path))
+    assert {without_sizes(shown) for shown in OUTPUTS[words]} == {printed}
 
 
 def without_sizes(text: str) -> str:
@@ -26,7 +31,7 @@ def without_sizes(text: str) -> str:
 
 
 def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "library.md").read_text(), re.DOTALL)
     monkeypatch.chdir(ROOT)
     variables: dict[str, Any] = {}
     exec(example, variables)
@@ -34,7 +39,7 @@ def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_command_is_shown() -> None:
-    shown = {block["words"].split()[0] for block in BLOCKS}
+    shown = {words.split()[0] for words in OUTPUTS}
     on_this_machine = {
         "recipe": "install",
         "cache": "clear",
@@ -43,7 +48,7 @@ def test_every_command_is_shown() -> None:
     }  # they print what is there
     assert shown == set(main.commands) - set(on_this_machine)
     for name, argument in on_this_machine.items():
-        assert f"nsys-pp {name} {argument}".strip() in README.read_text()
+        assert f"nsys-pp {name} {argument}".strip() in TEXT
 
 
 def test_every_option_of_the_readme_is_there() -> None:
@@ -57,19 +62,40 @@ def test_every_option_of_the_readme_is_there() -> None:
         "--editable",
         "--help",
     }  # of nsys, pip and click
-    text = BLOCK.sub(lambda block: block["words"], README.read_text())
+    text = SIMULATED.sub("", BLOCK.sub(lambda block: block["words"], README.read_text()))
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) <= known | others
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_that_are_not_run_are_those_of_the_program(page: Path) -> None:
+    """Each command is there, and has the options that are shown."""
+    for block in CODE.findall(page.read_text()):
+        lines = re.sub(r"#.*", "", block.replace("\\\n", " "))
+        for name, arguments in re.findall(r"nsys-pp ([a-z][a-z-]*)([^\n;|&)]*)", lines):
+            assert name in main.commands, name
+            known = {option for param in main.commands[name].params for option in param.opts}
+            asked = set(re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", arguments))
+            assert asked <= known | {"--help"}, arguments
+
+
 def test_columns_of_project_are_listed_in_order() -> None:
-    text = README.read_text()
+    text = (ROOT / "docs" / "projection.md").read_text()
     listed = text[text.index("Columns of `nsys-pp project`") :]
     listed = re.sub(r"\([^)]*\)", "", listed[: listed.index("\n\n")])
     names = re.findall(r"`([a-z_]+)`", listed.split(":", 1)[1])
     assert tuple(names) == PROJECT_COLUMNS
 
 
-def test_files_that_are_linked_are_there() -> None:
-    links = re.findall(r"\]\((?!http)([^)]+)\)", README.read_text())
-    assert links
-    assert all((ROOT / link).is_file() for link in links)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_are_linked_are_there(page: Path) -> None:
+    links = re.findall(r"\]\((?!http)([^)#]+)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_pages_are_linked() -> None:
+    linked = {
+        (page.parent / link).resolve()
+        for page in PAGES
+        for link in re.findall(r"\]\((?!http)([^)#]+)", page.read_text())
+    }
+    assert [page for page in PAGES if page != README and page.resolve() not in linked] == []
