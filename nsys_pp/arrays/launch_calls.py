@@ -36,8 +36,9 @@ def find_launch_calls(
     is_shared = op[1:] == op[:-1]
     if is_shared.any():
         pairs = np.flatnonzero(np.append(is_shared, False) | np.insert(is_shared, 0, False))
-        start = np.full(len(row), NEVER)
-        start[gpu_ops["op_id"].to_numpy()] = gpu_ops["start_ns"].to_numpy()
+        known = gpu_ops["op_id"].to_numpy()  # also operations without a launch
+        start = np.full(max(len(row), int(known.max(initial=0)) + 1), NEVER)
+        start[known] = gpu_ops["start_ns"].to_numpy()
         picked = pairs[_pick_pairs(op[pairs], call[pairs], start[op[pairs]], api_calls)]
         row[op[picked]] = call[picked]
     calls: Int64s = row[wanted]

@@ -233,7 +233,10 @@ def parse_patterns(option: str, value: str | Iterable[str]) -> tuple[str, ...]:
     patterns = (value,) if isinstance(value, str) else tuple(value)
     for pattern in patterns:
         try:
+            pattern.encode()  # of a command line, it may have bytes that are no characters
             pl.Series([""]).str.contains(pattern)
+        except UnicodeEncodeError:
+            raise OptionError(option, f"invalid regular expression {pattern!r}: not UTF-8") from None
         except pl.exceptions.ComputeError:
             try:
                 re.compile(pattern)  # its messages are clearer than those of polars

@@ -25,7 +25,14 @@ _GRACE_S = 180  # after its time; a hanging input ends its process before
 
 def fuzz(target: str, output: Path, *, seconds: float, runs: int = 0, seed: int = 1) -> dict[str, float]:
     """Fuzz a target; a process that dies is noted with its last input, and another one goes on."""
-    total: dict[str, float] = {"inputs": 0, "results": 0, "refused": 0, "broken": 0, "slowest_s": 0, "died": 0}
+    total: dict[str, float] = {
+        "inputs": 0,
+        "results": 0,
+        "refused": 0,
+        "broken": 0,
+        "slowest_s": 0,
+        "died": 0,
+    }
     until = time.monotonic() + seconds
     output.mkdir(parents=True, exist_ok=True)
     while True:
@@ -53,11 +60,15 @@ def fuzz(target: str, output: Path, *, seconds: float, runs: int = 0, seed: int 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"some of {', '.join(TARGETS)}; default: all")
+    parser.add_argument(
+        "targets", nargs="*", metavar="TARGET", help=f"some of {', '.join(TARGETS)}; default: all"
+    )
     parser.add_argument("--seconds", type=float, default=60, help="of each target; default: 60")
     parser.add_argument("--jobs", type=int, default=1, help="targets at once; default: 1")
     parser.add_argument("--seed", type=int, help="default: another one each time")
-    parser.add_argument("--out", type=Path, help="folder for inputs that break the promise; kept between runs")
+    parser.add_argument(
+        "--out", type=Path, help="folder for inputs that break the promise; kept between runs"
+    )
     chosen = parser.parse_args()
     unknown = [name for name in chosen.targets if name not in TARGETS]
     if unknown:

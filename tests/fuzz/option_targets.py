@@ -35,14 +35,76 @@ from tests.fuzz.promise import Work
 from tests.fuzz.values import NUMBERS, TEXTS, change_bytes
 
 _SOUND = (
-    *("10:12", ":12", "10:", "pp=4,tp=2,dp=2,order=tp-dp-pp", r"rank(\d+)", "kernel,memcpy", "all", "1.5s", "-20ms"),
-    *("0,1", "1.5s:1.7s", "8GB", "512MiB", "10m", "auto", "4", "node1=-1.2ms", "bubble>5%", "stage 2 forward>3%"),
-    *("b step>20ms", "layers=2,hidden=8,sequence=4,batch=3,heads=4,kv_heads=2", r"forward=fwd(?P<micro_batch>\d+)"),
+    *(
+        "10:12",
+        ":12",
+        "10:",
+        "pp=4,tp=2,dp=2,order=tp-dp-pp",
+        r"rank(\d+)",
+        "kernel,memcpy",
+        "all",
+        "1.5s",
+        "-20ms",
+    ),
+    *(
+        "0,1",
+        "1.5s:1.7s",
+        "8GB",
+        "512MiB",
+        "10m",
+        "auto",
+        "4",
+        "node1=-1.2ms",
+        "bubble>5%",
+        "stage 2 forward>3%",
+    ),
+    *(
+        "b step>20ms",
+        "layers=2,hidden=8,sequence=4,batch=3,heads=4,kv_heads=2",
+        r"forward=fwd(?P<micro_batch>\d+)",
+    ),
     *(r"step (\d+)", r"(?P<kind>\w+)_(?P<step>.*)", "SELECT * FROM jobs", "SELECT count(*) FROM gpu_ops"),
 )
 _PIECES = (
-    *(":", ",", "=", ">", "<", "%", "ms", "s", "(", ")", "(?P<step>", "[", "]", "*", "+", "{1000000}", "\\d", "\\"),
-    *("-", ".", " ", "pp", "tp", "order", "stage ", "bubble", "|", "^", "$", "(?i)", "(?=", "\\1", "kernel", "_", "/"),
+    *(
+        ":",
+        ",",
+        "=",
+        ">",
+        "<",
+        "%",
+        "ms",
+        "s",
+        "(",
+        ")",
+        "(?P<step>",
+        "[",
+        "]",
+        "*",
+        "+",
+        "{1000000}",
+        "\\d",
+        "\\",
+    ),
+    *(
+        "-",
+        ".",
+        " ",
+        "pp",
+        "tp",
+        "order",
+        "stage ",
+        "bubble",
+        "|",
+        "^",
+        "$",
+        "(?i)",
+        "(?=",
+        "\\1",
+        "kernel",
+        "_",
+        "/",
+    ),
 )
 
 
@@ -68,7 +130,9 @@ def pick_text(choices: Choices) -> str:
 
 def write_text(choices: Choices, folder: Path) -> None:
     """Write a value of an option."""
-    (folder / "value.txt").write_text(pick_text(choices), encoding="utf-8", errors="surrogateescape", newline="")
+    (folder / "value.txt").write_text(
+        pick_text(choices), encoding="utf-8", errors="surrogateescape", newline=""
+    )
 
 
 def _convert(kind: click.ParamType[Any]) -> Callable[[str], object]:
@@ -85,7 +149,10 @@ _PARSERS: tuple[Callable[[str], object], ...] = (
     parse_step_rule,
     parse_gate,
     lambda text: _count_flops(None, text),
-    *map(_convert, (Duration(), DurationRange(), Timeout(), Numbers(), MemorySize(), ProcessCount(), MachineOffset())),
+    *map(
+        _convert,
+        (Duration(), DurationRange(), Timeout(), Numbers(), MemorySize(), ProcessCount(), MachineOffset()),
+    ),
 )
 
 
@@ -114,19 +181,27 @@ def write_rules(choices: Choices, folder: Path) -> None:
     lines = choices.pick(_read_presets()).splitlines()
     for _ in range(1 + choices.below(6)):
         at = choices.below(len(lines))
-        key = choices.pick(["pattern", "kind", "direction", "role", "domain", "batch", "title", "suffix", "signs"])
+        key = choices.pick(
+            ["pattern", "kind", "direction", "role", "domain", "batch", "title", "suffix", "signs"]
+        )
         kind = choices.below(7)
         if kind == 0:
             del lines[at]
         elif kind == 1:
-            lines.insert(at, choices.pick(["[[job]]", "[[step]]", "[job]", "job = 1", "[[job.pattern]]", "{", "x ="]))
+            lines.insert(
+                at, choices.pick(["[[job]]", "[[step]]", "[job]", "job = 1", "[[job.pattern]]", "{", "x ="])
+            )
         elif kind == 2:
             lines[at] = f"{key} = {json.dumps(pick_text(choices))}"
         elif kind == 3:
-            value = choices.pick(["[]", "{}", "1", "true", "1e999", "[[1]]", "1979-05-27", "nan", "''", "9" * 5000])
+            value = choices.pick(
+                ["[]", "{}", "1", "true", "1e999", "[[1]]", "1979-05-27", "nan", "''", "9" * 5000]
+            )
             lines.insert(at, f"{key} = {value}")
         elif kind == 4:
-            lines[at] = re.sub(r"\(\?P<\w+>", f"(?P<{choices.pick(['step', 'kind', 'x', 'role'])}>", lines[at])
+            lines[at] = re.sub(
+                r"\(\?P<\w+>", f"(?P<{choices.pick(['step', 'kind', 'x', 'role'])}>", lines[at]
+            )
         else:
             pattern = pick_text(choices).replace("'", "").replace("\n", "").replace("\0", "")
             lines[at] = f"{key} = '{pattern}'"
@@ -150,8 +225,27 @@ def pipeline_with_rules(source: Path, output: Path) -> None:
 
 
 _COMMANDS = ("merge", "pipeline", "chart", "summary", "compare", "project", "info", "align", "sql", "extract")
-_LEFT_OUT = {"--nsys", "--open", "--processes", "--memory", "--dask-scheduler", "--wait-for", "--wait-timeout", "--result"}
-_OUTPUTS = ("run.pftrace", "run.json", "run.json.gz", "run.csv", "run.md", "run.parquet", "run.html", "run.svg", "x")
+_LEFT_OUT = {
+    "--nsys",
+    "--open",
+    "--processes",
+    "--memory",
+    "--dask-scheduler",
+    "--wait-for",
+    "--wait-timeout",
+    "--result",
+}
+_OUTPUTS = (
+    "run.pftrace",
+    "run.json",
+    "run.json.gz",
+    "run.csv",
+    "run.md",
+    "run.parquet",
+    "run.html",
+    "run.svg",
+    "x",
+)
 
 
 def write_command(choices: Choices, folder: Path) -> None:

@@ -19,7 +19,7 @@ Work = Callable[[Path, Path], object]
 """Reads the inputs in the first folder, and writes to the second one."""
 
 
-class BrokenPromise(AssertionError):
+class BrokenPromiseError(AssertionError):
     """An input with another outcome; `key` is equal for equal reasons."""
 
     def __init__(self, message: str, key: str) -> None:
@@ -31,7 +31,7 @@ def hold(work: Work, source: Path, output: Path) -> bool:
     """Return whether there is a result (True), or a refusal.
 
     Raises:
-        BrokenPromise: The outcome is neither, costs too much, changes the input, or leaves something half-done.
+        BrokenPromiseError: The outcome is neither, costs too much, changes the input, or leaves something half-done.
     """
     before, memory, start = digest(source), _peak_bytes(), time.process_time()
     is_result = True
@@ -46,28 +46,28 @@ def hold(work: Work, source: Path, output: Path) -> bool:
         _check_refusal(error)
         is_result = False
     except BaseException as error:  # panics of polars derive from it
-        raise BrokenPromise(traceback.format_exc(), _key_of(error)) from None
+        raise BrokenPromiseError(traceback.format_exc(), _key_of(error)) from None
     spent, growth = time.process_time() - start, _peak_bytes() - memory
     name = getattr(work, "__name__", str(work))
     if spent > MOST_CPU_S:
-        raise BrokenPromise(f"{name} took {spent:.1f} s", f"slow-{name}")
+        raise BrokenPromiseError(f"{name} took {spent:.1f} s", f"slow-{name}")
     if growth > MOST_GROWTH_BYTES:
-        raise BrokenPromise(f"{name} took {growth >> 20} MiB more", f"memory-{name}")
+        raise BrokenPromiseError(f"{name} took {growth >> 20} MiB more", f"memory-{name}")
     if digest(source) != before:
-        raise BrokenPromise(f"{name} changed its input", f"changed-{name}")
+        raise BrokenPromiseError(f"{name} changed its input", f"changed-{name}")
     left = sorted(path.name for path in output.iterdir())
     if any(name.startswith(".") for name in left) or (left and not is_result):
-        raise BrokenPromise(f"{name} left {left}", f"left-{name}")
+        raise BrokenPromiseError(f"{name} left {left}", f"left-{name}")
     return is_result
 
 
 def _check_refusal(error: NsysPPError) -> None:
     if isinstance(error, UnforeseenError):
-        raise BrokenPromise(error.details or error.message, _key_of(error.__cause__ or error)) from None
+        raise BrokenPromiseError(error.details or error.message, _key_of(error.__cause__ or error)) from None
     if "not enough memory" in error.message:
-        raise BrokenPromise(error.message, "memory") from None
+        raise BrokenPromiseError(error.message, "memory") from None
     if not error.message or error.message.endswith("."):
-        raise BrokenPromise(f"no sentence: {error.message!r}", "sentence") from None
+        raise BrokenPromiseError(f"no sentence: {error.message!r}", "sentence") from None
 
 
 def _key_of(error: BaseException) -> str:

@@ -24,7 +24,7 @@ from tests.fuzz.promise import Work
 from tests.fuzz.values import change_bytes, pick_value
 
 _MOST_CHANGES = 6
-_COLUMN_TYPES = (
+_COLUMN_TYPES: tuple[Any, ...] = (
     *(pl.String, pl.Float64, pl.Int8, pl.UInt64, pl.Boolean, pl.Binary, pl.Null, pl.Categorical, pl.Date),
     *(pl.List(pl.Int64), pl.Datetime("ns"), pl.Int128, pl.Decimal(20, 3)),
 )
@@ -54,9 +54,7 @@ def _change_table(connection: sqlite3.Connection, choices: Choices) -> None:
     row = 1 + choices.below(seeds._MOST_ROWS)
     kind = choices.below(12)
     if kind <= 2:
-        connection.execute(
-            f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', [pick_value(choices), row]
-        )
+        connection.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', [pick_value(choices), row])
     elif kind == 3:
         connection.execute(f'UPDATE "{table}" SET "{column}" = ?', [pick_value(choices)])
     elif kind == 4:
@@ -76,7 +74,9 @@ def _change_table(connection: sqlite3.Connection, choices: Choices) -> None:
     elif kind == 10:
         connection.execute(f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "{other}x"')
     else:
-        connection.execute(f'ALTER TABLE "{table}" RENAME TO "{choices.pick(["x", "StringIds", "PROCESSES"])}"')
+        connection.execute(
+            f'ALTER TABLE "{table}" RENAME TO "{choices.pick(["x", "StringIds", "PROCESSES"])}"'
+        )
 
 
 def write_changed_pages(choices: Choices, folder: Path) -> None:
@@ -169,7 +169,13 @@ def _change_json(facts: Any, choices: Choices) -> None:
             del inner[key]
         else:
             value = pick_value(choices)
-            odd: list[Any] = [value if not isinstance(value, bytes) else str(value), {}, [], [[]], {"x": value}]
+            odd: list[Any] = [
+                value if not isinstance(value, bytes) else str(value),
+                {},
+                [],
+                [[]],
+                {"x": value},
+            ]
             inner[key] = odd[min(max(kind - 3, 0), 3)]
         return
 

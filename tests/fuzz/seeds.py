@@ -70,5 +70,5 @@ def read_part(number: int) -> bytes:
         path = Path(folder) / "rank0.sqlite"
         path.write_bytes(read_seed(number)[0])
         output = path.with_suffix(".nspart")
-        nsys_pp.extract(path, output, detail=DETAILS[-1 - number % len(DETAILS)])  # type: ignore[arg-type]
+        nsys_pp.extract(path, output, detail=DETAILS[-1 - number % len(DETAILS)])
         return output.read_bytes()

@@ -33,7 +33,9 @@ TARGETS = {
     "pages": Target(report_targets.write_changed_pages, (report_targets.read_once,), 120),
     "reports": Target(report_targets.write_changed_rows, report_targets.WHOLE, 15),
     "damaged": Target(report_targets.write_changed_pages, report_targets.WHOLE, 15),
-    "folders": Target(report_targets.write_changed_folder, (report_targets.read_once, report_targets.info), 40),
+    "folders": Target(
+        report_targets.write_changed_folder, (report_targets.read_once, report_targets.info), 40
+    ),
     "parts": Target(report_targets.write_changed_part, report_targets.OF_PARTS, 20),
     "rules": Target(
         option_targets.write_rules,

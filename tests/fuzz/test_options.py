@@ -17,7 +17,7 @@ from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.launcher_variables import list_visible
 from nsys_pp.hardware.model_flops import parse_model
 from nsys_pp.tables.compare.gates import parse_gate
-from nsys_pp.training.report.presets import load_preset
+from nsys_pp.training.report.presets import load_preset, parse_job_rule
 from tests.cli.calls import call
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
@@ -56,6 +56,13 @@ def test_other_grammars() -> None:
         parse_rank_from(f"(a){{{NINES[:20]}}}")
     with pytest.raises(NsysPPError, match="invalid regular expression"):
         parse_patterns("job_patterns", f"(a){{{NINES[:20]}}}")
+
+
+def test_expressions_that_are_not_utf_8() -> None:
+    with pytest.raises(NsysPPError, match="not UTF-8"):
+        parse_job_rule("forward=fwd\udcb0")
+    with pytest.raises(NsysPPError, match="not UTF-8"):
+        parse_patterns("job_patterns", "fwd\udcb0")
 
 
 def test_rules_with_a_number_of_many_digits(tmp_path: Path) -> None:

@@ -15,9 +15,38 @@ NUMBERS = [
 ]
 TEXTS = [
     *("", " ", "0", "-1", "1e400", "99999999999999999999", "9" * 5000, "٣", "x", "a=b", "=1+1", "\0", "a\0b"),
-    *("\x1b[31m", "line\nbreak", "\u202eright", "step_10", "step_99999999999", "forward_0", "forward_9", "rank7"),
-    *("RANK=3", "WORLD_SIZE=2", "RANK=99999999999", "LOCAL_RANK=-1", "SLURM_PROCID=5", "ncclKernel_AllReduce"),
-    *("[", "{", '{"a":1}', "../../etc", "/", "%s{0}", "\U0001f600" * 300, "é" * 70_000, "NaN", "inf", "null", "true"),
+    *(
+        "\x1b[31m",
+        "line\nbreak",
+        "\u202eright",
+        "step_10",
+        "step_99999999999",
+        "forward_0",
+        "forward_9",
+        "rank7",
+    ),
+    *(
+        "RANK=3",
+        "WORLD_SIZE=2",
+        "RANK=99999999999",
+        "LOCAL_RANK=-1",
+        "SLURM_PROCID=5",
+        "ncclKernel_AllReduce",
+    ),
+    *(
+        "[",
+        "{",
+        '{"a":1}',
+        "../../etc",
+        "/",
+        "%s{0}",
+        "\U0001f600" * 300,
+        "é" * 70_000,
+        "NaN",
+        "inf",
+        "null",
+        "true",
+    ),
 ]
 BYTES = [b"", b"\xff", b"\xff\xfe\xff", b"\0" * 9, bytes(range(256)), b"\xed\xa0\x80", b"\x80" * 3000]
 REALS = [0.0, -0.0, 1.5, 0.1, 1e18, 9.3e18, -9.3e18, 1e308, math.inf, -math.inf, 5e-324, 2.0**53]

@@ -27,10 +27,10 @@ class Record:
     """Numbers of inputs, and each reason of a broken promise once."""
 
     def __init__(self, name: str, output: Path) -> None:
-        from tests.fuzz.promise import BrokenPromise
+        from tests.fuzz.promise import BrokenPromiseError
         from tests.fuzz.targets import TARGETS, Bench
 
-        self._broken = BrokenPromise
+        self._broken = BrokenPromiseError
         self._name, self._output = name, output
         self.bench = Bench(TARGETS[name])
         self.counts = {"inputs": 0, "results": 0, "refused": 0, "broken": 0}

@@ -307,6 +307,7 @@ def _build_rule(
 def _check_expression(pattern: str, where: str) -> None:
     """Check that the engine compiles an expression: by itself, to refuse `a)(b`, and anchored."""
     try:
+        pattern.encode()  # of a command line, it may have bytes that are no characters
         for checked in (pattern, anchor_pattern(pattern)):
             pl.Series([""]).str.contains(checked)
     except pl.exceptions.ComputeError as error:
@@ -316,3 +317,5 @@ def _check_expression(pattern: str, where: str) -> None:
             + (f": {reason[1].rstrip('.')}" if reason is not None else ""),
             "expected the syntax of Rust's `regex`, without look-around and back-references",
         ) from error
+    except UnicodeEncodeError as error:
+        raise NsysPPError(f"{where} has an expression that is not UTF-8, {pattern!r}") from error

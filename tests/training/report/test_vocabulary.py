@@ -381,7 +381,7 @@ def test_unknown_presets_are_an_error() -> None:
         (
             {"job_patterns": ["x{2000}{2000}"]},
             "`--job-pattern x{2000}{2000}` has an expression that cannot be used, `x{2000}{2000}`:"
-            " Compiled regex exceeds size limit of 10485760 bytes.",
+            " Compiled regex exceeds size limit of 10485760 bytes",
         ),
         ({"job_patterns": [""]}, "`--job-pattern ` has an empty expression"),
         ({"job_patterns": ["forward="]}, "`--job-pattern forward=` has an empty expression"),
