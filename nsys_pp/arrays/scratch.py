@@ -1,0 +1,173 @@
+"""Large columns in an unnamed file instead of memory.
+
+The frames of a report are read stage by stage, each column once or twice. In a mapped file their pages are memory only
+while they are read: `drop_pages` drops them, and the system reads them again from its cache, or from the disk where
+memory is short. A page that is read again costs a tenth of a page that is written.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import IO, Any
+from weakref import WeakSet
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+_LARGE_BYTES = 1 << 20  # a column of fewer stays in memory
+_HAS_PAGES = hasattr(mmap, "MADV_DONTNEED")  # not on Windows
+
+
+class _Scratch:
+    """Files of one report.
+
+    Args:
+        folder: For the files; None: the folder of temporary files.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._pages: WeakSet[mmap.mmap] = WeakSet()
+
+    def open(self) -> IO[bytes]:
+        """Open a file without a name: the system deletes it with its last user, however this process ends."""
+        return tempfile.TemporaryFile(dir=self._folder, buffering=0)
+
+    def map(self, file: IO[bytes], count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Map the first values of a file; the array cannot be written."""
+        pages = mmap.mmap(file.fileno(), count * dtype.itemsize, access=mmap.ACCESS_READ)
+        self._pages.add(pages)
+        return np.frombuffer(pages, dtype=dtype)
+
+    def drop_pages(self) -> None:
+        for pages in list(self._pages):
+            pages.madvise(mmap.MADV_DONTNEED)
+
+
+_scratch: ContextVar[_Scratch | None] = ContextVar("scratch", default=None)
+
+
+@contextmanager
+def open_scratch(folder: Path | None) -> Iterator[None]:
+    """Have large columns in files inside the context, in this thread; they stay valid after it.
+
+    Args:
+        folder: On a disk with space for them; None: the folder of temporary files.
+    """
+    token = _scratch.set(_Scratch(folder) if _HAS_PAGES else None)
+    try:
+        yield
+    finally:
+        _scratch.reset(token)
+
+
+def drop_pages() -> None:
+    """Drop the pages of columns in files from memory; those that are used again are read again."""
+    if (scratch := _scratch.get()) is not None:
+        scratch.drop_pages()
+
+
+class GrowingColumn:
+    """Values of a column that come block by block.
+
+    In a scratch, they are written to a file as they come; else, or where the disk is full, they are in memory.
+
+    Args:
+        most: Number of values that are expected at most; more are added more slowly.
+        dtype: Of the values.
+    """
+
+    def __init__(self, most: int, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
+        self._values: NDArray[Any] | None = None
+        self._file: IO[bytes] | None = None
+        self._scratch = _scratch.get()
+        if self._scratch is not None and most * dtype.itemsize >= _LARGE_BYTES:
+            self._file = _open(self._scratch)
+        if self._file is None:
+            self._values = np.empty(most, dtype=dtype)
+
+    def put(self, first: int, values: NDArray[Any]) -> None:
+        """Set values from a position on; positions that are never set are zero, or anything in memory."""
+        if self._file is not None and not _write(self._file, values, first):
+            self._leave_file(first)
+        if self._values is not None:
+            if first + len(values) > len(self._values):
+                self._values = np.resize(self._values, 2 * (first + len(values)))
+            self._values[first : first + len(values)] = values
+
+    def build(self, count: int) -> NDArray[Any]:
+        """Return the values, once; an array in a file cannot be written."""
+        values, file = self._values, self._file
+        self._values = self._file = None
+        if values is not None:
+            return values[:count] if count <= len(values) else np.resize(values, count)
+        assert file is not None
+        assert self._scratch is not None
+        with file:
+            file.truncate(count * self._dtype.itemsize)
+            return self._scratch.map(file, count, self._dtype)
+
+    def _leave_file(self, count: int) -> None:
+        """Read the values from the file, which has no space for more."""
+        assert self._file is not None
+        self._values = np.zeros(2 * count, dtype=self._dtype)
+        self._file.seek(0)
+        kept = np.fromfile(self._file, dtype=self._dtype, count=count)
+        self._values[: len(kept)] = kept
+        self._file.close()
+        self._file = None
+
+
+def move_array(values: NDArray[Any]) -> NDArray[Any]:
+    """Return an array with these values in a scratch; the same array if it is small, or without a scratch."""
+    scratch = _scratch.get()
+    if scratch is None or values.nbytes < _LARGE_BYTES or (file := _open(scratch)) is None:
+        return values
+    with file:
+        values = np.ascontiguousarray(values)
+        return scratch.map(file, len(values), values.dtype) if _write(file, values, 0) else values
+
+
+def move_columns(frame: pl.DataFrame, names: list[str] | None = None) -> pl.DataFrame:
+    """Return a frame whose large columns of numbers without null are in a scratch; the same frame without one.
+
+    Args:
+        frame: The frame.
+        names: Of columns that may be moved; None: all. Those that share the memory of others should not.
+    """
+    if _scratch.get() is None:
+        return frame
+    moved = [
+        pl.Series(column.name, move_array(column.to_numpy()))
+        for column in (frame[name] for name in (frame.columns if names is None else names))
+        if column.dtype.is_numeric() and not column.null_count() and column.estimated_size() >= _LARGE_BYTES
+    ]
+    return frame.with_columns(moved) if moved else frame
+
+
+def _open(scratch: _Scratch) -> IO[bytes] | None:
+    try:
+        return scratch.open()
+    except OSError:
+        return None
+
+
+def _write(file: IO[bytes], values: NDArray[Any], first: int) -> bool:
+    """Write values from a position on; False if the disk has no space."""
+    data = memoryview(np.ascontiguousarray(values)).cast("B")
+    at = first * values.itemsize
+    try:
+        while data:
+            written = os.pwrite(file.fileno(), data, at)
+            data, at = data[written:], at + written
+    except OSError:
+        return False
+    return True
