@@ -10,12 +10,12 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 import numpy as np
 import polars as pl
@@ -34,7 +34,7 @@ class _Scratch:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-        self._pages: WeakSet[mmap.mmap] = WeakSet()
+        self._pages: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()  # by address
 
     def open(self) -> IO[bytes]:
         """Open a file without a name: the system deletes it with its last user, however this process ends."""
@@ -43,11 +43,15 @@ class _Scratch:
     def map(self, file: IO[bytes], count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Map the first values of a file; the array cannot be written."""
         pages = mmap.mmap(file.fileno(), count * dtype.itemsize, access=mmap.ACCESS_READ)
-        self._pages.add(pages)
-        return np.frombuffer(pages, dtype=dtype)
+        values = np.frombuffer(pages, dtype=dtype)
+        self._pages[values.ctypes.data] = pages
+        return values
+
+    def has(self, values: NDArray[Any]) -> bool:
+        return values.ctypes.data in self._pages
 
     def drop_pages(self) -> None:
-        for pages in list(self._pages):
+        for pages in list(self._pages.values()):
             pages.madvise(mmap.MADV_DONTNEED)
 
 
@@ -66,6 +70,12 @@ def open_scratch(folder: Path | None) -> Iterator[None]:
         yield
     finally:
         _scratch.reset(token)
+
+
+def share_scratch() -> Callable[[], None]:
+    """Return a function that has another thread use the scratch of this one."""
+    scratch = _scratch.get()
+    return lambda: _scratch.set(scratch) and None
 
 
 def drop_pages() -> None:
@@ -129,7 +139,7 @@ class GrowingColumn:
 def move_array(values: NDArray[Any]) -> NDArray[Any]:
     """Return an array with these values in a scratch; the same array if it is small, or without a scratch."""
     scratch = _scratch.get()
-    if scratch is None or values.nbytes < _LARGE_BYTES or (file := _open(scratch)) is None:
+    if scratch is None or values.nbytes < _LARGE_BYTES or scratch.has(values) or (file := _open(scratch)) is None:
         return values
     with file:
         values = np.ascontiguousarray(values)
