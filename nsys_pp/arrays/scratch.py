@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +23,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 _LARGE_BYTES = 1 << 20  # a column of fewer stays in memory
+_MOST_BYTES = 192 << 20  # of pages in memory, beyond which all are dropped
+_WATCH_S = 0.05  # reading the size of this process takes 20 microseconds
 _HAS_PAGES = hasattr(mmap, "MADV_DONTNEED")  # not on Windows
 
 
@@ -34,6 +37,8 @@ class _Scratch:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
+        self._is_closed = threading.Event()
+        self._watcher: threading.Thread | None = None
         self._pages: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()  # by address
 
     def open(self) -> IO[bytes]:
@@ -45,6 +50,9 @@ class _Scratch:
         pages = mmap.mmap(file.fileno(), count * dtype.itemsize, access=mmap.ACCESS_READ)
         values = np.frombuffer(pages, dtype=dtype)
         self._pages[values.ctypes.data] = pages
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, args=(_count_mapped(),), daemon=True)
+            self._watcher.start()
         return values
 
     def has(self, values: NDArray[Any]) -> bool:
@@ -53,6 +61,15 @@ class _Scratch:
     def drop_pages(self) -> None:
         for pages in list(self._pages.values()):
             pages.madvise(mmap.MADV_DONTNEED)
+
+    def close(self) -> None:
+        self._is_closed.set()
+
+    def _watch(self, base: int) -> None:
+        """Drop the pages while stages read them; `base` are the mapped bytes of this process without them."""
+        while base and not self._is_closed.wait(_WATCH_S):
+            if _count_mapped() - base > _MOST_BYTES:
+                self.drop_pages()
 
 
 _scratch: ContextVar[_Scratch | None] = ContextVar("scratch", default=None)
@@ -65,11 +82,14 @@ def open_scratch(folder: Path | None) -> Iterator[None]:
     Args:
         folder: On a disk with space for them; None: the folder of temporary files.
     """
-    token = _scratch.set(_Scratch(folder) if _HAS_PAGES else None)
+    scratch = _Scratch(folder) if _HAS_PAGES else None
+    token = _scratch.set(scratch)
     try:
         yield
     finally:
         _scratch.reset(token)
+        if scratch is not None:
+            scratch.close()
 
 
 def share_scratch() -> Callable[[], None]:
@@ -139,7 +159,12 @@ class GrowingColumn:
 def move_array(values: NDArray[Any]) -> NDArray[Any]:
     """Return an array with these values in a scratch; the same array if it is small, or without a scratch."""
     scratch = _scratch.get()
-    if scratch is None or values.nbytes < _LARGE_BYTES or scratch.has(values) or (file := _open(scratch)) is None:
+    if (
+        scratch is None
+        or values.nbytes < _LARGE_BYTES
+        or scratch.has(values)
+        or (file := _open(scratch)) is None
+    ):
         return values
     with file:
         values = np.ascontiguousarray(values)
@@ -155,12 +180,24 @@ def move_columns(frame: pl.DataFrame, names: list[str] | None = None) -> pl.Data
     """
     if _scratch.get() is None:
         return frame
-    moved = [
-        pl.Series(column.name, move_array(column.to_numpy()))
-        for column in (frame[name] for name in (frame.columns if names is None else names))
-        if column.dtype.is_numeric() and not column.null_count() and column.estimated_size() >= _LARGE_BYTES
-    ]
-    return frame.with_columns(moved) if moved else frame
+    moved = frame.clone()
+    for position, column in enumerate(frame.iter_columns()):
+        is_chosen = names is None or column.name in names
+        if not is_chosen or not column.dtype.is_numeric() or column.null_count():
+            continue
+        values = column.to_numpy()
+        if (kept := move_array(values)) is not values:
+            moved.replace_column(position, pl.Series(column.name, kept))
+    return moved
+
+
+def _count_mapped() -> int:
+    """Return the bytes of mapped files that are in the memory of this process; 0 where the system does not count them."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[2]) * mmap.PAGESIZE
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def _open(scratch: _Scratch) -> IO[bytes] | None:

@@ -118,7 +118,16 @@ def _move_report(report: Report) -> Report:
 
 
 def _move_projections(projections: pl.DataFrame) -> pl.DataFrame:
-    names = ["device_id", "depth", "gpu_start_ns", "gpu_end_ns", "busy_ns", "total_ns", "call_count", "op_count"]
+    names = [
+        "device_id",
+        "depth",
+        "gpu_start_ns",
+        "gpu_end_ns",
+        "busy_ns",
+        "total_ns",
+        "call_count",
+        "op_count",
+    ]
     return move_columns(projections, names)
 
 

@@ -19,6 +19,7 @@ from nsys_pp.projection.waited_calls import Waited, WaitedCalls
 _PIECE_ROWS = 1_000_000
 _MOST_WINDOWS = 64
 _SAMPLED = 4096
+_COLUMNS = ["process_key", "thread_key", "start_ns", "end_ns"]
 _ACROSS = _MOST_WINDOWS  # number of the piece of ranges across windows
 
 
@@ -26,7 +27,7 @@ class Piece(Struct, frozen=True, kw_only=True):
     """Rows of a report that are projected together."""
 
     rows: Int64s  # of RANGES, ascending
-    ranges: pl.DataFrame  # RANGES of these rows
+    ranges: pl.DataFrame  # RANGES of these rows: process, thread, start and end
     api_calls: pl.DataFrame  # API_CALLS, in order: process, thread, start and end
     launches: pl.DataFrame  # LAUNCHES, at least one, by row of these calls
     waited: Waited | None  # by row of these calls
@@ -56,7 +57,7 @@ def split_pieces(
     window[is_across] = _ACROSS
     window_of_call = _number_windows(call_start, bounds)
     window_of_launch = window_of_call[call_row]
-    calls = api_calls[["process_key", "thread_key", "start_ns", "end_ns"]]
+    ranges, calls = ranges[_COLUMNS], api_calls[_COLUMNS]
     position = np.zeros(len(calls), dtype=np.uint32)  # of each call in its piece
     for number in range(len(bounds) + 1):
         rows, of_calls = np.flatnonzero(window == number), np.flatnonzero(window_of_call == number)
@@ -114,11 +115,12 @@ def _cut(
     """Cut a piece; `position` is that of its calls, and `is_chosen` their mask."""
     of_piece = _gather(launches, of_launches)
     call_row = pl.Series("call_row", position[of_piece["call_row"].to_numpy()])
+    of_piece.replace_column(of_piece.get_column_index("call_row"), call_row)
     return Piece(
         rows=rows,
         ranges=_gather(ranges, rows),
         api_calls=_gather(calls, of_calls),
-        launches=of_piece.with_columns(call_row),
+        launches=of_piece,
         waited=None if waited is None else _choose_waited(waited, position, is_chosen),
     )
 

@@ -206,8 +206,8 @@ def _project_launches(
         part = _project(
             piece.ranges, crosses[piece.rows], piece.api_calls, launched, names, scope, piece.waited, threads
         )
-        row = pl.Series("row", piece.rows[part["row"].to_numpy()])
-        parts.append(move_columns(part.with_columns(row)))
+        part.replace_column(0, pl.Series("row", piece.rows[part["row"].to_numpy()]))
+        parts.append(move_columns(part))
         del piece, launched, part
         return_freed()
         drop_pages()
@@ -276,7 +276,7 @@ def _join_pieces(parts: list[pl.DataFrame]) -> pl.DataFrame:
     columns = []
     for name in PROJECTED.names():
         column = pl.concat([part.drop_in_place(name) for part in parts], rechunk=True)
-        columns.append(move_columns(column.gather(order).to_frame()).to_series())
+        columns.append(move_columns(column[order].to_frame()).to_series())
     return pl.DataFrame(columns)
 
 

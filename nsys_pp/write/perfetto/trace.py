@@ -51,6 +51,7 @@ from nsys_pp.write.trace.tree import Path, arrange, count_rows, index_tracks, st
 MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the interpreter lock
 _READ_BYTES = 1 << 20
 _LARGE_ROWS = 200_000  # of a batch after which memory is returned
+_HUGE_ROWS = 1_000_000  # of a batch before which all blocks are finished
 Batch = list[tuple[int, Subtrack]]
 """Subtracks of a track that are encoded together, each with its number there."""
 
@@ -127,6 +128,10 @@ def encode_drawing(
         waiting: deque[tuple[int, Future[bytes]]] = deque()
         while batches:
             batch = batches.popleft()
+            if prepared[0].height > _HUGE_ROWS:  # not the arrays of two batches at once
+                while waiting:
+                    write_block(*waiting.popleft())
+                return_freed()
             packets = prepare_batch(
                 [subtrack for _, subtrack in batch],
                 prepared.popleft(),

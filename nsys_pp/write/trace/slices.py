@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.scratch import move_array
 from nsys_pp.arrays.search import find_rows
@@ -24,6 +25,8 @@ from nsys_pp.write.trace.packing import nest_order, pack_flat, pack_nested
 Tracks = Sequence[Int64s] | None
 _Arrangement = tuple[Int64s, Int64s, NDArray[np.int32]]
 """Rows of the slices of a track, in order; the bounds of its subtracks among these; depths in that order."""
+_LARGE_ROWS = 2_000_000  # one track at a time: each needs a hundred bytes a row meanwhile
+_LARGE_TRACK_ROWS = 500_000  # memory is returned after it
 _KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
 
 
@@ -133,7 +136,7 @@ def nested_subtracks(
         place[rows] = np.arange(len(rows))
         above.append(place[parent[rows]])
         place[rows] = -1
-    with open_executor(len(slices)) as executor:
+    with open_executor(len(slices), threads=1 if len(slices) > _LARGE_ROWS else 2) as executor:
         arranged = executor.map(
             lambda rows, above: _arrange_nested(rows, start[rows], end[rows], above), rows_of, above
         )
@@ -151,7 +154,11 @@ def _arrange_nested(rows: Int64s, start: Int64s, end: Int64s, parent: Int64s) ->
     order, depth = nest_order(start, end, subtrack, above)
     del above
     depth_of_rows = move_array(depth[order].astype(np.int32))
-    return move_array(rows[order]), _find_bounds(subtrack[order]), depth_of_rows
+    arranged = move_array(rows[order]), _find_bounds(subtrack[order]), depth_of_rows
+    if len(rows) > _LARGE_TRACK_ROWS:
+        del subtrack, order, depth
+        return_freed()
+    return arranged
 
 
 def _list_rows(slices: pl.DataFrame, tracks: Tracks) -> Sequence[Int64s]:
@@ -160,9 +167,7 @@ def _list_rows(slices: pl.DataFrame, tracks: Tracks) -> Sequence[Int64s]:
     return [np.arange(len(slices))] if len(slices) else []
 
 
-def _cut(
-    slices: pl.DataFrame, arranged: Iterable[_Arrangement]
-) -> Iterator[tuple[int, int, ArrangedSlices]]:
+def _cut(slices: pl.DataFrame, arranged: Iterable[_Arrangement]) -> Iterator[tuple[int, int, ArrangedSlices]]:
     """Cut the rows of each track at the bounds of its subtracks."""
     for track, (rows, bounds, depth) in enumerate(arranged):
         for number, (begin, stop) in enumerate(pairwise(bounds.tolist())):

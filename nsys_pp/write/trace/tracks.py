@@ -125,12 +125,15 @@ def _draw_gpu(
         return
     busy = Counter(name=BUSY, unit="%", samples=busy_percent(ops["start_ns"], ops["end_ns"]))
     _draw_counters([busy, *list_counters(counters)], path, tracks, subtracks)
+    is_large = len(projections) + len(ops) > _LARGE_ROWS
+    if is_large:
+        return_freed()
     # Packing ranges needs about as much time as packing streams, and both release the interpreter lock.
     range_tracks: dict[Path, Track] = {}
     range_subtracks: list[Subtrack] = []
     with open_executor(len(projections) + len(ops), threads=1) as executor:
         ranges = executor.submit(_draw_ranges, view, projections, path, range_tracks, range_subtracks)
-        if len(projections) + len(ops) > _LARGE_ROWS:
+        if is_large:
             ranges.result()  # not both at once: their arrays would double the memory
             return_freed()
             drop_pages()
