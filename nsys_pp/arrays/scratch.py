@@ -1,8 +1,8 @@
-"""Large columns in an unnamed file instead of memory.
+"""Large columns in files without a name instead of memory.
 
 The frames of a report are read stage by stage, each column once or twice. In a mapped file their pages are memory only
-while they are read: `drop_pages` drops them, and the system reads them again from its cache, or from the disk where
-memory is short. A page that is read again costs a tenth of a page that is written.
+while they are read: dropped pages are read again from the system's cache, or from the disk where memory is short. To
+read 150 MB again takes some 10 ms of the processor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -25,7 +25,32 @@ from numpy.typing import NDArray
 _LARGE_BYTES = 1 << 20  # a column of fewer stays in memory
 _MOST_BYTES = 192 << 20  # of pages in memory, beyond which all are dropped
 _WATCH_S = 0.05  # reading the size of this process takes 20 microseconds
-_HAS_PAGES = hasattr(mmap, "MADV_DONTNEED")  # not on Windows
+_HAS_PAGES = hasattr(mmap, "MADV_DONTNEED") and hasattr(os, "pwrite")  # not on Windows
+
+
+class _File:
+    """File without a name: the system deletes it with its last user, however this process ends."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.handle = -1
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            self.handle = os.dup(file.fileno())
+
+    def __del__(self) -> None:
+        if self.handle >= 0:
+            os.close(self.handle)
+
+    def write(self, values: NDArray[Any], first: int) -> bool:
+        """Write values from a position on; False if the disk has no space."""
+        data = np.ascontiguousarray(values).view(np.uint8).data
+        at = first * values.itemsize
+        try:
+            while data:
+                written = os.pwrite(self.handle, data, at)
+                data, at = data[written:], at + written
+        except OSError:
+            return False
+        return True
 
 
 class _Scratch:
@@ -37,32 +62,38 @@ class _Scratch:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
+        self._pages: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()  # by address
         self._is_closed = threading.Event()
         self._watcher: threading.Thread | None = None
-        self._pages: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()  # by address
 
-    def open(self) -> IO[bytes]:
-        """Open a file without a name: the system deletes it with its last user, however this process ends."""
-        return tempfile.TemporaryFile(dir=self._folder, buffering=0)
+    def open(self) -> _File | None:
+        """Open a file; None where that is impossible."""
+        try:
+            return _File(self._folder)
+        except OSError:
+            return None
 
-    def map(self, file: IO[bytes], count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Map the first values of a file; the array cannot be written."""
-        pages = mmap.mmap(file.fileno(), count * dtype.itemsize, access=mmap.ACCESS_READ)
-        values = np.frombuffer(pages, dtype=dtype)
-        self._pages[values.ctypes.data] = pages
+    def map(self, file: _File, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Map the first values of a file, at least one; the array cannot be written."""
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, args=(_count_mapped(),), daemon=True)
             self._watcher.start()
+        pages = mmap.mmap(file.handle, count * dtype.itemsize, access=mmap.ACCESS_READ)
+        values = np.frombuffer(pages, dtype=dtype)
+        self._pages[values.ctypes.data] = pages
         return values
 
     def has(self, values: NDArray[Any]) -> bool:
+        """Return whether an array is a mapped file, from its begin on."""
         return values.ctypes.data in self._pages
 
     def drop_pages(self) -> None:
+        """Drop all pages from memory."""
         for pages in list(self._pages.values()):
             pages.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
+        """Stop to drop pages; arrays stay valid."""
         self._is_closed.set()
 
     def _watch(self, base: int) -> None:
@@ -95,7 +126,11 @@ def open_scratch(folder: Path | None) -> Iterator[None]:
 def share_scratch() -> Callable[[], None]:
     """Return a function that has another thread use the scratch of this one."""
     scratch = _scratch.get()
-    return lambda: _scratch.set(scratch) and None
+
+    def share() -> None:
+        _scratch.set(scratch)
+
+    return share
 
 
 def drop_pages() -> None:
@@ -116,17 +151,15 @@ class GrowingColumn:
 
     def __init__(self, most: int, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype
-        self._values: NDArray[Any] | None = None
-        self._file: IO[bytes] | None = None
         self._scratch = _scratch.get()
+        self._file: _File | None = None
         if self._scratch is not None and most * dtype.itemsize >= _LARGE_BYTES:
-            self._file = _open(self._scratch)
-        if self._file is None:
-            self._values = np.empty(most, dtype=dtype)
+            self._file = self._scratch.open()
+        self._values: NDArray[Any] | None = np.empty(most, dtype=dtype) if self._file is None else None
 
     def put(self, first: int, values: NDArray[Any]) -> None:
-        """Set values from a position on; positions that are never set are zero, or anything in memory."""
-        if self._file is not None and not _write(self._file, values, first):
+        """Set values from a position on; positions that are never set are zero in a file, and anything in memory."""
+        if self._file is not None and not self._file.write(values, first):
             self._leave_file(first)
         if self._values is not None:
             if first + len(values) > len(self._values):
@@ -134,41 +167,35 @@ class GrowingColumn:
             self._values[first : first + len(values)] = values
 
     def build(self, count: int) -> NDArray[Any]:
-        """Return the values, once; an array in a file cannot be written."""
+        """Return the first values, at least one; to be called once. An array in a file cannot be written."""
         values, file = self._values, self._file
         self._values = self._file = None
-        if values is not None:
-            return values[:count] if count <= len(values) else np.resize(values, count)
-        assert file is not None
-        assert self._scratch is not None
-        with file:
-            file.truncate(count * self._dtype.itemsize)
+        if file is not None and self._scratch is not None:
+            os.ftruncate(file.handle, count * self._dtype.itemsize)
             return self._scratch.map(file, count, self._dtype)
+        assert values is not None
+        return values[:count] if count <= len(values) else np.resize(values, count)
 
     def _leave_file(self, count: int) -> None:
         """Read the values from the file, which has no space for more."""
         assert self._file is not None
+        assert self._scratch is not None
         self._values = np.zeros(2 * count, dtype=self._dtype)
-        self._file.seek(0)
-        kept = np.fromfile(self._file, dtype=self._dtype, count=count)
-        self._values[: len(kept)] = kept
-        self._file.close()
+        kept = min(count, os.fstat(self._file.handle).st_size // self._dtype.itemsize)
+        if kept:
+            self._values[:kept] = self._scratch.map(self._file, kept, self._dtype)
         self._file = None
 
 
 def move_array(values: NDArray[Any]) -> NDArray[Any]:
     """Return an array with these values in a scratch; the same array if it is small, or without a scratch."""
     scratch = _scratch.get()
-    if (
-        scratch is None
-        or values.nbytes < _LARGE_BYTES
-        or scratch.has(values)
-        or (file := _open(scratch)) is None
-    ):
+    if scratch is None or values.nbytes < max(_LARGE_BYTES, 1) or scratch.has(values):
         return values
-    with file:
-        values = np.ascontiguousarray(values)
-        return scratch.map(file, len(values), values.dtype) if _write(file, values, 0) else values
+    file = scratch.open()
+    if file is None or not file.write(values, 0):
+        return values
+    return scratch.map(file, len(values), values.dtype)
 
 
 def move_columns(frame: pl.DataFrame, names: list[str] | None = None) -> pl.DataFrame:
@@ -198,23 +225,3 @@ def _count_mapped() -> int:
             return int(file.read().split()[2]) * mmap.PAGESIZE
     except (OSError, IndexError, ValueError):
         return 0
-
-
-def _open(scratch: _Scratch) -> IO[bytes] | None:
-    try:
-        return scratch.open()
-    except OSError:
-        return None
-
-
-def _write(file: IO[bytes], values: NDArray[Any], first: int) -> bool:
-    """Write values from a position on; False if the disk has no space."""
-    data = memoryview(np.ascontiguousarray(values)).cast("B")
-    at = first * values.itemsize
-    try:
-        while data:
-            written = os.pwrite(file.fileno(), data, at)
-            data, at = data[written:], at + written
-    except OSError:
-        return False
-    return True
