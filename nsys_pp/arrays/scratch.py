@@ -134,7 +134,7 @@ def share_scratch() -> Callable[[], None]:
 
 
 def drop_pages() -> None:
-    """Drop the pages of columns in files from memory; those that are used again are read again."""
+    """Drop the pages of columns in files from memory; later use reads them again."""
     if (scratch := _scratch.get()) is not None:
         scratch.drop_pages()
 

@@ -11,8 +11,9 @@ import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.alignment.anchors import find_anchors
-from nsys_pp.arrays.memory import map_large_arrays, return_freed
-from nsys_pp.arrays.scratch import drop_pages, move_array, move_columns, open_scratch
+from nsys_pp.arrays.memory import map_large_arrays
+from nsys_pp.arrays.scratch import open_scratch
+from nsys_pp.compose.report_memory import free_memory, move_projections, move_report
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, count_rows_by_time, project_report, view_report
 from nsys_pp.errors import MissingDataError
@@ -76,13 +77,13 @@ def _extract_report(
     groups = _DETAIL_GROUPS[options.detail] | (_aggregate_groups() if with_tables else frozenset())
     map_large_arrays()
     enter_stage("reading", 0.0, 0.3)
-    report = _move_report(build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True))
-    _free()
+    report = move_report(build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True))
+    free_memory()
     enter_stage("projecting", 0.4, 0.5)
     links = find_links(report, options.scope)
-    _free()
-    projections = _move_projections(project(report, options, links))
-    _free()
+    free_memory()
+    projections = move_projections(project(report, options, links))
+    free_memory()
     enter_stage("finding jobs", 0.5, 0.6)
     training = describe_training(
         report, projections=projections, links=links, options=options, with_tables=with_tables
@@ -91,44 +92,13 @@ def _extract_report(
     frames = _aggregate(report, projections, links, training, options) if with_tables else {}
     part = _build_part(report, options, _encode_nothing(report), links, training, frames)
     del report, projections, links, training, frames  # a trace needs the view alone
-    _free()
+    free_memory()
     enter_stage("drawing", 0.6, 0.7)
     drawing = draw_report(view, detail=options.detail)  # type: ignore[arg-type]
     del view
-    _free()
+    free_memory()
     enter_stage("encoding", 0.7, 1.0)
     return replace(part, encoded=encode_drawing(drawing, sink, is_packed=with_tables))
-
-
-def _free() -> None:
-    """Return memory to the system that no stage uses any more, and pages of columns in the scratch."""
-    return_freed()
-    drop_pages()
-
-
-def _move_report(report: Report) -> Report:
-    """Move the columns of operations and their details to the scratch; others share the memory of what was read."""
-    return replace(
-        report,
-        gpu_ops=move_columns(report.gpu_ops),
-        api_calls=move_columns(report.api_calls, ["process_key"]),
-        ranges=move_columns(report.ranges, ["process_key"]),
-        op_details=replace(report.op_details, row=move_array(report.op_details.row)),
-    )
-
-
-def _move_projections(projections: pl.DataFrame) -> pl.DataFrame:
-    names = [
-        "device_id",
-        "depth",
-        "gpu_start_ns",
-        "gpu_end_ns",
-        "busy_ns",
-        "total_ns",
-        "call_count",
-        "op_count",
-    ]
-    return move_columns(projections, names)
 
 
 def survey_report(

@@ -112,7 +112,7 @@ def _cut(
     is_chosen: Bools,
     waited: Waited | None,
 ) -> Piece:
-    """Cut a piece; `position` is that of its calls, and `is_chosen` their mask."""
+    """Cut a piece from the positions and the mask of its calls."""
     of_piece = _gather(launches, of_launches)
     call_row = pl.Series("call_row", position[of_piece["call_row"].to_numpy()])
     of_piece.replace_column(of_piece.get_column_index("call_row"), call_row)

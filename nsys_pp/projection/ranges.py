@@ -269,7 +269,7 @@ def _join_parts(parts: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _join_pieces(parts: list[pl.DataFrame]) -> pl.DataFrame:
-    """Join rows of `PROJECTED` of different ranges, by row; column by column, each of which is freed."""
+    """Join rows of `PROJECTED` of different ranges, by row; the columns of the parts are freed one by one."""
     if not parts:
         return PROJECTED.to_frame()
     order = np.argsort(np.concatenate([part["row"].to_numpy() for part in parts]), kind="stable")
