@@ -1,4 +1,4 @@
-"""The README's commands and what they print: `python -m tests.readme` writes the outputs anew."""
+"""The commands of README and guides, and what they print: `python -m tests.readme` writes the outputs anew."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
+PAGES = (README, ROOT / "README.zh-CN.md", ROOT / "docs" / "zh" / "guide.md")
 BLOCK = re.compile(r"```console\n\$ nsys-pp (?P<words>[^\n]*)\n(?P<output>.*?)```", re.DOTALL)
 
 
 def run(words: str, folder: Path) -> str:
-    """Run a command of the README in a folder with `fixtures`; both streams, without progress lines."""
+    """Run a command of a page in a folder with `fixtures`; both streams, without progress lines."""
     if not (folder / "fixtures").exists():
         (folder / "fixtures").symlink_to(ROOT / "fixtures")
     done = subprocess.run(
@@ -31,11 +32,12 @@ def run(words: str, folder: Path) -> str:
 
 
 def update(folder: Path) -> None:
-    """Write what the commands print today into the README."""
-    text = README.read_text()
-    README.write_text(
-        BLOCK.sub(lambda m: f"```console\n$ nsys-pp {m['words']}\n{run(m['words'], folder)}```", text)
-    )
+    """Write what the commands print today into the pages."""
+    for page in PAGES:
+        text = page.read_text()
+        page.write_text(
+            BLOCK.sub(lambda m: f"```console\n$ nsys-pp {m['words']}\n{run(m['words'], folder)}```", text)
+        )
 
 
 if __name__ == "__main__":

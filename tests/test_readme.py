@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,26 @@ import pytest
 
 from nsys_pp.cli import main
 from nsys_pp.commands.project import PROJECT_COLUMNS
-from tests.readme import BLOCK, README, ROOT, run
+from tests.readme import BLOCK, PAGES, README, ROOT, run
 
 BLOCKS = list(BLOCK.finditer(README.read_text()))
+OUTPUTS = {  # by command: each runs once, wherever it is shown
+    block["words"]: {
+        other["output"]
+        for page in PAGES
+        for other in BLOCK.finditer(page.read_text())
+        if other["words"] == block["words"]
+    }
+    for page in PAGES
+    for block in BLOCK.finditer(page.read_text())
+}
+CODE = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block["words"].split()[0])
-def test_commands_print_what_the_readme_shows(block: re.Match[str], tmp_path: Path) -> None:
-    assert without_sizes(block["output"]) == without_sizes(run(block["words"], tmp_path))
+@pytest.mark.parametrize("words", OUTPUTS)
+def test_commands_print_what_pages_show(words: str, tmp_path: Path) -> None:
+    printed = without_sizes(run(words, tmp_path))
+    assert {without_sizes(shown) for shown in OUTPUTS[words]} == {printed}
 
 
 def without_sizes(text: str) -> str:
@@ -61,6 +75,25 @@ def test_every_option_of_the_readme_is_there() -> None:
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) <= known | others
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_that_are_not_run_are_those_of_the_program(page: Path) -> None:
+    """Each command is there, and has the options that are shown."""
+    for line in "\n".join(CODE.findall(page.read_text())).splitlines():
+        words = shlex.split(line.split("  #")[0].replace("&&", ";"))
+        for at in (at for at, word in enumerate(words) if word.endswith("nsys-pp")):
+            name, *arguments = words[at + 1 :]
+            assert name in main.commands, line
+            known = {option for param in main.commands[name].params for option in param.opts}
+            asked = {
+                word.split("=")[0] for word in takewhile(_is_argument, arguments) if word.startswith("-")
+            }
+            assert asked <= known | {"--help"}, line
+
+
+def _is_argument(word: str) -> bool:
+    return word not in (";", "|") and not word.endswith(")")
+
+
 def test_columns_of_project_are_listed_in_order() -> None:
     text = README.read_text()
     listed = text[text.index("Columns of `nsys-pp project`") :]
@@ -69,7 +102,8 @@ def test_columns_of_project_are_listed_in_order() -> None:
     assert tuple(names) == PROJECT_COLUMNS
 
 
-def test_files_that_are_linked_are_there() -> None:
-    links = re.findall(r"\]\((?!http)([^)]+)\)", README.read_text())
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_are_linked_are_there(page: Path) -> None:
+    links = re.findall(r"\]\((?!http)([^)]+)\)", page.read_text())
     assert links
-    assert all((ROOT / link).is_file() for link in links)
+    assert all((page.parent / link).is_file() for link in links)

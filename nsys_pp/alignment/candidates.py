@@ -16,7 +16,7 @@ from msgspec import Struct
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import MAX_DRIFT, Line, find_line, fit_line
 from nsys_pp.alignment.near import Comparison, Near, find_near, prepare
-from nsys_pp.alignment.pairs import SCATTERS_NS, TOGETHER_NS, pair_events
+from nsys_pp.alignment.pairs import SCATTERS_NS, TOGETHER_NS, Pairs, pair_events
 from nsys_pp.alignment.reference import Reference
 from nsys_pp.arrays.columns import find_distinct
 from nsys_pp.arrays.records import select_rows
@@ -125,17 +125,33 @@ class _Start(Struct, frozen=True, kw_only=True):
     tried: int
 
 
+class _TestedLines:
+    """Lines with the operations that they pair, found once for each line and scatter: fits from several starts often end in one line."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+        self._near: dict[Line, Near] = {}
+        self._pairs: dict[tuple[Line, float], Pairs] = {}
+
+    def pair(self, line: Line, scatter_ns: float) -> Pairs:
+        """Return `pair_events` of the operations within `SKEW_NS` of a line."""
+        if (line, scatter_ns) not in self._pairs:
+            if line not in self._near:
+                self._near[line] = find_near(self.comparison, line, SKEW_NS)
+            self._pairs[line, scatter_ns] = pair_events(self.comparison, self._near[line], scatter_ns)
+        return self._pairs[line, scatter_ns]
+
+
 def _rank_lines(comparison: Comparison, lines: list[_Start], scatter_ns: float | None) -> list[Candidate]:
     """Fit lines to the operations near them, and rank them by evidence; lines without evidence are dropped."""
-    fitted = [(line, start.tried) for start in lines for line in _refine(comparison, start, scatter_ns)]
-    near = [find_near(comparison, line, SKEW_NS) for line, _ in fitted]
-    scatters = (scatter_ns,) if scatter_ns is not None else _expect_scatter(comparison, near)
+    tested = _TestedLines(comparison)
+    fitted = [(line, start.tried) for start in lines for line in _refine(tested, start, scatter_ns)]
+    scatters = (
+        (scatter_ns,) if scatter_ns is not None else _expect_scatter(tested, [line for line, _ in fitted])
+    )
     candidates = []
-    for (line, tried), one in zip(fitted, near, strict=True):
-        pairs = max(
-            (pair_events(comparison, one, scatter) for scatter in scatters),
-            key=lambda pairs: pairs.evidence,
-        )
+    for line, tried in fitted:
+        pairs = max((tested.pair(line, scatter) for scatter in scatters), key=lambda pairs: pairs.evidence)
         candidates.append(
             Candidate(
                 line=line,
@@ -163,11 +179,9 @@ def _keep_best(comparison: Comparison, lines: list[Line], count: int, tried: int
     return [_Start(line=lines[number], near=near[number], tried=tried) for number in kept]
 
 
-def _expect_scatter(comparison: Comparison, near: list[Near]) -> tuple[float, ...]:
+def _expect_scatter(tested: _TestedLines, lines: list[Line]) -> tuple[float, ...]:
     """Return the scatters to expect: collectives of one run scatter alike, so the sharpest channel shows it."""
-    sharpest_ns = min(
-        (pair_events(comparison, one, SCATTERS_NS[1]).sharpest_ns for one in near), default=np.inf
-    )
+    sharpest_ns = min((tested.pair(line, SCATTERS_NS[1]).sharpest_ns for line in lines), default=np.inf)
     if np.isinf(sharpest_ns):
         return SCATTERS_NS
     return (widen_scatter(sharpest_ns),)
@@ -196,21 +210,20 @@ def find_single(events: Events, reference: Reference) -> Line | None:
     return Line(offset_ns=float(np.median(offsets)), center_ns=float(np.median(events.end)))
 
 
-def _refine(comparison: Comparison, start: _Start, scatter_ns: float | None) -> list[Line]:
+def _refine(tested: _TestedLines, start: _Start, scatter_ns: float | None) -> list[Line]:
     """Fit lines to the operations near a line, one to each of the sharpest pairs of channels.
 
     Unrelated channels in lockstep have many operations near the line, and would outweigh the few that are shared in a fit of
     all.
     """
-    events, reference = comparison.events, comparison.reference
+    events, reference = tested.comparison.events, tested.comparison.reference
     line, near = start.line, start.near
     lines: list[Line] = []
     for link in _list_sharpest(near):
         rows = np.flatnonzero(near.link == link)
         times = events.end[near.event_row[rows]]
         fitted = fit_line(times, near.residual_ns[rows] + line.at(times), line, floor_ns=_FLOOR_NS)
-        close = find_near(comparison, fitted, SKEW_NS)
-        pairs = pair_events(comparison, close, _FIRST_SCATTER_NS if scatter_ns is None else scatter_ns)
+        pairs = tested.pair(fitted, _FIRST_SCATTER_NS if scatter_ns is None else scatter_ns)
         if len(pairs.event_row):
             times = events.end[pairs.event_row]
             values = reference.times[pairs.reference_row] - times
@@ -347,13 +360,15 @@ def _list_expected(votes: _Votes, center: Line, dense: list[Int64s]) -> list[Int
 def _measure_agreement(votes: _Votes, window: Int64s) -> float:
     """Measure how much the votes of a window agree from one to the next in time, between two channels."""
     order = window[np.lexsort((votes.time[window], votes.link[window]))]
-    apart_ns = np.abs(np.diff(votes.offset_ns[order]))
-    is_one_link = np.diff(votes.link[order]) == 0
-    closeness = np.log(TOGETHER_NS / (apart_ns[is_one_link] + _FLOOR_NS))
+    offset_ns, link = votes.offset_ns[order], votes.link[order]
+    apart_ns = np.abs(offset_ns[1:] - offset_ns[:-1])[link[1:] == link[:-1]]
+    closeness = np.log(TOGETHER_NS / (apart_ns + _FLOOR_NS))
     return float(np.maximum(closeness, 0.0).sum())
 
 
 def _fit_votes(votes: _Votes, window: Int64s) -> Line:
     """Fit a line through the votes of a window."""
-    kept = window[np.argsort(-votes.weight[window], kind="stable")[:_MAX_VOTES_OF_LINE]]
+    kept = window
+    if len(window) > _MAX_VOTES_OF_LINE:
+        kept = window[np.argsort(-votes.weight[window], kind="stable")[:_MAX_VOTES_OF_LINE]]
     return find_line(votes.time[kept], votes.offset_ns[kept], width=4 * SKEW_NS)

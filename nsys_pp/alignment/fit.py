@@ -24,6 +24,7 @@ from msgspec import Struct
 from nsys_pp.alignment.layout import Observations, build_layout
 from nsys_pp.alignment.lines import mad_sigma
 from nsys_pp.alignment.normal import Equations, Solver
+from nsys_pp.alignment.pair_equations import PairEquations
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.units import NS_PER_S
 
@@ -163,9 +164,11 @@ def _fit_dense(
     theta: Any = np.zeros(clocks + machines)
     weights: Any = 1 / observed.noise**2
     matrix: Any = np.zeros((clocks + machines,) * 2)
+    if len(observed.y):
+        equations = PairEquations(observed, machine, machines)
     for _ in range(_ROUNDS if len(observed.y) else 0):
         weights, scale = _weigh(observed, correction, weights)
-        matrix, right = _build_normal_equations(observed, machine, weights, machines)
+        matrix, right = equations.build(weights)
         matrix += _prior(clocks, drift_sigma, scale, weights.sum(), has_zero_mean=has_zero_mean)
         theta = _solve_dense(matrix, right, clocks)
         correction = theta[observed.clock] + theta[clocks + machine[observed.clock]] * observed.x
@@ -290,31 +293,6 @@ def _median(values: Floats, group: Int64s) -> Floats:
     middle = np.zeros(len(counts))
     middle[filled] = (ordered[low[filled]] + ordered[high[filled]]) / 2
     return middle[group] if len(group) else values
-
-
-def _build_normal_equations(
-    observed: Observations, machine: Int64s, weights: Floats, machines: int
-) -> tuple[Floats, Floats]:
-    """Build the normal equations of offsets and drifts, with the ends of operations eliminated."""
-    x, y, clock, operation = observed.x, observed.y, observed.clock, observed.operation
-    clocks = len(machine)
-    size = clocks + machines
-    column = clocks + machine[clock]
-    matrix: Any = np.zeros((size, size))
-    np.add.at(matrix, (clock, clock), weights)
-    np.add.at(matrix, (clock, column), weights * x)
-    np.add.at(matrix, (column, clock), weights * x)
-    np.add.at(matrix, (column, column), weights * x * x)
-    right: Any = np.bincount(clock, weights * y, size) + np.bincount(column, weights * x * y, size)
-    operations = int(operation.max()) + 1
-    sums: Any = np.bincount(operation * size + clock, weights, operations * size)
-    sums += np.bincount(operation * size + column, weights * x, operations * size)
-    sums = sums.reshape(operations, size)
-    total = np.bincount(operation, weights, operations)
-    mean = np.bincount(operation, weights * y, operations) / total
-    matrix -= sums.T @ (sums / total[:, np.newaxis])
-    right -= sums.T @ mean
-    return matrix, -right
 
 
 def _prior(clocks: int, drift_sigma: Floats, scale: float, weight: float, *, has_zero_mean: bool) -> Floats:

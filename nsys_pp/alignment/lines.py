@@ -78,7 +78,7 @@ def find_line(times: Floats, values: Floats, *, width: float) -> Line:
         values: ns.
         width: ns.
     """
-    center = float(np.median(times))
+    center = _median(times)
     span = float(np.max(np.abs(times - center)))
     count = 1 if len(times) < 3 else int(min(401, 1 + 2 * np.ceil(MAX_DRIFT * span / (width / 4))))
     most, best_line = 0, Line(center_ns=center)
@@ -87,9 +87,7 @@ def find_line(times: Floats, values: Floats, *, width: float) -> Line:
         first, stop = _find_densest_window(level, width)
         if stop - first > most:
             most = stop - first
-            best_line = Line(
-                offset_ns=float(np.median(level[first:stop])), rate=float(rate), center_ns=center
-            )
+            best_line = Line(offset_ns=_median(level[first:stop]), rate=float(rate), center_ns=center)
     return best_line
 
 
@@ -113,13 +111,18 @@ def fit_line(
     center = float(np.mean(times))
     line = Line(offset_ns=float(start.at(np.array([center]))[0]), rate=start.rate, center_ns=center)
     x = times - center
-    relative = np.ones(len(times)) if noise is None else noise / np.median(noise)
+    relative = None if noise is None else noise / _median(noise)
     for _ in range(_ROUNDS):
-        residuals = (values - line.at(times)) / relative
+        residuals = values - line.at(times)
+        if relative is not None:
+            residuals /= relative
         scale = max(mad_sigma(residuals), floor_ns)
-        weights = 1 / (1 + (residuals / (2 * scale)) ** 2) / relative**2
-        total, sx, sxx = weights.sum(), (weights * x).sum(), (weights * x * x).sum()
-        sy, sxy = (weights * values).sum(), (weights * x * values).sum()
+        weights = 1 / (1 + (residuals / (2 * scale)) ** 2)
+        if relative is not None:
+            weights /= relative**2
+        lever = weights * x
+        total, sx, sxx = weights.sum(), lever.sum(), (lever * x).sum()
+        sy, sxy = (weights * values).sum(), (lever * values).sum()
         sxx += (scale / _DRIFT_SIGMA) ** 2
         rate = float((total * sxy - sx * sy) / (total * sxx - sx * sx))
         line = Line(offset_ns=float((sy - rate * sx) / total), rate=rate, center_ns=center)

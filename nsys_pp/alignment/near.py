@@ -103,7 +103,7 @@ class Near(Struct, frozen=True, kw_only=True):
     In each pair of channels, each event and each operation occurs at most once.
 
     Attributes:
-        event_row: Row of the event.
+        event_row: Row of the event, ascending.
         reference_row: Row of the reference.
         residual_ns: Time of the operation minus predicted time of the event.
         link: Number of the pair of channels.

@@ -71,8 +71,7 @@ def pair_events(comparison: Comparison, near: Near, scatter_ns: float) -> Pairs:
     evidence = (closeness + np.maximum(first, 0.0) + near.missing) * near.independent
     chosen = _choose_channels(evidence, near.event_channel)
     against = _contradict(comparison, near.predicted, near.event_channel[chosen])
-    rows = np.flatnonzero(chosen[near.link])
-    rows = rows[np.argsort(near.event_row[rows], kind="stable")]
+    rows = np.flatnonzero(chosen[near.link])  # by event, as those of `near`
     is_measured = chosen & ((count >= _MEASURABLE) | ((count >= _MEASURABLE_WHOLE) & (near.missing == 0)))
     return Pairs(
         event_row=near.event_row[rows],

@@ -81,7 +81,9 @@ def shell_setup(ctx: click.Context, /, shell: str | None, prefix: Path | None, i
 def _build_script(command: click.Command, shell: str) -> str:
     found = get_completion_class(shell)
     assert found is not None
-    return found(command, {}, _PROGRAM, _VARIABLE).source()
+    script = found(command, {}, _PROGRAM, _VARIABLE).source()
+    # click's condition holds at the first call of a session only, so the second would complete nothing
+    return script.replace("$zsh_eval_context[-1] == loadautofunc", f"$funcstack[1] == _{_PROGRAM}")
 
 
 def _write(path: Path, text: str) -> None:

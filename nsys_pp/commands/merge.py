@@ -138,9 +138,11 @@ def merge(
     check_output(target, force=force, inputs=batch.paths)
     with builder:
         shown, division = _draw(run, builder, content, split, max_events)
-        files = [] if division is None else write_division(division, target, force=force)[1:]
+        files = []
         if division is None:
             builder.write(shown, force=force)
+        else:
+            files = write_division(division, target, force=force, progress=batch.progress)[1:]
     gpus, slices = count_shown(shown)
     return MergeResult(
         output=target,

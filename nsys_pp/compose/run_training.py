@@ -146,7 +146,7 @@ def find_training(
 
 def number_run(inputs: Sequence[Input], roster: pl.DataFrame, clocks: Clocks) -> NumberedSteps:
     """Find the lanes of all reports and number the steps of the run; arguments as in `find_training`."""
-    frames = _gather(inputs, clocks, ("jobs", "steps"))
+    frames = _gather(inputs, clocks, ("jobs", "steps", "messages"))
     frames["jobs"], _ = _choose_jobs(frames["jobs"], infer_jobs=False)
     lanes, notes = _find_lanes(roster, clocks, frames)
     steps = _assign_lanes("steps", frames["steps"], lanes)
@@ -206,7 +206,9 @@ def _find_lanes(
         .explode("report")
     )
     roster = roster.join(bounds, on="report", how="left", maintain_order="left")
-    return build_lanes(conform(roster, ROSTER_WITH_BOUNDS), frames["jobs"], frames["steps"])
+    return build_lanes(
+        conform(roster, ROSTER_WITH_BOUNDS), frames["jobs"], frames["steps"], frames["messages"]
+    )
 
 
 def _assign_lanes(name: str, frame: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:

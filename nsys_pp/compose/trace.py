@@ -26,7 +26,6 @@ from nsys_pp.compose.inputs import (
     settle_part_options,
     survey_input,
 )
-from nsys_pp.compose.progress import report_progress
 from nsys_pp.compose.report import (
     build_identity,
     extract_report,
@@ -38,6 +37,7 @@ from nsys_pp.compose.report_view import Window
 from nsys_pp.compose.run import Run
 from nsys_pp.compose.trace_layout import PlacedDrawing, Shown, TraceLayout, count_shown
 from nsys_pp.compose.trace_pieces import Drawn
+from nsys_pp.compose.writing_progress import watch_writing
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.part import Encoded, PartOptions
 from nsys_pp.frames.training import list_job_ranges
@@ -146,7 +146,6 @@ class TraceBuilder:
             by_path = self._redraw(run, layout, window)
         else:
             by_path = {recorded.path: layout.place_encoded(recorded) for recorded in run.inputs}
-        report_progress(self._batch.progress, f"writing {self._output.name}", 1)
         training = self._place_training(layout, by_path, window)
         self._check_shown(run, [*by_path.values(), *training])
         return by_path, training
@@ -195,8 +194,14 @@ class TraceBuilder:
             OutputError: It exists, or cannot be written.
         """
         with replace_file(self._output, force=force) as target, target.open("wb") as stream:
-            for block in _encode_trace(shown, self._content.format, self._output):
+            for block in _encode_trace(self._watch(shown), self._content.format, self._output):
                 stream.write(block)
+
+    def _watch(self, shown: Sequence[Shown]) -> Sequence[Shown]:
+        if not self._content.is_encoded:
+            return shown
+        reports = [report for report in shown if isinstance(report, PlacedReport)]
+        return watch_writing(self._batch.progress, f"writing {self._output.name}", [reports])[0]
 
     def _lay_out(self, run: Run) -> TraceLayout:
         return TraceLayout(run, devices=self._content.devices)

@@ -196,8 +196,8 @@ REPORT_FRAMES: Mapping[str, pl.Schema] = {
     "kernels": KERNEL_AGGREGATES,
 }
 
-FIRST_FORWARDS = "first forwards"
-"""Source of stages that are inferred from the order of first forwards."""
+FIRST_FORWARDS, MESSAGE_PEERS = "first forwards", "message peers"
+"""Sources of stages that are inferred: the order of first forwards; the ranks that NCCL recorded as peers of messages."""
 
 LANES = build_schema(
     {  # one row per GPU process, in display order: stage, replica, tensor, rank
@@ -209,7 +209,7 @@ LANES = build_schema(
         "gpu": pl.String,
         "rank": pl.Int64,  # null where unknown
         "stage": pl.Int64,  # null where unknown
-        "stage_source": pl.String,  # "--layout", "NVTX", "job names", or `FIRST_FORWARDS`
+        "stage_source": pl.String,  # "--layout", "NVTX", "job names", `MESSAGE_PEERS`, or `FIRST_FORWARDS`
         "stage_count": pl.Int64,  # stages of the run, also those without a report; null where unknown
         "replica": pl.Int64,
         "tensor": pl.Int64,

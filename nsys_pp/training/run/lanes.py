@@ -10,14 +10,15 @@ from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.roster import GPU_ORDER, MACHINE_ORDER
-from nsys_pp.frames.training import FIRST_FORWARDS, LANES, SCHEDULED_KINDS
+from nsys_pp.frames.training import FIRST_FORWARDS, LANES, MESSAGE_PEERS, SCHEDULED_KINDS
+from nsys_pp.training.run.peer_stages import find_stages_of_peers
 from nsys_pp.training.run.rank_grid import find_rank_grid
 
 _KEYS = ("report", "process_key", "device_id")
 _COORDINATES = ("rank", "stage", "replica", "tensor", "stage_source", "stage_count", "run_size")
 _JOB_COLUMNS = [
     *(*_KEYS, "kind", "step", "stage", "virtual_stage", "backward_virtual_stage"),
-    *("start_ns", "end_ns", "compute_start_ns", "compute_end_ns"),
+    *("start_ns", "end_ns", "compute_start_ns", "compute_end_ns", "host_end_ns"),
 ]
 _BEFORE = "_before"  # suffix of the columns of the lane before
 _MOST_ERROR = 0.5
@@ -32,19 +33,24 @@ are ambiguous: replicas may begin at different times, and a slow GPU delays its 
 
 
 def build_lanes(
-    roster: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame | None = None
+    roster: pl.DataFrame,
+    jobs: pl.DataFrame,
+    steps: pl.DataFrame | None = None,
+    messages: pl.DataFrame | None = None,
 ) -> tuple[pl.DataFrame, list[str]]:
     """List the GPU processes of all reports, and find their stages.
 
     Stages are from the roster (`--layout`, or names written with NVTX); else from job names. If no stage is
-    known, they are from the order of the first forwards of a step, by the median over steps. Where ranks are missing, whole
-    stages may be: then only if one number of stages fits the ranks.
+    known, they are from the peers of messages, where NCCL recorded them (`find_stages_of_peers`); else from the order of the
+    first forwards of a step, by the median over steps. Where ranks are missing, whole stages may be: then only if one number
+    of stages fits the ranks.
 
     Args:
         roster: `ROSTER_WITH_BOUNDS`.
         jobs: `GATHERED_FRAMES`: jobs.
         steps: `GATHERED_FRAMES`: steps. The first recorded forward of a partial step may not be the first
             forward of the step. None: all steps count.
+        messages: `GATHERED_FRAMES`: messages; None: there are none.
 
     Returns:
         `LANES`, and notes on inferred and unknown stages. Empty without operations on a GPU.
@@ -61,10 +67,16 @@ def build_lanes(
         .then(pl.lit("job names")),
     )
     working = named.join(jobs.select(_KEYS).unique(), on=_KEYS, how="semi", nulls_equal=True)
-    if named["stage"].count() == 0:
-        by_time, unknown = _find_stages_of_first_forwards(
-            working, jobs, steps, missing=_list_missing_ranks(named)
+    missing = _list_missing_ranks(named)
+    by_peer = working.select(*_KEYS, "stage").clear()
+    if named["stage"].count() == 0 and messages is not None and not missing:
+        by_peer = find_stages_of_peers(working, _find_first_forwards(_list_forwards(jobs), steps), messages)
+    if len(by_peer):
+        named = _join(named.drop("stage"), by_peer).with_columns(
+            stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit(MESSAGE_PEERS))
         )
+    elif named["stage"].count() == 0:
+        by_time, unknown = _find_stages_of_first_forwards(working, jobs, steps, missing=missing)
         notes += unknown
         named = _join(named.drop("stage"), by_time.rename({"stage_count": "grid_count"})).with_columns(
             stage_count=pl.coalesce("stage_count", "grid_count"),
@@ -151,8 +163,7 @@ def _find_stages_of_first_forwards(
 ) -> tuple[pl.DataFrame, list[str]]:
     """Group lanes into stages by the start of their first forwards; empty where groups are ambiguous."""
     nothing = lanes.select(*_KEYS, "stage", "stage_count").clear()
-    forwards = jobs.filter(pl.col("kind").is_in(["forward", "forward_backward"]))
-    delays = _measure_delays(_find_first_forwards(forwards, steps))
+    delays = _measure_delays(_find_first_forwards(_list_forwards(jobs), steps))
     started = lanes.join(delays, on=_KEYS, how="inner").sort("delay_ns")
     if len(started) < 2:
         return nothing, []
@@ -222,8 +233,12 @@ def _layer_lanes(started: pl.DataFrame, error_ns: float) -> tuple[npt.NDArray[np
     return stage, is_clear
 
 
+def _list_forwards(jobs: pl.DataFrame) -> pl.DataFrame:
+    return jobs.filter(pl.col("kind").is_in(["forward", "forward_backward"]))
+
+
 def _find_first_forwards(forwards: pl.DataFrame, steps: pl.DataFrame | None) -> pl.DataFrame:
-    """Find start and length of the first forward of each lane and step; of lanes with complete steps, only of these."""
+    """Find start, length and end on the host of the first forward of each lane and step; of lanes with complete steps, only of these."""
     first = (
         forwards.drop_nulls("step")
         .with_columns(begin_ns=pl.coalesce("compute_start_ns", "start_ns"))
@@ -233,6 +248,7 @@ def _find_first_forwards(forwards: pl.DataFrame, steps: pl.DataFrame | None) -> 
             length_ns=(pl.coalesce("compute_end_ns", "end_ns") - pl.col("begin_ns"))
             .sort_by("begin_ns")
             .first(),
+            host_end_ns=pl.col("host_end_ns").sort_by("begin_ns").first(),
             is_partial=pl.lit(False),
         )
     )

@@ -1,0 +1,99 @@
+"""Dense normal equations of a fit of few clocks, from the pairs of members of each operation.
+
+An operation ties its members to their weighted mean, so its part of the equations is an outer product over its members. Most
+operations have few: a message has two. The entries of their pairs are added one by one. Those of operations with many
+members are the product of a matrix with a row per operation, which costs as much as all unknowns in pairs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nsys_pp.alignment.layout import Observations
+from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.types import Floats, Int64s
+
+_PAIRS = 1 << 20  # listed pairs of members at most; operations beyond these are part of the product
+_UNKNOWNS_PER_MEMBER = 10  # of an operation whose pairs cost less than a row of the product
+_ROWS = 1 << 18  # entries of the product's matrix at a time, so that it stays in the cache
+
+
+class PairEquations:
+    """Normal equations of the same observations for any weights, with the ends of operations eliminated.
+
+    Args:
+        observed: The observations, one or more.
+        machine: Machine of each clock.
+        machines: Number of machines.
+    """
+
+    def __init__(self, observed: Observations, machine: Int64s, machines: int) -> None:
+        self._observed, self._machine, self._machines = observed, machine, machines
+        self._order = np.argsort(observed.operation, kind="stable")
+        operation = observed.operation[self._order]
+        self._count = np.bincount(operation)
+        stop = np.cumsum(self._count)
+        size = len(machine) + machines
+        is_small = self._count * _UNKNOWNS_PER_MEMBER <= max(size, 2 * _UNKNOWNS_PER_MEMBER)
+        is_small &= np.cumsum(np.where(is_small, self._count**2, 0)) <= _PAIRS
+        small = np.flatnonzero(is_small[operation])
+        first = stop - self._count
+        self._second_member = self._order[expand_windows(first[operation[small]], stop[operation[small]])]
+        self._first_member = np.repeat(self._order[small], self._count[operation[small]])
+        clocks = len(machine)
+        self._pair = observed.clock[self._first_member] * clocks + observed.clock[self._second_member]
+        self._large = np.flatnonzero(~is_small)
+        self._first = first
+
+    def build(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Build the equations: matrix and right side, by the offset of each clock, then the drift of each machine.
+
+        Args:
+            weights: Weight of each observation, more than 0.
+        """
+        observed, clocks, machines = self._observed, len(self._machine), self._machines
+        x, clock, size = observed.x, observed.clock, clocks + machines
+        column = clocks + self._machine[clock]
+        total = np.asarray(np.bincount(observed.operation, weights), dtype=np.float64)
+        share = weights / total[observed.operation]
+        matrix = self._build_pairs(weights, share)
+        for row, unknown, value in (
+            (clock, clock, weights), (clock, column, weights * x), (column, clock, weights * x),
+            (column, column, weights * x * x),
+        ):  # fmt: skip
+            matrix += np.bincount(row * size + unknown, value, size * size).reshape(size, size)
+        self._subtract_large(matrix, weights, total)
+        mean = np.bincount(observed.operation, share * observed.y)
+        apart = weights * (observed.y - mean[observed.operation])
+        right = np.bincount(clock, apart, size) + np.bincount(column, apart * x, size)
+        return matrix, np.asarray(-right, dtype=np.float64)
+
+    def _build_pairs(self, weights: Floats, share: Floats) -> Floats:
+        """Build the entries of the pairs of members."""
+        clocks, one, other, x = len(self._machine), self._first_member, self._second_member, self._observed.x
+        value = -weights[one] * share[other]
+        offset, shared, drift = (
+            np.bincount(self._pair, entry, clocks * clocks).reshape(clocks, clocks)
+            for entry in (value, value * x[other], value * x[one] * x[other])
+        )
+        member = np.zeros((clocks, self._machines))
+        member[np.arange(clocks), self._machine] = 1.0
+        half = shared @ member  # of an offset and a drift
+        return np.asarray(np.block([[offset, half], [half.T, member.T @ drift @ member]]), dtype=np.float64)
+
+    def _subtract_large(self, matrix: Floats, weights: Floats, total: Floats) -> None:
+        """Subtract the part of operations with many members, some at a time."""
+        observed, clocks, size = self._observed, len(self._machine), len(matrix)
+        step = max(_ROWS // size, 1)
+        for start in range(0, len(self._large), step):
+            chosen = self._large[start : start + step]
+            rows = self._order[expand_windows(self._first[chosen], (self._first + self._count)[chosen])]
+            at = np.repeat(np.arange(len(chosen)), self._count[chosen]) * size
+            clock, w = observed.clock[rows], weights[rows]
+            entries = len(chosen) * size
+            sums: Any = np.bincount(at + clock, w, entries)
+            sums += np.bincount(at + clocks + self._machine[clock], w * observed.x[rows], entries)
+            sums = sums.reshape(len(chosen), size)
+            matrix -= sums.T @ (sums / total[chosen][:, np.newaxis])
