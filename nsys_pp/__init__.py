@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nsys_pp.commands.open import OpenResult, open_output
     from nsys_pp.commands.pipeline import PIPELINE_TABLES, PipelineResult, pipeline
     from nsys_pp.commands.project import ProjectResult, project
+    from nsys_pp.commands.report import ReportResult, report
     from nsys_pp.commands.sql import SqlResult, sql
     from nsys_pp.commands.summarise import SUMMARY_TABLES, SummaryResult, summarise
     from nsys_pp.compose.options import BatchOptions, ClockOptions, JobOptions, RosterOptions, RunOptions
@@ -46,6 +47,7 @@ _MODULES = {
     "nsys_pp.commands.open": ("OpenResult", "open_output"),
     "nsys_pp.commands.pipeline": ("PIPELINE_TABLES", "PipelineResult", "pipeline"),
     "nsys_pp.commands.project": ("ProjectResult", "project"),
+    "nsys_pp.commands.report": ("ReportResult", "report"),
     "nsys_pp.commands.sql": ("SqlResult", "sql"),
     "nsys_pp.commands.summarise": ("SUMMARY_TABLES", "SummaryResult", "summarise"),
     "nsys_pp.compose.options": (
@@ -73,6 +75,7 @@ __all__ = [
     "OptionError",
     "PipelineResult",
     "ProjectResult",
+    "ReportResult",
     "RosterOptions",
     "RunOptions",
     "SqlResult",
@@ -88,6 +91,7 @@ __all__ = [
     "open_output",
     "pipeline",
     "project",
+    "report",
     "sql",
     "summarise",
 ]

@@ -6,6 +6,7 @@ folder can remove what a killed one left (SIGKILL, a lost node), and nothing tha
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import re
@@ -20,6 +21,7 @@ from pathlib import Path
 _NAME_CHARS = 50  # of the output's name, in the name of the temporary file
 _MARK = re.compile(r"\..*\.nsys-pp-(?P<host>[0-9a-f]{10})-(?P<pid>\d{1,10})-(?P<start>\d+)-\w+", re.DOTALL)
 _FOREIGN_S = 86_400  # without a change for so long, a file of another machine is a leftover
+_own_folders: set[Path] = set()  # where this process made files
 
 
 def make_temporary_file(output: Path) -> Path:
@@ -28,7 +30,7 @@ def make_temporary_file(output: Path) -> Path:
     Raises:
         OSError: It cannot be created.
     """
-    sweep_folder(output.parent)
+    _enter_folder(output.parent)
     handle, name = tempfile.mkstemp(dir=output.parent, prefix=_prefix(output.name))
     os.close(handle)
     return Path(name)
@@ -40,7 +42,7 @@ def make_temporary_folder(output: Path) -> Path:
     Raises:
         OSError: It cannot be created.
     """
-    sweep_folder(output.parent)
+    _enter_folder(output.parent)
     return Path(tempfile.mkdtemp(dir=output.parent, prefix=_prefix(output.name)))
 
 
@@ -54,9 +56,29 @@ def sweep_folder(folder: Path) -> None:
                 _remove(entry)
 
 
+def remove_own() -> None:
+    """Remove the temporary files of this process, which ends: an interrupt may come between a file and its cleanup."""
+    for folder in _own_folders:
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if f".nsys-pp-{_own_mark()}-" in entry.name and _MARK.fullmatch(entry.name):
+                    _remove(entry)
+
+
+def _enter_folder(folder: Path) -> None:
+    sweep_folder(folder)
+    if not _own_folders:
+        atexit.register(remove_own)
+    _own_folders.add(folder.absolute())
+
+
 def _prefix(name: str) -> str:
     # longer than the name of the output, which may already have the maximum length
-    return f".{name[:_NAME_CHARS]}.nsys-pp-{_own_host()}-{os.getpid()}-{_read_start(os.getpid()) or 0}-"
+    return f".{name[:_NAME_CHARS]}.nsys-pp-{_own_mark()}-"
+
+
+def _own_mark() -> str:
+    return f"{_own_host()}-{os.getpid()}-{_read_start(os.getpid()) or 0}"
 
 
 def _is_left(entry: os.DirEntry[str], match: re.Match[str]) -> bool:

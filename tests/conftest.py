@@ -15,7 +15,7 @@ from tests.draws import FRESH, choose_cases, count_draws
 from tests.importer.fixtures import importer
 from tests.read_once import reports_read_once
 
-__all__ = ["importer", "nsys", "reports_read_once", "shared_reports"]
+__all__ = ["each_nsys", "importer", "newer_nsys", "nsys", "reports_read_once", "shared_reports"]
 
 # Tests start hundreds of processes: without it, each of them would compile the package anew, and pytest all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -87,3 +87,20 @@ def nsys() -> str:
     if not found:
         pytest.skip("no nsys: set NSYS_PP_NSYS, or get one with tests/tools/fetch_nsys.sh")
     return found
+
+
+@pytest.fixture(scope="session")
+def newer_nsys() -> str:
+    """The second real version of nsys; skips where there is none."""
+    found = os.environ.get("NSYS_PP_NSYS_NEWER")
+    if not found:
+        pytest.skip(
+            "no second nsys: set NSYS_PP_NSYS_NEWER, or get one with tests/tools/fetch_nsys.sh FOLDER 2024.2"
+        )
+    return found
+
+
+@pytest.fixture(scope="session", params=["nsys", "newer_nsys"])
+def each_nsys(request: pytest.FixtureRequest) -> str:
+    """Each real version of nsys in turn."""
+    return str(request.getfixturevalue(request.param))

@@ -9,9 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fixtures.simulate import main as simulate
+
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-PAGES = (README, ROOT / "README.zh-CN.md", ROOT / "docs" / "zh" / "guide.md")
+PAGES = (README, ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md")))
+SIMULATED = re.compile(r"`python -m fixtures\.simulate slow (?P<options>[^`]+)`")
 BLOCK = re.compile(r"```console\n\$ nsys-pp (?P<words>[^\n]*)\n(?P<output>.*?)```", re.DOTALL)
 
 
@@ -19,6 +22,10 @@ def run(words: str, folder: Path) -> str:
     """Run a command of a page in a folder with `fixtures`; both streams, without progress lines."""
     if not (folder / "fixtures").exists():
         (folder / "fixtures").symlink_to(ROOT / "fixtures")
+    if "slow" in shlex.split(words) and not (folder / "slow").exists():
+        options = SIMULATED.search(README.read_text())
+        assert options
+        simulate([*options["options"].split(), str(folder / "slow")])
     done = subprocess.run(
         [sys.executable, "-m", "nsys_pp", *shlex.split(words)],
         cwd=folder,

@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "hardware": {"frames"},
     **dict.fromkeys(STAGES, CONTRACTS),
     "tables": CONTRACTS | {"families", "hardware"},
-    "executors": {"errors", "frames"},
+    "executors": {"errors", "frames", "leftovers"},
     "viewer": set(),
     "compose": CONTRACTS | set(STAGES) - {"tables"} | {"executors"},
     "commands": {
@@ -68,11 +68,13 @@ INNER_ALLOWED: dict[str, set[str]] = {
     "tables.training": {"tables"},
     "tables.compare": {"tables", "tables.training"},
     "tables.verdict": {"tables", "tables.training"},
+    "tables.report": {"tables", "tables.training", "tables.verdict"},
     "write.perfetto": {"write", "write.trace"},
     "write.chrome": {"write", "write.trace"},
     "write.trace": set(),
     "write.tables": {"write"},
     "write.chart": {"write", "write.trace"},
+    "write.report": {"write", "write.trace", "write.chart", "write.tables"},
     "write.other": {"write", "write.trace", "write.chrome"},
 }
 LIBRARIES = {  # imported by these parts only

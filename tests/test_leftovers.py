@@ -69,3 +69,14 @@ def test_files_of_other_machines_are_left_for_a_day(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_listed_is_no_error(tmp_path: Path) -> None:
     leftovers.sweep_folder.__wrapped__(tmp_path / "absent")
+
+
+def test_files_of_a_process_end_with_it(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from nsys_pp import leftovers\n"
+        "for name in ('a', 'b'): leftovers.make_temporary_file(Path(sys.argv[1], name))\n"
+        "leftovers.make_temporary_folder(Path(sys.argv[1], 'c')).joinpath('block').touch()\n"
+        "Path(sys.argv[1], 'result').touch()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path], check=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["result"]

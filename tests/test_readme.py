@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +10,12 @@ import pytest
 
 from nsys_pp.cli import main
 from nsys_pp.commands.project import PROJECT_COLUMNS
-from tests.readme import BLOCK, PAGES, README, ROOT, run
+from tests.readme import BLOCK, PAGES, README, ROOT, SIMULATED, run
 
-BLOCKS = list(BLOCK.finditer(README.read_text()))
-OUTPUTS = {  # by command: each runs once, wherever it is shown
-    block["words"]: {
-        other["output"]
-        for page in PAGES
-        for other in BLOCK.finditer(page.read_text())
-        if other["words"] == block["words"]
-    }
-    for page in PAGES
-    for block in BLOCK.finditer(page.read_text())
-}
+TEXT = "\n".join(page.read_text() for page in PAGES)
+OUTPUTS: dict[str, set[str]] = {}  # by command: each runs once, wherever it is shown
+for block in BLOCK.finditer(TEXT):
+    OUTPUTS.setdefault(block["words"], set()).add(block["output"])
 CODE = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 
 
@@ -40,7 +31,7 @@ def without_sizes(text: str) -> str:
 
 
 def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "library.md").read_text(), re.DOTALL)
     monkeypatch.chdir(ROOT)
     variables: dict[str, Any] = {}
     exec(example, variables)
@@ -48,7 +39,7 @@ def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_command_is_shown() -> None:
-    shown = {block["words"].split()[0] for block in BLOCKS}
+    shown = {words.split()[0] for words in OUTPUTS}
     on_this_machine = {
         "recipe": "install",
         "cache": "clear",
@@ -57,7 +48,7 @@ def test_every_command_is_shown() -> None:
     }  # they print what is there
     assert shown == set(main.commands) - set(on_this_machine)
     for name, argument in on_this_machine.items():
-        assert f"nsys-pp {name} {argument}".strip() in README.read_text()
+        assert f"nsys-pp {name} {argument}".strip() in TEXT
 
 
 def test_every_option_of_the_readme_is_there() -> None:
@@ -71,31 +62,24 @@ def test_every_option_of_the_readme_is_there() -> None:
         "--editable",
         "--help",
     }  # of nsys, pip and click
-    text = BLOCK.sub(lambda block: block["words"], README.read_text())
+    text = SIMULATED.sub("", BLOCK.sub(lambda block: block["words"], README.read_text()))
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) <= known | others
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_that_are_not_run_are_those_of_the_program(page: Path) -> None:
     """Each command is there, and has the options that are shown."""
-    for line in "\n".join(CODE.findall(page.read_text())).splitlines():
-        words = shlex.split(line.split("  #")[0].replace("&&", ";"))
-        for at in (at for at, word in enumerate(words) if word.endswith("nsys-pp")):
-            name, *arguments = words[at + 1 :]
-            assert name in main.commands, line
+    for block in CODE.findall(page.read_text()):
+        lines = re.sub(r"#.*", "", block.replace("\\\n", " "))
+        for name, arguments in re.findall(r"nsys-pp ([a-z][a-z-]*)([^\n;|&)]*)", lines):
+            assert name in main.commands, name
             known = {option for param in main.commands[name].params for option in param.opts}
-            asked = {
-                word.split("=")[0] for word in takewhile(_is_argument, arguments) if word.startswith("-")
-            }
-            assert asked <= known | {"--help"}, line
-
-
-def _is_argument(word: str) -> bool:
-    return word not in (";", "|") and not word.endswith(")")
+            asked = set(re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", arguments))
+            assert asked <= known | {"--help"}, arguments
 
 
 def test_columns_of_project_are_listed_in_order() -> None:
-    text = README.read_text()
+    text = (ROOT / "docs" / "projection.md").read_text()
     listed = text[text.index("Columns of `nsys-pp project`") :]
     listed = re.sub(r"\([^)]*\)", "", listed[: listed.index("\n\n")])
     names = re.findall(r"`([a-z_]+)`", listed.split(":", 1)[1])
@@ -104,6 +88,14 @@ def test_columns_of_project_are_listed_in_order() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_that_are_linked_are_there(page: Path) -> None:
-    links = re.findall(r"\]\((?!http)([^)]+)\)", page.read_text())
-    assert links
-    assert all((page.parent / link).is_file() for link in links)
+    links = re.findall(r"\]\((?!http)([^)#]+)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_pages_are_linked() -> None:
+    linked = {
+        (page.parent / link).resolve()
+        for page in PAGES
+        for link in re.findall(r"\]\((?!http)([^)#]+)", page.read_text())
+    }
+    assert [page for page in PAGES if page != README and page.resolve() not in linked] == []

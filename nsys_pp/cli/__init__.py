@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `--help`
     "merge": "Merge reports into one Perfetto trace.",
     "open": "Open a trace or a page in the browser, without a network.",
+    "report": "Write one page: verdict, charts, heat map, tables.",
     "pipeline": "Show steps, stages, jobs, and the causes of bubbles.",
     "chart": "Draw a pipeline as an HTML page, SVG or PNG.",
     "summary": "Summarise time by operator, kernel, copy, and idle cause.",

@@ -13,11 +13,17 @@ from nsys_pp.cli.log import log_notes, log_output, record_verdict
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
 from nsys_pp.cli.options.inputs import input_options
-from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, format_option, output_option
+from nsys_pp.cli.options.output import (
+    STANDARD_OUTPUT,
+    force_option,
+    format_option,
+    output_option,
+    title_option,
+)
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.options.training import training_options
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.sections import OUTPUT, SectionCommand, option
+from nsys_pp.cli.sections import SectionCommand
 from nsys_pp.units import format_bytes, format_count
 
 _FORMATS = ("html", "svg", "png")
@@ -28,7 +34,7 @@ _FORMATS = ("html", "svg", "png")
 @format_option(_FORMATS)
 @force_option
 @input_options
-@option("--title", section=OUTPUT, help="Title of the chart.", default_text="name of the output file")
+@title_option
 @training_options
 @clock_and_rank_options
 @work_options

@@ -130,6 +130,7 @@ def build_pipeline(
     options: RunOptions,
     *,
     needs_jobs: bool = False,
+    with_aggregates: bool = False,
     check: Callable[[Sequence[Path]], None] | None = None,
 ) -> PipelineResult:
     """Analyse the training of a batch.
@@ -138,12 +139,13 @@ def build_pipeline(
         batch: Batch of the inputs.
         options: Keywords.
         needs_jobs: A run without jobs is an error.
+        with_aggregates: Also read or build the frames of a summary.
         check: Checks an output, and receives the paths of all inputs before any is read.
 
     Raises:
         NsysPPError: As in `pipeline`, or raised by `check`.
     """
-    run = Run(batch, options, read=_read_inputs)
+    run = Run(batch, options, read=partial(_read_inputs, with_aggregates=with_aggregates))
     if check is not None:
         check(batch.paths)
     if run.training.lanes.is_empty():
@@ -202,8 +204,8 @@ def _find_work(result: PipelineResult, flops: float, formula: str, *, data_type:
     )
 
 
-def _read_inputs(run: Run) -> list[Input]:
-    return read_inputs(run.batch, run.job_options, doing="analysing")
+def _read_inputs(run: Run, *, with_aggregates: bool) -> list[Input]:
+    return read_inputs(run.batch, run.job_options, doing="analysing", with_aggregates=with_aggregates)
 
 
 def _explain_no_jobs(run: Run, options: RunOptions) -> tuple[str, str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
 
@@ -19,7 +19,7 @@ from nsys_pp.compose.run_training import select_steps
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, Summary
 from nsys_pp.frames.choices import SUMMARY_GROUPS
 from nsys_pp.frames.short_repr import ShortRepr
-from nsys_pp.frames.table import fill_tables
+from nsys_pp.frames.table import Table, fill_tables
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.model.recorded_kinds import explain_absence
 from nsys_pp.projection.ranges import Scope
@@ -35,6 +35,7 @@ _FOLDED = (
     f"in {{}} of the reports, ranges have more than {MOST_NAMES:,} names: numbers in them are shown as #"
 )
 NOTEBOOK_ROWS = 10
+SummaryTable: TypeAlias = "Table[[Summary, TableOptions]]"
 SUMMARY_TABLES = registry.TABLES
 """Tables of `SummaryResult.tables`, by name."""
 
@@ -102,17 +103,34 @@ def summarise(
         check_choice("tables", name, SUMMARY_TABLES)
     read = partial(_read_inputs, ops=None if ops is None else parse_counted_ops(ops), scope=scope)
     run = Run(Batch(inputs, options), options, read=read)
-    summary, notes = _join_aggregates(run)
+    summary, notes = join_aggregates(run)
+    chosen = registry.PADDLE_TABLES if paddle_compat else SUMMARY_TABLES
+    built, absent = build_tables(summary, names, chosen, by=by)
+    return SummaryResult(tables=built, absent=absent, notes=notes, skipped=run.skipped, run=run)
+
+
+def build_tables(
+    summary: Summary, names: Sequence[str], tables: Mapping[str, SummaryTable], *, by: str = "run"
+) -> tuple[dict[str, pl.DataFrame], dict[str, str]]:
+    """Build tables of a summary.
+
+    Args:
+        summary: Its aggregates.
+        names: Names of the tables.
+        tables: Tables by name.
+        by: Group of the rows.
+
+    Returns:
+        Rows by name; and by name the reason for each table whose data no report has, with the option that records it.
+    """
     recorded = frozenset[str]().union(*summary.recorded)
     absent = {
         name: explain_absence(needs, recorded)
         for name in names
-        if (needs := SUMMARY_TABLES[name].needs) and not recorded & set(needs)
+        if (needs := tables[name].needs) and not recorded & set(needs)
     }
-    tables_by_name = registry.PADDLE_TABLES if paddle_compat else SUMMARY_TABLES
-    table_options = TableOptions(by=by)
-    built = {name: tables_by_name[name].build(summary, table_options) for name in names if name not in absent}
-    return SummaryResult(tables=built, absent=absent, notes=notes, skipped=run.skipped, run=run)
+    options = TableOptions(by=by)
+    return {name: tables[name].build(summary, options) for name in names if name not in absent}, absent
 
 
 def _read_inputs(run: Run, ops: tuple[str, ...] | None, scope: Scope | None) -> list[Input]:
@@ -120,8 +138,18 @@ def _read_inputs(run: Run, ops: tuple[str, ...] | None, scope: Scope | None) -> 
     return read_inputs(run.batch, asked, doing="summing up", with_aggregates=True)
 
 
-def _join_aggregates(run: Run) -> tuple[Summary, list[str]]:
-    """Join the aggregates of all reports, with the numbers of the run's steps."""
+def join_aggregates(run: Run) -> tuple[Summary, list[str]]:
+    """Join the aggregates of all reports, with the numbers of the run's steps.
+
+    Args:
+        run: A run whose inputs were read with aggregates.
+
+    Returns:
+        The summary, and notes on its steps and names.
+
+    Raises:
+        NsysPPError: `steps` contains none of the steps.
+    """
     numbered = run.numbered_steps
     reports = [{name: recorded.part.frames[name] for name in AGGREGATE_FRAMES} for recorded in run.inputs]
     processes = list_processes(run.roster, numbered.lanes, reports)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Progress = Callable[[str, float], None]
-"""Callback: receives the current activity and the finished share, 0 to 1; a `Share` also has the counts."""
+"""Callback: receives the current activity and the finished share of its phase, 0 to 1; a `Share` has also the phase
+and the counts. A new phase begins at 0."""
 
 
 class Share(float):

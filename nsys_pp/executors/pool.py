@@ -14,6 +14,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -26,6 +27,7 @@ from msgspec import Struct, field
 from nsys_pp.errors import NsysPPError
 from nsys_pp.executors.executor import Outcome, run_item
 from nsys_pp.executors.resources import count_cores
+from nsys_pp.leftovers import remove_own
 
 _SPAWN = get_context("spawn")  # a fork of a process with threads, as polars has, may wait for ever
 _PATIENCE_S = 3.0
@@ -96,8 +98,10 @@ class _Pool(Struct):
     def _start(self) -> tuple[Connection, BaseProcess]:
         ours, theirs = _SPAWN.Pipe()
         process = _SPAWN.Process(target=_serve, args=(theirs, pickle.dumps(self.work)), daemon=True)
-        with _without_interrupts():
-            process.start()
+        with ThreadPoolExecutor(
+            1
+        ) as starter:  # an interrupt of this thread would leave half a process, with a traceback
+            starter.submit(_start_without_interrupts, process).result()
         theirs.close()
         return ours, process
 
@@ -164,7 +168,14 @@ def _serve(connection: Connection, pickled_work: bytes) -> None:
     """Run items until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _exit_quietly)
-    work = pickle.loads(pickled_work)
+    try:
+        _run_items(connection, pickle.loads(pickled_work))
+    except SystemExit:
+        remove_own()  # `atexit` does nothing in processes of `multiprocessing`
+        raise
+
+
+def _run_items(connection: Connection, work: Callable[[Path], Any]) -> None:
     with suppress(EOFError, OSError):  # the parent process is gone
         while True:
             index, item = pickle.loads(connection.recv_bytes())
@@ -198,17 +209,15 @@ def _share_cores(processes: int) -> Iterator[None]:
             os.environ[_THREADS_VARIABLE] = before
 
 
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C; the parent process ends them."""
+def _start_without_interrupts(process: BaseProcess) -> None:
+    """Start a process that ignores Ctrl-C; the parent process ends it."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
+        process.start()
         return
     from multiprocessing import resource_tracker  # not on Windows
 
     resource_tracker.ensure_running()  # a first process would start it, and that would unblock the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGINT}
+    )  # of this thread only, whose mask the process inherits
+    process.start()

@@ -134,6 +134,26 @@ def list_missing(counts: Mapping[str, int], *, nsys_version: str | None, has_gra
     return pl.DataFrame(rows, schema=MISSING, orient="row")
 
 
+def list_missing_of(
+    recorded: Collection[str], *, nsys_version: str | None, has_communication: bool
+) -> pl.DataFrame:
+    """List the kinds of data without rows, from the names of those with rows (`name_recorded`).
+
+    Nodes of CUDA graphs are missing if graphs were traced as a whole.
+
+    Args:
+        recorded: Names of the kinds with rows.
+        nsys_version: As for `list_missing`.
+        has_communication: Whether there are kernels of NCCL.
+
+    Returns:
+        `MISSING`, the most important kind first.
+    """
+    counts = {table: 1 for kind in _KINDS if kind.kind in recorded for table in kind.tables}
+    counts["communication"] = int(has_communication)
+    return list_missing(counts, nsys_version=nsys_version, has_graphs=False)
+
+
 def name_recorded(counts: Mapping[str, int]) -> list[str]:
     """List the names of the kinds of data with rows; counts as for `list_recorded`."""
     return [kind.kind for kind in _KINDS if _count(kind, counts)]

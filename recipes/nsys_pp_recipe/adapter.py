@@ -52,9 +52,9 @@ class Adapter(recipe.Recipe):  # type: ignore[misc]
             keep_parts=bool(getattr(self._parsed_args, "nsys_pp_keep_parts", False)),
         )
         self.create_notebook(NOTEBOOK, str(PACKAGE), {"NSYS_PP_RECIPE": self.get_metadata("display_name")})
-        self._analysis_dict.update(
-            EndTime=str(datetime.now()), InputFiles=reports, Outputs=getattr(self, "_output_files", {})
-        )
+        # The notebook is first: the window of nsys opens it, and lists the others.
+        outputs = {**getattr(self, "_output_files", {}), **work.list_outputs(folder, without=NOTEBOOK)}
+        self._analysis_dict.update(EndTime=str(datetime.now()), InputFiles=reports, Outputs=outputs)
         self.create_analysis_file()
 
     @classmethod

@@ -21,6 +21,13 @@ CAPTURE = {
     "encoding": "utf-8",
     "errors": "replace",
 }
+OUTPUT_TYPES = {  # extension of an output -> its type in the list of results; nsys knows only Notebook
+    ".pftrace": "Trace",
+    ".html": "Page",
+    ".parquet": "Table",
+    ".csv": "Table",
+    ".nspart": "Part",
+}
 _SKIPPED = 3  # exit status of nsys-pp for skipped reports
 
 
@@ -147,6 +154,17 @@ def sort_reports(reports: Iterable[str]) -> list[Path]:
     """
     paths = sorted((Path(os.path.abspath(report)) for report in reports), key=_natural_key)
     return [_find_export(path) for path in paths]
+
+
+def list_outputs(folder: Path, *, without: str) -> dict[str, str]:
+    """Return the type of each file in the folder of results and below, by its path in there, in order of paths.
+
+    Args:
+        folder: The folder of results.
+        without: A file in it that is listed already.
+    """
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return {file: OUTPUT_TYPES.get(Path(file).suffix, "File") for file in files if file != without}
 
 
 def _find_export(report: Path) -> Path:

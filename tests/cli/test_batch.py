@@ -21,7 +21,7 @@ from tests.patience import PATIENCE_S
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 REPORT = PIPELINE / "node2" / "rank0.sqlite"
-MANY = ("merge", "extract", "pipeline", "chart", "compare", "align", "summary", "project", "info")
+MANY = ("merge", "extract", "pipeline", "chart", "compare", "align", "summary", "project", "info", "report")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def test_after_the_time_limit_complete_inputs_are_processed(tmp_path: Path) -> N
 @pytest.mark.parametrize("command", [command for command in MANY if command != "compare"])
 @pytest.mark.usefixtures("reports_read_once")
 def test_missing_inputs_of_a_wait_end_with_3_and_are_named(command: str, tmp_path: Path) -> None:
-    outputs = {"merge": "run.pftrace", "extract": "parts", "chart": "run.html"}
+    outputs = {"merge": "run.pftrace", "extract": "parts", "chart": "run.html", "report": "report.html"}
     output = ["-o", str(tmp_path / outputs[command])] if command in outputs else []
     absent, result = tmp_path / "rank9.sqlite", tmp_path / "result.json"
     wait = ("--wait-for", "3", "--wait-timeout", "0.1s", "--keep-going", "--result", result)
@@ -176,7 +176,7 @@ def test_a_result_tells_what_was_done(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("reports_read_once")
 def test_a_result_is_written_for_every_command(command: str, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
-    options = {"merge": "run.pftrace", "extract": "parts", "chart": "run.html"}
+    options = {"merge": "run.pftrace", "extract": "parts", "chart": "run.html", "report": "report.html"}
     output = ["-o", str(tmp_path / options[command])] if command in options else []
     done = call(command, PIPELINE, *[PIPELINE] * (command == "compare"), *output, "--result", result)
     assert done.code == 0, done.stderr

@@ -9,7 +9,7 @@ import pytest
 from fixtures.recording.export import write_report
 from tests.cli.calls import assert_refused, call
 
-COMMANDS = ("merge", "pipeline", "summary", "chart", "compare")
+COMMANDS = ("merge", "pipeline", "summary", "chart", "compare", "report")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def without_gpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def arguments(command: str, report: Path, folder: Path) -> list[str]:
-    output = {"merge": "run.pftrace", "chart": "run.html"}.get(command)
+    output = {"merge": "run.pftrace", "chart": "run.html", "report": "report.html"}.get(command)
     reports = [str(report)] * (2 if command == "compare" else 1)
     return [command, *reports, *(["-o", str(folder / output)] if output else [])]
 

@@ -168,11 +168,11 @@ def test_a_cache_that_cannot_be_written(
 
 
 def test_real_nsys_on_what_is_no_report(
-    nsys: str, report: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    each_nsys: str, report: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("NSYS_PP_CACHE", str(tmp_path / "cache"))
     with pytest.raises(ReportError, match=r"nsys reports: .*[a-z]"):
-        read_report(report, nsys=nsys)
+        read_report(report, nsys=each_nsys)
 
 
 def _mode(path: Path) -> int:

@@ -50,6 +50,12 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(scope="session")
+def nsys(each_nsys: str) -> str:
+    """Every real version runs the recipes."""
+    return each_nsys
+
+
+@pytest.fixture(scope="session")
 def recorded(nsys: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two reports of a program with processes, threads, domains, payloads, and no GPU: rank2 and rank10."""
     pytest.importorskip("nvtx", reason="no nvtx: install nvtx==0.2.11")

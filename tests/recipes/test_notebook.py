@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.recipes.notebooks import run_cells
 
 NOTEBOOK = REPOSITORY / "recipes" / "nsys_pp_recipe" / "results.ipynb"
-# What Jupyter does: cells run one after the other, and the value of the last line of each is shown.
-RUN = """
-import ast, json, sys
-shown, names = [], {}
-for cell in json.load(open(sys.argv[1]))["cells"]:
-    if cell["cell_type"] == "code":
-        *lines, last = ast.parse("".join(cell["source"])).body
-        exec(compile(ast.Module(lines, []), "cell", "exec"), names)
-        value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
-        shown.append(value._repr_html_())
-print(json.dumps(shown))
-"""
 
 
 def test_it_is_a_notebook() -> None:
@@ -43,11 +29,7 @@ def test_it_shows_what_is_beside_it(tmp_path: Path, has_chart: bool) -> None:
     pl.DataFrame(kinds).write_parquet(tmp_path / "kinds.parquet")
     if has_chart:
         (tmp_path / "pipeline.html").touch()
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, NOTEBOOK.name], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    overview, chart, tables = json.loads(done.stdout)
+    overview, chart, tables = run_cells(tmp_path / NOTEBOOK.name)
     assert "steps" in overview
     assert "step, span_ns" in overview
     assert ("<iframe" in chart) == has_chart

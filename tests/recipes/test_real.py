@@ -16,6 +16,7 @@ from nsys_pp.frames.table import fill_tables
 from nsys_pp.write.tables.output import write_tables
 from tests.recipes.conftest import RunRecipe
 from tests.recipes.interpreters import make_interpreter
+from tests.recipes.notebooks import run_cells
 
 RUNS = [  # modes differ in who starts the commands, which is the same in all recipes
     *(("merge", "none"), ("merge", "dask-futures"), ("pipeline", "concurrent"), ("summary", "dask-futures")),
@@ -55,6 +56,17 @@ def _assert_tables_equal(found: Path, expected: Path) -> None:
         assert_frame_equal(pl.read_parquet(found / name), pl.read_parquet(expected / name))
 
 
+def _assert_notebook_runs(folder: Path, name: str) -> None:
+    """Run the notebook beside the results that it is about."""
+    pytest.importorskip("pandas", reason="no pandas")
+    overview, chart, tables = run_cells(folder / "results.ipynb")
+    for table in folder.glob("*.parquet"):
+        assert f"<th>{table.stem}</th>" in overview
+        assert f"<h3>{table.stem}</h3>" in tables
+    assert ("<iframe" in chart) == (name != "summary")
+
+
+@pytest.mark.few(6)
 @pytest.mark.parametrize(("name", "mode"), RUNS)
 def test_results_are_those_of_the_command_line(
     name: str,
@@ -78,7 +90,10 @@ def test_results_are_those_of_the_command_line(
     told = json.loads((found / "out.nsys-analysis").read_text())
     assert told["RecipeName"] == f"nsys_pp_{name}"
     assert told["Mode"] == mode
-    assert told["Outputs"] == {"results.ipynb": "Notebook"}
+    assert told["Outputs"]["results.ipynb"] == "Notebook"
+    assert next(iter(told["Outputs"])) == "results.ipynb"
+    assert set(told["Outputs"]) == {path.name for path in found.iterdir()} - {"out.nsys-analysis"}
+    _assert_notebook_runs(found, name)
     assert [Path(path).name for path in told["InputFiles"]] == ["rank10.nsys-rep", "rank2.nsys-rep"]
     assert not (found / "parts").exists()
 

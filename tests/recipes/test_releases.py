@@ -85,7 +85,11 @@ def test_a_recipe_runs(release: str, reports: Path, tmp_path: Path) -> None:
                            f"{reports}/rank2.nsys-rep"]  # fmt: skip
     assert all(words[-2:] == parts for words in told[2:])
     analysis = json.loads((out / "out.nsys-analysis").read_text())
-    assert analysis["Outputs"] == {"results.ipynb": "Notebook"}
+    assert list(analysis["Outputs"].items()) == [
+        *(("results.ipynb", "Notebook"), ("parts/0/rank2.nspart", "Part"), ("parts/1/rank10.nspart", "Part")),
+        *(("pipeline.csv", "Table"), ("pipeline.html", "Page"), ("pipeline.parquet", "Table")),
+        ("run.pftrace", "Trace"),
+    ]
     assert sorted(analysis["InputFiles"]) == sorted(map(str, reports.iterdir()))
     assert "One trace of all reports (nsys-pp)" in (out / "results.ipynb").read_text()
 

@@ -1,17 +1,21 @@
 #!/bin/sh
-# Get a real nsys (2023.4, target and host) into a folder of its own, and print its path.
+# Get a real nsys (target and host) into a folder of its own, and print its path.
 #
-#     tests/tools/fetch_nsys.sh FOLDER
+#     tests/tools/fetch_nsys.sh FOLDER [2023.4|2024.2]
 #
-# For tests only: they compare with NVIDIA's answers where NSYS_PP_NSYS names an nsys. It comes from
-# Debian's non-free archive; the machine's own package sources, settings and packages stay as they are.
+# For tests only: they compare with NVIDIA's answers where NSYS_PP_NSYS (2023.4, the default) and
+# NSYS_PP_NSYS_NEWER (2024.2) name one. Both come from Debian's non-free archive, from the suite that has
+# the version; the machine's own package sources, settings and packages stay as they are.
 # Run again, it finds what is there. Where it cannot work it says why and ends with status 3.
 set -eu
 
-suite=trixie
-packages="nsight-systems-target nsight-systems"
-helpers="libelf1 libpfm4 libssh-4 libgssapi-krb5-2 libkrb5-3 libk5crypto3 libkrb5support0 libcom-err2 libkeyutils1"
-folder=${1:?usage: fetch_nsys.sh FOLDER}
+case ${2:-2023.4} in
+    2023.4) suite=trixie packages="nsight-systems-target nsight-systems" ;;
+    2024.2) suite=experimental packages="nsight-systems-target nsight-systems libarrow500 libparquet500" ;;
+    *) echo "fetch_nsys: known versions are 2023.4 and 2024.2, not \`$2\`" >&2 && exit 2 ;;
+esac
+helpers="libelf1 libpfm4 libssh-4 libgssapi-krb5-2 libkrb5-3 libk5crypto3 libkrb5support0 libcom-err2 libkeyutils1 libsqlite3-0"
+folder=${1:?usage: fetch_nsys.sh FOLDER [VERSION]}
 
 fail() {
     echo "fetch_nsys: $1" >&2
@@ -74,8 +78,10 @@ for library in "$libraries"/*.so.* "$root"/lib/x86_64-linux-gnu/*.so.*; do
     [ -e "$library" ] && [ ! -d "$library" ] || continue
     name=$(basename "$library")
     for side in "$host" "$target/target-linux-x64"; do
-        # never in the way of a library that nsys brings, nor of one that the machine has
-        [ -e "$side/$name" ] || ldconfig -p | grep -q "$name " || ln -sfn "$library" "$side/$name"
+        # Never in the way of a library that nsys brings, nor of one that the machine has; but recipes of 2024.2
+        # open this one by its path.
+        [ -e "$side/$name" ] || { [ "$name" != libsqlite3.so.0 ] && ldconfig -p | grep -q "$name "; } ||
+            ln -sfn "$library" "$side/$name"
     done
 done
 

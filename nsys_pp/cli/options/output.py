@@ -1,4 +1,4 @@
-"""Output options: `-o`, `--format`, `--json` and `--force`."""
+"""Output options: `-o`, `--format`, `--json`, `--title` and `--force`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from nsys_pp.cli.sections import OUTPUT, Command, option
 STANDARD_OUTPUT = Path("-")
 
 force_option = option("--force", section=OUTPUT, is_flag=True, help="Replace existing output files.")
+title_option = option(
+    "--title", section=OUTPUT, help="Title of the page.", default_text="name of the output file"
+)
 
 
 def output_option(

@@ -186,7 +186,7 @@ STRAGGLER_TABLE = Table(
     columns=_COLUMNS,
     caption=(
         "own compute per micro-batch, or transfer of a message, compared with the median of the peers;"
-        " waiting time is not counted"
+        " waiting time is not counted; the findings of the verdict also name those that are slow in some steps only"
     ),
     build=find_stragglers,
     view=View(
@@ -203,6 +203,6 @@ STRAGGLER_TABLE = Table(
             *("is_slow", "label"),
         ),
         only=pl.col("is_slow"),
-        hidden="{} within noise of their peers",
+        hidden="{} within noise of their peers over all steps",
     ),
 )

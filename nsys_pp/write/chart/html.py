@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -66,29 +66,55 @@ def write_html(
     Raises:
         NsysPPError: Bokeh is not installed.
     """
-    parts = {
-        "title": html.escape(title),
-        "style": _page_file("page.css"),
-        "data": _embed(describe_page(training, title=title, verdict=verdict)),
-        "library": _library(),
-        "script": "(() => {\n'use strict';\n"
-        + "\n".join(_page_file(f"{name}.js") for name in _SCRIPTS)
-        + "})();",
-    }
-    # The template is split before texts are inserted: these may contain braces themselves.
-    pieces = [text for piece in _page_file("page.html").split("{{") for text in piece.split("}}", 1)]
-    page = pieces[0] + "".join(
-        parts[name] + text for name, text in zip(pieces[1::2], pieces[2::2], strict=True)
-    )
-    content = page.encode("utf-8", "replace")
+    before, after = split_page(title)
+    data = embed_json(describe_page(training, title=title, verdict=verdict))
+    content = f"{before}{data}{after}".encode("utf-8", "replace")
     if isinstance(output, Path):
         output.write_bytes(content)
     else:
         output.write(content)
 
 
-def describe_page(training: Training, *, title: str, verdict: Sequence[str] = ()) -> dict[str, Any]:
-    """Describe the data of the page, ready for JSON; times are ns since `training.zero_ns`."""
+def split_page(title: str) -> tuple[str, str]:
+    """Return the page of a chart before and after its data, which is `embed_json(describe_page(...))`.
+
+    Raises:
+        NsysPPError: Bokeh is not installed.
+    """
+    parts = {
+        "title": html.escape(title),
+        "style": read_page_file("page.css"),
+        "library": _library(),
+        "script": wrap_scripts([read_page_file(f"{name}.js") for name in _SCRIPTS]),
+    }
+    before, after = read_page_file("page.html").split("{{data}}")
+    return fill_template(before, parts), fill_template(after, parts)
+
+
+def fill_template(template: str, parts: Mapping[str, str]) -> str:
+    """Replace each `{{name}}` of a template; it is split before, as texts may contain braces themselves."""
+    pieces = [text for piece in template.split("{{") for text in piece.split("}}", 1)]
+    return pieces[0] + "".join(
+        parts[name] + text for name, text in zip(pieces[1::2], pieces[2::2], strict=True)
+    )
+
+
+def wrap_scripts(scripts: Sequence[str]) -> str:
+    """Join scripts into a function of their own, so that their names are not global."""
+    return "(() => {\n'use strict';\n" + "\n".join(scripts) + "})();"
+
+
+def describe_page(
+    training: Training, *, title: str, verdict: Sequence[str] = (), unfolded: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Describe the data of the page, ready for JSON; times are ns since `training.zero_ns`.
+
+    Args:
+        training: The run.
+        title: Heading of the page.
+        verdict: Findings below the heading, as sentences.
+        unfolded: Stages whose ranks are all shown at first, also in a run of many ranks.
+    """
     bars, bubbles = build_bars(training), build_bubbles(training)
     first, last = time_span(training, bars)
     names, name_codes = pack_strings(bars["name"])
@@ -117,6 +143,7 @@ def describe_page(training: Training, *, title: str, verdict: Sequence[str] = ()
         "causeColors": {cause: to_hex(color_of(cause)) for cause in BUBBLE_CAUSES},
         "hasMessages": has_messages,
         "lanes": _lanes(training.lanes),
+        "unfolded": list(unfolded),
         "runSteps": _step_spans(training),
         "names": names,
         "labels": labels,
@@ -208,13 +235,14 @@ def _spans(frame: pl.DataFrame, zero_ns: int, *others: str) -> dict[str, Any]:
     return pack_table(columns.to_dict())
 
 
-def _embed(value: Any) -> str:
+def embed_json(value: Any) -> str:
     """Encode JSON for a `<script>` element: without `<`, it can neither close the element nor open a comment."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
 
 
 @cache
-def _page_file(name: str) -> str:
+def read_page_file(name: str) -> str:
+    """Read a file of the page: a style or a script."""
     return files("nsys_pp.write.chart").joinpath("page", name).read_text(encoding="utf-8")
 
 

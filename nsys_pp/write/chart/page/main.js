@@ -33,7 +33,7 @@ function readChart() {
     transferReach: Float64Array.from({ length: transfers.length }, (_, row) => (reach = Math.max(reach, transfers.receive_end[row]))),
     rowOfJob: new Map(Array.from(jobs.job, (job, row) => [job, row])),
     foldable: findFoldable(packed.lanes),
-    folded: new Set(packed.lanes.length > FOLD_LANES ? findFoldable(packed.lanes).keys() : []),
+    folded: new Set(packed.lanes.length > FOLD_LANES ? [...findFoldable(packed.lanes).keys()].filter((stage) => !packed.unfolded?.includes(stage)) : []),
     hidden: new Set(), shown: { arrows: true, ideal: false }, matches: null, hovered: null, visibleArrows: [],
   };
 }

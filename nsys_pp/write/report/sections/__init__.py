@@ -1,0 +1,1 @@
+"""Sections of a report page, a module each."""

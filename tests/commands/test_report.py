@@ -1,0 +1,216 @@
+"""`nsys_pp.report` of whole runs: numbers of the other commands, parts, real reports, a slow rank."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import polars as pl
+import pytest
+
+import nsys_pp
+from fixtures.serving.reports import write_reports
+from fixtures.serving.simulate import draw_serving, serve
+from fixtures.simulate import main as simulate
+from nsys_pp.commands.align import CLOCK_TABLE
+from nsys_pp.commands.pipeline import PIPELINE_TABLES
+from nsys_pp.commands.report import list_lacking
+from nsys_pp.commands.summarise import SUMMARY_TABLES
+from nsys_pp.frames.table import AnyTable, FilledTable, build_table_schema, describe_columns
+from nsys_pp.write.report.fragments import MOST_ROWS
+from nsys_pp.write.report.registry import SECTIONS
+from nsys_pp.write.tables.table_text import arrange_table
+from tests.cli.calls import call
+from tests.importer.importer import Importer
+from tests.ui.test_report import open_report
+from tests.write.report.pages import read_heat_map, read_sections, read_table, read_text
+
+PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+SLOW = "--pp 2 --dp 3 --layers 1 --micro-batches 4 --steps 6 --slow-rank 4=1.4 --slow-since 13 --machines 2 --brief-truth"
+
+pytestmark = [
+    pytest.mark.usefixtures("reports_read_once"),
+    pytest.mark.filterwarnings("ignore:.*have no report:UserWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def pipeline_page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    nsys_pp.report(PIPELINE, path, trace="run.pftrace")
+    return path.read_text()
+
+
+def rebuild(table: AnyTable, rows: list[dict[str, Any]]) -> FilledTable:
+    """Rebuild a table from the rows of a JSON file."""
+    known = describe_columns(table)
+    columns = [known[name] for name in (rows[0] if rows else ())]
+    return FilledTable(table=table, frame=pl.DataFrame(rows, schema=build_table_schema(columns)))
+
+
+def assert_equal_tables(page: str, command: str, tables: dict[str, list[dict[str, Any]]]) -> int:
+    """Compare the folded tables of a page with tables in JSON; returns their number."""
+    of_command = PIPELINE_TABLES if command == "pipeline" else SUMMARY_TABLES
+    count = 0
+    for name, section in read_sections(page).items():
+        for table in getattr(SECTIONS[name], "tables" if command == "pipeline" else "sums"):
+            if table not in tables or not tables[table]:
+                continue
+            # of two tables of one name, the one of the training is first
+            part = (
+                section if command == "pipeline" else section[section.rindex(f'data-table="{table}"') - 25 :]
+            )
+            shown = arrange_table(rebuild(of_command[table], tables[table]), limit=MOST_ROWS, is_whole=True)
+            headings, cells = read_table(part, table)
+            assert headings == [column.heading for column in shown.columns]
+            texts = zip(*(column.texts for column in shown.columns), strict=True)
+            assert [[cell.strip() for cell in row] for row in cells] == [
+                [text.strip() for text in row] for row in texts
+            ], table
+            count += 1
+    return count
+
+
+def test_numbers_are_those_of_the_other_commands(pipeline_page: str) -> None:
+    training = json.loads(call("pipeline", PIPELINE, "--format", "json").stdout)
+    sums = json.loads(call("summary", PIPELINE, "--format", "json").stdout)
+    assert assert_equal_tables(pipeline_page, "pipeline", training) >= 9
+    assert assert_equal_tables(pipeline_page, "summary", sums) >= 5
+    lines = [row["line"] for row in training["verdict"]]
+    assert all(line in read_text(read_sections(pipeline_page)["verdict"]) for line in lines)
+
+
+def test_the_heat_map_adds_up_to_the_tables(pipeline_page: str) -> None:
+    heat = read_heat_map(pipeline_page)
+    tables = nsys_pp.pipeline(PIPELINE).tables(["lanes", "steps"])
+    count = len(heat["steps"])
+    assert [first for first, _ in heat["steps"]] == tables["steps"]["step"].to_list()
+    assert [lane["label"] for lane in heat["lanes"]] == tables["lanes"]["label"].to_list()
+    for name in ("span_ns", "compute_ns", "bubble_ns"):
+        values = heat["columns"][name]
+        means = [mean(values[lane * count : (lane + 1) * count]) for lane in range(len(heat["lanes"]))]
+        assert means == pytest.approx(tables["lanes"][name].to_list())
+    assert heat["lengths"] == tables["steps"]["span_ns"].to_list()
+    bubbles = [
+        sum(heat["columns"]["bubble_ns"][step::count]) / sum(heat["columns"]["span_ns"][step::count])
+        for step in range(count)
+    ]
+    assert bubbles == pytest.approx(tables["steps"]["bubble_fraction"].to_list())
+    training = nsys_pp.pipeline(PIPELINE).training
+    starts = training.steps.sort("lane", "step")["start_ns"] - training.zero_ns
+    assert heat["columns"]["start_ns"] == starts.to_list()
+
+
+def test_cells_open_the_trace_at_their_steps(importer: Importer, pipeline_page: str, tmp_path: Path) -> None:
+    nsys_pp.merge(PIPELINE, tmp_path / "run.pftrace", detail="jobs")
+    slices = importer.query(
+        tmp_path / "run.pftrace", "SELECT name, ts, ts + dur FROM slice WHERE name GLOB 'step *'"
+    )
+    titles = importer.query(None, "SELECT DISTINCT ltrim(name) AS name FROM track WHERE name IS NOT NULL")[
+        "name"
+    ]
+    drawn = {tuple(row) for row in slices.iter_rows()}
+    heat = read_heat_map(pipeline_page)
+    starts, lengths = heat["columns"]["start_ns"], heat["columns"]["length_ns"]
+    for number, (lane, row) in enumerate(zip(heat["lanes"], heat["rows"], strict=True)):
+        for at, (step, _) in enumerate(heat["steps"]):
+            cell = number * len(heat["steps"]) + at
+            assert (f"step {step}", starts[cell], starts[cell] + lengths[cell]) in drawn
+        (pattern,) = shlex.split(row)
+        expanded = [title for title in titles if re.search(pattern, title)]
+        assert expanded
+        assert all(title.startswith(f"{lane['label']} ") for title in expanded)
+
+
+def test_a_slow_rank_is_in_verdict_heat_map_and_bars(tmp_path: Path) -> None:
+    simulate([str(tmp_path / "run"), *SLOW.split()])
+    page = tmp_path / "report.html"
+    result = nsys_pp.report(tmp_path / "run", page, trace="https://example.org/run.pftrace")
+    (finding, *_) = result.verdict.findings
+    assert (finding.kind, finding.label, finding.since_step) == ("straggler", "rank 4", 13)
+    heat, count = read_heat_map(page.read_text()), 6
+    assert heat["first"] == "excess_fraction"
+    (named,) = heat["named"]
+    assert heat["lanes"][named["lane"]]["label"] == "rank 4"
+    rows = [heat["columns"]["excess_fraction"][lane * count : (lane + 1) * count] for lane in range(6)]
+    slow = rows.pop(named["lane"])
+    assert min(slow[3:]) > 300_000 > 100_000 > max(slow[:3] + [value for row in rows for value in row])
+    sections = read_sections(page.read_text())
+    assert 'class="row marked"><span class="label" title="rank 4"' in sections["stragglers"]
+    assert "slow since step 13" in sections["stragglers"]
+    assert "visStart=" in sections["verdict"]
+    found = open_report(page, [["evaluate", f"nsysReport.value('excess_fraction', {named['lane']}, 4)"]])
+    assert found.values == [pytest.approx(0.4, abs=0.05)]
+
+
+def test_parts_give_the_page_of_their_reports(tmp_path: Path, pipeline_page: str) -> None:
+    nsys_pp.extract(PIPELINE, tmp_path / "parts")
+    nsys_pp.report(tmp_path / "parts", tmp_path / "report.html", trace="run.pftrace")
+    assert (tmp_path / "report.html").read_text() == pipeline_page
+
+
+def test_serving_has_its_iterations(tmp_path: Path) -> None:
+    serving = draw_serving(13, engine="vllm", count=4)
+    write_reports(tmp_path / "run", serving, serve(serving, 13))
+    result = nsys_pp.report(tmp_path / "run", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert [*read_sections(page)] == [*SECTIONS]
+    assert 'data-table="iterations"' in read_sections(page)["steps"]
+    assert 'data-table="iteration_families"' in read_sections(page)["kernels"]
+    assert "stragglers" in result.empty
+    open_report(tmp_path / "report.html", [])
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    "name", ["GindaChen__mfu_2gpu", "zx3xyy__result_2_7B_compile", "caoye310", "NVIDIA__report1"]
+)
+def test_real_reports_of_single_gpus(name: str, shared_reports: list[Path], tmp_path: Path) -> None:
+    (path,) = (path for path in shared_reports if path.name.startswith(name))
+    result = nsys_pp.report(path, tmp_path / "report.html")
+    sections = read_sections((tmp_path / "report.html").read_text())
+    assert [*sections] == [*SECTIONS]
+    for section, reason in result.empty.items():
+        assert '<p class="absent">' in sections[section]
+        assert reason.endswith(".")
+    assert {"communication", "memory"} & {*result.empty}
+    assert "<code>--trace" in sections["missing"]
+    open_report(tmp_path / "report.html", [])
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("name", ["pipeline", "zx3xyy__result_2_7B_nvtx", "quasiben__cudf", "LeiWang1999"])
+def test_what_is_lacking_is_what_info_says(name: str, shared_reports: list[Path]) -> None:
+    found = [path for path in shared_reports if path.name.startswith(name)]
+    path = found[0] if found else PIPELINE / "node2" / "rank0.sqlite"
+    (report,) = nsys_pp.info(path).reports
+    summed = nsys_pp.summarise(path)
+    missing = report.contents.missing.group_by("option").agg("title")
+    said = {option: set(titles) for option, titles in missing.iter_rows()}
+    assert {item.option: set(item.titles) for item in list_lacking(summed.run.inputs)} == said
+
+
+def test_a_broken_report_is_skipped(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        (tmp_path / f"rank{rank}.sqlite").write_bytes(
+            (PIPELINE / "node2" / f"rank{rank}.sqlite").read_bytes()
+        )
+    broken = tmp_path / "rank1.sqlite"
+    broken.write_bytes(broken.read_bytes()[:20_000])
+    done = call("report", tmp_path, "-o", tmp_path / "x.html")
+    assert done.code == 1
+    assert not (tmp_path / "x.html").exists()
+    done = call("report", tmp_path, "-o", tmp_path / "x.html", "--keep-going")
+    assert done.code == 3
+    assert "1 report" in (tmp_path / "x.html").read_text()
+
+
+def test_clocks_are_those_of_align(pipeline_page: str) -> None:
+    rows = json.loads(call("align", PIPELINE, "--format", "json").stdout)
+    headings, cells = read_table(read_sections(pipeline_page)["clocks"], "clocks")
+    assert len(cells) == len(rows)
+    assert headings[0] == CLOCK_TABLE.columns[0].heading
