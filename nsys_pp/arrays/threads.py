@@ -6,6 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
+from nsys_pp.arrays.scratch import share_scratch
+
 # Up to this number of rows, starting threads costs more than it saves.
 _FEW_ROWS = 200_000
 
@@ -17,7 +19,9 @@ def open_executor(row_count: int, *, threads: int = 2) -> Executor:
         row_count: Approximate number of rows.
         threads: Maximum number of threads.
     """
-    return ImmediateExecutor() if row_count < _FEW_ROWS else ThreadPoolExecutor(threads)
+    if row_count < _FEW_ROWS:
+        return ImmediateExecutor()
+    return ThreadPoolExecutor(threads, initializer=share_scratch())
 
 
 class ImmediateExecutor(Executor):

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from nsys_pp.arrays.memory import map_large_arrays
+from nsys_pp.arrays.scratch import open_scratch
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.inputs import label_reports, skip_repeated
 from nsys_pp.compose.options import BatchOptions, Inputs, check_choice, check_keywords, parse_counted_ops
 from nsys_pp.compose.report import SURVEY_GROUPS
+from nsys_pp.compose.report_memory import free_memory, move_report
 from nsys_pp.compose.report_view import project_report
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.report import Report
@@ -105,11 +108,15 @@ def _project_file(
     nsys: str | None,
 ) -> tuple[Identity, pl.DataFrame] | MissingDataError:
     """Project the ranges of one report; an error is returned where it has none, or no operations."""
-    report = build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys), is_last_use=True)
-    if missing := _find_missing(report):
-        return missing
-    projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream)
-    return identify(report), _add_identity(report, labels[path], projections)
+    map_large_arrays()
+    with open_scratch(None):
+        report = move_report(build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys), is_last_use=True))
+        if missing := _find_missing(report):
+            return missing
+        free_memory()
+        projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream)
+        free_memory()
+        return identify(report), _add_identity(report, labels[path], projections)
 
 
 def _join(projected: Mapping[Path, tuple[Identity, pl.DataFrame]], batch: Batch) -> pl.DataFrame:

@@ -63,13 +63,16 @@ def extract_file(
         if part is not None:
             return _describe(path, output, part, is_new=False)
 
+    is_file = output.is_file() or not output.exists()
+
     def make(sink: Sink) -> Part:
-        part = extract_report(path, options, sink, nsys=nsys)
+        folder = scratch or (output.parent if is_file else None)
+        part = extract_report(path, options, sink, nsys=nsys, scratch=folder)
         if not part.encoded.slice_count and not part.drawn_job_count:
             raise nothing_to_draw_error(f"`{path}` has nothing to draw")
         return part
 
-    if scratch is None or output.is_symlink() or (output.exists() and not output.is_file()):
+    if scratch is None or output.is_symlink() or not is_file:
         return _describe(path, output, write_part(output, make, force=True), is_new=True)
     with translate_errors(output):
         temporary = Path(tempfile.mkdtemp(dir=scratch)) / "part"

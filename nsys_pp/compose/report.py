@@ -11,7 +11,9 @@ import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.alignment.anchors import find_anchors
-from nsys_pp.arrays.memory import map_large_arrays, return_freed
+from nsys_pp.arrays.memory import map_large_arrays
+from nsys_pp.arrays.scratch import open_scratch
+from nsys_pp.compose.report_memory import free_memory, move_projections, move_report
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, count_rows_by_time, project_report, view_report
 from nsys_pp.errors import MissingDataError
@@ -44,7 +46,13 @@ IDENTITY_FRAMES = tuple(name for name, kind in Identity.__annotations__.items() 
 
 
 def extract_report(
-    path: Path, options: PartOptions, sink: Sink, *, nsys: str | None, with_tables: bool = True
+    path: Path,
+    options: PartOptions,
+    sink: Sink,
+    *,
+    nsys: str | None,
+    with_tables: bool = True,
+    scratch: Path | None = None,
 ) -> Part:
     """Build the part of one report.
 
@@ -54,19 +62,28 @@ def extract_report(
         sink: Receives the blocks of the trace.
         nsys: Program that exports `.nsys-rep` files.
         with_tables: Build a part to be stored: with the frames that tables need and traces do not, and packed blocks.
+        scratch: Folder for files without names, with columns of a large report. None: that of temporary files.
 
     Raises:
         ReportError: It cannot be read.
     """
+    with open_scratch(scratch):
+        return _extract_report(path, options, sink, nsys=nsys, with_tables=with_tables)
+
+
+def _extract_report(
+    path: Path, options: PartOptions, sink: Sink, *, nsys: str | None, with_tables: bool
+) -> Part:
     groups = _DETAIL_GROUPS[options.detail] | (_aggregate_groups() if with_tables else frozenset())
     map_large_arrays()
     enter_stage("reading", 0.0, 0.3)
-    report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
-    return_freed()
+    report = move_report(build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True))
+    free_memory()
     enter_stage("projecting", 0.4, 0.5)
     links = find_links(report, options.scope)
-    projections = project(report, options, links)
-    return_freed()
+    free_memory()
+    projections = move_projections(project(report, options, links))
+    free_memory()
     enter_stage("finding jobs", 0.5, 0.6)
     training = describe_training(
         report, projections=projections, links=links, options=options, with_tables=with_tables
@@ -75,11 +92,11 @@ def extract_report(
     frames = _aggregate(report, projections, links, training, options) if with_tables else {}
     part = _build_part(report, options, _encode_nothing(report), links, training, frames)
     del report, projections, links, training, frames  # a trace needs the view alone
-    return_freed()
+    free_memory()
     enter_stage("drawing", 0.6, 0.7)
     drawing = draw_report(view, detail=options.detail)  # type: ignore[arg-type]
     del view
-    return_freed()
+    free_memory()
     enter_stage("encoding", 0.7, 1.0)
     return replace(part, encoded=encode_drawing(drawing, sink, is_packed=with_tables))
 

@@ -243,7 +243,7 @@ def _check_report(path: Path, nsys: str | None) -> None:
 
 def _encode_report(path: Path, options: PartOptions, nsys: str | None, store: Store) -> Input:
     with store.add() as (sink, open_blocks):
-        part = extract_report(path, options, sink, nsys=nsys, with_tables=False)
+        part = extract_report(path, options, sink, nsys=nsys, with_tables=False, scratch=store.folder)
     return Input(path=path, part=part, identity=build_identity(part), open_blocks=open_blocks)
 
 

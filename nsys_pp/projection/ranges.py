@@ -16,6 +16,8 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import is_among
+from nsys_pp.arrays.memory import return_freed
+from nsys_pp.arrays.scratch import drop_pages, move_columns
 from nsys_pp.arrays.segments import is_every_row
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Bools
@@ -31,6 +33,7 @@ from nsys_pp.projection.device_intervals import (
 )
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nesting import find_parents
+from nsys_pp.projection.pieces import is_large, split_pieces
 from nsys_pp.projection.waited_calls import Waited, WaitedCalls, find_waited_calls
 
 Scope = Literal["thread", "process", "auto"]
@@ -118,11 +121,13 @@ def project_ranges(
     if not ranges["range_id"].is_sorted():
         ranges = ranges.sort("range_id")
 
-    crosses = ranges["end_thread_key"].is_not_null().to_numpy()
     with open_executor(len(launches) + len(ranges)) as threads:
-        nest = threads.submit(_nest, ranges, crosses)
-        launched = gather_launched(gpu_ops, launches, per_stream=per_stream)
-        projected = _project(ranges, crosses, api_calls, launched, gpu_ops["name"], scope, waited, threads)
+        nest = threads.submit(_nest, ranges)
+        if is_large(ranges, launches):
+            nest.result()  # not both at once
+        projected = _project_launches(
+            ranges, api_calls, gpu_ops, launches, scope, waited, threads, per_stream=per_stream
+        )
         parent_id, depth = nest.result()
 
     columns = ranges[
@@ -163,10 +168,10 @@ def project_compute(
         return COMPUTED.to_frame()
     if not ranges["range_id"].is_sorted():
         ranges = ranges.sort("range_id")
-    crosses = ranges["end_thread_key"].is_not_null().to_numpy()
     with open_executor(len(launches) + len(ranges)) as threads:
-        launched = gather_launched(gpu_ops, launches, per_stream=False)
-        projected = _project(ranges, crosses, api_calls, launched, gpu_ops["name"], scope, waited, threads)
+        projected = _project_launches(
+            ranges, api_calls, gpu_ops, launches, scope, waited, threads, per_stream=False
+        )
     range_id = ranges["range_id"].gather(projected["row"])
     return projected.hstack([range_id])[COMPUTED.names()]
 
@@ -175,6 +180,38 @@ def _keep_launches_of(launches: pl.DataFrame, is_counted: Bools) -> pl.DataFrame
     """Keep the launches of the counted operations."""
     counts = is_counted[launches["op_id"].to_numpy()]
     return launches if counts.all() else launches.filter(pl.Series(counts))
+
+
+def _project_launches(
+    ranges: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    gpu_ops: pl.DataFrame,
+    launches: pl.DataFrame,
+    scope: Scope,
+    waited: Waited | None,
+    threads: Executor,
+    *,
+    per_stream: bool,
+) -> pl.DataFrame:
+    """Project ranges onto their launches (`PROJECTED`, by row and target), large reports piece by piece."""
+    names, crosses = gpu_ops["name"], ranges["end_thread_key"].is_not_null().to_numpy()
+    if not is_large(ranges, launches):
+        launched = gather_launched(gpu_ops, launches, per_stream=per_stream)
+        return _project(ranges, crosses, api_calls, launched, names, scope, waited, threads)
+    if scope == "auto" and waited is None:
+        waited = find_waited_calls(ranges, api_calls, launches["call_row"].to_numpy())
+    parts = []
+    for piece in split_pieces(ranges, api_calls, launches, waited if scope == "auto" else None):
+        launched = gather_launched(gpu_ops, piece.launches, per_stream=per_stream)
+        part = _project(
+            piece.ranges, crosses[piece.rows], piece.api_calls, launched, names, scope, piece.waited, threads
+        )
+        part.replace_column(0, pl.Series("row", piece.rows[part["row"].to_numpy()]))
+        parts.append(move_columns(part))
+        del piece, launched, part
+        return_freed()
+        drop_pages()
+    return _join_pieces(parts)
 
 
 def _project(
@@ -231,13 +268,26 @@ def _join_parts(parts: list[pl.DataFrame]) -> pl.DataFrame:
     return projected[np.argsort(projected["row"].to_numpy(), kind="stable")]
 
 
+def _join_pieces(parts: list[pl.DataFrame]) -> pl.DataFrame:
+    """Join rows of `PROJECTED` of different ranges, by row; the columns of the parts are freed one by one."""
+    if not parts:
+        return PROJECTED.to_frame()
+    order = np.argsort(np.concatenate([part["row"].to_numpy() for part in parts]), kind="stable")
+    columns = []
+    for name in PROJECTED.names():
+        column = pl.concat([part.drop_in_place(name) for part in parts], rechunk=True)
+        columns.append(move_columns(column[order].to_frame()).to_series())
+    return pl.DataFrame(columns)
+
+
 def count_cross_thread(ranges: pl.DataFrame) -> int:
     """Count the ranges that end on another thread than they begin (`RANGES`)."""
     return ranges["end_thread_key"].count()
 
 
-def _nest(ranges: pl.DataFrame, crosses: Bools) -> tuple[pl.Series, npt.NDArray[np.int32]]:
+def _nest(ranges: pl.DataFrame) -> tuple[pl.Series, npt.NDArray[np.int32]]:
     """Return the parent's range_id (null at the top) and the depth; cross-thread ranges have no parent."""
+    crosses = ranges["end_thread_key"].is_not_null().to_numpy()
     columns = (ranges[name].to_numpy() for name in ("range_id", "thread_key", "start_ns", "end_ns"))
     if not crosses.any():
         range_id, *nested = columns

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import polars as pl
+
+from nsys_pp.arrays.scratch import GrowingColumn
 
 
 class Columns:
     """Rows that are added block by block.
 
-    A column of integers is one array for all rows, which polars shares. It takes memory as it is filled, and none
-    without values. Other columns are kept in pieces.
+    A column of integers is one array for all rows, which polars shares, in a scratch if there is one
+    (`nsys_pp.arrays.scratch`). It takes memory as it is filled, and none without values. Other columns are kept in pieces.
 
     Args:
         most: Number of rows that are expected at most; more are added more slowly.
@@ -23,7 +22,7 @@ class Columns:
         self._most = most
         self._count = 0
         self._pieces: dict[str, list[pl.Series]] = {}
-        self._values: dict[str, npt.NDArray[Any]] = {}
+        self._values: dict[str, GrowingColumn] = {}
         self._nulls: dict[str, list[tuple[int, pl.Series]]] = {}
         self._empty: pl.DataFrame | None = None
 
@@ -31,9 +30,6 @@ class Columns:
         """Add rows; all blocks have the same columns."""
         if self._empty is None:
             self._empty = rows.clear()
-        if self._count + rows.height > self._most:
-            self._most = 2 * (self._count + rows.height)
-            self._values = {name: np.resize(values, self._most) for name, values in self._values.items()}
         for series in rows.iter_columns():
             if series.dtype.is_integer():
                 self._put(series)
@@ -61,17 +57,16 @@ class Columns:
         if nulls == len(series):
             return
         if name not in self._values:
-            self._values[name] = np.empty(
-                self._most, dtype=pl.Series([], dtype=series.dtype).to_numpy().dtype
-            )
+            dtype = pl.Series([], dtype=series.dtype).to_numpy().dtype
+            self._values[name] = GrowingColumn(self._most, dtype)
         values = series.fill_null(0) if nulls else series
-        self._values[name][self._count : self._count + len(series)] = values.to_numpy()
+        self._values[name].put(self._count, values.to_numpy())
 
     def _finish(self, name: str) -> pl.Series:
-        values = self._values.pop(name)[: self._count]
+        values = self._values.pop(name).build(self._count)
         blocks = self._nulls.pop(name, [])
         for first, of_block in blocks:
-            if of_block.all():
+            if of_block.all() and values.flags.writeable:
                 values[first : first + len(of_block)] = 0  # never written
         series = pl.Series(name, values)
         if not blocks:

@@ -26,6 +26,10 @@ OpenBlocks = Callable[[], AbstractContextManager[Source]]
 class Store(Protocol):
     """Store of the blocks of reports."""
 
+    @property
+    def folder(self) -> Path | None:
+        """Folder with space for temporary files; None: the folder of temporary files."""
+
     def add(self) -> AbstractContextManager[tuple[Sink, OpenBlocks]]:
         """Add the blocks of another report: a context of their sink, and of a function that opens them for reading.
 
@@ -50,6 +54,12 @@ class Spool:
         self._output = output
         self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_IN_MEMORY, dir=_folder_of(output))  # noqa: SIM115
         self.end = 0
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the output, as in `Store`."""
+        folder = _folder_of(self._output)
+        return None if folder is None else Path(folder)
 
     def __enter__(self) -> Spool:
         return self

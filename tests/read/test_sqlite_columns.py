@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+from nsys_pp.arrays import scratch
+from nsys_pp.arrays.scratch import open_scratch
 from nsys_pp.read.sqlite_columns import Columns
 
 ROWS = st.lists(
@@ -21,13 +24,17 @@ ROWS = st.lists(
 SCHEMA = {"id": pl.Int64, "number": pl.Int32, "text": pl.String, "nothing": pl.Int64}
 
 
-@given(st.lists(ROWS, min_size=1), st.integers(0, 30))
-def test_blocks_are_concatenated(blocks: list[list[tuple[object, ...]]], most: int) -> None:
+@given(st.lists(ROWS, min_size=1), st.integers(0, 30), st.booleans())
+def test_blocks_are_concatenated(
+    blocks: list[list[tuple[object, ...]]], most: int, is_in_scratch: bool
+) -> None:
     frames = [pl.DataFrame(rows, schema=SCHEMA, orient="row") for rows in blocks]
-    columns = Columns(most)
-    for frame in frames:
-        columns.add(frame)
-    assert_frame_equal(columns.build(), pl.concat(frames))
+    with pytest.MonkeyPatch.context() as patch, open_scratch(None):
+        patch.setattr(scratch, "_LARGE_BYTES", 0 if is_in_scratch else 1 << 20)
+        columns = Columns(most)
+        for frame in frames:
+            columns.add(frame)
+        assert_frame_equal(columns.build(), pl.concat(frames))
 
 
 @given(st.lists(st.integers(0, 4), min_size=1))
@@ -42,7 +49,8 @@ def test_the_array_of_a_column_is_shared_and_not_copied() -> None:
     columns = Columns(8)
     for _ in range(2):
         columns.add(pl.DataFrame({"id": [1, 2, 3]}))
-    array = columns._values["id"]
+    array = columns._values["id"]._values
+    assert array is not None
     built = columns.build()["id"]
     array[0] = 7
     assert built.to_list() == [7, 2, 3, 1, 2, 3]

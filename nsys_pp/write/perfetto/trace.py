@@ -26,6 +26,8 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nsys_pp.arrays.memory import return_freed
+from nsys_pp.arrays.scratch import drop_pages
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind
 from nsys_pp.stages import report_stage
@@ -48,6 +50,8 @@ from nsys_pp.write.trace.tree import Path, arrange, count_rows, index_tracks, st
 
 MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the interpreter lock
 _READ_BYTES = 1 << 20
+_LARGE_ROWS = 200_000  # of a batch after which memory is returned
+_HUGE_ROWS = 1_000_000  # of a batch before which all blocks are finished
 Batch = list[tuple[int, Subtrack]]
 """Subtracks of a track that are encoded together, each with its number there."""
 
@@ -103,9 +107,9 @@ def encode_drawing(
     """
     tracks, subtracks = index_tracks(drawing), subtracks_by_track(drawing)
     drawn = [node.track.path for node in arrange(tracks, subtracks)]
-    batches = [batch for path in drawn for batch in _batches(subtracks.get(path, []))]
+    batches = deque(batch for path in drawn for batch in _batches(subtracks.pop(path, [])))
     base_ns = min((start_ns(subtrack) for batch in batches for _, subtrack in batch), default=0)
-    prepared = prepare_columns([[subtrack for _, subtrack in batch] for batch in batches])
+    prepared = deque(prepare_columns([[subtrack for _, subtrack in batch] for batch in batches]))
     encoded: list[EncodedSubtrack] = []
     sizes: list[int] = []
     row_count = sum(columns.height for columns in prepared)
@@ -122,10 +126,15 @@ def encode_drawing(
 
     with ThreadPoolExecutor(count) if threads else open_executor(row_count, threads=count) as pool:
         waiting: deque[tuple[int, Future[bytes]]] = deque()
-        for batch, columns in zip(batches, prepared, strict=True):
+        while batches:
+            batch = batches.popleft()
+            if prepared[0].height > _HUGE_ROWS:  # not the arrays of two batches at once
+                while waiting:
+                    write_block(*waiting.popleft())
+                return_freed()
             packets = prepare_batch(
                 [subtrack for _, subtrack in batch],
-                columns,
+                prepared.popleft(),
                 sequence=sequence_id(drawing.report_id),
                 track_uuids=[
                     leaf_uuid(drawing.report_id, subtrack.track, ordinal) for ordinal, subtrack in batch
@@ -139,6 +148,10 @@ def encode_drawing(
                 waiting.append((number, pool.submit(_finish, task, finish)))
                 if len(waiting) > 2 * count:
                     write_block(*waiting.popleft())
+            if len(packets.events.begin_index) > _LARGE_ROWS:
+                del batch, packets, task  # its last blocks have what they need
+                return_freed()
+                drop_pages()
         while waiting:
             write_block(*waiting.popleft())
     return Encoded(

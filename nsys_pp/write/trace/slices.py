@@ -10,7 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.order import sort_rows
+from nsys_pp.arrays.scratch import move_array
 from nsys_pp.arrays.search import find_rows
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Int64s
@@ -22,7 +24,9 @@ from nsys_pp.write.trace.packing import nest_order, pack_flat, pack_nested
 
 Tracks = Sequence[Int64s] | None
 _Arrangement = tuple[Int64s, Int64s, NDArray[np.int32]]
-"""Subtrack of each slice of a track; their order; depths in that order."""
+"""Rows of the slices of a track, in order; the bounds of its subtracks among these; depths in that order."""
+_LARGE_ROWS = 2_000_000  # one track at a time: each needs a hundred bytes a row meanwhile
+_LARGE_TRACK_ROWS = 500_000  # memory is returned after it
 _KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
 
 
@@ -116,8 +120,8 @@ def flat_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tupl
     rows_of = _list_rows(slices, tracks)
     start, end = (slices[column].to_numpy() for column in ("start_ns", "end_ns"))
     with open_executor(len(slices)) as executor:
-        arranged = executor.map(lambda rows: _arrange_flat(start[rows], end[rows]), rows_of)
-    return _cut(slices, rows_of, arranged)
+        arranged = executor.map(lambda rows: _arrange_flat(rows, start[rows], end[rows]), rows_of)
+    return _cut(slices, arranged)
 
 
 def nested_subtracks(
@@ -132,22 +136,29 @@ def nested_subtracks(
         place[rows] = np.arange(len(rows))
         above.append(place[parent[rows]])
         place[rows] = -1
-    with open_executor(len(slices)) as executor:
+    with open_executor(len(slices), threads=1 if len(slices) > _LARGE_ROWS else 2) as executor:
         arranged = executor.map(
-            lambda rows, above: _arrange_nested(start[rows], end[rows], above), rows_of, above
+            lambda rows, above: _arrange_nested(rows, start[rows], end[rows], above), rows_of, above
         )
-    return _cut(slices.drop("parent"), rows_of, arranged)
+    return _cut(slices.drop("parent"), arranged)
 
 
-def _arrange_flat(start: Int64s, end: Int64s) -> _Arrangement:
+def _arrange_flat(rows: Int64s, start: Int64s, end: Int64s) -> _Arrangement:
     subtrack = pack_flat(start, end)
-    return subtrack, sort_rows(subtrack, start, end), np.zeros(len(start), dtype=np.int32)
+    order = sort_rows(subtrack, start, end)
+    return move_array(rows[order]), _find_bounds(subtrack[order]), np.zeros(len(start), dtype=np.int32)
 
 
-def _arrange_nested(start: Int64s, end: Int64s, parent: Int64s) -> _Arrangement:
+def _arrange_nested(rows: Int64s, start: Int64s, end: Int64s, parent: Int64s) -> _Arrangement:
     subtrack, above = pack_nested(start, end, parent)
     order, depth = nest_order(start, end, subtrack, above)
-    return subtrack, order, depth[order].astype(np.int32)
+    del above
+    depth_of_rows = move_array(depth[order].astype(np.int32))
+    arranged = move_array(rows[order]), _find_bounds(subtrack[order]), depth_of_rows
+    if len(rows) > _LARGE_TRACK_ROWS:
+        del subtrack, order, depth
+        return_freed()
+    return arranged
 
 
 def _list_rows(slices: pl.DataFrame, tracks: Tracks) -> Sequence[Int64s]:
@@ -156,14 +167,11 @@ def _list_rows(slices: pl.DataFrame, tracks: Tracks) -> Sequence[Int64s]:
     return [np.arange(len(slices))] if len(slices) else []
 
 
-def _cut(
-    slices: pl.DataFrame, rows_of: Sequence[Int64s], arranged: Iterable[_Arrangement]
-) -> Iterator[tuple[int, int, ArrangedSlices]]:
-    """Cut the rows of each track, in order, at the bounds of its subtracks."""
-    for track, (rows, (subtrack, order, depth)) in enumerate(zip(rows_of, arranged, strict=True)):
-        in_order = rows[order]
-        for number, (begin, stop) in enumerate(pairwise(_find_bounds(subtrack[order]).tolist())):
-            part = ArrangedSlices(source=slices, rows=in_order[begin:stop], depth=depth[begin:stop])
+def _cut(slices: pl.DataFrame, arranged: Iterable[_Arrangement]) -> Iterator[tuple[int, int, ArrangedSlices]]:
+    """Cut the rows of each track at the bounds of its subtracks."""
+    for track, (rows, bounds, depth) in enumerate(arranged):
+        for number, (begin, stop) in enumerate(pairwise(bounds.tolist())):
+            part = ArrangedSlices(source=slices, rows=rows[begin:stop], depth=depth[begin:stop])
             yield track, number, part
 
 

@@ -13,8 +13,11 @@ from nsys_pp.arrays.types import Int64s
 NULL = (1 << 32) - 1
 """Code of null; no string has this code."""
 WORDS = (pl.Categorical, pl.Enum, pl.String)
-CODE = pl.col(*WORDS).cast(pl.Categorical()).to_physical().fill_null(NULL)
-"""Codes of all string columns of a frame (UInt32): equal strings of a column have equal codes."""
+
+
+def number_words(column: pl.Expr) -> pl.Expr:
+    """Return the codes of a string column (UInt32): equal strings have equal codes."""
+    return column.cast(pl.Categorical()).to_physical().fill_null(NULL)
 
 
 def intern(
@@ -26,14 +29,14 @@ def intern(
 
     Args:
         column: Categorical, Enum or String.
-        codes: Codes of the rows (`CODE`); computed if None, of all rows.
+        codes: Codes of the rows (`number_words`); computed if None, of all rows.
         rows: The rows that count, in order; None: all.
 
     Returns:
         The distinct strings in order of their numbers, and the number of each of these rows; 0 for null.
     """
     if codes is None:
-        codes = column.to_frame().select(CODE).to_series().to_numpy()
+        codes = column.to_frame().select(number_words(pl.col(column.name))).to_series().to_numpy()
     firsts, numbers = _number(codes)
     return column[firsts if rows is None else rows[firsts]].cast(pl.String), numbers
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.write.trace.drawing import ArrangedSlices, SliceSubtrack, Subtrack
-from nsys_pp.write.trace.strings import CODE, NULL, WORDS
+from nsys_pp.write.trace.strings import NULL, WORDS, number_words
 from nsys_pp.write.trace.tree import subtrack_rows
 
 _PRESENT = "\0present "  # not the name of any column
@@ -27,8 +27,8 @@ class Source:
 
     Args:
         frame: The frame.
-        prepared: The codes of each string column. For each other column that is partly null: its values with 0 for null,
-            and the mask of rows with a value.
+        prepared: The codes of each string column, unless it is a Categorical without null, or all null. For each other
+            column that is partly null: its values with 0 for null, and the mask of rows with a value.
     """
 
     def __init__(self, frame: pl.DataFrame, prepared: pl.DataFrame) -> None:
@@ -40,6 +40,8 @@ class Source:
         """Return the values of a column, with codes for strings and 0 for other nulls."""
         if column not in self._arrays:
             values = self._prepared[column] if column in self._prepared.columns else self.frame[column]
+            if isinstance(values.dtype, pl.Categorical):  # without null
+                values = values.to_physical()
             if values.dtype.is_float():
                 values = values.cast(pl.Float64)
             self._arrays[column] = values.to_numpy()
@@ -111,7 +113,7 @@ def prepare_columns(batches: Sequence[Sequence[Subtrack]]) -> list[SubtrackColum
     """
     joined = [_join(batch) for batch in batches]
     frames = {id(frame): frame for frame, _, _ in joined}
-    prepared = pl.collect_all([frame.lazy().select(CODE, *_fill_nulls(frame)) for frame in frames.values()])
+    prepared = pl.collect_all([frame.lazy().select(_prepare(frame)) for frame in frames.values()])
     sources = {
         key: Source(frame, columns) for (key, frame), columns in zip(frames.items(), prepared, strict=True)
     }
@@ -125,17 +127,25 @@ def _join(batch: Sequence[Subtrack]) -> tuple[pl.DataFrame, Int64s | None, NDArr
     parts = [subtrack.content for subtrack in batch if isinstance(subtrack, SliceSubtrack)]
     arranged = [part for part in parts if isinstance(part, ArrangedSlices)]
     if len(arranged) == len(batch) and all(part.source is arranged[0].source for part in arranged):
+        if len(arranged) == 1:
+            return arranged[0].source, arranged[0].rows, arranged[0].depth
         rows = np.concatenate([part.rows for part in arranged])
         return arranged[0].source, rows, np.concatenate([part.depth for part in arranged])
     frame = pl.concat((subtrack_rows(subtrack) for subtrack in batch), rechunk=True)
     return frame, None, frame["depth"].to_numpy() if parts else np.empty(0, dtype=np.int32)
 
 
-def _fill_nulls(rows: pl.DataFrame) -> list[pl.Expr]:
-    """Build the expressions of filled values and masks, for columns that are partly null and do not hold strings."""
+def _prepare(rows: pl.DataFrame) -> list[pl.Expr]:
+    """Build the expressions of codes, filled values and masks, for columns that cannot be encoded as they are."""
     queries = []
     for values in rows.iter_columns():
-        if not isinstance(values.dtype, WORDS) and 0 < values.null_count() < rows.height:
-            column, empty = pl.col(values.name), pl.lit(0).cast(values.dtype)
+        column, nulls = pl.col(values.name), values.null_count()
+        if nulls == rows.height:
+            continue
+        if isinstance(values.dtype, WORDS):
+            if nulls or not isinstance(values.dtype, pl.Categorical):
+                queries.append(number_words(column))
+        elif nulls:
+            empty = pl.lit(0).cast(values.dtype)
             queries += [column.fill_null(empty), column.is_not_null().alias(_PRESENT + values.name)]
     return queries

@@ -20,7 +20,9 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, numbers, pack
+from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.order import list_groups
+from nsys_pp.arrays.scratch import drop_pages, move_columns
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.choices import Detail
 from nsys_pp.frames.part import Track
@@ -43,7 +45,7 @@ from nsys_pp.write.trace.slices import (
     range_slices,
 )
 
-_LARGE_ROWS = 8_000_000
+_LARGE_ROWS = 4_000_000
 _JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" if no range is a job
 BUSY = "GPU busy"
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
@@ -123,13 +125,18 @@ def _draw_gpu(
         return
     busy = Counter(name=BUSY, unit="%", samples=busy_percent(ops["start_ns"], ops["end_ns"]))
     _draw_counters([busy, *list_counters(counters)], path, tracks, subtracks)
+    is_large = len(projections) + len(ops) > _LARGE_ROWS
+    if is_large:
+        return_freed()
     # Packing ranges needs about as much time as packing streams, and both release the interpreter lock.
     range_tracks: dict[Path, Track] = {}
     range_subtracks: list[Subtrack] = []
     with open_executor(len(projections) + len(ops), threads=1) as executor:
         ranges = executor.submit(_draw_ranges, view, projections, path, range_tracks, range_subtracks)
-        if len(projections) + len(ops) > _LARGE_ROWS:
+        if is_large:
             ranges.result()  # not both at once: their arrays would double the memory
+            return_freed()
+            drop_pages()
         communication = _add_track(tracks, (*path, "communication"), 20)
         slices = operation_slices(
             ops.filter("is_communication").with_columns(_no_flow()), view.report.op_details
@@ -174,7 +181,8 @@ def _draw_ranges(
     if len(across):
         paths.append(_add_track(tracks, (*path, "ranges across threads"), 10, order=len(of_threads)))
         of_threads.append(across)
-    subtracks += _subtracks(paths, nested_subtracks(range_slices(projections, view.job_ranges), of_threads))
+    slices = move_columns(range_slices(projections, view.job_ranges))
+    subtracks += _subtracks(paths, nested_subtracks(slices, of_threads))
 
 
 def _draw_streams(
@@ -204,7 +212,7 @@ def _draw_streams(
             label += f", pid {pids.get(row['process_key'], '?')}"
         paths.append(_add_track(tracks, (*path, label), 30, order=order))
     rows = list_groups(stream, len(first))
-    slices = operation_slices(ops, view.report.op_details)
+    slices = move_columns(operation_slices(ops, view.report.op_details))
     subtracks += _subtracks(paths, flat_subtracks(slices, [rows[row] for row in named["stream"].to_list()]))
 
 

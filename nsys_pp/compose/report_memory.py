@@ -1,0 +1,34 @@
+"""Memory of one large report: its columns are moved to a scratch between stages, and freed memory is returned."""
+
+from __future__ import annotations
+
+import polars as pl
+from msgspec.structs import replace
+
+from nsys_pp.arrays.memory import return_freed
+from nsys_pp.arrays.scratch import drop_pages, move_array, move_columns
+from nsys_pp.frames.report import Report
+
+_SHARED = ("range_id", "thread_key", "start_ns", "end_ns", "process_key", "parent_id")  # with RANGES
+
+
+def free_memory() -> None:
+    """Return memory to the system that no stage uses any more, and pages of columns in the scratch."""
+    return_freed()
+    drop_pages()
+
+
+def move_report(report: Report) -> Report:
+    """Move large columns of a report to the scratch; raw columns are there already."""
+    return replace(
+        report,
+        gpu_ops=move_columns(report.gpu_ops),
+        api_calls=move_columns(report.api_calls),
+        ranges=move_columns(report.ranges),
+        op_details=replace(report.op_details, row=move_array(report.op_details.row)),
+    )
+
+
+def move_projections(projections: pl.DataFrame) -> pl.DataFrame:
+    """Move large columns of `PROJECTIONS` to the scratch that are not shared with ranges."""
+    return move_columns(projections, [name for name in projections.columns if name not in _SHARED])
