@@ -201,8 +201,9 @@ def parse_steps(value: StepWindow | str | None) -> StepWindow | None:
     if value is None:
         return None
     if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d{0,15})\s*:\s*(\d{0,15})\s*", value)
-        if match is None and re.fullmatch(r"\d{1,15}", value.strip()):
+        # 30 digits: the integers of frames have 128 bits
+        match = re.fullmatch(r"\s*(\d{0,30})\s*:\s*(\d{0,30})\s*", value)
+        if match is None and re.fullmatch(r"\d{1,30}", value.strip()):
             step = int(value)
             raise OptionError(
                 "steps", f"invalid steps {value!r}; for that step alone, use `{step}:{step + 1}`"
