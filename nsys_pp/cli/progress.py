@@ -8,14 +8,20 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from nsys_pp.cli.log import Record, current_record, log
 from nsys_pp.compose.progress import Progress as Callback
 from nsys_pp.compose.progress import Share
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
 _BAR_DELAY_S = 1.0
 _LINE_INTERVAL_S = 5.0
+_LEAST_SHARE = 0.02  # of a phase, before the time that is left is estimated
+_WIDE = 120  # characters
 _INTERVAL_VARIABLE = "NSYS_PP_LOG_SECONDS"
 
 
@@ -43,27 +49,9 @@ def show_progress() -> Iterator[Callback]:
 @contextmanager
 def _show_bar() -> Iterator[Callback]:
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    bar = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=30),
-        TimeElapsedColumn(),
-        TextColumn("elapsed,"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    task = bar.add_task("reading", total=1.0)
+    bar = build_bar(Console(stderr=True))
+    task = bar.add_task("reading", total=1.0, counts="")
     phase = ""
 
     def update(work: str, share: float) -> None:
@@ -71,7 +59,8 @@ def _show_bar() -> Iterator[Callback]:
         if isinstance(share, Share) and share.doing != phase:
             phase = share.doing
             bar.reset(task)  # each phase has a speed of its own
-        bar.update(task, description=work, completed=share)
+        activity, _, counts = work.partition(": ")
+        bar.update(task, description=activity, counts=counts, completed=share)
 
     timer = threading.Timer(_BAR_DELAY_S, bar.start)
     timer.daemon = True
@@ -81,6 +70,44 @@ def _show_bar() -> Iterator[Callback]:
     finally:
         timer.cancel()
         bar.stop()
+
+
+def build_bar(console: Console) -> Bar:
+    """Build a bar of tasks that have the field `counts`.
+
+    On a narrow console it is short and has no elapsed time; the activity, with the name of a report, is cut to the rest of the
+    width. Counts and the time left are not cut.
+    """
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        ProgressColumn,
+        SpinnerColumn,
+        Task,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.table import Column
+    from rich.text import Text
+
+    class Activity(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(task.description, no_wrap=True, overflow="ellipsis")
+
+    is_wide = console.width >= _WIDE
+    times = Column(no_wrap=True, min_width=len("0:00:00"))
+    return Progress(
+        SpinnerColumn(),
+        Activity(),
+        TextColumn("{task.fields[counts]}", markup=False, table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=30 if is_wide else 8, table_column=Column(no_wrap=True)),
+        *([TimeElapsedColumn(times), TextColumn("elapsed,")] if is_wide else []),
+        TimeRemainingColumn(table_column=times),
+        TextColumn("left", table_column=Column(no_wrap=True)),
+        console=console,
+        transient=True,
+    )
 
 
 @contextmanager
@@ -113,7 +140,7 @@ def _read_interval() -> float:
 
 
 class _ProgressLines:
-    """Lines about the current work, with counts and rate."""
+    """Lines about the current work: counts and rate of reports, or the share of a single report, and the time left."""
 
     def __init__(self, record: Record, stderr: IO[str]) -> None:
         self._record, self._stderr = record, stderr
@@ -137,14 +164,19 @@ class _ProgressLines:
 
     def _write(self, work: str, share: float, *, event: str) -> None:
         self._has_written = True
-        elapsed_s = time.monotonic() - self._began_s
+        now_s = time.monotonic()
+        elapsed_s = now_s - self._began_s
         facts: dict[str, str | float] = {"share": round(float(share), 4), "elapsed_s": round(elapsed_s, 1)}
         counts = ""
         if isinstance(share, Share):
             phase, since_s, first = self._phase
-            rate = (share.done - first) / max(time.monotonic() - since_s, 1e-3)
+            rate = (share.done - first) / max(now_s - since_s, 1e-3)
             facts |= {"doing": phase, "done": share.done, "total": share.total, "rate_per_s": round(rate, 3)}
-            counts = f", {share.done:,} of {share.total:,} ({rate:.2g}/s)"
+            counts = f", {share.done:,} of {share.total:,} ({rate:.2g}/s)" if share.total > 1 else ""
+            if (left_s := estimate_left(share, now_s - since_s)) is not None:
+                facts["left_s"] = round(left_s, 1)
+                counts += f", {share:.0%}" if share.total == 1 else ""
+                counts += f", about {left_s:.0f} s left"
         log(
             work if self._record.in_json else f"{elapsed_s:.0f} s: {work}{counts}",
             event=event,
@@ -152,3 +184,12 @@ class _ProgressLines:
             record=self._record,
             file=self._stderr,
         )
+
+
+def estimate_left(share: float, elapsed_s: float) -> float | None:
+    """Estimate the time that is left of a phase, in s, from its duration so far; None: too early, or at its end.
+
+    >>> estimate_left(0.25, 5.0), estimate_left(0.001, 5.0), estimate_left(1.0, 5.0)
+    (15.0, None, None)
+    """
+    return elapsed_s * (1 - share) / share if _LEAST_SHARE <= share < 1 else None
