@@ -75,7 +75,7 @@ def _project_one(folder: Path) -> float:
 
 def _measure_peak(folder: Path, *, kernels: int) -> float:
     report = _write_shape(folder, kernels=kernels)
-    return measure.nsys_pp("merge", report, "-o", folder / "run.pftrace").peak_bytes / BYTES_PER_MIB
+    return measure.measure_peak_bytes("merge", report, "-o", folder / "run.pftrace") / BYTES_PER_MIB
 
 
 def _start(_: Path) -> float:
@@ -152,8 +152,8 @@ def _measure_peak_of_parts(folder: Path) -> float:
         )
     parts = folder / "parts"
     measure.nsys_pp("extract", folder / "run", "-o", parts)
-    took = measure.nsys_pp("merge", parts, "-o", folder / "run.pftrace", "--processes", "1")
-    return took.peak_bytes / BYTES_PER_MIB
+    peak_bytes = measure.measure_peak_bytes("merge", parts, "-o", folder / "run.pftrace", "--processes", "1")
+    return peak_bytes / BYTES_PER_MIB
 
 
 def _fit_clocks(_: Path) -> float:

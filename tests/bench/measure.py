@@ -1,4 +1,4 @@
-"""Whole commands, measured from outside: wall time, processor time, peak memory."""
+"""Whole commands, measured from outside: wall time, processor time, or peak memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ class Run:
 
     wall_s: float
     cpu_s: float
-    peak_bytes: int
 
 
 def run(command: Sequence[str | Path], standard_input: str = "") -> Run:
@@ -50,7 +49,34 @@ def run(command: Sequence[str | Path], standard_input: str = "") -> Run:
     wall_s = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0, command
-    return Run(wall_s=wall_s, cpu_s=usage.ru_utime + usage.ru_stime, peak_bytes=usage.ru_maxrss * 1024)
+    return Run(wall_s=wall_s, cpu_s=usage.ru_utime + usage.ru_stime)
+
+
+_REPORT_PEAK = """
+import os, subprocess, sys
+process = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+_, status, usage = os.wait4(process.pid, 0)
+print(usage.ru_maxrss * 1024)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def measure_peak_bytes(*words: str | Path) -> int:
+    """Run our own command line and return its peak memory.
+
+    Linux counts the peak of the process that started a program as that of the program, so a small process starts it: this one
+    may have drawn a large report.
+    """
+    command = [
+        sys.executable,
+        "-c",
+        _REPORT_PEAK,
+        sys.executable,
+        "-m",
+        "nsys_pp",
+        *(str(word) for word in words),
+    ]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def nsys_pp(*words: str | Path) -> Run:

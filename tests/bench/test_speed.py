@@ -58,7 +58,7 @@ def test_whole_commands(bulk: Path, capsys: pytest.CaptureFixture[str], tmp_path
         floor, wall = median(f.wall_s for f, _ in pairs), median(r.wall_s for _, r in pairs)
         ratio = median(r.wall_s / f.wall_s for f, r in pairs)
         cpu = median(r.cpu_s for _, r in pairs)
-        peak = max(r.peak_bytes for _, r in pairs) / BYTES_PER_MIB
+        peak = measure.measure_peak_bytes(*words) / BYTES_PER_MIB
         lines.append(f"{name:26}{floor:9.2f}{wall:9.2f}{ratio:8.2f}{cpu:8.2f}{peak:10.0f}")
     _show(capsys, bulk, lines)
 
