@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.only in figure.work:
             with TemporaryDirectory(prefix="bench-") as name:
                 measured[figure.work] = figure.measure(Path(name))
-            print(_row(figure, f"{measured[figure.work]:.3g}"), flush=True)
+            print(_row(figure, _format(measured[figure.work])), flush=True)
     if chosen.write is not None:
         _write(chosen.write, measured)
     return 0
@@ -35,6 +35,10 @@ def _row(figure: Figure, value: str) -> str:
     return f"| {figure.work} | {value} {figure.unit} | {figure.at_most:g} | {figure.aim:g} |"
 
 
+def _format(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
 def _write(path: Path, measured: dict[str, float]) -> None:
     """Replace the measured rows of the table; the others stay as they are."""
     before, rest = path.read_text().split(_BEGIN)
@@ -42,7 +46,7 @@ def _write(path: Path, measured: dict[str, float]) -> None:
     known = {row.split("|")[1].strip(): row for row in table.splitlines() if row.count("|") > 2}
     today = date.today().isoformat()
     rows = [
-        f"{_row(figure, f'{measured[figure.work]:.3g}')} {today} |"
+        f"{_row(figure, _format(measured[figure.work]))} {today} |"
         if figure.work in measured
         else known.get(figure.work, f"{_row(figure, 'not measured')} |")
         for figure in FIGURES
