@@ -12,7 +12,7 @@ from nsys_pp.compose.options import BatchOptions, Inputs, check_least, parse_inp
 from nsys_pp.compose.progress import Share, report_progress
 from nsys_pp.compose.unforeseen import is_about_outputs, unforeseen_error
 from nsys_pp.compose.waiting import wait_for_reports
-from nsys_pp.errors import NsysPPError, OptionError
+from nsys_pp.errors import NsysPPError, OptionError, ReportError
 from nsys_pp.executors.choose import choose_executor
 from nsys_pp.executors.executor import Executor, Outcome, RemoteTraceback
 from nsys_pp.executors.serial import SerialExecutor
@@ -31,7 +31,7 @@ class Batch:
 
     Args:
         inputs: Reports, folders of them, or glob patterns.
-        options: Keywords. With `keep_going`, inputs that fail are skipped, but neither the only one nor all.
+        options: Keywords. With `keep_going`, inputs that fail or match no file are skipped, but neither the only one nor all.
         with_parts: Include parts.
 
     Raises:
@@ -64,7 +64,7 @@ class Batch:
         """
         count = self._options.get("wait_for")
         if count is None:
-            return find_reports(self.inputs, with_parts=self._with_parts)
+            return self._find_paths()
         arrivals = wait_for_reports(
             self.inputs,
             count=count,
@@ -75,6 +75,16 @@ class Batch:
         )
         self._missing = arrivals.missing
         return arrivals.paths
+
+    def _find_paths(self) -> list[Path]:
+        if not self._options.get("keep_going", False):
+            return find_reports(self.inputs, with_parts=self._with_parts)
+        absent: dict[str, ReportError] = {}
+        paths = find_reports(self.inputs, with_parts=self._with_parts, absent=absent)
+        if not paths:
+            raise next(iter(absent.values()))
+        self._missing = [(Path(named), error) for named, error in absent.items()]
+        return paths
 
     @cached_property
     def _executor(self) -> Executor:

@@ -18,6 +18,7 @@ from nsys_pp.read.broken_text import open_broken_text
 from nsys_pp.read.plan import assemble, name_recorded, plan_sources, rows_to_read, shape_rows
 from nsys_pp.read.table import Source
 from nsys_pp.read.tables import STRINGS_TABLE, TABLES
+from nsys_pp.read.unreadable import check_regular
 
 _SUFFIXES = (".parquet", ".arrow")
 _SESSION_TABLES = next(table.names for table in TABLES if table.frame == "session")
@@ -61,6 +62,7 @@ def read_table_directory(path: Path, *, need: frozenset[Group]) -> RawReport:
 
 def _with_file(file: Path, read: Callable[[Path], _T]) -> _T:
     """Read a part of a table; errors name the file."""
+    check_regular(file)
     try:
         return read(file)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:

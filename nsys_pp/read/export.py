@@ -11,7 +11,7 @@ from pathlib import Path
 from nsys_pp.errors import NsysNotFoundError, ReportError
 from nsys_pp.leftovers import make_temporary_folder
 from nsys_pp.read.export_cache import VARIABLE, drop_old_exports, find_cache, make_cache, protect_export
-from nsys_pp.read.unreadable import unreadable_error
+from nsys_pp.read.unreadable import check_regular, unreadable_error
 
 UNEXPORTED_SUFFIXES = (".nsys-rep", ".qdrep")
 _NSYS_VARIABLE = "NSYS_PP_NSYS"
@@ -95,6 +95,7 @@ def find_nsys(nsys: str | Path | None, report: Path) -> str:
 
 
 def _read_state(report: Path) -> str:
+    check_regular(report)
     try:
         status = report.stat()
         with report.open("rb") as file:

@@ -89,7 +89,7 @@ def _expand(named: Path, suffixes: tuple[str, ...]) -> list[Path]:
         raise unreadable_error(named, error) from None
     if is_folder:
         return [named] if is_table_directory(named) else _search(named, suffixes)
-    if exists:
+    if exists or named.is_symlink():
         return [named]
     if _NSYS_PATTERN.search(str(named)):
         return _match_nsys_pattern(named, suffixes)

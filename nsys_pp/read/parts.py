@@ -27,7 +27,7 @@ from nsys_pp.frames.part import (
     PartRecord,
 )
 from nsys_pp.frames.part_frames import PART_FRAMES, SUBTRACKS, read_subtracks
-from nsys_pp.read.unreadable import unreadable_error
+from nsys_pp.read.unreadable import check_regular, unreadable_error
 
 _MOST_FACTS_BYTES = 1 << 26  # some kB are usual
 _MOST_FRAME_BYTES = 1 << 30  # unpacked; the frames of a report of 1M events have some MB
@@ -160,6 +160,7 @@ def open_part_blocks(path: Path) -> Iterator[IO[bytes]]:
 @contextmanager
 def _open(path: Path) -> Iterator[ZipFile]:
     """Open a part; convert all errors of reading into a `ReportError`."""
+    check_regular(path)
     try:
         with ZipFile(path) as archive:
             yield archive

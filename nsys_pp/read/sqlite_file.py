@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from nsys_pp.errors import ReportError
-from nsys_pp.read.unreadable import unreadable_error
+from nsys_pp.read.unreadable import check_regular, unreadable_error
 
 IMMUTABLE = "&immutable=1"  # at the end of a URI: no locks, no journal
 _MAGIC = b"SQLite format 3\0"
@@ -78,6 +78,7 @@ def damaged_error(path: Path) -> ReportError:
 
 
 def _read_header(path: Path) -> bytes:
+    check_regular(path)
     try:
         with path.open("rb") as file:
             header = file.read(_HEADER_BYTES)

@@ -155,6 +155,27 @@ def test_missing_inputs_of_a_wait_end_with_3_and_are_named(command: str, tmp_pat
     assert "2 of 3 reports are there and whole" in entry["reason"]
 
 
+def test_inputs_that_match_no_file_are_skipped_and_named(tmp_path: Path) -> None:
+    absent, link, pattern = tmp_path / "rank9.sqlite", tmp_path / "link.sqlite", tmp_path / "none*"
+    link.symlink_to("nowhere")
+    output, result = tmp_path / "run.pftrace", tmp_path / "result.json"
+    line = ("merge", PIPELINE, absent, link, pattern, "-o", output)
+    assert_refused(call(*line), f"`{absent}` does not exist")
+    assert not output.exists()
+    done = call(*line, "--keep-going", "--result", result)
+    assert done.code == 3, done
+    reasons = {entry["path"]: entry["reason"] for entry in read(result)["skipped"]}
+    assert reasons == {
+        str(absent): f"`{absent}` does not exist",
+        str(pattern): f"`{pattern}` matches no report",
+        str(link): f"`{link}` does not exist",
+    }
+    assert all(f"skipped {path}: " in done.stderr for path in (absent, link, pattern))
+    assert_refused(
+        call("merge", absent, pattern, "-o", tmp_path / "none.pftrace", "--keep-going"), "does not exist"
+    )
+
+
 def test_a_result_tells_what_was_done(tmp_path: Path) -> None:
     result, output = tmp_path / "result.json", tmp_path / "run.pftrace"
     done = call("merge", PIPELINE, "-o", output, "--processes", "2", "--result", result)

@@ -7,18 +7,17 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from fixtures.recording.export import write_report
+from tests.breaks import BREAKS
 from tests.cli.calls import COMMANDS, Result, arguments_of, assert_refused, call, run
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 REPORT = PIPELINE / "node2" / "rank0.sqlite"
-PAGE = 4096
 
 
 @pytest.fixture
@@ -35,72 +34,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def _cut(size: int) -> Callable[[Path], object]:
-    return lambda path: os.truncate(path, size if size > 0 else path.stat().st_size + size)
-
-
-def _encrypt(path: Path) -> None:
-    path.write_bytes(os.urandom(path.stat().st_size))
-
-
-def _scramble(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[40 * PAGE : 45 * PAGE] = os.urandom(5 * PAGE)
-    path.write_bytes(data)
-
-
-def _fill_with_zeros(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[2 * PAGE :] = bytes(len(data) - 2 * PAGE)
-    path.write_bytes(data)
-
-
-def _scramble_kernels(path: Path) -> None:
-    """Break a page that is not looked at before the kernels are read."""
-    with sqlite3.connect(path) as connection:
-        [[root]] = connection.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'"
-        )
-    connection.close()
-    data = bytearray(path.read_bytes())
-    interior = data[(root - 1) * PAGE : root * PAGE]
-    assert interior[0] == 5  # a page of a tree that has pages below it
-    cell = int.from_bytes(interior[12:14], "big")
-    leaf = int.from_bytes(interior[cell : cell + 4], "big")
-    data[(leaf - 1) * PAGE : leaf * PAGE] = b"\xa5" * PAGE
-    path.write_bytes(data)
-
-
-def _make_foreign(path: Path) -> None:
-    path.unlink()
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE cats (name TEXT)")
-    connection.close()
-
-
-BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "not SQLite": (lambda path: path.write_text("no database\n" * 500), "is not a SQLite database"),
-    "cut within the header": (_cut(50), "is truncated"),
-    "cut after the header": (_cut(100), "is truncated"),
-    "cut after a page": (_cut(PAGE), "is truncated"),
-    "cut within a page": (_cut(10 * PAGE + 1234), "is truncated"),
-    "cut by a page": (_cut(-PAGE), "is truncated"),
-    "cut by a byte": (_cut(-1), "is truncated"),
-    "scrambled": (_scramble, "is damaged"),
-    "scrambled kernels": (_scramble_kernels, "is damaged"),
-    "a hole to the end": (_fill_with_zeros, "is damaged"),
-    "encrypted": (_encrypt, "is not a SQLite database, or an encrypted one"),
-    "empty": (_cut(0), "is empty"),
-    "absent": (lambda path: path.unlink(), "does not exist"),
-    "another database": (_make_foreign, "has no table that Nsight Systems exports"),
-}
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_broken_report_is_refused(report: Path, folder: Path, name: str, command: str) -> None:
     damage, words = BREAKS[name]
-    damage(report) if name != "empty" else report.write_bytes(b"")
+    damage(report)
     assert_refused(call(*arguments_of(command, report, folder=folder)), f"`{report}`", words)
     assert list(folder.iterdir()) == []
     assert {path.name for path in report.parent.iterdir()} <= {report.name}

@@ -134,6 +134,12 @@ def test_broken_links_are_listed(tmp_path: Path) -> None:
     assert set(find_reports([tmp_path])) == {path, tmp_path / "gone.nsys-rep", tmp_path / "loop.sqlite"}
 
 
+def test_a_broken_link_that_is_named_is_listed(tmp_path: Path) -> None:
+    link = tmp_path / "gone.sqlite"
+    link.symlink_to("nowhere")
+    assert find_reports([link]) == [link]
+
+
 def test_links_that_lead_back_do_no_harm(tmp_path: Path) -> None:
     (path,) = _touch(tmp_path, "a/r.sqlite")
     (tmp_path / "a/loop").symlink_to(tmp_path, target_is_directory=True)

@@ -14,7 +14,7 @@ keep_going_option = option(
     "--keep-going",
     section=BATCH,
     is_flag=True,
-    help="Skip inputs that cannot be processed, list them, and exit with status 3.",
+    help="Skip inputs that cannot be processed or do not exist, list them, and exit with status 3.",
 )
 
 
