@@ -25,6 +25,7 @@ from nsys_pp.model.ranks import build_ranks
 from nsys_pp.model.session import build_session, read_launcher
 from nsys_pp.model.stream_calls import build_stream_calls
 from nsys_pp.model.thread_runs import build_thread_runs
+from nsys_pp.model.usable_rows import drop_unusable
 
 __all__ = ["build_report"]
 
@@ -43,7 +44,8 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         The report; its frames contain only strings that events refer to.
     """
     if not is_last_use:
-        raw = replace(raw, frames=dict(raw.frames))
+        raw = replace(raw, frames=dict(raw.frames), tally=raw.tally.copy())
+    drop_unusable(raw)
     number_events(raw)
     drop_impossible(raw)
     drop_reversed(raw)
@@ -89,5 +91,6 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         memory_events=build_memory_events(raw),
         counters=build_counters(raw),
         diagnostics=build_diagnostics(raw),
+        row_counts=raw.tally.build(),
         ranks=ranks,
     )
