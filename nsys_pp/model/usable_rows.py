@@ -28,7 +28,9 @@ _MEANINGS = {
     "text": "without a text",
 }
 _CALL = ("start", "end", "thread")
-_REQUIRED: Mapping[str, tuple[str, ...]] = {  # columns without which a row is of no use, the first reason first
+_REQUIRED: Mapping[
+    str, tuple[str, ...]
+] = {  # columns without which a row is of no use, the first reason first
     "nvtx": ("kind", "thread"),
     "calls": _CALL,
     "synchronizations": ("process", "correlation"),
@@ -69,6 +71,7 @@ def drop_unusable(raw: RawReport) -> None:
     _drop_notes(raw)
     for table in _OPS:
         _drop_untimed(raw, table)
+    _warn_of_names(raw)
     if not raw["diagnostics"].is_empty():
         severe = raw["diagnostics"]["severity"].is_in(_SEVERE).fill_null(value=False)
         _drop(raw, "diagnostics", severe, "information, not an error or a warning")
@@ -93,11 +96,23 @@ def _drop_untimed(raw: RawReport, table: str) -> None:
     _drop(raw, table, ((start != 0) | (end != 0)) & start.is_not_null() & end.is_not_null(), UNTIMED)
 
 
+def _warn_of_names(raw: RawReport) -> None:
+    """Warn if events have ids of names, and the table of names is absent."""
+    if not raw["strings"].is_empty():
+        return
+    unnamed = [
+        noun
+        for table, noun in _NOTED.items()
+        for column in ("name_id", "text_id")
+        if column in raw[table].columns and raw[table][column].null_count() < raw[table].height
+    ]
+    if unnamed:
+        warnings.warn(f"`{raw.path}` has no table of names: {', '.join(unnamed)} have none", stacklevel=4)
+
+
 def _drop(raw: RawReport, table: str, passes: pl.Series, reason: str) -> None:
     total = len(passes)
     count = raw.keep(table, passes, reason)
     is_rare = reason == UNKNOWN_EVENT and count <= total * _QUIET_SHARE
     if count and table in _NOTED and not is_rare:
-        warnings.warn(
-            f"`{raw.path}`: left out {count:,} of {total:,} {_NOTED[table]} {reason}", stacklevel=5
-        )
+        warnings.warn(f"`{raw.path}`: left out {count:,} of {total:,} {_NOTED[table]} {reason}", stacklevel=5)

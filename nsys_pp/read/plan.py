@@ -96,10 +96,9 @@ def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
         names = pl.Series("name", [table.rows_named[name] for name in frame["name"]], dtype=pl.String)
         frame = pl.DataFrame([names, frame["value"]])
     # column by column: one query of all takes several times as long on the many small tables
-    rows = pl.DataFrame(
+    return pl.DataFrame(
         [_fit(frame[name], table.columns.get(name), schema[name]) for name in schema if name in frame.columns]
     )
-    return rows
 
 
 def rows_to_read(table: Table) -> list[str]:

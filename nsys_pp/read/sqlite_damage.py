@@ -66,7 +66,7 @@ def count_missing(
         if frame not in tally.read or not source.table.groups or numbers_itself:
             continue
         count = last - tally.read[frame]
-        if 0 < count and last * _LEAST_ROW_BYTES <= size:
+        if count > 0 and last * _LEAST_ROW_BYTES <= size:
             tally.missing[frame] = count
 
 
