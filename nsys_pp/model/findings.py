@@ -12,7 +12,7 @@ from nsys_pp.frames.findings import Finding
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import KERNEL_KINDS, MOST_EARLY_NS, Report
 from nsys_pp.model.diagnostics import list_losses
-from nsys_pp.units import format_duration
+from nsys_pp.units import format_count, format_duration
 
 _LEAST_SHARE = 0.01  # of the rows, from which on orphans are a warning
 _LAUNCHING_KERNELS = r"^(?:cuda|cu)Launch(?:Kernel|CooperativeKernel)"
@@ -65,7 +65,7 @@ def find_row_findings(report: Report, launches: pl.DataFrame, unnamed: Mapping[s
             severity="warning",
             kind="ids without a name",
             count=count,
-            text=f"{count:,} {noun} have the id of a name that the report lacks",
+            text=f"{noun} with the id of a name that the report lacks: {count:,}",
             meaning="they are shown without a name, and are no jobs or steps",
         )
         for noun, count in unnamed.items()
@@ -80,9 +80,9 @@ def list_left_out(row_counts: pl.DataFrame) -> Iterator[Finding]:
             continue
         is_harmless = reason.startswith(_HARMLESS)
         name = source or table
-        text = f"{name}: {count:,} rows are left out: {reason}"
+        text = f"{name}: {format_count(count, 'row')} left out: {reason}"
         if stage == "file":
-            text = f"{name}: {count:,} rows are {reason}: they were deleted, or lost"
+            text = f"{name}: {format_count(count, 'row')} {reason} (deleted, or lost)"
         yield Finding(
             severity="info" if is_harmless else "warning",
             kind="missing rows" if stage == "file" else "rows left out",
@@ -147,7 +147,7 @@ def _find_clock(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
             severity="warning" if is_off else "info",
             kind="operations before their call",
             count=count,
-            text=f"{count:,} GPU operations start before the call that launched them, by up to {format_duration(most)}",
+            text=f"{count:,} of {len(known):,} GPU operations start before the call that launched them, by up to {format_duration(most)}",
             meaning="the clock of the GPU is off: delays of launches are left out, and waits of the host are uncertain"
             if is_off
             else "within the error of the GPU's clock",
@@ -168,7 +168,7 @@ def _find_overlaps(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
             severity="info",
             kind="overlapping kernels",
             count=count,
-            text=f"{count:,} kernels start before the previous kernel of their stream ends",
+            text=f"{count:,} of {len(kernels):,} kernels start before the previous kernel of their stream ends",
             meaning="busy time is their union, and counts no time twice",
         )
 
@@ -196,7 +196,7 @@ def _find_window(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
             severity="info",
             kind="events outside the capture",
             count=outside,
-            text=f"{outside:,} ranges, calls and operations are outside the window of the capture",
+            text=f"ranges, calls and operations outside the window of the capture: {outside:,}",
             meaning="they are used as recorded",
         )
 
