@@ -74,6 +74,10 @@ def project(
         result = nsys_pp.project(reports, progress=progress, **options)
     table = define_projection_table(parse_counted_ops(options["ops"]), options["scope"])
     filled = FilledTable(table=table, frame=result.ranges)
+    if (output != STANDARD_OUTPUT or format == "table") and (
+        sentence := describe_unprojected(result.row_counts)
+    ):
+        log(sentence, event="rows")
     if output != STANDARD_OUTPUT:
         write_table(filled, output, format=format, force=force)
         log_output(f"Wrote {output}: {format_count(len(result.ranges), 'row')}", output)
@@ -85,8 +89,6 @@ def project(
             print_tables([filled], console=console, limit=limit)
     else:
         click.echo(format_table(filled, format=format), nl=False)
-    if sentence := describe_unprojected(result.row_counts):
-        log(sentence, event="rows")
     exit_if_skipped(ctx, result.skipped, result.row_counts)
 
 

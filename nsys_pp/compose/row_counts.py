@@ -16,6 +16,7 @@ from nsys_pp.read.parts import concat_frames
 
 ATTRIBUTE = "rows."
 """Prefix of the metadata of a trace about the rows of a report."""
+_DRAWN = ("nvtx", "calls", "kernels", "copies", "sets", "graphs", "decompressions", "ranges", "gpu_ops")
 
 
 def count_report_rows(
@@ -55,13 +56,15 @@ def collect_parts(parts: Sequence[Part], paths: Sequence[Path]) -> pl.DataFrame:
 
 
 def describe_rows(counts: pl.DataFrame) -> dict[str, str]:
-    """Describe the rows of each report in a line, by its path: "nvtx 166 = 100 used + 66 without a start; kernels ...".
+    """Describe the drawn rows of each report in a line, by its path: "nvtx 166 = 100 used + 66 without a start; kernels ...".
+
+    A part is made of more tables than a trace, and has the same line.
 
     Args:
         counts: `RUN_ROW_COUNTS`.
     """
     tables: dict[str, dict[str, list[tuple[str, int]]]] = {}
-    for stage, table, _, reason, count, report in counts.rows():
+    for stage, table, _, reason, count, report in counts.filter(pl.col("table").is_in(_DRAWN)).rows():
         name = table if stage == "report" else f"{table} ({stage})"
         tables.setdefault(report, {}).setdefault(name, []).append((reason or "used", count))
     return {

@@ -53,7 +53,7 @@ class TraceLayout:
         self._roster = run.staged_roster
         self._titles = build_titles(self._roster)
         self._report_of: dict[Path, int] = {recorded.path: at for at, recorded in enumerate(run.inputs)}
-        self._labels = label_reports([*self._report_of])
+        self._labels = label_reports([recorded.part.source for recorded in run.inputs])
         self._rows = describe_rows(run.row_counts)
 
     def place_encoded(self, recorded: Input) -> PlacedReport:
