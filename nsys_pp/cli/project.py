@@ -74,11 +74,9 @@ def project(
         result = nsys_pp.project(reports, progress=progress, **options)
     table = define_projection_table(parse_counted_ops(options["ops"]), options["scope"])
     filled = FilledTable(table=table, frame=result.ranges)
-    if (output != STANDARD_OUTPUT or format == "table") and (
-        sentence := describe_unprojected(result.row_counts)
-    ):
-        log(sentence, event="rows")
     if output != STANDARD_OUTPUT:
+        if sentence := describe_unprojected(result.row_counts):
+            log(sentence, event="rows")
         write_table(filled, output, format=format, force=force)
         log_output(f"Wrote {output}: {format_count(len(result.ranges), 'row')}", output)
     elif format == "table":

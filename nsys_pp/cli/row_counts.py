@@ -44,9 +44,9 @@ def log_rows(row_counts: pl.DataFrame) -> None:
 def describe_table(entry: dict[str, Any]) -> str:
     """Format the rows of one table of `list_rows`.
 
-    >>> rows = {"stage": "report", "table": "nvtx", "source": "NVTX_EVENTS", "read": 1166, "used": 1100}
+    >>> rows = {"stage": "report", "table": "nvtx", "source": None, "read": 1166, "used": 1100}
     >>> describe_table({**rows, "left_out": {"without a start": 66}})
-    'NVTX_EVENTS: 1,166 rows read, 1,100 used; left out: 66 without a start'
+    'nvtx: 1,166 rows read, 1,100 used; left out: 66 without a start'
     """
     name = entry["source"] or entry["table"]
     left_out = [f"{count:,} {reason}" for reason, count in entry["left_out"].items()]

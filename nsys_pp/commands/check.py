@@ -1,4 +1,4 @@
-"""`nsys-pp check`: damage of reports, impossible values, lost events, and what they mean."""
+"""`nsys-pp check`: damage of reports, impossible values, lost events, and their meaning."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ class Limits(Struct, frozen=True, kw_only=True):
         """Find the process with the most memory below it, if the limit is still exceeded; None: it is not."""
         if not self.is_exceeded():
             return None, 0
-        sizes = {one: measure_tree(process.pid or 0) for one, process in processes.items()}
-        largest = max(sizes, key=lambda one: sizes[one])
+        sizes = {key: measure_tree(process.pid or 0) for key, process in processes.items()}
+        largest = max(sizes, key=lambda key: sizes[key])
         return largest, sizes[largest]
 
     def late_error(self, path: Path) -> NsysPPError:

@@ -18,7 +18,7 @@ def measure_tree(pid: int) -> int:
 
 
 def list_tree(pid: int) -> list[int]:
-    """List a process and all processes below it; those that ended meanwhile are missing."""
+    """List a process and all processes below it, without ended ones."""
     members, at = [pid], 0
     while at < len(members):
         tasks = _PROC / str(members[at]) / "task"

@@ -1,4 +1,4 @@
-"""Findings about a report: what is wrong with its file or its rows, and what that means."""
+"""Findings about a report: defects of its file and its rows, and their meaning."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def build_findings(findings: dict[str, list[Finding]]) -> pl.DataFrame:
     """Build `FINDINGS` from the findings of each report, by path."""
     order = {severity: -rank for rank, severity in enumerate(get_args(Severity))}
     rows = [
-        (path, one.severity, one.kind, one.count, one.text, one.meaning)
+        (path, finding.severity, finding.kind, finding.count, finding.text, finding.meaning)
         for path, of_report in findings.items()
-        for one in sorted(of_report, key=lambda found: order[found.severity])
+        for finding in sorted(of_report, key=lambda finding: order[finding.severity])
     ]
     return pl.DataFrame(rows, schema=FINDINGS, orient="row")

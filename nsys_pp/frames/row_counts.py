@@ -51,7 +51,7 @@ class RowTally(Struct, kw_only=True):
     missing: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> RowTally:
-        """Copy the counts; those of the copy can change alone."""
+        """Copy the counts."""
         return RowTally(
             read=dict(self.read),
             sources=dict(self.sources),

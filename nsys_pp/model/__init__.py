@@ -14,6 +14,7 @@ from nsys_pp.model.devices import build_devices, build_gpus, number_gpus
 from nsys_pp.model.diagnostics import build_diagnostics
 from nsys_pp.model.fingerprint import compute_fingerprint
 from nsys_pp.model.gpu_ops import OP_TABLES, build_gpu_ops, build_op_details
+from nsys_pp.model.limits import check_limits
 from nsys_pp.model.memory_events import build_memory_events
 from nsys_pp.model.mpi import build_mpi_calls
 from nsys_pp.model.nccl import build_nccl_calls, read_nccl_events
@@ -68,7 +69,7 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     # without group "host": drawings and identities must not depend on reading it
     threads = build_threads(raw, (ranges, marks, api_calls))
     processes = build_processes(raw, (threads, gpu_ops))
-    return Report(
+    report = Report(
         path=raw.path,
         session=session,
         fingerprint=compute_fingerprint(raw),
@@ -94,3 +95,4 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         row_counts=raw.tally.build(),
         ranks=ranks,
     )
+    return check_limits(report)

@@ -32,7 +32,7 @@ def find_data_warnings(report: Report, launches: pl.DataFrame, *, with_unlaunche
 
 
 def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:
-    """Describe what keeps ranges from their operations: kernels that are absent, and operations without a call."""
+    """Describe absent kernels and calls, and operations without a call."""
     ops = report.gpu_ops
     if ops.is_empty() or report.ranges.is_empty():
         return []

@@ -1,4 +1,4 @@
-"""Findings about the rows of a report: left out, orphaned, impossible, lost, and what each means for the analyses."""
+"""Findings about the rows of a report: left out, orphaned, impossible, lost; and their meaning for the analyses."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def count_unnamed(raw: RawReport) -> dict[str, int]:
 
 
 def find_row_findings(report: Report, launches: pl.DataFrame, unnamed: Mapping[str, int]) -> list[Finding]:
-    """Find what is wrong with the rows of a report.
+    """Find the defects of the rows of a report.
 
     Args:
         report: Read with all groups.
@@ -66,7 +66,7 @@ def find_row_findings(report: Report, launches: pl.DataFrame, unnamed: Mapping[s
             kind="ids without a name",
             count=count,
             text=f"{noun} with the id of a name that the report lacks: {count:,}",
-            meaning="they are shown without a name, and are no jobs or steps",
+            meaning="they are shown without a name, and are not jobs or steps",
         )
         for noun, count in unnamed.items()
     ]

@@ -60,7 +60,7 @@ _QUIET_SHARE = 0.01  # of the events, below which those of unknown types are onl
 
 
 def drop_unusable(raw: RawReport) -> None:
-    """Drop rows of `raw` that lack a value without which they have no meaning; each reason is counted.
+    """Drop rows of `raw` that lack a required value; each reason is counted.
 
     What may change results is also a warning: rows without a time or a thread, and many events of unknown types.
     """
