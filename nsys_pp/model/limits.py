@@ -5,7 +5,7 @@ from __future__ import annotations
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.report import Report
 
-MOST_DEVICES = 1_024  # pairs of process and GPU; a machine has 16 GPUs or fewer, and a process for each
+MOST_DEVICES = 512  # pairs of process and GPU; a machine has 16 GPUs or fewer, and a process for each
 MOST_THREADS = 50_000  # with events
 
 

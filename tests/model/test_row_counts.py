@@ -15,13 +15,13 @@ from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.read.arrow import read_table_directory
 from tests.conftest import find_shared_reports
-from tests.read.tables import call, kernel, memory, op, os_call, push_pop, strings, switch, write_export
+from tests.read.tables import Row, call, kernel, memory, op, os_call, push_pop, strings, switch, write_export
 from tests.row_sums import FRAMES, WITHOUT_FRAMES, check_row_sums
 
 _FIXTURES = Path(__file__).parents[2] / "fixtures" / "pipeline"
 pytestmark = pytest.mark.filterwarnings("ignore:.*left out", "ignore:.*damaged", "ignore:.*no table of names")
 _INTEGERS = st.sampled_from([None, 0, 1, -1, 5, 99, 2**31, 2**62 + 1, 2**63 - 1, -(2**63)])
-_TABLES = {
+_TABLES: dict[str, list[Row]] = {
     "StringIds": strings("a", "b"),
     "NVTX_EVENTS": [
         *(push_pop(i, i + 5, text="x") for i in range(4)),

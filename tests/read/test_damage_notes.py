@@ -102,7 +102,7 @@ def test_a_large_table_that_is_damaged_is_noted(
         build_report(read_report(path))
 
 
-def _cells(page: bytes) -> list[int]:
+def _cells(page: bytes | bytearray) -> list[int]:
     count = int.from_bytes(page[3:5], "big")
     return [int.from_bytes(page[12 + 2 * at : 14 + 2 * at], "big") for at in range(count)]
 

@@ -47,7 +47,9 @@ from nsys_pp.write.trace.slices import (
 )
 
 _LARGE_ROWS = 4_000_000
-MOST_ROWS = 10_000  # streams of a GPU, and subtracks of a track; each takes time
+MOST_ROWS = 10_000  # subtracks of a track
+MOST_SUBTRACKS = 20_000  # of a report
+MOST_STREAMS = 4_096  # of a GPU; each takes some ms
 _JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" if no range is a job
 BUSY = "GPU busy"
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
@@ -101,6 +103,8 @@ def draw_report(view: View, *, detail: Detail) -> Drawing:
     for rank, gpu in enumerate(devices.partition_by("gpu", maintain_order=True)):
         path = _add_track(tracks, (gpu["gpu"][0],), rank)
         _draw_gpu(view, gpu, path, detail, tracks, subtracks)
+        if len(subtracks) > MOST_SUBTRACKS:
+            raise _too_many_error(view, "rows of slices", len(subtracks), MOST_SUBTRACKS)
     if detail == "cpu":
         _draw_cpu(view, tracks, subtracks)
     return Drawing(report_id=view.report.fingerprint, tracks=list(tracks.values()), subtracks=subtracks)
@@ -194,8 +198,8 @@ def _draw_streams(
     first, stream = find_distinct(pack(*(numbers(ops[key]) for key in keys)))
     if not len(first):
         return
-    if len(first) > MOST_ROWS:
-        raise _too_many_error(view, "streams of a GPU", len(first))
+    if len(first) > MOST_STREAMS:
+        raise _too_many_error(view, "streams of a GPU", len(first), MOST_STREAMS)
     named = ops[first].select(keys).with_row_index("stream").join(view.report.streams, on=keys, how="left")
     named = named.sort(keys)
     is_only_process = named["process_key"].n_unique() <= 1
@@ -266,13 +270,13 @@ def _subtracks(
 ) -> Iterator[SliceSubtrack]:
     for track, number, part in parts:
         if number >= MOST_ROWS:
-            raise _too_many_error(view, "slices at the same time in one row", number + 1)
+            raise _too_many_error(view, "slices at the same time in one row", number + 1, MOST_ROWS)
         yield SliceSubtrack(track=paths[track], number=number, content=part)
 
 
-def _too_many_error(view: View, noun: str, count: int) -> ReportError:
+def _too_many_error(view: View, noun: str, count: int, most: int) -> ReportError:
     return ReportError(
-        f"`{view.report.path}` has {count:,} or more {noun}; expected at most {MOST_ROWS:,}",
+        f"`{view.report.path}` has {count:,} or more {noun}; expected at most {most:,}",
         "its times or its numbers of streams are damaged; `nsys-pp check` lists overlapping kernels",
     )
 
