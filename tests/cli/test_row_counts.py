@@ -37,8 +37,8 @@ def _sum(entry: dict[str, Any]) -> int:
 @pytest.mark.parametrize("command", sorted(_COMMANDS))
 def test_every_command_counts(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    arguments = [*command.split(), *_COMMANDS[command], RANK0, "--result", "r.json", "--explain-rows"]
-    done = call(*arguments)
+    arguments = [*command.split(), *_COMMANDS[command], "--result", "r.json", "--explain-rows"]
+    done = call(*arguments, RANK0)
     assert done.code == 0, done.stderr
     [report] = json.loads(Path("r.json").read_text())["rows"]
     assert report["report"] == str(RANK0)
