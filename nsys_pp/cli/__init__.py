@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import click
 
 from nsys_pp.cli.escapes import escape_line, escape_text
-from nsys_pp.cli.interrupts import describe_interrupt, end_on_interrupt, is_interrupt
+from nsys_pp.cli.interrupts import (
+    describe_interrupt,
+    end_at_once,
+    end_on_interrupt,
+    has_unheard_thread,
+    is_interrupt,
+)
 from nsys_pp.cli.sections import OrderedGroup
 from nsys_pp.cli.unforeseen import is_unforeseen
 from nsys_pp.errors import REPORT_IT, NsysPPError, describe_unforeseen
@@ -73,6 +79,8 @@ class _MainGroup(OrderedGroup):
                 if is_interrupt(error):
                     status, word = describe_interrupt()
                     click.echo(word, err=True)
+                    if has_unheard_thread():
+                        end_at_once(status)
                     ctx.exit(status)
                 if not _report_error(error):
                     raise
