@@ -118,7 +118,7 @@ def _parquet_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pl.DataFrame, "write_parquet", write_plain)
 
 
-def _plant(path: Path, schema: str) -> Path:
+def plant(path: Path, schema: str) -> Path:
     """Write a report with the mark wherever nsys puts what is nobody's business."""
     environment = {
         **SESSION["environment"],
@@ -190,7 +190,7 @@ def _plant(path: Path, schema: str) -> Path:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("schema", ["3.0.0", "3.7.2", "3.25.0"])
 def test_no_output_holds_what_no_event_refers_to(tmp_path: Path, schema: str) -> None:
-    report = _plant(tmp_path / "report.sqlite", schema)
+    report = plant(tmp_path / "report.sqlite", schema)
     assert find_words(report.read_bytes(), [MARK, SHOWN]) == {MARK, SHOWN}
     folder = tmp_path / "out"
     folder.mkdir()
@@ -206,12 +206,12 @@ def test_no_output_holds_what_no_event_refers_to(tmp_path: Path, schema: str) ->
 
 
 def test_no_error_quotes_what_is_recorded(tmp_path: Path) -> None:
-    said = provoke_errors(_plant(tmp_path / "report.sqlite", "3.7.2"), tmp_path)
+    said = provoke_errors(plant(tmp_path / "report.sqlite", "3.7.2"), tmp_path)
     assert {name: text for name, text in said.items() if find_words(text, [MARK])} == {}
 
 
 def test_only_variables_of_launchers_are_told(tmp_path: Path) -> None:
-    report = _plant(tmp_path / "report.sqlite", "3.7.2")
+    report = plant(tmp_path / "report.sqlite", "3.7.2")
     [told] = json.loads(call("info", report, "--json").stdout)
     assert told["launcher"] == ALLOWED
     assert (told["rank"], told["rank_source"]) == (3, "RANK")
@@ -223,7 +223,7 @@ _REAL = (
 )
 
 
-def _plant_into(report: Path) -> None:
+def plant_into(report: Path) -> None:
     """Add rows with the mark to tables of a real report, in the shape of rows that it has."""
     connection = sqlite3.connect(report)
     present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -279,7 +279,7 @@ def test_no_output_of_a_real_report_holds_its_secrets(
         pytest.skip(f"no report {prefix}*")
     report = tmp_path / "report.sqlite"
     report.write_bytes(original.read_bytes())
-    _plant_into(report)
+    plant_into(report)
     secrets = _real_secrets(report)
     assert find_words(report.read_bytes(), [MARK]) == {MARK}
     folder = tmp_path / "out"

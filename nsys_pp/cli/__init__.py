@@ -44,6 +44,7 @@ _DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `-
     "align": "Align the clocks of all machines, with error bounds.",
     "sql": "Query the frames and tables of a run in SQL.",
     "extract": "Write a part of each report, ready for merge and summary.",
+    "scrub": "Write a copy of a report that is safe to share.",
     "recipe": "Run nsys-pp as a recipe of nsys.",
     "cache": "Show or clear the cache of exported reports.",
     "shell-setup": "Install shell completion and manual pages.",

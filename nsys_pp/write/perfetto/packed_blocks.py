@@ -11,6 +11,8 @@ packed block is its length (4 bytes, little-endian), the CRC-32 of what follows 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from typing import IO
 
 import msgspec
 import numpy as np
@@ -21,6 +23,7 @@ from zlib_ng import zlib_ng
 from nsys_pp.arrays.byte_planes import PlaneCode, Values, as_words, choose_planes, restore_planes, size_of
 from nsys_pp.write.deflate import deflate, measure_deflated
 from nsys_pp.write.perfetto.packets import PacketBlock, PacketGroup, compress_block
+from nsys_pp.write.perfetto.texts import decompress_packet
 from nsys_pp.write.perfetto.wire import Column, Part, varint_column
 
 _AS_PACKET, _AS_COLUMNS = 0, 1
@@ -93,6 +96,20 @@ def unpack_block(data: bytes) -> bytes:
     if data[0] != _AS_COLUMNS:
         raise ValueError("a block has an unknown form")
     return compress_block(_unpack_columns(data[1:]))
+
+
+def iterate_plain(blocks: IO[bytes]) -> Iterator[bytes]:
+    """Yield the bytes of each packed block of a stream, decompressed: all names of its events are among them.
+
+    Raises:
+        ValueError: A block is damaged.
+    """
+    while head := blocks.read(HEAD_BYTES):
+        if len(head) < HEAD_BYTES:
+            raise ValueError("the blocks end early")
+        length, checksum = read_head(head)
+        data = check_block(blocks.read(length), checksum)
+        yield decompress_packet(data[1:]) if data[0] == _AS_PACKET else _inflate(data[1:])
 
 
 def _is_packable(block: PacketBlock) -> bool:
