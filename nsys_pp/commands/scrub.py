@@ -61,6 +61,8 @@ def scrub(
     """
     sources = [Path(one) for one in ([inputs] if isinstance(inputs, str | Path) else inputs)]
     own_version = version("nsys-pp")
+    if len(sources) == 1 and not Path(output).is_dir():
+        check_output(Path(output), force=force, inputs=sources)
     for path in sources:
         _check_options(path, hosts=hosts, users=users, paths=paths)
     found = [_find_identities(path, own_version) for path in sources]

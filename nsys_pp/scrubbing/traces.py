@@ -1,6 +1,7 @@
 """Scrubbed copies of traces: with pseudonyms of machines and GPUs in names of rows, descriptions and attributes.
 
-A trace has no environment, no command lines, and no text that no event refers to. Machines are those that its attributes name.
+A trace has no environment, no command lines, and no text that no event refers to. Machines are those that its
+attributes and descriptions name.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,9 +20,12 @@ from nsys_pp.errors import ReportError
 from nsys_pp.read.unreadable import check_regular, unreadable_error
 from nsys_pp.scrubbing.pseudonyms import Identities, Pseudonyms, find_uuids
 from nsys_pp.write.files import replace_file
-from nsys_pp.write.perfetto.texts import list_attributes, read_packets, replace_texts
+from nsys_pp.write.perfetto.texts import list_attributes, read_description, read_packets, replace_texts
 
 _MACHINE = re.compile(r"clock\.(.+)\.report\d+\.source")
+# of a trace of one report, whose clock has no attributes: the description of a row, and the name of a row in Chrome's format
+_DESCRIBED = re.compile(r"(?:^|; )([^,;]+), GPU \d")
+_TITLED = re.compile(r'"name": "([^"/]+) / GPU \d')
 _METADATA = ('"ph": "M"', '"otherData"')  # lines with names of rows, and with attributes
 SUFFIXES = (".pftrace", ".perfetto-trace", ".json", ".json.gz")
 
@@ -42,13 +47,15 @@ def find_trace_identities(path: Path) -> Identities:
         if _is_chrome(path):
             with _open_text(path, "rt") as lines:
                 for line in lines:
-                    hosts |= _list_machines(_read_attributes(line))
-                    uuids |= find_uuids(line) if any(mark in line for mark in _METADATA) else set()
+                    if any(mark in line for mark in _METADATA):
+                        hosts |= _list_machines(_read_attributes(line)) | {*_TITLED.findall(line)}
+                        uuids |= find_uuids(line)
         else:
             with path.open("rb") as file:
                 for packet in read_packets(file):
-                    hosts |= _list_machines([*list_attributes(packet)])
-                    uuids |= find_uuids(packet.decode("latin-1"))
+                    description = read_description(packet)
+                    hosts |= _list_machines([*list_attributes(packet)]) | {*_DESCRIBED.findall(description)}
+                    uuids |= find_uuids(description)
     if not hosts:
         raise _foreign_error(path)
     return Identities(hosts=frozenset(hosts), uuids=frozenset(uuids))
@@ -111,12 +118,12 @@ def _translated(path: Path) -> Iterator[None]:
     check_regular(path)
     try:
         yield
+    except (gzip.BadGzipFile, zlib.error, ValueError, EOFError) as error:
+        raise _foreign_error(path) from error
     except OSError as error:
         if error.filename is None or str(error.filename) != str(path):
             raise
         raise unreadable_error(path, error) from None
-    except (ValueError, EOFError) as error:
-        raise _foreign_error(path) from error
 
 
 def _foreign_error(path: Path) -> ReportError:

@@ -109,6 +109,20 @@ def list_attributes(packet: bytes) -> dict[str, str]:
     return attributes
 
 
+def read_description(packet: bytes) -> str:
+    """Return the description of the row that a packet describes; empty for other packets.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    for number, data, _ in _read_fields(packet):
+        if number == TracePacket.TRACK_DESCRIPTOR:
+            for inner, text, _ in _read_fields(data):
+                if inner == TrackDescriptor.DESCRIPTION:
+                    return text.decode("utf-8", "replace")
+    return ""
+
+
 def decompress_packet(packet: bytes) -> bytes:
     """Return the packets in an encoded packet that `compress` made.
 
@@ -141,9 +155,11 @@ def _rewrite(message: bytes, texts: _Fields, replace: Replace) -> bytes:
             continue
         inner = texts[number]
         if inner is not None:
-            parts.append(_encode(number, _rewrite(data, inner, replace)))
+            changed = _rewrite(data, inner, replace)
         else:
-            parts.append(_encode(number, replace(data.decode("utf-8", "replace")).encode()))
+            changed = replace(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        # some lengths have more bytes than they need
+        parts.append(whole if changed == data else _encode(number, changed))
     return b"".join(parts)
 
 
