@@ -197,7 +197,7 @@ def _quote(name: str) -> str:
 
 
 def assert_equal_frames(path: Path, raw: RawReport, copy: RawReport) -> None:
-    """Compare the frames of a copy with those that were written.
+    """Compare the frames of a copy with the written ones.
 
     Raises:
         ReportError: They differ.

@@ -16,7 +16,7 @@ _PIECE_BYTES = 1 << 26
 
 
 def find_texts(path: Path, texts: Collection[bytes]) -> set[bytes]:
-    """Find pieces of texts (`cut_texts`) that occur in a file, at any position, whatever the file's format means there.
+    """Find pieces of texts (`cut_texts`) that occur in a file, at any position of any format.
 
     Args:
         path: The file.

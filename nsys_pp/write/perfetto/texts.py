@@ -1,4 +1,4 @@
-"""Texts of a finished trace: names of rows and events, descriptions and attributes, in place of which others are written.
+"""Replacement of the texts of a finished trace: names of rows and events, descriptions, attributes.
 
 Wire format: https://protobuf.dev/programming-guides/encoding/.
 """
