@@ -1,4 +1,4 @@
-"""Texts of a SQLite file: all that its tables and its definitions hold, to check that a copy lacks them."""
+"""Texts of a SQLite file, in its tables and definitions: a copy is checked to lack most of them."""
 
 from __future__ import annotations
 

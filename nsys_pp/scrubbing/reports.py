@@ -51,7 +51,7 @@ class ScrubbedReport(Struct, frozen=True):
 def scrub_report(
     path: Path, output: Path, pseudonyms: Pseudonyms, *, keep_tables: Sequence[str] = (), force: bool
 ) -> ScrubbedReport:
-    """Write a copy of a report that has what analyses read, and no other text.
+    """Write a copy of a report with the tables, columns and texts that analyses read, and no others.
 
     Args:
         path: A SQLite export.
