@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -13,12 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import click
 import polars as pl
 import pytest
 
 from fixtures.recording.export import Session, write_report
 from fixtures.recording.rows import global_tid
 from fixtures.recording.secrets import MARK, SESSION
+from nsys_pp import cli
 from tests.cli.calls import Result, arguments_of, call
 from tests.unpacking import find_words, read_folder
 
@@ -61,6 +64,31 @@ PRINTS = {
     "project, json": ["project", "--format", "json"],
     "info": ["info"],
     "info, json": ["info", "--json"],
+}
+
+OTHERS = {  # command -> options, with `FOLDER` for the folder of outputs
+    "extract": ["extract", "-o", "FOLDER/rank0.nspart", "--detail", "cpu"],
+    "report": ["report", "-o", "FOLDER/page.html"],
+    "chart": ["chart", "-o", "FOLDER/chart.html"],
+    "chart, svg": ["chart", "-o", "FOLDER/chart.svg"],
+    "pipeline": ["pipeline", "--json"],
+    "jobs": ["pipeline", "--explain-jobs"],
+    "align": ["align"],
+    "logged": [
+        "merge",
+        "-o",
+        "FOLDER/logged.pftrace",
+        "--log-format",
+        "json",
+        "--result",
+        "FOLDER/result.json",
+    ],
+    "parallel": ["merge", "-o", "FOLDER/parallel.pftrace", "--processes", "2", "--debug"],
+    **{
+        f"summary, {name}": ["summary", "-o", f"FOLDER/summary.{name}"] for name in ("csv", "json", "parquet")
+    },
+    "scrub": ["scrub", "-o", "FOLDER/clean.sqlite", "--hosts", "--users", "--paths"],
+    "check": ["check"],
 }
 
 pytestmark = pytest.mark.usefixtures("reports_read_once")
@@ -203,6 +231,56 @@ def test_no_output_holds_what_no_event_refers_to(tmp_path: Path, schema: str) ->
         if not name.endswith("stderr"):
             assert find_words(written[name], [SHOWN]), name
     assert set(MERGES) | set(PROJECTS) <= set(written)
+
+
+@pytest.fixture
+def deleted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Keep the contents of all files that are deleted or renamed: temporary files of outputs, and of processes."""
+    kept = tmp_path / "deleted"
+    kept.mkdir()
+    remove, remove_tree, replace = os.unlink, shutil.rmtree, os.replace
+
+    def keep(path: Any) -> None:
+        for file in (Path(path), *Path(path).rglob("*")):
+            if file.is_file() and kept not in file.parents:
+                shutil.copyfile(file, kept / str(len([*kept.iterdir()])))
+
+    def watch(call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(path: Any, *more: Any, **options: Any) -> Any:
+            with suppress(OSError, TypeError):
+                keep(path)
+            return call(path, *more, **options)
+
+        return watched
+
+    monkeypatch.setattr(os, "unlink", watch(remove))
+    monkeypatch.setattr(shutil, "rmtree", watch(remove_tree))
+    monkeypatch.setattr(os, "replace", watch(replace))
+    return kept
+
+
+def test_no_other_command_or_scratch_file_holds_it(tmp_path: Path, deleted: Path) -> None:
+    """Names of calls of the operating system are names that events refer to, so the report has no such event."""
+    report = plant(tmp_path / "report.sqlite", "3.7.2")
+    with sqlite3.connect(report) as connection:
+        connection.execute("DELETE FROM OSRT_API")
+    connection.close()
+    folder = tmp_path / "out"
+    folder.mkdir()
+    said: dict[str, bytes] = {}
+    for name, (command, *options) in OTHERS.items():
+        if command not in cli.main.list_commands(click.Context(cli.main)):
+            continue
+        done = call(command, report, *[option.replace("FOLDER", str(folder)) for option in options])
+        assert done.code in (0, 1, 2), done  # a pipeline needs jobs
+        said[f"{name}, stdout"], said[f"{name}, stderr"] = done.stdout.encode(), done.stderr.encode()
+    written = {
+        **said,
+        **read_folder(folder),
+        **{f"deleted {name}": data for name, data in read_folder(deleted).items()},
+    }
+    assert {"rank0.nspart", "page.html", "clean.sqlite", "result.json", "deleted 0"} <= written.keys()
+    assert {name for name, data in written.items() if find_words(data, [MARK, *HIDDEN])} == set()
 
 
 def test_no_error_quotes_what_is_recorded(tmp_path: Path) -> None:

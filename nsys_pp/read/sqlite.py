@@ -16,6 +16,7 @@ real is never NULL, and columns of integers that have other values are read agai
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ from nsys_pp.read.sqlite_query import Chunk, column_types, quote_name, write_que
 from nsys_pp.read.sqlite_trees import has_endless_tree
 from nsys_pp.read.table import Source
 from nsys_pp.read.tables import ROW_ID, STRINGS_TABLE
+from nsys_pp.read.unreadable import unreadable_error
 
 _LARGE_TABLE_ROWS = 20_000  # below, a query takes no longer
 _BATCH_ROWS = 65_536
@@ -45,6 +47,7 @@ _CHUNK_ROWS = 262_144
 _MOST_ROWS = 1 << 33
 _MAX_THREADS = 4
 _FEW_CELLS = 1_000_000  # of all queries; below, starting threads and connections takes more than it saves
+_OF_SCRATCH = (errno.ENOSPC, errno.EDQUOT)  # columns may be in a temporary file
 # messages of SQLite on file systems without locks, which clusters have
 _NO_LOCKS = ("disk i/o error", "locking protocol")
 
@@ -60,36 +63,39 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
     Raises:
         ReportError: It cannot be opened, or is not an export of nsys.
     """
-    uri, stamp = check_database(path), read_stamp(path)
     with _translated_errors(path):
-        try:
-            export = _inspect(path, uri)
-        except adbc.Error as error:
-            if IMMUTABLE in uri or not any(sign in str(error).lower() for sign in _NO_LOCKS):
-                raise
-            uri += IMMUTABLE
-            export = _inspect(path, uri)
-        if not export.recorded:
-            raise ReportError(
-                f"`{path}` has no table that Nsight Systems exports",
-                "record a report with `nsys profile` and export it with `nsys export --type sqlite`",
-            )
-        sources = plan_sources(export.catalog, need, has_row_id=True)
-        count = threads or min(_MAX_THREADS, _count_cores())
-        plain = _read_large(path, sources, export, count)
-        queried = [source.name for at, source in enumerate(sources) if at not in plain]
-        if has_endless_tree(path, [export.layouts[name].root for name in queried]):
-            raise damaged_error(path)
-        chunks = [
-            (at, chunk)
-            for at, source in enumerate(sources)
-            if at not in plain
-            for chunk in _split(source, export)
-        ]
-        for (at, _), rows in zip(
-            chunks, _read_chunks(path, uri, [chunk for _, chunk in chunks], count), strict=True
-        ):
-            plain.setdefault(at, []).append(rows)
+        return _read_tables(path, need, threads or min(_MAX_THREADS, _count_cores()))
+
+
+def _read_tables(path: Path, need: frozenset[Group], threads: int) -> RawReport:
+    uri, stamp = check_database(path), read_stamp(path)
+    try:
+        export = _inspect(path, uri)
+    except adbc.Error as error:
+        if IMMUTABLE in uri or not any(sign in str(error).lower() for sign in _NO_LOCKS):
+            raise
+        uri += IMMUTABLE
+        export = _inspect(path, uri)
+    if not export.recorded:
+        raise ReportError(
+            f"`{path}` has no table that Nsight Systems exports",
+            "record a report with `nsys profile` and export it with `nsys export --type sqlite`",
+        )
+    sources = plan_sources(export.catalog, need, has_row_id=True)
+    plain = _read_large(path, sources, export, threads)
+    queried = [source.name for at, source in enumerate(sources) if at not in plain]
+    if has_endless_tree(path, [export.layouts[name].root for name in queried]):
+        raise damaged_error(path)
+    chunks = [
+        (at, chunk)
+        for at, source in enumerate(sources)
+        if at not in plain
+        for chunk in _split(source, export)
+    ]
+    for (at, _), rows in zip(
+        chunks, _read_chunks(path, uri, [chunk for _, chunk in chunks], threads), strict=True
+    ):
+        plain.setdefault(at, []).append(rows)
     if read_stamp(path) != stamp:  # ranges of rows are read at different times
         raise busy_error(path)
     frames = assemble(
@@ -137,9 +143,13 @@ def _read_large(
 
 @contextmanager
 def _translated_errors(path: Path) -> Iterator[None]:
-    """Translate the errors of SQLite."""
+    """Translate the errors of SQLite, and of a file that vanishes while it is read."""
     try:
         yield
+    except OSError as error:
+        if error.errno in _OF_SCRATCH or error.filename not in (None, str(path)):
+            raise
+        raise unreadable_error(path, error) from None
     except (adbc.Error, pl.exceptions.PolarsError) as error:
         text = str(error).lower()
         if "locked" in text or "busy" in text:

@@ -5,9 +5,10 @@ The file is new: it has no free pages, no definition of the original, and no tex
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -31,8 +32,9 @@ def write_database(path: Path, raw: RawReport) -> None:
 
     Raises:
         ReportError: Rows of NVTX events have no numbers of their own, as in some exports to folders.
+        OSError: The disk is full, or cannot be written.
     """
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with _translated_errors(), closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = OFF")
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("BEGIN")
@@ -43,6 +45,19 @@ def write_database(path: Path, raw: RawReport) -> None:
             listed = ", ".join(map(_quote, [ROW_ID, *columns]))
             connection.executemany(f"INSERT INTO {_quote(name)} ({listed}) VALUES ({places})", rows)
         connection.execute("COMMIT")
+
+
+@contextmanager
+def _translated_errors() -> Iterator[None]:
+    """Convert errors of SQLite into those of the system, as far as it names them.
+
+    Raises:
+        OSError: The disk is full, or cannot be written.
+    """
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise OSError(errno.ENOSPC if "full" in str(error) else errno.EIO, str(error)) from error
 
 
 _Rows = Iterator[tuple[object, ...]]
@@ -177,7 +192,7 @@ def copy_tables(path: Path, copy: Path, names: Collection[str]) -> None:
         copy: The copy, which has none of the tables.
         names: Tables; those that the original lacks are ignored.
     """
-    with closing(sqlite3.connect(copy, isolation_level=None, uri=True)) as connection:
+    with _translated_errors(), closing(sqlite3.connect(copy, isolation_level=None, uri=True)) as connection:
         connection.execute("ATTACH ? AS original", (check_database(path),))
         for name in sorted({*names} & {*_list_real(connection, "original")}):
             info = connection.execute(f"PRAGMA original.table_xinfo({_quote(name)})").fetchall()
