@@ -49,7 +49,7 @@ def write_database(path: Path, raw: RawReport) -> None:
 
 @contextmanager
 def _translated_errors() -> Iterator[None]:
-    """Convert errors of SQLite into those of the system, as far as it names them.
+    """Convert errors of SQLite into errors of the system.
 
     Raises:
         OSError: The disk is full, or cannot be written.
