@@ -63,39 +63,36 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
     Raises:
         ReportError: It cannot be opened, or is not an export of nsys.
     """
-    with _translated_errors(path):
-        return _read_tables(path, need, threads or min(_MAX_THREADS, _count_cores()))
-
-
-def _read_tables(path: Path, need: frozenset[Group], threads: int) -> RawReport:
     uri, stamp = check_database(path), read_stamp(path)
-    try:
-        export = _inspect(path, uri)
-    except adbc.Error as error:
-        if IMMUTABLE in uri or not any(sign in str(error).lower() for sign in _NO_LOCKS):
-            raise
-        uri += IMMUTABLE
-        export = _inspect(path, uri)
-    if not export.recorded:
-        raise ReportError(
-            f"`{path}` has no table that Nsight Systems exports",
-            "record a report with `nsys profile` and export it with `nsys export --type sqlite`",
-        )
-    sources = plan_sources(export.catalog, need, has_row_id=True)
-    plain = _read_large(path, sources, export, threads)
-    queried = [source.name for at, source in enumerate(sources) if at not in plain]
-    if has_endless_tree(path, [export.layouts[name].root for name in queried]):
-        raise damaged_error(path)
-    chunks = [
-        (at, chunk)
-        for at, source in enumerate(sources)
-        if at not in plain
-        for chunk in _split(source, export)
-    ]
-    for (at, _), rows in zip(
-        chunks, _read_chunks(path, uri, [chunk for _, chunk in chunks], threads), strict=True
-    ):
-        plain.setdefault(at, []).append(rows)
+    with _translated_errors(path):
+        try:
+            export = _inspect(path, uri)
+        except adbc.Error as error:
+            if IMMUTABLE in uri or not any(sign in str(error).lower() for sign in _NO_LOCKS):
+                raise
+            uri += IMMUTABLE
+            export = _inspect(path, uri)
+        if not export.recorded:
+            raise ReportError(
+                f"`{path}` has no table that Nsight Systems exports",
+                "record a report with `nsys profile` and export it with `nsys export --type sqlite`",
+            )
+        sources = plan_sources(export.catalog, need, has_row_id=True)
+        count = threads or min(_MAX_THREADS, _count_cores())
+        plain = _read_large(path, sources, export, count)
+        queried = [source.name for at, source in enumerate(sources) if at not in plain]
+        if has_endless_tree(path, [export.layouts[name].root for name in queried]):
+            raise damaged_error(path)
+        chunks = [
+            (at, chunk)
+            for at, source in enumerate(sources)
+            if at not in plain
+            for chunk in _split(source, export)
+        ]
+        for (at, _), rows in zip(
+            chunks, _read_chunks(path, uri, [chunk for _, chunk in chunks], count), strict=True
+        ):
+            plain.setdefault(at, []).append(rows)
     if read_stamp(path) != stamp:  # ranges of rows are read at different times
         raise busy_error(path)
     frames = assemble(
