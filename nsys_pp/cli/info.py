@@ -117,6 +117,7 @@ def _describe_info(info: ReportInfo) -> dict[str, Any]:
         "communication_count": contents.communication_count,
         "recorded": dict(contents.recorded.select("kind", "row_count").rows()),
         "missing": dict(contents.missing.select("kind", "option").rows()),
+        "tables": contents.tables.to_dicts(),
         "notes": contents.anomalies,
     }
 
