@@ -193,10 +193,15 @@ def test_content_that_was_chosen_is_not_changed(tmp_path: Path) -> None:
     path = write_without_gpus(tmp_path / "report.sqlite", pid=1, epoch_ns=1)
     for options in ({"detail": "kernels"}, {"show": "samples"}, {"end_ns": 5}):
         with pytest.raises(MissingDataError):
-            nsys_pp.merge([path], tmp_path / "run.pftrace", **options)  # type: ignore[arg-type]
+            nsys_pp.merge([path], tmp_path / "run.pftrace", **options)
     with pytest.raises(MissingDataError, match="no GPU operations"):
         nsys_pp.merge(
-            [write_export(tmp_path / "bare.sqlite", {"StringIds": strings("x"), "PROCESSES": [{"globalPid": 0, "pid": 0}]})],
+            [
+                write_export(
+                    tmp_path / "bare.sqlite",
+                    {"StringIds": strings("x"), "PROCESSES": [{"globalPid": 0, "pid": 0}]},
+                )
+            ],
             tmp_path / "b.pftrace",
         )
 
