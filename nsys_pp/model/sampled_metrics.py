@@ -37,11 +37,37 @@ def build_sampled_metrics(raw: RawReport, gpus: pl.DataFrame, devices: pl.DataFr
     """
     if all(raw[name].is_empty() for name in ("gpu_metrics", "generic_events", "network_metrics")):
         return COUNTERS.to_frame()  # usual: they are read on request
-    parts = [
-        _assign_gpus(pl.concat([_read_typed(raw), _read_generic(raw)]), gpus, devices),
-        _build_network(raw),
-    ]
+    parts = [_assign_gpus(list_gpu_samples(raw, gpus), devices), _build_network(raw)]
     return pl.concat(parts).sort(_ORDER, maintain_order=True)
+
+
+def list_gpu_samples(raw: RawReport, gpus: pl.DataFrame) -> pl.DataFrame:
+    """List the samples of GPU metrics.
+
+    Args:
+        raw: The report.
+        gpus: From `nsys_pp.model.devices.number_gpus`.
+
+    Returns:
+        `bus` (bus location of the GPU in lower case; null where unknown), `label` ("GPU 0"), `name`, `unit`, `time_ns`, `value`.
+    """
+    listed = gpus.select(
+        gpu=pl.col("id").cast(pl.Int64),
+        bus=pl.col("bus_location").str.to_lowercase(),
+        listed=pl.format("GPU {}", "number"),
+    ).unique("gpu", keep="first", maintain_order=True)
+    return (
+        pl.concat([_read_typed(raw), _read_generic(raw)])
+        .join(listed, on="gpu", how="left", maintain_order="left")
+        .select(
+            "bus",
+            "name",
+            "time_ns",
+            "value",
+            label=pl.coalesce("listed", pl.format("GPU {}", "gpu")),
+            unit=_find_unit(),
+        )
+    )
 
 
 def _read_typed(raw: RawReport) -> pl.DataFrame:
@@ -97,32 +123,17 @@ def _list_keys(text: str) -> list[str]:
     return [key for key in values if '"' not in key] if isinstance(values, dict) else []
 
 
-def _assign_gpus(samples: pl.DataFrame, gpus: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
+def _assign_gpus(samples: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
     """Find the process and device of each sample's GPU; a GPU that no process uses is in the name."""
-    used = devices.with_columns(
-        at_bus=pl.col("bus_location").str.to_lowercase(), at_label=pl.col("gpu")
-    ).unique("gpu", keep="first", maintain_order=True)
-    listed = (
-        gpus.select(
-            gpu=pl.col("id").cast(pl.Int64),
-            at_bus=pl.col("bus_location").str.to_lowercase(),
-            at_label=pl.format("GPU {}", "number"),
-        )
-        .unique("gpu", keep="first", maintain_order=True)
-        .join(used.drop_nulls("at_bus").select("at_bus", "process_key", "device_id"), on="at_bus", how="left")
+    used = (
+        devices.select("process_key", "device_id", bus=pl.col("bus_location").str.to_lowercase())
+        .drop_nulls("bus")
+        .unique("bus", keep="first", maintain_order=True)
     )
-    label = pl.coalesce("at_label", pl.format("GPU {}", "gpu"))
     is_used = pl.col("process_key").is_not_null()
     return (
-        samples.join(listed, on="gpu", how="left", maintain_order="left")
-        .select(
-            "process_key",
-            "device_id",
-            name=pl.when(is_used).then("name").otherwise(pl.format("{}: {}", label, "name")),
-            unit=_find_unit(),
-            time_ns="time_ns",
-            value="value",
-        )
+        samples.join(used, on="bus", how="left", maintain_order="left")
+        .with_columns(name=pl.when(is_used).then("name").otherwise(pl.format("{}: {}", "label", "name")))
         .pipe(conform, COUNTERS)
     )
 
