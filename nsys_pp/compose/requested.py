@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,7 +22,7 @@ from nsys_pp.frames.training import Training
 from nsys_pp.model import build_report
 from nsys_pp.model.damage import drop_impossible
 from nsys_pp.model.devices import number_gpus
-from nsys_pp.model.sampled_metrics import list_gpu_samples
+from nsys_pp.model.sampled_metrics import GpuMetric, list_gpu_metrics
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, read_report
 from nsys_pp.training.report.host_activities import find_activities
@@ -38,13 +39,9 @@ def read_metric_samples(run: Run, training: Training) -> pl.DataFrame:
     A GPU's metrics may be in the report of another process of its machine; those of its own report come first.
     """
     reports = [recorded.path for recorded in run.inputs if not is_part(recorded.path)]
-    read = run.batch.map("reading metrics", reports, partial(_read_samples, nsys=run.batch.nsys))
+    read = run.batch.map("reading metrics", reports, partial(_read_metrics, nsys=run.batch.nsys))
     lanes = run.roster.select(
-        "report",
-        "process_key",
-        "device_id",
-        "machine",
-        label="gpu",
+        *("report", "process_key", "device_id", "machine", "gpu"),
         bus=pl.col("bus_location").str.to_lowercase(),
     ).join(
         training.lanes.select("lane", "report", "process_key", "device_id"),
@@ -54,26 +51,39 @@ def read_metric_samples(run: Run, training: Training) -> pl.DataFrame:
     done: set[int] = set()
     for own in (True, False):
         for at, recorded in enumerate(run.inputs):
-            samples = read.get(recorded.path)
-            if samples is None or samples.is_empty():
-                continue
+            metrics = read.get(recorded.path, [])
             is_own = pl.col("report") == at
             machine = run.roster.filter(is_own)["machine"][0]
-            wanted = lanes.filter(
-                is_own if own else ~is_own, pl.col("machine") == machine, ~pl.col("lane").is_in(done)
-            )
-            key = ["bus"] if wanted["bus"].is_not_null().all() else ["label"]
-            joined = samples.join(wanted.select("lane", *key), on=key)
-            done |= set(joined["lane"])
-            times = run.clocks.clocks[at].to_trace(joined["time_ns"].to_numpy())
-            parts.append(joined.with_columns(time_ns=pl.Series(times)).pipe(conform, METRIC_SAMPLES))
-    return pl.concat(parts).sort("lane", "name", "time_ns", maintain_order=True)
+            wanted = lanes.filter(is_own if own else ~is_own, machine=machine).rows(named=True)
+            found = [(lane, metric) for lane in wanted for metric in metrics if _is_of(metric, lane)]
+            found = [(lane, metric) for lane, metric in found if lane["lane"] not in done]
+            done |= {lane["lane"] for lane, _ in found}
+            parts += [_assign(metric, lane["lane"], run.clocks.clocks[at]) for lane, metric in found]
+    return pl.concat(parts)
 
 
-def _read_samples(path: Path, nsys: str | None) -> pl.DataFrame:
+def _read_metrics(path: Path, nsys: str | None) -> list[GpuMetric]:
     raw = read_report(path, need=_METRICS, nsys=nsys)
     drop_impossible(raw)
-    return list_gpu_samples(raw, number_gpus(raw))
+    return list_gpu_metrics(raw, number_gpus(raw))
+
+
+def _is_of(metric: GpuMetric, lane: Mapping[str, Any]) -> bool:
+    """Return whether a metric of a machine is of a lane's GPU: by bus location, where both are known."""
+    if metric.bus is not None and lane["bus"] is not None:
+        return bool(metric.bus == lane["bus"])
+    return bool(metric.label == lane["gpu"])
+
+
+def _assign(metric: GpuMetric, lane: int, clock: Clock) -> pl.DataFrame:
+    """Return the samples of a metric as rows of a lane (`METRIC_SAMPLES`)."""
+    times = pl.Series(clock.to_trace(metric.samples["time_ns"].to_numpy()))
+    return metric.samples.with_columns(
+        time_ns=times,
+        lane=pl.lit(lane, pl.UInt32),
+        name=pl.lit(metric.name),
+        unit=pl.lit(metric.unit),
+    ).pipe(conform, METRIC_SAMPLES)
 
 
 def read_host_times(run: Run, training: Training) -> pl.DataFrame:

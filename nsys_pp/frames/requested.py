@@ -8,7 +8,7 @@ from nsys_pp.frames.causes import CAUSE
 from nsys_pp.frames.conform import build_schema
 
 METRIC_SAMPLES = build_schema(
-    {  # one row per sample of a metric of a lane's GPU; by lane, name, time_ns
+    {  # one row per sample of a metric of a lane's GPU; the samples of a metric and lane are together, by time_ns
         "lane": pl.UInt32,
         "name": pl.String,
         "unit": pl.String,

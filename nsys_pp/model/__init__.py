@@ -71,6 +71,8 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     processes = build_processes(raw, (threads, gpu_ops))
     activities = build_activities(raw, api_calls)
     devices = build_devices(raw, gpus, gpu_ops, launcher, ranks)
+    sampled_metrics = build_sampled_metrics(raw, gpus, devices)
+    raw.release("activities", "gpu_metrics", "generic_events", "network_metrics")
     return Report(
         path=raw.path,
         session=session,
@@ -97,7 +99,7 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         diagnostics=build_diagnostics(raw),
         activities=activities,
         active_processes=build_processes(raw, (activities,)),
-        sampled_metrics=build_sampled_metrics(raw, gpus, devices),
+        sampled_metrics=sampled_metrics,
         active_threads=build_threads(raw, (activities,)),
         ranks=ranks,
     )

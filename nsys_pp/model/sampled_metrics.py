@@ -8,19 +8,44 @@ event are the id of its GPU, as in NVIDIA's own recipe `gpu_metric_util_map` of 
 from __future__ import annotations
 
 import json
+import re
 import warnings
+from collections.abc import Iterator
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import COUNTERS
 
 _GPU_MASK = 0xFF
-_UNIT = r"\[([^\]]*)\]\s*$"  # "SMs Active [Throughput %]", "GPC Clock Frequency [MHz]"
+_UNIT = re.compile(r"\[([^\]]*)\]\s*$")  # "SMs Active [Throughput %]", "GPC Clock Frequency [MHz]"
 # beginnings of names of GPU metrics; other generic events have none of them
 _OF_GPUS = ("GPC Clock", "SYS Clock", "GR Active", "SM Active", "SMs Active", "SM Issue", "DRAM ")
-_ORDER = ["name", "unit", "process_key", "device_id", "time_ns"]
+
+
+class GpuMetric(Struct, frozen=True, kw_only=True):
+    """Samples of one metric of one GPU.
+
+    Attributes:
+        bus: Bus location of the GPU, in lower case; None: unknown.
+        label: "GPU 0", numbered among the GPUs of the report.
+        name: Of the metric, as recorded.
+        samples: `time_ns` and `value`, by time.
+    """
+
+    bus: str | None
+    label: str
+    name: str
+    samples: pl.DataFrame
+
+    @property
+    def unit(self) -> str:
+        """The unit in brackets at the end of the name; a share of the peak throughput is in percent."""
+        match = _UNIT.search(self.name)
+        unit = match[1] if match else ""
+        return "%" if unit.endswith("%") else unit
 
 
 def build_sampled_metrics(raw: RawReport, gpus: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
@@ -37,82 +62,76 @@ def build_sampled_metrics(raw: RawReport, gpus: pl.DataFrame, devices: pl.DataFr
     """
     if all(raw[name].is_empty() for name in ("gpu_metrics", "generic_events", "network_metrics")):
         return COUNTERS.to_frame()  # usual: they are read on request
-    parts = [_assign_gpus(list_gpu_samples(raw, gpus), devices), _build_network(raw)]
-    return pl.concat(parts).sort(_ORDER, maintain_order=True)
+    used: dict[str, tuple[int, int]] = {}
+    for process, device, bus in devices.select("process_key", "device_id", "bus_location").iter_rows():
+        if bus is not None:
+            used.setdefault(bus.lower(), (process, device))
+    parts = []
+    for metric in list_gpu_metrics(raw, gpus):
+        process, device = used.get(metric.bus or "", (None, None))
+        name = metric.name if process is not None else f"{metric.label}: {metric.name}"
+        owner = {"process_key": pl.lit(process, pl.Int64), "device_id": pl.lit(device, pl.Int32)}
+        parts.append(
+            metric.samples.with_columns(**owner, name=pl.lit(name), unit=pl.lit(metric.unit)).pipe(
+                conform, COUNTERS
+            )
+        )
+    parts.sort(key=lambda part: str(part["name"][0]))
+    return pl.concat([*parts, _build_network(raw).sort("name", "unit", "time_ns", maintain_order=True)])
 
 
-def list_gpu_samples(raw: RawReport, gpus: pl.DataFrame) -> pl.DataFrame:
-    """List the samples of GPU metrics.
+def list_gpu_metrics(raw: RawReport, gpus: pl.DataFrame) -> list[GpuMetric]:
+    """List the GPU metrics that were read, by GPU and in order of their first samples.
 
     Args:
         raw: The report.
         gpus: From `nsys_pp.model.devices.number_gpus`.
-
-    Returns:
-        `bus` (bus location of the GPU in lower case; null where unknown), `label` ("GPU 0"), `name`, `unit`, `time_ns`, `value`.
     """
-    listed = gpus.select(
-        gpu=pl.col("id").cast(pl.Int64),
-        bus=pl.col("bus_location").str.to_lowercase(),
-        listed=pl.format("GPU {}", "number"),
-    ).unique("gpu", keep="first", maintain_order=True)
-    return (
-        pl.concat([_read_typed(raw), _read_generic(raw)])
-        .join(listed, on="gpu", how="left", maintain_order="left")
-        .select(
-            "bus",
-            "name",
-            "time_ns",
-            "value",
-            label=pl.coalesce("listed", pl.format("GPU {}", "gpu")),
-            unit=_find_unit(),
-        )
-    )
+    listed = {
+        int(gpu): (bus, f"GPU {number}")
+        for gpu, bus, number in reversed(gpus.select("id", "bus_location", "number").drop_nulls("id").rows())
+    }
+    metrics = []
+    for gpu, name, samples in [*_read_typed(raw), *_read_generic(raw)]:
+        bus, label = listed.get(gpu, (None, f"GPU {gpu}"))
+        bus = None if bus is None else bus.lower()
+        samples = samples if samples["time_ns"].is_sorted() else samples.sort("time_ns", maintain_order=True)
+        metrics.append(GpuMetric(bus=bus, label=label, name=name, samples=samples))
+    return metrics
 
 
-def _read_typed(raw: RawReport) -> pl.DataFrame:
-    """Return `gpu`, `name`, `time_ns` and `value` of the samples with one row per value."""
-    samples = raw["gpu_metrics"].drop_nulls(["time", "type", "metric", "value"])
-    names = raw["gpu_metric_names"].unique(["type", "metric"], keep="last", maintain_order=True)
-    return samples.join(names, on=["type", "metric"], how="left", maintain_order="left").select(
-        gpu=pl.col("type") & _GPU_MASK,
-        name=pl.coalesce("name", pl.format("metric {}", "metric")),
-        time_ns="time",
-        value="value",
-    )
+def _read_typed(raw: RawReport) -> Iterator[tuple[int, str, pl.DataFrame]]:
+    """Yield the GPU, the name and the samples of each metric that has one row per value."""
+    names = {
+        (kind, metric): name
+        for kind, metric, name in raw["gpu_metric_names"].select("type", "metric", "name").iter_rows()
+    }
+    rows = raw["gpu_metrics"].drop_nulls()
+    for (kind, metric), samples in rows.partition_by(
+        "type", "metric", as_dict=True, maintain_order=True, include_key=False
+    ).items():
+        name = names.get((kind, metric)) or f"metric {metric}"
+        yield kind & _GPU_MASK, name, samples.rename({"time": "time_ns"})
 
 
-def _read_generic(raw: RawReport) -> pl.DataFrame:
-    """Return the same of the samples with an object of values each."""
-    events = raw["generic_events"].drop_nulls()
-    parts = [
-        pl.DataFrame(
-            schema={"gpu": pl.Int64, "name": pl.String, "time_ns": pl.Int64, "value": pl.Float64},
-        )
-    ]
+def _read_generic(raw: RawReport) -> Iterator[tuple[int, str, pl.DataFrame]]:
+    """Yield the same of metrics whose samples are objects of values."""
     left_out = 0
-    for (kind,), rows in events.group_by("type", maintain_order=True):
+    for (kind,), rows in raw["generic_events"].drop_nulls().group_by("type", maintain_order=True):
         keys = _list_keys(rows["text"][0])
         if not any(key.startswith(_OF_GPUS) for key in keys):
             left_out += len(rows)
             continue
-        parts += [
-            rows.select(
-                gpu=pl.lit(kind, dtype=pl.Int64) & _GPU_MASK,
-                name=pl.lit(key),
-                time_ns="time",
-                value=pl.col("text")
-                .str.json_path_match(f"$[{json.dumps(key)}]")
-                .cast(pl.Float64, strict=False),
-            ).drop_nulls("value")
-            for key in keys
-        ]
+        for key in keys:
+            found = pl.col("text").str.json_path_match(f"$[{json.dumps(key)}]")
+            samples = rows.select(time_ns="time", value=found.cast(pl.Float64, strict=False))
+            if len(samples := samples.drop_nulls("value")):
+                yield int(kind) & _GPU_MASK, key, samples
     if left_out:
         warnings.warn(
             f"`{raw.path}`: left out {left_out:,} generic events of other kinds than GPU metrics",
-            stacklevel=4,
+            stacklevel=6,
         )
-    return pl.concat(parts)
 
 
 def _list_keys(text: str) -> list[str]:
@@ -121,27 +140,6 @@ def _list_keys(text: str) -> list[str]:
     except (ValueError, RecursionError):
         return []
     return [key for key in values if '"' not in key] if isinstance(values, dict) else []
-
-
-def _assign_gpus(samples: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """Find the process and device of each sample's GPU; a GPU that no process uses is in the name."""
-    used = (
-        devices.select("process_key", "device_id", bus=pl.col("bus_location").str.to_lowercase())
-        .drop_nulls("bus")
-        .unique("bus", keep="first", maintain_order=True)
-    )
-    is_used = pl.col("process_key").is_not_null()
-    return (
-        samples.join(used, on="bus", how="left", maintain_order="left")
-        .with_columns(name=pl.when(is_used).then("name").otherwise(pl.format("{}: {}", "label", "name")))
-        .pipe(conform, COUNTERS)
-    )
-
-
-def _find_unit() -> pl.Expr:
-    """Return the unit in brackets at the end of a name; a share of the peak throughput is in percent."""
-    unit = pl.col("name").str.extract(_UNIT).fill_null("")
-    return pl.when(unit.str.ends_with("%")).then(pl.lit("%")).otherwise(unit)
 
 
 def _build_network(raw: RawReport) -> pl.DataFrame:
