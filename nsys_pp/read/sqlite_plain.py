@@ -134,7 +134,8 @@ def _plan(source: Source, layout: Layout | None) -> _Task | None:
     if layout is None or not layout.is_plain or table.any_of or table.rows_named or not source.columns:
         return None
     kinds = column_types(source)
-    if any(not (kind.is_integer() or kind == pl.String) for kind in kinds.values()):
+    # numbers that may be real are mostly integers; a real one is not of the plain form
+    if any(not (kind.is_numeric() or kind == pl.String) for kind in kinds.values()):
         return None
     wanted = []
     for ours, kind in kinds.items():
