@@ -19,8 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nsys_pp.commands.align import AlignResult, align
+    from nsys_pp.commands.baseline import (
+        BaselineList,
+        TagResult,
+        list_baselines,
+        remove_baseline,
+        tag_baseline,
+    )
     from nsys_pp.commands.chart import ChartResult, chart
-    from nsys_pp.commands.compare import CompareResult, compare
+    from nsys_pp.commands.compare import COMPARE_TABLES, CompareResult, compare
     from nsys_pp.commands.explain_jobs import ExplainResult, explain_jobs
     from nsys_pp.commands.extract import ExtractResult, extract
     from nsys_pp.commands.info import InfoResult, info
@@ -38,8 +45,11 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "nsys_pp.commands.align": ("AlignResult", "align"),
+    "nsys_pp.commands.baseline": (
+        *("BaselineList", "TagResult", "list_baselines", "remove_baseline", "tag_baseline"),
+    ),
     "nsys_pp.commands.chart": ("ChartResult", "chart"),
-    "nsys_pp.commands.compare": ("CompareResult", "compare"),
+    "nsys_pp.commands.compare": ("COMPARE_TABLES", "CompareResult", "compare"),
     "nsys_pp.commands.explain_jobs": ("ExplainResult", "explain_jobs"),
     "nsys_pp.commands.extract": ("ExtractResult", "extract"),
     "nsys_pp.commands.info": ("InfoResult", "info"),
@@ -58,9 +68,11 @@ _MODULES = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "COMPARE_TABLES",
     "PIPELINE_TABLES",
     "SUMMARY_TABLES",
     "AlignResult",
+    "BaselineList",
     "BatchOptions",
     "ChartResult",
     "ClockOptions",
@@ -80,6 +92,7 @@ __all__ = [
     "RunOptions",
     "SqlResult",
     "SummaryResult",
+    "TagResult",
     "__version__",
     "align",
     "chart",
@@ -87,13 +100,16 @@ __all__ = [
     "explain_jobs",
     "extract",
     "info",
+    "list_baselines",
     "merge",
     "open_output",
     "pipeline",
     "project",
+    "remove_baseline",
     "report",
     "sql",
     "summarise",
+    "tag_baseline",
 ]
 
 
