@@ -39,7 +39,9 @@ def baseline() -> None:
 
 
 @baseline.command()
-@click.argument("name", cls=SectionArgument, section=OUTPUT, text="Name: letters, digits, `.`, `_`, `+` and `-`.")
+@click.argument(
+    "name", cls=SectionArgument, section=OUTPUT, text="Name: letters, digits, `.`, `_`, `+` and `-`."
+)
 @click.argument(
     "reports",
     cls=SectionArgument,
@@ -101,16 +103,16 @@ def list_(ctx: click.Context, /, name: str | None, baselines: Path | None, forma
     Example:
       nsys-pp baseline list main --json
     """
-    from nsys_pp.frames.table import FilledTable
-    from nsys_pp.tables.compare.history import HISTORY_TABLE
-
     found = nsys_pp.list_baselines(baselines, name=name)
-    output_tables([FilledTable(table=HISTORY_TABLE, frame=found.table)], output=STANDARD_OUTPUT, format=format)
+    output_tables([found.fill_table()], output=STANDARD_OUTPUT, format=format)
 
 
 @baseline.command()
 @click.argument(
-    "name", cls=SectionArgument, section=OUTPUT, text="`NAME` for all runs of that name, or `NAME@NUMBER` for one."
+    "name",
+    cls=SectionArgument,
+    section=OUTPUT,
+    text="`NAME` for all runs of that name, or `NAME@NUMBER` for one.",
 )
 @baselines_option
 @option("--force", section=SELECTION, is_flag=True, help="Remove all runs of a name without a number.")

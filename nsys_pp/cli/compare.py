@@ -11,8 +11,8 @@ import click
 import nsys_pp
 from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
 from nsys_pp.cli.log import log, log_notes, log_output, record_verdict
-from nsys_pp.cli.options.batch import keep_going_option, work_options
 from nsys_pp.cli.options.baselines import baselines_option
+from nsys_pp.cli.options.batch import keep_going_option, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
 from nsys_pp.cli.options.inputs import nsys_option
 from nsys_pp.cli.options.output import (
@@ -46,7 +46,10 @@ GATE_FAILED = 4
     " runs/7:10:14; or baseline:NAME, of `nsys-pp baseline tag`.",
 )
 @click.argument(
-    "b", cls=SectionArgument, section=OUTPUT, text="The run to judge, likewise; or other steps of the same run."
+    "b",
+    cls=SectionArgument,
+    section=OUTPUT,
+    text="The run to judge, likewise; or other steps of the same run.",
 )
 @output_option(default_text="tables on standard output")
 @force_option
@@ -74,7 +77,7 @@ GATE_FAILED = 4
     section=SELECTION,
     multiple=True,
     type=click.Choice([*ASPECTS]),
-    help="Compare runs that differ in this, although times depend on it; what it makes incomparable is left out."
+    help="Compare runs that differ in this, although times depend on it, without the tables that it affects."
     " Repeatable.",
 )
 @baselines_option

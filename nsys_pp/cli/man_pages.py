@@ -53,7 +53,11 @@ def _format_page(
     if commands:
         lines.append(".SH COMMANDS")
         for name, inner in commands.items():
-            lines += [".TP", f".BR {_escape(title)}\\-{_escape(name)} (1)", _escape(inner.get_short_help_str(200))]
+            lines += [
+                ".TP",
+                f".BR {_escape(title)}\\-{_escape(name)} (1)",
+                _escape(inner.get_short_help_str(200)),
+            ]
     others = "nsys" if ctx.parent is None else _escape(ctx.parent.command_path.replace(" ", "-"))
     lines += [".SH SEE ALSO", f".BR {others} (1)"]
     return "\n".join(lines) + "\n"

@@ -16,13 +16,12 @@ from nsys_pp.commands.pipeline import pipeline
 from nsys_pp.commands.run_sums import select_steps, sum_run
 from nsys_pp.compose.batch import Skipped
 from nsys_pp.compose.options import Inputs, RunOptions, StepWindow, check_keywords, check_least, parse_steps
-from nsys_pp.errors import MissingDataError, OptionError
-from nsys_pp.frames.baseline import BaselineError, parse_reference
+from nsys_pp.errors import BaselineError, MissingDataError, OptionError
 from nsys_pp.frames.run_sums import RunSums
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.read.baselines import list_baselines as read_history
-from nsys_pp.read.baselines import list_numbers, read_baseline
+from nsys_pp.read.baselines import list_numbers, parse_reference, read_baseline
 from nsys_pp.tables.compare.history import HISTORY_TABLE, build_history
 from nsys_pp.write.baselines import add_baseline, encode_baseline, remove_baselines
 
@@ -54,11 +53,15 @@ class BaselineList(ShortRepr):
     store: Path
     table: pl.DataFrame  # `nsys_pp.tables.compare.history.HISTORY_TABLE`, by time
 
+    def fill_table(self) -> FilledTable:
+        """Pair the table with its definition."""
+        return FilledTable(table=HISTORY_TABLE, frame=self.table)
+
     def _repr_html_(self) -> str:
         """Return the table, for notebooks."""
         from nsys_pp.write.tables.html import format_html
 
-        return format_html([FilledTable(table=HISTORY_TABLE, frame=self.table)])
+        return format_html([self.fill_table()])
 
 
 def tag_baseline(
@@ -170,7 +173,9 @@ def load_baseline(
         return full, loaded.sums
     sums = select_steps(loaded.sums, window)
     if not sums.facts.steps:
-        raise OptionError("steps", f"`{full}` has none of the steps; it has {_format_steps(loaded.sums.facts.steps)}")
+        raise OptionError(
+            "steps", f"`{full}` has none of the steps; it has {_format_steps(loaded.sums.facts.steps)}"
+        )
     return full, sums
 
 

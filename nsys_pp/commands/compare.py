@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +20,7 @@ from nsys_pp.compose.progress import split_progress
 from nsys_pp.frames.choices import ASPECTS
 from nsys_pp.frames.run_sums import RunSums
 from nsys_pp.frames.short_repr import ShortRepr
-from nsys_pp.frames.table import FilledTable, fill_tables
+from nsys_pp.frames.table import AnyTable, FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.tables.compare.comparability import COMPARABILITY_TABLE, compare_facts, describe_comparability
 from nsys_pp.tables.compare.compare import TABLES, compare_samples
@@ -34,7 +34,11 @@ from nsys_pp.write.files import check_output, open_output, replace_file
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-COMPARE_TABLES = {VERDICT_TABLE.name: VERDICT_TABLE, COMPARABILITY_TABLE.name: COMPARABILITY_TABLE, **TABLES}
+COMPARE_TABLES: Mapping[str, AnyTable] = {
+    VERDICT_TABLE.name: VERDICT_TABLE,
+    COMPARABILITY_TABLE.name: COMPARABILITY_TABLE,
+    **TABLES,
+}
 """Tables of `CompareResult.tables`, by name."""
 NOTEBOOK_ROWS = 10
 _STAGED = ("stages", "ranks", "links")
@@ -62,7 +66,9 @@ class CompareResult(ShortRepr):
         """Return the verdict and the tables, for notebooks."""
         from nsys_pp.write.tables.html import format_html
 
-        return format_html([filled for filled in self.fill_tables() if len(filled.frame)], limit=NOTEBOOK_ROWS)
+        return format_html(
+            [filled for filled in self.fill_tables() if len(filled.frame)], limit=NOTEBOOK_ROWS
+        )
 
 
 def compare(
@@ -162,11 +168,13 @@ def compare(
 def _read(
     runs: tuple[RunName, RunName], baselines: str | Path | None, options: RunOptions
 ) -> tuple[tuple[str, str], tuple[RunSums, RunSums], list[tuple[str, PipelineResult]]]:
-    """Read both runs: their names, their sums, and the analyses of those that are no baselines.
+    """Read both runs: their names, their sums, and the analyses of runs that were read.
 
     The reports of two windows of one run are read once.
     """
-    names, sums, results = [], [], []
+    names: list[str] = []
+    sums: list[RunSums] = []
+    results: list[tuple[str, PipelineResult]] = []
     for number, (letter, run) in enumerate(zip("AB", runs, strict=True)):
         if run.baseline:
             name, loaded = load_baseline(run.baseline, baselines=baselines, window=run.window)
@@ -212,4 +220,6 @@ def _select(run: RunSums, comparability: pl.DataFrame) -> dict[str, pl.DataFrame
 
 def _list_skipped(results: Sequence[tuple[str, PipelineResult]]) -> Skipped:
     """List the skipped inputs of both runs, each once."""
-    return list({str(path): (path, error) for _, result in results for path, error in result.skipped}.values())
+    return list(
+        {str(path): (path, error) for _, result in results for path, error in result.skipped}.values()
+    )

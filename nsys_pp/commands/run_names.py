@@ -76,7 +76,8 @@ def split_steps(text: str) -> tuple[str, str | None]:
     if single is not None and (_is_path(single["path"]) or single["path"].startswith(_BASELINE)):
         step = int(single["step"])
         raise OptionError(
-            "steps", f"`{text}` does not exist; for step {step} of `{single['path']}`, use `{single['path']}:{step}:{step + 1}`"
+            "steps",
+            f"`{text}` does not exist; for step {step} of `{single['path']}`, use `{single['path']}:{step}:{step + 1}`",
         )
     return text, None
 

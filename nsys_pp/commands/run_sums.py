@@ -79,7 +79,9 @@ def select_steps(sums: RunSums, window: StepWindow) -> RunSums:
         is_inside &= pl.col("step") < last
     samples = {name: frame.filter(is_inside) for name, frame in sums.samples.items()}
     steps = tuple(
-        step for step in sums.facts.steps if (first is None or step >= first) and (last is None or step < last)
+        step
+        for step in sums.facts.steps
+        if (first is None or step >= first) and (last is None or step < last)
     )
     facts: RunFacts = replace(
         sums.facts, steps=steps, window=format_window(window), step_ns=median_step(samples)

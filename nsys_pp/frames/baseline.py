@@ -11,7 +11,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.run_sums import RunFacts, RunSums
 
 FORMAT = 1  # incremented when the content changes
@@ -24,10 +23,6 @@ MOST_BYTES = 1 << 27  # of a content; some hundred kB are usual
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}"
 _FILE = re.compile(rf"(?P<name>{_NAME})@(?P<number>\d{{1,9}}){re.escape(SUFFIX)}")
 _REFERENCE = re.compile(rf"(?P<name>{_NAME})(?:@(?P<number>\d{{1,9}}))?")
-
-
-class BaselineError(NsysPPError):
-    """A baseline that does not exist, or cannot be read or written."""
 
 
 class BaselineRecord(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,21 +43,15 @@ class Baseline(Struct, frozen=True, kw_only=True):
     sums: RunSums
 
 
-def parse_reference(text: str) -> tuple[str, int | None]:
-    """Return name and number of a baseline; None: the newest one.
+def split_reference(text: str) -> tuple[str, int | None] | None:
+    """Return name and number of a baseline; a number of None is the newest one. None: the text is no reference.
 
-    Raises:
-        BaselineError: The text is no reference.
-
-    >>> parse_reference("main"), parse_reference("main@3")
-    (('main', None), ('main', 3))
+    >>> split_reference("main"), split_reference("main@3"), split_reference("../main")
+    (('main', None), ('main', 3), None)
     """
     match = _REFERENCE.fullmatch(text)
     if match is None:
-        raise BaselineError(
-            f"invalid name of a baseline `{text[:120]}`; expected letters, digits, `.`, `_`, `+` and `-`, and optionally `@NUMBER`",
-            "examples: `main`, `v2.1`, `main@3`",
-        )
+        return None
     return match["name"], None if match["number"] is None else int(match["number"])
 
 

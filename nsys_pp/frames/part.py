@@ -108,7 +108,9 @@ class PartFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data_warnings: tuple[
         str, ...
     ] = ()  # reasons to doubt its events: sentences of `nsys_pp.model.data_warnings`
-    recorded: tuple[str, ...] | None = None  # kinds of data with rows; None: neither jobs nor aggregates were read
+    recorded: tuple[str, ...] | None = (
+        None  # kinds of data with rows; None: neither jobs nor aggregates were read
+    )
     is_folded: bool | None = (
         None  # numbers in names of ranges are replaced in the aggregates: there are too many names; None: no aggregates
     )

@@ -19,7 +19,7 @@ import msgspec
 import polars as pl
 
 from nsys_pp.arrays.packed_frames import unpack_frame
-from nsys_pp.errors import ReportError
+from nsys_pp.errors import BaselineError, ReportError
 from nsys_pp.frames.baseline import (
     FACTS_MEMBER,
     FORMAT,
@@ -27,11 +27,10 @@ from nsys_pp.frames.baseline import (
     MOST_BYTES,
     TABLE,
     Baseline,
-    BaselineError,
     BaselineRecord,
     is_sqlite_store,
     parse_file_name,
-    parse_reference,
+    split_reference,
 )
 from nsys_pp.frames.run_sums import SAMPLE, SAMPLED, RunSums
 from nsys_pp.read.unreadable import check_regular, unreadable_error
@@ -99,6 +98,22 @@ def read_baseline(store: Path, reference: str, *, version: str) -> Baseline:
     raise BaselineError(f"`{store}` has no baseline `{reference}` any more", _TAG_AGAIN)
 
 
+def parse_reference(text: str) -> tuple[str, int | None]:
+    """Return name and number of a baseline; None: the newest one.
+
+    Raises:
+        BaselineError: The text is no reference.
+    """
+    reference = split_reference(text)
+    if reference is None:
+        raise BaselineError(
+            f"invalid name of a baseline `{text[:120]}`; expected letters, digits, `.`, `_`, `+` and `-`, and optionally"
+            " `@NUMBER`",
+            "examples: `main`, `v2.1`, `main@3`",
+        )
+    return reference
+
+
 def list_numbers(store: Path) -> set[tuple[str, int]]:
     """List name and number of the baselines of a store.
 
@@ -156,7 +171,8 @@ def _iterate_rows(store: Path, wanted: tuple[str, int] | None) -> Iterator[tuple
     with _open(store) as connection:
         condition = "" if wanted is None else "WHERE name = ? AND number = ?"
         keys = connection.execute(
-            f"SELECT name, number, length(content) FROM {TABLE} {condition} ORDER BY name, number", wanted or ()
+            f"SELECT name, number, length(content) FROM {TABLE} {condition} ORDER BY name, number",
+            wanted or (),
         ).fetchall()
         for name, number, size in keys:
             if not _is_valid(name, number):
@@ -198,7 +214,9 @@ def _open(store: Path) -> Iterator[sqlite3.Connection]:
 def _check_table(connection: sqlite3.Connection, store: Path) -> None:
     row = connection.execute("SELECT type, sql FROM sqlite_master WHERE name = ?", (TABLE,)).fetchone()
     if row is None:
-        raise BaselineError(f"`{store}` is a SQLite file without baselines", "name another with `--baselines`")
+        raise BaselineError(
+            f"`{store}` is a SQLite file without baselines", "name another with `--baselines`"
+        )
     kind, sql = row
     if kind != "table" or not str(sql).upper().startswith("CREATE TABLE"):
         raise _damaged(f"`{store}`")
@@ -233,7 +251,8 @@ def _read_record(archive: ZipFile, where: str, version: str) -> BaselineRecord:
         age = "a newer" if values["format"] > FORMAT else "an older"
         hint = "update nsys-pp" if values["format"] > FORMAT else _TAG_AGAIN
         raise BaselineError(
-            f"{where} has format {values['format']}, of {age} nsys-pp; this is {version}, which reads format {FORMAT}", hint
+            f"{where} has format {values['format']}, of {age} nsys-pp; this is {version}, which reads format {FORMAT}",
+            hint,
         )
     return msgspec.convert(values, BaselineRecord)
 
@@ -241,7 +260,11 @@ def _read_record(archive: ZipFile, where: str, version: str) -> BaselineRecord:
 def _read_samples(archive: ZipFile, record: BaselineRecord) -> dict[str, pl.DataFrame]:
     member = archive.getinfo(FRAMES_MEMBER)
     sizes = record.frame_bytes
-    if member.compress_type != ZIP_STORED or member.file_size != sum(sizes.values()) or set(sizes) != {*SAMPLED}:
+    if (
+        member.compress_type != ZIP_STORED
+        or member.file_size != sum(sizes.values())
+        or set(sizes) != {*SAMPLED}
+    ):
         raise ValueError("the frames differ from their list")
     data, at, samples = archive.read(FRAMES_MEMBER), 0, {}
     for name, size in sizes.items():
@@ -259,10 +282,8 @@ def _read_samples(archive: ZipFile, record: BaselineRecord) -> dict[str, pl.Data
 def _is_valid(name: object, number: object) -> bool:
     if not isinstance(name, str) or not isinstance(number, int) or number < 0:
         return False
-    try:
-        return parse_reference(name)[1] is None
-    except BaselineError:
-        return False
+    reference = split_reference(name)
+    return reference is not None and reference[1] is None
 
 
 def _damaged(where: str) -> BaselineError:

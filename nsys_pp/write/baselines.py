@@ -18,13 +18,12 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 import msgspec
 
 from nsys_pp.arrays.packed_frames import pack_frame
-from nsys_pp.errors import OutputError
+from nsys_pp.errors import BaselineError, OutputError
 from nsys_pp.frames.baseline import (
     FACTS_MEMBER,
     FORMAT,
     FRAMES_MEMBER,
     TABLE,
-    BaselineError,
     BaselineRecord,
     file_name,
     is_sqlite_store,
@@ -94,7 +93,8 @@ def add_baseline(store: Path, name: str, content: bytes, *, keep: int | None = N
             number = (row[0] or 0) + 1
             connection.execute(f"INSERT INTO {TABLE} VALUES (?, ?, ?)", (name, number, content))
             known = [
-                value for (value,) in connection.execute(f"SELECT number FROM {TABLE} WHERE name = ?", (name,))
+                value
+                for (value,) in connection.execute(f"SELECT number FROM {TABLE} WHERE name = ?", (name,))
             ]
             old = _choose_old(known, keep)
             connection.executemany(
@@ -110,7 +110,7 @@ def add_baseline(store: Path, name: str, content: bytes, *, keep: int | None = N
 
 
 def remove_baselines(store: Path, keys: Collection[tuple[str, int]]) -> None:
-    """Remove baselines by name and number; those that are gone already are ignored.
+    """Remove baselines by name and number; absent ones are ignored.
 
     Raises:
         OutputError: The store cannot be written.
@@ -136,15 +136,15 @@ def _add_file(store: Path, name: str, content: bytes) -> int:
             while True:
                 number = max(_numbers(store, name), default=0) + 1
                 with suppress(FileExistsError):
-                    _place(new, store / file_name(name, number))
+                    _link(new, store / file_name(name, number))
                     return number
         finally:
             with suppress(FileNotFoundError):
                 new.unlink()
 
 
-def _place(new: Path, path: Path) -> None:
-    """Give a complete file its name, unless another writer has it.
+def _link(new: Path, path: Path) -> None:
+    """Link a complete file to its name, unless another writer has it.
 
     Raises:
         FileExistsError: Another writer has it.
@@ -191,11 +191,13 @@ def _open(store: Path, *, create: bool) -> Iterator[sqlite3.Connection]:
 
 def _check_objects(connection: sqlite3.Connection, store: Path) -> None:
     """Refuse a table of another kind, and triggers on it, which would run on writing."""
-    rows = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE tbl_name = ? OR name = ?", (TABLE, TABLE))
+    rows = connection.execute(
+        "SELECT type, name, sql FROM sqlite_master WHERE tbl_name = ? OR name = ?", (TABLE, TABLE)
+    )
     for kind, _, sql in rows.fetchall():
         is_index = kind == "index" and sql is None  # of the primary key
         if not is_index and (kind != "table" or not str(sql).startswith(f"CREATE TABLE {TABLE}")):
             raise BaselineError(
-                f"`{store}` is no file of baselines of nsys-pp: `{TABLE}` is not its table",
+                f"`{store}` has another `{TABLE}` than nsys-pp makes",
                 "name another with `--baselines`",
             )

@@ -114,12 +114,16 @@ def _test(
     )
     is_change = (np.abs(change) > np.maximum(noise, least)) & (agreeing >= _LEAST_AGREEING)
     is_late = since > 0
-    return members.select(_MEMBER).with_columns(
-        b_since=pl.Series((1 + change) * level_a[:, 0]),
-        noise_fraction=pl.Series(noise, dtype=pl.Float64).fill_nan(None),
-        since_step=pl.Series(np.where(is_late, steps[since], 0)).set(pl.Series(~is_late), None),
-        is_change=pl.Series(is_change).set(pl.Series(np.isnan(noise)), None),
-    ).rename({"b_since": "b"})
+    return (
+        members.select(_MEMBER)
+        .with_columns(
+            b_since=pl.Series((1 + change) * level_a[:, 0]),
+            noise_fraction=pl.Series(noise, dtype=pl.Float64).fill_nan(None),
+            since_step=pl.Series(np.where(is_late, steps[since], 0)).set(pl.Series(~is_late), None),
+            is_change=pl.Series(is_change).set(pl.Series(np.isnan(noise)), None),
+        )
+        .rename({"b_since": "b"})
+    )
 
 
 def _no_tests() -> pl.DataFrame:
@@ -136,7 +140,7 @@ def _build_limit(
     """
     differences = np.concatenate([np.diff(series_a, axis=1), np.diff(series_b, axis=1)], axis=1)
     member_count, step_count = differences.shape
-    residuals = series_a * math.sqrt(_over_less_one(series_a.shape[1]))
+    residuals = _level(series_a) * math.sqrt(_over_less_one(series_a.shape[1]))
     pooled = max(_deviation(differences) / math.sqrt(2), _deviation(residuals))
     own = _median_of(np.abs(differences), axis=1) * _MAD / math.sqrt(2)
     is_estimate = np.sum(np.isfinite(differences), axis=1) >= _LEAST_OWN
@@ -180,6 +184,23 @@ def _find_ends(
         change, since = np.where(is_end, after, change), np.where(is_end, first, since)
         best_cost = np.where(is_end, cost, best_cost)
     return change, since
+
+
+def _level(series: Values) -> Values:
+    """Return the residuals around the median of each member, or around two, if these halve the deviations.
+
+    A member that changed inside A has no larger noise for that reason.
+    """
+    residuals = series - _median_of(series, axis=1)[:, None]
+    least = np.nansum(np.abs(residuals), axis=1) / 2
+    count = series.shape[1]
+    for first in range(_LEAST_STEPS, count - _LEAST_STEPS + 1, max(1, count // _MOST_ENDS)):
+        before, after = _median_of(series[:, :first], axis=1), _median_of(series[:, first:], axis=1)
+        split = series - np.where(np.arange(count) < first, before[:, None], after[:, None])
+        cost = np.nansum(np.abs(split), axis=1)
+        residuals = np.where((cost < least)[:, None], split, residuals)
+        least = np.minimum(cost, least)
+    return residuals
 
 
 def _over_less_one(count: int) -> float:

@@ -1,4 +1,4 @@
-"""Facts in which two runs differ, with what each difference means for their comparison; refusal of runs that cannot be compared."""
+"""Differences of the facts of two runs, with their effect on the comparison; refusal of runs that cannot be compared."""
 
 from __future__ import annotations
 
@@ -212,7 +212,11 @@ def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) ->
         rows.append((fact.name, *values, effect, meaning))
     if a.recordings and a.recordings == b.recordings:
         is_same = a.steps == b.steps
-        meaning = "one recording: steps differ, all else is the same" if not is_same else "one recording, compared with itself"
+        meaning = (
+            "one recording: steps differ, all else is the same"
+            if not is_same
+            else "one recording, compared with itself"
+        )
         rows.append(("recordings", "the same", "the same", "noted", meaning))
     frame = pl.DataFrame(rows, schema=build_table_schema(_COLUMNS), orient="row")
     order = pl.col("effect").replace_strict({"excluded": 0, "large": 1, "noted": 2, "unknown": 3, "same": 4})
@@ -281,7 +285,11 @@ def _join(names: Sequence[str]) -> str:
 def _count_same(table: pl.DataFrame) -> list[str]:
     """Count the facts that are equal."""
     same = table.filter(pl.col("effect") == "same")["fact"].to_list()
-    names = f"{', '.join(same[:_MOST_NAMES])} and {len(same) - _MOST_NAMES} more" if len(same) > _MOST_NAMES else _join(same)
+    names = (
+        f"{', '.join(same[:_MOST_NAMES])} and {len(same) - _MOST_NAMES} more"
+        if len(same) > _MOST_NAMES
+        else _join(same)
+    )
     return [f"the same: {names}"] if same else []
 
 
@@ -304,4 +312,3 @@ COMPARABILITY_TABLE: Table[[RunFacts, RunFacts]] = Table(
         notes=_count_same,
     ),
 )
-

@@ -14,8 +14,8 @@ from functools import partial
 import polars as pl
 
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.table import Column, Table, View, build_table_schema, index_tables
 from nsys_pp.frames.run_sums import KEYS, UNIT
+from nsys_pp.frames.table import Column, Table, View, build_table_schema, index_tables
 from nsys_pp.frames.training import Training
 from nsys_pp.tables.compare.changes import find_changes
 from nsys_pp.tables.compare.samples import LONGEST_STEP
@@ -28,7 +28,10 @@ VERDICT = pl.Enum(["slower", "faster", "same", "unknown", "new", "gone"])
 _COLUMNS = (
     Column("stage", pl.Int64, "pipeline stage; null: all stages"),
     Column(
-        "subject", pl.String, "step, bubble, a cause, a rank, a link, a kind of job, or a kernel", is_symbol=True
+        "subject",
+        pl.String,
+        "step, bubble, a cause, a rank, a link, a kind of job, or a kernel",
+        is_symbol=True,
     ),
     Column("metric", pl.String, "measured quantity, in words"),
     Column("unit", UNIT, "unit of a and b: nanoseconds, or share of the step"),
@@ -57,7 +60,7 @@ _COLUMNS = (
     Column(
         "since_step",
         pl.Int64,
-        "of ranks and links: first step of run B with the change, from which on b is the median; null: all steps",
+        "of steps, ranks and links: first step of run B with the change, from which on b is the median; null: all steps",
         priority=4,
     ),
 )
@@ -99,9 +102,22 @@ def _compare_steps(a: Samples, b: Samples) -> pl.DataFrame:
     samples = [run["steps"] for run in (a, b)]
     spans = [sample.filter(subject="step") for sample in samples]
     longest = _compare(*spans, is_of_longest=True).with_columns(
-        subject=pl.lit(LONGEST_STEP), metric=pl.lit("span on all lanes, most")
+        subject=pl.lit(LONGEST_STEP), metric=pl.concat_str("metric", pl.lit(", most"))
     )
-    return pl.concat([_compare(*samples), longest])
+    return pl.concat([_mark_late(_compare(*samples), find_changes(*samples)), longest])
+
+
+def _mark_late(table: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
+    """Replace the values of times that changed inside B by those since their change."""
+    keys = ["subject", "metric"]
+    late = changes.filter(pl.col("is_change"), pl.col("since_step").is_not_null())
+    late = late.select(*keys, "b", "change_fraction", "noise_fraction", "since_step").with_columns(
+        verdict=pl.when(pl.col("change_fraction") > 0)
+        .then(pl.lit("slower"))
+        .otherwise(pl.lit("faster"))
+        .cast(VERDICT)
+    )
+    return table.update(late, on=keys, how="left").pipe(conform, COMPARISON)
 
 
 def _compare_kernels(a: Samples, b: Samples) -> pl.DataFrame:

@@ -9,6 +9,7 @@ import polars as pl
 
 from nsys_pp.frames.run_sums import RunFacts
 from nsys_pp.tables.compare.changes import find_changes
+from nsys_pp.tables.compare.samples import KERNEL_MEAN
 from nsys_pp.tables.verdict.evidence import to_float
 
 Samples = Mapping[str, pl.DataFrame]
@@ -61,7 +62,7 @@ def _divide(samples: Samples, count: float) -> Samples:
     """Divide times of steps, ranks and kernels by the number of micro-batches."""
     divided = dict(samples)
     for name in ("steps", "ranks", "families", "kernels"):
-        is_total = pl.col("metric") != "mean of one"
+        is_total = ~pl.col("metric").str.starts_with(KERNEL_MEAN)
         divided[name] = samples[name].with_columns(
             pl.when(is_total).then(pl.col("value", "least") / count).otherwise(pl.col("value", "least"))
         )

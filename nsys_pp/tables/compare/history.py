@@ -13,7 +13,14 @@ from nsys_pp.frames.table import Column, Table, View, build_table_schema
 _COLUMNS = (
     Column("number", pl.Int64, "number of the run among those with the name", heading="No."),
     Column("tagged_at", pl.String, "time of `baseline tag`, UTC", heading="Tagged (UTC)"),
-    Column("step_ns", pl.Float64, "median length of a step; null: unknown", heading="Step", display_unit="ms", decimals=3),
+    Column(
+        "step_ns",
+        pl.Float64,
+        "median length of a step; null: unknown",
+        heading="Step",
+        display_unit="ms",
+        decimals=3,
+    ),
     Column(
         "step_change_fraction",
         pl.Float64,
@@ -22,7 +29,9 @@ _COLUMNS = (
         decimals=1,
         is_signed=True,
     ),
-    Column("bubble_fraction", pl.Float64, "median share of a step without compute", heading="Bubble", decimals=1),
+    Column(
+        "bubble_fraction", pl.Float64, "median share of a step without compute", heading="Bubble", decimals=1
+    ),
     Column(
         "compute_fraction",
         pl.Float64,

@@ -16,7 +16,7 @@ _MOST_ALIKE = 0.5  # part of a shared change by which single ranks may differ fr
 
 
 def describe_members(comparison: Comparison) -> list[Finding]:
-    """Describe the changes of ranks; what all ranks, or all ranks of a stage, share is one finding."""
+    """Describe the changes of ranks; a change that all ranks, or all ranks of a stage, share is one finding."""
     changes = comparison.changes("ranks").filter(pl.col("a").is_not_null(), pl.col("b").is_not_null())
     changed = changes.filter(pl.col("is_change"))
     findings = []
@@ -43,17 +43,18 @@ def _is_alike(rows: pl.DataFrame) -> bool:
 
 
 def _exceptions(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the ranks whose change is not that of the others."""
+    """Return the ranks whose change differs from the change of the others."""
     usual = to_float(rows["change_fraction"].median())
     apart = (pl.col("change_fraction") - usual).abs()
     least = pl.max_horizontal(pl.lit(_MOST_ALIKE * abs(usual)), "noise_fraction", "least_fraction")
     return rows.filter(apart > least)
 
 
-def _describe_group(
-    comparison: Comparison, rows: pl.DataFrame, label: str, *, stage: int | None
-) -> Finding:
-    row = {name: rows[name].median() for name in ("a", "b", "change_fraction", "noise_fraction", "least_fraction")}
+def _describe_group(comparison: Comparison, rows: pl.DataFrame, label: str, *, stage: int | None) -> Finding:
+    row = {
+        name: rows[name].median()
+        for name in ("a", "b", "change_fraction", "noise_fraction", "least_fraction")
+    }
     starts = rows["since_step"].unique()
     row["since_step"] = starts[0] if len(starts) == 1 else None
     row["a_step_count"], row["b_step_count"] = rows["a_step_count"].min(), rows["b_step_count"].min()
@@ -64,17 +65,34 @@ def _describe_group(
     elif stage is not None:
         subject = f"{label} ({len(rows)} ranks)"
     verb = "compute" if stage is None else "computes"
-    return _describe(comparison, row, subject, verb, label=label, stage=stage, kind="stage" if stage is not None else "ranks")
+    return _describe(
+        comparison,
+        row,
+        subject,
+        verb,
+        label=label,
+        stage=stage,
+        kind="stage" if stage is not None else "ranks",
+    )
 
 
 def _describe_rank(comparison: Comparison, row: dict[str, Any]) -> Finding:
     label = row["subject"]
     where = "" if row["stage"] is None else f" (stage {row['stage']})"
-    return _describe(comparison, row, f"{label}{where}", "computes", label=label, stage=row["stage"], kind="rank")
+    return _describe(
+        comparison, row, f"{label}{where}", "computes", label=label, stage=row["stage"], kind="rank"
+    )
 
 
 def _describe(
-    comparison: Comparison, row: dict[str, Any], subject: str, verb: str, *, label: str, stage: int | None, kind: str
+    comparison: Comparison,
+    row: dict[str, Any],
+    subject: str,
+    verb: str,
+    *,
+    label: str,
+    stage: int | None,
+    kind: str,
 ) -> Finding:
     a, b = to_float(row["a"]), to_float(row["b"])
     text = (

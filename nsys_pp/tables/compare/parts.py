@@ -8,12 +8,15 @@ from nsys_pp.frames.causes import MEANINGS
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.compare.changes import find_changes
 from nsys_pp.tables.compare.evidence import Comparison
+from nsys_pp.tables.compare.samples import KERNEL_TOTAL
 from nsys_pp.tables.compare.wording import describe_change, rate
 from nsys_pp.tables.verdict.evidence import to_float
 from nsys_pp.tables.verdict.wording import cut_name, format_share, format_time, join_names
 
 LEAST_GAIN = 0.005
 """Least change of a part of the step, as a share of the step, that is a finding."""
+LEAST_SHARE = 0.01
+"""Least change of the share of the bubble, or of a cause, that is a finding."""
 _MOST_CAUSES = 2
 _SHORT = {
     "message_wait": "waiting for messages",
@@ -34,7 +37,7 @@ def describe_bubble(comparison: Comparison) -> list[Finding]:
     """Describe the change of the bubble with the causes that changed most; none within noise."""
     shares = [run["bubbles"].filter(unit="fraction") for run in comparison.samples]
     # shares are moved by 1, so that relative changes are differences of shares, also from 0
-    moved = [run.with_columns(pl.col("value") + 1, least=pl.lit(LEAST_GAIN)) for run in shares]
+    moved = [run.with_columns(pl.col("value") + 1, least=pl.lit(LEAST_SHARE)) for run in shares]
     changes = find_changes(*moved).with_columns(
         difference=pl.col("b") - pl.col("a"), before=pl.col("a") - 1, after=pl.col("b") - 1
     )
@@ -116,7 +119,7 @@ def describe_links(comparison: Comparison) -> list[Finding]:
 
 def describe_kernels(comparison: Comparison) -> list[Finding]:
     """Describe the kernel whose total changed most, and kernels of one run only; none of less than `LEAST_GAIN` of a step."""
-    totals = [run["kernels"].filter(metric="total per lane") for run in comparison.samples]
+    totals = [run["kernels"].filter(metric=KERNEL_TOTAL) for run in comparison.samples]
     changes = find_changes(*totals)
     sized = changes.with_columns(size=(pl.col("b").fill_null(0) - pl.col("a").fill_null(0)).abs())
     sized = sized.filter(pl.col("size") >= LEAST_GAIN * comparison.step_ns).sort("size", descending=True)

@@ -24,6 +24,8 @@ LEAST_RANK_CHANGE = 0.02
 """Least change of the compute of a rank, as a share of it: GPUs of one kind differ by about as much."""
 LEAST_LINK_CHANGE = LEAST_EXCESS
 """Least change of the transfers of a link, as a share of them, in addition to the error of the clocks."""
+KERNEL_TOTAL, KERNEL_MEAN = "total per lane", "mean of one"
+"""Metrics of kernels that do not communicate."""
 _LEAST_TIMED = 2  # transfers of a link in a step
 
 
@@ -40,7 +42,7 @@ def sample_steps(training: Training) -> pl.DataFrame:
     complete = _complete(training).join(comparable, on="step", how="semi")
     spans = complete.group_by("step").agg(value=pl.col("end_ns").max() - pl.col("start_ns").min())
     span_metric = "span on all lanes"
-    if spans.is_empty():  # lengths on single lanes are exact, whatever their clocks
+    if spans.is_empty():  # clocks do not affect the lengths on single lanes
         spans = _complete(training).group_by("step").agg(value=pl.col("span_ns").median())
         span_metric = "span on a lane, median"
     computing = _complete_kernels(training).filter(~pl.col("is_communication"))
@@ -154,18 +156,27 @@ def sample_kernels(training: Training) -> pl.DataFrame:
     """Sample each kernel by name: its total on a lane, and the mean of one.
 
     Returns:
-        `SAMPLE`.
+        `SAMPLE`. Times of communication include waiting, as their metric states.
     """
     by_name = (
         _complete_kernels(training)
         .with_columns(pl.col("name").cast(pl.String))
-        .group_by("step", "name")
+        .group_by("step", "name", "is_communication")
         .agg(total=_per_lane("total_ns"), mean=pl.col("total_ns").sum() / pl.col("count").sum())
-        .sort("name")
+        .sort("name", "is_communication")
     )
     return pl.concat(
-        _times(by_name.with_columns(value=column), subject=pl.col("name"), metric=metric)
-        for column, metric in (("total", "total per lane"), ("mean", "mean of one"))
+        _times(
+            by_name.filter(is_communication=waits).with_columns(value=column),
+            subject=pl.col("name"),
+            metric=metric,
+        )
+        for column, waits, metric in (
+            ("total", False, KERNEL_TOTAL),
+            ("mean", False, KERNEL_MEAN),
+            ("total", True, f"{KERNEL_TOTAL}, with waiting"),
+            ("mean", True, f"{KERNEL_MEAN}, with waiting"),
+        )
     )
 
 

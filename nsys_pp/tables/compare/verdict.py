@@ -1,4 +1,4 @@
-"""Verdict of a comparison: at most five findings on what changed from run A to run B, by the time of a step, beyond noise.
+"""Verdict of a comparison: at most five findings on changes from run A to run B beyond noise, by the time of a step.
 
 Steps come first, then members that compute longer or shorter: all ranks, the ranks of a stage, or single ranks; the bubble by
 causes, links, and kernels. Findings are tested by `find_changes`, so that a comparison of equal runs names nothing, however
@@ -24,6 +24,7 @@ from nsys_pp.tables.verdict.wording import format_share, format_time
 from nsys_pp.units import format_count
 
 Samples = Mapping[str, pl.DataFrame]
+_FIRST_STEPS = 2  # of A, with which its later steps are compared
 
 
 def build_comparison_verdict(facts: tuple[RunFacts, RunFacts], samples: tuple[Samples, Samples]) -> Verdict:
@@ -34,8 +35,7 @@ def build_comparison_verdict(facts: tuple[RunFacts, RunFacts], samples: tuple[Sa
         samples: Their samples.
 
     Returns:
-        At most `MOST_LINES` findings. The first one is on steps; without a finding beyond noise, the last one says what
-        was compared.
+        At most `MOST_LINES` findings. The first one is on steps, and the last one counts members within noise.
     """
     comparison = Comparison(facts, samples)
     steps = _describe_steps(comparison)
@@ -49,7 +49,7 @@ def build_comparison_verdict(facts: tuple[RunFacts, RunFacts], samples: tuple[Sa
 
 
 def _order(comparison: Comparison, finding: Finding) -> float:
-    """Return the sort key of a finding: its time of a step; of a link that of one message per micro-batch and direction."""
+    """Return the sort key of a finding: its time of a step; of a link one message per micro-batch and direction."""
     if finding.kind != "link":
         return -finding.gain_ns
     messages = 1 if comparison.per else 2 * max(1.0, comparison.facts[0].micro_batch_count)
@@ -65,6 +65,7 @@ def _describe_steps(comparison: Comparison) -> Finding:
         return Finding(kind="step", text=text, confidence="certain", subject="run")
     row = both.row(0, named=True)
     a, b, change = row["a"], row["b"], row["change_fraction"]
+    same = f" instead of {format_time(b)}"
     lengths = f"{format_time(b)} instead of {format_time(a)}"
     if comparison.per:
         raw = [to_float(run["steps"].filter(subject="step")["value"].median()) for run in comparison.raw]
@@ -74,7 +75,8 @@ def _describe_steps(comparison: Comparison) -> Finding:
     elif row["is_change"] is None:
         text = f"steps take {lengths}; a run has a single step, so it is unknown whether that is noise"
     else:
-        text = f"steps take the same time within noise: {lengths}{describe_noise(row)}"
+        text = f"steps take the same time within noise: {lengths.removesuffix(same)}{describe_noise(row)}"
+    text += _describe_own_change(comparison)
     return Finding(
         kind="step",
         text=text,
@@ -91,8 +93,23 @@ def _describe_steps(comparison: Comparison) -> Finding:
     )
 
 
+def _describe_own_change(comparison: Comparison) -> str:
+    """Describe a change of the length of steps inside A, which makes its median doubtful; "" without one."""
+    steps = comparison.samples[0]["steps"].filter(subject="step").sort("step")
+    own = find_changes(steps.head(_FIRST_STEPS), steps).filter(
+        pl.col("is_change"), pl.col("since_step").is_not_null()
+    )
+    if own.is_empty() or len(steps) < 2 * _FIRST_STEPS:
+        return ""
+    row = own.row(0, named=True)
+    return f"; in A itself they take {describe_change(row['change_fraction'])}{since(row)}"
+
+
 def _describe_rest(comparison: Comparison, findings: list[Finding]) -> Finding:
-    """Count the ranks, links and stages within noise, and name what was not compared."""
+    """Count the ranks, links and stages within noise, and others."""
+    if min(len(facts.steps) for facts in comparison.facts) < 2:
+        text = "a run has a single step, so it is unknown which changes of ranks and links are noise"
+        return Finding(kind="same", text=text, confidence="certain", subject="run")
     parts = []
     for name, noun in (("ranks", "rank"), ("links", "link")):
         changes = comparison.changes(name)

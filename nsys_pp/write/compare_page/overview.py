@@ -41,7 +41,7 @@ def draw_verdict(source: ComparisonSource) -> str:
 
 
 def draw_comparability(source: ComparisonSource) -> str:
-    """Draw the facts that differ as a table, and list those that do not."""
+    """Draw the facts that differ as a table, and list the others."""
     table = source.tables["comparability"].frame
     rows = table.filter(pl.col("effect") != "same")
     same = table.filter(pl.col("effect") == "same")["fact"].to_list()
@@ -71,7 +71,9 @@ def _format_gates(source: ComparisonSource) -> str:
     if not source.gates:
         return ""
     failed = [f'<li><span class="failed">failed</span> {format_text(text)}</li>' for text in source.failures]
-    names = [gate for gate in source.gates if not any(text.startswith(f"`{gate}`") for text in source.failures)]
+    names = [
+        gate for gate in source.gates if not any(text.startswith(f"`{gate}`") for text in source.failures)
+    ]
     passed = [f'<li><span class="passed">passed</span> {format_text(f"`{gate}`")}</li>' for gate in names]
     return f'<h3>Gates</h3><ul class="gates">{"".join([*failed, *passed])}</ul>'
 

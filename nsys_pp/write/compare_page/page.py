@@ -51,7 +51,7 @@ _SECTIONS = (
     _Section(
         name="ranks",
         title="Ranks",
-        lead="Own compute of a rank, waiting not counted, relative to the same rank of run A.",
+        lead="Own compute of a rank, waiting not counted, relative to the same rank of run A; less than 2 % is no change.",
         draw=draw_ranks,
         tables=("ranks",),
     ),
@@ -72,7 +72,7 @@ _SECTIONS = (
     _Section(
         name="links",
         title="Links",
-        lead="Median transfer of a message on each link between ranks, relative to the same link of run A.",
+        lead="Median transfer of a message on each link between ranks, relative to the same link of run A; less than 25 % and the error of the clocks is no change.",
         draw=draw_links,
         tables=("links",),
     ),
@@ -101,7 +101,9 @@ def write_comparison(source: ComparisonSource, output: BinaryIO) -> None:
         "title": escape(clean(source.title)),
         "style": read_style() + _read_file("compare.css"),
         "facts": format_list(names),
-        "contents": "".join(f'<a href="#{section.name}">{escape(section.title)}</a>' for section in _SECTIONS),
+        "contents": "".join(
+            f'<a href="#{section.name}">{escape(section.title)}</a>' for section in _SECTIONS
+        ),
         "sections": "".join(_format_section(section, source) for section in _SECTIONS),
         "foot": format_text(
             f"Written by nsys-pp {source.made_by}; the numbers are those of `nsys-pp compare`. Noise is estimated from the steps of"

@@ -57,7 +57,7 @@ def draw_bubbles(source: ComparisonSource) -> str:
         text = f"bubble {format_duration(round(bubble))} ({share:.1%})".replace("%", " %")
         bars.append(Bar(label=letter, pieces=pieces, text=text))
     legend = {name: name.replace("_", " ") for name in ("compute", *BUBBLE_CAUSES) if name in used}
-    return draw_bars(bars, caption="A median step on a rank, by cause", legend=legend)
+    return draw_bars(bars, caption="A step on a rank, by cause: medians of all complete steps", legend=legend)
 
 
 def draw_kernels(source: ComparisonSource) -> str:
@@ -114,12 +114,16 @@ def _draw_change(row: dict[str, Any]) -> Bar:
     label = row["subject"]
     if label == "compute":
         label = f"stage {row['stage']}"
-    return Bar(label=label, pieces=(Piece(key=_key(row), value=change, text=text),), text=text, is_marked=is_marked)
+    return Bar(
+        label=label, pieces=(Piece(key=_key(row), value=change, text=text),), text=text, is_marked=is_marked
+    )
 
 
 def _key(row: dict[str, Any]) -> str:
     """Return the key of the color of a change."""
-    return {"slower": "bubble", "new": "bubble", "faster": "backward", "gone": "backward"}.get(row["verdict"], "compute")
+    return {"slower": "bubble", "new": "bubble", "faster": "backward", "gone": "backward"}.get(
+        row["verdict"], "compute"
+    )
 
 
 def _describe_size(row: dict[str, Any]) -> str:
