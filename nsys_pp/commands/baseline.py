@@ -96,7 +96,10 @@ def tag_baseline(
     check_keywords(options, RunOptions)
     check_least("keep", keep, 1)
     if parse_reference(name)[1] is not None:
-        raise BaselineError(f"invalid name of a baseline `{name}`; its number is added by itself")
+        raise BaselineError(
+            f"invalid name of a baseline `{name}`; its number is added by itself",
+            "tag the name alone: `NAME`",
+        )
     result = pipeline(inputs, flops_per_step=flops_per_step, model=model, data_type=data_type, **options)
     sums = sum_run(result, window=parse_steps(options.get("steps")))
     if not sums.facts.steps:
@@ -169,14 +172,15 @@ def load_baseline(
     """
     loaded = read_baseline(find_store(baselines), reference, version=version("nsys-pp"))
     full = f"baseline:{loaded.name}@{loaded.number}"
+    named = f"{full}, tagged {loaded.tagged_at}"
     if window is None:
-        return full, loaded.sums
+        return named, loaded.sums
     sums = select_steps(loaded.sums, window)
     if not sums.facts.steps:
         raise OptionError(
             "steps", f"`{full}` has none of the steps; it has {_format_steps(loaded.sums.facts.steps)}"
         )
-    return full, sums
+    return f"{named}, steps {sums.facts.window}", sums
 
 
 def find_store(baselines: str | Path | None) -> Path:

@@ -135,7 +135,13 @@ def compare(
         **compared,
     }
     failures = check_gates(compared, parsed)
-    notes = [f"{name}: {note}" for name, result in results for note in result.training.notes]
+    # the newest baseline of a name is another one each time
+    notes = [
+        f"{letter} is {name}"
+        for letter, name in zip("AB", names, strict=True)
+        if name.startswith("baseline:")
+    ]
+    notes += [f"{name}: {note}" for name, result in results for note in result.training.notes]
     if target is not None:
         source = ComparisonSource(
             title=target.stem if title is None else title,

@@ -78,7 +78,7 @@ class RunFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     replica_count: int = 0
     tensor_count: int = 0
     schedule: str = ""
-    micro_batch_count: float = 0
+    micro_batch_count: float = 0.0
     chunk_count: int = 0
     has_passes: bool = False
     preset: str = ""

@@ -151,7 +151,9 @@ def _list_files(store: Path) -> dict[tuple[str, int], Path]:
     try:
         paths = [(parse_file_name(path.name), path) for path in store.iterdir()]
     except OSError as error:
-        raise BaselineError(f"cannot read `{store}`: {error.strerror}") from None
+        raise BaselineError(
+            f"cannot read `{store}`: {error.strerror}", "name another folder with `--baselines`"
+        ) from None
     return {key: path for key, path in paths if key is not None}
 
 
@@ -162,7 +164,8 @@ def _read_file(path: Path) -> bytes:
             raise _damaged(f"`{path}`")
         return path.read_bytes()
     except OSError as error:
-        raise BaselineError(unreadable_error(path, error).message) from None
+        reason = unreadable_error(path, error)
+        raise BaselineError(reason.message, reason.hint) from None
     except ReportError as error:
         raise BaselineError(error.message, error.hint) from None
 

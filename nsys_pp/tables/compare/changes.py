@@ -6,6 +6,9 @@ members, as each has few steps; the one of a member counts if it is larger. Wher
 A change exceeds noise if the median of the series, or of its end from one step on, exceeds the least change and the limit of
 `errors_for` for the number of members, and three of four of its values have its sign. A change begins inside B if its end
 differs from its beginning by more than noise, and twice as much from A.
+
+Lengths of steps vary with their data, for all ranks alike. With peers, members are therefore also compared relative to the
+median of the others in the same step. This finds changes of some members, a third of them at most, that shared variation hides.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +32,11 @@ CHANGES = build_schema(
         "metric": pl.String,
         "a": pl.Float64,  # median over steps; null: only in B
         "b": pl.Float64,  # median over steps from `since_step` on; null: only in A
-        "change_fraction": pl.Float64,  # relative; null unless in both
+        "change_fraction": pl.Float64,  # from a to b, or that of the member relative to its peers; null unless in both
         "noise_fraction": pl.Float64,  # relative; null: unknown, as there are too few steps
         "least_fraction": pl.Float64,  # relative; smaller changes do not count
         "since_step": pl.Int64,  # first step of B with the change; null: all steps
+        "is_among_peers": pl.Boolean,  # the change is relative to the other members
         "is_change": pl.Boolean,  # null: the noise is unknown, or the member is in one run only
         "a_step_count": pl.Int64,
         "b_step_count": pl.Int64,
@@ -43,16 +48,18 @@ _MAD, _PER_MEDIAN, _EFFICIENCY = 1.4826, 1.2533, 0.37  # as in `nsys_pp.tables.v
 _LEAST_OWN = 6  # differences from which the deviation of a single member is an estimate
 _LEAST_AGREEING, _LEAST_STEPS = 0.75, 2
 _MOST_ENDS = 64  # first steps that are tried
+_LEAST_PEERS, _MOST_APART = 4, 32  # members; more than the last one have a common median
 
 Values = npt.NDArray[np.float64]
 
 
-def find_changes(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
+def find_changes(a: pl.DataFrame, b: pl.DataFrame, *, are_peers: bool = False) -> pl.DataFrame:
     """Find the changes of members from A to B.
 
     Args:
         a: `SAMPLE` of run A, of times.
         b: `SAMPLE` of run B.
+        are_peers: Members vary together, so they are also compared relative to each other.
 
     Returns:
         `CHANGES`, in the order of the samples.
@@ -63,16 +70,58 @@ def find_changes(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     for side in sides:
         table = table.join(side, on=_MEMBER, how="left", nulls_equal=True, maintain_order="left")
     both = table.filter(pl.col("a") > 0, pl.col("b").is_not_null())
-    found = _test(both, _spread(both, a)[0], *_spread(both, b)) if len(both) else _no_tests()
+    found = _test_members(both, a, b, are_peers=are_peers) if len(both) else _no_tests()
     return (
         table.join(found, on=_MEMBER, how="left", nulls_equal=True, maintain_order="left", suffix="_since")
         .with_columns(pl.coalesce("b_since", "b").alias("b"))
         .with_columns(
             pl.col("a_step_count", "b_step_count").fill_null(0),
-            change_fraction=pl.when(pl.col("a") > 0).then(pl.col("b") / pl.col("a") - 1),
+            change_fraction=pl.when("is_among_peers")
+            .then("change_fraction")
+            .otherwise(pl.when(pl.col("a") > 0).then(pl.col("b") / pl.col("a") - 1)),
         )
         .pipe(conform, CHANGES)
     )
+
+
+def _test_members(
+    members: pl.DataFrame, a: pl.DataFrame, b: pl.DataFrame, *, are_peers: bool
+) -> pl.DataFrame:
+    """Test the members of both runs, by themselves and, if a few of them changed, relative to their peers."""
+    (values_a, _), (values_b, steps) = _spread(members, a), _spread(members, b)
+    level = members["a"].to_numpy()[:, None]
+    least = members["least_fraction"].to_numpy()
+    found = _test(values_a / level, values_b / level, least)
+    among = np.zeros(len(members), np.bool_)
+    if are_peers and len(members) >= _LEAST_PEERS:
+        relative = _test(_relate(values_a / level), _relate(values_b / level), least)
+        changed = relative.is_change & ~found.is_change
+        if np.sum(relative.is_change) <= len(members) / 3:
+            among = changed & (np.sign(relative.change) == np.sign(found.change))
+            found = found.replaced(relative, among)
+    in_change = np.arange(len(steps)) >= found.since[:, None]
+    is_late = found.since > 0
+    return members.select(_MEMBER).with_columns(
+        b=pl.Series(_median_of(np.where(in_change, values_b, np.nan), axis=1)),
+        change_fraction=pl.Series(found.change),
+        noise_fraction=pl.Series(found.noise, dtype=pl.Float64).fill_nan(None),
+        since_step=pl.Series(steps[found.since]).set(pl.Series(~is_late), None),
+        is_among_peers=pl.Series(among),
+        is_change=pl.Series(found.is_change).set(pl.Series(np.isnan(found.noise)), None),
+    )
+
+
+def _no_tests() -> pl.DataFrame:
+    tested = ("b", "change_fraction", "noise_fraction", "since_step", "is_among_peers", "is_change")
+    return CHANGES.to_frame().select(*_MEMBER, *tested)
+
+
+def _relate(values: Values) -> Values:
+    """Divide values by the median of the other members in the same step; of many members, by the median of all."""
+    if len(values) > _MOST_APART:
+        return values / _median_of(values, axis=0)
+    others = [_median_of(np.delete(values, row, axis=0), axis=0) for row in range(len(values))]
+    return values / np.stack(others)
 
 
 def _summarise(samples: pl.DataFrame, side: str) -> pl.DataFrame:
@@ -96,39 +145,31 @@ def _spread(members: pl.DataFrame, samples: pl.DataFrame) -> tuple[Values, npt.N
     return values, steps.to_numpy()
 
 
-def _test(
-    members: pl.DataFrame, values_a: Values, values_b: Values, steps: npt.NDArray[np.int64]
-) -> pl.DataFrame:
-    """Test the changes of the members of both runs: their keys, b_since, noise_fraction, since_step and is_change."""
-    level_a = members["a"].to_numpy()[:, None]
-    series_a, series_b = values_a / level_a - 1, values_b / level_a - 1
-    counts_a = np.sum(np.isfinite(series_a), axis=1)
-    least = members["least_fraction"].to_numpy()
-    limit = _build_limit(series_a, series_b, counts_a)
+class _Tested(NamedTuple):
+    """Results of a test, one value per member: the change, the first step with it, the noise, and whether it exceeds that."""
+
+    change: Values
+    since: npt.NDArray[np.int64]
+    noise: Values
+    is_change: npt.NDArray[np.bool_]
+
+    def replaced(self, other: _Tested, where: npt.NDArray[np.bool_]) -> _Tested:
+        """Return these results, replaced for some members by another test."""
+        return _Tested(*(np.where(where, theirs, own) for own, theirs in zip(self, other, strict=True)))
+
+
+def _test(values_a: Values, values_b: Values, least: Values) -> _Tested:
+    """Test the changes from A to B of members (rows) over steps (columns)."""
+    level = _median_of(values_a, axis=1)[:, None]
+    series_a, series_b = values_a / level - 1, values_b / level - 1
+    limit = _build_limit(series_a, series_b, np.sum(np.isfinite(series_a), axis=1))
     change, since = _find_ends(series_b, least, limit)
-    in_change = np.arange(len(steps)) >= since[:, None]
-    used = np.where(in_change, series_b, np.nan)
-    noise = limit(np.sum(np.isfinite(used), axis=1))
-    agreeing = np.sum(used * np.sign(change)[:, None] > 0, axis=1) / np.maximum(
-        np.sum(np.isfinite(used), axis=1), 1
-    )
+    used = np.where(np.arange(series_b.shape[1]) >= since[:, None], series_b, np.nan)
+    counts = np.sum(np.isfinite(used), axis=1)
+    noise = limit(counts)
+    agreeing = np.sum(used * np.sign(change)[:, None] > 0, axis=1) / np.maximum(counts, 1)
     is_change = (np.abs(change) > np.maximum(noise, least)) & (agreeing >= _LEAST_AGREEING)
-    is_late = since > 0
-    return (
-        members.select(_MEMBER)
-        .with_columns(
-            b_since=pl.Series((1 + change) * level_a[:, 0]),
-            noise_fraction=pl.Series(noise, dtype=pl.Float64).fill_nan(None),
-            since_step=pl.Series(np.where(is_late, steps[since], 0)).set(pl.Series(~is_late), None),
-            is_change=pl.Series(is_change).set(pl.Series(np.isnan(noise)), None),
-        )
-        .rename({"b_since": "b"})
-    )
-
-
-def _no_tests() -> pl.DataFrame:
-    columns = (*_MEMBER, "b", "noise_fraction", "since_step", "is_change")
-    return CHANGES.to_frame().select(columns)
+    return _Tested(change, since, noise, is_change)
 
 
 def _build_limit(

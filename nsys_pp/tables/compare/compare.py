@@ -18,7 +18,7 @@ from nsys_pp.frames.run_sums import KEYS, UNIT
 from nsys_pp.frames.table import Column, Table, View, build_table_schema, index_tables
 from nsys_pp.frames.training import Training
 from nsys_pp.tables.compare.changes import find_changes
-from nsys_pp.tables.compare.samples import LONGEST_STEP
+from nsys_pp.tables.compare.samples import KERNEL_MEAN, LONGEST_STEP
 from nsys_pp.tables.compare.sums import sample_training
 from nsys_pp.tables.noise import leave_out_largest, noise_of_difference, noise_of_extremes, summarise_samples
 from nsys_pp.units import NS_PER_MS
@@ -42,7 +42,7 @@ _COLUMNS = (
     Column(
         "change_fraction",
         pl.Float64,
-        "change from a to b: relative for times, difference for shares; null without a, and from 0",
+        "change from a to b: relative for times, difference for shares; of a rank also that relative to the other ranks, if all vary together; null without a, and from 0",
         decimals=1,
     ),
     Column(
@@ -68,7 +68,7 @@ COMPARISON = build_table_schema(_COLUMNS)
 _SHOWN = (
     Column("shown_a", pl.Float64, "a in the unit shown", heading="A", decimals=3),
     Column("shown_b", pl.Float64, "b in the unit shown", heading="B", decimals=3),
-    Column("shown_unit", pl.String, "ms, or %", heading="Unit"),
+    Column("shown_unit", pl.String, "ms, ms each, or %", heading="Unit"),
     *("change_fraction", "noise_fraction", "verdict", "since_step", "stage", "metric", "subject"),
 )
 _CAPTION = (
@@ -132,7 +132,7 @@ def _compare_named(a: Samples, b: Samples, *, name: str) -> pl.DataFrame:
 
 def _compare_members(a: Samples, b: Samples, *, name: str) -> pl.DataFrame:
     """Compare ranks or links with themselves, the largest change first."""
-    changes = find_changes(a[name], b[name])
+    changes = find_changes(a[name], b[name], are_peers=name == "ranks")
     size = (pl.col("b") - pl.col("a")).abs()
     is_beyond = pl.col("is_change").fill_null(True)
     return (
@@ -229,13 +229,16 @@ def _verdict(difference: pl.Expr) -> pl.Expr:
 
 
 def _add_units(table: pl.DataFrame) -> pl.DataFrame:
-    """Add a and b in milliseconds or percent, and that unit."""
+    """Add a and b in milliseconds or percent, and that unit; a mean of single kernels is in milliseconds each."""
     is_share = pl.col("unit") == "fraction"
+    is_each = pl.col("metric").str.starts_with(KERNEL_MEAN)
     scale = pl.when(is_share).then(100.0).otherwise(1 / NS_PER_MS)
     return table.with_columns(
         shown_a=pl.col("a") * scale,
         shown_b=pl.col("b") * scale,
-        shown_unit=pl.when(is_share).then(pl.lit("%")).otherwise(pl.lit("ms")),
+        shown_unit=pl.when(is_share)
+        .then(pl.lit("%"))
+        .otherwise(pl.when(is_each).then(pl.lit("ms each")).otherwise(pl.lit("ms"))),
     )
 
 

@@ -55,7 +55,7 @@ class Comparison:
 
     def _find_changes(self, name: str) -> pl.DataFrame:
         """Return `CHANGES` of the members of a frame."""
-        return find_changes(*(run[name] for run in self.samples))
+        return find_changes(*(run[name] for run in self.samples), are_peers=name == "ranks")
 
 
 def _divide(samples: Samples, count: float) -> Samples:

@@ -59,6 +59,7 @@ def _describe_group(comparison: Comparison, rows: pl.DataFrame, label: str, *, s
     row["since_step"] = starts[0] if len(starts) == 1 else None
     row["a_step_count"], row["b_step_count"] = rows["a_step_count"].min(), rows["b_step_count"].min()
     row["is_change"] = True
+    row["is_among_peers"] = bool(rows["is_among_peers"].all())
     subject = label
     if stage is not None and len(rows) == 1:
         subject = f"{rows['subject'][0]} ({label})"
@@ -95,8 +96,10 @@ def _describe(
     kind: str,
 ) -> Finding:
     a, b = to_float(row["a"]), to_float(row["b"])
+    gain_ns = a * abs(to_float(row["change_fraction"]))
+    peers = " relative to the others" if row["is_among_peers"] else ""
     text = (
-        f"{subject} {verb} {describe_change(to_float(row['change_fraction']))}{since(row)}: {format_time(b)} instead of"
+        f"{subject} {verb} {describe_change(to_float(row['change_fraction']))}{peers}{since(row)}: {format_time(b)} instead of"
         f" {format_time(a)} {comparison.per_text}"
     )
     return Finding(
@@ -104,8 +107,8 @@ def _describe(
         text=text,
         confidence=rate(row, comparison),
         subject="stage" if kind == "stage" else "rank" if kind == "rank" else "run",
-        gain_ns=abs(b - a),
-        gain_fraction=comparison.share(abs(b - a)),
+        gain_ns=gain_ns,
+        gain_fraction=comparison.share(gain_ns),
         label=label,
         stage=stage,
         since_step=row["since_step"],

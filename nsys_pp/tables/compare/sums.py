@@ -62,7 +62,7 @@ def describe_training(training: Training) -> RunFacts:
         replica_count=lanes["replica"].drop_nulls().n_unique(),
         tensor_count=lanes["tensor"].drop_nulls().n_unique(),
         schedule=schedule.name,
-        micro_batch_count=schedule.micro_batch_count or _count_micro_batches(training),
+        micro_batch_count=float(schedule.micro_batch_count or _count_micro_batches(training)),
         chunk_count=schedule.chunk_count,
         has_passes=has_passes(training),
         preset=training.preset,

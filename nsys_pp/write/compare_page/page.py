@@ -51,7 +51,7 @@ _SECTIONS = (
     _Section(
         name="ranks",
         title="Ranks",
-        lead="Own compute of a rank, waiting not counted, relative to the same rank of run A; less than 2 % is no change.",
+        lead="Own compute of a rank, waiting not counted, relative to the same rank of run A. Less than 2 % does not count.",
         draw=draw_ranks,
         tables=("ranks",),
     ),
@@ -72,7 +72,7 @@ _SECTIONS = (
     _Section(
         name="links",
         title="Links",
-        lead="Median transfer of a message on each link between ranks, relative to the same link of run A; less than 25 % and the error of the clocks is no change.",
+        lead="Median transfer of a message on each link between ranks, relative to the same link of run A. Less than 25 % and the error of the clocks does not count.",
         draw=draw_links,
         tables=("links",),
     ),
