@@ -127,6 +127,11 @@ def remove_baselines(store: Path, keys: Collection[tuple[str, int]]) -> None:
 
 
 def _add_file(store: Path, name: str, content: bytes) -> int:
+    if store.exists() and not store.is_dir():
+        raise OutputError(
+            f"cannot write baselines to `{store}`: it is a file",
+            "name a folder or a .sqlite file with `--baselines`",
+        )
     with translate_errors(store):
         store.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = make_temporary_file(store / file_name(name, 0))
