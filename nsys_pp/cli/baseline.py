@@ -115,19 +115,17 @@ def list_(ctx: click.Context, /, name: str | None, baselines: Path | None, forma
     text="`NAME` for all runs of that name, or `NAME@NUMBER` for one.",
 )
 @baselines_option
-@option("--force", section=SELECTION, is_flag=True, help="Remove all runs of a name without a number.")
+@option("--all", "is_all", section=SELECTION, is_flag=True, help="Remove all runs of the name.")
 @result_options
 @click.pass_context
-def remove(ctx: click.Context, /, name: str, baselines: Path | None, force: bool) -> None:
+def remove(ctx: click.Context, /, name: str, baselines: Path | None, is_all: bool) -> None:
     """Remove one run, or all of a name.
 
     \b
     Example:
       nsys-pp baseline remove main@3
     """
-    if "@" not in name and not force and len(nsys_pp.list_baselines(baselines, name=name).table) > 1:
-        raise click.UsageError(
-            f"`{name}` has several runs; name one as in `{name}@2`, or add `--force` to remove all of them"
-        )
+    if "@" not in name and not is_all and len(nsys_pp.list_baselines(baselines, name=name).table) > 1:
+        raise click.UsageError(f"`{name}` has several runs; name one as in `{name}@2`, or add `--all`")
     removed = nsys_pp.remove_baseline(name, baselines=baselines)
     log(f"Removed {', '.join(removed)}.", event="removed")

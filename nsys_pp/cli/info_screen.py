@@ -147,7 +147,7 @@ def _start_table(console: Console, *headings: str) -> Table:
     for heading in headings:
         table.add_column(
             heading.replace(" ", "\n") if console.width < _NARROW else heading,
-            min_width=_LEAST_NAME if heading in _LONG_WORDS else None,
+            min_width=_LEAST_NAME if heading in _LONG_WORDS and console.width < _NARROW else None,
             justify="left" if heading in _WORDS else "right",
             no_wrap=heading not in _LONG_WORDS,
             overflow="fold" if heading in _LONG_WORDS else "ellipsis",

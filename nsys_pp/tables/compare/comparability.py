@@ -31,6 +31,12 @@ _COLUMNS = (
 _MOST_NAMES = 4
 
 
+_CAPTURE = (
+    "no steps were found, so a step is the whole capture: its times depend on how much was recorded, and only means of single"
+    " kernels can be compared beyond doubt"
+)
+
+
 class ComparisonError(NsysPPError):
     """Two runs that cannot be compared."""
 
@@ -200,6 +206,7 @@ def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) ->
     for fact in _FACTS:
         values = fact.read(a), fact.read(b)
         effect = "same" if _is_close(fact, a, b) else _rate(fact, *values)
+        is_capture = fact.aspect == "steps" and a.step_source == b.step_source == "capture"
         if fact.aspect and effect == "noted":
             if fact.aspect not in allowed:
                 raise _refusal(fact, *values)
@@ -207,6 +214,8 @@ def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) ->
         if effect == "noted" and fact.name == "what was recorded":
             values = _only(a.recorded, b.recorded), _only(b.recorded, a.recorded)
         meaning = None if effect == "same" else fact.meaning
+        if is_capture:
+            effect, meaning = "large", _CAPTURE
         if effect == "unknown":
             meaning = "not known of both runs, so a difference would not show"
         rows.append((fact.name, *values, effect, meaning))
@@ -225,7 +234,11 @@ def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) ->
 
 def describe_comparability(table: pl.DataFrame) -> str:
     """Describe in a sentence how comparable two runs are."""
-    differing = table.filter(pl.col("effect").is_in(["large", "excluded"]))["fact"].to_list()
+    differing = table.filter(pl.col("effect").is_in(["large", "excluded"]), pl.col("a") != pl.col("b"))[
+        "fact"
+    ].to_list()
+    if len(table.filter(pl.col("effect") == "large", pl.col("a") == pl.col("b"))):
+        return "a step is the whole capture in both runs, so compare with care"
     noted = table.filter(pl.col("effect") == "noted")["fact"].to_list()
     if differing:
         return f"the runs differ in {_join(differing)}, so compare with care"

@@ -38,7 +38,7 @@ def describe_bubble(comparison: Comparison) -> list[Finding]:
     shares = [run["bubbles"].filter(unit="fraction") for run in comparison.samples]
     # shares are moved by 1, so that relative changes are differences of shares, also from 0
     moved = [run.with_columns(pl.col("value") + 1, least=pl.lit(LEAST_SHARE)) for run in shares]
-    changes = find_changes(*moved).with_columns(
+    changes = _find_cause_changes(moved).with_columns(
         difference=pl.col("b") - pl.col("a"), before=pl.col("a") - 1, after=pl.col("b") - 1
     )
     changed = changes.filter(pl.col("is_change"))
@@ -74,6 +74,32 @@ def describe_bubble(comparison: Comparison) -> list[Finding]:
             sample_count=row["b_step_count"],
         )
     ]
+
+
+def _find_cause_changes(shares: list[pl.DataFrame]) -> pl.DataFrame:
+    """Find the changes of causes; as one cause, if the clocks of a run tell less of them apart.
+
+    `message` is a wait or a transfer, so a change of it may be one of the clocks alone; likewise `collective`.
+    """
+    changes = find_changes(*shares)
+    for whole in ("message", "collective"):
+        if not changes.filter(pl.col("is_change"), subject=whole).is_empty():
+            parts = [whole, f"{whole}_wait", f"{whole}_transfer"]
+            shares = [_add_causes(run, parts, whole) for run in shares]
+            changes = find_changes(*shares)
+    return changes
+
+
+def _add_causes(shares: pl.DataFrame, parts: list[str], whole: str) -> pl.DataFrame:
+    """Add shares, which are moved by 1, to one cause."""
+    is_part = pl.col("subject").is_in(parts)
+    added = (
+        shares.filter(is_part)
+        .group_by("step", maintain_order=True)
+        .agg(pl.col("stage", "metric", "unit", "least").first(), value=(pl.col("value") - 1).sum() + 1)
+    )
+    rest = shares.filter(~is_part)
+    return pl.concat([rest, added.with_columns(subject=pl.lit(whole)).select(rest.columns)])
 
 
 def describe_links(comparison: Comparison) -> list[Finding]:

@@ -41,7 +41,8 @@ def build_comparison_verdict(facts: tuple[RunFacts, RunFacts], samples: tuple[Sa
     steps = _describe_steps(comparison)
     members = describe_members(comparison)
     others = [*describe_bubble(comparison), *describe_links(comparison)]
-    if not any(finding.kind in ("rank", "stage") for finding in members):
+    are_some = any(finding.kind in ("rank", "stage") for finding in members)
+    if not are_some or max(run.lane_count for run in facts) == 1:
         others += describe_kernels(comparison)
     findings = sorted([*members, *others], key=partial(_order, comparison))
     last = _describe_rest(comparison, findings)
@@ -125,7 +126,7 @@ def _describe_rest(comparison: Comparison, findings: list[Finding]) -> Finding:
             parts.append(f"{format_count(len(unmatched), noun)} in one run only")
         if unknown:
             parts.append(f"noise of {format_count(unknown, noun)} unknown")
-    text = ", ".join(parts) or "no rank or link could be compared"
+    text = ", ".join(parts) or "no other rank or link could be compared"
     lead = "no other change beyond noise" if len(findings) <= MOST_LINES - 2 else "more changes in the tables"
     if not findings:
         lead = "no change of ranks, bubble, links or kernels beyond noise"
