@@ -53,7 +53,7 @@ def baseline() -> None:
 @baselines_option
 @nsys_option
 @option(
-    "--keep",
+    "--keep-last",
     section=OUTPUT,
     type=click.IntRange(min=1),
     metavar="N",
@@ -72,7 +72,7 @@ def tag(ctx: click.Context, /, name: str, reports: tuple[str, ...], **options: A
 
     \b
     Example:
-      nsys-pp baseline tag main node*/report*.sqlite --baselines baselines.sqlite --keep 20
+      nsys-pp baseline tag main node*/report*.sqlite --baselines baselines.sqlite --keep-last 20
     """
     with show_progress() as progress:
         tagged = nsys_pp.tag_baseline(name, reports, progress=progress, **options)

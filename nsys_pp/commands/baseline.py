@@ -69,7 +69,7 @@ def tag_baseline(
     inputs: Inputs,
     *,
     baselines: str | Path | None = None,
-    keep: int | None = None,
+    keep_last: int | None = None,
     flops_per_step: float | None = None,
     model: str | None = None,
     data_type: str = "bf16",
@@ -81,7 +81,7 @@ def tag_baseline(
         name: Letters, digits, `.`, `_`, `+` and `-`.
         inputs: Reports, parts, folders of them, or glob patterns.
         baselines: Folder, or .sqlite file; it is made if missing. Default: `$NSYS_PP_BASELINES`, else `nsys-pp-baselines`.
-        keep: Number of baselines of this name to keep, the newest ones. Default: all.
+        keep_last: Number of baselines of this name to keep, the newest ones. Default: all.
         flops_per_step: FLOPs of the model in one step, for the utilisation in the history.
         model: Shape of a transformer instead, as for `nsys_pp.pipeline`.
         data_type: Data type of the peak of GPUs, as for `nsys_pp.pipeline`.
@@ -94,7 +94,7 @@ def tag_baseline(
         NsysPPError: As for `nsys_pp.pipeline`.
     """
     check_keywords(options, RunOptions)
-    check_least("keep", keep, 1)
+    check_least("keep_last", keep_last, 1)
     if parse_reference(name)[1] is not None:
         raise BaselineError(
             f"invalid name of a baseline `{name}`; its number is added by itself",
@@ -107,7 +107,7 @@ def tag_baseline(
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     content = encode_baseline(sums, tagged_at=now)
     store = find_store(baselines)
-    number, removed = add_baseline(store, name, content, keep=keep)
+    number, removed = add_baseline(store, name, content, keep=keep_last)
     return TagResult(
         store=store,
         name=name,

@@ -65,7 +65,7 @@ def test_the_way_of_ci(store: Path) -> None:
 
 def test_only_the_newest_are_kept(store: Path) -> None:
     for _ in range(3):
-        assert tag(store, "--keep", "2").code == 0
+        assert tag(store, "--keep-last", "2").code == 0
     rows = json.loads(call("baseline", "list", "--baselines", store, "--json").stdout)["baselines"]
     assert [row["number"] for row in rows] == [2, 3]
 
