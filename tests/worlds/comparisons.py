@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 
 import nsys_pp
 from nsys_pp.errors import NsysPPError
+from nsys_pp.frames.verdict import Finding
 from tests.worlds.draw import World, to_arguments
 from tests.worlds.verdicts import add_fault, draw_healthy, simulate_world
 
@@ -71,7 +72,7 @@ def score_comparison(seed: int, fault: str) -> ComparisonScore:
         except (NsysPPError, RuntimeError) as error:
             return ComparisonScore(**facts, failed=str(error))  # type: ignore[arg-type]
     named = [finding for finding in verdict.findings if finding.kind in _MEMBERS]
-    right = [finding for finding in named if _is_fault(str(finding.label), fault, target)]
+    right = [finding for finding in named if _is_fault(finding, fault, target)]
     if fault == "none":
         false = [finding.line for finding in verdict.findings[:-1] if finding.gain_ns > 0 or finding in named]
     else:
@@ -89,10 +90,12 @@ def score_comparison(seed: int, fault: str) -> ComparisonScore:
     )
 
 
-def _is_fault(label: str, fault: str, target: str) -> bool:
+def _is_fault(finding: Finding, fault: str, target: str) -> bool:
+    """Return whether a finding names the fault; the only rank of a stage is named with it."""
+    label = str(finding.label)
     if fault == "link":
         return {*label.split(" -> ")} == {*target.split(" -> ")}
-    return label == target
+    return label == target or finding.text.startswith(f"{target} (stage ")
 
 
 def _is_of_stage(stage: int | None, target: str) -> bool:

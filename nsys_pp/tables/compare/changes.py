@@ -23,7 +23,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.tables.verdict.evidence import errors_for
+from nsys_pp.tables.verdict.evidence import FALSE_RATE, errors_for
 
 CHANGES = build_schema(
     {  # one row per member of either run; those of both runs first
@@ -45,6 +45,8 @@ CHANGES = build_schema(
 )
 _MEMBER = ("stage", "subject", "metric")
 _MAD, _PER_MEDIAN, _EFFICIENCY = 1.4826, 1.2533, 0.37  # as in `nsys_pp.tables.verdict.comparison`
+_FEW = 8  # differences, below which their root mean square is used, too
+_EFFICIENCY_OF_MEAN = 0.67  # consecutive differences depend on each other
 _LEAST_OWN = 6  # differences from which the deviation of a single member is an estimate
 _LEAST_AGREEING, _LEAST_STEPS = 0.75, 2
 _MOST_ENDS = 64  # first steps that are tried
@@ -188,8 +190,13 @@ def _build_limit(
     spread = np.where(is_estimate, np.fmax(own, pooled), pooled)
     shared = _deviation(_median_of(differences, axis=0)) / math.sqrt(2)
     apart = 1 - min(1.0, (shared / pooled) ** 2) if pooled > 0 else 1.0
-    degrees = max(1.0, _EFFICIENCY * step_count * (1 + (member_count - 1) * apart))
-    errors = errors_for(member_count * min(max(series_b.shape[1], 1), 4), degrees)
+    efficiency = _EFFICIENCY
+    known = differences[np.isfinite(differences)]
+    if len(known) < _FEW:  # too few for a robust estimate
+        spread = np.maximum(spread, math.sqrt(np.mean(known**2) / 2) if len(known) else 0.0)
+        efficiency = _EFFICIENCY_OF_MEAN
+    degrees = max(1.0, efficiency * step_count * (1 + (member_count - 1) * apart))
+    errors = _errors_for(member_count * min(max(series_b.shape[1], 1), 4), degrees)
     is_known = min(series_a.shape[1], series_b.shape[1]) > 1
 
     def limit(counts: npt.NDArray[np.int64]) -> Values:
@@ -197,6 +204,25 @@ def _build_limit(
         return errors * _PER_MEDIAN * spread * error if is_known else np.full(member_count, np.nan)
 
     return limit
+
+
+def _errors_for(comparison_count: int, degrees: float) -> float:
+    """Return the limit of `errors_for`, also for less than three degrees of freedom, where its series is too small.
+
+    Student's t has closed quantiles for one and two degrees; between these, logarithms are interpolated.
+
+    >>> [round(_errors_for(1, degrees), 1) for degrees in (1, 1.5, 2, 20)]
+    [159.2, 50.1, 15.8, 3.3]
+    """
+    if degrees >= 3:
+        return errors_for(comparison_count, degrees)
+    share = 1 - FALSE_RATE / comparison_count
+    exact = [
+        math.tan(math.pi * (share - 0.5)),
+        (2 * share - 1) / math.sqrt(2 * share * (1 - share)),
+        errors_for(comparison_count, 3),
+    ]
+    return math.exp(np.interp(degrees, [1, 2, 3], np.log(exact)))
 
 
 def _find_ends(

@@ -77,7 +77,7 @@ def describe_bubble(comparison: Comparison) -> list[Finding]:
 
 
 def _find_cause_changes(shares: list[pl.DataFrame]) -> pl.DataFrame:
-    """Find the changes of causes; as one cause, if the clocks of a run tell less of them apart.
+    """Find the changes of causes; as one cause, if the clocks of a run distinguish fewer of them.
 
     `message` is a wait or a transfer, so a change of it may be one of the clocks alone; likewise `collective`.
     """
