@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from nsys_pp.commands.compare import CompareResult
 
 GATE_FAILED = 4
+_PAGES = (".html", ".htm")
 
 
 @click.command(cls=SectionCommand)
@@ -112,6 +113,10 @@ def compare(
       nsys-pp compare baseline:main after/
     """
     page = None if output in (None, STANDARD_OUTPUT) else output
+    if page is not None and page.suffix not in _PAGES:
+        raise click.UsageError(
+            f"the page is HTML, so `{page}` must end in .html; `--format json` and `markdown` print the tables"
+        )
     with show_progress() as progress:
         compared = nsys_pp.compare(a, b, output=page, force=force, progress=progress, **options)
     record_verdict(compared.verdict)

@@ -24,6 +24,7 @@ from nsys_pp.frames.table import AnyTable, FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.tables.compare.comparability import COMPARABILITY_TABLE, compare_facts, describe_comparability
 from nsys_pp.tables.compare.compare import TABLES, compare_samples
+from nsys_pp.tables.compare.evidence import divide_ranks
 from nsys_pp.tables.compare.gates import check_gates, parse_gate
 from nsys_pp.tables.compare.verdict import build_comparison_verdict
 from nsys_pp.tables.verdict.verdict import VERDICT_TABLE, build_verdict_table
@@ -126,7 +127,7 @@ def compare(
     facts = (sums[0].facts, sums[1].facts)
     comparability = compare_facts(*facts, allowed=allowed)
     samples = [_select(run, comparability) for run in sums]
-    compared = compare_samples(*samples)
+    compared = compare_samples(*divide_ranks(facts, (samples[0], samples[1])))
     verdict = build_comparison_verdict(facts, (samples[0], samples[1]))
     sentence = describe_comparability(comparability)
     tables = {

@@ -100,6 +100,18 @@ def test_the_verdict_and_the_comparability_come_first(runs: tuple[Path, Path]) -
     assert any(line.startswith("micro-batches of a step  4  8  large") for line in lines)
 
 
+def test_ranks_are_compared_per_micro_batch(runs: tuple[Path, Path]) -> None:
+    ranks = as_json(*runs)["tables"]["ranks"]
+    assert {row["metric"] for row in ranks} == {"compute of jobs, per micro-batch"}
+    assert {row["verdict"] for row in ranks} == {"same"}
+
+
+def test_a_page_is_html(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    done = call("compare", *runs, "-o", tmp_path / "x.json")
+    assert done.code == 2
+    assert "the page is HTML" in done.stderr
+
+
 def test_steps_of_each_run(runs: tuple[Path, Path]) -> None:
     a, b = runs
     found = as_json(f"{a}:10:12", f"{a}:12:14")

@@ -87,8 +87,8 @@ _FACTS = (
     _Fact(
         name="micro-batches of a step",
         read=lambda facts: _number(facts.micro_batch_count),
-        meaning="a step is another amount of work: times of steps and ranks are compared per micro-batch in the verdict,"
-        " and as they are in the tables; the ideal bubble differs, too",
+        meaning="a step is another amount of work: ranks, and steps of the verdict, are compared per micro-batch, and all else"
+        " as it is; the ideal bubble differs, too",
         effect="large",
     ),
     _Fact(

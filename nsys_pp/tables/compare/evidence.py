@@ -58,6 +58,21 @@ class Comparison:
         return find_changes(*(run[name] for run in self.samples), are_peers=name == "ranks")
 
 
+def divide_ranks(
+    facts: tuple[RunFacts, RunFacts], samples: tuple[Samples, Samples]
+) -> tuple[Samples, Samples]:
+    """Divide times of ranks by the micro-batches of a step, where their numbers differ, for tables: the metric states it."""
+    counts = [run.micro_batch_count for run in facts]
+    if not all(counts) or counts[0] == counts[1]:
+        return samples
+    metric = pl.concat_str("metric", pl.lit(", per micro-batch"))
+    first, second = (
+        {**run, "ranks": run["ranks"].with_columns(pl.col("value", "least") / count, metric=metric)}
+        for run, count in zip(samples, counts, strict=True)
+    )
+    return first, second
+
+
 def _divide(samples: Samples, count: float) -> Samples:
     """Divide times of steps, ranks and kernels by the number of micro-batches."""
     divided = dict(samples)
