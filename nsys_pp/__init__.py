@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         tag_baseline,
     )
     from nsys_pp.commands.chart import ChartResult, chart
+    from nsys_pp.commands.check import CheckResult, check
     from nsys_pp.commands.compare import COMPARE_TABLES, CompareResult, compare
     from nsys_pp.commands.explain_jobs import ExplainResult, explain_jobs
     from nsys_pp.commands.extract import ExtractResult, extract
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from nsys_pp.commands.pipeline import PIPELINE_TABLES, PipelineResult, pipeline
     from nsys_pp.commands.project import ProjectResult, project
     from nsys_pp.commands.report import ReportResult, report
+    from nsys_pp.commands.scrub import ScrubResult, scrub
     from nsys_pp.commands.sql import SqlResult, sql
     from nsys_pp.commands.summarise import SUMMARY_TABLES, SummaryResult, summarise
     from nsys_pp.compose.options import BatchOptions, ClockOptions, JobOptions, RosterOptions, RunOptions
@@ -49,6 +51,7 @@ _MODULES = {
         *("BaselineList", "TagResult", "list_baselines", "remove_baseline", "tag_baseline"),
     ),
     "nsys_pp.commands.chart": ("ChartResult", "chart"),
+    "nsys_pp.commands.check": ("CheckResult", "check"),
     "nsys_pp.commands.compare": ("COMPARE_TABLES", "CompareResult", "compare"),
     "nsys_pp.commands.explain_jobs": ("ExplainResult", "explain_jobs"),
     "nsys_pp.commands.extract": ("ExtractResult", "extract"),
@@ -58,6 +61,7 @@ _MODULES = {
     "nsys_pp.commands.pipeline": ("PIPELINE_TABLES", "PipelineResult", "pipeline"),
     "nsys_pp.commands.project": ("ProjectResult", "project"),
     "nsys_pp.commands.report": ("ReportResult", "report"),
+    "nsys_pp.commands.scrub": ("ScrubResult", "scrub"),
     "nsys_pp.commands.sql": ("SqlResult", "sql"),
     "nsys_pp.commands.summarise": ("SUMMARY_TABLES", "SummaryResult", "summarise"),
     "nsys_pp.compose.options": (
@@ -75,6 +79,7 @@ __all__ = [
     "BaselineList",
     "BatchOptions",
     "ChartResult",
+    "CheckResult",
     "ClockOptions",
     "CompareResult",
     "ExplainResult",
@@ -90,12 +95,14 @@ __all__ = [
     "ReportResult",
     "RosterOptions",
     "RunOptions",
+    "ScrubResult",
     "SqlResult",
     "SummaryResult",
     "TagResult",
     "__version__",
     "align",
     "chart",
+    "check",
     "compare",
     "explain_jobs",
     "extract",
@@ -107,6 +114,7 @@ __all__ = [
     "project",
     "remove_baseline",
     "report",
+    "scrub",
     "sql",
     "summarise",
     "tag_baseline",

@@ -85,7 +85,7 @@ def tag(ctx: click.Context, /, name: str, reports: tuple[str, ...], **options: A
     )
     if tagged.removed:
         log(f"Removed {format_count(len(tagged.removed), 'older run')} of {name}.", event="removed")
-    exit_if_skipped(ctx, tagged.skipped)
+    exit_if_skipped(ctx, tagged.skipped, tagged.row_counts)
 
 
 @baseline.command("list")

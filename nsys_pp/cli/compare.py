@@ -10,7 +10,7 @@ import click
 
 import nsys_pp
 from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
-from nsys_pp.cli.log import log, log_notes, log_output, record_verdict
+from nsys_pp.cli.log import log, log_notes, log_output, record_rows, record_verdict
 from nsys_pp.cli.options.baselines import baselines_option
 from nsys_pp.cli.options.batch import keep_going_option, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
@@ -128,8 +128,9 @@ def compare(
         log(failure, event="gate failed", level="error", prefix="failed: ")
     if compared.failures:
         log_skipped(compared.skipped)
+        record_rows(compared.row_counts)
         ctx.exit(GATE_FAILED)
-    exit_if_skipped(ctx, compared.skipped)
+    exit_if_skipped(ctx, compared.skipped, compared.row_counts)
 
 
 def _print(compared: CompareResult, *, format: str, limit: int) -> None:

@@ -77,7 +77,7 @@ def extract(
     names = cut_common_folder([part.report for part in result.parts])
     for part, name in zip(result.parts, names, strict=True):
         _log_part(part, name)
-    exit_if_skipped(ctx, result.skipped)
+    exit_if_skipped(ctx, result.skipped, result.row_counts)
 
 
 def _log_part(part: ExtractedPart, report: str) -> None:

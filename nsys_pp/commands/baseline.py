@@ -44,6 +44,7 @@ class TagResult(ShortRepr):
     sums: RunSums
     notes: list[str]  # doubtful facts of the run, in sentences
     skipped: Skipped
+    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -117,6 +118,7 @@ def tag_baseline(
         sums=sums,
         notes=result.training.notes,
         skipped=result.skipped,
+        row_counts=result.row_counts,
     )
 
 

@@ -18,6 +18,7 @@ from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.options import Inputs, RunOptions, StepWindow, check_choice, check_keywords
 from nsys_pp.compose.progress import split_progress
 from nsys_pp.frames.choices import ASPECTS
+from nsys_pp.frames.row_counts import RUN_ROW_COUNTS
 from nsys_pp.frames.run_sums import RunSums
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.frames.table import AnyTable, FilledTable, fill_tables
@@ -58,6 +59,7 @@ class CompareResult(ShortRepr):
     sums: tuple[RunSums, RunSums]
     output: Path | None  # the page; None: none was asked for
     skipped: Skipped  # inputs of both runs
+    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS` of both runs
 
     def fill_tables(self) -> list[FilledTable]:
         """Pair the tables with their definitions, in order."""
@@ -169,6 +171,7 @@ def compare(
         sums=sums,
         output=target,
         skipped=_list_skipped(results),
+        row_counts=_count_rows(results),
     )
 
 
@@ -223,6 +226,12 @@ def _select(run: RunSums, comparability: pl.DataFrame) -> dict[str, pl.DataFrame
             samples[name] = samples[name].clear()
         samples["kernels"] = samples["kernels"].filter(pl.col("metric") == "mean of one")
     return samples
+
+
+def _count_rows(results: Sequence[tuple[str, PipelineResult]]) -> pl.DataFrame:
+    """Return `RUN_ROW_COUNTS` of the runs that were read; two windows of one run have them once."""
+    read = {tuple(recorded.path for recorded in result.run.inputs): result for _, result in results}
+    return pl.concat([RUN_ROW_COUNTS.to_frame(), *(result.row_counts for result in read.values())])
 
 
 def _list_skipped(results: Sequence[tuple[str, PipelineResult]]) -> Skipped:
