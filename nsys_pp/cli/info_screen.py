@@ -18,6 +18,8 @@ from nsys_pp.write.tables.terminal import print_tables
 
 _LABEL_WIDTH = 14
 _MOST_ROWS = 8
+_NARROW = 80  # cells; below, headings have a line for each word
+_LEAST_NAME = 9
 _TRACE = "--trace="
 _LONG_WORDS = {"name", "NVTX domain", "report", "machine", "learned from"}
 _WORDS = {"GPU", "bus or uuid", "process", *_LONG_WORDS}
@@ -113,7 +115,7 @@ def _print_gpus(info: ReportInfo, console: Console) -> None:
         )
         for row in info.contents.gpus.head(_MOST_ROWS).to_dicts()
     ]
-    table = _start_table("GPU", "name", "bus or uuid", "process", "operations")
+    table = _start_table(console, "GPU", "name", "bus or uuid", "process", "operations")
     _print_rows(table, rows, info.contents.gpus, console)
 
 
@@ -124,7 +126,7 @@ def _print_processes(info: ReportInfo, console: Console) -> None:
         (f"{row['pid']}", row["name"] or "", *(f"{row[count]:,}" for count in counts))
         for row in processes.head(_MOST_ROWS).to_dicts()
     ]
-    table = _start_table("process", "name", "threads", "ranges", "CUDA calls", "operations")
+    table = _start_table(console, "process", "name", "threads", "ranges", "CUDA calls", "operations")
     _print_rows(table, rows, processes, console)
 
 
@@ -134,16 +136,19 @@ def _print_domains(info: ReportInfo, console: Console) -> None:
         (row["domain"] or "(default)", *(f"{row[count]:,}" for count in counts))
         for row in info.contents.domains.head(_MOST_ROWS).to_dicts()
     ]
-    table = _start_table("NVTX domain", "push/pop", "start/end", "left open", "across threads", "marks")
+    table = _start_table(
+        console, "NVTX domain", "push/pop", "start/end", "left open", "across threads", "marks"
+    )
     _print_rows(table, rows, info.contents.domains, console)
 
 
-def _start_table(*headings: str) -> Table:
-    """Build a table that wraps only names."""
+def _start_table(console: Console, *headings: str) -> Table:
+    """Build a table that wraps only names, and on a narrow console headings of several words."""
     table = Table(box=None, pad_edge=False, header_style="cyan")
     for heading in headings:
         table.add_column(
-            heading,
+            heading.replace(" ", "\n") if console.width < _NARROW else heading,
+            min_width=_LEAST_NAME if heading in _LONG_WORDS and console.width < _NARROW else None,
             justify="left" if heading in _WORDS else "right",
             no_wrap=heading not in _LONG_WORDS,
             overflow="fold" if heading in _LONG_WORDS else "ellipsis",

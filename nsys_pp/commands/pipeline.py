@@ -143,6 +143,7 @@ def build_pipeline(
     needs_jobs: bool = False,
     with_aggregates: bool = False,
     check: Callable[[Sequence[Path]], None] | None = None,
+    inputs: Sequence[Input] | None = None,
 ) -> PipelineResult:
     """Analyse the training of a batch.
 
@@ -152,11 +153,13 @@ def build_pipeline(
         needs_jobs: A run without jobs is an error.
         with_aggregates: Also read or build the frames of a summary.
         check: Checks an output, and receives the paths of all inputs before any is read.
+        inputs: Inputs of the batch that another analysis has read; None: they are read.
 
     Raises:
         NsysPPError: As in `pipeline`, or raised by `check`.
     """
-    run = Run(batch, options, read=partial(_read_inputs, with_aggregates=with_aggregates))
+    read = partial(_read_inputs, with_aggregates=with_aggregates)
+    run = Run(batch, options, read=read if inputs is None else lambda run: inputs)
     if check is not None:
         check(batch.paths)
     if run.training.lanes.is_empty():

@@ -324,7 +324,7 @@ def _build_part(
             preset=training.preset if training else "",
             unmatched=tuple(training.unmatched) if training else (),
             data_warnings=tuple(find_data_warnings(report, links.launches)),
-            recorded=tuple(name_recorded(count_rows(report))) if has_aggregates else None,
+            recorded=tuple(name_recorded(count_rows(report))) if training or has_aggregates else None,
             is_folded=_is_folded(report) if has_aggregates else None,
         ),
         frames={

@@ -60,3 +60,11 @@ SUMMARY_GROUPS: Mapping[str, tuple[str, ...]] = {
 
 DATA_TYPES = ("bf16", "fp16", "tf32", "fp8", "fp4")
 """Data types of peak rates of GPUs."""
+
+ASPECTS: Mapping[str, str] = {
+    "steps": "name the ranges that are steps with `--step-pattern`, so that both runs have them",
+    "jobs": "name the ranges that are jobs with `--preset` or `--job-pattern`, so that both runs have them",
+    "stages": "stages and ranks are then left out",
+    "operations": "extract the parts of one run again, with the options of the other",
+}
+"""Aspects in which compared runs may not differ unless `--allow-different` names them, and what helps."""

@@ -324,6 +324,8 @@ class Session(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     nsys_version: str | None = None  # of the exporter, "2023.4.4.54"
     schema_version: str | None = None  # "3.7.2"; None in exports of 2019 and 2020
+    driver_version: str | None = None  # of the GPU driver, as nsys writes it: "550.90.07", "5154304"
+    cuda_version: str | None = None  # the newest CUDA that the driver supports: "12.4"
     hostname: str | None = None
     hardware_id: str | None = None
     machine: str  # hostname, else hardware id, else its `machine*` folder, else the file's name
