@@ -57,6 +57,7 @@ def test_every_command_is_shown() -> None:
     on_this_machine = {
         "recipe": "install",
         "cache": "clear",
+        "docs": "presets",
         "open": "run.pftrace",
         "shell-setup": "",
     }  # they print what is there

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -140,10 +140,12 @@ def _build_type(dtype: pl.DataType | type[pl.DataType]) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape the characters of a plain text that have a meaning in Markdown, but for code in backticks.
+    r"""Escape the characters of a plain text that have a meaning in Markdown, but for code in backticks.
 
     >>> print(_escape("`a_b` <c> *d* [e]"))
-    `a_b` \\<c> \\*d\\* \\[e\\]
+    `a_b` \<c> \*d\* \[e\]
     """
     parts = re.split(r"(`[^`]*`)", text)
-    return "".join(part if part.startswith("`") else re.sub(r"([\\*_<\[\]#])", r"\\\1", part) for part in parts)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"([\\*_<\[\]#])", r"\\\1", part) for part in parts
+    )

@@ -83,17 +83,27 @@ def draw_chart(run: Run) -> str:
     tops: dict[int, int] = {}
     for lane in training.lanes.sort("stage").iter_rows(named=True):
         top = tops[lane["lane"]] = picture.add_row(f"rank {lane['rank']} · stage {lane['stage']}", 30)
-        for state in states.filter(pl.col("lane") == lane["lane"], pl.col("cause").is_in(BUBBLE_CAUSES)).iter_rows(named=True):
+        for state in states.filter(
+            pl.col("lane") == lane["lane"], pl.col("cause").is_in(BUBBLE_CAUSES)
+        ).iter_rows(named=True):
             picture.add_bar(top + 8, state["start_ns"], state["end_ns"], _color(state["cause"]), height=14)
         jobs = training.jobs.filter(
-            pl.col("lane") == lane["lane"], pl.col("step") == 11, pl.col("compute_ns") > 0, pl.col("outer").is_null()
+            pl.col("lane") == lane["lane"],
+            pl.col("step") == 11,
+            pl.col("compute_ns") > 0,
+            pl.col("outer").is_null(),
         )
         for job in jobs.iter_rows(named=True):
             text = "" if job["micro_batch"] is None else str(job["micro_batch"])
-            picture.add_bar(top, job["compute_start_ns"], job["compute_end_ns"], _color(job["kind"]), text, height=30)
+            picture.add_bar(
+                top, job["compute_start_ns"], job["compute_end_ns"], _color(job["kind"]), text, height=30
+            )
     _mark_chart(picture, run, tops)
     picture.add_axis(NS_PER_MS, "ms")
-    _add_legend(picture, ["forward", "backward", "optimizer", *states["cause"].cast(pl.String).unique(maintain_order=True)])
+    _add_legend(
+        picture,
+        ["forward", "backward", "optimizer", *states["cause"].cast(pl.String).unique(maintain_order=True)],
+    )
     return picture.format()
 
 
@@ -107,13 +117,21 @@ def _mark_chart(picture: Timeline, run: Run, tops: dict[int, int]) -> None:
 
     last = max(tops)
     first_ns = jobs.filter(lane=last)["compute_start_ns"].min()
-    gaps = training.lane_states.filter(step=11, lane=0, cause="message_wait").sort(pl.col("end_ns") - pl.col("start_ns"))
+    gaps = training.lane_states.filter(step=11, lane=0, cause="message_wait").sort(
+        pl.col("end_ns") - pl.col("start_ns")
+    )
     gap = gaps.row(-1, named=True)
-    tail = training.lane_states.filter(step=11, lane=last, cause="collective_wait").sort("end_ns").row(-1, named=True)
+    tail = (
+        training.lane_states.filter(step=11, lane=last, cause="collective_wait")
+        .sort("end_ns")
+        .row(-1, named=True)
+    )
     picture.add_mark(136, tops[0] + 15, "1")
     picture.add_mark(middle(0, "forward", 1), tops[0] - 6, "2")
     picture.add_mark(middle(0, "backward", 1), tops[0] - 6, "3")
-    picture.add_mark((picture.place(picture.start_ns) + picture.place(float(str(first_ns)))) / 2, tops[last] + 15, "4")
+    picture.add_mark(
+        (picture.place(picture.start_ns) + picture.place(float(str(first_ns)))) / 2, tops[last] + 15, "4"
+    )
     picture.add_mark(picture.place((gap["start_ns"] + gap["end_ns"]) / 2), tops[0] + 15, "5")
     picture.add_mark(picture.place((tail["start_ns"] + tail["end_ns"]) / 2), tops[last] + 15, "6")
     picture.add_mark(middle(0, "optimizer", 0), tops[0] - 6, "7")
@@ -125,20 +143,31 @@ def _add_legend(picture: Timeline, keys: list[str]) -> None:
     for key in keys:
         if x > WIDTH - 140:
             top, x = picture.add_space(20), 10.0
-        picture._parts.append(f'<rect x="{x}" y="{top + 2}" width="12" height="12" fill="{_color(key)}"/>')
+        picture.add_square(x, top + 2, _color(key))
         picture.add_text(x + 16, top + 13, key.replace("_", " "))
         x += 34 + 7 * len(key)
 
 
 def draw_clocks(run: Run) -> str:
-    """Draw the ends of shared collectives relative to their median, by recorded UTC and on the common clock."""
+    """Draw the ends of the all-reduces of all ranks relative to their median, by recorded UTC and on the common clock."""
     lanes, ends = run.result.training.lanes, []
     for lane in lanes["lane"]:
         report = run.read(lane)
-        ops = report.gpu_ops.filter(pl.col("name").cast(pl.String).str.contains("AllReduce")).sort("start_ns")
+        ops = report.gpu_ops.filter(pl.col("name").cast(pl.String).str.contains("AllReduce_Sum_f32")).sort(
+            "start_ns"
+        )
         times = ops["end_ns"].to_numpy()
         utc = times - (report.session.time_shift_ns or 0) + (report.session.utc_epoch_ns or 0)
-        ends.append(pl.DataFrame({"lane": [lane] * len(times), "number": range(len(times)), "utc": utc, "one": run.align(lane, times)}))
+        ends.append(
+            pl.DataFrame(
+                {
+                    "lane": [lane] * len(times),
+                    "number": range(len(times)),
+                    "utc": utc,
+                    "one": run.align(lane, times),
+                }
+            )
+        )
     frame = pl.concat(ends).join(lanes.select("lane", "machine", "label"), on="lane", maintain_order="left")
     picture = Timeline(0, 1)
     for column, title, unit, name in (
@@ -151,7 +180,7 @@ def draw_clocks(run: Run) -> str:
         top = picture.add_space(height + 24)
         picture.add_text(4, top + 14, title)
         picture.add_text(4, top + 30, "difference from")
-        picture.add_text(4, top + 46, "the median")
+        picture.add_text(4, top + 46, "the median end")
         for value in (most, 0.0, -most):
             y = round(top + height / 2 - value / most * (height / 2 - 8), 1)
             picture.add_text(142, y + 4, f"{value:+g} {name}" if value else "0", "end")
@@ -182,11 +211,15 @@ def draw_cause(run: Run, cause: str) -> str:
         _draw_lane(picture, run, lane, names[lane])
     top = picture.add_row(f"{names[state['lane']]}: cause")
     shown = states.filter(
-        pl.col("lane") == state["lane"], pl.col("end_ns") > picture.start_ns, pl.col("start_ns") < picture.end_ns
+        pl.col("lane") == state["lane"],
+        pl.col("end_ns") > picture.start_ns,
+        pl.col("start_ns") < picture.end_ns,
     )
     for row in shown.iter_rows(named=True):
         if row["cause"] not in ("compute", "pause"):
-            picture.add_bar(top, row["start_ns"], row["end_ns"], _color(row["cause"]), row["cause"].replace("_", " "))
+            picture.add_bar(
+                top, row["start_ns"], row["end_ns"], _color(row["cause"]), row["cause"].replace("_", " ")
+            )
     unit = (NS_PER_MS, "ms") if picture.end_ns - picture.start_ns > 2 * NS_PER_MS else (NS_PER_US, "us")
     picture.add_axis(*unit)
     return picture.format()
@@ -194,7 +227,9 @@ def draw_cause(run: Run, cause: str) -> str:
 
 def _draw_lane(picture: Timeline, run: Run, lane: int, label: str) -> None:
     """Draw rows of computing kernels, communication, copies and launches of a lane, where there are any."""
-    ops = run.operations(lane).filter(pl.col("end_ns") > picture.start_ns, pl.col("start_ns") < picture.end_ns)
+    ops = run.operations(lane).filter(
+        pl.col("end_ns") > picture.start_ns, pl.col("start_ns") < picture.end_ns
+    )
     is_kernel, is_shared = pl.col("kind") == "kernel", pl.col("is_communication")
     kinds = (
         ("compute", "compute", is_kernel & ~is_shared),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import warnings
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -54,19 +54,25 @@ def _lose_messages(report: Path) -> None:
     database.close()
 
 
-@dataclass
+@cache
+def _analyse(path: Path) -> nsys_pp.PipelineResult:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # notes on missing ranks
+        return nsys_pp.pipeline(path)
+
+
+@dataclass(frozen=True)
 class Run:
     """A run with its analysis, and the events of single reports on the common clock."""
 
     path: Path
 
-    @cached_property
+    @property
     def result(self) -> nsys_pp.PipelineResult:
         """The analysis of the run."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return nsys_pp.pipeline(self.path)
+        return _analyse(self.path)
 
+    @cache  # noqa: B019 - a run is a path, and there are five
     def read(self, lane: int) -> Report:
         """Read the report of a lane."""
         paths = [recorded.path for recorded in self.result.run.inputs]
@@ -79,14 +85,19 @@ class Run:
         ranges = self.read(lane).ranges.select("range_id", report_ns="start_ns")
         pairs = jobs.join(ranges, on="range_id").sort("report_ns")
         offsets = (pairs["host_start_ns"] - pairs["report_ns"]).to_numpy().astype(np.float64)
-        moved = np.interp(times_ns.astype(np.float64), pairs["report_ns"].to_numpy().astype(np.float64), offsets)
+        moved = np.interp(
+            times_ns.astype(np.float64), pairs["report_ns"].to_numpy().astype(np.float64), offsets
+        )
         return times_ns + np.rint(moved).astype(np.int64)
 
+    @cache  # noqa: B019
     def operations(self, lane: int) -> pl.DataFrame:
         """Return the operations of a lane on the common clock, with the start of their launch."""
         report = self.read(lane)
         calls = report.api_calls.select("process_key", "correlation_id", launch_ns="start_ns")
-        ops = report.gpu_ops.join(calls, on=["process_key", "correlation_id"], how="left", maintain_order="left")
+        ops = report.gpu_ops.join(
+            calls, on=["process_key", "correlation_id"], how="left", maintain_order="left"
+        )
         return ops.with_columns(
             pl.Series(name, self.align(lane, ops[name].fill_null(0).to_numpy()))
             for name in ("start_ns", "end_ns", "launch_ns")

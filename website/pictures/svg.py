@@ -55,7 +55,9 @@ class Timeline:
         if right <= left and not self.start_ns <= start_ns <= self.end_ns:
             return
         width = max(round(right - left, 1), 0.6)
-        self._parts.append(f'<rect x="{left}" y="{top}" width="{width}" height="{height}" rx="2" fill="{color}"/>')
+        self._parts.append(
+            f'<rect x="{left}" y="{top}" width="{width}" height="{height}" rx="2" fill="{color}"/>'
+        )
         if text and width > 6.6 * len(text):
             middle = round(left + width / 2, 1)
             self._parts.append(
@@ -77,6 +79,10 @@ class Timeline:
         """Add a point."""
         self._parts.append(f'<circle cx="{x}" cy="{y}" r="2.5" fill="{color}"/>')
 
+    def add_square(self, x: float, y: float, color: str) -> None:
+        """Add a square of a legend."""
+        self._parts.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{color}"/>')
+
     def add_link(self, points: Iterable[tuple[float, float]]) -> None:
         """Add a thin line through some points."""
         path = " ".join(f"{x},{y}" for x, y in points)
@@ -86,7 +92,11 @@ class Timeline:
         """Add an axis with five to ten marks below the rows; times count from the left edge."""
         span = self.end_ns - self.start_ns
         step = next(
-            (step for step in (10**power * digit for power in range(12) for digit in (1, 2, 5)) if span / step <= 9),
+            (
+                step
+                for step in (10**power * digit for power in range(12) for digit in (1, 2, 5))
+                if span / step <= 9
+            ),
             span,
         )
         top = self.add_space(26)
@@ -101,5 +111,11 @@ class Timeline:
         """Format the picture."""
         size = f'width="{WIDTH}" height="{self._top}" viewBox="0 0 {WIDTH} {self._top}"'
         return "\n".join(
-            [f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', f"<style>{_STYLE}</style>", *self._parts, "</svg>", ""]
+            [
+                f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
+                f"<style>{_STYLE}</style>",
+                *self._parts,
+                "</svg>",
+                "",
+            ]
         )
