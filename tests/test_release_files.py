@@ -20,7 +20,8 @@ ROOT = Path(__file__).parent.parent
 @pytest.fixture(scope="module")
 def hatch_build() -> ModuleType:
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["hatch_build"] = module
     spec.loader.exec_module(module)
@@ -89,7 +90,8 @@ def test_the_container_file_has_known_instructions() -> None:
     lines = re.sub(r"\\\n", " ", (ROOT / "Containerfile").read_text()).splitlines()
     words = [line.split()[0] for line in lines if line and not line.startswith("#")]
     assert set(words) <= {"FROM", "WORKDIR", "COPY", "RUN", "USER", "ENTRYPOINT", "CMD"}
-    assert words[0] == "FROM" and words.count("ENTRYPOINT") == 1
+    assert words[0] == "FROM"
+    assert words.count("ENTRYPOINT") == 1
 
 
 def test_pages_that_hints_name_are_installed() -> None:

@@ -10,7 +10,8 @@ import click
 from nsys_pp.cli.sections import LOGGING, SECTIONS
 
 _PROGRAM = "nsys-pp"
-LITERAL = "\b"  # before a paragraph whose lines are kept
+LITERAL = "\b"
+"""Before a paragraph whose lines are kept."""
 
 
 def format_man_pages(group: click.Group, *, version: str) -> dict[str, str]:
@@ -69,6 +70,7 @@ def _format_options(ctx: click.Context, command: click.Command) -> Iterator[str]
 
 
 def split_paragraphs(text: str) -> list[str]:
+    """Split a help text into its paragraphs."""
     return [part for part in re.split(r"\n\s*\n", text.strip("\n")) if part.strip()]
 
 
