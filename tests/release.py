@@ -98,10 +98,11 @@ def try_installation(folder: Path, python: str, source: Path, *options: str, is_
 def try_runners(folder: Path, wheel: Path) -> list[str]:
     """Start the wheel by `uvx` and `pipx run`; return the names of those that are installed."""
     tried = []
-    for name, words in (
+    programs: list[tuple[str, list[str | Path]]] = [
         ("uvx", [*UV, "tool", "run", "--quiet", "--from", wheel, "nsys-pp", "--version"]),
         ("pipx run", [sys.executable, "-m", "pipx", "run", "--spec", wheel, "nsys-pp", "--version"]),
-    ):
+    ]
+    for name, words in programs:
         if name == "pipx run" and subprocess.run([*words[:3], "--version"], capture_output=True).returncode:
             continue
         assert "nsys-pp, version" in call(words, cwd=folder)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from nsys_pp.commands.docs import list_pages, read_page
 from nsys_pp.errors import OptionError

@@ -87,8 +87,8 @@ def format_tables() -> str:
     """Format the page of all tables of `pipeline` and `summary`, with the meaning of each column."""
     lines = ["# Tables", "", "Columns in data formats, in order. Endings of names are units.", ""]
     groups: list[tuple[str, Iterable[Registry[AnyTable]]]] = [
-        ("pipeline", (PIPELINE_TABLES, WORK_TABLES)),  # type: ignore[list-item]
-        ("summary", (SUMMARY_TABLES,)),  # type: ignore[list-item]
+        ("pipeline", (PIPELINE_TABLES, WORK_TABLES)),
+        ("summary", (SUMMARY_TABLES,)),
     ]
     for command, registries in groups:
         lines += [f"## Tables of `{_PROGRAM} {command}`", ""]

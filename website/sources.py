@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from website.reference import write_reference
@@ -44,5 +44,5 @@ def _list_pages() -> Iterator[tuple[str, list[str]]]:
         yield title["title"], [f"docs/{link}" for link in links]
 
 
-def _format_list(title: str, pages: list[str] | tuple[str, ...]) -> str:
+def _format_list(title: str, pages: Sequence[str]) -> str:
     return "\n".join(["```{toctree}", ":hidden:", f":caption: {title}", "", *pages, "```", ""])

@@ -88,7 +88,8 @@ class Run:
         moved = np.interp(
             times_ns.astype(np.float64), pairs["report_ns"].to_numpy().astype(np.float64), offsets
         )
-        return times_ns + np.rint(moved).astype(np.int64)
+        aligned: np.ndarray = times_ns + np.rint(moved).astype(np.int64)
+        return aligned
 
     @cache  # noqa: B019
     def operations(self, lane: int) -> pl.DataFrame:
