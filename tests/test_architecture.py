@@ -34,11 +34,13 @@ ALLOWED: dict[str, set[str]] = {
     **dict.fromkeys(STAGES, CONTRACTS),
     "tables": CONTRACTS | {"families", "hardware"},
     "executors": {"errors", "frames", "leftovers"},
+    # reads reports and writes them again
+    "scrubbing": CONTRACTS | {"read", "model", "write"},
     "viewer": set(),
     "compose": CONTRACTS | set(STAGES) - {"tables"} | {"executors"},
     "commands": {
         *CONTRACTS,
-        *("compose", "tables", "write", "hardware", "viewer"),
+        *("compose", "tables", "write", "hardware", "viewer", "scrubbing"),
         # `info` and `project` show frames of single reports, not of a run
         *("read", "model", "roster.identity", "roster.roster"),
         # names of operations and scopes; defaults of options
@@ -81,7 +83,7 @@ LIBRARIES = {  # imported by these parts only
     "sqlite_utils": {"write"},
     "adbc_driver_manager": {"read"},
     "adbc_driver_sqlite": {"read"},
-    "sqlite3": {"read"},
+    "sqlite3": {"read", "scrubbing"},
     "zlib_ng": {"write"},
     "zipfile": {"read", "write"},
     "click": {"cli"},

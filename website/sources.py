@@ -11,11 +11,19 @@ from website.reference import write_reference
 
 ROOT = Path(__file__).parent.parent
 INDEX = "docs/index.md"
-_PAGES = ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "fixtures/README.md")
+_PAGES = (
+    "README.md",
+    "README.zh-CN.md",
+    "SECURITY.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "LICENSE",
+    "fixtures/README.md",
+)
 _FOLDERS = ("docs", "examples")
 _ENTRY = re.compile(r"^\* \[[^\]]*\]\((?P<link>[^)#]+\.md)\)", re.MULTILINE)
 _HEADING = re.compile(r"^## (?P<title>.+)$", re.MULTILINE)
-_MORE = (*_PAGES[1:4], "fixtures/README.md", "examples/README.md", INDEX)
+_MORE = (*_PAGES[1:5], "fixtures/README.md", "examples/README.md", INDEX)
 
 
 def write_sources(folder: Path) -> None:

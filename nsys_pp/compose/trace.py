@@ -114,7 +114,7 @@ class TraceBuilder:
             ReportError: An input cannot be read, or a part has other content than asked for.
         """
         content, batch = self._content, run.batch
-        parts = read_parts(batch)
+        parts = read_parts(batch, writes_blocks=True)
         refuse_parts(parts, content.needs)
         self._options = settle_part_options(list(parts.values()), content.part_options)
         reports = [path for path in batch.paths if path not in parts and not is_part(path)]

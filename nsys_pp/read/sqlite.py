@@ -5,7 +5,8 @@ catalog, small tables, and those that are damaged or of another form; the frames
 
 ADBC's SQLite driver steps through a table in C and hands the rows over as Arrow batches. The
 low-level classes are used because the DB-API ones import pyarrow wherever it is installed.
-A table is read in ranges of row ids by several threads, each with a connection of its own.
+A table is read in ranges of row ids by several threads, each with a connection of its own; the main thread waits, and so
+hears Ctrl-C.
 
 The driver takes a column's type from the first batch: one that begins with NULLs only is taken
 for integers, and the first text after that is an error. So no column is left to its guess: text
@@ -15,10 +16,12 @@ real is never NULL, and columns of integers that have other values are read agai
 
 from __future__ import annotations
 
+import errno
 import os
+import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import adbc_driver_manager as adbc
@@ -29,13 +32,16 @@ from msgspec import Struct
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import Group, RawReport
 from nsys_pp.read.broken_text import decode_text
-from nsys_pp.read.plan import assemble, name_recorded, plan_sources, shape_rows
+from nsys_pp.read.interruptible import map_interruptibly
+from nsys_pp.read.plan import assemble, name_recorded, plan_sources, shape_rows, tally_rows
+from nsys_pp.read.sqlite_damage import count_missing, find_damage
 from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, read_stamp
 from nsys_pp.read.sqlite_plain import Layout, describe_table, read_plain
 from nsys_pp.read.sqlite_query import Chunk, column_types, quote_name, write_query
 from nsys_pp.read.sqlite_trees import has_endless_tree
 from nsys_pp.read.table import Source
 from nsys_pp.read.tables import ROW_ID, STRINGS_TABLE
+from nsys_pp.read.unreadable import unreadable_error
 
 _LARGE_TABLE_ROWS = 20_000  # below, a query takes no longer
 _BATCH_ROWS = 65_536
@@ -43,6 +49,7 @@ _CHUNK_ROWS = 262_144
 _MOST_ROWS = 1 << 33
 _MAX_THREADS = 4
 _FEW_CELLS = 1_000_000  # of all queries; below, starting threads and connections takes more than it saves
+_OF_SCRATCH = (errno.ENOSPC, errno.EDQUOT)  # columns may be in a temporary file
 # messages of SQLite on file systems without locks, which clusters have
 _NO_LOCKS = ("disk i/o error", "locking protocol")
 
@@ -88,13 +95,17 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
             chunks, _read_chunks(path, uri, [chunk for _, chunk in chunks], count), strict=True
         ):
             plain.setdefault(at, []).append(rows)
+    if need:  # else it is read again
+        _warn_of_damage(path, uri, export, queried)
     if read_stamp(path) != stamp:  # ranges of rows are read at different times
         raise busy_error(path)
     frames = assemble(
         (source.table.frame, rows) for at, source in enumerate(sources) for rows in plain.pop(at)
     )
     counts = {frame: export.last_rows.get(name, 0) for frame, name in export.recorded.items()}
-    return RawReport(path=path, groups=need, frames=frames, recorded=counts)
+    tally = tally_rows(sources, frames)
+    count_missing(path, tally, sources, export.layouts, export.last_rows)
+    return RawReport(path=path, groups=need, frames=frames, recorded=counts, tally=tally)
 
 
 class _Export(Struct, frozen=True):
@@ -107,10 +118,16 @@ class _Export(Struct, frozen=True):
 def _inspect(path: Path, uri: str) -> _Export:
     if has_endless_tree(path, [1]):
         raise damaged_error(path)
-    with _connect(uri) as connection:
-        catalog, layouts = _read_catalog(connection)
-        recorded = name_recorded(catalog)
-        last_rows = _find_last_rows(connection, sorted({*recorded.values(), STRINGS_TABLE} & catalog.keys()))
+    (export,) = map_interruptibly(
+        lambda connection, _: _read_export(connection), [None], open_state=partial(_connect, uri), threads=1
+    )
+    return export
+
+
+def _read_export(connection: adbc.AdbcConnection) -> _Export:
+    catalog, layouts = _read_catalog(connection)
+    recorded = name_recorded(catalog)
+    last_rows = _find_last_rows(connection, sorted({*recorded.values(), STRINGS_TABLE} & catalog.keys()))
     return _Export(catalog, layouts, recorded, last_rows)
 
 
@@ -127,11 +144,29 @@ def _read_large(
     return {large[at]: [rows] for at, rows in found.items()}
 
 
+def _warn_of_damage(path: Path, uri: str, export: _Export, queried: Sequence[str]) -> None:
+    """Warn of damage that did not stop the reading."""
+    try:
+        with _connect(uri) as connection:
+            damage = find_damage(path, lambda sql: _query(connection, sql), export.layouts, queried)
+    except (adbc.Error, pl.exceptions.PolarsError) as error:
+        damage = next(iter(str(error).splitlines()), "malformed")
+    if damage is not None:
+        warnings.warn(
+            f"`{path}` is damaged, so rows may be missing or wrong (SQLite: {damage}); `nsys-pp check` shows where",
+            stacklevel=4,
+        )
+
+
 @contextmanager
 def _translated_errors(path: Path) -> Iterator[None]:
-    """Translate the errors of SQLite."""
+    """Translate the errors of SQLite, and of a file that vanishes while it is read."""
     try:
         yield
+    except OSError as error:
+        if error.errno in _OF_SCRATCH or error.filename not in (None, str(path)):
+            raise
+        raise unreadable_error(path, error) from None
     except (adbc.Error, pl.exceptions.PolarsError) as error:
         text = str(error).lower()
         if "locked" in text or "busy" in text:
@@ -213,28 +248,19 @@ def _split(source: Source, export: _Export) -> list[Chunk]:
 
 
 def _read_chunks(path: Path, uri: str, chunks: Sequence[Chunk], threads: int) -> list[pl.DataFrame]:
-    count = min(threads, len(chunks))
-    if count == 0:
+    if not chunks:
         return []
     # the largest first, so that all threads finish at about the same time
     order = sorted(range(len(chunks)), key=lambda at: chunks[at].cells, reverse=True)
-    if sum(chunk.cells for chunk in chunks) < _FEW_CELLS:
-        with _connect(uri) as connection:
-            parts = {at: _read_chunk(path, connection, chunks[at]) for at in order}
-        return [parts[at] for at in range(len(chunks))]
-    with ExitStack() as stack:
-        idle = [stack.enter_context(_connect(uri)) for _ in range(count)]
-
-        def read(chunk: Chunk) -> pl.DataFrame:
-            connection = idle.pop()
-            try:
-                return _read_chunk(path, connection, chunk)
-            finally:
-                idle.append(connection)
-
-        with ThreadPoolExecutor(count) as pool:
-            parts = dict(zip(order, pool.map(read, (chunks[at] for at in order)), strict=True))
-    return [parts[at] for at in range(len(chunks))]
+    is_little = sum(chunk.cells for chunk in chunks) < _FEW_CELLS
+    parts = map_interruptibly(
+        partial(_read_chunk, path),
+        [chunks[at] for at in order],
+        open_state=partial(_connect, uri),
+        threads=1 if is_little else min(threads, len(chunks)),
+    )
+    by_position = dict(zip(order, parts, strict=True))
+    return [by_position[at] for at in range(len(chunks))]
 
 
 def _read_chunk(path: Path, connection: adbc.AdbcConnection, chunk: Chunk) -> pl.DataFrame:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -98,7 +99,7 @@ def read_plain(
         return {}
     try:
         pages = open_pages(file)
-        with ThreadPoolExecutor(max(1, threads)) as pool:
+        with _open_pool(threads) as pool:
             running = {
                 at: _start(pool, pages, task, layouts[task.source.name].root) for at, task in tasks.items()
             }
@@ -114,6 +115,17 @@ def read_plain(
     finally:
         os.close(file)
     return {at: rows for at, rows in finished.items() if rows is not None}
+
+
+@contextmanager
+def _open_pool(threads: int) -> Iterator[Executor]:
+    """Open threads; an interrupt waits for the blocks in work, and for no others."""
+    with ThreadPoolExecutor(max(1, threads)) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _plan(source: Source, layout: Layout | None) -> _Task | None:
