@@ -1,7 +1,11 @@
-"""Builds the compiled functions (`nsys_pp/arrays/core.c`) with the wheel.
+"""Builds the compiled functions (`nsys_pp/arrays/core.c`) with the wheel, and makes the README's links absolute for PyPI.
 
 By the C compiler of the machine, or by `ziglang` from PyPI where it has none. Where neither works, the wheel has no
 library and runs on any platform: nsys-pp then uses numpy instead.
+
+`NSYS_PP_ADDRESS=https://HOST/OWNER/PROJECT` is the public address of the repository: with it, images and links of the README
+point to files of the version's tag there, and the metadata has project URLs. Without it, links stay relative, and there are no
+URLs.
 
 `NSYS_PP_WHEEL=x86_64` or `aarch64` builds a wheel for machines of this kind with glibc 2.17 or newer, by `ziglang`.
 """
@@ -10,6 +14,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -18,11 +23,53 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 SOURCE = Path("nsys_pp", "arrays", "core.c")
 LIBRARY = SOURCE.with_name("libcore.so")
 OPTIONS = ["-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-std=c11", "-g0", "-s"]
 ZIG = "ziglang>=0.13"
+
+
+LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<path>(?!https?:|#)[^)]+)\)")
+
+
+class ReadmeMetadataHook(MetadataHookInterface):
+    """Sets the README and the URLs of the project."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Add `readme` and `urls` to the metadata of pyproject.toml."""
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        address = os.environ.get("NSYS_PP_ADDRESS", "").rstrip("/")
+        metadata["readme"] = {
+            "content-type": "text/markdown",
+            "text": make_links_absolute(text, address, f"v{metadata['version']}") if address else text,
+        }
+        metadata["urls"] = (
+            {
+                "Source": address,
+                "Documentation": f"{address}/blob/v{metadata['version']}/docs/index.md",
+                "Changes": f"{address}/blob/v{metadata['version']}/CHANGELOG.md",
+                "Issues": f"{address}/issues",
+            }
+            if address
+            else {}
+        )
+
+
+def make_links_absolute(text: str, address: str, tag: str) -> str:
+    """Make links to files of the repository absolute, as forges have them: images `/raw/TAG/`, others `/blob/TAG/`.
+
+    >>> make_links_absolute("![a](docs/a.png) [b](docs/b.md#c) [d](https://d.org)", "https://h.org/o/p", "v1")
+    '![a](https://h.org/o/p/raw/v1/docs/a.png) [b](https://h.org/o/p/blob/v1/docs/b.md#c) [d](https://d.org)'
+    """
+    return LINK.sub(
+        lambda link: (
+            f"{link['image']}[{link['text']}]"
+            f"({address}/{'raw' if link['image'] else 'blob'}/{tag}/{link['path']})"
+        ),
+        text,
+    )
 
 
 class CoreBuildHook(BuildHookInterface):  # type: ignore[type-arg]

@@ -21,9 +21,15 @@ for block in BLOCK.finditer(TEXT):
 CODE = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which commands run; runs that several commands read are simulated once."""
+    return tmp_path_factory.mktemp("pages")
+
+
 @pytest.mark.parametrize("words", OUTPUTS)
-def test_commands_print_what_pages_show(words: str, tmp_path: Path) -> None:
-    printed = without_sizes(run(words, tmp_path))
+def test_commands_print_what_pages_show(words: str, folder: Path) -> None:
+    printed = without_sizes(run(words, folder))
     assert {without_sizes(shown) for shown in OUTPUTS[words]} == {printed}
 
 
@@ -39,12 +45,20 @@ def without_sizes(text: str) -> str:
     return re.sub(r"\([\d.]+ [KM]iB\)", "(size)", text)
 
 
-def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "library.md").read_text(), re.DOTALL)
+EXAMPLES = {
+    page.name: example
+    for page in PAGES
+    for example in re.findall(r"```python\n(import nsys_pp\n.*?)```", page.read_text(), re.DOTALL)
+}
+
+
+@pytest.mark.parametrize("page", EXAMPLES)
+def test_examples_of_the_library_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     variables: dict[str, Any] = {}
-    exec(example, variables)
-    assert all(len(variables[name]) for name in ("ranges", "steps", "clocks", "stages", "jobs"))
+    exec(EXAMPLES[page], variables)
+    names = {"library.md": ("ranges", "steps", "clocks", "stages", "jobs"), "from-hta.md": ("frames",)}
+    assert all(len(variables[name]) for name in names[page])
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pandas, in Dask's own code
@@ -72,6 +86,7 @@ def test_every_command_is_shown() -> None:
     on_this_machine = {
         "recipe": "install",
         "cache": "clear",
+        "docs": "presets",
         "open": "run.pftrace",
         "shell-setup": "",
     }  # they print what is there

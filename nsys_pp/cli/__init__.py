@@ -49,6 +49,7 @@ _DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `-
     "scrub": "Write a copy of a report that is safe to share.",
     "recipe": "Run nsys-pp as a recipe of nsys.",
     "cache": "Show or clear the cache of exported reports.",
+    "docs": "Print a page of the documentation that hints name.",
     "shell-setup": "Install shell completion and manual pages.",
 }
 _COMMANDS = Registry[click.Command](

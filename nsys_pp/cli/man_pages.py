@@ -10,7 +10,8 @@ import click
 from nsys_pp.cli.sections import LOGGING, SECTIONS
 
 _PROGRAM = "nsys-pp"
-_LITERAL = "\b"  # before a paragraph whose lines are kept
+LITERAL = "\b"
+"""Before a paragraph whose lines are kept."""
 
 
 def format_man_pages(group: click.Group, *, version: str) -> dict[str, str]:
@@ -38,7 +39,7 @@ def _format_page(
     ctx: click.Context, command: click.Command, version: str, commands: Mapping[str, click.Command]
 ) -> str:
     title = ctx.command_path.replace(" ", "-")
-    summary, *description = _split_paragraphs(command.help or "")
+    summary, *description = split_paragraphs(command.help or "")
     lines = [
         f'.TH "{title.upper()}" "1" "" "nsys-pp {version}" "nsys-pp"',
         ".SH NAME",
@@ -76,15 +77,16 @@ def _format_options(ctx: click.Context, command: click.Command) -> Iterator[str]
             yield from (".TP", f".B {_escape(name)}", _escape(text))
 
 
-def _split_paragraphs(text: str) -> list[str]:
+def split_paragraphs(text: str) -> list[str]:
+    """Split a help text into its paragraphs."""
     return [part for part in re.split(r"\n\s*\n", text.strip("\n")) if part.strip()]
 
 
 def _format_paragraph(paragraph: str) -> list[str]:
     """Format a paragraph; an example keeps its lines."""
     lines = paragraph.strip("\n").split("\n")
-    if lines[0].strip() == _LITERAL.strip() or lines[0].startswith(_LITERAL):
-        kept = [line.replace(_LITERAL, "") for line in lines]
+    if lines[0].strip() == LITERAL.strip() or lines[0].startswith(LITERAL):
+        kept = [line.replace(LITERAL, "") for line in lines]
         return [".PP", ".nf", *(_escape(line) for line in kept if line.strip()), ".fi"]
     return [".PP", _escape(" ".join(paragraph.split()))]
 

@@ -1,0 +1,147 @@
+"""The site builds without a warning, and its pages agree with the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from nsys_pp.cli import main
+from nsys_pp.frames.causes import BUBBLE_CAUSES
+from nsys_pp.frames.report import RANGES
+from nsys_pp.tables.registry import TABLES as PIPELINE_TABLES
+from nsys_pp.tables.summary.registry import TABLES as SUMMARY_TABLES
+from nsys_pp.training.report.rule_choice import choose_rules
+from nsys_pp.training.report.vocabulary import name_jobs, name_steps
+from tests.training.report.test_vocabulary import ranges_of
+from website.pictures.draw import draw_pictures
+from website.reference import format_commands, format_tables
+
+# MyST reads attributes of Sphinx that a later version removes.
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore::{kind}")
+    for kind in ("DeprecationWarning", "PendingDeprecationWarning")
+]
+ROOT = Path(__file__).parent.parent.parent
+DOCS = ROOT / "docs"
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx", reason="the extra `docs` is not installed")
+    from website.build import build_site
+
+    assert build_site(tmp_path) == []
+    for page in (
+        "index",
+        "docs/bubbles",
+        "docs/frameworks/megatron",
+        "docs/reference/nsys-pp-merge",
+        "docs/zh/guide",
+    ):
+        assert (tmp_path / "html" / f"{page}.html").is_file()
+    index = (tmp_path / "html" / "index.html").read_text()
+    assert "docs/reference/tables.html" in index
+
+
+def test_broken_links_and_unlisted_pages_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sphinx", reason="the extra `docs` is not installed")
+    from website import build
+
+    def write_sources(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "index.md").write_text(
+            "# A page\n\n[gone](gone.md), [no heading](#nothing), [an address](http://example.org/x)\n"
+        )
+        (folder / "unlisted.md").write_text("# Another page\n")
+
+    monkeypatch.setattr(build, "write_sources", write_sources)
+    problems = "\n".join(build.build_site(tmp_path))
+    for expected in ("gone.md", "nothing", "http://example.org/x", "unlisted.md"):
+        assert expected in problems
+
+
+def test_the_reference_has_every_option() -> None:
+    pages = format_commands()
+    assert set(pages) == set(main.commands)
+    for name, command in main.commands.items():
+        for param in command.params:
+            for option in param.opts if param.param_type_name == "option" else []:
+                assert option in pages[name], (name, option)
+
+
+def test_the_reference_has_every_column() -> None:
+    of_pipeline, of_summary = format_tables().split("## Tables of `nsys-pp summary`")
+    tables = [(table.name, table.columns, of_pipeline) for table in PIPELINE_TABLES.values()]
+    tables += [(table.name, table.columns, of_summary) for table in SUMMARY_TABLES.values()]
+    for name, columns, text in tables:
+        section = re.split(f"^### `{name}`", text, flags=re.MULTILINE)[1].split("\n### ")[0]
+        assert [column.name for column in columns if f"| `{column.name}` |" not in section] == [], name
+
+
+def test_pictures_are_those_of_the_code(tmp_path: Path) -> None:
+    """`python -m website.pictures` draws them anew."""
+    drawn = draw_pictures(tmp_path)
+    shown = {path.stem: path.read_text() for path in (DOCS / "pictures").glob("*.svg")}
+    assert set(drawn) == set(shown)
+    assert [name for name in drawn if drawn[name] != shown[name]] == []
+
+
+def test_every_cause_of_a_bubble_has_an_entry() -> None:
+    text = (DOCS / "bubbles.md").read_text()
+    entries = dict(re.findall(r"^## ([a-z ]+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    assert {name.replace(" ", "_") for name in entries} == {*BUBBLE_CAUSES}
+    for name, entry in entries.items():
+        assert f"pictures/{name.replace(' ', '_')}.svg" in entry
+        assert "**It means:**" in entry
+        assert re.search(r"\*\*(To do|Beyond the ideal):\*\*", entry)
+
+
+ROW = re.compile(r"^\| `(?P<name>[^|]+)` \| (?P<meaning>[^|]+) \|$", re.MULTILINE)
+TABLES = [
+    (page.stem, table)
+    for page in sorted((DOCS / "frameworks").glob("*.md"))
+    for table in page.read_text().split("| range | read as |\n")[1:]
+]
+
+
+@pytest.mark.parametrize(("page", "table"), TABLES, ids=[f"{page}{i}" for i, (page, _) in enumerate(TABLES)])
+def test_names_of_frameworks_are_read_as_pages_show(page: str, table: str) -> None:
+    rows = ROW.findall(table.split("\n\n")[0])
+    domains = pl.Series([None] * len(rows), dtype=pl.String).cast(RANGES["domain"])
+    ranges = ranges_of(*(name for name, _ in rows)).with_columns(domain=domains)
+    rules = choose_rules(ranges)
+    read = dict.fromkeys(range(len(rows)), ("none", None, None))
+    for job in name_jobs(ranges, rules).iter_rows(named=True):
+        read[job["range_id"]] = (job["kind"], job["micro_batch"], job["role"])
+    steps = dict(name_steps(ranges, rules).select("range_id", "step").iter_rows())
+    read |= dict.fromkeys(steps, ("step", None, None))
+    for at, (name, meaning) in enumerate(rows):
+        kind, micro_batch, role = read[at]
+        assert re.match(r"[a-z_]+", meaning)[0] == kind, name  # type: ignore[index]
+        if number := re.search(r"micro-batch (\d+)", meaning):
+            assert micro_batch == int(number[1]), name
+        if number := re.match(r"step (\d+)", meaning):
+            assert steps[at] == int(number[1]), name
+        if word := re.search(r"role (\w+)", meaning):
+            assert role == word[1], name
+
+
+def test_every_preset_for_training_has_a_page() -> None:
+    text = "".join(page.read_text() for page in (DOCS / "frameworks").glob("*.md"))
+    for name in (
+        "Megatron",
+        "PyTorch",
+        "Lightning",
+        "DeepSpeed",
+        "Paddle",
+        "JAX",
+        "zero-bubble",
+        "verl",
+        "vLLM",
+        "SGLang",
+    ):
+        assert name in text
