@@ -139,14 +139,14 @@ def _find_fields(rows: _Rows, width: int, last: int, positions: set[int]) -> _Fi
     if length < _LONGEST_HEADER:
         chosen = np.flatnonzero((rows.buffer[rows.headers] == length) & (rows.local >= length))
         if chosen.size:
-            found = _gather_headers(rows.buffer, rows.headers[chosen], length)
-            plain = (found < 128).all(axis=1)
-            if not plain.all():
-                chosen, found = chosen[plain], found[plain]
+            found = np.ascontiguousarray(_gather_headers(rows.buffer, rows.headers[chosen], length).T)
+            if found.max() >= 128:  # serial types of several bytes
+                plain = found.max(axis=0) < 128
+                chosen, found = chosen[plain], found[:, plain]
+            if chosen.size == rows.headers.size:
+                return _find_short(rows, found, last, positions)
             is_short[chosen] = True
-            matrix = np.ascontiguousarray(found.T)
-    if is_short.all():
-        return _find_short(rows, matrix, last, positions)
+            matrix = found
     long = np.flatnonzero(~is_short)
     fields = _find_long(_take(rows, long), width, last, positions)
     if long.size == rows.headers.size:
