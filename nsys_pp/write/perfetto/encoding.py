@@ -27,6 +27,7 @@ from nsys_pp.write.perfetto.packed_blocks import pack_block
 from nsys_pp.write.perfetto.packets import PacketBlock, compress_block
 from nsys_pp.write.perfetto.subtracks import BLOCK_ROWS, PacketBatch, block_tasks, prepare_batch
 from nsys_pp.write.trace.drawing import (
+    ArrangedSlices,
     CounterSubtrack,
     Drawing,
     MarkSubtrack,
@@ -42,6 +43,7 @@ _LARGE_ROWS = 200_000  # of a batch after which memory is returned
 _HUGE_ROWS = 1_000_000  # of a batch before which all blocks are finished
 Batch = list[tuple[int, Subtrack]]
 """Subtracks of a track that are encoded together, each with its number there."""
+_Columns = list[tuple[str, pl.DataType]]
 
 
 class Sink(Protocol):
@@ -233,15 +235,25 @@ def _find_base_ns(batches: Sequence[Batch], early: Early | None) -> int:
 
 def _batches(subtracks: list[Subtrack]) -> Iterator[Batch]:
     """Yield the batches of a track's subtracks: slices with the same columns together, each of the others alone."""
-    for key, batch in groupby(enumerate(subtracks), lambda numbered: _batch_key(numbered[1])):
+    columns: dict[
+        int, _Columns
+    ] = {}  # by frame: where many slices overlap, a track has thousands of subtracks of one frame
+    for key, batch in groupby(enumerate(subtracks), lambda numbered: _batch_key(numbered[1], columns)):
         if key is None:
             yield from ([numbered] for numbered in batch)
         else:
             yield list(batch)
 
 
-def _batch_key(subtrack: Subtrack) -> list[tuple[str, pl.DataType]] | None:
-    return list(subtrack.schema.items()) if isinstance(subtrack, SliceSubtrack) else None
+def _batch_key(subtrack: Subtrack, columns: dict[int, _Columns]) -> _Columns | None:
+    """Return the columns of slices, the same list for all of one frame; None for other subtracks."""
+    if not isinstance(subtrack, SliceSubtrack):
+        return None
+    content = subtrack.content
+    frame = content.source if isinstance(content, ArrangedSlices) else content
+    if id(frame) not in columns:
+        columns[id(frame)] = list(subtrack.schema.items())
+    return columns[id(frame)]
 
 
 def _describe(batch: Batch, packets: PacketBatch) -> Iterator[EncodedSubtrack]:
