@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nsys_pp.commands.align import AlignResult, align
     from nsys_pp.commands.chart import ChartResult, chart
+    from nsys_pp.commands.check import CheckResult, check
     from nsys_pp.commands.compare import CompareResult, compare
     from nsys_pp.commands.explain_jobs import ExplainResult, explain_jobs
     from nsys_pp.commands.extract import ExtractResult, extract
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "nsys_pp.commands.align": ("AlignResult", "align"),
     "nsys_pp.commands.chart": ("ChartResult", "chart"),
+    "nsys_pp.commands.check": ("CheckResult", "check"),
     "nsys_pp.commands.compare": ("CompareResult", "compare"),
     "nsys_pp.commands.explain_jobs": ("ExplainResult", "explain_jobs"),
     "nsys_pp.commands.extract": ("ExtractResult", "extract"),
@@ -63,6 +65,7 @@ __all__ = [
     "AlignResult",
     "BatchOptions",
     "ChartResult",
+    "CheckResult",
     "ClockOptions",
     "CompareResult",
     "ExplainResult",
@@ -83,6 +86,7 @@ __all__ = [
     "__version__",
     "align",
     "chart",
+    "check",
     "compare",
     "explain_jobs",
     "extract",

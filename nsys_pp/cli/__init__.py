@@ -37,6 +37,7 @@ _DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `-
     "compare": "Compare two runs: steps, bubbles, stages, jobs, kernels.",
     "project": "Project NVTX ranges onto the GPU operations they launch.",
     "info": "Show the contents of reports, and missing tables.",
+    "check": "Check reports for damage, impossible values and lost events.",
     "align": "Align the clocks of all machines, with error bounds.",
     "sql": "Query the frames and tables of a run in SQL.",
     "extract": "Write a part of each report, ready for merge and summary.",

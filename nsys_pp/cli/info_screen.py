@@ -174,6 +174,11 @@ def _list_kinds(info: ReportInfo, width: int) -> Table:
     for option, titles in _group_options(info.contents.missing).items():
         grid.add_row(label, Text(escape_line(f"{', '.join(titles)}: {option}")))
         label = ""
+    label = "left out"
+    left_out = info.contents.row_counts.drop_nulls("reason")
+    for table, source, reason, count in left_out.select("table", "source", "reason", "row_count").rows():
+        grid.add_row(label, Text(escape_line(f"{count:,} of {source or table}: {reason}")))
+        label = ""
     return grid
 
 

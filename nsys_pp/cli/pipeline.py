@@ -151,7 +151,7 @@ def pipeline(
     output_tables(tables, output=output, format=format, limit=limit if format == "table" else 0, force=force)
     record_verdict(result.verdict)
     log_notes([*result.training.notes, *result.work_notes()])
-    exit_if_skipped(ctx, result.skipped)
+    exit_if_skipped(ctx, result.skipped, result.row_counts)
 
 
 def _explain_jobs(
@@ -177,7 +177,7 @@ def _explain_jobs(
     names = FilledTable(table=NAME_TABLE, frame=result.names)
     limit = limit if format == "table" else 0
     output_tables([names], output=output, format=format, limit=limit, force=options["force"])
-    exit_if_skipped(ctx, result.skipped)
+    exit_if_skipped(ctx, result.skipped, result.row_counts)
 
 
 def _refuse_table_options(ctx: click.Context, option: str) -> None:

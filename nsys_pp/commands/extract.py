@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.options import (
     Inputs,
@@ -19,6 +21,7 @@ from nsys_pp.compose.options import (
     parse_job_options,
 )
 from nsys_pp.compose.part_files import ExtractedPart, check_target, extract_file, name_outputs
+from nsys_pp.compose.row_counts import collect_row_counts
 from nsys_pp.frames.choices import DETAILS, Detail
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.short_repr import ShortRepr
@@ -35,6 +38,7 @@ class ExtractResult(ShortRepr):
 
     parts: list[ExtractedPart]  # in order of the reports
     skipped: Skipped
+    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
 
 def extract(
@@ -90,4 +94,5 @@ def extract(
             scratch=scratch,
         )
         extracted = batch.map("extracting", paths, work)
-    return ExtractResult(parts=list(extracted.values()), skipped=batch.skipped)
+    counts = collect_row_counts({path: part.row_counts for path, part in extracted.items()})
+    return ExtractResult(parts=list(extracted.values()), skipped=batch.skipped, row_counts=counts)

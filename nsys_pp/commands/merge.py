@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.options import (
     Inputs,
@@ -54,6 +56,7 @@ class MergeResult(ShortRepr):
     notes: list[str]  # inferred, refused and doubtful facts of the training, in sentences
     verdict: Verdict  # of the training; no findings without jobs
     skipped: Skipped
+    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
 
 def merge(
@@ -158,6 +161,7 @@ def merge(
         notes=run.training.notes if len(run.training.jobs) else [],
         verdict=_build_verdict(run),
         skipped=run.skipped,
+        row_counts=run.row_counts,
     )
 
 

@@ -59,6 +59,11 @@ class PipelineResult(ShortRepr):
     _verdicts: list[Verdict] = field(default_factory=list, init=False, compare=False)  # built on first use
 
     @property
+    def row_counts(self) -> pl.DataFrame:
+        """Rows of all reports, used, and left out by reason (`RUN_ROW_COUNTS`)."""
+        return self.run.row_counts
+
+    @property
     def verdict(self) -> Verdict:
         """At most five findings, by the time of a step that could be gained."""
         if not self._verdicts:

@@ -58,7 +58,13 @@ def read_part_input(path: Path, *, with_aggregates: bool = False) -> Input:
     Raises:
         ReportError: It cannot be read, or another version made it.
     """
-    frames = (*IDENTITY_FRAMES, "anchors", *REPORT_FRAMES, *(AGGREGATE_FRAMES if with_aggregates else ()))
+    frames = (
+        *IDENTITY_FRAMES,
+        "anchors",
+        "row_counts",
+        *REPORT_FRAMES,
+        *(AGGREGATE_FRAMES if with_aggregates else ()),
+    )
     part = read_part(path, frames, version=_own_version())
     try:
         identity = build_identity(part)

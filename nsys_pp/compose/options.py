@@ -34,9 +34,12 @@ class BatchOptions(TypedDict, total=False):
     Attributes:
         keep_going: Skip inputs that cannot be read, and list them in `skipped` of the result.
         processes: Number of processes; 0: as many as cores and memory allow. Without it, and without
-            `memory_bytes` and `dask_scheduler`, inputs are processed one by one in this process. Processes
+            `memory_bytes`, `report_timeout_s` and `dask_scheduler`, inputs are processed one by one in this process. Processes
             are spawned: a script that uses them starts with `if __name__ == "__main__"`.
-        memory_bytes: Memory limit of all processes together; limits their number.
+        memory_bytes: Memory limit of all processes together: it limits their number, and of the processes of reports
+            the largest is ended where the measured memory of all exceeds it.
+        report_timeout_s: Time limit of each report; then it is an error, or with `keep_going` skipped. Reports are
+            processed in a process of their own.
         dask_scheduler: Address or scheduler file of a Dask cluster that processes the inputs instead.
         wait_for: Number of inputs to wait for, complete ones; folders and patterns are searched repeatedly.
         wait_timeout_s: Time limit of `wait_for`, 3600 by default. Then a missing input is an error, or with
@@ -48,6 +51,7 @@ class BatchOptions(TypedDict, total=False):
     keep_going: bool
     processes: int | None
     memory_bytes: int | None
+    report_timeout_s: float | None
     dask_scheduler: str | Path | None
     wait_for: int | None
     wait_timeout_s: float

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+import polars as pl
 from msgspec import Struct
 
 from nsys_pp.compose.report import extract_report, nothing_to_draw_error, shorten_path
@@ -32,6 +33,7 @@ class ExtractedPart(Struct, frozen=True, kw_only=True):
     jobs: int  # drawn in a trace in addition to the slices
     gpus: int
     is_new: bool  # else it existed, as it would be made again
+    row_counts: pl.DataFrame  # ROW_COUNTS
 
 
 def extract_file(
@@ -89,6 +91,7 @@ def _describe(path: Path, output: Path, part: Part, *, is_new: bool) -> Extracte
         jobs=part.drawn_job_count,
         gpus=part.frames["devices"]["gpu"].n_unique(),
         is_new=is_new,
+        row_counts=part.frames["row_counts"],
     )
 
 

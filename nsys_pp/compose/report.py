@@ -18,6 +18,7 @@ from nsys_pp.compose.early_operations import encode_early
 from nsys_pp.compose.report_memory import free_memory, move_projections, move_report
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, count_rows_by_time, project_report, view_report
+from nsys_pp.compose.row_counts import count_report_rows
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
@@ -100,6 +101,7 @@ def _extract_built(
     )
     view = _view(report, projections, options, job_ranges=training.job_ranges)
     frames = _aggregate(report, projections, links, training, options) if with_tables else {}
+    frames["row_counts"] = _count_rows(report, options, links, projections)
     part = _build_part(report, options, _encode_nothing(report), links, training, frames)
     del report, projections, links, training, frames  # a trace needs the view alone
     free_memory()
@@ -139,7 +141,7 @@ def survey_report(
         groups = _aggregate_groups()
     report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     links = find_links(report, options.scope)
-    training, frames = None, {}
+    training, projections, frames = None, None, {}
     if with_training or with_aggregates:
         projections = project(report, options, links)
         training = describe_training(report, projections=projections, links=links, options=options)
@@ -147,6 +149,7 @@ def survey_report(
             frames = _aggregate(report, projections, links, training, options)
         if with_density:
             frames["density"] = count_rows_by_time(report, projections, detail=options.detail)
+    frames["row_counts"] = _count_rows(report, options, links, projections)
     return _build_part(report, options, _encode_nothing(report), links, training, frames)
 
 
@@ -284,6 +287,13 @@ def _aggregate(
     return aggregate_report(
         report, projections=projections, links=links, training=training.frames, counted=options.ops
     )
+
+
+def _count_rows(
+    report: Report, options: PartOptions, links: Links, projections: pl.DataFrame | None
+) -> pl.DataFrame:
+    scope: Any = options.scope
+    return count_report_rows(report, links.launches, projections, scope)
 
 
 def _is_folded(report: Report) -> bool:

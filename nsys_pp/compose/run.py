@@ -23,6 +23,7 @@ from nsys_pp.compose.options import (
     parse_steps,
 )
 from nsys_pp.compose.progress import report_progress
+from nsys_pp.compose.row_counts import collect_parts
 from nsys_pp.compose.run_training import NumberedSteps, find_training, number_run
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import Training
@@ -76,6 +77,13 @@ class Run:
         _warn_of_data(inputs)
         report_progress(self.batch.progress, "aligning reports", 1)
         return drop_repeated(inputs, self.batch)
+
+    @cached_property
+    def row_counts(self) -> pl.DataFrame:
+        """Rows of all reports: read, used, and left out by reason (`RUN_ROW_COUNTS`)."""
+        return collect_parts(
+            [recorded.part for recorded in self.inputs], [recorded.path for recorded in self.inputs]
+        )
 
     @cached_property
     def roster(self) -> pl.DataFrame:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import polars as pl
-from msgspec import Struct
+from msgspec import Struct, field
+
+from nsys_pp.frames.row_counts import RowTally
 
 Group = Literal["ranges", "ops", "kernel_names", "details", "cpu", "communication", "os_calls", "host"]
 """Groups of data to read in addition to the session: NVTX ranges; calls and GPU operations; demangled names of
@@ -21,7 +23,7 @@ for summaries (these calls, runs of threads, allocations)."""
 
 ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group))
 
-NVTX_KIND = pl.Enum(["push_pop", "start_end", "mark", "category", "domain"])
+NVTX_KIND = pl.Enum(["push_pop", "start_end", "mark", "category", "domain", "note"])
 COPY_DIRECTION = pl.Enum(
     [
         *("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"),
@@ -66,7 +68,7 @@ _MPI_CALL: _Columns = {
 
 _COLUMNS: Mapping[str, _Columns] = {
     "strings": {"id": pl.Int32, "text": pl.String},
-    "nvtx": {  # ranges and marks, and the rows that name domains and categories
+    "nvtx": {  # ranges and marks, the rows that name domains and categories, and notes about threads, devices and files
         "row": pl.Int64,
         "kind": NVTX_KIND,
         "start": pl.Int64,
@@ -210,13 +212,29 @@ class RawReport(Struct, frozen=True, kw_only=True):
     """The raw frames of an export.
 
     `frames` has all keys and schemas of `SCHEMAS`; frames of other groups than `groups`, and released ones, are empty. `recorded` has the
-    number of rows of every table in the export, by our name, also of tables that are never read.
+    number of rows of every table in the export, by our name, also of tables that are never read. `tally` counts the rows that
+    were read, and those that were left out.
     """
 
     path: Path
     groups: frozenset[Group]
     frames: dict[str, pl.DataFrame]
     recorded: Mapping[str, int]
+    tally: RowTally = field(default_factory=RowTally)
+
+    def keep(self, table: str, passes: pl.Series, reason: str) -> int:
+        """Keep the rows of a table where `passes` is true; others are counted under the reason.
+
+        No rows are dropped in another way. Without rows to drop the frame is not copied.
+
+        Returns:
+            The number of rows that were left out.
+        """
+        count = len(passes) - int(passes.sum() or 0)
+        if count:
+            self.frames[table] = self.frames[table].filter(passes)
+            self.tally.leave_out(table, reason, count)
+        return count
 
     def release(self, *tables: str) -> None:
         """Free the rows of tables that were read for the last time: their frames become empty."""

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.op_details import OpDetails
+from nsys_pp.frames.row_counts import ROW_COUNTS
 
 NAME = pl.Categorical()
 RANGE_KIND = pl.Enum(["push_pop", "start_end"])
@@ -369,3 +370,4 @@ class Report(Struct, frozen=True, kw_only=True):
     memory_events: pl.DataFrame = field(default_factory=MEMORY_EVENTS.to_frame)
     counters: pl.DataFrame = field(default_factory=COUNTERS.to_frame)
     diagnostics: pl.DataFrame = field(default_factory=DIAGNOSTICS.to_frame)
+    row_counts: pl.DataFrame = field(default_factory=ROW_COUNTS.to_frame)

@@ -14,6 +14,7 @@ from nsys_pp.model.devices import build_devices, build_gpus, number_gpus
 from nsys_pp.model.diagnostics import build_diagnostics
 from nsys_pp.model.fingerprint import compute_fingerprint
 from nsys_pp.model.gpu_ops import OP_TABLES, build_gpu_ops, build_op_details
+from nsys_pp.model.limits import check_limits
 from nsys_pp.model.memory_events import build_memory_events
 from nsys_pp.model.mpi import build_mpi_calls
 from nsys_pp.model.nccl import build_nccl_calls, read_nccl_events
@@ -25,6 +26,7 @@ from nsys_pp.model.ranks import build_ranks
 from nsys_pp.model.session import build_session, read_launcher
 from nsys_pp.model.stream_calls import build_stream_calls
 from nsys_pp.model.thread_runs import build_thread_runs
+from nsys_pp.model.usable_rows import drop_unusable
 
 __all__ = ["build_report"]
 
@@ -43,7 +45,8 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         The report; its frames contain only strings that events refer to.
     """
     if not is_last_use:
-        raw = replace(raw, frames=dict(raw.frames))
+        raw = replace(raw, frames=dict(raw.frames), tally=raw.tally.copy())
+    drop_unusable(raw)
     number_events(raw)
     drop_impossible(raw)
     drop_reversed(raw)
@@ -66,7 +69,7 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     # without group "host": drawings and identities must not depend on reading it
     threads = build_threads(raw, (ranges, marks, api_calls))
     processes = build_processes(raw, (threads, gpu_ops))
-    return Report(
+    report = Report(
         path=raw.path,
         session=session,
         fingerprint=compute_fingerprint(raw),
@@ -89,5 +92,7 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         memory_events=build_memory_events(raw),
         counters=build_counters(raw),
         diagnostics=build_diagnostics(raw),
+        row_counts=raw.tally.build(),
         ranks=ranks,
     )
+    return check_limits(report)

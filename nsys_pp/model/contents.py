@@ -84,6 +84,7 @@ class Contents(Struct, frozen=True, kw_only=True):
     matched_count: int  # operations with a known launch
     communication_count: int
     anomalies: list[str]
+    row_counts: pl.DataFrame  # ROW_COUNTS
 
 
 def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
@@ -115,6 +116,7 @@ def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
         op_count=len(ops),
         matched_count=matched_count,
         communication_count=counts["communication"],
+        row_counts=report.row_counts,
         anomalies=[
             *anomalies.find_unplaced(session.utc_epoch_ns, session.machine_source),
             *anomalies.find_unknown_devices(report.devices),
@@ -122,7 +124,10 @@ def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
             *anomalies.find_unmatched(len(ops), matched_count, len(calls)),
             *anomalies.find_lost_graphs(graph_count, lost_count, session.graph_mode),
             *anomalies.find_untimed(counts, _OP_TABLES),
-            *(text.replace(REPORT, "this report") for text in find_data_warnings(report, launches)),
+            *(
+                text.replace(REPORT, "this report")
+                for text in find_data_warnings(report, launches, with_unlaunched=False)
+            ),
         ],
     )
 

@@ -44,9 +44,8 @@ def drop_impossible(raw: RawReport) -> None:
         beyond = pl.any_horizontal(
             (pl.col(column) > _MOST_NS) | (pl.col(column) < -_MOST_NS) for column in columns
         ).fill_null(value=False)
-        kept = raw[name].filter(~beyond)
-        count = len(raw[name]) - len(kept)
-        raw.frames[name] = kept
+        passes = raw[name].select(~beyond).to_series()
+        count = raw.keep(name, passes, "at impossible times")
         warnings.warn(f"`{raw.path}`: left out {count:,} {noun} with impossible times", stacklevel=4)
     for name, columns_of_facts in _FACTS.items():
         facts = raw[name]
@@ -90,7 +89,6 @@ def drop_reversed(raw: RawReport) -> None:
     """
     for name, noun in _TIMED.items():
         events = raw[name]
-        is_reversed = events["end"] < events["start"]
-        if count := is_reversed.sum():
+        passes = (events["end"] >= events["start"]).fill_null(value=True)
+        if count := raw.keep(name, passes, "end before they start"):
             warnings.warn(f"`{raw.path}`: left out {count:,} {noun} that end before they start", stacklevel=4)
-            raw.frames[name] = events.filter(pl.lit(~is_reversed.fill_null(value=False)))

@@ -87,10 +87,9 @@ def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFram
         `category_name`, `color_argb` and `payload`.
     """
     is_naming = pl.col("kind").is_in(["domain", "category"])
-    is_whole = pl.col("start").is_not_null() & pl.col("thread").is_not_null()
-    naming = raw["nvtx"].filter(is_naming & pl.col("thread").is_not_null())
+    naming = raw["nvtx"].filter(is_naming)
     naming = _key(naming, _message(naming, raw, pl.String()))
-    events = _filter(raw["nvtx"], is_whole & ~is_naming)
+    events = _filter(raw["nvtx"], ~is_naming)
     if not events["row"].is_sorted():
         events = events.sort("row")
     events = _key(events, _message(events, raw, NAME))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 import polars as pl
 
 from nsys_pp.frames.raw import SCHEMAS, Group
+from nsys_pp.frames.row_counts import RowTally
 from nsys_pp.read.table import Column, Source, Table
 from nsys_pp.read.tables import COUNTED, LAUNCHER_VARIABLE, ROW_ID, TABLES
 
@@ -50,6 +51,19 @@ def name_recorded(catalog: Catalog) -> dict[str, str]:
     return {frame: name for frame, name in present if name is not None and frame not in skip}
 
 
+def tally_rows(sources: Iterable[Source], frames: Mapping[str, pl.DataFrame]) -> RowTally:
+    """Count the rows that were read.
+
+    Tables of names and values are not counted: only rows of an allow-list are ever read. Neither is a second read of
+    the same rows (payloads of NVTX events).
+    """
+    whole = [source for source in sources if not source.table.any_of and not source.table.rows_named]
+    return RowTally(
+        read={source.table.frame: len(frames[source.table.frame]) for source in whole},
+        sources={source.table.frame: source.name for source in whole},
+    )
+
+
 def assemble(parts: Iterable[tuple[str, pl.DataFrame]]) -> dict[str, pl.DataFrame]:
     """Concatenate the parts of each raw frame, in order.
 
@@ -69,7 +83,7 @@ def assemble(parts: Iterable[tuple[str, pl.DataFrame]]) -> dict[str, pl.DataFram
 
 
 def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
-    """Convert exported rows to the columns of a raw frame: translate enumerations, drop rows of unknown kinds, cast.
+    """Convert exported rows to the columns of a raw frame: translate enumerations, cast.
 
     Args:
         source: The table.
@@ -82,14 +96,9 @@ def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
         names = pl.Series("name", [table.rows_named[name] for name in frame["name"]], dtype=pl.String)
         frame = pl.DataFrame([names, frame["value"]])
     # column by column: one query of all takes several times as long on the many small tables
-    rows = pl.DataFrame(
+    return pl.DataFrame(
         [_fit(frame[name], table.columns.get(name), schema[name]) for name in schema if name in frame.columns]
     )
-    if table.frame != "nvtx":
-        return rows
-    if "kind" not in rows.columns:  # then the kinds of all rows are unknown
-        return rows.clear()
-    return rows.drop_nulls("kind") if rows["kind"].has_nulls() else rows
 
 
 def rows_to_read(table: Table) -> list[str]:

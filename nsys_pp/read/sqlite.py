@@ -16,6 +16,7 @@ real is never NULL, and columns of integers that have other values are read agai
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -29,7 +30,8 @@ from msgspec import Struct
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import Group, RawReport
 from nsys_pp.read.broken_text import decode_text
-from nsys_pp.read.plan import assemble, name_recorded, plan_sources, shape_rows
+from nsys_pp.read.plan import assemble, name_recorded, plan_sources, shape_rows, tally_rows
+from nsys_pp.read.sqlite_damage import count_missing, find_damage
 from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, read_stamp
 from nsys_pp.read.sqlite_plain import Layout, describe_table, read_plain
 from nsys_pp.read.sqlite_query import Chunk, column_types, quote_name, write_query
@@ -88,13 +90,17 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
             chunks, _read_chunks(path, uri, [chunk for _, chunk in chunks], count), strict=True
         ):
             plain.setdefault(at, []).append(rows)
+    if need:  # else it is read again
+        _warn_of_damage(path, uri, export, queried)
     if read_stamp(path) != stamp:  # ranges of rows are read at different times
         raise busy_error(path)
     frames = assemble(
         (source.table.frame, rows) for at, source in enumerate(sources) for rows in plain.pop(at)
     )
     counts = {frame: export.last_rows.get(name, 0) for frame, name in export.recorded.items()}
-    return RawReport(path=path, groups=need, frames=frames, recorded=counts)
+    tally = tally_rows(sources, frames)
+    count_missing(path, tally, sources, export.layouts, export.last_rows)
+    return RawReport(path=path, groups=need, frames=frames, recorded=counts, tally=tally)
 
 
 class _Export(Struct, frozen=True):
@@ -125,6 +131,20 @@ def _read_large(
         path, [sources[at] for at in large], export.layouts, last_rows=export.last_rows, threads=threads
     )
     return {large[at]: [rows] for at, rows in found.items()}
+
+
+def _warn_of_damage(path: Path, uri: str, export: _Export, queried: Sequence[str]) -> None:
+    """Warn of damage that did not stop the reading."""
+    try:
+        with _connect(uri) as connection:
+            damage = find_damage(path, lambda sql: _query(connection, sql), export.layouts, queried)
+    except (adbc.Error, pl.exceptions.PolarsError) as error:
+        damage = next(iter(str(error).splitlines()), "malformed")
+    if damage is not None:
+        warnings.warn(
+            f"`{path}` is damaged, so rows may be missing or wrong (SQLite: {damage}); `nsys-pp check` shows where",
+            stacklevel=4,
+        )
 
 
 @contextmanager

@@ -33,6 +33,8 @@ _NVTX_KINDS: dict[int, str | int] = {
     70: "push_pop",  # imported nvtxt
     71: "start_end",
     75: "domain",
+    # names of threads and processes, ends of domains, names of devices, contexts and streams
+    **dict.fromkeys((39, 72, 73, 74, 76, 97, 98, 99), "note"),
 }
 _COPY_DIRECTIONS: dict[int, str | int] = dict(
     enumerate(

@@ -202,7 +202,7 @@ def leaf_uuid(report_id: int, path: Path, ordinal: int) -> int:
 def _list_batches(
     drawing: Drawing, early: Early | None
 ) -> tuple[dict[Path, Track], list[Path], deque[Batch | _Ready]]:
-    """Return the tracks of a drawing, the paths of those that are drawn, in order, and their batches."""
+    """Return the tracks of a drawing, the paths of drawn tracks in order, and their batches."""
     tracks, subtracks = index_tracks(drawing), subtracks_by_track(drawing)
     ready: dict[Path, _Ready] = {}
     if early:

@@ -25,6 +25,7 @@ from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.order import list_groups
 from nsys_pp.arrays.scratch import drop_pages, move_columns
 from nsys_pp.arrays.threads import open_executor
+from nsys_pp.errors import ReportError
 from nsys_pp.frames.choices import Detail
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.report import Report
@@ -47,6 +48,9 @@ from nsys_pp.write.trace.slices import (
 )
 
 _LARGE_ROWS = 4_000_000
+MOST_ROWS = 10_000  # subtracks of a track
+MOST_SUBTRACKS = 20_000  # of a report
+MOST_STREAMS = 4_096  # of a GPU; each takes some ms
 _JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" if no range is a job
 BUSY = "GPU busy"
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
@@ -103,6 +107,8 @@ def draw_report(view: View, *, detail: Detail, contents: Contents = "all") -> Dr
     for rank, gpu in enumerate(devices.partition_by("gpu", maintain_order=True)):
         path = _add_track(tracks, (gpu["gpu"][0],), rank)
         _draw_gpu(view, gpu, path, detail, contents, tracks, subtracks)
+        if len(subtracks) > MOST_SUBTRACKS:
+            raise _too_many_error(view, "rows of slices", len(subtracks), MOST_SUBTRACKS)
     if detail == "cpu":
         _draw_cpu(view, tracks, subtracks)
     return Drawing(report_id=view.report.fingerprint, tracks=list(tracks.values()), subtracks=subtracks)
@@ -166,7 +172,7 @@ def _draw_operations(
     _draw_counters([busy, *list_counters(counters)], path, tracks, subtracks)
     communication = _add_track(tracks, (*path, "communication"), 20)
     slices = operation_slices(ops.filter("is_communication").with_columns(_no_flow()), view.report.op_details)
-    subtracks += _subtracks([communication], flat_subtracks(slices))
+    subtracks += _subtracks(view, [communication], flat_subtracks(slices))
     if detail != "ranges":
         _draw_streams(view, ops, path, tracks, subtracks)
 
@@ -204,7 +210,7 @@ def _draw_ranges(
         paths.append(_add_track(tracks, (*path, "ranges across threads"), 10, order=len(of_threads)))
         of_threads.append(across)
     slices = move_columns(range_slices(projections, view.job_ranges))
-    subtracks += _subtracks(paths, nested_subtracks(slices, of_threads))
+    subtracks += _subtracks(view, paths, nested_subtracks(slices, of_threads))
 
 
 def _draw_streams(
@@ -214,6 +220,8 @@ def _draw_streams(
     first, stream = find_distinct(pack(*(numbers(ops[key]) for key in keys)))
     if not len(first):
         return
+    if len(first) > MOST_STREAMS:
+        raise _too_many_error(view, "streams of a GPU", len(first), MOST_STREAMS)
     named = ops[first].select(keys).with_row_index("stream").join(view.report.streams, on=keys, how="left")
     named = named.sort(keys)
     is_only_process = named["process_key"].n_unique() <= 1
@@ -235,7 +243,9 @@ def _draw_streams(
         paths.append(_add_track(tracks, (*path, label), 30, order=order))
     rows = list_groups(stream, len(first))
     slices = move_columns(operation_slices(ops, view.report.op_details))
-    subtracks += _subtracks(paths, flat_subtracks(slices, [rows[row] for row in named["stream"].to_list()]))
+    subtracks += _subtracks(
+        view, paths, flat_subtracks(slices, [rows[row] for row in named["stream"].to_list()])
+    )
 
 
 def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) -> None:
@@ -256,14 +266,14 @@ def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) 
             if (key,) in ranges:
                 track = _add_track(tracks, (*path, f"NVTX {name}"), 10, order=3 * rank)
                 subtracks += _subtracks(
-                    [track], nested_subtracks(cpu_range_slices(ranges[key,], view.job_ranges))
+                    view, [track], nested_subtracks(cpu_range_slices(ranges[key,], view.job_ranges))
                 )
             if (key,) in marks:
                 track = _add_track(tracks, (*path, f"marks {name}"), 10, order=3 * rank + 1)
                 subtracks.append(MarkSubtrack(track=track, marks=_mark_points(marks[key,])))
             if (key,) in calls:
                 track = _add_track(tracks, (*path, f"CUDA API {name}"), 10, order=3 * rank + 2)
-                subtracks += _subtracks([track], flat_subtracks(api_call_slices(calls[key,])))
+                subtracks += _subtracks(view, [track], flat_subtracks(api_call_slices(calls[key,])))
 
 
 def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:
@@ -278,9 +288,19 @@ def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _subtracks(
-    paths: Sequence[Path], parts: Iterable[tuple[int, int, ArrangedSlices]]
+    view: View, paths: Sequence[Path], parts: Iterable[tuple[int, int, ArrangedSlices]]
 ) -> Iterator[SliceSubtrack]:
-    return (SliceSubtrack(track=paths[track], number=number, content=part) for track, number, part in parts)
+    for track, number, part in parts:
+        if number >= MOST_ROWS:
+            raise _too_many_error(view, "slices at the same time in one row", number + 1, MOST_ROWS)
+        yield SliceSubtrack(track=paths[track], number=number, content=part)
+
+
+def _too_many_error(view: View, noun: str, count: int, most: int) -> ReportError:
+    return ReportError(
+        f"`{view.report.path}` has {count:,} or more {noun}; expected at most {most:,}",
+        "its times or its numbers of streams are damaged; `nsys-pp check` lists overlapping kernels",
+    )
 
 
 def _add_track(
