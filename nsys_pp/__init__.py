@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nsys_pp.commands.pipeline import PIPELINE_TABLES, PipelineResult, pipeline
     from nsys_pp.commands.project import ProjectResult, project
     from nsys_pp.commands.report import ReportResult, report
+    from nsys_pp.commands.scrub import ScrubResult, scrub
     from nsys_pp.commands.sql import SqlResult, sql
     from nsys_pp.commands.summarise import SUMMARY_TABLES, SummaryResult, summarise
     from nsys_pp.compose.options import BatchOptions, ClockOptions, JobOptions, RosterOptions, RunOptions
@@ -50,6 +51,7 @@ _MODULES = {
     "nsys_pp.commands.pipeline": ("PIPELINE_TABLES", "PipelineResult", "pipeline"),
     "nsys_pp.commands.project": ("ProjectResult", "project"),
     "nsys_pp.commands.report": ("ReportResult", "report"),
+    "nsys_pp.commands.scrub": ("ScrubResult", "scrub"),
     "nsys_pp.commands.sql": ("SqlResult", "sql"),
     "nsys_pp.commands.summarise": ("SUMMARY_TABLES", "SummaryResult", "summarise"),
     "nsys_pp.compose.options": (
@@ -81,6 +83,7 @@ __all__ = [
     "ReportResult",
     "RosterOptions",
     "RunOptions",
+    "ScrubResult",
     "SqlResult",
     "SummaryResult",
     "__version__",
@@ -96,6 +99,7 @@ __all__ = [
     "pipeline",
     "project",
     "report",
+    "scrub",
     "sql",
     "summarise",
 ]

@@ -43,7 +43,7 @@ def align(inputs: Inputs, **options: Unpack[ClockOptions]) -> AlignResult:
         ClockError: An offset is of an unknown machine.
     """
     check_keywords(options, ClockOptions)
-    run = Run(Batch(inputs, options), cast("RunOptions", options), read=_read_inputs)
+    run = Run(Batch(inputs, options), cast("RunOptions", options), read=_read_inputs, last_stage="clocks")
     paths = [recorded.path for recorded in run.inputs]
     return AlignResult(
         clocks=run.clocks.table,

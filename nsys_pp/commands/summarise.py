@@ -107,7 +107,7 @@ def summarise(
     for name in names:
         check_choice("tables", name, SUMMARY_TABLES)
     read = partial(_read_inputs, ops=None if ops is None else parse_counted_ops(ops), scope=scope)
-    run = Run(Batch(inputs, options), options, read=read)
+    run = Run(Batch(inputs, options), options, read=read, last_stage="numbered_steps")
     summary, notes = join_aggregates(run)
     chosen = registry.PADDLE_TABLES if paddle_compat else SUMMARY_TABLES
     built, absent = build_tables(summary, names, chosen, by=by)

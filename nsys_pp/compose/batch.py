@@ -103,6 +103,11 @@ class Batch:
         return self._executor.is_local
 
     @property
+    def keeps_going(self) -> bool:
+        """Whether an input that fails is skipped: not the only one."""
+        return self._options.get("keep_going", False) and len(self.paths) > 1
+
+    @property
     def skipped(self) -> Skipped:
         """Skipped inputs in order, each with its error; missing ones first."""
         return [*self._missing, *((path, self._failed[path]) for path in self.paths if path in self._failed)]
@@ -113,7 +118,7 @@ class Batch:
         Raises:
             NsysPPError: `error`, unless `keep_going` allows to skip the input.
         """
-        if not self._options.get("keep_going", False) or len(self.paths) < 2:
+        if not self.keeps_going:
             raise error
         self._failed[path] = error
 

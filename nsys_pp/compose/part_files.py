@@ -15,13 +15,12 @@ from nsys_pp.compose.report import extract_report, nothing_to_draw_error, shorte
 from nsys_pp.errors import OutputError, ReportError
 from nsys_pp.frames.part import BLOCKS_MEMBER, SUFFIX, Part, PartOptions
 from nsys_pp.model.fingerprint import compute_fingerprint
-from nsys_pp.read import open_part_blocks, read_part, read_report
+from nsys_pp.read import check_part_blocks, read_part, read_report
 from nsys_pp.write.files import check_output, translate_errors
 from nsys_pp.write.parts import write_part
 from nsys_pp.write.perfetto.trace import Sink
 
 _FIRST_NAME = 30  # offset of the name of the first member of a zip, APPNOTE.TXT 4.3.7
-_PIECE_BYTES = 1 << 20
 
 
 class ExtractedPart(Struct, frozen=True, kw_only=True):
@@ -187,9 +186,7 @@ def _read_complete(path: Path) -> Part | None:
     """Read a part and check all its bytes; None where it is damaged or of another format."""
     try:
         part = read_part(path, version=version("nsys-pp"))
-        with open_part_blocks(path) as blocks:
-            while blocks.read(_PIECE_BYTES):
-                pass
+        check_part_blocks(path)
     except ReportError:
         return None
     return part

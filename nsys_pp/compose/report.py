@@ -22,7 +22,7 @@ from nsys_pp.compose.row_counts import count_report_rows
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
-from nsys_pp.frames.raw import Group
+from nsys_pp.frames.raw import Group, find_show_groups
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.model import build_report
@@ -77,7 +77,7 @@ def extract_report(
 def _extract_report(
     path: Path, options: PartOptions, sink: Sink, *, nsys: str | None, with_tables: bool
 ) -> Part:
-    groups = _DETAIL_GROUPS[options.detail] | (_aggregate_groups() if with_tables else frozenset())
+    groups = _drawn_groups(options) | (_aggregate_groups() if with_tables else frozenset())
     map_large_arrays()
     enter_stage("reading", 0.0, 0.3)
     report = move_report(build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True))
@@ -189,7 +189,7 @@ def redraw_windows(
     Raises:
         ReportError: It cannot be read.
     """
-    groups = frozenset().union(*(_DETAIL_GROUPS[options.detail] for options, _ in windows))
+    groups = frozenset[Group]().union(*(_drawn_groups(options) for options, _ in windows))
     report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     projections = project(report, windows[0][0])
     for options, window in windows:
@@ -239,9 +239,15 @@ def _view(
         projections,
         detail=options.detail,
         flows=options.flows,
+        show=options.show,
         job_ranges=job_ranges,
         window=window,
     )
+
+
+def _drawn_groups(options: PartOptions) -> frozenset[Group]:
+    """Return the groups of data that a drawing needs."""
+    return _DETAIL_GROUPS[options.detail] | find_show_groups(options.show)
 
 
 def build_identity(part: Part) -> Identity:
@@ -268,7 +274,8 @@ def nothing_to_draw_error(subject: str) -> MissingDataError:
     """Return the error of reports without events to draw, with the option that records them."""
     return MissingDataError(
         f"{subject}: no GPU operations",
-        "`nsys profile --trace cuda,nvtx` records them; `--detail cpu` also draws CPU ranges",
+        "`nsys profile --trace cuda,nvtx` records them; `--detail cpu` also draws CPU ranges,"
+        " and `--show all` all else that reports hold",
     )
 
 

@@ -29,6 +29,7 @@ from nsys_pp.executors.executor import Outcome, run_item
 from nsys_pp.executors.limits import Limits
 from nsys_pp.executors.process_memory import list_tree
 from nsys_pp.executors.resources import count_cores
+from nsys_pp.executors.stopped import LOOK_S, STOPPED_S, StopWatch
 from nsys_pp.leftovers import remove_own
 
 _SPAWN = get_context("spawn")  # a fork of a process with threads, as polars has, may wait for ever
@@ -84,6 +85,8 @@ class _Pool(Struct):
     retries: deque[int] = field(default_factory=deque)  # items whose process was killed
     busy: dict[Connection, tuple[BaseProcess, int]] = field(default_factory=dict)
     idle: dict[Connection, BaseProcess] = field(default_factory=dict)
+    stop_watch: StopWatch = field(default_factory=StopWatch)
+    given_up: set[int] = field(default_factory=set)  # processes that were stopped for long
 
     def __post_init__(self) -> None:
         self.waiting = deque(range(len(self.items)))
@@ -96,10 +99,11 @@ class _Pool(Struct):
                 self.limit = 1
                 self.waiting.append(self.retries[0])
                 continue
-            for ready in wait(list(self.busy), self.limits.interval_s):
+            for ready in wait(list(self.busy), min(LOOK_S, self.limits.interval_s or LOOK_S)):
                 outcome = self._receive(ready)  # type: ignore[arg-type]
                 if outcome is not None:
                     yield outcome
+            self._kill_stopped()
             yield from self._enforce_limits()
 
     def _enforce_limits(self) -> Iterator[Outcome]:
@@ -139,6 +143,13 @@ class _Pool(Struct):
             self.retries.remove(index)
         return Outcome(index=index, error=error)
 
+    def _kill_stopped(self) -> None:
+        """Kill processes that are stopped for long, as the system kills others: their items are retried once."""
+        processes = {process.pid: process for process, _ in self.busy.values() if process.pid is not None}
+        for pid in self.stop_watch.find_given_up(processes):
+            self.given_up.add(pid)
+            processes[pid].kill()
+
     def _assign(self, index: int) -> None:
         while True:
             connection, process = self.idle.popitem() if self.idle else self._start()
@@ -170,7 +181,9 @@ class _Pool(Struct):
                 self.retries.append(index)
                 self.limit = max(1, self.limit // 2)
                 return None
-            outcome = Outcome(index=index, error=_killed_error(self.items[index], process))
+            was_stopped = process.pid in self.given_up
+            make_error = _stopped_error if was_stopped else _killed_error
+            outcome = Outcome(index=index, error=make_error(self.items[index], process))
         else:
             self.idle[connection] = process
         with suppress(ValueError):
@@ -215,6 +228,13 @@ def _killed_error(path: Path, process: BaseProcess) -> NsysPPError:
         f"the process that read `{path}` was {how}{why}, and so was a second one that ran alone",
         "the report may need more memory than there is: raise the memory limit of the job, use `--processes 1` or a"
         " smaller `--memory`, or draw less with `--detail`",
+    )
+
+
+def _stopped_error(path: Path, _: BaseProcess) -> NsysPPError:
+    return NsysPPError(
+        f"the process that read `{path}` was stopped for {STOPPED_S:g} s and given up, and so was a second one",
+        "see who stops processes of this job (SIGSTOP), or process it here: `--processes 1`",
     )
 
 

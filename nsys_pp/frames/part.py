@@ -80,6 +80,7 @@ class PartOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ops: tuple[str, ...] = ("kernel",)
     scope: str = "auto"
     flows: bool = False
+    show: tuple[str, ...] = ()  # kinds of data on request: keys of `nsys_pp.frames.choices.SHOW_KINDS`
     preset: str | None = None  # naming rules of jobs; None: detected
     job_patterns: tuple[str, ...] = ()
     step_patterns: tuple[str, ...] = ()
@@ -92,6 +93,7 @@ class PartOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         """
         words = [f"--detail {self.detail} --ops {','.join(self.ops)} --scope {self.scope}"]
         words += ["--flows"] * self.flows
+        words += [f"--show {','.join(self.show)}"] * bool(self.show)
         words += [f"--preset {self.preset}"] * (self.preset is not None)
         words += [f"--job-pattern '{pattern}'" for pattern in self.job_patterns]
         words += [f"--step-pattern '{pattern}'" for pattern in self.step_patterns]

@@ -22,7 +22,7 @@ from nsys_pp.model.processes import name_threads
 
 _KEYS = ["process_key", "device_id"]
 _XLA_PREFIX = "XlaLauncher:#"
-_XLA_THREAD = r"^XlaLauncher:#global=(?<rank>\d{1,9}),local=(?<device_id>\d{1,9}),process=\d"
+RANK_THREAD = r"^XlaLauncher:#global=(?<rank>\d{1,9}),local=(?<device_id>\d{1,9}),process=\d"
 
 
 def build_ranks(
@@ -137,7 +137,7 @@ def _from_xla(raw: RawReport) -> pl.DataFrame:
     threads = name_threads(raw).filter(pl.col("name").str.starts_with(_XLA_PREFIX))
     if threads.is_empty():
         return RANKS.to_frame()
-    numbers = pl.col("name").str.extract_groups(_XLA_THREAD).struct.unnest().cast(pl.Int64)
+    numbers = pl.col("name").str.extract_groups(RANK_THREAD).struct.unnest().cast(pl.Int64)
     threads = threads.select(numbers, process_key=process_key(pl.col("thread_key")))
     threads = threads.drop_nulls(["rank", "device_id"]).unique()
     return _conform(threads.filter(pl.len().over(_KEYS) == 1), "XLA", world_size=None)

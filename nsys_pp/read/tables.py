@@ -137,6 +137,8 @@ ENVIRONMENT_ROWS = {
     "ENVIRONMENT_VARIABLE": "variable",
     "DeviceEnvironment": "block",  # NAME=value;NAME=value;...
 }
+USER_ROWS = ("UserName",)  # of the tables of names and values
+FACT_TABLES = ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "META_DATA_EXPORT", "EXPORT_META_DATA")
 
 TABLES = (
     Table("strings", (STRINGS_TABLE,), {"id": _c("id"), "text": _c("value")}),
@@ -348,7 +350,7 @@ TABLES = (
             "action": _c("memoryOperationType", words=_MEMORY_ACTIONS),
             **_same("address", "bytes"),
         },
-        groups=("host",),
+        groups=("host", "show_memory"),
     ),
     Table(
         "diagnostics",
