@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.arrays.scratch import open_scratch
+from nsys_pp.compose.early_operations import encode_early
 from nsys_pp.compose.report_memory import free_memory, move_projections, move_report
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, count_rows_by_time, project_report, view_report
@@ -30,7 +32,7 @@ from nsys_pp.model.recorded_kinds import name_recorded
 from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.stages import enter_stage
-from nsys_pp.write.perfetto.trace import Sink, encode_drawing
+from nsys_pp.write.perfetto.trace import Early, Sink, encode_drawing
 from nsys_pp.write.trace.drawing import Drawing
 from nsys_pp.write.trace.tracks import View, draw_report
 
@@ -80,6 +82,14 @@ def _extract_report(
     enter_stage("reading", 0.0, 0.3)
     report = move_report(build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True))
     free_memory()
+    with encode_early(report, options, is_packed=with_tables) as early:
+        return _extract_built(report, options, sink, early, with_tables=with_tables)
+
+
+def _extract_built(
+    report: Report, options: PartOptions, sink: Sink, early: Future[Early] | None, *, with_tables: bool
+) -> Part:
+    """Build the part of a report whose frames are built; `early` are its operations, if they are encoded apart."""
     enter_stage("projecting", 0.4, 0.5)
     links = find_links(report, options.scope)
     free_memory()
@@ -96,11 +106,12 @@ def _extract_report(
     del report, projections, links, training, frames  # a trace needs the view alone
     free_memory()
     enter_stage("drawing", 0.6, 0.7)
-    drawing = draw_report(view, detail=options.detail)  # type: ignore[arg-type]
+    drawing = draw_report(view, detail=options.detail, contents="ranges" if early else "all")  # type: ignore[arg-type]
     del view
     free_memory()
     enter_stage("encoding", 0.7, 1.0)
-    return replace(part, encoded=encode_drawing(drawing, sink, is_packed=with_tables))
+    encoded = encode_drawing(drawing, sink, is_packed=with_tables, early=early.result() if early else None)
+    return replace(part, encoded=encoded)
 
 
 def survey_report(

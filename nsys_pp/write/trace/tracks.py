@@ -16,6 +16,7 @@ system                  on request: metrics of the network, messages of nsys, ta
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -58,6 +59,8 @@ BUSY = "GPU busy"
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
 
 Path = tuple[str, ...]
+Contents = Literal["all", "operations", "ranges"]
+"""Rows to draw: all; of GPUs all but ranges, which need no projections; ranges alone."""
 
 
 class View(Struct, frozen=True, kw_only=True):
@@ -90,7 +93,7 @@ def is_busy_track(path: Path) -> bool:
     return len(path) == 2 and path[1] == BUSY
 
 
-def draw_report(view: View, *, detail: Detail) -> Drawing:
+def draw_report(view: View, *, detail: Detail, contents: Contents = "all") -> Drawing:
     """Draw one report, independent of other reports.
 
     Args:
@@ -98,6 +101,7 @@ def draw_report(view: View, *, detail: Detail) -> Drawing:
         detail: "jobs" draws jobs only (if there are none, the three outermost levels of projected
             ranges), "ranges" all projected ranges and communication kernels, "kernels" also streams,
             "cpu" also CPU threads.
+        contents: Rows to draw, with detail "ranges" or "kernels"; "operations" and "ranges" together are "all".
 
     Returns:
         The drawing; `tracks` may include tracks without subtracks, which are not drawn.
@@ -108,7 +112,7 @@ def draw_report(view: View, *, detail: Detail) -> Drawing:
     devices = view.report.devices.sort(number, "gpu", "process_key", "device_id")
     for rank, gpu in enumerate(devices.partition_by("gpu", maintain_order=True)):
         path = _add_track(tracks, (gpu["gpu"][0],), rank)
-        _draw_gpu(view, gpu, path, detail, tracks, subtracks)
+        _draw_gpu(view, gpu, path, detail, contents, tracks, subtracks)
         if len(subtracks) > MOST_SUBTRACKS:
             raise _too_many_error(view, "rows of slices", len(subtracks), MOST_SUBTRACKS)
     if detail == "cpu" or view.is_on_request:
@@ -123,6 +127,7 @@ def _draw_gpu(
     devices: pl.DataFrame,
     path: Path,
     detail: Detail,
+    contents: Contents,
     tracks: dict[Path, Track],
     subtracks: list[Subtrack],
 ) -> None:
@@ -138,8 +143,12 @@ def _draw_gpu(
             outermost = projections.filter(pl.col("depth") < _JOB_DEPTH)
             _draw_ranges(view, outermost, path, tracks, subtracks)
         return
-    busy = Counter(name=BUSY, unit="%", samples=busy_percent(ops["start_ns"], ops["end_ns"]))
-    _draw_counters([busy, *list_counters(counters)], path, tracks, subtracks)
+    if contents != "all":
+        if contents == "ranges":
+            _draw_ranges(view, projections, path, tracks, subtracks)
+        else:
+            _draw_operations(view, ops, counters, path, detail, tracks, subtracks)
+        return
     is_large = len(projections) + len(ops) > _LARGE_ROWS
     if is_large:
         return_freed()
@@ -152,16 +161,29 @@ def _draw_gpu(
             ranges.result()  # not both at once: their arrays would double the memory
             return_freed()
             drop_pages()
-        communication = _add_track(tracks, (*path, "communication"), 20)
-        slices = operation_slices(
-            ops.filter("is_communication").with_columns(_no_flow()), view.report.op_details
-        )
-        subtracks += _subtracks(view, [communication], flat_subtracks(slices))
-        if detail != "ranges":
-            _draw_streams(view, ops, path, tracks, subtracks)
+        _draw_operations(view, ops, counters, path, detail, tracks, subtracks)
         ranges.result()
     tracks |= range_tracks
     subtracks += range_subtracks
+
+
+def _draw_operations(
+    view: View,
+    ops: pl.DataFrame,
+    counters: pl.DataFrame,
+    path: Path,
+    detail: Detail,
+    tracks: dict[Path, Track],
+    subtracks: list[Subtrack],
+) -> None:
+    """Draw the counters of a GPU, its communication and, with their detail, its streams."""
+    busy = Counter(name=BUSY, unit="%", samples=busy_percent(ops["start_ns"], ops["end_ns"]))
+    _draw_counters([busy, *list_counters(counters)], path, tracks, subtracks)
+    communication = _add_track(tracks, (*path, "communication"), 20)
+    slices = operation_slices(ops.filter("is_communication").with_columns(_no_flow()), view.report.op_details)
+    subtracks += _subtracks(view, [communication], flat_subtracks(slices))
+    if detail != "ranges":
+        _draw_streams(view, ops, path, tracks, subtracks)
 
 
 def _draw_counters(
