@@ -239,7 +239,7 @@ def _list_sharpest(near: Near) -> list[int]:
     mean = np.bincount(near.link, near.residual_ns, len(count)) / count
     spread = np.sqrt(np.maximum(near.squares / count - mean**2, 0.0))
     spread[count < _MIN_SHARP] = _NEAR_NS / 2
-    merit = np.bincount(near.link, near.weight, len(count)) / (spread + _FIRST_SCATTER_NS)
+    merit = np.bincount(near.link, near.weight[near.link], len(count)) / (spread + _FIRST_SCATTER_NS)
     best: list[int] = np.argsort(-merit, kind="stable")[:_MAX_STARTS].tolist()
     return best
 
