@@ -19,6 +19,7 @@ from nsys_pp.alignment.near import Comparison, Near, find_near, prepare
 from nsys_pp.alignment.pairs import SCATTERS_NS, TOGETHER_NS, Pairs, pair_events
 from nsys_pp.alignment.reference import Reference
 from nsys_pp.arrays.columns import find_distinct
+from nsys_pp.arrays.order import sort_stable
 from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
@@ -288,7 +289,7 @@ def _vote(events: Events, reference: Reference, center: Line, half_width_ns: flo
     offsets = reference.times[others] - voters.end[rows]
     is_inside = np.abs(reference.times[others] - expected[rows]) <= half_width_ns
     rows, others, offsets = rows[is_inside], others[is_inside], offsets[is_inside]
-    order = np.argsort(offsets, kind="stable")
+    order = sort_stable(offsets)
     rows, others = rows[order], others[order]
     link = voters.channel[rows] * (int(reference.channels.max(initial=0)) + 1) + reference.channels[others]
     return _Votes(

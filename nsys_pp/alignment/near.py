@@ -67,7 +67,6 @@ def prepare(events: Events, reference: Reference) -> Comparison:
         np.searchsorted(keys, events.key[comparable]) * stride - limits[0], dtype=np.float64
     )
     times = reference.times - limits[0] + number * stride
-    kind = events.kind[comparable]
     repeats = _count_repeats(events)
     core = load_core()
     finder = None
@@ -203,7 +202,9 @@ def _search(comparison: Comparison, line: Line, tolerance_ns: float) -> Found:
         numbers=numbers,
         count=np.bincount(link, minlength=len(numbers)),
         squares=np.asarray(np.bincount(link, residual**2, len(numbers)), dtype=np.float64),
-        share=np.asarray(np.bincount(link, 1 / comparison.repeats[event_row], len(numbers)), dtype=np.float64),
+        share=np.asarray(
+            np.bincount(link, 1 / comparison.repeats[event_row], len(numbers)), dtype=np.float64
+        ),
         predicted=predicted,
         within=until - since,
         own_within=own_within,
@@ -259,4 +260,3 @@ def _count_repeats(events: Events) -> Int64s:
     repeats = np.empty(len(events), dtype=np.int64)
     repeats[order] = high - low
     return repeats
-

@@ -1007,7 +1007,9 @@ typedef struct {
     int64_t count;
     const int64_t *channel, *kind;
     const double *end, *base, *share;
-    double *predicted; /* room */
+    const int64_t *sweep; /* points by end and base: neighbours are near neighbours of the others */
+    double *predicted;    /* room */
+    int64_t *low;         /* room: first of the others within the tolerance */
     /* Of each of the others. times: ascending; other_time: the same without what is added. */
     int64_t other_count;
     const double *times, *other_time;
@@ -1076,20 +1078,28 @@ static void predict(Comparison *of) {
     of->within_ns = until - since;
 }
 
+/* Find the first of the others within the tolerance of each point. */
+static void find_low(Comparison *of, double least, double most) {
+    int64_t low = 0;
+    for (int64_t number = 0; number < of->count; number++) {
+        int64_t point = of->sweep[number];
+        double time = within(of->predicted[point] - of->tolerance, least, most) + of->base[point];
+        of->low[point] = low = time == time ? find_time(of->times, of->other_count, time, low) : of->other_count;
+    }
+}
+
 /* List the nearest of the others in each of their channels, of each point, by rows; return their number, which may be above
    the capacity. */
 static int64_t list_nearest(Comparison *of) {
     double least = of->first - of->beyond, most = of->last + of->beyond;
-    int64_t low_row = 0, pairs = 0;
+    int64_t pairs = 0;
+    find_low(of, least, most);
     memset(of->stamp, 0, (size_t)of->other_channel_count * sizeof(int64_t));
     for (int64_t point = 0; point < of->count; point++) {
-        double time = of->predicted[point], base = of->base[point];
-        if (base != base) continue;
-        double low = within(time - of->tolerance, least, most) + base;
-        double high = within(time + of->tolerance, least, most) + base;
-        low_row = find_time(of->times, of->other_count, low, low_row);
+        double time = of->predicted[point];
+        double high = within(time + of->tolerance, least, most) + of->base[point];
         int64_t touched = 0, kind = of->kind[point];
-        for (int64_t row = low_row; row < of->other_count && of->times[row] <= high; row++) {
+        for (int64_t row = of->low[point]; row < of->other_count && of->times[row] <= high; row++) {
             int64_t channel = of->other_channel[row];
             if (kind >= 0 && kind == of->other_kind[row]) continue;
             if (of->stamp[channel] != point + 1) {

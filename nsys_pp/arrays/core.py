@@ -55,7 +55,9 @@ class Core:
             library.core_number_codes, count, _CODES, ctypes.c_uint32, _CODES, _CODES, result
         )
         pointer, number, floats = ctypes.c_void_p, ctypes.c_double, _FLOATS
-        self.compare = _declare(library.core_compare, pointer)  # of arrays that `near_finder.py` checks and holds, below `line_finder.py`
+        self.compare = _declare(
+            library.core_compare, pointer
+        )  # of arrays that `near_finder.py` checks and holds, below `line_finder.py`
         self.fit_line = _declare(
             library.core_fit_line, count, floats, floats, pointer, number, number, count, floats, floats
         )

@@ -20,7 +20,10 @@ class _Arguments(ctypes.Structure):
 
     _fields_ = (
         ("count", _COUNT),
-        *((name, _POINTER) for name in ("channel", "kind", "end", "base", "share", "predicted")),
+        *(
+            (name, _POINTER)
+            for name in ("channel", "kind", "end", "base", "share", "sweep", "predicted", "low")
+        ),
         ("other_count", _COUNT),
         *((name, _POINTER) for name in ("times", "other_time", "other_channel", "other_kind")),
         *((name, _COUNT) for name in ("channel_count", "other_channel_count")),
@@ -128,9 +131,13 @@ class NearFinder:
             last=limits[1],
             beyond=beyond,
         )
-        self._hold(channel=channel, kind=kind, other_channel=other_channel, other_kind=other_kind, of=np.int64)
+        self._hold(
+            channel=channel, kind=kind, other_channel=other_channel, other_kind=other_kind, of=np.int64
+        )
         self._hold(end=end, base=base, share=share, times=times, other_time=other_time, of=np.float64)
+        self._hold(sweep=np.argsort(end + base), of=np.int64)
         self._reserve(count, "predicted", of=np.float64)
+        self._reserve(count, "low")
         self._reserve(channels + 2, "bounds", "own_within")
         self._reserve(self.other_channel_count, "best", "stamp", "touched", "others_within")
         self._reserve(other_count, "nearest", "owner")

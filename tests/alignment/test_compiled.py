@@ -15,7 +15,7 @@ from nsys_pp.alignment.near import find_near, prepare
 from nsys_pp.alignment.reference import Reference
 from nsys_pp.arrays import line_finder
 from nsys_pp.arrays.core import load_core
-from nsys_pp.arrays.types import Int64s
+from nsys_pp.arrays.types import Floats, Int64s
 
 needs_core = pytest.mark.skipif(load_core() is None, reason="without compiled functions")
 
@@ -105,7 +105,7 @@ def _draw_events(random: np.random.Generator, most: int) -> Events:
 def _draw_reference(random: np.random.Generator, most: int) -> Reference:
     count = int(random.integers(1, most))
     key: Int64s = random.integers(0, 2, count)
-    times = random.integers(0, 200, count) * 50_000.0
+    times: Floats = (random.integers(0, 200, count) * 50_000).astype(np.float64)
     order = np.lexsort((times, key))
     return Reference(
         key=key[order],

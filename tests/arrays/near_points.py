@@ -73,7 +73,9 @@ def find_near_points(core: Core, points: NearPoints) -> list[tuple[int, int, int
     channel, other_channel = np.divmod(found.numbers[found.link], max(finder.other_channel_count, 1))
     assert (np.diff(found.numbers) > 0).all()
     assert found.predicted.tolist() == points.predicted.tolist()
-    assert found.residual.tolist() == (points.other_time[found.other] - points.predicted[found.point]).tolist()
+    assert (
+        found.residual.tolist() == (points.other_time[found.other] - points.predicted[found.point]).tolist()
+    )
     columns = (found.point, found.other, channel, other_channel)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
