@@ -10,7 +10,7 @@ from nsys_pp.alignment.events import RECEIVE, SEND, SEND_RECEIVE, Events
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.reference import Reference
 from nsys_pp.arrays.core import load_core
-from nsys_pp.arrays.near_finder import Found, NearFinder
+from nsys_pp.arrays.near_finder import NearFinder, NearPairs
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
@@ -171,7 +171,7 @@ def find_near(comparison: Comparison, line: Line, tolerance_ns: float) -> Near:
     )
 
 
-def _search(comparison: Comparison, line: Line, tolerance_ns: float) -> Found:
+def _search(comparison: Comparison, line: Line, tolerance_ns: float) -> NearPairs:
     """Find the pairs near each other that are the nearest of each other, among the operations of two channels."""
     if comparison.finder is not None:
         return comparison.finder.find((line.offset_ns, line.rate, line.center_ns), tolerance_ns, SKEW_NS)
@@ -194,7 +194,7 @@ def _search(comparison: Comparison, line: Line, tolerance_ns: float) -> Found:
             (comparison.reference_channel, reference.times),
         )
     )
-    return Found(
+    return NearPairs(
         point=event_row,
         other=reference_row,
         residual=residual,

@@ -1,4 +1,4 @@
-"""Fits of lines to points, compiled (`core.c`): equal to the last bit to those of `nsys_pp.alignment.lines`, which are their definition."""
+"""Fits of lines to points, compiled (`core.c`), with the results of `nsys_pp.alignment.lines` to the last bit: the numpy functions are the definition."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class _Arguments(ctypes.Structure):
     )
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class NearPairs(Struct, frozen=True, kw_only=True):
     """Pairs of a point and one of the others, by point and other, and sums of them by pair of channels.
 
     Attributes:
@@ -143,7 +143,7 @@ class NearFinder:
         self._reserve(other_count, "nearest", "owner")
         self._reserve_pairs(2 * count + _ROOM)
 
-    def find(self, line: tuple[float, float, float], tolerance: float, margin: float) -> Found:
+    def find(self, line: tuple[float, float, float], tolerance: float, margin: float) -> NearPairs:
         """Find the pairs that are the nearest of each other, within a tolerance, in each pair of channels.
 
         Args:
@@ -158,7 +158,7 @@ class NearFinder:
             self._reserve_pairs(arguments.pairs)
         pairs, links = arguments.pairs, arguments.links
         own = held["own_within"][: arguments.channel_count]
-        return Found(
+        return NearPairs(
             point=held["point"][:pairs].copy(),
             other=held["other"][:pairs].copy(),
             residual=held["residual"][:pairs].copy(),
