@@ -27,7 +27,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 SOURCE = Path("nsys_pp", "arrays", "core.c")
 LIBRARY = SOURCE.with_name("libcore.so")
-OPTIONS = ["-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-std=c11", "-g0", "-s"]
+OPTIONS = ["-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-std=c11", "-ffp-contract=off", "-g0", "-s"]
 ZIG = "ziglang>=0.13"
 
 

@@ -19,6 +19,7 @@ from nsys_pp.alignment.near import Comparison, Near, find_near, prepare
 from nsys_pp.alignment.pairs import SCATTERS_NS, TOGETHER_NS, Pairs, pair_events
 from nsys_pp.alignment.reference import Reference
 from nsys_pp.arrays.columns import find_distinct
+from nsys_pp.arrays.order import sort_stable
 from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
@@ -239,7 +240,7 @@ def _list_sharpest(near: Near) -> list[int]:
     mean = np.bincount(near.link, near.residual_ns, len(count)) / count
     spread = np.sqrt(np.maximum(near.squares / count - mean**2, 0.0))
     spread[count < _MIN_SHARP] = _NEAR_NS / 2
-    merit = np.bincount(near.link, near.weight, len(count)) / (spread + _FIRST_SCATTER_NS)
+    merit = np.bincount(near.link, near.weight[near.link], len(count)) / (spread + _FIRST_SCATTER_NS)
     best: list[int] = np.argsort(-merit, kind="stable")[:_MAX_STARTS].tolist()
     return best
 
@@ -288,7 +289,7 @@ def _vote(events: Events, reference: Reference, center: Line, half_width_ns: flo
     offsets = reference.times[others] - voters.end[rows]
     is_inside = np.abs(reference.times[others] - expected[rows]) <= half_width_ns
     rows, others, offsets = rows[is_inside], others[is_inside], offsets[is_inside]
-    order = np.argsort(offsets, kind="stable")
+    order = sort_stable(offsets)
     rows, others = rows[order], others[order]
     link = voters.channel[rows] * (int(reference.channels.max(initial=0)) + 1) + reference.channels[others]
     return _Votes(

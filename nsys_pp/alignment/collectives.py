@@ -59,6 +59,7 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
         machine=machine,
         prior=Prior(is_utc=is_utc),
         rows_of=_split_by_domain(events, len(machine), np.flatnonzero(~is_buffered)),
+        keys_of=_list_keys(events, len(machine)),
         instance=np.full(len(events), -1, dtype=np.int64),
     )
     units = [matcher.start(domain) for domain in range(len(machine))]
@@ -100,6 +101,15 @@ def _split_by_domain(events: Events, domain_count: int, rows: Int64s) -> list[In
     return [rows[bounds[domain] : bounds[domain + 1]] for domain in range(domain_count)]
 
 
+def _list_keys(events: Events, domain_count: int) -> list[int]:
+    """List the keys of the events of each domain, as bits of a number."""
+    number = np.unique(events.key, return_inverse=True)[1]
+    keys = [0] * domain_count
+    for domain, key in np.unique(np.stack([events.domain, number]), axis=1).T.tolist():
+        keys[domain] |= 1 << key
+    return keys
+
+
 class _Matcher(Struct, frozen=True, kw_only=True):
     """Ties units (timelines of one or more domains) to each other."""
 
@@ -107,6 +117,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
     machine: Int64s
     prior: Prior
     rows_of: list[Int64s]
+    keys_of: list[int]
     instance: Int64s
     sharpest_ns: list[float] = field(default_factory=list)  # of each correction that was clear
 
@@ -160,13 +171,32 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         """
         remaining = sorted(units, key=lambda unit: (-_count_events(unit, self.rows_of), min(unit.lines)))
         tied: list[Timeline] = []
+        keys_after = self._list_later_keys(remaining)
         while remaining:
             timeline = remaining.pop(0)
+            if not self._list_keys(timeline) & keys_after[min(timeline.lines)]:
+                tied.append(timeline)  # not compared with any, of a thousand that share nothing
+                continue
             margins: dict[int, float] = {}
             while added := self._add_next(timeline, remaining, margins, only_clear=only_clear):
                 remaining = [unit for unit in remaining if not any(unit is one for one in added)]
             tied.append(self._reconsider(timeline) if only_clear else timeline)
         return tied
+
+    def _list_keys(self, unit: Timeline) -> int:
+        """List the keys of the events of a unit, as bits of a number: units without a common one have no candidates."""
+        keys = 0
+        for domain in unit.lines:
+            keys |= self.keys_of[domain]
+        return keys
+
+    def _list_later_keys(self, units: list[Timeline]) -> dict[int, int]:
+        """List the keys of all units after each one, by the first domain of this."""
+        keys_after, keys = {}, 0
+        for unit in reversed(units):
+            keys_after[min(unit.lines)] = keys
+            keys |= self._list_keys(unit)
+        return keys_after
 
     def _reconsider(self, timeline: Timeline) -> Timeline:
         """Choose again, by all other domains, the corrections of those whose collectives match nothing on the timeline.
@@ -234,7 +264,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             margins: Margin of a unit, by its first domain, when it was compared last; changed in place.
             only_clear: Add none without a clear correction.
         """
-        joint = self._list_joint(timeline, remaining)
+        joint, own = self._list_joint(timeline, remaining), self._list_keys(timeline)
         if len(joint) > _AT_A_TIME:
             joint.sort(key=lambda units: -margins.get(min(units[0].lines), np.inf))
         choices: list[Choice] = []
@@ -243,7 +273,9 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             if clear:
                 break
             for units in joint[first : first + _AT_A_TIME]:
-                choice = choose(timeline, units, self.prior, self.scatter_ns())
+                choice = None
+                if any(self._list_keys(unit) & own for unit in units):
+                    choice = choose(timeline, units, self.prior, self.scatter_ns())
                 margins[min(units[0].lines)] = (
                     choice.margin if choice is not None and choice.is_clear else 0.0
                 )

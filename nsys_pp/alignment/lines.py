@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from nsys_pp.arrays import line_finder
+from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.types import Floats
 
 MAX_DRIFT = 200e-6
@@ -81,8 +83,17 @@ def find_line(times: Floats, values: Floats, *, width: float) -> Line:
     center = _median(times)
     span = float(np.max(np.abs(times - center)))
     count = 1 if len(times) < 3 else int(min(401, 1 + 2 * np.ceil(MAX_DRIFT * span / (width / 4))))
+    rates = np.array(sorted(np.linspace(-MAX_DRIFT, MAX_DRIFT, count) if count > 1 else [0.0], key=abs))
+    core = load_core()
+    found = None if core is None else line_finder.find_line(core, times - center, values, rates, width)
+    if found is not None:
+        return Line(offset_ns=found[0], rate=found[1], center_ns=center)
+    return _try_rates(times, values, rates, width, center)
+
+
+def _try_rates(times: Floats, values: Floats, rates: Floats, width: float, center: float) -> Line:
     most, best_line = 0, Line(center_ns=center)
-    for rate in sorted(np.linspace(-MAX_DRIFT, MAX_DRIFT, count) if count > 1 else [0.0], key=abs):
+    for rate in rates:
         level = np.sort(values - rate * (times - center))
         first, stop = _find_densest_window(level, width)
         if stop - first > most:
@@ -108,6 +119,18 @@ def fit_line(
     """
     if len(times) < 2:
         return start if not len(times) else Line(offset_ns=float(values[0]), center_ns=float(times[0]))
+    core = load_core()
+    if core is not None:
+        begin = (start.offset_ns, start.rate, start.center_ns)
+        found = line_finder.fit_line(
+            core, times, values, begin, floor=floor_ns, drift=_DRIFT_SIGMA, rounds=_ROUNDS, noise=noise
+        )
+        if found is not None:
+            return Line(offset_ns=found[0], rate=found[1], center_ns=found[2])
+    return _fit_points(times, values, start, floor_ns, noise)
+
+
+def _fit_points(times: Floats, values: Floats, start: Line, floor_ns: float, noise: Floats | None) -> Line:
     center = float(np.mean(times))
     line = Line(offset_ns=float(start.at(np.array([center]))[0]), rate=start.rate, center_ns=center)
     x = times - center
@@ -123,7 +146,7 @@ def fit_line(
         lever = weights * x
         total, sx, sxx = weights.sum(), lever.sum(), (lever * x).sum()
         sy, sxy = (weights * values).sum(), (lever * values).sum()
-        sxx += (scale / _DRIFT_SIGMA) ** 2
+        sxx += (scale / _DRIFT_SIGMA) * (scale / _DRIFT_SIGMA)
         rate = float((total * sxy - sx * sy) / (total * sxx - sx * sx))
         line = Line(offset_ns=float((sy - rate * sx) / total), rate=rate, center_ns=center)
     return line

@@ -10,7 +10,7 @@ from nsys_pp.alignment.events import RECEIVE, SEND, SEND_RECEIVE, Events
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.reference import Reference
 from nsys_pp.arrays.core import load_core
-from nsys_pp.arrays.near_finder import NearFinder
+from nsys_pp.arrays.near_finder import NearFinder, NearPairs
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
@@ -67,19 +67,25 @@ def prepare(events: Events, reference: Reference) -> Comparison:
         np.searchsorted(keys, events.key[comparable]) * stride - limits[0], dtype=np.float64
     )
     times = reference.times - limits[0] + number * stride
-    kind = events.kind[comparable]
+    repeats = _count_repeats(events)
     core = load_core()
     finder = None
     if core is not None:
+        base = np.full(len(events), np.nan)
+        base[comparable] = key_base
         finder = NearFinder(
             core,
-            channel=channel[comparable],
-            kind=np.where((kind == SEND) | (kind == RECEIVE), kind, -1),
-            base=key_base,
+            channel=channel,
+            kind=np.where((events.kind == SEND) | (events.kind == RECEIVE), events.kind, -1),
+            end=events.end,
+            base=base,
+            share=1 / repeats,
             times=times,
             other_time=reference.times,
             other_channel=reference_channel,
             other_kind=reference.kind,
+            limits=limits,
+            beyond=_GAP_NS,
         )
     return Comparison(
         events=events,
@@ -88,7 +94,7 @@ def prepare(events: Events, reference: Reference) -> Comparison:
         channel_is_message=channel_is_message,
         channel_is_exchange=np.bincount(channel[is_exchange], minlength=len(channels)) > 0,
         reference_channel=reference_channel,
-        repeats=_count_repeats(events),
+        repeats=repeats,
         comparable=comparable,
         key_base=key_base,
         times=times,
@@ -114,7 +120,7 @@ class Near(Struct, frozen=True, kw_only=True):
         rate: Operations per ns while both were recorded, of the denser one of each pair of channels.
         missing: Evidence of the operations that only one has, of each pair of channels.
         independent: Share of the pairs that are not repeated at the same time in other channels, of each pair of channels.
-        weight: Weight of each pair in a vote: a channel with many operations has more weight, but less than in proportion,
+        weight: Weight of a pair in a vote, of each pair of channels: a channel with many operations has more weight, but less than in proportion,
             and one that shares few of its operations has little.
     """
 
@@ -140,55 +146,70 @@ def find_near(comparison: Comparison, line: Line, tolerance_ns: float) -> Near:
         line: Correction from the domain to the timeline.
         tolerance_ns: Largest distance of a pair.
     """
-    events, reference = comparison.events, comparison.reference
-    predicted = events.end + line.at(events.end)
-    event_row, reference_row, link, numbers = _find_mutual(comparison, predicted, tolerance_ns)
+    found = _search(comparison, line, tolerance_ns)
     width = int(comparison.reference_channel.max(initial=0)) + 1
-    residual = reference.times[reference_row] - predicted[event_row]
-    count = np.bincount(link, minlength=len(numbers))
-    event_channel = numbers // width
-    only_one, rate = _count_others(comparison, predicted, event_channel, numbers % width, count)
+    event_channel, reference_channel = np.divmod(found.numbers, width)
+    own_count = np.maximum(found.own_within[event_channel], found.count)
+    other_count = np.maximum(found.others_within[reference_channel], found.count)
+    only_one = (own_count + other_count - 2 * found.count).astype(np.float64)
     is_message = comparison.channel_is_message[event_channel]
     # stages in the middle of a pipeline share half of their messages with each neighbour
-    unexplained = np.where(is_message, np.maximum(only_one - count, 0.0), only_one)
+    unexplained = np.where(is_message, np.maximum(only_one - found.count, 0.0), only_one)
     return Near(
-        event_row=event_row,
-        reference_row=reference_row,
-        residual_ns=residual,
-        link=link,
+        event_row=found.point,
+        reference_row=found.other,
+        residual_ns=found.residual,
+        link=found.link,
         event_channel=event_channel,
-        predicted=predicted,
-        count=count,
-        squares=np.asarray(np.bincount(link, residual**2, len(numbers)), dtype=np.float64),
-        rate=rate,
+        predicted=found.predicted,
+        count=found.count,
+        squares=found.squares,
+        rate=np.maximum(own_count, other_count) / max(found.within, 1.0),
         missing=-np.where(is_message, _MISSING_MESSAGE, MISSING) * unexplained,
-        independent=np.bincount(link, 1 / comparison.repeats[event_row], len(numbers)) / count,
-        weight=(np.sqrt(count) / np.maximum(count + only_one, 1))[link],
+        independent=found.share / found.count,
+        weight=np.sqrt(found.count) / np.maximum(found.count + only_one, 1),
     )
 
 
-def _find_mutual(
-    comparison: Comparison, predicted: Floats, tolerance_ns: float
-) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Find the pairs near each other that are the nearest of each other, among the operations of two channels.
-
-    Returns:
-        Row of the event, row of the reference and number of the pair of channels, of each, by event and operation; channels of the
-        numbers, the event's times the number of channels of the reference plus the other's.
-    """
+def _search(comparison: Comparison, line: Line, tolerance_ns: float) -> NearPairs:
+    """Find the pairs near each other that are the nearest of each other, among the operations of two channels."""
     if comparison.finder is not None:
-        first, last = comparison.limits
-        point, reference_row, link, numbers = comparison.finder.find(
-            predicted[comparison.comparable], tolerance_ns, (first - _GAP_NS, last + _GAP_NS)
-        )
-        return comparison.comparable[point], reference_row, link, numbers
+        return comparison.finder.find((line.offset_ns, line.rate, line.center_ns), tolerance_ns, SKEW_NS)
+    events, reference = comparison.events, comparison.reference
+    predicted = events.end + line.at(events.end)
     event_row, reference_row = _list_near_pairs(comparison, predicted, tolerance_ns)
     width = int(comparison.reference_channel.max(initial=0)) + 1
     combined = comparison.channel[event_row] * width + comparison.reference_channel[reference_row]
     numbers, link = np.unique(combined, return_inverse=True)
-    distance = np.abs(comparison.reference.times[reference_row] - predicted[event_row])
+    distance = np.abs(reference.times[reference_row] - predicted[event_row])
     kept = np.sort(_keep_mutual(link, event_row, reference_row, distance))
-    return event_row[kept], reference_row[kept], link[kept], numbers
+    event_row, reference_row, link = event_row[kept], reference_row[kept], link[kept]
+    residual = reference.times[reference_row] - predicted[event_row]
+    since = max(float(predicted.min(initial=np.inf)), comparison.limits[0]) - SKEW_NS
+    until = min(float(predicted.max(initial=-np.inf)), comparison.limits[1]) + SKEW_NS
+    own_within, others_within = (
+        np.bincount(channel[(times >= since) & (times <= until)], minlength=int(channel.max(initial=-1)) + 1)
+        for channel, times in (
+            (comparison.channel, predicted),
+            (comparison.reference_channel, reference.times),
+        )
+    )
+    return NearPairs(
+        point=event_row,
+        other=reference_row,
+        residual=residual,
+        link=link,
+        numbers=numbers,
+        count=np.bincount(link, minlength=len(numbers)),
+        squares=np.asarray(np.bincount(link, residual**2, len(numbers)), dtype=np.float64),
+        share=np.asarray(
+            np.bincount(link, 1 / comparison.repeats[event_row], len(numbers)), dtype=np.float64
+        ),
+        predicted=predicted,
+        within=until - since,
+        own_within=own_within,
+        others_within=others_within,
+    )
 
 
 def _list_near_pairs(comparison: Comparison, predicted: Floats, tolerance_ns: float) -> tuple[Int64s, Int64s]:
@@ -239,37 +260,3 @@ def _count_repeats(events: Events) -> Int64s:
     repeats = np.empty(len(events), dtype=np.int64)
     repeats[order] = high - low
     return repeats
-
-
-def _count_others(
-    comparison: Comparison,
-    predicted: Floats,
-    event_channel: Int64s,
-    reference_channel: Int64s,
-    count: Int64s,
-) -> tuple[Floats, Floats]:
-    """Count the operations that only one of two channels has, and their rate, while both were recorded.
-
-    Returns:
-        Number of operations without a pair, and the operations per ns of the denser channel, of each pair of channels.
-    """
-    if not len(count):
-        return np.zeros(0), np.zeros(0)
-    since = max(float(predicted.min()), comparison.limits[0]) - SKEW_NS
-    until = min(float(predicted.max()), comparison.limits[1]) + SKEW_NS
-    own = np.bincount(
-        comparison.channel[(predicted >= since) & (predicted <= until)],
-        minlength=int(event_channel.max()) + 1,
-    )
-    times = comparison.reference.times
-    if comparison.finder is None:
-        others = np.bincount(
-            comparison.reference_channel[(times >= since) & (times <= until)],
-            minlength=int(reference_channel.max()) + 1,
-        )
-    else:
-        others = comparison.finder.count_others(since, until)
-    own_count = np.maximum(own[event_channel], count)
-    other_count = np.maximum(others[reference_channel], count)
-    rate = np.maximum(own_count, other_count) / max(until - since, 1.0)
-    return (own_count + other_count - 2 * count).astype(np.float64), rate

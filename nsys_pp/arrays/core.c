@@ -13,7 +13,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 6; }
+API int64_t core_version(void) { return 7; }
 
 /* ---- Memory. ---- */
 
@@ -1002,25 +1002,37 @@ API int64_t core_measure_unions(
 /* ---- Points near each other: of pairs of channels, each is the nearest of the other. ---- */
 
 typedef struct {
-    int64_t point, other, mark; /* mark: number of the pair of channels; -1 for a pair that is not mutual */
-} Pair;
-
-typedef struct {
-    Pair *pairs;
-    int64_t count, capacity;
-} Pairs;
-
-static int pairs_add(Pairs *pairs, int64_t point, int64_t other) {
-    if (pairs->count == pairs->capacity) {
-        int64_t capacity = pairs->capacity ? 2 * pairs->capacity : 4096;
-        Pair *larger = realloc(pairs->pairs, (size_t)capacity * sizeof(Pair));
-        if (!larger) return -1;
-        pairs->pairs = larger;
-        pairs->capacity = capacity;
-    }
-    pairs->pairs[pairs->count++] = (Pair){point, other, -1};
-    return 0;
-}
+    /* Of each point. `base` is added to times before they are compared with `times`; not a number: a point without others.
+       kind: of one side, near no other of the same one; or -1. share: summed by pair of channels. */
+    int64_t count;
+    const int64_t *channel, *kind;
+    const double *end, *base, *share;
+    const int64_t *sweep; /* points by end and base: neighbours are near neighbours of the others */
+    double *predicted;    /* room */
+    int64_t *low;         /* room: first of the others within the tolerance */
+    /* Of each of the others. times: ascending; other_time: the same without what is added. */
+    int64_t other_count;
+    const double *times, *other_time;
+    const int64_t *other_channel, *other_kind;
+    int64_t channel_count, other_channel_count;
+    double first, last; /* of the others */
+    double beyond;      /* largest distance of what is compared from these */
+    /* The prediction, end + offset + rate * (end - center); the largest distance of a pair; what is added to the time that
+       both have, for counts. */
+    double offset, rate, center, tolerance, margin;
+    /* Room for `capacity` pairs and as many pairs of channels, and what is found. */
+    int64_t capacity;
+    int64_t *point, *other, *link, *order;
+    double *residual;
+    int64_t *numbers, *pair_count;
+    double *squares, *shares;
+    int64_t *bounds;                  /* room: a number for each channel, and two */
+    int64_t *best, *stamp, *touched;  /* room: a number for each channel of the others */
+    int64_t *nearest, *owner;         /* room: a number for each of the others */
+    int64_t *own_within, *others_within; /* points and others of each channel in the time that both have */
+    double within_ns;                 /* this time */
+    int64_t pairs, links;
+} Comparison;
 
 /* Return the first row from which times are at least `time`; `row` is a guess. */
 static int64_t find_time(const double *times, int64_t count, double time, int64_t row) {
@@ -1042,45 +1054,74 @@ static int64_t find_time(const double *times, int64_t count, double time, int64_
 
 static double distance(double a, double b) { return a < b ? b - a : a - b; }
 
-typedef struct {
-    int64_t count, other_count, channel_count, other_channel_count;
-    const int64_t *channel, *kind, *other_channel, *other_kind;
-    const double *base, *times, *other_time;
-    const double *predicted;
-    int64_t *best, *stamp, *touched; /* of each channel of the others: nearest row, point that it belongs to; channels of a point */
-} Near;
+static double within(double value, double least, double most) {
+    return value < least ? least : value > most ? most : value;
+}
 
-/* List the nearest of the others in each of their channels, of each point, by rows. */
-static int near_list(const Near *near, double tolerance, double least, double most, Pairs *pairs) {
-    int64_t low_row = 0;
-    for (int64_t point = 0; point < near->count; point++) {
-        double time = near->predicted[point], low = time - tolerance, high = time + tolerance;
-        low = low < least ? least : low > most ? most : low;
-        high = high < least ? least : high > most ? most : high;
-        low += near->base[point];
-        high += near->base[point];
-        low_row = find_time(near->times, near->other_count, low, low_row);
-        int64_t touched = 0;
-        for (int64_t row = low_row; row < near->other_count && near->times[row] <= high; row++) {
-            int64_t channel = near->other_channel[row];
-            if (near->kind[point] >= 0 && near->kind[point] == near->other_kind[row]) continue;
-            if (near->stamp[channel] != point + 1) {
-                near->stamp[channel] = point + 1;
-                near->best[channel] = row;
-                near->touched[touched++] = channel;
-            } else if (distance(near->other_time[row], time) < distance(near->other_time[near->best[channel]], time))
-                near->best[channel] = row;
+/* Predict the time of each point, and count those of each channel in the time that both have. */
+static void predict(Comparison *of) {
+    double first = of->last, last = of->first;
+    for (int64_t point = 0; point < of->count; point++) {
+        double time = of->end[point] + (of->offset + of->rate * (of->end[point] - of->center));
+        of->predicted[point] = time;
+        if (point == 0 || time < first) first = time;
+        if (point == 0 || time > last) last = time;
+    }
+    double since = (first > of->first ? first : of->first) - of->margin;
+    double until = (last < of->last ? last : of->last) + of->margin;
+    memset(of->own_within, 0, (size_t)of->channel_count * sizeof(int64_t));
+    memset(of->others_within, 0, (size_t)of->other_channel_count * sizeof(int64_t));
+    for (int64_t point = 0; point < of->count; point++)
+        of->own_within[of->channel[point]] += of->predicted[point] >= since && of->predicted[point] <= until;
+    for (int64_t row = 0; row < of->other_count; row++)
+        of->others_within[of->other_channel[row]] += of->other_time[row] >= since && of->other_time[row] <= until;
+    of->within_ns = until - since;
+}
+
+/* Find the first of the others within the tolerance of each point. */
+static void find_low(Comparison *of, double least, double most) {
+    int64_t low = 0;
+    for (int64_t number = 0; number < of->count; number++) {
+        int64_t point = of->sweep[number];
+        double time = within(of->predicted[point] - of->tolerance, least, most) + of->base[point];
+        of->low[point] = low = time == time ? find_time(of->times, of->other_count, time, low) : of->other_count;
+    }
+}
+
+/* List the nearest of the others in each of their channels, of each point, by rows; return their number, which may be above
+   the capacity. */
+static int64_t list_nearest(Comparison *of) {
+    double least = of->first - of->beyond, most = of->last + of->beyond;
+    int64_t pairs = 0;
+    find_low(of, least, most);
+    memset(of->stamp, 0, (size_t)of->other_channel_count * sizeof(int64_t));
+    for (int64_t point = 0; point < of->count; point++) {
+        double time = of->predicted[point];
+        double high = within(time + of->tolerance, least, most) + of->base[point];
+        int64_t touched = 0, kind = of->kind[point];
+        for (int64_t row = of->low[point]; row < of->other_count && of->times[row] <= high; row++) {
+            int64_t channel = of->other_channel[row];
+            if (kind >= 0 && kind == of->other_kind[row]) continue;
+            if (of->stamp[channel] != point + 1) {
+                of->stamp[channel] = point + 1;
+                of->best[channel] = row;
+                of->touched[touched++] = channel;
+            } else if (distance(of->other_time[row], time) < distance(of->other_time[of->best[channel]], time))
+                of->best[channel] = row;
         }
-        int64_t first = pairs->count;
+        if (pairs + touched > of->capacity) {
+            pairs += touched;
+            continue;
+        }
+        int64_t first = pairs;
         for (int64_t number = 0; number < touched; number++) {
-            int64_t row = near->best[near->touched[number]], at;
-            if (pairs_add(pairs, point, row)) return -1;
-            for (at = pairs->count - 1; at > first && pairs->pairs[at - 1].other > row; at--)
-                pairs->pairs[at].other = pairs->pairs[at - 1].other;
-            pairs->pairs[at].other = row;
+            int64_t row = of->best[of->touched[number]], at;
+            for (at = pairs; at > first && of->other[at - 1] > row; at--) of->other[at] = of->other[at - 1];
+            of->other[at] = row;
+            of->point[pairs++] = point;
         }
     }
-    return 0;
+    return pairs;
 }
 
 static int compare_numbers(const void *a, const void *b) {
@@ -1088,102 +1129,244 @@ static int compare_numbers(const void *a, const void *b) {
     return (first > second) - (first < second);
 }
 
-/* Mark the pairs whose point is the nearest of its channel to the other, and number their pairs of channels.
-   order, bounds: pairs by channel. nearest, owner: a slot for each of the others. */
-static int64_t near_mark(
-    const Near *near, Pair *pairs, const int64_t *order, const int64_t *bounds, int64_t *nearest, int64_t *owner,
-    int64_t *numbers
-) {
-    int64_t links = 0;
-    memset(owner, 0, (size_t)near->other_count * sizeof(int64_t));
-    memset(near->stamp, 0, (size_t)near->other_channel_count * sizeof(int64_t));
-    for (int64_t channel = 0; channel < near->channel_count; channel++) {
+/* Order pairs by the channel of their point; `bounds` receives the first of each channel, and their number. */
+static void order_by_channel(Comparison *of) {
+    memset(of->bounds, 0, (size_t)(of->channel_count + 2) * sizeof(int64_t));
+    for (int64_t row = 0; row < of->pairs; row++) of->bounds[of->channel[of->point[row]] + 2]++;
+    for (int64_t number = 0; number < of->channel_count; number++) of->bounds[number + 2] += of->bounds[number + 1];
+    for (int64_t row = 0; row < of->pairs; row++) of->order[of->bounds[of->channel[of->point[row]] + 1]++] = row;
+}
+
+/* Number the pair of channels of the pairs whose point is the nearest of its channel to the other; -1 of the others. */
+static void mark_mutual(Comparison *of) {
+    of->links = 0;
+    memset(of->owner, 0, (size_t)of->other_count * sizeof(int64_t));
+    memset(of->stamp, 0, (size_t)of->other_channel_count * sizeof(int64_t));
+    for (int64_t channel = 0; channel < of->channel_count; channel++) {
         int64_t touched = 0;
-        for (int64_t at = bounds[channel]; at < bounds[channel + 1]; at++) {
-            const Pair *pair = &pairs[order[at]];
-            int64_t other = pair->other;
-            double time = near->other_time[other];
-            if (owner[other] != channel + 1 ||
-                distance(time, near->predicted[pair->point]) < distance(time, near->predicted[pairs[nearest[other]].point])) {
-                owner[other] = channel + 1;
-                nearest[other] = order[at];
+        for (int64_t at = of->bounds[channel]; at < of->bounds[channel + 1]; at++) {
+            int64_t pair = of->order[at], other = of->other[pair];
+            double time = of->other_time[other];
+            if (of->owner[other] != channel + 1 ||
+                distance(time, of->predicted[of->point[pair]]) <
+                    distance(time, of->predicted[of->point[of->nearest[other]]])) {
+                of->owner[other] = channel + 1;
+                of->nearest[other] = pair;
             }
-            if (near->stamp[near->other_channel[other]] != channel + 1) {
-                near->stamp[near->other_channel[other]] = channel + 1;
-                near->touched[touched++] = near->other_channel[other];
+            if (of->stamp[of->other_channel[other]] != channel + 1) {
+                of->stamp[of->other_channel[other]] = channel + 1;
+                of->touched[touched++] = of->other_channel[other];
             }
         }
-        qsort(near->touched, (size_t)touched, sizeof(int64_t), compare_numbers);
+        qsort(of->touched, (size_t)touched, sizeof(int64_t), compare_numbers);
         for (int64_t number = 0; number < touched; number++) {
-            near->best[near->touched[number]] = links;
-            numbers[links++] = channel * near->other_channel_count + near->touched[number];
+            of->best[of->touched[number]] = of->links;
+            of->numbers[of->links++] = channel * of->other_channel_count + of->touched[number];
         }
-        for (int64_t at = bounds[channel]; at < bounds[channel + 1]; at++) {
-            int64_t other = pairs[order[at]].other;
-            if (nearest[other] == order[at]) pairs[order[at]].mark = near->best[near->other_channel[other]];
+        for (int64_t at = of->bounds[channel]; at < of->bounds[channel + 1]; at++) {
+            int64_t pair = of->order[at], other = of->other[pair];
+            of->link[pair] = of->nearest[other] == pair ? of->best[of->other_channel[other]] : -1;
         }
     }
-    return links;
 }
 
-/* Find the pairs of points and others that are near each other and the nearest of each other, in each pair of channels.
-   channel, kind (of one side, or -1), base (added to times before they are compared with `times`), predicted: of each point.
-   times (ascending), other_time, other_channel, other_kind: of each of the others. tolerance, least, most: of times.
-   point, other, link: receive at most `capacity` pairs, by point, then other. numbers: receives the pairs of channels, at most as many.
-   found: receives the number of pairs and of pairs of channels; where it is above the capacity, nothing else is written. */
-API int64_t core_find_near(
-    int64_t count, const int64_t *channel, const int64_t *kind, const double *base, const double *predicted,
-    int64_t other_count, const double *times, const double *other_time, const int64_t *other_channel,
-    const int64_t *other_kind, int64_t channel_count, int64_t other_channel_count, double tolerance, double least,
-    double most, int64_t capacity, int64_t *point, int64_t *other, int64_t *link, int64_t *numbers, int64_t *found
-) {
-    Near near = {
-        count, other_count, channel_count, other_channel_count, channel, kind, other_channel, other_kind, base, times,
-        other_time, predicted, NULL, NULL, NULL,
-    };
-    Pairs pairs = {NULL, 0, 0};
-    int64_t result = -1, *order = NULL, *bounds = NULL, *nearest = NULL, *owner = NULL;
-    near.best = allocate(other_channel_count, sizeof(int64_t));
-    near.stamp = allocate_zeros(other_channel_count, sizeof(int64_t));
-    near.touched = allocate(other_channel_count, sizeof(int64_t));
-    if (near.best && near.stamp && near.touched && !near_list(&near, tolerance, least, most, &pairs)) {
-        found[0] = found[1] = pairs.count;
-        order = allocate(pairs.count, sizeof(int64_t));
-        bounds = allocate_zeros(channel_count + 2, sizeof(int64_t));
-        nearest = allocate(other_count, sizeof(int64_t));
-        owner = allocate(other_count, sizeof(int64_t));
-        result = order && bounds && nearest && owner ? 0 : -1;
+/* Keep the pairs with a pair of channels, with their distances, and sum these by pair of channels. */
+static void sum_pairs(Comparison *of) {
+    int64_t kept = 0;
+    for (int64_t link = 0; link < of->links; link++) {
+        of->pair_count[link] = 0;
+        of->squares[link] = of->shares[link] = 0.0;
     }
-    if (!result && pairs.count <= capacity) {
-        for (int64_t row = 0; row < pairs.count; row++) bounds[channel[pairs.pairs[row].point] + 2]++;
-        for (int64_t number = 0; number < channel_count; number++) bounds[number + 2] += bounds[number + 1];
-        for (int64_t row = 0; row < pairs.count; row++) order[bounds[channel[pairs.pairs[row].point] + 1]++] = row;
-        found[1] = near_mark(&near, pairs.pairs, order, bounds, nearest, owner, numbers);
-        int64_t kept = 0;
-        for (int64_t row = 0; row < pairs.count; row++) {
-            if (pairs.pairs[row].mark < 0) continue;
-            point[kept] = pairs.pairs[row].point;
-            other[kept] = pairs.pairs[row].other;
-            link[kept++] = pairs.pairs[row].mark;
-        }
-        found[0] = kept;
+    for (int64_t row = 0; row < of->pairs; row++) {
+        int64_t link = of->link[row], point = of->point[row];
+        if (link < 0) continue;
+        double residual = of->other_time[of->other[row]] - of->predicted[point];
+        of->point[kept] = point;
+        of->other[kept] = of->other[row];
+        of->residual[kept] = residual;
+        of->link[kept++] = link;
+        of->pair_count[link]++;
+        of->squares[link] += residual * residual;
+        of->shares[link] += of->share[point];
     }
-    free(near.best);
-    free(near.stamp);
-    free(near.touched);
-    free(pairs.pairs);
-    free(order);
-    free(bounds);
-    free(nearest);
-    free(owner);
-    return result;
+    of->pairs = kept;
 }
 
-/* Count the values within [least, most] of each channel. counts: a zero for each. */
-API int64_t core_count_within(
-    int64_t count, const double *values, const int64_t *channel, double least, double most, int64_t *counts
+/* Find the pairs of points and others that are near each other and the nearest of each other, in each pair of channels: by
+   point, then other. `pairs` receives their number; above the capacity, nothing else is found. */
+API int64_t core_compare(Comparison *of) {
+    predict(of);
+    of->pairs = list_nearest(of);
+    if (of->pairs > of->capacity) return 1;
+    order_by_channel(of);
+    mark_mutual(of);
+    sum_pairs(of);
+    return 0;
+}
+
+/* ---- Lines through points. Sums are added in the order of numpy, so that results are equal to the last bit. ---- */
+
+#define SUM_BLOCK 128
+
+/* Sum values by halves, as numpy does. */
+static double sum_by_halves(const double *values, int64_t count) {
+    if (count < 8) {
+        double sum = 0.0;
+        for (int64_t row = 0; row < count; row++) sum += values[row];
+        return sum;
+    }
+    if (count > SUM_BLOCK) {
+        int64_t half = count / 2;
+        half -= half % 8;
+        return sum_by_halves(values, half) + sum_by_halves(values + half, count - half);
+    }
+    double sums[8];
+    int64_t row = 8, stop = count - count % 8;
+    for (int at = 0; at < 8; at++) sums[at] = values[at];
+    for (; row < stop; row += 8)
+        for (int at = 0; at < 8; at++) sums[at] += values[row + at];
+    double sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    for (; row < count; row++) sum += values[row];
+    return sum;
+}
+
+/* Return a number with the order of a double. */
+static int64_t to_ordered(double value) {
+    int64_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits ^ (int64_t)((uint64_t)(bits >> 63) >> 1);
+}
+
+static int compare_doubles(const void *a, const void *b) {
+    double first = *(const double *)a, second = *(const double *)b;
+    return (first > second) - (first < second);
+}
+
+/* Return the value at a position in ascending order, and leave those before it before it. */
+static double select_value(double *values, int64_t count, int64_t position) {
+    int64_t first = 0, last = count - 1, tries = 64;
+    while (first < last) {
+        if (tries-- == 0) { /* values in an order that is made for it */
+            qsort(values + first, (size_t)(last - first + 1), sizeof(double), compare_doubles);
+            break;
+        }
+        double low = values[first], middle = values[first + (last - first) / 2], high = values[last];
+        double pivot = low < middle ? (middle < high ? middle : low < high ? high : low)
+                                    : (low < high ? low : middle < high ? high : middle);
+        int64_t left = first, right = last;
+        while (left <= right) {
+            while (values[left] < pivot) left++;
+            while (values[right] > pivot) right--;
+            if (left <= right) {
+                double value = values[left];
+                values[left++] = values[right];
+                values[right--] = value;
+            }
+        }
+        if (position <= right) last = right;
+        else if (position >= left) first = left;
+        else break;
+    }
+    return values[position];
+}
+
+/* Return the median; the values are ordered in part. */
+static double find_median(double *values, int64_t count) {
+    int64_t low = (count - 1) / 2, high = count / 2;
+    double upper = select_value(values, count, high), lower = upper;
+    if (low < high) {
+        lower = values[0];
+        for (int64_t row = 1; row < high; row++)
+            if (values[row] > lower) lower = values[row];
+    }
+    return (lower + upper) / 2;
+}
+
+static int are_finite(const double *values, int64_t count) {
+    double sum = 0.0;
+    for (int64_t row = 0; row < count; row++) sum += values[row] - values[row]; /* not a number, if infinite or none */
+    return sum == 0.0;
+}
+
+/* Fit a line to points by least squares with Cauchy weights, in some rounds.
+   noise: relative, of each point, above 0; or NULL. line: offset, rate and center of the first line; receives the fitted one.
+   room: 5 times `count`. */
+API int64_t core_fit_line(
+    int64_t count, const double *times, const double *values, const double *noise, double floor, double drift,
+    int64_t rounds, double *room, double *line
 ) {
-    for (int64_t row = 0; row < count; row++) counts[channel[row]] += values[row] >= least && values[row] <= most;
+    if (!are_finite(times, count) || !are_finite(values, count) || !are_finite(line, 3)) return 1;
+    if (noise && !are_finite(noise, count)) return 1;
+    double *relative = room, *x = room + count, *scratch = room + 2 * count;
+    double *weights = room + 3 * count, *lever = room + 4 * count;
+    double center = (0.0 + sum_by_halves(times, count)) / (double)count;
+    double offset = line[0] + line[1] * (center - line[2]), rate = line[1];
+    for (int64_t row = 0; row < count; row++) x[row] = times[row] - center;
+    if (noise) {
+        memcpy(scratch, noise, (size_t)count * sizeof(double));
+        double usual = find_median(scratch, count);
+        for (int64_t row = 0; row < count; row++) relative[row] = noise[row] / usual;
+    }
+    for (int64_t round = 0; round < rounds; round++) {
+        for (int64_t row = 0; row < count; row++) {
+            double residual = values[row] - (offset + rate * (times[row] - center));
+            if (noise) residual /= relative[row];
+            weights[row] = residual;
+            scratch[row] = residual < 0 ? -residual : residual;
+        }
+        if (!are_finite(scratch, count)) return 1;
+        double scale = 1.4826 * find_median(scratch, count);
+        if (scale < floor) scale = floor;
+        for (int64_t row = 0; row < count; row++) {
+            double apart = weights[row] / (2 * scale);
+            weights[row] = 1 / (1 + apart * apart);
+            if (noise) weights[row] /= relative[row] * relative[row];
+            lever[row] = weights[row] * x[row];
+        }
+        double total = sum_by_halves(weights, count), sx = sum_by_halves(lever, count);
+        for (int64_t row = 0; row < count; row++) scratch[row] = lever[row] * x[row];
+        double sxx = sum_by_halves(scratch, count);
+        for (int64_t row = 0; row < count; row++) scratch[row] = weights[row] * values[row];
+        double sy = sum_by_halves(scratch, count);
+        for (int64_t row = 0; row < count; row++) scratch[row] = lever[row] * values[row];
+        double sxy = sum_by_halves(scratch, count);
+        sxx += (scale / drift) * (scale / drift);
+        rate = (total * sxy - sx * sy) / (total * sxx - sx * sx);
+        offset = (sy - rate * sx) / total;
+    }
+    line[0] = offset;
+    line[1] = rate;
+    line[2] = center;
+    return 0;
+}
+
+/* Find the rate by which most points are within a width of a level; of equal ones the first.
+   rates: to try. times: from their center. line: receives the median level of these points, and the rate.
+   keys, rows: room for twice as many; level, order: for as many. */
+API int64_t core_find_line(
+    int64_t count, const double *times, const double *values, int64_t rate_count, const double *rates, double width,
+    double *level, int64_t *ordered, uint32_t *order, uint64_t *keys, uint32_t *rows, double *line
+) {
+    if (!are_finite(times, count) || !are_finite(values, count)) return 1;
+    int64_t most = 0;
+    for (int64_t number = 0; number < rate_count; number++) {
+        for (int64_t row = 0; row < count; row++) ordered[row] = to_ordered(values[row] - rates[number] * times[row]);
+        if (number) sort_nearly_sorted(count, ordered, order, keys, rows);
+        else sort_rows(count, ordered, order, keys, rows);
+        for (int64_t at = 0; at < count; at++) level[at] = values[order[at]] - rates[number] * times[order[at]];
+        int64_t best = 0, best_stop = 0, stop = 0;
+        for (int64_t at = 0; at < count; at++) {
+            while (stop < count && level[stop] <= level[at] + width) stop++;
+            if (stop - at > best_stop - best) {
+                best = at;
+                best_stop = stop;
+            }
+        }
+        if (best_stop - best <= most) continue;
+        most = best_stop - best;
+        line[0] = (level[best + (most - 1) / 2] + level[best + most / 2]) / 2;
+        line[1] = rates[number];
+    }
     return 0;
 }
 

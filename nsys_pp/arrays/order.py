@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nsys_pp.arrays.core import load_core
-from nsys_pp.arrays.types import Int64s
+from nsys_pp.arrays.types import Floats, Int64s
 
 _HALF_OF_INT64 = 1 << 62
 
@@ -41,6 +41,24 @@ def order_rows(group: Int64s, values: Int64s) -> Int64s:
     array([1, 2, 0])
     """
     return np.argsort(combine_keys(group, values), kind="stable")
+
+
+def sort_stable(values: Floats) -> Int64s:
+    """Sort rows by value, stable: `np.argsort(values, kind="stable")`.
+
+    Several times as fast where few values are equal: numpy's other sort compares many at a time, and equal ones are ordered after it.
+
+    >>> sort_stable(np.array([2.0, 1.0, 2.0, 1.0]))
+    array([1, 3, 0, 2])
+    """
+    order = np.argsort(values)
+    ordered = values[order]
+    is_equal = ordered[1:] == ordered[:-1]
+    if is_equal.any():
+        at = np.flatnonzero(np.append(is_equal, False) | np.append(False, is_equal))
+        rows = order[at]
+        order[at] = rows[np.lexsort((rows, values[rows]))]
+    return order
 
 
 def sort_rows(*keys: Int64s) -> Int64s:

@@ -27,8 +27,8 @@ class NearPoints:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """First and last time of the others, with a margin."""
-        return float(self.other_time.min(initial=0.0)) - 1, float(self.other_time.max(initial=0.0)) + 1
+        """First and last time of the others."""
+        return float(self.other_time.min(initial=0.0)), float(self.other_time.max(initial=0.0))
 
 
 def draw_near_points(seed: int) -> NearPoints:
@@ -59,17 +59,24 @@ def find_near_points(core: Core, points: NearPoints) -> list[tuple[int, int, int
         core,
         channel=points.channel,
         kind=points.kind,
+        end=points.predicted + 3.0,
         base=points.base,
+        share=np.ones(len(points.channel)),
         times=points.other_time + points.other_base,
         other_time=points.other_time,
         other_channel=points.other_channel,
         other_kind=points.other_kind,
+        limits=points.limits,
+        beyond=1.0,
     )
-    finder.count_others(*points.limits)
-    point, other, link, numbers = finder.find(points.predicted, points.tolerance, points.limits)
-    channel, other_channel = np.divmod(numbers[link], max(finder.other_channel_count, 1))
-    assert (np.diff(numbers) > 0).all()
-    columns = (point, other, channel, other_channel)
+    found = finder.find((-3.0, 0.0, 0.0), points.tolerance, 2.0)
+    channel, other_channel = np.divmod(found.numbers[found.link], max(finder.other_channel_count, 1))
+    assert (np.diff(found.numbers) > 0).all()
+    assert found.predicted.tolist() == points.predicted.tolist()
+    assert (
+        found.residual.tolist() == (points.other_time[found.other] - points.predicted[found.point]).tolist()
+    )
+    columns = (found.point, found.other, channel, other_channel)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 

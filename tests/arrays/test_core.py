@@ -276,10 +276,9 @@ def test_points_near_others_are_their_definition(seed: int) -> None:
 @pytest.mark.parametrize("column", ["channel", "times", "other_kind"])
 def test_wrong_points_do_not_reach_it(column: str) -> None:
     rows, times = np.arange(3), np.arange(3.0)
-    columns: dict[str, Any] = {"channel": rows, "kind": rows, "base": times, "times": times}
-    columns |= {"other_time": times, "other_channel": rows, "other_kind": rows}
-    with pytest.raises(ValueError, match="columns of different lengths"):
-        NearFinder(the_core(), **columns).find(times[:2], 1.0, (0.0, 2.0))
+    columns: dict[str, Any] = {"channel": rows, "kind": rows, "end": times, "base": times, "times": times}
+    columns |= {"other_time": times, "other_channel": rows, "other_kind": rows, "share": times}
+    columns |= {"limits": (0.0, 2.0), "beyond": 1.0}
     wrong = {"channel": rows - 1, "times": times[::-1], "other_kind": rows[:2]}[column]
     with pytest.raises(ValueError, match=r"columns of different lengths|times ascend"):
         NearFinder(the_core(), **columns | {column: wrong})

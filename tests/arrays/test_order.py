@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from nsys_pp.arrays.order import combine_keys, order_rows
+from nsys_pp.arrays.order import combine_keys, order_rows, sort_stable
 from tests.arrays.grouped_rows import ROWS, columns
 
 
@@ -21,3 +23,10 @@ def test_combined_keys_sort_by_group_and_value(rows: list[tuple[int, int]]) -> N
 @settings(deadline=None, max_examples=100)
 def test_rows_are_ordered_by_group_and_value_stably(rows: list[tuple[int, int]]) -> None:
     assert order_rows(*columns(rows)).tolist() == sorted(range(len(rows)), key=lambda row: rows[row])
+
+
+@given(st.lists(st.sampled_from([-1.5, -0.0, 0.0, 2.0, 1e300, float("inf")]), max_size=300))
+@settings(deadline=None, max_examples=100)
+def test_equal_numbers_stay_in_order(values: list[float]) -> None:
+    expected = np.argsort(np.array(values), kind="stable").tolist()
+    assert sort_stable(np.array(values)).tolist() == expected

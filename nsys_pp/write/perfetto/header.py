@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -80,6 +81,7 @@ def encode_header(
     return b"".join(packets)
 
 
+@lru_cache(maxsize=1 << 14)
 def path_uuid(path: Path) -> int:
     """Hash a path in the trace to a uuid of 64 bits; the same path has the same uuid in all traces."""
     return int.from_bytes(hashlib.blake2b("\0".join(path).encode(), digest_size=8).digest(), "little")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,7 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+@cache
 def tag(number: int, wire_type: int) -> bytes:
     """Encode the key in front of a field's value."""
     return varint(number << 3 | wire_type)

@@ -1,0 +1,87 @@
+"""Fits of lines to points, compiled (`core.c`), with the results of `nsys_pp.alignment.lines` to the last bit: the numpy functions are the definition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nsys_pp.arrays.core import Core
+from nsys_pp.arrays.types import Floats
+
+_FIT_COLUMNS = 5  # of room, for each point
+
+
+def fit_line(
+    core: Core,
+    times: Floats,
+    values: Floats,
+    line: tuple[float, float, float],
+    *,
+    floor: float,
+    drift: float,
+    rounds: int,
+    noise: Floats | None,
+) -> tuple[float, float, float] | None:
+    """Fit a line to points by least squares with Cauchy weights.
+
+    Args:
+        core: The library.
+        times: Two or more.
+        values: Of each.
+        line: Offset, rate and center of the line to begin with.
+        floor: Lower limit of the scale of residuals.
+        drift: Standard deviation of rates.
+        rounds: Number of fits, each weighed by the residuals of the one before.
+        noise: Relative noise of each point, above 0; None: all are equal.
+
+    Returns:
+        Offset, rate and center; None where a number is infinite, or none.
+
+    Raises:
+        ValueError: Columns have different lengths.
+    """
+    columns = [_floats(column) for column in (times, values, *([] if noise is None else [noise]))]
+    if len({len(column) for column in columns}) > 1 or not len(times):
+        raise ValueError("columns of different lengths, or without points")
+    room, found = np.empty(_FIT_COLUMNS * len(times)), np.array(line, dtype=np.float64)
+    address = None if noise is None else columns[2].ctypes.data
+    if core.fit_line(len(times), columns[0], columns[1], address, floor, drift, rounds, room, found):
+        return None
+    offset, rate, center = found.tolist()
+    return offset, rate, center
+
+
+def find_line(
+    core: Core, times: Floats, values: Floats, rates: Floats, width: float
+) -> tuple[float, float] | None:
+    """Find the rate by which most points are within a width.
+
+    Args:
+        core: The library.
+        times: One or more, from their center.
+        values: Of each.
+        rates: To try; one or more. Of equal ones the first is found.
+        width: Largest distance of the points that are counted, above 0.
+
+    Returns:
+        The median level of these points, and the rate; None where a number is infinite, or none.
+
+    Raises:
+        ValueError: Columns have different lengths, or are empty.
+    """
+    count = len(times)
+    if count != len(values) or not count or not len(rates):
+        raise ValueError("columns of different lengths, or without points")
+    if count >= 1 << 31:
+        return None
+    level, ordered, keys = np.empty(count), np.empty(count, np.int64), np.empty(2 * count, np.uint64)
+    order, rows, found = np.empty(count, np.uint32), np.empty(2 * count, np.uint32), np.zeros(2)
+    addresses = (column.ctypes.data for column in (level, ordered, order, keys, rows))
+    columns = _floats(times), _floats(values)
+    if core.find_line(count, *columns, len(rates), _floats(rates), width, *addresses, found):
+        return None
+    offset, rate = found.tolist()
+    return offset, rate
+
+
+def _floats(values: Floats) -> Floats:
+    return np.ascontiguousarray(values, dtype=np.float64)

@@ -1,0 +1,118 @@
+"""The compiled search and fits of alignment: equal to the last bit to the functions that define them."""
+
+from __future__ import annotations
+
+import msgspec.structs
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsys_pp.alignment import lines, near
+from nsys_pp.alignment.events import Events
+from nsys_pp.alignment.lines import Line, find_line, fit_line
+from nsys_pp.alignment.near import find_near, prepare
+from nsys_pp.alignment.reference import Reference
+from nsys_pp.arrays import line_finder
+from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.types import Floats, Int64s
+
+needs_core = pytest.mark.skipif(load_core() is None, reason="without compiled functions")
+
+
+def _draw_points(seed: int, least: int) -> tuple[np.random.Generator, np.ndarray, np.ndarray]:
+    """Draw points near a line with outliers; of many, all sums by halves occur, and some values are equal."""
+    random = np.random.default_rng(seed)
+    count = int(random.choice([least, 5, 8, 9, 100, 129, 300, 1_500]))
+    times = np.sort(random.uniform(0, 1e10, count))
+    values = 3e4 + 2e-5 * times + random.normal(0, float(random.choice([0.0, 500.0, 1e5])), count)
+    values[random.random(count) < 0.2] = float(random.choice([0.0, 1e7]))
+    return random, times, values
+
+
+@needs_core
+@given(st.integers(0, 2**32 - 1))
+def test_a_fitted_line_is_that_of_numpy(seed: int) -> None:
+    random, times, values = _draw_points(seed, 2)
+    noise = random.choice([1_500.0, 4_000.0], len(times)) if random.random() < 0.5 else None
+    start = Line(offset_ns=2e4, rate=1e-6, center_ns=5e9)
+    expected = lines._fit_points(times, values, start, 2_000.0, noise)
+    assert fit_line(times, values, start, floor_ns=2_000.0, noise=noise) == expected
+
+
+@needs_core
+@given(st.integers(0, 2**32 - 1))
+def test_a_found_line_is_that_of_numpy(seed: int) -> None:
+    _, times, values = _draw_points(seed, 1)
+    width, center = 240_000.0, lines._median(times)
+    span = float(np.max(np.abs(times - center)))
+    count = 1 if len(times) < 3 else int(min(401, 1 + 2 * np.ceil(lines.MAX_DRIFT * span / (width / 4))))
+    rates = sorted(np.linspace(-lines.MAX_DRIFT, lines.MAX_DRIFT, count) if count > 1 else [0.0], key=abs)
+    expected = lines._try_rates(times, values, np.array(rates), width, center)
+    assert find_line(times, values, width=width) == expected
+
+
+@needs_core
+def test_numbers_without_an_order_are_left_to_numpy() -> None:
+    core, times, line = load_core(), np.arange(3.0), (0.0, 0.0, 0.0)
+    assert core is not None
+    for wrong in (np.inf, np.nan):
+        values = np.array([0.0, wrong, 1.0])
+        found = line_finder.fit_line(core, times, values, line, floor=1.0, drift=1.0, rounds=2, noise=None)
+        assert found is None
+        assert line_finder.find_line(core, times, values, np.zeros(1), 1.0) is None
+    with pytest.raises(ValueError, match="columns of different lengths"):
+        line_finder.fit_line(core, times, times[:2], line, floor=1.0, drift=1.0, rounds=2, noise=None)
+    with pytest.raises(ValueError, match="columns of different lengths"):
+        line_finder.find_line(core, times, times[:2], np.zeros(1), 1.0)
+
+
+@needs_core
+@given(st.integers(0, 2**32 - 1))
+def test_operations_near_events_are_those_of_numpy(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    events, reference = _draw_events(random, 80), _draw_reference(random, 60)
+    line = Line(offset_ns=float(random.integers(-9, 9) * 10_000), rate=1e-6, center_ns=4e6)
+    comparison = prepare(events, reference)
+    assert comparison.finder is not None
+    compiled = find_near(comparison, line, 60_000.0)
+    plain = find_near(msgspec.structs.replace(comparison, finder=None), line, 60_000.0)
+    for name in near.Near.__struct_fields__:
+        assert getattr(compiled, name).tolist() == getattr(plain, name).tolist(), name
+
+
+def _draw_events(random: np.random.Generator, most: int) -> Events:
+    count = int(random.integers(1, most))
+    end = np.sort(random.integers(0, 200, count) * 50_000.0)
+    zeros = np.zeros(count, dtype=np.int64)
+    return Events(
+        origin_ns=0,
+        domain=zeros,
+        report=zeros,
+        channel=random.integers(0, 5, count),
+        key=random.integers(0, 3, count),
+        kind=random.integers(0, 4, count),
+        start=end,
+        end=end,
+        gap_before=end,
+        gap_rank=zeros,
+        has_communicator=zeros,
+        rank=zeros,
+        peer=zeros,
+    )
+
+
+def _draw_reference(random: np.random.Generator, most: int) -> Reference:
+    count = int(random.integers(1, most))
+    key: Int64s = random.integers(0, 2, count)
+    times: Floats = (random.integers(0, 200, count) * 50_000).astype(np.float64)
+    order = np.lexsort((times, key))
+    return Reference(
+        key=key[order],
+        times=times[order],
+        gap_before=times,
+        gap_rank=np.zeros(count, dtype=np.int64),
+        kind=random.integers(0, 4, count),
+        channels=random.integers(0, 5, count),
+        instances=np.arange(count),
+    )
