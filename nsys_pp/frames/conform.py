@@ -86,18 +86,14 @@ def conform(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
         ...
     ValueError: STEPS: missing column `name` (String); column `step` is String, expected Int64
     """
-    types = frame.schema
-    if any(column not in types for column in schema):
+    columns = {series.name: series for series in frame.iter_columns()}
+    if not schema.keys() <= columns.keys():
         raise ValueError(_describe_mismatch(frame, schema))
     # most frames are small: a query costs more than the casts in it
-    fitted = frame[schema.names()]
     try:
-        for position, (column, dtype) in enumerate(schema.items()):
-            if types[column] != dtype:
-                fitted.replace_column(position, fitted[column].cast(dtype))
+        return pl.DataFrame([_fit(columns[column], dtype) for column, dtype in schema.items()])
     except pl.exceptions.PolarsError:
         raise ValueError(_describe_mismatch(frame, schema)) from None
-    return fitted
 
 
 def conform_part(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
@@ -108,6 +104,10 @@ def conform_part(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     """
     absent = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in frame.columns]
     return conform(frame.with_columns(absent), schema)
+
+
+def _fit(column: pl.Series, dtype: pl.DataType) -> pl.Series:
+    return column if column.dtype == dtype else column.cast(dtype)
 
 
 def _describe_mismatch(frame: pl.DataFrame, schema: pl.Schema) -> str:

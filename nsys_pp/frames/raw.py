@@ -13,6 +13,8 @@ from typing import Literal, get_args
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.frames.conform import Schema, build_schema
+
 Group = Literal["ranges", "ops", "kernel_names", "details", "cpu", "communication", "os_calls", "host"]
 """Groups of data to read in addition to the session: NVTX ranges; calls and GPU operations; demangled names of
 kernels; details of operations (these names, grids, registers, bytes); data of CPU threads (names of calls; colors, categories and payloads of ranges);
@@ -203,7 +205,7 @@ _COLUMNS: Mapping[str, _Columns] = {
     "launcher": {"name": pl.String, "value": pl.String},  # allow-listed variables
 }
 
-SCHEMAS: Mapping[str, pl.Schema] = {name: pl.Schema(columns) for name, columns in _COLUMNS.items()}
+SCHEMAS: Mapping[str, Schema] = {name: build_schema(columns) for name, columns in _COLUMNS.items()}
 
 
 class RawReport(Struct, frozen=True, kw_only=True):

@@ -184,7 +184,7 @@ def _collect_fields(
             encode=encoders[column],
             values=of_rows,
             present=columns.present(column),
-            rows=None if isinstance(frame.schema[column], WORDS) else columns.rows,
+            rows=None if isinstance(frame[column].dtype, WORDS) else columns.rows,
         )
         for column, of_rows in values.items()
     ]
@@ -202,7 +202,7 @@ def _argument(columns: SubtrackColumns, column: str, strings: list[pl.Series]) -
     The strings are appended to `strings` and numbered on.
     """
     source = columns.source
-    dtype = source.frame.schema[column]
+    dtype = source.frame[column].dtype
     if dtype.is_integer():
         return Annotation.INT if dtype.is_signed_integer() else Annotation.UINT, source.array(column)
     if dtype.is_float():
