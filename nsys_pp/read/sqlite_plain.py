@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.threads import open_executor
 from nsys_pp.read.plan import shape_rows
 from nsys_pp.read.sqlite_columns import Columns
 from nsys_pp.read.sqlite_pages import Leaves, Pages, UnusualPageError, find_leaves, open_pages
@@ -98,7 +99,8 @@ def read_plain(
         return {}
     try:
         pages = open_pages(file)
-        with ThreadPoolExecutor(max(1, threads)) as pool:
+        rows = sum(last_rows.get(task.source.name, 0) for task in tasks.values())
+        with open_executor(rows, threads=max(1, threads)) as pool:
             running = {
                 at: _start(pool, pages, task, layouts[task.source.name].root) for at, task in tasks.items()
             }
@@ -168,6 +170,8 @@ def _finish(
     waiting = deque(futures)
     futures.clear()
     try:
+        if len(waiting) == 1:  # all rows: no copy of them
+            return waiting.popleft().result()
         for number in range(done + 1, done + 1 + len(waiting)):
             columns.add(waiting.popleft().result())
             read, whole = (format_bytes(count * _BLOCK_BYTES) for count in (number, total))
