@@ -78,12 +78,13 @@ def _extract_report(
     map_large_arrays()
     enter_stage("reading", 0.0, 0.3)
     report = move_report(build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True))
-    free_memory()
+    row_count = sum(report.recorded.values())
+    free_memory(row_count)
     enter_stage("projecting", 0.4, 0.5)
     links = find_links(report, options.scope)
-    free_memory()
+    free_memory(row_count)
     projections = move_projections(project(report, options, links))
-    free_memory()
+    free_memory(row_count)
     enter_stage("finding jobs", 0.5, 0.6)
     training = describe_training(
         report, projections=projections, links=links, options=options, with_tables=with_tables
@@ -92,11 +93,11 @@ def _extract_report(
     frames = _aggregate(report, projections, links, training, options) if with_tables else {}
     part = _build_part(report, options, _encode_nothing(report), links, training, frames)
     del report, projections, links, training, frames  # a trace needs the view alone
-    free_memory()
+    free_memory(row_count)
     enter_stage("drawing", 0.6, 0.7)
     drawing = draw_report(view, detail=options.detail)  # type: ignore[arg-type]
     del view
-    free_memory()
+    free_memory(row_count)
     enter_stage("encoding", 0.7, 1.0)
     return replace(part, encoded=encode_drawing(drawing, sink, is_packed=with_tables))
 

@@ -18,6 +18,8 @@ def build_diagnostics(raw: RawReport) -> pl.DataFrame:
     Returns:
         `DIAGNOSTICS`. Empty where nsys recorded none.
     """
+    if raw["diagnostics"].is_empty():
+        return DIAGNOSTICS.to_frame()
     found = raw["diagnostics"].filter(pl.col("severity").is_in(_SEVERE)).drop_nulls("text")
     if found.is_empty():
         return DIAGNOSTICS.to_frame()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, numbers
+from nsys_pp.arrays.columns import NEVER, list_distinct, numbers
 from nsys_pp.arrays.search import number_keys
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import list_process_keys, pid, process_key, tid
@@ -85,7 +85,7 @@ def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
 def _list_keys(columns: Iterable[pl.Series]) -> pl.Series:
     """List the distinct keys in columns, ascending."""
     parts = [numbers(keys) for keys in columns]
-    distinct = np.unique(np.concatenate([part[number_keys(part)[0]] for part in parts]))
+    distinct = list_distinct(np.concatenate([part[number_keys(part)[0]] for part in parts]))
     return pl.Series(distinct[distinct != NEVER])
 
 

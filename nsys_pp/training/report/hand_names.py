@@ -13,7 +13,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.ancestors import has_marked_line
-from nsys_pp.arrays.columns import find_distinct, numbers
+from nsys_pp.arrays.columns import find_distinct, list_distinct, numbers
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.training.report.hand_words import HOLE, Meaning, build_pattern, fold_name, parse_hand_name
 from nsys_pp.training.report.inner_jobs import find_parents
@@ -114,7 +114,7 @@ def find_hand_names(ranges: pl.DataFrame, *, is_requested: bool = False) -> Hand
         for at, meaning in enumerate(candidates.meanings)
         if meaning.kind in _TRAINING and at not in accepted
     ]
-    parts = candidates.texts[np.unique(candidates.text[np.isin(candidates.name, rejected)])].to_list()
+    parts = candidates.texts[list_distinct(candidates.text[np.isin(candidates.name, rejected)])].to_list()
     return HandNames(
         names=tuple(sorted(names, key=lambda name: (name.kind, name.folded))), parts=frozenset(parts)
     )
