@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from nsys_pp.cli import main
@@ -36,6 +37,26 @@ def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     variables: dict[str, Any] = {}
     exec(example, variables)
     assert all(len(variables[name]) for name in ("ranges", "steps", "clocks", "stages", "jobs"))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pandas, in Dask's own code
+def test_tables_of_many_runs_are_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The examples of docs/scaling.md, with polars and with Dask, sum what the tables of both runs have."""
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "scaling.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    Path("tables").mkdir()
+    for name in ("monday", "tuesday"):
+        command = f"summary fixtures/pipeline/node2 --table kernels,copies --by rank --format parquet -o tables/{name}"
+        run(command, tmp_path)
+    kernels = pl.read_parquet("tables/monday/kernels.parquet")
+    totals = kernels.group_by("name").agg(pl.col("total_ns").sum()).to_dict(as_series=False)["total_ns"]
+    variables: dict[str, Any] = {}
+    for example in examples:
+        exec(example, variables)
+    by_run = variables["slowest"].collect()
+    assert by_run.height == 2 * len(totals)
+    assert by_run["total_ns"].sum() == 2 * sum(totals)
+    assert variables["largest"].compute().max() == 2 * max(totals)
 
 
 def test_every_command_is_shown() -> None:
