@@ -151,7 +151,7 @@ def name_steps(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
 
 
 class _Names(Struct, frozen=True):
-    """Distinct names (and domains and categories) of ranges, and the values parsed from those that match a rule."""
+    """Distinct names (and domains and categories) of ranges, and the values parsed from matching ones."""
 
     keys: tuple[str, ...]
     rows: list[tuple[str | None, ...]]  # distinct, of `keys`
