@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nsys_pp.commands.align import AlignResult, align
     from nsys_pp.commands.chart import ChartResult, chart
+    from nsys_pp.commands.check import CheckResult, check
     from nsys_pp.commands.compare import CompareResult, compare
     from nsys_pp.commands.explain_jobs import ExplainResult, explain_jobs
     from nsys_pp.commands.extract import ExtractResult, extract
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from nsys_pp.commands.pipeline import PIPELINE_TABLES, PipelineResult, pipeline
     from nsys_pp.commands.project import ProjectResult, project
     from nsys_pp.commands.report import ReportResult, report
+    from nsys_pp.commands.scrub import ScrubResult, scrub
     from nsys_pp.commands.sql import SqlResult, sql
     from nsys_pp.commands.summarise import SUMMARY_TABLES, SummaryResult, summarise
     from nsys_pp.compose.options import BatchOptions, ClockOptions, JobOptions, RosterOptions, RunOptions
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "nsys_pp.commands.align": ("AlignResult", "align"),
     "nsys_pp.commands.chart": ("ChartResult", "chart"),
+    "nsys_pp.commands.check": ("CheckResult", "check"),
     "nsys_pp.commands.compare": ("CompareResult", "compare"),
     "nsys_pp.commands.explain_jobs": ("ExplainResult", "explain_jobs"),
     "nsys_pp.commands.extract": ("ExtractResult", "extract"),
@@ -48,6 +51,7 @@ _MODULES = {
     "nsys_pp.commands.pipeline": ("PIPELINE_TABLES", "PipelineResult", "pipeline"),
     "nsys_pp.commands.project": ("ProjectResult", "project"),
     "nsys_pp.commands.report": ("ReportResult", "report"),
+    "nsys_pp.commands.scrub": ("ScrubResult", "scrub"),
     "nsys_pp.commands.sql": ("SqlResult", "sql"),
     "nsys_pp.commands.summarise": ("SUMMARY_TABLES", "SummaryResult", "summarise"),
     "nsys_pp.compose.options": (
@@ -63,6 +67,7 @@ __all__ = [
     "AlignResult",
     "BatchOptions",
     "ChartResult",
+    "CheckResult",
     "ClockOptions",
     "CompareResult",
     "ExplainResult",
@@ -78,11 +83,13 @@ __all__ = [
     "ReportResult",
     "RosterOptions",
     "RunOptions",
+    "ScrubResult",
     "SqlResult",
     "SummaryResult",
     "__version__",
     "align",
     "chart",
+    "check",
     "compare",
     "explain_jobs",
     "extract",
@@ -92,6 +99,7 @@ __all__ = [
     "pipeline",
     "project",
     "report",
+    "scrub",
     "sql",
     "summarise",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -13,12 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import click
 import polars as pl
 import pytest
 
 from fixtures.recording.export import Session, write_report
 from fixtures.recording.rows import global_tid
 from fixtures.recording.secrets import MARK, SESSION
+from nsys_pp import cli
 from tests.cli.calls import Result, arguments_of, call
 from tests.unpacking import find_words, read_folder
 
@@ -61,6 +64,31 @@ PRINTS = {
     "project, json": ["project", "--format", "json"],
     "info": ["info"],
     "info, json": ["info", "--json"],
+}
+
+OTHERS = {  # command -> options, with `FOLDER` for the folder of outputs
+    "extract": ["extract", "-o", "FOLDER/rank0.nspart", "--detail", "cpu"],
+    "report": ["report", "-o", "FOLDER/page.html"],
+    "chart": ["chart", "-o", "FOLDER/chart.html"],
+    "chart, svg": ["chart", "-o", "FOLDER/chart.svg"],
+    "pipeline": ["pipeline", "--json"],
+    "jobs": ["pipeline", "--explain-jobs"],
+    "align": ["align"],
+    "logged": [
+        "merge",
+        "-o",
+        "FOLDER/logged.pftrace",
+        "--log-format",
+        "json",
+        "--result",
+        "FOLDER/result.json",
+    ],
+    "parallel": ["merge", "-o", "FOLDER/parallel.pftrace", "--processes", "2", "--debug"],
+    **{
+        f"summary, {name}": ["summary", "-o", f"FOLDER/summary.{name}"] for name in ("csv", "json", "parquet")
+    },
+    "scrub": ["scrub", "-o", "FOLDER/clean.sqlite", "--hosts", "--users", "--paths"],
+    "check": ["check"],
 }
 
 pytestmark = pytest.mark.usefixtures("reports_read_once")
@@ -118,7 +146,7 @@ def _parquet_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pl.DataFrame, "write_parquet", write_plain)
 
 
-def _plant(path: Path, schema: str) -> Path:
+def plant(path: Path, schema: str) -> Path:
     """Write a report with the mark wherever nsys puts what is nobody's business."""
     environment = {
         **SESSION["environment"],
@@ -190,7 +218,7 @@ def _plant(path: Path, schema: str) -> Path:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("schema", ["3.0.0", "3.7.2", "3.25.0"])
 def test_no_output_holds_what_no_event_refers_to(tmp_path: Path, schema: str) -> None:
-    report = _plant(tmp_path / "report.sqlite", schema)
+    report = plant(tmp_path / "report.sqlite", schema)
     assert find_words(report.read_bytes(), [MARK, SHOWN]) == {MARK, SHOWN}
     folder = tmp_path / "out"
     folder.mkdir()
@@ -205,13 +233,63 @@ def test_no_output_holds_what_no_event_refers_to(tmp_path: Path, schema: str) ->
     assert set(MERGES) | set(PROJECTS) <= set(written)
 
 
+@pytest.fixture
+def deleted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Keep the contents of all files that are deleted or renamed: temporary files of outputs, and of processes."""
+    kept = tmp_path / "deleted"
+    kept.mkdir()
+    remove, remove_tree, replace = os.unlink, shutil.rmtree, os.replace
+
+    def keep(path: Any) -> None:
+        for file in (Path(path), *Path(path).rglob("*")):
+            if file.is_file() and kept not in file.parents:
+                shutil.copyfile(file, kept / str(len([*kept.iterdir()])))
+
+    def watch(call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(path: Any, *more: Any, **options: Any) -> Any:
+            with suppress(OSError, TypeError):
+                keep(path)
+            return call(path, *more, **options)
+
+        return watched
+
+    monkeypatch.setattr(os, "unlink", watch(remove))
+    monkeypatch.setattr(shutil, "rmtree", watch(remove_tree))
+    monkeypatch.setattr(os, "replace", watch(replace))
+    return kept
+
+
+def test_no_other_command_or_scratch_file_holds_it(tmp_path: Path, deleted: Path) -> None:
+    """Names of calls of the operating system are names that events refer to, so the report has no such event."""
+    report = plant(tmp_path / "report.sqlite", "3.7.2")
+    with sqlite3.connect(report) as connection:
+        connection.execute("DELETE FROM OSRT_API")
+    connection.close()
+    folder = tmp_path / "out"
+    folder.mkdir()
+    said: dict[str, bytes] = {}
+    for name, (command, *options) in OTHERS.items():
+        if command not in cli.main.list_commands(click.Context(cli.main)):
+            continue
+        done = call(command, report, *[option.replace("FOLDER", str(folder)) for option in options])
+        assert done.code in (0, 1, 2), done  # a pipeline needs jobs
+        said[f"{name}, stdout"], said[f"{name}, stderr"] = done.stdout.encode(), done.stderr.encode()
+    written = {
+        **said,
+        **read_folder(folder),
+        **{f"deleted {name}": data for name, data in read_folder(deleted).items()},
+    }
+    assert {"rank0.nspart", "page.html", "clean.sqlite", "result.json", "deleted 0"} <= written.keys()
+    assert {name for name, data in written.items() if find_words(data, [MARK, *HIDDEN])} == set()
+
+
 def test_no_error_quotes_what_is_recorded(tmp_path: Path) -> None:
-    said = provoke_errors(_plant(tmp_path / "report.sqlite", "3.7.2"), tmp_path)
+    said = provoke_errors(plant(tmp_path / "report.sqlite", "3.7.2"), tmp_path)
     assert {name: text for name, text in said.items() if find_words(text, [MARK])} == {}
 
 
 def test_only_variables_of_launchers_are_told(tmp_path: Path) -> None:
-    report = _plant(tmp_path / "report.sqlite", "3.7.2")
+    report = plant(tmp_path / "report.sqlite", "3.7.2")
     [told] = json.loads(call("info", report, "--json").stdout)
     assert told["launcher"] == ALLOWED
     assert (told["rank"], told["rank_source"]) == (3, "RANK")
@@ -223,7 +301,7 @@ _REAL = (
 )
 
 
-def _plant_into(report: Path) -> None:
+def plant_into(report: Path) -> None:
     """Add rows with the mark to tables of a real report, in the shape of rows that it has."""
     connection = sqlite3.connect(report)
     present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -279,7 +357,7 @@ def test_no_output_of_a_real_report_holds_its_secrets(
         pytest.skip(f"no report {prefix}*")
     report = tmp_path / "report.sqlite"
     report.write_bytes(original.read_bytes())
-    _plant_into(report)
+    plant_into(report)
     secrets = _real_secrets(report)
     assert find_words(report.read_bytes(), [MARK]) == {MARK}
     folder = tmp_path / "out"

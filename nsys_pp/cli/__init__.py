@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import click
 
 from nsys_pp.cli.escapes import escape_line, escape_text
-from nsys_pp.cli.interrupts import describe_interrupt, end_on_interrupt, is_interrupt
+from nsys_pp.cli.interrupts import (
+    describe_interrupt,
+    end_at_once,
+    end_on_interrupt,
+    has_unheard_thread,
+    is_interrupt,
+)
 from nsys_pp.cli.sections import OrderedGroup
 from nsys_pp.cli.unforeseen import is_unforeseen
 from nsys_pp.errors import REPORT_IT, NsysPPError, describe_unforeseen
@@ -35,9 +41,11 @@ _DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `-
     "compare": "Compare two runs: steps, bubbles, stages, jobs, kernels.",
     "project": "Project NVTX ranges onto the GPU operations they launch.",
     "info": "Show the contents of reports, and missing tables.",
+    "check": "Check reports for damage, impossible values and lost events.",
     "align": "Align the clocks of all machines, with error bounds.",
     "sql": "Query the frames and tables of a run in SQL.",
     "extract": "Write a part of each report, ready for merge and summary.",
+    "scrub": "Write a copy of a report that is safe to share.",
     "recipe": "Run nsys-pp as a recipe of nsys.",
     "cache": "Show or clear the cache of exported reports.",
     "shell-setup": "Install shell completion and manual pages.",
@@ -73,6 +81,8 @@ class _MainGroup(OrderedGroup):
                 if is_interrupt(error):
                     status, word = describe_interrupt()
                     click.echo(word, err=True)
+                    if has_unheard_thread():
+                        end_at_once(status)
                     ctx.exit(status)
                 if not _report_error(error):
                     raise

@@ -57,7 +57,7 @@ def align(
         frame = CLOCK_TABLE.build(aligned.clocks, aligned.labels)
         with open_screen() as console:
             print_tables([FilledTable(table=CLOCK_TABLE, frame=frame)], console=console)
-    exit_if_skipped(ctx, aligned.skipped)
+    exit_if_skipped(ctx, aligned.skipped, aligned.row_counts)
 
 
 def _describe_clocks(aligned: nsys_pp.AlignResult) -> list[dict[str, Any]]:

@@ -83,4 +83,4 @@ def chart(
         f" in {format_count(charted.steps, 'step')}.",
         output,
     )
-    exit_if_skipped(ctx, charted.skipped)
+    exit_if_skipped(ctx, charted.skipped, charted.row_counts)

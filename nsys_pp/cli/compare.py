@@ -9,7 +9,7 @@ import click
 
 import nsys_pp
 from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
-from nsys_pp.cli.log import log, log_notes
+from nsys_pp.cli.log import log, log_notes, record_rows
 from nsys_pp.cli.options.batch import keep_going_option, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
 from nsys_pp.cli.options.inputs import nsys_option
@@ -87,5 +87,6 @@ def compare(
         log(failure, event="gate failed", level="error", prefix="failed: ")
     if compared.failures:
         log_skipped(compared.skipped)
+        record_rows(compared.row_counts)
         ctx.exit(GATE_FAILED)
-    exit_if_skipped(ctx, compared.skipped)
+    exit_if_skipped(ctx, compared.skipped, compared.row_counts)

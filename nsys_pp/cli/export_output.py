@@ -64,4 +64,4 @@ def write_export(
             source = "" if file.path == file.source else f", a copy of {file.source}"
             rows = format_count(file.row_count, "row")
             log_output(f"Wrote {rows} of StepTaskInfo to {file.path}{source}", file.path)
-    exit_if_skipped(ctx, result.skipped)
+    exit_if_skipped(ctx, result.skipped, result.row_counts)

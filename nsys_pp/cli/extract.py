@@ -75,7 +75,7 @@ def extract(
         )
     for part in result.parts:
         _log_part(part)
-    exit_if_skipped(ctx, result.skipped)
+    exit_if_skipped(ctx, result.skipped, result.row_counts)
 
 
 def _log_part(part: ExtractedPart) -> None:

@@ -66,7 +66,7 @@ def info(ctx: click.Context, /, reports: tuple[str, ...], format: str, verbose: 
         )
     else:
         _print_infos(result.reports, with_contents=verbose or len(result.reports) <= _MAX_SCREENS)
-    exit_if_skipped(ctx, result.skipped)
+    exit_if_skipped(ctx, result.skipped, result.row_counts)
 
 
 def _print_infos(infos: list[ReportInfo], *, with_contents: bool) -> None:
@@ -85,7 +85,10 @@ def _print_infos(infos: list[ReportInfo], *, with_contents: bool) -> None:
 
 def _describe_info(info: ReportInfo) -> dict[str, Any]:
     """Return a report as plain types; the keys are stable."""
+    import polars as pl
+
     from nsys_pp.cli.info_screen import format_utc
+    from nsys_pp.cli.row_counts import list_rows
 
     session, contents = info.session, info.contents
     return {
@@ -117,6 +120,8 @@ def _describe_info(info: ReportInfo) -> dict[str, Any]:
         "communication_count": contents.communication_count,
         "recorded": dict(contents.recorded.select("kind", "row_count").rows()),
         "missing": dict(contents.missing.select("kind", "option").rows()),
+        "rows": list_rows(contents.row_counts.with_columns(report=pl.lit(str(info.path))))[0]["tables"],
+        "tables": contents.tables.to_dicts(),
         "notes": contents.anomalies,
     }
 

@@ -41,6 +41,7 @@ def print_info(info: ReportInfo, console: Console) -> None:
     _print_domains(info, console)
     console.print()
     console.print(_list_kinds(info, console.width))
+    console.print(_list_tables(info, console.width))
     for sentence in info.contents.anomalies:
         console.print(_hang("note", sentence, style="yellow"))
 
@@ -173,6 +174,27 @@ def _list_kinds(info: ReportInfo, width: int) -> Table:
     label = "not recorded"
     for option, titles in _group_options(info.contents.missing).items():
         grid.add_row(label, Text(escape_line(f"{', '.join(titles)}: {option}")))
+        label = ""
+    label = "left out"
+    left_out = info.contents.row_counts.drop_nulls("reason")
+    for table, source, reason, count in left_out.select("table", "source", "reason", "row_count").rows():
+        grid.add_row(label, Text(escape_line(f"{count:,} of {source or table}: {reason}")))
+        label = ""
+    return grid
+
+
+def _list_tables(info: ReportInfo, width: int) -> Table:
+    """List the tables with rows by their use; enumerations and empty tables are left out."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(width=_LABEL_WIDTH, no_wrap=True, style="cyan")
+    grid.add_column(overflow="fold")
+    label = "tables"
+    tables = info.contents.tables.filter(pl.col("row_count") > 0)
+    for (use, show), rows in tables.group_by("use", "show", maintain_order=True):
+        names = [f"{name} {count:,}" for name, count in rows.select("table", "row_count").rows()]
+        heading = f"{use} (--show {show}): " if use == "on request" else f"{use}: "
+        names[0] = heading + names[0]
+        grid.add_row(label, Text(_pack(map(escape_line, names), width - _LABEL_WIDTH - 2)))
         label = ""
     return grid
 

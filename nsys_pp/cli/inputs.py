@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from nsys_pp.cli.log import current_record, log, log_traceback
+from nsys_pp.cli.log import current_record, log, log_traceback, record_rows
 from nsys_pp.errors import REPORT_IT, NsysPPError, UnforeseenError
 
+if TYPE_CHECKING:
+    import polars as pl
 
-def exit_if_skipped(ctx: click.Context, skipped: Sequence[tuple[Path, NsysPPError]]) -> None:
-    """List the skipped inputs; exit with status 3 if there are any."""
+
+def exit_if_skipped(
+    ctx: click.Context, skipped: Sequence[tuple[Path, NsysPPError]], row_counts: pl.DataFrame | None
+) -> None:
+    """Record the counts of rows, and list the skipped inputs; exit with status 3 if there are any."""
+    record_rows(row_counts)
     log_skipped(skipped)
     if skipped:
         ctx.exit(3)

@@ -16,6 +16,8 @@ from nsys_pp.cli.escapes import escape_line, escape_text
 from nsys_pp.errors import NsysPPError
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from nsys_pp.frames.verdict import Verdict
 
 Level = Literal["info", "warning", "error"]
@@ -33,6 +35,7 @@ class Record(Struct):
     skipped: list[tuple[Path, NsysPPError]] = field(default_factory=list)
     outputs: list[Path] = field(default_factory=list)
     verdict: list[dict[str, Any]] | None = None  # None: the command has none
+    row_counts: pl.DataFrame | None = None  # `RUN_ROW_COUNTS`; None: the command has none, or failed
     phases: dict[str, float] = field(default_factory=dict)  # wall seconds
     _phase: tuple[str, float] | None = None
 
@@ -113,6 +116,11 @@ def log_traceback(details: str) -> None:
     """Log the traceback of an unforeseen error, if `--debug` asks for it."""
     if details and current_record().shows_tracebacks:
         log(details.rstrip(), event="traceback", level="error")
+
+
+def record_rows(row_counts: pl.DataFrame | None) -> None:
+    """Record the counts of rows (`RUN_ROW_COUNTS`)."""
+    current_record().row_counts = row_counts
 
 
 def record_verdict(verdict: Verdict) -> None:

@@ -100,7 +100,7 @@ def merge(
     log_verdict(merged.verdict)
     if is_opened:
         nsys_pp.open_output(merged.output, on_ready=log_opening)
-    exit_if_skipped(ctx, merged.skipped)
+    exit_if_skipped(ctx, merged.skipped, merged.row_counts)
 
 
 def _log_traces(merged: nsys_pp.MergeResult, max_events: int, *, is_opened: bool) -> None:

@@ -9,7 +9,7 @@ import click
 
 import nsys_pp
 from nsys_pp.cli.inputs import exit_if_skipped
-from nsys_pp.cli.log import log_output
+from nsys_pp.cli.log import log, log_output
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.inputs import input_options
 from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, format_option, output_option
@@ -59,6 +59,7 @@ def project(
     Example:
       nsys-pp project report.sqlite -o ranges.parquet
     """
+    from nsys_pp.cli.row_counts import describe_unprojected
     from nsys_pp.commands.project import define_projection_table
     from nsys_pp.compose.batch import list_existing_inputs
     from nsys_pp.compose.options import parse_counted_ops
@@ -74,6 +75,8 @@ def project(
     table = define_projection_table(parse_counted_ops(options["ops"]), options["scope"])
     filled = FilledTable(table=table, frame=result.ranges)
     if output != STANDARD_OUTPUT:
+        if sentence := describe_unprojected(result.row_counts):
+            log(sentence, event="rows")
         write_table(filled, output, format=format, force=force)
         log_output(f"Wrote {output}: {format_count(len(result.ranges), 'row')}", output)
     elif format == "table":
@@ -84,7 +87,7 @@ def project(
             print_tables([filled], console=console, limit=limit)
     else:
         click.echo(format_table(filled, format=format), nl=False)
-    exit_if_skipped(ctx, result.skipped)
+    exit_if_skipped(ctx, result.skipped, result.row_counts)
 
 
 def _choose_format(output: Path, format: str | None) -> str:

@@ -72,4 +72,4 @@ def report(
         output,
     )
     log_verdict(written.verdict)
-    exit_if_skipped(ctx, written.skipped)
+    exit_if_skipped(ctx, written.skipped, written.row_counts)

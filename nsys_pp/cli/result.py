@@ -88,6 +88,7 @@ def _describe(
         ],
         "notes": record.notes,
         "verdict": record.verdict,
+        "rows": _describe_rows(record),
         "started": record.started,
         "timings": {
             "wall_s": round(time.monotonic() - record.began_s, 3),
@@ -95,6 +96,15 @@ def _describe(
         },
         "peak_memory_bytes": _measure_peak(),
     }
+
+
+def _describe_rows(record: Record) -> list[dict[str, Any]] | None:
+    """Return the rows of each table of each report; None where the command has no counts."""
+    if record.row_counts is None:
+        return None
+    from nsys_pp.cli.row_counts import list_rows
+
+    return list_rows(record.row_counts)
 
 
 def _find_output(ctx: click.Context, status: int) -> list[Path]:

@@ -87,16 +87,18 @@ def sql(
     if output != STANDARD_OUTPUT:
         check_output(output, force=force, inputs=[] if explain else list_existing_inputs(reports))
     skipped: list[Any] = []
+    counts = None
     if explain:
         filled = _build_table(_list_columns(query), name="columns")
         limit = 0
     else:
         with show_progress() as progress:
             answer = nsys_pp.sql(str(query), reports, progress=progress, **options)
-        filled, skipped = _build_table(answer.table, name="answer"), answer.skipped
+        filled = _build_table(answer.table, name="answer")
+        skipped, counts = answer.skipped, answer.row_counts
     is_printed = output == STANDARD_OUTPUT and format == "table"
     output_tables([filled], output=output, format=format, limit=limit if is_printed else 0, force=force)
-    exit_if_skipped(ctx, skipped)
+    exit_if_skipped(ctx, skipped, counts)
 
 
 def _list_columns(table: str | None) -> Any:

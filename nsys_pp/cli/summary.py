@@ -154,4 +154,4 @@ def summary(
     if not is_text:
         log_notes(missing)
     log_notes(summarised.notes)
-    exit_if_skipped(ctx, summarised.skipped)
+    exit_if_skipped(ctx, summarised.skipped, summarised.row_counts)

@@ -28,6 +28,7 @@ class AlignResult(ShortRepr):
     labels: list[str]  # of the reports that its column `reports` counts
     paths: list[Path]  # likewise
     skipped: Skipped
+    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
 
 def align(inputs: Inputs, **options: Unpack[ClockOptions]) -> AlignResult:
@@ -42,9 +43,15 @@ def align(inputs: Inputs, **options: Unpack[ClockOptions]) -> AlignResult:
         ClockError: An offset is of an unknown machine.
     """
     check_keywords(options, ClockOptions)
-    run = Run(Batch(inputs, options), cast("RunOptions", options), read=_read_inputs)
+    run = Run(Batch(inputs, options), cast("RunOptions", options), read=_read_inputs, last_stage="clocks")
     paths = [recorded.path for recorded in run.inputs]
-    return AlignResult(clocks=run.clocks.table, labels=label_reports(paths), paths=paths, skipped=run.skipped)
+    return AlignResult(
+        clocks=run.clocks.table,
+        labels=label_reports(paths),
+        paths=paths,
+        skipped=run.skipped,
+        row_counts=run.row_counts,
+    )
 
 
 def _read_inputs(run: Run) -> list[Input]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from nsys_pp.commands.pipeline import build_pipeline
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
@@ -32,6 +34,7 @@ class ChartResult(ShortRepr):
     notes: list[str]  # inferred, refused and doubtful facts of the training, in sentences
     verdict: Verdict
     skipped: Skipped
+    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
 
 def chart(
@@ -82,4 +85,5 @@ def chart(
         notes=training.notes,
         verdict=result.verdict,
         skipped=result.skipped,
+        row_counts=result.row_counts,
     )

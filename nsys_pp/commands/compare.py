@@ -31,6 +31,7 @@ class CompareResult(ShortRepr):
     failures: list[str]  # gates that B fails, in sentences
     notes: list[str]  # doubtful facts of either run, in sentences
     skipped: Skipped  # inputs of both runs
+    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS` of both runs
 
 
 def compare(
@@ -64,4 +65,5 @@ def compare(
             f"{name}: {note}" for name, run in zip("AB", runs, strict=True) for note in run.training.notes
         ],
         skipped=[entry for run in runs for entry in run.skipped],
+        row_counts=pl.concat(run.row_counts for run in runs),
     )

@@ -13,8 +13,10 @@ from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.options import Inputs, JobOptions, check_keywords, parse_job_options
 from nsys_pp.compose.report import SURVEY_GROUPS
 from nsys_pp.compose.report_view import project_report
+from nsys_pp.compose.row_counts import collect_row_counts, count_report_rows
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.model import build_report
+from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
 from nsys_pp.tables.name_table import NAME_TABLE as NAME_TABLE
 from nsys_pp.training.report.name_reading import read_names
@@ -34,10 +36,12 @@ class ExplainResult(ShortRepr):
         names: One row per name (with `#` for numbers) and rule: kind, preset and pattern of the rule, number of ranges,
             and time of the GPU operations in them; names without a rule last.
         skipped: Skipped inputs, each with its error.
+        row_counts: `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason.
     """
 
     names: pl.DataFrame
     skipped: Skipped
+    row_counts: pl.DataFrame
 
 
 def explain_jobs(inputs: Inputs, **options: Unpack[JobOptions]) -> ExplainResult:
@@ -56,16 +60,17 @@ def explain_jobs(inputs: Inputs, **options: Unpack[JobOptions]) -> ExplainResult
     work = partial(_explain_file, rules=parse_job_options(options), nsys=batch.nsys)
     explained = batch.map("explaining", batch.paths, work)
     names = (
-        pl.concat(list(explained.values()))
+        pl.concat(frame for frame, _ in explained.values())
         .group_by(_KEYS)
         .agg(pl.col("range_count", "gpu_ns").sum())
         .sort(pl.col("kind").is_null(), -pl.col("gpu_ns"), -pl.col("range_count"), "name")
     )
-    return ExplainResult(names=NAME_TABLE.build(names), skipped=batch.skipped)
+    counts = collect_row_counts({path: counts for path, (_, counts) in explained.items()})
+    return ExplainResult(names=NAME_TABLE.build(names), skipped=batch.skipped, row_counts=counts)
 
 
-def _explain_file(path: Path, rules: dict[str, Any], nsys: str | None) -> pl.DataFrame:
-    """Explain the names of one report: one row per name and rule; `rules` are from `parse_job_options`."""
+def _explain_file(path: Path, rules: dict[str, Any], nsys: str | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Explain the names of one report: one row per name and rule, and `ROW_COUNTS`; `rules` are from `parse_job_options`."""
     report = build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys), is_last_use=True)
     chosen = choose_rules(
         report.ranges,
@@ -73,14 +78,13 @@ def _explain_file(path: Path, rules: dict[str, Any], nsys: str | None) -> pl.Dat
         job_patterns=rules["job_patterns"] or (),
         step_patterns=rules["step_patterns"] or (),
     )
-    busy = (
-        project_report(report, ops=("kernel",), scope="auto")
-        .group_by("range_id")
-        .agg(gpu_ns=pl.col("busy_ns").sum())
-    )
-    return (
+    launches = match_launches(report.api_calls, report.gpu_ops)
+    projections = project_report(report, ops=("kernel",), scope="auto", launches=launches)
+    busy = projections.group_by("range_id").agg(gpu_ns=pl.col("busy_ns").sum())
+    names = (
         read_names(report.ranges, chosen)
         .join(busy, on="range_id", how="left")
         .group_by(_KEYS)
         .agg(range_count=pl.len().cast(pl.Int64), gpu_ns=pl.col("gpu_ns").sum())
     )
+    return names, count_report_rows(report, launches, projections, "auto")

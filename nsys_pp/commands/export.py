@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from nsys_pp.commands.pipeline import build_pipeline
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
@@ -27,12 +29,14 @@ class ExportJobsResult(ShortRepr):
         notes: Missing or inferred facts, in sentences.
         hint: How to open the files, in a sentence.
         skipped: Inputs that could not be read, each with its error.
+        row_counts: `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason.
     """
 
     files: tuple[ExportedFile, ...]
     notes: tuple[str, ...]
     hint: str
     skipped: Skipped
+    row_counts: pl.DataFrame
 
 
 def export_jobs(
@@ -87,5 +91,9 @@ def export_jobs(
     )
     written = exporter.write(result.training, target, export_options)
     return ExportJobsResult(
-        files=written.files, notes=written.notes, hint=written.hint, skipped=result.skipped
+        files=written.files,
+        notes=written.notes,
+        hint=written.hint,
+        skipped=result.skipped,
+        row_counts=result.row_counts,
     )

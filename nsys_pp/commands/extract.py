@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.options import (
     Inputs,
@@ -17,8 +19,10 @@ from nsys_pp.compose.options import (
     check_keywords,
     parse_counted_ops,
     parse_job_options,
+    parse_show,
 )
 from nsys_pp.compose.part_files import ExtractedPart, check_target, extract_file, name_outputs
+from nsys_pp.compose.row_counts import collect_row_counts
 from nsys_pp.frames.choices import DETAILS, Detail
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.short_repr import ShortRepr
@@ -35,6 +39,7 @@ class ExtractResult(ShortRepr):
 
     parts: list[ExtractedPart]  # in order of the reports
     skipped: Skipped
+    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
 
 def extract(
@@ -45,6 +50,7 @@ def extract(
     ops: str | Sequence[str] = ("kernel",),
     scope: Scope = "auto",
     flows: bool = False,
+    show: str | Sequence[str] = (),
     force: bool = False,
     **options: Unpack[JobOptions],
 ) -> ExtractResult:
@@ -62,6 +68,7 @@ def extract(
         ops: GPU operations that ranges are projected onto: "kernel", "memcpy", "memset", or "all".
         scope: Launches that count for a range: "thread", "process" or "auto".
         flows: Draw arrows from CUDA calls to the first operation of each launch; needs detail "cpu".
+        show: Kinds of data to draw on request, keys of `nsys_pp.frames.choices.SHOW_KINDS` or "all".
         force: Make all parts again, and replace other existing files.
         options: See `nsys_pp.JobOptions`.
 
@@ -73,7 +80,14 @@ def extract(
     check_keywords(options, JobOptions)
     check_choice("detail", detail, DETAILS)
     jobs = {name: value for name, value in parse_job_options(options).items() if value is not None}
-    part_options = PartOptions(detail=detail, ops=parse_counted_ops(ops), scope=scope, flows=flows, **jobs)
+    part_options = PartOptions(
+        detail=detail,
+        ops=parse_counted_ops(ops),
+        scope=scope,
+        flows=flows,
+        show=parse_show(show) or (),
+        **jobs,
+    )
     batch = Batch(inputs, options, with_parts=False)
     paths = batch.paths
     outputs = dict(zip(paths, name_outputs(paths, None if output is None else Path(output)), strict=True))
@@ -90,4 +104,5 @@ def extract(
             scratch=scratch,
         )
         extracted = batch.map("extracting", paths, work)
-    return ExtractResult(parts=list(extracted.values()), skipped=batch.skipped)
+    counts = collect_row_counts({path: part.row_counts for path, part in extracted.items()})
+    return ExtractResult(parts=list(extracted.values()), skipped=batch.skipped, row_counts=counts)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.inputs import label_reports, skip_repeated
 from nsys_pp.compose.options import Inputs, RosterOptions, check_keywords, parse_rank_from, parse_run_layout
+from nsys_pp.compose.row_counts import collect_row_counts, count_report_rows
 from nsys_pp.compose.run import build_run_roster
 from nsys_pp.frames.raw import Group
 from nsys_pp.frames.report import Session
@@ -28,7 +29,7 @@ from nsys_pp.tables.roster import ROSTER_TABLE as ROSTER_TABLE
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "cpu", "communication"})
+_GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "cpu", "communication", "tables"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -48,6 +49,7 @@ class InfoResult(ShortRepr):
 
     reports: list[ReportInfo]  # in natural order
     skipped: Skipped
+    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
 
 def info(inputs: Inputs, **options: Unpack[RosterOptions]) -> InfoResult:
@@ -78,13 +80,16 @@ def info(inputs: Inputs, **options: Unpack[RosterOptions]) -> InfoResult:
         _describe(identity, contents, label, roster.filter(report=number))
         for number, ((identity, contents), label) in enumerate(zip(different, labels, strict=True))
     ]
-    return InfoResult(reports=reports, skipped=batch.skipped)
+    counts = collect_row_counts({report.path: report.contents.row_counts for report in reports})
+    return InfoResult(reports=reports, skipped=batch.skipped, row_counts=counts)
 
 
 def _read_contents(path: Path, nsys: str | None) -> tuple[Identity, Contents]:
     report = build_report(read_report(path, need=_GROUPS, nsys=nsys), is_last_use=True)
-    contents = describe_contents(report, match_launches(report.api_calls, report.gpu_ops))
-    return identify(report), contents
+    launches = match_launches(report.api_calls, report.gpu_ops)
+    contents = describe_contents(report, launches)
+    counts = count_report_rows(report, launches, None, "auto")
+    return identify(report), replace(contents, row_counts=counts)
 
 
 def _describe(identity: Identity, contents: Contents, label: str, roster: pl.DataFrame) -> ReportInfo:

@@ -15,6 +15,7 @@ from nsys_pp.compose.inputs import Input, read_inputs
 from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.compose.preset_hint import PresetHint, find_preset_hint
 from nsys_pp.compose.report import SURVEY_GROUPS
+from nsys_pp.compose.requested import read_host_times, read_metric_samples
 from nsys_pp.compose.run import Run
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.choices import DATA_TYPES
@@ -26,6 +27,7 @@ from nsys_pp.hardware.model_flops import FORMULA, count_flops, parse_model
 from nsys_pp.model import build_report
 from nsys_pp.read import is_part, read_report
 from nsys_pp.tables.registry import TABLES
+from nsys_pp.tables.training.registry import REQUESTED_TABLES
 from nsys_pp.tables.training.utilisation_table import UTILISATION_TABLE, Work, describe_work
 from nsys_pp.tables.verdict.verdict import VERDICT_TABLE, build_verdict, build_verdict_table
 from nsys_pp.training.report.rule_choice import find_preset_readings
@@ -59,6 +61,11 @@ class PipelineResult(ShortRepr):
     _verdicts: list[Verdict] = field(default_factory=list, init=False, compare=False)  # built on first use
 
     @property
+    def row_counts(self) -> pl.DataFrame:
+        """Rows of all reports, used, and left out by reason (`RUN_ROW_COUNTS`)."""
+        return self.run.row_counts
+
+    @property
     def verdict(self) -> Verdict:
         """At most five findings, by the time of a step that could be gained."""
         if not self._verdicts:
@@ -68,6 +75,7 @@ class PipelineResult(ShortRepr):
     def tables(self, names: Sequence[str] | None = None) -> dict[str, pl.DataFrame]:
         """Build tables by their names in `PIPELINE_TABLES`; all of them if None.
 
+        "metrics" and "host" are built only if they are named: reports are read once more for them.
         "utilisation" is the model FLOPs utilisation by step; it needs the work of a step.
         """
         return {name: self._build(name) for name in (TABLES if names is None else names)}
@@ -90,6 +98,9 @@ class PipelineResult(ShortRepr):
             return UTILISATION_TABLE.build(self.training, self.work)
         if name == VERDICT_TABLE.name:
             return build_verdict_table(self.verdict)
+        if name in REQUESTED_TABLES:
+            read = {"metrics": read_metric_samples, "host": read_host_times}[name]
+            return REQUESTED_TABLES[name].build(self.training, read(self.run, self.training))
         return TABLES[name].build(self.training)
 
 

@@ -19,11 +19,13 @@ from nsys_pp.compose.options import BatchOptions, Inputs, check_choice, check_ke
 from nsys_pp.compose.report import SURVEY_GROUPS
 from nsys_pp.compose.report_memory import free_memory, move_report
 from nsys_pp.compose.report_view import project_report
+from nsys_pp.compose.row_counts import collect_row_counts, count_report_rows
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.model import build_report
+from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
@@ -51,10 +53,12 @@ class ProjectResult(ShortRepr):
             then by range_id. Times are on the clock of each report; adding `utc_offset_ns` makes them UTC
             (null where the report has no UTC).
         skipped: Skipped inputs, each with its error.
+        row_counts: `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason.
     """
 
     ranges: pl.DataFrame
     skipped: Skipped
+    row_counts: pl.DataFrame
 
 
 def project(
@@ -96,7 +100,8 @@ def project(
         raise lacking[0]
     for missing in lacking:
         warnings.warn(f"{missing.message}: it has no rows", stacklevel=2)
-    return ProjectResult(ranges=_join(found, batch), skipped=batch.skipped)
+    counts = collect_row_counts({path: counts for path, (_, _, counts) in found.items()})
+    return ProjectResult(ranges=_join(found, batch), skipped=batch.skipped, row_counts=counts)
 
 
 def _project_file(
@@ -106,8 +111,8 @@ def _project_file(
     scope: Scope,
     per_stream: bool,
     nsys: str | None,
-) -> tuple[Identity, pl.DataFrame] | MissingDataError:
-    """Project the ranges of one report; an error is returned where it has none, or no operations."""
+) -> tuple[Identity, pl.DataFrame, pl.DataFrame] | MissingDataError:
+    """Project the ranges of one report, with its `ROW_COUNTS`; an error is returned where it has none, or no operations."""
     map_large_arrays()
     with open_scratch(None):
         report = move_report(build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys), is_last_use=True))
@@ -115,19 +120,23 @@ def _project_file(
         if missing := _find_missing(report):
             return missing
         free_memory(row_count)
-        projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream)
+        launches = match_launches(report.api_calls, report.gpu_ops)
+        projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream, launches=launches)
+        counts = count_report_rows(report, launches, projections, scope)
         free_memory(row_count)
-        return identify(report), _add_identity(report, labels[path], projections)
+        return identify(report), _add_identity(report, labels[path], projections), counts
 
 
-def _join(projected: Mapping[Path, tuple[Identity, pl.DataFrame]], batch: Batch) -> pl.DataFrame:
+def _join(
+    projected: Mapping[Path, tuple[Identity, pl.DataFrame, pl.DataFrame]], batch: Batch
+) -> pl.DataFrame:
     """Concatenate the rows of all reports, one for each recording."""
     reports = list(projected.values())
-    kept = skip_repeated([identity for identity, _ in reports], list(projected), batch)
+    kept = skip_repeated([identity for identity, *_ in reports], list(projected), batch)
     different = [reports[index] for index in kept]
-    roster = build_roster([identity for identity, _ in different])
+    roster = build_roster([identity for identity, *_ in different])
     return pl.concat(
-        _add_roster(frame, roster.filter(report=number)) for number, (_, frame) in enumerate(different)
+        _add_roster(frame, roster.filter(report=number)) for number, (_, frame, _) in enumerate(different)
     )
 
 

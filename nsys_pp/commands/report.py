@@ -49,6 +49,7 @@ class ReportResult(ShortRepr):
     notes: list[str]  # inferred, refused and doubtful facts, in sentences
     verdict: Verdict
     skipped: Skipped
+    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
 
 def report(
@@ -97,6 +98,7 @@ def report(
         notes=result.training.notes,
         verdict=result.verdict,
         skipped=result.skipped,
+        row_counts=result.row_counts,
     )
 
 

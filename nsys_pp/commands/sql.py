@@ -65,6 +65,7 @@ class SqlResult(ShortRepr):
 
     table: pl.DataFrame
     skipped: Skipped
+    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
     def _repr_html_(self) -> str:
         """Return the table, for notebooks."""
@@ -92,14 +93,14 @@ def sql(query: str, inputs: Inputs, **options: Unpack[RunOptions]) -> SqlResult:
     names = [name for name in _list_tables() if name in words]
     if not names:
         raise OptionError("query", "the query names none of the tables", _HINT)
-    frames, skipped = _build_frames(names, inputs, options)
+    frames, skipped, counts = _build_frames(names, inputs, options)
     try:
         with pl.SQLContext(frames) as context:
             answer = context.execute(query, eager=True)
     except _CLASHES as error:
         reason = str(error).split("\n")[0]
         raise OptionError("query", f"the query is invalid: {reason}", _HINT) from None
-    return SqlResult(table=answer, skipped=skipped)
+    return SqlResult(table=answer, skipped=skipped, row_counts=counts)
 
 
 def list_sql_columns() -> pl.DataFrame:
@@ -134,14 +135,16 @@ def _describe(table: AnyTable) -> Iterator[tuple[str, Any, str]]:
 
 def _build_frames(
     names: list[str], inputs: Inputs, options: RunOptions
-) -> tuple[dict[str, pl.DataFrame], Skipped]:
+) -> tuple[dict[str, pl.DataFrame], Skipped, pl.DataFrame]:
     """Build the named tables; each kind of analysis runs at most once."""
     frames: dict[str, pl.DataFrame] = {}
     skipped: dict[Any, Any] = {}
+    counts: list[pl.DataFrame] = []
     of_run = [name for name in names if name in _RUN_FRAMES or name in PIPELINE_TABLES]
     if of_run:
         result = pipeline(inputs, **options)
         skipped |= dict(result.skipped)
+        counts.append(result.row_counts)
         for name in of_run:
             frames[name] = (
                 _RUN_FRAMES[name].build(result) if name in _RUN_FRAMES else result.tables([name])[name]
@@ -150,6 +153,7 @@ def _build_frames(
     if of_summary:
         summary = summarise(inputs, tables=of_summary, **options)
         skipped |= dict(summary.skipped)
+        counts.append(summary.row_counts)
         for name in of_summary:
             if name in summary.absent:
                 raise OptionError(
@@ -162,5 +166,7 @@ def _build_frames(
         shared = {name: value for name, value in options.items() if name in BatchOptions.__annotations__}
         ranges = project(inputs, **shared)  # type: ignore[arg-type]
         skipped |= dict(ranges.skipped)
+        counts.append(ranges.row_counts)
         frames["projections"] = ranges.ranges
-    return frames, [*skipped.items()]
+    # later analyses read the same rows again
+    return frames, [*skipped.items()], counts[0]

@@ -52,6 +52,11 @@ class SummaryResult(ShortRepr):
     _verdicts: list[Verdict] = field(default_factory=list, init=False, compare=False)  # built on first use
 
     @property
+    def row_counts(self) -> pl.DataFrame:
+        """Rows of all reports, used, and left out by reason (`RUN_ROW_COUNTS`)."""
+        return self.run.row_counts
+
+    @property
     def verdict(self) -> Verdict:
         """At most five findings, by the time of a step that could be gained; on first use, the training is analysed."""
         if not self._verdicts:
@@ -102,7 +107,7 @@ def summarise(
     for name in names:
         check_choice("tables", name, SUMMARY_TABLES)
     read = partial(_read_inputs, ops=None if ops is None else parse_counted_ops(ops), scope=scope)
-    run = Run(Batch(inputs, options), options, read=read)
+    run = Run(Batch(inputs, options), options, read=read, last_stage="numbered_steps")
     summary, notes = join_aggregates(run)
     chosen = registry.PADDLE_TABLES if paddle_compat else SUMMARY_TABLES
     built, absent = build_tables(summary, names, chosen, by=by)

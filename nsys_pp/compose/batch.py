@@ -48,10 +48,11 @@ class Batch:
         self._missing: Skipped = []
         check_least("processes", options.get("processes"), 0)
         check_least("memory_bytes", options.get("memory_bytes"), 1)
+        check_least("report_timeout_s", options.get("report_timeout_s"), 0)
         check_least("wait_for", options.get("wait_for"), 1)
         check_least("wait_timeout_s", options.get("wait_timeout_s"), 0)
         if options.get("dask_scheduler") is not None:
-            for name in ("processes", "memory_bytes"):
+            for name in ("processes", "memory_bytes", "report_timeout_s"):
                 if options.get(name) is not None:
                     raise OptionError(name, f"`dask_scheduler` excludes `{name}`; omit one of them")
 
@@ -92,6 +93,7 @@ class Batch:
             self.paths,
             processes=self._options.get("processes"),
             memory_bytes=self._options.get("memory_bytes"),
+            timeout_s=self._options.get("report_timeout_s"),
             scheduler=self._options.get("dask_scheduler"),
         )
 
@@ -99,6 +101,11 @@ class Batch:
     def is_local(self) -> bool:
         """Whether `map` runs in this process, where functions can share state."""
         return self._executor.is_local
+
+    @property
+    def keeps_going(self) -> bool:
+        """Whether an input that fails is skipped: not the only one."""
+        return self._options.get("keep_going", False) and len(self.paths) > 1
 
     @property
     def skipped(self) -> Skipped:
@@ -111,7 +118,7 @@ class Batch:
         Raises:
             NsysPPError: `error`, unless `keep_going` allows to skip the input.
         """
-        if not self._options.get("keep_going", False) or len(self.paths) < 2:
+        if not self.keeps_going:
             raise error
         self._failed[path] = error
 

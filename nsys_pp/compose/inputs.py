@@ -20,7 +20,7 @@ from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.part import Part, PartOptions
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
-from nsys_pp.read import is_part, open_part_blocks, read_part
+from nsys_pp.read import check_part_blocks, is_part, open_part_blocks, read_part
 from nsys_pp.read.parts import damaged_error
 from nsys_pp.roster.identity import find_repeated
 from nsys_pp.roster.roster import repeated_error
@@ -48,18 +48,27 @@ class Input(Struct, frozen=True, kw_only=True):
         return f"Input({str(self.path)!r})"
 
 
-def read_part_input(path: Path, *, with_aggregates: bool = False) -> Input:
+def read_part_input(path: Path, *, with_aggregates: bool = False, checks_blocks: bool = False) -> Input:
     """Read a part without its trace; `open_blocks` opens the trace.
 
     Args:
         path: The part.
         with_aggregates: Also read the frames of a summary.
+        checks_blocks: Also compare its trace with its checksum.
 
     Raises:
         ReportError: It cannot be read, or another version made it.
     """
-    frames = (*IDENTITY_FRAMES, "anchors", *REPORT_FRAMES, *(AGGREGATE_FRAMES if with_aggregates else ()))
+    frames = (
+        *IDENTITY_FRAMES,
+        "anchors",
+        "row_counts",
+        *REPORT_FRAMES,
+        *(AGGREGATE_FRAMES if with_aggregates else ()),
+    )
     part = read_part(path, frames, version=_own_version())
+    if checks_blocks:
+        check_part_blocks(path)
     try:
         identity = build_identity(part)
     except (KeyError, TypeError):
@@ -127,13 +136,22 @@ def read_inputs(
     return order_inputs(batch, parts, reports)
 
 
-def read_parts(batch: Batch, *, with_aggregates: bool = False) -> dict[Path, Input]:
+def read_parts(
+    batch: Batch, *, with_aggregates: bool = False, writes_blocks: bool = False
+) -> dict[Path, Input]:
     """Read the parts among the inputs.
+
+    Args:
+        batch: The inputs.
+        with_aggregates: Also read the frames of a summary.
+        writes_blocks: Their traces will be written: where damaged ones are skipped, all are checked now, as none can be
+            skipped in the middle of an output.
 
     Raises:
         ReportError: One cannot be read.
     """
-    read = partial(read_part_input, with_aggregates=with_aggregates)
+    checks_blocks = writes_blocks and batch.keeps_going
+    read = partial(read_part_input, with_aggregates=with_aggregates, checks_blocks=checks_blocks)
     return batch.map_locally("reading", [path for path in batch.paths if is_part(path)], read)
 
 

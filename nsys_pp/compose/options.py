@@ -13,7 +13,7 @@ import polars as pl
 from nsys_pp.alignment.clocks import ClockMode
 from nsys_pp.compose.progress import Progress
 from nsys_pp.errors import OptionError
-from nsys_pp.frames.choices import SCHEDULES
+from nsys_pp.frames.choices import SCHEDULES, SHOW_KINDS
 from nsys_pp.projection.ranges import parse_ops
 from nsys_pp.roster.file_names import check_rank_pattern
 from nsys_pp.roster.layout import Layout, parse_layout
@@ -34,9 +34,12 @@ class BatchOptions(TypedDict, total=False):
     Attributes:
         keep_going: Skip inputs that cannot be read, and list them in `skipped` of the result.
         processes: Number of processes; 0: as many as cores and memory allow. Without it, and without
-            `memory_bytes` and `dask_scheduler`, inputs are processed one by one in this process. Processes
+            `memory_bytes`, `report_timeout_s` and `dask_scheduler`, inputs are processed one by one in this process. Processes
             are spawned: a script that uses them starts with `if __name__ == "__main__"`.
-        memory_bytes: Memory limit of all processes together; limits their number.
+        memory_bytes: Memory limit of all processes together: it limits their number, and of the processes of reports
+            the largest is ended where the measured memory of all exceeds it.
+        report_timeout_s: Time limit of each report; then it is an error, or with `keep_going` skipped. Reports are
+            processed in a process of their own.
         dask_scheduler: Address or scheduler file of a Dask cluster that processes the inputs instead.
         wait_for: Number of inputs to wait for, complete ones; folders and patterns are searched repeatedly.
         wait_timeout_s: Time limit of `wait_for`, 3600 by default. Then a missing input is an error, or with
@@ -48,6 +51,7 @@ class BatchOptions(TypedDict, total=False):
     keep_going: bool
     processes: int | None
     memory_bytes: int | None
+    report_timeout_s: float | None
     dask_scheduler: str | Path | None
     wait_for: int | None
     wait_timeout_s: float
@@ -152,6 +156,24 @@ def parse_counted_ops(value: str | Sequence[str]) -> tuple[str, ...]:
         OptionError: A name is unknown.
     """
     return _parse("ops", parse_ops, value if isinstance(value, str) else ",".join(value))
+
+
+def parse_show(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return kinds of data to show on request, in a fixed order, from their names or a text of names with commas.
+
+    Raises:
+        OptionError: A name is unknown.
+
+    >>> parse_show("states,os"), parse_show(["all"]) == tuple(SHOW_KINDS)
+    (('os', 'states'), True)
+    """
+    if value is None:
+        return None
+    names = value.split(",") if isinstance(value, str) else list(value)
+    kinds = {name.strip() for name in names} - {""}
+    for kind in sorted(kinds - SHOW_KINDS.keys() - {"all"}):
+        raise OptionError("show", f"unknown kind `{kind}`; expected all or {', '.join(SHOW_KINDS)}")
+    return tuple(kind for kind in SHOW_KINDS if kind in kinds or "all" in kinds)
 
 
 def parse_clock(value: str) -> ClockMode:

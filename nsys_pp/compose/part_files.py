@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+import polars as pl
 from msgspec import Struct
 
 from nsys_pp.compose.report import extract_report, nothing_to_draw_error, shorten_path
 from nsys_pp.errors import OutputError, ReportError
 from nsys_pp.frames.part import BLOCKS_MEMBER, SUFFIX, Part, PartOptions
 from nsys_pp.model.fingerprint import compute_fingerprint
-from nsys_pp.read import open_part_blocks, read_part, read_report
+from nsys_pp.read import check_part_blocks, read_part, read_report
 from nsys_pp.write.files import check_output, translate_errors
 from nsys_pp.write.parts import write_part
 from nsys_pp.write.perfetto.trace import Sink
 
 _FIRST_NAME = 30  # offset of the name of the first member of a zip, APPNOTE.TXT 4.3.7
-_PIECE_BYTES = 1 << 20
 
 
 class ExtractedPart(Struct, frozen=True, kw_only=True):
@@ -32,6 +32,7 @@ class ExtractedPart(Struct, frozen=True, kw_only=True):
     jobs: int  # drawn in a trace in addition to the slices
     gpus: int
     is_new: bool  # else it existed, as it would be made again
+    row_counts: pl.DataFrame  # ROW_COUNTS
 
 
 def extract_file(
@@ -89,6 +90,7 @@ def _describe(path: Path, output: Path, part: Part, *, is_new: bool) -> Extracte
         jobs=part.drawn_job_count,
         gpus=part.frames["devices"]["gpu"].n_unique(),
         is_new=is_new,
+        row_counts=part.frames["row_counts"],
     )
 
 
@@ -184,9 +186,7 @@ def _read_complete(path: Path) -> Part | None:
     """Read a part and check all its bytes; None where it is damaged or of another format."""
     try:
         part = read_part(path, version=version("nsys-pp"))
-        with open_part_blocks(path) as blocks:
-            while blocks.read(_PIECE_BYTES):
-                pass
+        check_part_blocks(path)
     except ReportError:
         return None
     return part

@@ -16,10 +16,11 @@ from nsys_pp.arrays.scratch import open_scratch
 from nsys_pp.compose.report_memory import free_memory, move_projections, move_report
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, count_rows_by_time, project_report, view_report
+from nsys_pp.compose.row_counts import count_report_rows
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
-from nsys_pp.frames.raw import Group
+from nsys_pp.frames.raw import Group, find_show_groups
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.model import build_report
@@ -74,7 +75,7 @@ def extract_report(
 def _extract_report(
     path: Path, options: PartOptions, sink: Sink, *, nsys: str | None, with_tables: bool
 ) -> Part:
-    groups = _DETAIL_GROUPS[options.detail] | (_aggregate_groups() if with_tables else frozenset())
+    groups = _drawn_groups(options) | (_aggregate_groups() if with_tables else frozenset())
     map_large_arrays()
     enter_stage("reading", 0.0, 0.3)
     report = move_report(build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True))
@@ -91,6 +92,7 @@ def _extract_report(
     )
     view = _view(report, projections, options, job_ranges=training.job_ranges)
     frames = _aggregate(report, projections, links, training, options) if with_tables else {}
+    frames["row_counts"] = _count_rows(report, options, links, projections)
     part = _build_part(report, options, _encode_nothing(report), links, training, frames)
     del report, projections, links, training, frames  # a trace needs the view alone
     free_memory(row_count)
@@ -129,7 +131,7 @@ def survey_report(
         groups = _aggregate_groups()
     report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     links = find_links(report, options.scope)
-    training, frames = None, {}
+    training, projections, frames = None, None, {}
     if with_training or with_aggregates:
         projections = project(report, options, links)
         training = describe_training(report, projections=projections, links=links, options=options)
@@ -137,6 +139,7 @@ def survey_report(
             frames = _aggregate(report, projections, links, training, options)
         if with_density:
             frames["density"] = count_rows_by_time(report, projections, detail=options.detail)
+    frames["row_counts"] = _count_rows(report, options, links, projections)
     return _build_part(report, options, _encode_nothing(report), links, training, frames)
 
 
@@ -176,7 +179,7 @@ def redraw_windows(
     Raises:
         ReportError: It cannot be read.
     """
-    groups = frozenset().union(*(_DETAIL_GROUPS[options.detail] for options, _ in windows))
+    groups = frozenset[Group]().union(*(_drawn_groups(options) for options, _ in windows))
     report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     projections = project(report, windows[0][0])
     for options, window in windows:
@@ -226,9 +229,15 @@ def _view(
         projections,
         detail=options.detail,
         flows=options.flows,
+        show=options.show,
         job_ranges=job_ranges,
         window=window,
     )
+
+
+def _drawn_groups(options: PartOptions) -> frozenset[Group]:
+    """Return the groups of data that a drawing needs."""
+    return _DETAIL_GROUPS[options.detail] | find_show_groups(options.show)
 
 
 def build_identity(part: Part) -> Identity:
@@ -255,7 +264,8 @@ def nothing_to_draw_error(subject: str) -> MissingDataError:
     """Return the error of reports without events to draw, with the option that records them."""
     return MissingDataError(
         f"{subject}: no GPU operations",
-        "`nsys profile --trace cuda,nvtx` records them; `--detail cpu` also draws CPU ranges",
+        "`nsys profile --trace cuda,nvtx` records them; `--detail cpu` also draws CPU ranges,"
+        " and `--show all` all else that reports hold",
     )
 
 
@@ -274,6 +284,13 @@ def _aggregate(
     return aggregate_report(
         report, projections=projections, links=links, training=training.frames, counted=options.ops
     )
+
+
+def _count_rows(
+    report: Report, options: PartOptions, links: Links, projections: pl.DataFrame | None
+) -> pl.DataFrame:
+    scope: Any = options.scope
+    return count_report_rows(report, links.launches, projections, scope)
 
 
 def _is_folded(report: Report) -> bool:

@@ -6,12 +6,14 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import polars as pl
 
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.clocks import Clocks, align_inputs
 from nsys_pp.compose.inputs import Input, drop_repeated
+from nsys_pp.compose.odd_inputs import leave_out_odd
 from nsys_pp.compose.options import (
     RunOptions,
     parse_clock,
@@ -23,7 +25,9 @@ from nsys_pp.compose.options import (
     parse_steps,
 )
 from nsys_pp.compose.progress import report_progress
+from nsys_pp.compose.row_counts import collect_parts
 from nsys_pp.compose.run_training import NumberedSteps, find_training, number_run
+from nsys_pp.compose.unforeseen import unforeseen_error
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import Training
 from nsys_pp.model.data_warnings import REPORT
@@ -31,6 +35,8 @@ from nsys_pp.roster.consistency import find_inconsistencies
 from nsys_pp.roster.identity import name_paths
 from nsys_pp.roster.layout import Layout
 from nsys_pp.roster.roster import build_roster
+
+JointStage = Literal["clocks", "numbered_steps", "training"]
 
 
 class Run:
@@ -43,12 +49,21 @@ class Run:
         batch: Batch of the inputs.
         options: Keywords.
         read: Reads the inputs of the run; called once.
+        last_stage: Last stage that the command uses: with `keep_going`, inputs that show a defect in it are left out.
 
     Raises:
         OptionError: A value is invalid.
     """
 
-    def __init__(self, batch: Batch, options: RunOptions, *, read: Callable[[Run], Sequence[Input]]) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        options: RunOptions,
+        *,
+        read: Callable[[Run], Sequence[Input]],
+        last_stage: JointStage = "training",
+    ) -> None:
+        self._last_stage = last_stage
         self.batch = batch
         self.steps = parse_steps(options.get("steps"))
         self._layout = parse_run_layout(options.get("layout"))
@@ -62,60 +77,81 @@ class Run:
 
     def __repr__(self) -> str:
         """Return the number of inputs, if they are read."""
-        read = self.__dict__.get("inputs")
-        return f"Run({len(self.batch.inputs) if read is None else len(read)} inputs)"
+        joint = self.__dict__.get("_joint")
+        return f"Run({len(self.batch.inputs if joint is None else joint.inputs)} inputs)"
 
-    @cached_property
+    @property
     def inputs(self) -> list[Input]:
         """Inputs in order, one for each recording; warns of reports with reasons to doubt their events.
 
         Raises:
             ReportError: An input cannot be read, or two are the same recording.
         """
-        inputs = self._read(self)
-        _warn_of_data(inputs)
-        report_progress(self.batch.progress, "aligning reports", 1)
-        return drop_repeated(inputs, self.batch)
+        return self._joint.inputs
 
     @cached_property
+    def row_counts(self) -> pl.DataFrame:
+        """Rows of all reports: read, used, and left out by reason (`RUN_ROW_COUNTS`)."""
+        return collect_parts(
+            [recorded.part for recorded in self.inputs], [recorded.path for recorded in self.inputs]
+        )
+
+    @cached_property
+    def _joint(self) -> _Joint:
+        read = self._read(self)
+        _warn_of_data(read)
+        report_progress(self.batch.progress, "aligning reports", 1)
+        joint = self._join(drop_repeated(read, self.batch))
+        if not self.batch.keeps_going:
+            return joint
+
+        def work(inputs: Sequence[Input]) -> None:
+            nonlocal joint
+            joint = self._join(inputs)
+            getattr(joint, self._last_stage)
+
+        def skip(odd: Input, error: Exception) -> None:
+            unforeseen = unforeseen_error(odd.path, error)
+            unforeseen.__cause__ = error
+            self.batch.skip(odd.path, unforeseen)
+
+        leave_out_odd(joint.inputs, work, skip)
+        return joint
+
+    def _join(self, inputs: Sequence[Input]) -> _Joint:
+        return _Joint(inputs, self)
+
+    @property
     def roster(self) -> pl.DataFrame:
         """Machines, GPUs, ranks and stages of all reports (`ROSTER`); warns of inconsistencies.
 
         Raises:
             NsysPPError: A rank exceeds the layout, or `rank_from` matches no file name.
         """
-        identities = [recorded.identity for recorded in self.inputs]
-        return build_run_roster(identities, layout=self._layout, rank_from=self._rank_from)
+        return self._joint.roster
 
-    @cached_property
+    @property
     def clocks(self) -> Clocks:
         """Clocks of all reports, aligned; warns of clocks that cannot be compared with others.
 
         Raises:
             ClockError: An offset is of an unknown machine, or of years.
         """
-        return align_inputs(self.inputs, self.roster, mode=self._clock, offsets_ns=self._offsets_ns)
+        return self._joint.clocks
 
-    @cached_property
+    @property
     def training(self) -> Training:
         """Training of all reports.
 
         Raises:
             NsysPPError: `steps` contains none of the steps.
         """
-        return find_training(
-            self.inputs,
-            self.roster,
-            self.clocks,
-            schedule=self._schedule,
-            steps=self.steps,
-            infer_jobs=self._infer_jobs,
-        )
+        return self._joint.training
 
-    @cached_property
+    @property
     def numbered_steps(self) -> NumberedSteps:
         """Lanes and steps of all reports, without the rest of the training."""
-        return number_run(self.inputs, self.roster, self.clocks)
+        return self._joint.numbered_steps
 
     @cached_property
     def staged_roster(self) -> pl.DataFrame:
@@ -130,6 +166,44 @@ class Run:
     def skipped(self) -> Skipped:
         """Skipped inputs, each with its error."""
         return self.batch.skipped
+
+
+class _Joint:
+    """Stages that need all inputs of a run, each computed once, on first use.
+
+    Args:
+        inputs: Inputs of the run, or some of them.
+        run: The run, for its options.
+    """
+
+    def __init__(self, inputs: Sequence[Input], run: Run) -> None:
+        self.inputs = list(inputs)
+        self._run = run
+
+    @cached_property
+    def roster(self) -> pl.DataFrame:
+        identities = [recorded.identity for recorded in self.inputs]
+        return build_run_roster(identities, layout=self._run._layout, rank_from=self._run._rank_from)
+
+    @cached_property
+    def clocks(self) -> Clocks:
+        run = self._run
+        return align_inputs(self.inputs, self.roster, mode=run._clock, offsets_ns=run._offsets_ns)
+
+    @cached_property
+    def training(self) -> Training:
+        return find_training(
+            self.inputs,
+            self.roster,
+            self.clocks,
+            schedule=self._run._schedule,
+            steps=self._run.steps,
+            infer_jobs=self._run._infer_jobs,
+        )
+
+    @cached_property
+    def numbered_steps(self) -> NumberedSteps:
+        return number_run(self.inputs, self.roster, self.clocks)
 
 
 def _warn_of_data(inputs: Sequence[Input]) -> None:

@@ -10,8 +10,9 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.compose.inputs import Input
+from nsys_pp.compose.inputs import Input, label_reports
 from nsys_pp.compose.report_view import Window
+from nsys_pp.compose.row_counts import ATTRIBUTE, describe_rows
 from nsys_pp.compose.row_titles import Title, build_titles, format_numbers
 from nsys_pp.compose.run import Run
 from nsys_pp.frames.clock import Clock
@@ -52,6 +53,8 @@ class TraceLayout:
         self._roster = run.staged_roster
         self._titles = build_titles(self._roster)
         self._report_of: dict[Path, int] = {recorded.path: at for at, recorded in enumerate(run.inputs)}
+        self._labels = label_reports([recorded.part.source for recorded in run.inputs])
+        self._rows = describe_rows(run.row_counts)
 
     def place_encoded(self, recorded: Input) -> PlacedReport:
         """Return an encoded report with its rows."""
@@ -119,7 +122,10 @@ class TraceLayout:
             zero_ns=clocks.zero_ns,
             machine_description=clocks.descriptions.get(machine, ""),
             is_utc=clocks.is_utc,
-            attributes=clocks.attributes,
+            attributes={
+                **clocks.attributes,
+                f"{ATTRIBUTE}{self._labels[report]}": self._rows.get(str(recorded.path), ""),
+            },
         )
 
     def _list_lane_rows(self, shown: Mapping[Path, Shown]) -> dict[int, tuple[Placement, Row]]:

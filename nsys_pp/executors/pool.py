@@ -26,18 +26,30 @@ from msgspec import Struct, field
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.executors.executor import Outcome, run_item
+from nsys_pp.executors.limits import Limits
+from nsys_pp.executors.process_memory import list_tree
 from nsys_pp.executors.resources import count_cores
+from nsys_pp.executors.stopped import LOOK_S, STOPPED_S, StopWatch
 from nsys_pp.leftovers import remove_own
 
 _SPAWN = get_context("spawn")  # a fork of a process with threads, as polars has, may wait for ever
 _PATIENCE_S = 3.0
+_KILL_PATIENCE_S = 0.5  # beyond a limit, memory may grow meanwhile
 _THREADS_VARIABLE = "POLARS_MAX_THREADS"
 
 
 class ProcessExecutor(Struct, frozen=True, kw_only=True):
-    """Executor in up to `processes` spawned processes."""
+    """Executor in up to `processes` spawned processes.
+
+    Attributes:
+        processes: Largest number of processes.
+        memory_bytes: Limit of the measured memory of this process and all processes below it; None: no limit.
+        timeout_s: Time limit of one item; None: no limit.
+    """
 
     processes: int
+    memory_bytes: int | None = None
+    timeout_s: float | None = None
 
     @property
     def is_local(self) -> bool:
@@ -47,11 +59,13 @@ class ProcessExecutor(Struct, frozen=True, kw_only=True):
     def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Outcome, None, None]:
         """Yield the outcome of each item; after a killed process, its item is retried once, alone.
 
-        After a killed process, half as many processes run, so that the memory of all of them shrinks.
+        After a killed process, half as many processes run, so that the memory of all of them shrinks. Beyond the
+        memory limit the process with the most memory is killed, likewise; beyond the time limit, its item is an error.
         """
         if not items:
             return
-        pool = _Pool(work, items, limit=min(self.processes, len(items)))
+        limits = Limits(memory_bytes=self.memory_bytes, timeout_s=self.timeout_s)
+        pool = _Pool(work, items, limit=min(self.processes, len(items)), limits=limits)
         with _share_cores(pool.limit):
             try:
                 yield from pool.run()
@@ -65,10 +79,14 @@ class _Pool(Struct):
     work: Callable[[Path], Any]
     items: Sequence[Path]
     limit: int  # of processes
+    limits: Limits
+    begun: dict[Connection, float] = field(default_factory=dict)  # of each busy process
     waiting: deque[int] = field(default_factory=deque)
     retries: deque[int] = field(default_factory=deque)  # items whose process was killed
     busy: dict[Connection, tuple[BaseProcess, int]] = field(default_factory=dict)
     idle: dict[Connection, BaseProcess] = field(default_factory=dict)
+    stop_watch: StopWatch = field(default_factory=StopWatch)
+    given_up: set[int] = field(default_factory=set)  # processes that were stopped for long
 
     def __post_init__(self) -> None:
         self.waiting = deque(range(len(self.items)))
@@ -81,10 +99,56 @@ class _Pool(Struct):
                 self.limit = 1
                 self.waiting.append(self.retries[0])
                 continue
-            for ready in wait(list(self.busy)):
+            for ready in wait(list(self.busy), min(LOOK_S, self.limits.interval_s or LOOK_S)):
                 outcome = self._receive(ready)  # type: ignore[arg-type]
                 if outcome is not None:
                     yield outcome
+            self._kill_stopped()
+            yield from self._enforce_limits()
+
+    def _enforce_limits(self) -> Iterator[Outcome]:
+        """End processes beyond a limit; yields the errors of items that are not retried."""
+        for connection in [one for one in self.busy if self.limits.is_late(self.begun[one])]:
+            index = self._kill(connection)
+            yield self._fail(index, self.limits.late_error(self.items[index]))
+        if not self.busy or not self.limits.is_exceeded():
+            return
+        while self.idle:  # they may hold memory of earlier items
+            connection, process = self.idle.popitem()
+            _end(connection, process, 0)
+        largest, peak = self.limits.find_largest({one: process for one, (process, _) in self.busy.items()})
+        if largest is None:
+            return
+        is_alone = len(self.busy) == 1
+        index = self._kill(largest)
+        self.limit = max(1, self.limit // 2)
+        if is_alone:
+            yield self._fail(index, self.limits.memory_error(self.items[index], peak))
+        elif index not in self.retries:
+            self.retries.append(index)
+
+    def _kill(self, connection: Connection) -> int:
+        """Kill a busy process and all below it; returns its item."""
+        process, index = self.busy.pop(connection)
+        below = list_tree(process.pid)[1:] if process.pid else []
+        process.terminate()  # it removes its temporary files, if it gets to it
+        _end(connection, process, _KILL_PATIENCE_S)
+        for pid in below:  # an export by nsys
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        return index
+
+    def _fail(self, index: int, error: NsysPPError) -> Outcome:
+        with suppress(ValueError):
+            self.retries.remove(index)
+        return Outcome(index=index, error=error)
+
+    def _kill_stopped(self) -> None:
+        """Kill processes that are stopped for long, as the system kills others: their items are retried once."""
+        processes = {process.pid: process for process, _ in self.busy.values() if process.pid is not None}
+        for pid in self.stop_watch.find_given_up(processes):
+            self.given_up.add(pid)
+            processes[pid].kill()
 
     def _assign(self, index: int) -> None:
         while True:
@@ -92,6 +156,7 @@ class _Pool(Struct):
             with suppress(OSError):  # it was killed while it was idle
                 connection.send_bytes(pickle.dumps((index, self.items[index])))
                 self.busy[connection] = process, index
+                self.begun[connection] = time.monotonic()
                 return
             _end(connection, process)
 
@@ -116,7 +181,9 @@ class _Pool(Struct):
                 self.retries.append(index)
                 self.limit = max(1, self.limit // 2)
                 return None
-            outcome = Outcome(index=index, error=_killed_error(self.items[index], process))
+            was_stopped = process.pid in self.given_up
+            make_error = _stopped_error if was_stopped else _killed_error
+            outcome = Outcome(index=index, error=make_error(self.items[index], process))
         else:
             self.idle[connection] = process
         with suppress(ValueError):
@@ -161,6 +228,13 @@ def _killed_error(path: Path, process: BaseProcess) -> NsysPPError:
         f"the process that read `{path}` was {how}{why}, and so was a second one that ran alone",
         "the report may need more memory than there is: raise the memory limit of the job, use `--processes 1` or a"
         " smaller `--memory`, or draw less with `--detail`",
+    )
+
+
+def _stopped_error(path: Path, _: BaseProcess) -> NsysPPError:
+    return NsysPPError(
+        f"the process that read `{path}` was stopped for {STOPPED_S:g} s and given up, and so was a second one",
+        "see who stops processes of this job (SIGSTOP), or process it here: `--processes 1`",
     )
 
 

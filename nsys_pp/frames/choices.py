@@ -9,6 +9,22 @@ Detail = Literal["jobs", "ranges", "kernels", "cpu"]
 DETAILS: tuple[Detail, ...] = ("jobs", "ranges", "kernels", "cpu")
 """Levels of detail of a trace; each has more than the one before."""
 
+SHOW_KINDS: Mapping[str, str] = {
+    "os": "calls of the operating system",
+    "states": "threads on and off processors",
+    "samples": "CPU samples with their stacks",
+    "sync": "CUDA synchronization",
+    "mpi": "MPI calls",
+    "ucx": "UCX calls",
+    "libraries": "cuDNN, cuBLAS, OpenACC, OpenMP, graphics and video calls",
+    "profiler": "messages and overhead of nsys",
+    "memory": "GPU memory in use",
+    "metrics": "GPU metrics",
+    "network": "metrics of network cards and switches",
+    "other": "any other table with times",
+}
+"""Kinds of data that a trace has on request (`--show`)."""
+
 Split = Literal["auto", "none", "machine", "rank", "step"]
 SPLITS: tuple[Split, ...] = ("auto", "none", "machine", "rank", "step")
 """Divisions of a run into several traces."""

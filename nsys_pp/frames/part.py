@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from nsys_pp.frames.report import Session
 
-FORMAT = 11  # version of the file and of its encoded blocks; incremented when either changes
+FORMAT = 12  # version of the file and of its encoded blocks; incremented when either changes
 SUFFIX = ".nspart"
 # Members of the file, which is a zip.
 FACTS_MEMBER, BLOCKS_MEMBER, FRAMES_MEMBER = "part.json", "trace.blocks", "frames"
@@ -80,6 +80,7 @@ class PartOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ops: tuple[str, ...] = ("kernel",)
     scope: str = "auto"
     flows: bool = False
+    show: tuple[str, ...] = ()  # kinds of data on request: keys of `nsys_pp.frames.choices.SHOW_KINDS`
     preset: str | None = None  # naming rules of jobs; None: detected
     job_patterns: tuple[str, ...] = ()
     step_patterns: tuple[str, ...] = ()
@@ -92,6 +93,7 @@ class PartOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         """
         words = [f"--detail {self.detail} --ops {','.join(self.ops)} --scope {self.scope}"]
         words += ["--flows"] * self.flows
+        words += [f"--show {','.join(self.show)}"] * bool(self.show)
         words += [f"--preset {self.preset}"] * (self.preset is not None)
         words += [f"--job-pattern '{pattern}'" for pattern in self.job_patterns]
         words += [f"--step-pattern '{pattern}'" for pattern in self.step_patterns]

@@ -14,6 +14,7 @@ from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.part import EncodedSubtrack, SubtrackKind
 from nsys_pp.frames.report import DEVICES, GPUS, PROCESSES, RANKS
 from nsys_pp.frames.roster import COORDINATES
+from nsys_pp.frames.row_counts import ROW_COUNTS
 from nsys_pp.frames.training import REPORT_FRAMES
 
 SUBTRACK_KIND = pl.Enum(get_args(SubtrackKind))
@@ -39,6 +40,7 @@ PART_FRAMES: Mapping[str, pl.Schema] = {
     "ranks": RANKS,
     "coordinates": COORDINATES,
     "anchors": ANCHORS,
+    "row_counts": ROW_COUNTS,
     **REPORT_FRAMES,
     **AGGREGATE_FRAMES,
 }

@@ -17,11 +17,9 @@ def build_api_calls(raw: RawReport) -> pl.DataFrame:
     """Build the calls, with their names and processes.
 
     Returns:
-        `API_CALLS` in the order of the export; calls without a time or a thread are left out.
+        `API_CALLS` in the order of the export.
     """
     calls = raw["calls"]
-    if any(calls[column].has_nulls() for column in ("start", "end", "thread")):
-        calls = calls.drop_nulls(["start", "end", "thread"])
     columns = {
         "process_key": process_key(calls["thread"]),
         "thread_key": calls["thread"],

@@ -80,10 +80,12 @@ class Contents(Struct, frozen=True, kw_only=True):
     domains: pl.DataFrame  # DOMAINS
     recorded: pl.DataFrame  # RECORDED
     missing: pl.DataFrame  # MISSING
+    tables: pl.DataFrame  # EXPORTED_TABLES
     op_count: int
     matched_count: int  # operations with a known launch
     communication_count: int
     anomalies: list[str]
+    row_counts: pl.DataFrame  # ROW_COUNTS
 
 
 def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
@@ -112,9 +114,11 @@ def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
         domains=count_by_domain(report.ranges, report.marks),
         recorded=list_recorded(counts),
         missing=list_missing(counts, nsys_version=session.nsys_version, has_graphs=graph_count > 0),
+        tables=report.exported_tables,
         op_count=len(ops),
         matched_count=matched_count,
         communication_count=counts["communication"],
+        row_counts=report.row_counts,
         anomalies=[
             *anomalies.find_unplaced(session.utc_epoch_ns, session.machine_source),
             *anomalies.find_unknown_devices(report.devices),
@@ -122,7 +126,10 @@ def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
             *anomalies.find_unmatched(len(ops), matched_count, len(calls)),
             *anomalies.find_lost_graphs(graph_count, lost_count, session.graph_mode),
             *anomalies.find_untimed(counts, _OP_TABLES),
-            *(text.replace(REPORT, "this report") for text in find_data_warnings(report, launches)),
+            *(
+                text.replace(REPORT, "this report")
+                for text in find_data_warnings(report, launches, with_unlaunched=False)
+            ),
         ],
     )
 

@@ -20,6 +20,8 @@ _TIMED = {
     "mpi_messages": "MPI calls",
     "mpi_collectives": "collective MPI calls",
     "os_calls": "calls of the operating system",
+    "activities": "rows shown on request",
+    "network_metrics": "samples of the network",
 }
 
 
@@ -27,6 +29,10 @@ _MOST_NS = 1 << 62  # 146 years; with a UTC of up to as much, and in differences
 _FACTS = {"session": ("utc_epoch", "system_clock"), "capture": ("duration",)}
 _INSTANTS = {
     "thread_switches": "switches of threads",
+    "switches": "switches of threads",
+    "samples": "CPU samples",
+    "gpu_metrics": "samples of GPU metrics",
+    "generic_events": "samples of the system",
     "cuda_memory": "allocations of GPU memory",
     "mpi_communicators": "MPI communicators",
 }
@@ -44,9 +50,8 @@ def drop_impossible(raw: RawReport) -> None:
         beyond = pl.any_horizontal(
             (pl.col(column) > _MOST_NS) | (pl.col(column) < -_MOST_NS) for column in columns
         ).fill_null(value=False)
-        kept = raw[name].filter(~beyond)
-        count = len(raw[name]) - len(kept)
-        raw.frames[name] = kept
+        passes = raw[name].select(~beyond).to_series()
+        count = raw.keep(name, passes, "at impossible times")
         warnings.warn(f"`{raw.path}`: left out {count:,} {noun} with impossible times", stacklevel=4)
     for name, columns_of_facts in _FACTS.items():
         facts = raw[name]
@@ -90,7 +95,6 @@ def drop_reversed(raw: RawReport) -> None:
     """
     for name, noun in _TIMED.items():
         events = raw[name]
-        is_reversed = events["end"] < events["start"]
-        if count := is_reversed.sum():
+        passes = (events["end"] >= events["start"]).fill_null(value=True)
+        if count := raw.keep(name, passes, "end before they start"):
             warnings.warn(f"`{raw.path}`: left out {count:,} {noun} that end before they start", stacklevel=4)
-            raw.frames[name] = events.filter(pl.lit(~is_reversed.fill_null(value=False)))

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.launch_calls import find_launch_calls
-from nsys_pp.frames.report import MOST_EARLY_NS, Report
+from nsys_pp.frames.report import KERNEL_KINDS, MOST_EARLY_NS, Report
 from nsys_pp.model.diagnostics import list_losses
 from nsys_pp.units import format_duration
 
@@ -15,18 +15,39 @@ REPORT = "{report}"
 _LEAST_SHARE = 0.01  # of the operations of a GPU
 
 
-def find_data_warnings(report: Report, launches: pl.DataFrame) -> list[str]:
+def find_data_warnings(report: Report, launches: pl.DataFrame, *, with_unlaunched: bool = True) -> list[str]:
     """Find the reasons to doubt the events of a report.
 
     Args:
         report: Read with operations.
         launches: `LAUNCHES` of its calls and operations.
+        with_unlaunched: Include absent kernels and calls.
 
     Returns:
         Sentences with `REPORT` in place of the name of the report. Empty without a reason.
     """
     losses = [f"nsys says of {REPORT}: {text}" for text in list_losses(report.diagnostics)]
-    return [*losses, *_find_early_devices(report, launches)]
+    unlaunched = _find_unlaunched(report, launches) if with_unlaunched else []
+    return [*losses, *unlaunched, *_find_early_devices(report, launches)]
+
+
+def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:
+    """Describe absent kernels and calls, and operations without a call."""
+    ops = report.gpu_ops
+    if ops.is_empty() or report.ranges.is_empty():
+        return []
+    found = []
+    if not ops["kind"].is_in(KERNEL_KINDS).any():
+        found.append(f"{REPORT} has copies and memory sets, but no kernels")
+    if report.api_calls.is_empty():
+        return [*found, f"{REPORT} has no CUDA calls, so no range is projected onto its GPU operations"]
+    launched = launches["op_id"].n_unique()
+    if (lost := len(ops) - launched) > _LEAST_SHARE * len(ops):
+        found.append(
+            f"{lost:,} of {len(ops):,} GPU operations in {REPORT} lack the CUDA call that launched them: no range is projected"
+            " onto them"
+        )
+    return found
 
 
 def _find_early_devices(report: Report, launches: pl.DataFrame) -> list[str]:

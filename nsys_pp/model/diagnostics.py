@@ -8,7 +8,6 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import DIAGNOSTICS
 
-_SEVERE = ("error", "warning")
 _LOSS = r"(?i)^not all (cuda|nvtx|nccl|mpi|ucx)\b.*collected|\b(dropped|lost|discarded|overflow|overflowed|out of memory)\b"
 
 
@@ -18,9 +17,7 @@ def build_diagnostics(raw: RawReport) -> pl.DataFrame:
     Returns:
         `DIAGNOSTICS`. Empty where nsys recorded none.
     """
-    if raw["diagnostics"].is_empty():
-        return DIAGNOSTICS.to_frame()
-    found = raw["diagnostics"].filter(pl.col("severity").is_in(_SEVERE)).drop_nulls("text")
+    found = raw["diagnostics"]
     if found.is_empty():
         return DIAGNOSTICS.to_frame()
     return (

@@ -36,12 +36,10 @@ _KERNEL_DETAILS = (
 def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
     """Build one frame of all operations on GPUs.
 
-    Operations with start and end 0 were not timed by CUPTI, and are left out.
-
     Returns:
         `GPU_OPS`, kernels first, each kind in the order of the export.
     """
-    tables = {table: _drop_untimed(raw[table]) for table in OP_TABLES}
+    tables = {table: raw[table] for table in OP_TABLES}
     has_unknown_process = any(ops["process"].has_nulls() for ops in tables.values())
     process = _only_process(raw) if has_unknown_process else 0
     parts = [_build_ops(table, ops, raw, process) for table, ops in tables.items() if not ops.is_empty()]
@@ -82,7 +80,7 @@ def build_op_details(raw: RawReport) -> OpDetails:
     """
     parts, rows, count = [OP_DETAILS.to_frame()], [], 0
     for table in OP_TABLES:
-        ops = _drop_untimed(raw[table])
+        ops = raw[table]
         columns = _KERNEL_DETAILS if table == "kernels" else ("bytes",) if "bytes" in ops.columns else ()
         first, number = _number_distinct(ops, columns)
         details = (
@@ -121,14 +119,6 @@ def _size_details(ops: pl.DataFrame, first: Int64s) -> pl.DataFrame:
     if "bytes" not in ops.columns:
         return pl.DataFrame({"size_bytes": [None] * len(first)}, schema={"size_bytes": pl.Int64})
     return ops[["bytes"]][first].rename({"bytes": "size_bytes"})
-
-
-def _drop_untimed(ops: pl.DataFrame) -> pl.DataFrame:
-    start, end = ops["start"], ops["end"]
-    if not (start.null_count() or end.null_count()) and (start.to_numpy() | end.to_numpy()).all():
-        return ops
-    is_timed = ((start != 0) | (end != 0)) & start.is_not_null() & end.is_not_null()
-    return ops if is_timed.all() else ops.filter(is_timed)
 
 
 def _unless_zero(column: str) -> pl.Expr:

@@ -13,15 +13,12 @@ def build_memory_events(raw: RawReport) -> pl.DataFrame:
     """Build the events, in order of time.
 
     Returns:
-        `MEMORY_EVENTS`; events without a time or a process, and events that are neither allocation nor
-        release, are left out.
+        `MEMORY_EVENTS`.
     """
     if raw["cuda_memory"].is_empty():
         return MEMORY_EVENTS.to_frame()
-    is_whole = pl.all_horizontal(pl.col("time", "process", "action").is_not_null())
     return (
         raw["cuda_memory"]
-        .filter(is_whole)
         .sort("time", maintain_order=True)
         .select(
             process_key="process",

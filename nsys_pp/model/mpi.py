@@ -20,7 +20,7 @@ def build_mpi_calls(raw: RawReport) -> pl.DataFrame:
     MPI_ANY_SOURCE and MPI_PROC_NULL.
 
     Returns:
-        `MPI_CALLS` by start_ns; calls without a time or a thread are left out.
+        `MPI_CALLS` by start_ns.
     """
     if raw["mpi_messages"].is_empty() and raw["mpi_collectives"].is_empty():
         return MPI_CALLS.to_frame()
@@ -28,8 +28,7 @@ def build_mpi_calls(raw: RawReport) -> pl.DataFrame:
     collectives = raw["mpi_collectives"].with_columns(
         is_collective=pl.lit(value=True), bytes=pl.coalesce("bytes", "received_bytes")
     )
-    calls = pl.concat([messages, collectives], how="diagonal")
-    calls = calls.filter(pl.all_horizontal(pl.col("start", "end", "thread").is_not_null())).sort("start")
+    calls = pl.concat([messages, collectives], how="diagonal").sort("start")
     calls = calls.with_columns(process_key=process_key(pl.col("thread")))
     return (
         calls.with_columns(member_count=_count_members(calls, raw))

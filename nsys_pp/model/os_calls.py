@@ -17,13 +17,11 @@ def build_os_calls(raw: RawReport) -> pl.DataFrame:
     Calls inside other calls (fopen calls open) have rows, too: `nsys stats` counts them.
 
     Returns:
-        `OS_CALLS` in the order of the export; calls without a time or a thread, and events that are not
-        calls, are left out.
+        `OS_CALLS` in the order of the export.
     """
     if raw["os_calls"].is_empty():
         return OS_CALLS.to_frame()
-    is_whole = pl.all_horizontal(pl.col("start", "end", "thread").is_not_null())
-    calls = raw["os_calls"].filter("is_call", is_whole)
+    calls = raw["os_calls"]
     return calls.select(
         process_key=process_key(pl.col("thread")),
         thread_key="thread",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import fill_null, find_distinct, is_among, numbers, pack
@@ -93,12 +92,10 @@ def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFram
         The events of `raw`, by `row`, with `process_key`, `name`, `domain_name`,
         `category_name`, `color_argb` and `payload`.
     """
-    recorded = raw["nvtx"]
-    is_naming = is_among(recorded["kind"], ["domain", "category"])
-    has_thread, has_start = (_is_recorded(recorded[name]) for name in ("thread", "start"))
-    naming = _keep(recorded, is_naming & has_thread)
+    is_naming = is_among(raw["nvtx"]["kind"], ["domain", "category"])
+    naming = _keep(raw["nvtx"], is_naming)
     naming = _key(naming, _message(naming, raw, pl.String()))
-    events = _keep(recorded, has_start & has_thread & ~is_naming)
+    events = _keep(raw["nvtx"], ~is_naming)
     if not events["row"].is_sorted():
         events = events.sort("row")
     events = _key(events, _message(events, raw, NAME))
@@ -145,12 +142,6 @@ def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.
     named = pl.when(pl.col(number) != 0).then(pl.coalesce("name", unnamed)).cast(NAME)
     table = used.join(names, on=keys, how="left", maintain_order="left").select(named.alias(column))
     return events.hstack([table.to_series()[value]])
-
-
-def _is_recorded(column: pl.Series) -> Bools:
-    """Return the mask of rows with a value."""
-    has_value: Bools = np.ones(len(column), dtype=np.bool_)
-    return column.is_not_null().to_numpy() if column.null_count() else has_value
 
 
 def _keep(frame: pl.DataFrame, is_kept: Bools) -> pl.DataFrame:

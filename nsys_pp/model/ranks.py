@@ -22,7 +22,7 @@ from nsys_pp.model.processes import name_threads
 
 _KEYS = ["process_key", "device_id"]
 _XLA_PREFIX = "XlaLauncher:#"
-_XLA_THREAD = r"^XlaLauncher:#global=(?<rank>\d{1,9}),local=(?<device_id>\d{1,9}),process=\d"
+RANK_THREAD = r"^XlaLauncher:#global=(?<rank>\d{1,9}),local=(?<device_id>\d{1,9}),process=\d"
 
 
 def build_ranks(
@@ -111,7 +111,7 @@ def pick_world(nccl_events: pl.DataFrame, world_size: int | None) -> pl.DataFram
 def _from_mpi(raw: RawReport, world_size: pl.Series) -> pl.DataFrame:
     if raw["ranks"].is_empty():
         return RANKS.to_frame()
-    ranks = raw["ranks"].drop_nulls().select("rank", process_key=process_key(pl.col("thread"))).unique()
+    ranks = raw["ranks"].select("rank", process_key=process_key(pl.col("thread"))).unique()
     size = raw["mpi_communicators"]["size"].max() or world_size.max()
     return _conform(ranks.filter(pl.len().over("process_key") == 1), "MPI", world_size=size)
 
@@ -140,7 +140,7 @@ def _from_xla(raw: RawReport) -> pl.DataFrame:
     if not any(name.startswith(_XLA_PREFIX) for name in threads["name"]):
         return RANKS.to_frame()
     threads = threads.filter(pl.col("name").str.starts_with(_XLA_PREFIX))
-    numbers = pl.col("name").str.extract_groups(_XLA_THREAD).struct.unnest().cast(pl.Int64)
+    numbers = pl.col("name").str.extract_groups(RANK_THREAD).struct.unnest().cast(pl.Int64)
     threads = threads.select(numbers, process_key=process_key(pl.col("thread_key")))
     threads = threads.drop_nulls(["rank", "device_id"]).unique()
     return _conform(threads.filter(pl.len().over(_KEYS) == 1), "XLA", world_size=None)

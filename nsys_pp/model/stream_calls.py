@@ -15,7 +15,7 @@ def build_stream_calls(raw: RawReport) -> pl.DataFrame:
     """Build the streams and events of calls.
 
     Returns:
-        `STREAM_CALLS`; rows without a process or a correlation id are left out.
+        `STREAM_CALLS`.
     """
     tables = [(raw[table], table == "cuda_events") for table in ("synchronizations", "cuda_events")]
     parts = [
@@ -25,7 +25,7 @@ def build_stream_calls(raw: RawReport) -> pl.DataFrame:
     ]
     if not parts:
         return STREAM_CALLS.to_frame()
-    calls = pl.concat(parts).drop_nulls(["process", "correlation"])
+    calls = pl.concat(parts)
     stream, event = (pl.when(pl.col(name) != _NONE).then(name) for name in ("stream", "event"))
     return calls.select(
         process_key="process",

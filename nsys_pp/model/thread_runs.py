@@ -20,11 +20,11 @@ def build_thread_runs(raw: RawReport) -> pl.DataFrame:
     the end of a run with two switches onto the processor, and the run at the end of the capture are unknown.
 
     Returns:
-        `THREAD_RUNS`; switches without a time, a thread or a direction are left out.
+        `THREAD_RUNS`.
     """
     if raw["thread_switches"].is_empty():
         return THREAD_RUNS.to_frame()
-    switches = raw["thread_switches"].drop_nulls().with_columns(pl.col("is_in") != 0)
+    switches = raw["thread_switches"].with_columns(pl.col("is_in") != 0)
     # off before on in the same nanosecond: one run ends and the next begins
     switches = switches.sort("thread", "time", "is_in")
     is_run = (

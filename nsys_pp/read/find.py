@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -162,7 +163,12 @@ def _walk(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
             if is_table_directory(entry):
                 reports.append(entry)
             elif not entry.is_symlink() and not entry.name.startswith("."):
-                reports.extend(_walk(entry, suffixes))
+                inner = _walk(entry, suffixes)
+                if not inner and entry.suffix in suffixes:
+                    warnings.warn(
+                        f"`{entry}` is a folder without reports, named like a report: left out", stacklevel=4
+                    )
+                reports.extend(inner)
         elif entry.suffix in suffixes:
             reports.append(entry)
     return reports

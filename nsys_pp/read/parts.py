@@ -31,6 +31,7 @@ from nsys_pp.read.unreadable import check_regular, unreadable_error
 
 _MOST_FACTS_BYTES = 1 << 26  # some kB are usual
 _MOST_FRAME_BYTES = 1 << 30  # unpacked; the frames of a report of 1M events have some MB
+_PIECE_BYTES = 1 << 20
 _AGAIN = "extract it again from its report"
 
 
@@ -155,6 +156,17 @@ def open_part_blocks(path: Path) -> Iterator[IO[bytes]]:
     """
     with _open(path) as archive, archive.open(BLOCKS_MEMBER) as blocks:
         yield blocks
+
+
+def check_part_blocks(path: Path) -> None:
+    """Read all blocks of a part, without unpacking them, and compare them with their checksum.
+
+    Raises:
+        ReportError: The blocks are unreadable or damaged.
+    """
+    with open_part_blocks(path) as blocks:
+        while blocks.read(_PIECE_BYTES):
+            pass
 
 
 @contextmanager

@@ -5,7 +5,8 @@ catalog, small tables, and those that are damaged or of another form; the frames
 
 ADBC's SQLite driver steps through a table in C and hands the rows over as Arrow batches. The
 low-level classes are used because the DB-API ones import pyarrow wherever it is installed.
-A table is read in ranges of row ids by several threads, each with a connection of its own.
+A table is read in ranges of row ids by several threads, each with a connection of its own; the main thread waits, and so
+hears Ctrl-C.
 
 The driver takes a column's type from the first batch: one that begins with NULLs only is taken
 for integers, and the first text after that is an error. So no column is left to its guess: text
@@ -15,10 +16,12 @@ real is never NULL, and columns of integers that have other values are read agai
 
 from __future__ import annotations
 
+import errno
 import os
+import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import adbc_driver_manager as adbc
@@ -27,15 +30,18 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.raw import Group, RawReport
+from nsys_pp.frames.raw import SHOW_GROUPS, Group, RawReport
 from nsys_pp.read.broken_text import decode_text
-from nsys_pp.read.plan import assemble, name_recorded, plan_sources, shape_rows
+from nsys_pp.read.interruptible import map_interruptibly
+from nsys_pp.read.plan import assemble, list_tables, name_recorded, plan_sources, shape_rows, tally_rows
+from nsys_pp.read.sqlite_damage import count_missing, find_damage
 from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, read_stamp
 from nsys_pp.read.sqlite_plain import Layout, describe_table, read_plain
 from nsys_pp.read.sqlite_query import Chunk, column_types, quote_name, write_query
 from nsys_pp.read.sqlite_trees import has_endless_tree
 from nsys_pp.read.table import Source
 from nsys_pp.read.tables import ROW_ID, STRINGS_TABLE
+from nsys_pp.read.unreadable import unreadable_error
 
 _LARGE_TABLE_ROWS = 2_000  # below, a query takes no longer
 _BATCH_ROWS = 65_536
@@ -43,6 +49,7 @@ _CHUNK_ROWS = 262_144
 _MOST_ROWS = 1 << 33
 _MAX_THREADS = 4
 _FEW_CELLS = 1_000_000  # of all queries; below, starting threads and connections takes more than it saves
+_OF_SCRATCH = (errno.ENOSPC, errno.EDQUOT)  # columns may be in a temporary file
 # messages of SQLite on file systems without locks, which clusters have
 _NO_LOCKS = ("disk i/o error", "locking protocol")
 
@@ -61,12 +68,12 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
     uri, stamp = check_database(path), read_stamp(path)
     with _translated_errors(path):
         try:
-            export = _inspect(path, uri)
+            export = _inspect(path, uri, need)
         except adbc.Error as error:
             if IMMUTABLE in uri or not any(sign in str(error).lower() for sign in _NO_LOCKS):
                 raise
             uri += IMMUTABLE
-            export = _inspect(path, uri)
+            export = _inspect(path, uri, need)
         if not export.recorded:
             raise ReportError(
                 f"`{path}` has no table that Nsight Systems exports",
@@ -88,13 +95,18 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
             chunks, _read_chunks(path, uri, [chunk for _, chunk in chunks], count), strict=True
         ):
             plain.setdefault(at, []).append(rows)
+    if need:  # else it is read again
+        _warn_of_damage(path, uri, export, queried)
     if read_stamp(path) != stamp:  # ranges of rows are read at different times
         raise busy_error(path)
     frames = assemble(
         (source.table.frame, rows) for at, source in enumerate(sources) for rows in plain.pop(at)
     )
     counts = {frame: export.last_rows.get(name, 0) for frame, name in export.recorded.items()}
-    return RawReport(path=path, groups=need, frames=frames, recorded=counts)
+    tally = tally_rows(sources, frames)
+    count_missing(path, tally, sources, export.layouts, export.last_rows)
+    tables = list_tables(export.catalog, _count_all(path, uri, export)) if "tables" in need else ()
+    return RawReport(path=path, groups=need, frames=frames, recorded=counts, tally=tally, tables=tables)
 
 
 class _Export(Struct, frozen=True):
@@ -104,14 +116,49 @@ class _Export(Struct, frozen=True):
     last_rows: dict[str, int]  # table -> last row id, of tables with row ids; exporters number rows from 1
 
 
-def _inspect(path: Path, uri: str) -> _Export:
+def _inspect(path: Path, uri: str, need: frozenset[Group]) -> _Export:
     if has_endless_tree(path, [1]):
         raise damaged_error(path)
-    with _connect(uri) as connection:
-        catalog, layouts = _read_catalog(connection)
-        recorded = name_recorded(catalog)
-        last_rows = _find_last_rows(connection, sorted({*recorded.values(), STRINGS_TABLE} & catalog.keys()))
+    (export,) = map_interruptibly(
+        lambda connection, _: _read_export(connection, need),
+        [None],
+        open_state=partial(_connect, uri),
+        threads=1,
+    )
+    return export
+
+
+def _read_export(connection: adbc.AdbcConnection, need: frozenset[Group]) -> _Export:
+    catalog, layouts = _read_catalog(connection)
+    recorded = name_recorded(catalog)
+    names = {*recorded.values(), STRINGS_TABLE}
+    if need & SHOW_GROUPS:  # their tables are not in `recorded`
+        names |= {source.name for source in plan_sources(catalog, need, has_row_id=True)}
+    last_rows = _find_last_rows(connection, sorted(catalog if "tables" in need else names & catalog.keys()))
     return _Export(catalog, layouts, recorded, last_rows)
+
+
+def _count_all(path: Path, uri: str, export: _Export) -> dict[str, int]:
+    """Count the rows of all tables: by their last row id, where the exporter does not choose it."""
+    chosen = [
+        name
+        for name in export.catalog
+        if name not in export.last_rows or export.layouts[name].row_id is not None
+    ]
+    if has_endless_tree(path, [export.layouts[name].root for name in chosen]):
+        raise damaged_error(path)
+    counts = dict(export.last_rows)
+    with _translated_errors(path):
+        counted = map_interruptibly(
+            lambda connection, name: int(
+                _query(connection, f"SELECT count(*) FROM {quote_name(name)}").item()
+            ),
+            chosen,
+            open_state=partial(_connect, uri),
+            threads=1,
+        )
+        counts.update(zip(chosen, counted, strict=True))
+    return counts
 
 
 def _read_large(
@@ -127,11 +174,33 @@ def _read_large(
     return {large[at]: [rows] for at, rows in found.items()}
 
 
+def _warn_of_damage(path: Path, uri: str, export: _Export, queried: Sequence[str]) -> None:
+    """Warn of damage that did not stop the reading."""
+    try:
+        (damage,) = map_interruptibly(
+            lambda connection, _: find_damage(path, partial(_query, connection), export.layouts, queried),
+            [None],
+            open_state=partial(_connect, uri),
+            threads=1,
+        )
+    except (adbc.Error, pl.exceptions.PolarsError) as error:
+        damage = next(iter(str(error).splitlines()), "malformed")
+    if damage is not None:
+        warnings.warn(
+            f"`{path}` is damaged, so rows may be missing or wrong (SQLite: {damage}); `nsys-pp check` shows where",
+            stacklevel=4,
+        )
+
+
 @contextmanager
 def _translated_errors(path: Path) -> Iterator[None]:
-    """Translate the errors of SQLite."""
+    """Translate the errors of SQLite, and of a file that vanishes while it is read."""
     try:
         yield
+    except OSError as error:
+        if error.errno in _OF_SCRATCH or error.filename not in (None, str(path)):
+            raise
+        raise unreadable_error(path, error) from None
     except (adbc.Error, pl.exceptions.PolarsError) as error:
         text = str(error).lower()
         if "locked" in text or "busy" in text:
@@ -213,28 +282,19 @@ def _split(source: Source, export: _Export) -> list[Chunk]:
 
 
 def _read_chunks(path: Path, uri: str, chunks: Sequence[Chunk], threads: int) -> list[pl.DataFrame]:
-    count = min(threads, len(chunks))
-    if count == 0:
+    if not chunks:
         return []
     # the largest first, so that all threads finish at about the same time
     order = sorted(range(len(chunks)), key=lambda at: chunks[at].cells, reverse=True)
-    if sum(chunk.cells for chunk in chunks) < _FEW_CELLS:
-        with _connect(uri) as connection:
-            parts = {at: _read_chunk(path, connection, chunks[at]) for at in order}
-        return [parts[at] for at in range(len(chunks))]
-    with ExitStack() as stack:
-        idle = [stack.enter_context(_connect(uri)) for _ in range(count)]
-
-        def read(chunk: Chunk) -> pl.DataFrame:
-            connection = idle.pop()
-            try:
-                return _read_chunk(path, connection, chunk)
-            finally:
-                idle.append(connection)
-
-        with ThreadPoolExecutor(count) as pool:
-            parts = dict(zip(order, pool.map(read, (chunks[at] for at in order)), strict=True))
-    return [parts[at] for at in range(len(chunks))]
+    is_little = sum(chunk.cells for chunk in chunks) < _FEW_CELLS
+    parts = map_interruptibly(
+        partial(_read_chunk, path),
+        [chunks[at] for at in order],
+        open_state=partial(_connect, uri),
+        threads=1 if is_little else min(threads, len(chunks)),
+    )
+    by_position = dict(zip(order, parts, strict=True))
+    return [by_position[at] for at in range(len(chunks))]
 
 
 def _read_chunk(path: Path, connection: adbc.AdbcConnection, chunk: Chunk) -> pl.DataFrame:
@@ -257,7 +317,8 @@ def _refuse_text(path: Path, source: Source, frame: pl.DataFrame) -> None:
     """Raise if a number that matters is text; columns for drawing alone become null."""
     for ours, column in source.table.columns.items():
         flag = f"{ours}_refused"
-        if flag in frame.columns and not {"details", "cpu"} & {*column.groups} and frame[flag].sum():
+        for_drawing = {"details", "cpu"} & {*column.groups} or SHOW_GROUPS & {*source.table.groups}
+        if flag in frame.columns and not for_drawing and frame[flag].sum():
             raise ReportError(
                 f"`{path}`: column `{source.columns[ours]}` of table `{source.name}` has text where a"
                 " number belongs",

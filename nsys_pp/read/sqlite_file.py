@@ -59,8 +59,12 @@ def check_database(path: Path) -> str:
 
 
 def read_stamp(path: Path) -> tuple[int, int, bytes]:
-    """Return the values that change with each write: size, time, and SQLite's counter of changes."""
-    status = path.stat()
+    """Return the values that change with each write: size, time, and SQLite's counter of changes.
+
+    Raises:
+        ReportError: It has vanished.
+    """
+    status = _stat(path)
     return status.st_size, status.st_mtime_ns, _read_header(path)[24:28]
 
 
@@ -75,6 +79,13 @@ def damaged_error(path: Path) -> ReportError:
         f"`{path}` is damaged: SQLite cannot read all of it",
         "copy it again, or export it again from the `.nsys-rep`",
     )
+
+
+def _stat(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:  # a network folder may vanish at any time
+        raise unreadable_error(path, error) from None
 
 
 def _read_header(path: Path) -> bytes:
@@ -111,7 +122,7 @@ def _check_size(path: Path, header: bytes) -> None:
     page_bytes = 65536 if page_bytes == 1 else page_bytes
     pages = int.from_bytes(header[28:32], "big")
     is_page_count_valid = pages > 0 and header[24:28] == header[92:96]
-    size = path.stat().st_size
+    size = _stat(path).st_size
     if len(header) < _HEADER_BYTES or (is_page_count_valid and size < pages * page_bytes):
         promised = f" of {pages * page_bytes:,}" if is_page_count_valid else ""
         raise ReportError(

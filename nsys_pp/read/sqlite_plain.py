@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -100,7 +101,7 @@ def read_plain(
     try:
         pages = open_pages(file)
         rows = sum(last_rows.get(task.source.name, 0) for task in tasks.values())
-        with open_executor(rows, threads=max(1, threads)) as pool:
+        with _open_pool(rows, threads) as pool:
             running = {
                 at: _start(pool, pages, task, layouts[task.source.name].root) for at, task in tasks.items()
             }
@@ -118,13 +119,25 @@ def read_plain(
     return {at: rows for at, rows in finished.items() if rows is not None}
 
 
+@contextmanager
+def _open_pool(row_count: int, threads: int) -> Iterator[Executor]:
+    """Open threads; an interrupt waits for the blocks in work, and for no others."""
+    with open_executor(row_count, threads=max(1, threads)) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
 def _plan(source: Source, layout: Layout | None) -> _Task | None:
     """Plan the decoding of a table; None if SQLite must select its rows or convert its values."""
     table = source.table
     if layout is None or not layout.is_plain or table.any_of or table.rows_named or not source.columns:
         return None
     kinds = column_types(source)
-    if any(not (kind.is_integer() or kind == pl.String) for kind in kinds.values()):
+    # numbers that may be real are mostly integers; a real one is not of the plain form
+    if any(not (kind.is_numeric() or kind == pl.String) for kind in kinds.values()):
         return None
     wanted = []
     for ours, kind in kinds.items():

@@ -33,6 +33,8 @@ _NVTX_KINDS: dict[int, str | int] = {
     70: "push_pop",  # imported nvtxt
     71: "start_end",
     75: "domain",
+    # names of threads and processes, ends of domains, names of devices, contexts and streams
+    **dict.fromkeys((39, 72, 73, 74, 76, 97, 98, 99), "note"),
 }
 _COPY_DIRECTIONS: dict[int, str | int] = dict(
     enumerate(
@@ -135,6 +137,8 @@ ENVIRONMENT_ROWS = {
     "ENVIRONMENT_VARIABLE": "variable",
     "DeviceEnvironment": "block",  # NAME=value;NAME=value;...
 }
+USER_ROWS = ("UserName",)  # of the tables of names and values
+FACT_TABLES = ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "META_DATA_EXPORT", "EXPORT_META_DATA")
 
 TABLES = (
     Table("strings", (STRINGS_TABLE,), {"id": _c("id"), "text": _c("value")}),
@@ -346,7 +350,7 @@ TABLES = (
             "action": _c("memoryOperationType", words=_MEMORY_ACTIONS),
             **_same("address", "bytes"),
         },
-        groups=("host",),
+        groups=("host", "show_memory"),
     ),
     Table(
         "diagnostics",

@@ -5,16 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nsys_pp.compose import report as one_report
+from nsys_pp.compose import run as running
+from nsys_pp.compose.inputs import Input
+from nsys_pp.compose.odd_inputs import leave_out_odd
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.roster.identity import identify
-from tests.cli.calls import assert_refused, call, run
+from tests.cli.calls import Result, assert_refused, call, run
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 RANK0, RANK1 = PIPELINE / "node2" / "rank0.sqlite", PIPELINE / "node2" / "rank1.sqlite"
@@ -104,6 +111,86 @@ def test_a_defect_of_no_report_is_one_sentence(tmp_path: Path, monkeypatch: pyte
         assert "please report it" in done.stderr
         assert ("Traceback" in done.stderr) == is_traced
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("command", "stage"),
+    [
+        (["merge", "-o", "FOLDER/run.pftrace"], "find_training"),
+        (["pipeline"], "align_inputs"),
+        (["align"], "align_inputs"),
+        (["summary"], "number_run"),
+    ],
+)
+def test_a_report_that_shows_a_defect_among_all_is_left_out(
+    command: list[str], stage: str, reports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports += [Path(shutil.copy(PIPELINE / "node10" / f"rank{rank}.sqlite", tmp_path)) for rank in (2, 3)]
+    real = getattr(running, stage)
+
+    def fail(inputs: Sequence[Input], *more: Any, **options: Any) -> Any:
+        if any(recorded.path == reports[1] for recorded in inputs):
+            raise IndexError("index 7 is out of bounds")
+        return real(inputs, *more, **options)
+
+    def run_on(*paths: Path) -> Result:
+        options = [option.replace("FOLDER", str(tmp_path)) for option in command]
+        return call(
+            *options, *paths, "--keep-going", *(["--force"] if "-o" in command else []), foresees=False
+        )
+
+    expected = run_on(reports[0], *reports[2:])
+    monkeypatch.setattr(running, stage, fail)
+    kept = run_on(*reports)
+    assert kept.code == 3, kept
+    sentence = f"`{reports[1]}` cannot be processed: unforeseen IndexError: index 7 is out of bounds"
+    assert kept.stderr.count(f"skipped {reports[1]}: {sentence}\nhint: this is a defect") == 1
+    assert kept.stdout == expected.stdout
+    # the notes are those of the others alone
+    assert [line for line in kept.stderr.splitlines() if line.startswith("note: ")] == [
+        line for line in expected.stderr.splitlines() if line.startswith("note: ")
+    ]
+    refused = call(
+        *[option.replace("FOLDER", str(tmp_path)) for option in command[:1]], *reports, foresees=False
+    )
+    assert refused.code in (1, 2)
+
+
+def test_a_defect_that_several_reports_show_together_is_of_none(
+    reports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = getattr(running, "align_inputs")  # noqa: B009 (it is imported there)
+
+    def fail(inputs: Sequence[Input], *more: Any, **options: Any) -> Any:
+        if len(inputs) == 2:
+            raise IndexError("index 7 is out of bounds")
+        return real(inputs, *more, **options)
+
+    monkeypatch.setattr(running, "align_inputs", fail)
+    done = call("merge", *reports, "-o", tmp_path / "run.pftrace", "--keep-going", foresees=False)
+    assert done.code == 1
+    assert done.stderr.startswith("Error: unforeseen IndexError: index 7 is out of bounds")
+    assert "skipped" not in done.stderr
+    assert not (tmp_path / "run.pftrace").exists()
+
+
+@given(st.sets(st.integers(0, 40), max_size=5), st.integers(1, 40))
+def test_exactly_the_odd_are_left_out(odd: set[int], count: int) -> None:
+    calls, skipped = 0, []
+
+    def work(numbers: Sequence[int]) -> None:
+        nonlocal calls
+        calls += len(numbers)
+        if odd & {*numbers}:
+            raise IndexError
+
+    numbers = list(range(count))
+    if odd >= {*numbers}:
+        return  # as of one report alone
+    left = leave_out_odd(numbers, work, lambda number, _: skipped.append(number))
+    assert {*skipped} == odd & {*numbers}
+    assert left == [number for number in numbers if number not in odd]
+    assert calls <= count * (1 + 3 * len(skipped))
 
 
 def test_nothing_of_this_is_seen_in_other_processes(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ LINES = [
     ("nsys-pp mer", "merge"),
     ("nsys-pp merge --deta", "--detail"),
     ("nsys-pp merge --detail k", "kernels"),
-    ("nsys-pp sql --exp", "--explain"),
+    ("nsys-pp sql --explain-", "--explain-rows"),
 ]
 
 

@@ -35,7 +35,7 @@ from nsys_pp.read import find_reports, open_part_blocks, read_part, read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.write import spool
 from nsys_pp.write.parts import write_part
-from nsys_pp.write.perfetto.packed_blocks import LENGTH_BYTES, packed_length, unpack_block
+from nsys_pp.write.perfetto.packed_blocks import HEAD_BYTES, check_block, read_head, unpack_block
 from nsys_pp.write.perfetto.trace import Sink, encode_drawing
 from nsys_pp.write.trace.drawing import Drawing
 from tests.draws import count_draws
@@ -173,8 +173,9 @@ def unpacked_blocks(part: Path) -> list[bytes]:
     """The blocks of a part as they are in a trace."""
     blocks = []
     with zipfile.ZipFile(part) as archive, archive.open(BLOCKS_MEMBER) as stream:
-        while length := stream.read(LENGTH_BYTES):
-            blocks.append(unpack_block(stream.read(packed_length(length))))
+        while head := stream.read(HEAD_BYTES):
+            length, checksum = read_head(head)
+            blocks.append(unpack_block(check_block(stream.read(length), checksum)))
     assert blocks
     return blocks
 
@@ -389,6 +390,25 @@ def test_damage_anywhere_is_noticed(part: Path, tmp_path: Path) -> None:
             trace.unlink()
     assert len(errors) > 40  # what only summaries read is no matter here
     assert set(errors) == {f"`{broken}` is damaged, or not a part of nsys-pp"}
+
+
+@pytest.mark.filterwarnings("ignore:of 4 ranks")
+def test_damage_anywhere_skips_a_part_and_no_more(part: Path, tmp_path: Path) -> None:
+    """The blocks are most of a part, so most of the changed bytes are found by their checksum alone."""
+    whole, broken, trace = part.read_bytes(), tmp_path / "x.nspart", tmp_path / "run.pftrace"
+    (other,) = extract_into(tmp_path / "other", REPORTS[1:2])
+    broken.write_bytes(whole)
+    both, alone = (
+        merged(parts, tmp_path / "run.expected", force=True) for parts in ([broken, other], [other])
+    )
+    skipped = 0
+    for at in range(len(whole) // 60, len(whole), len(whole) // 30):
+        broken.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        done = nsys_pp.merge([broken, other], trace, keep_going=True, force=True)
+        assert trace.read_bytes() == (alone if done.skipped else both)
+        assert [path for path, _ in done.skipped] in ([], [broken])
+        skipped += len(done.skipped)
+    assert skipped > 20
 
 
 def assert_damaged(part: Path, folder: Path) -> None:

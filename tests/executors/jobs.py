@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 import warnings
 from pathlib import Path
@@ -84,6 +85,20 @@ def be_killed(path: Path) -> str:
     return path.read_text()
 
 
+def be_stopped_once(path: Path, *, victim: str = "2") -> str:
+    mark = path.with_name("stopped")
+    if path.stem == victim and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return read(path)
+
+
+def be_stopped(path: Path) -> str:
+    if path.stem == "2":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return read(path)
+
+
 def wait_for_ever(path: Path) -> None:
     path.with_suffix(".pid").write_text(str(os.getpid()))
     time.sleep(ETERNITY_S)
@@ -92,3 +107,34 @@ def wait_for_ever(path: Path) -> None:
 def wait_for_ever_after_the_first(path: Path) -> None:
     if path.stem != "0":
         wait_for_ever(path)
+
+
+def fill_memory(path: Path, *, victim: str = "2", size: int) -> int:
+    """Fill memory on one of them, until it is ended from outside; return the bytes on others."""
+    with path.with_suffix(".tries").open("a") as file:
+        file.write("x")
+    if path.stem != victim:
+        return len(bytearray(b"x") * 1000)
+    blocks = []
+    while True:
+        blocks.append(bytearray(b"x") * size)
+        time.sleep(0.05)
+
+
+def hold_memory_together(path: Path, *, size: int) -> int:
+    """Hold memory for a while: one of them fits the limit, several do not."""
+    held = bytearray(b"x") * size
+    time.sleep(2)
+    return len(held)
+
+
+def start_a_program_that_waits(path: Path) -> None:
+    child = subprocess.Popen(["sleep", str(ETERNITY_S)])
+    path.with_suffix(".pid").write_text(str(child.pid))
+    child.wait()
+
+
+def wait_on_one(path: Path) -> str:
+    if path.stem == "2":
+        time.sleep(ETERNITY_S)
+    return path.read_text()

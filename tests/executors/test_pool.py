@@ -15,7 +15,7 @@ import pytest
 from nsys_pp.compose.batch import Batch
 from nsys_pp.compose.options import BatchOptions
 from nsys_pp.errors import NsysPPError, ReportError, UnforeseenError
-from nsys_pp.executors import memory
+from nsys_pp.executors import memory, pool, stopped
 from nsys_pp.executors import resources as machine
 from nsys_pp.executors.pool import ProcessExecutor
 from nsys_pp.executors.serial import SerialExecutor
@@ -173,3 +173,34 @@ def test_a_container_bounds_cores_and_memory(tmp_path: Path, monkeypatch: pytest
     (job / "memory.current").write_text("3000000\n")
     (job / "memory.stat").write_text("anon 7\ninactive_file 1000000\n")
     assert machine.find_memory() == 3_000_000
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_stopped_process_is_given_up(items: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopped, "STOPPED_S", 0.3)
+    monkeypatch.setattr(stopped, "LOOK_S", 0.05)
+    monkeypatch.setattr(pool, "LOOK_S", 0.05)
+    executor = ProcessExecutor(processes=3)
+    found = {done.index: done.value for done in executor.map(jobs.be_stopped_once, items)}
+    assert found == {number: f"text of {number}" for number in range(6)}
+    outcomes = {done.index: done for done in executor.map(jobs.be_stopped, items)}
+    assert [number for number, done in outcomes.items() if done.error is not None] == [2]
+    assert "was stopped for 60 s and given up, and so was a second one" in str(outcomes[2].error)
+
+
+def test_a_process_that_was_stopped_with_this_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-Z stops all processes of a terminal; after `fg`, one may be seen before it continues."""
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(stopped, "is_stopped", lambda pid: pid == 7)
+    watch = stopped.StopWatch()
+    assert watch.find_given_up([7, 8]) == []
+    now += stopped.LOOK_S
+    assert watch.find_given_up([7, 8]) == []
+    now += 1000  # this process was stopped
+    assert watch.find_given_up([7, 8]) == []
+    for _ in range(int(stopped.STOPPED_S / stopped.LOOK_S) - 1):
+        now += stopped.LOOK_S
+        assert watch.find_given_up([7, 8]) == []
+    now += stopped.LOOK_S
+    assert watch.find_given_up([7, 8]) == [7]

@@ -18,6 +18,7 @@ import nsys_pp
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import FACTS_MEMBER, FRAMES_MEMBER
 from nsys_pp.read import read_report, sqlite
+from nsys_pp.write.perfetto.packed_blocks import HEAD_BYTES
 from tests.fuzz import seeds
 from tests.fuzz.choices import Choices
 from tests.fuzz.promise import Work
@@ -145,6 +146,8 @@ def write_changed_part(choices: Choices, folder: Path) -> None:
         elif kind == 3:
             name = choices.pick(sorted(members.keys() - {FACTS_MEMBER, FRAMES_MEMBER}))
             members[name] = change_bytes(members[name], choices, block=64)
+            if choices.below(4):
+                members[name] = _sign_blocks(members[name])
         else:
             members[FRAMES_MEMBER] = _change_packed(members[FRAMES_MEMBER], facts["frame_bytes"], choices)
         members[FACTS_MEMBER] = json.dumps(facts).encode()
@@ -178,6 +181,35 @@ def _change_json(facts: Any, choices: Choices) -> None:
             ]
             inner[key] = odd[min(max(kind - 3, 0), 3)]
         return
+
+
+def _sign_blocks(data: bytes) -> bytes:
+    """Correct the checksums of blocks, as a hostile writer would."""
+    signed, at = bytearray(data), 0
+    while at + HEAD_BYTES <= len(signed):
+        size = int.from_bytes(signed[at : at + 4], "little")
+        block = bytes(signed[at + HEAD_BYTES : at + HEAD_BYTES + size])
+        if len(block) < size:
+            break
+        signed[at + 4 : at + HEAD_BYTES] = zlib.crc32(block).to_bytes(4, "little")
+        at += HEAD_BYTES + size
+    return bytes(signed)
+
+
+def write_changed_trace(choices: Choices, folder: Path) -> None:
+    """Write a trace with changed bytes."""
+    name = choices.pick(["run.pftrace", "run.json"])
+    (folder / name).write_bytes(change_bytes(seeds.read_trace(name), choices, block=64))
+
+
+def scrub_all(source: Path, output: Path) -> None:
+    """Copy each file with pseudonyms; of a report also the results are equal."""
+    for path in sorted(source.iterdir()):
+        is_report = path.suffix == ".sqlite"
+        copy = output / path.name
+        nsys_pp.scrub(path, copy, hosts=True, users=is_report, paths=is_report)
+        if is_report and read_report(path, threads=1).recorded != read_report(copy, threads=1).recorded:
+            raise AssertionError("the copy has other numbers of rows")
 
 
 def _change_packed(data: bytes, sizes: dict[str, int], choices: Choices) -> bytes:

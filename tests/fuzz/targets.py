@@ -37,6 +37,8 @@ TARGETS = {
         report_targets.write_changed_folder, (report_targets.read_once, report_targets.info), 40
     ),
     "parts": Target(report_targets.write_changed_part, report_targets.OF_PARTS, 20),
+    "copies": Target(report_targets.write_changed_rows, (report_targets.scrub_all,), 15),
+    "traces": Target(report_targets.write_changed_trace, (report_targets.scrub_all,), 60),
     "rules": Target(
         option_targets.write_rules,
         (*[option_targets.load_rules] * 15, option_targets.pipeline_with_rules),

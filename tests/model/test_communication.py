@@ -146,6 +146,7 @@ def _mpi(tmp_path: Path, **more: Sequence[Row]) -> Path:
     return write_export(tmp_path / "mpi.sqlite", tables)
 
 
+@pytest.mark.filterwarnings("ignore:.*left out")
 def test_mpi_calls(tmp_path: Path) -> None:
     calls = _read(_mpi(tmp_path), COMMUNICATION).mpi_calls
     assert calls.schema == MPI_CALLS
@@ -178,6 +179,7 @@ def test_mpi_is_not_read_unless_asked_for(tmp_path: Path) -> None:
     assert (report.recorded["mpi_messages"], report.recorded["mpi_collectives"]) == (3, 3)
 
 
+@pytest.mark.filterwarnings("ignore:.*left out")
 def test_members_of_mpi_communicators(tmp_path: Path) -> None:
     def made(rank: int, time: int | None, handle: int, size: int) -> Row:
         return {"rank": rank, "timestamp": time, "commHandle": handle, "size": size}

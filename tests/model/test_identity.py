@@ -284,6 +284,7 @@ def test_a_launched_launcher_is_no_rank(tmp_path: Path) -> None:
     assert report.session.launcher == {"SLURM_PROCID": "1"}
 
 
+@pytest.mark.filterwarnings("ignore:.*no table of names")
 def test_the_rank_does_not_depend_on_what_is_read(tmp_path: Path) -> None:
     streams = [
         {"hwId": 0, "vmId": 1, "processId": pid, "contextId": 1, "streamId": 7, "priority": 0, "flag": 1}
@@ -365,6 +366,7 @@ def test_communication_kernels(tmp_path: Path, name: str, expected: bool) -> Non
     assert report.gpu_ops["is_communication"].to_list() == [expected]
 
 
+@pytest.mark.filterwarnings("ignore:.*left out")
 def test_operations_that_were_not_timed_are_left_out(tmp_path: Path) -> None:
     report = _report(
         tmp_path, CUPTI_ACTIVITY_KIND_KERNEL=[kernel(0, 0, 1), kernel(0, 5, 2), kernel(-5, 0, 3)]

@@ -29,6 +29,7 @@ def _texts(frame: pl.DataFrame, column: str) -> list[str | None]:
     return frame[column].cast(pl.String).to_list()
 
 
+@pytest.mark.filterwarnings("ignore:.*left out")
 def test_kinds(tmp_path: Path) -> None:
     events = [
         push_pop(i, i + 1, eventType=kind)

@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 
 import polars as pl
+import pytest
 from msgspec import Struct
 
 from nsys_pp.frames.report import Report
@@ -64,6 +65,7 @@ def _everything(value: object) -> str:
     return repr(value)
 
 
+@pytest.mark.filterwarnings("ignore:.*left out")
 def test_no_secret_is_in_a_report(tmp_path: Path) -> None:
     raw = read_report(write_export(tmp_path / "a.sqlite", _planted()))
     report = build_report(raw)

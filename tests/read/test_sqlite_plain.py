@@ -276,6 +276,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return write(path, draw_rows(6, 500), before=["PRAGMA page_size = 512"]).read_bytes()
 
 
+@pytest.mark.filterwarnings("ignore:.*is damaged")
 @settings(max_examples=count_draws(900), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_damaged_files_are_rows_of_sqlite_or_its_error(

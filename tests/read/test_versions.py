@@ -160,6 +160,7 @@ def test_the_name_that_was_used_twice_is_told_apart(tmp_path: Path) -> None:
     assert (new["graph_nodes"], new["graph_creations"]) == (1, 1)
 
 
+@pytest.mark.filterwarnings("ignore:.*no table of names")
 @pytest.mark.parametrize("table", sorted({name for tables in VERSIONS.values() for name in tables}))
 def test_every_table_is_optional(tmp_path: Path, table: str) -> None:
     tables = {name: rows for tables in VERSIONS.values() for name, rows in tables.items() if name != table}
@@ -167,6 +168,7 @@ def test_every_table_is_optional(tmp_path: Path, table: str) -> None:
     assert report.gpu_ops.schema == GPU_OPS
 
 
+@pytest.mark.filterwarnings("ignore:.*left out")
 @pytest.mark.parametrize(
     "table", ["NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", *_HOST]
 )

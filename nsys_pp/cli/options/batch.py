@@ -19,18 +19,19 @@ keep_going_option = option(
 
 
 def work_options(command: Command) -> Command:
-    """Add `--processes`, `--memory` and `--dask-scheduler`."""
+    """Add `--processes`, `--memory`, `--timeout-per-report` and `--dask-scheduler`."""
 
     @functools.wraps(command)
     def checked(*args: Any, **options: Any) -> Any:
-        has_processes = options["processes"] is not None or options["memory_bytes"] is not None
+        names = ("processes", "memory_bytes", "report_timeout_s")
+        has_processes = any(options[name] is not None for name in names)
         if options["dask_scheduler"] is not None and has_processes:
             raise click.UsageError(
-                "`--dask-scheduler` excludes `--processes` and `--memory`; omit one of them"
+                "`--dask-scheduler` excludes `--processes`, `--memory` and `--timeout-per-report`; omit one of them"
             )
         return command(*args, **options)
 
-    return cast(Command, _processes_option(_memory_option(_dask_option(checked))))
+    return cast(Command, _processes_option(_memory_option(_timeout_option(_dask_option(checked)))))
 
 
 def wait_options(command: Command) -> Command:
@@ -52,7 +53,15 @@ _memory_option = option(
     section=BATCH,
     type=MemorySize(),
     metavar="SIZE",
-    help="Memory limit of all processes together, e.g. 8GB; limits their number.",
+    help="Memory limit of all processes together, e.g. 8GB: limits their number, and ends the largest beyond it.",
+)
+_timeout_option = option(
+    "--timeout-per-report",
+    "report_timeout_s",
+    section=BATCH,
+    type=Timeout(),
+    metavar="TIME",
+    help="Time limit of each report, e.g. 10m; with --keep-going, reports beyond it are skipped.",
 )
 _dask_option = option(
     "--dask-scheduler",

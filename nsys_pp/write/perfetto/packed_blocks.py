@@ -1,7 +1,7 @@
 """Blocks as parts store them: the values of the packets, at about half the size of their compressed packets.
 
 Merging a part builds the packets again and compresses them: the bytes are those of a trace that is made of the report. A
-packed block is its length (4 bytes, little-endian), its form (1 byte), and:
+packed block is its length (4 bytes, little-endian), the CRC-32 of what follows (4 bytes), its form (1 byte), and:
 
 * form 0: the compressed packet, for blocks of unusual shapes;
 * form 1, deflated: the length of the description (4 bytes), the description in MessagePack (`_Description`), the bytes before
@@ -11,6 +11,8 @@ packed block is its length (4 bytes, little-endian), its form (1 byte), and:
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from typing import IO
 
 import msgspec
 import numpy as np
@@ -21,11 +23,13 @@ from zlib_ng import zlib_ng
 from nsys_pp.arrays.byte_planes import PlaneCode, Values, as_words, choose_planes, restore_planes, size_of
 from nsys_pp.write.deflate import deflate, measure_deflated
 from nsys_pp.write.perfetto.packets import PacketBlock, PacketGroup, compress_block
+from nsys_pp.write.perfetto.texts import decompress_packet
 from nsys_pp.write.perfetto.wire import Column, Part, varint_column
 
 _AS_PACKET, _AS_COLUMNS = 0, 1
 _LENGTH = struct.Struct("<I")
-LENGTH_BYTES = _LENGTH.size
+_HEAD = struct.Struct("<II")  # length and checksum of the block
+HEAD_BYTES = _HEAD.size
 _DOUBLE_BYTES = 8
 MAX_GROUPS = 256
 MAX_UNPACKED_BYTES = 1 << 26  # of the packets of a block, and of its columns; ordinary blocks have 1-10 MB
@@ -48,29 +52,41 @@ class _Description(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 def pack_block(block: PacketBlock) -> bytes:
-    """Pack a block, with its length in front."""
+    """Pack a block, with its length and checksum in front."""
     form, data = _AS_PACKET, b""
     if _is_packable(block):
         form, data = _AS_COLUMNS, _pack_columns(block)
     else:
         data = compress_block(block)
-    return _LENGTH.pack(len(data) + 1) + bytes([form]) + data
+    packed = bytes([form]) + data
+    return _HEAD.pack(len(packed), zlib_ng.crc32(packed)) + packed
 
 
-def packed_length(data: bytes) -> int:
-    """Return the length of the packed block that follows its first `LENGTH_BYTES` bytes.
+def read_head(data: bytes) -> tuple[int, int]:
+    """Return the length and the checksum of the packed block that follows its first `HEAD_BYTES` bytes.
 
     Raises:
         ValueError: No block has this length.
     """
-    (length,) = _LENGTH.unpack(data)
+    length, checksum = _HEAD.unpack(data)
     if not 0 < length <= MAX_UNPACKED_BYTES:
         raise ValueError("a packed block has an impossible length")
-    return int(length)
+    return length, checksum
+
+
+def check_block(data: bytes, checksum: int) -> bytes:
+    """Return a packed block without its head, if it has the checksum of its head.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    if zlib_ng.crc32(data) != checksum:
+        raise ValueError("a packed block differs from its checksum")
+    return data
 
 
 def unpack_block(data: bytes) -> bytes:
-    """Encode a packed block, without its length, as one compressed packet.
+    """Encode a packed block, without its head, as one compressed packet.
 
     Raises:
         ValueError: It is damaged, or larger than any block.
@@ -80,6 +96,20 @@ def unpack_block(data: bytes) -> bytes:
     if data[0] != _AS_COLUMNS:
         raise ValueError("a block has an unknown form")
     return compress_block(_unpack_columns(data[1:]))
+
+
+def iterate_plain(blocks: IO[bytes]) -> Iterator[bytes]:
+    """Yield the bytes of each packed block of a stream, decompressed: all names of its events are among them.
+
+    Raises:
+        ValueError: A block is damaged.
+    """
+    while head := blocks.read(HEAD_BYTES):
+        if len(head) < HEAD_BYTES:
+            raise ValueError("the blocks end early")
+        length, checksum = read_head(head)
+        data = check_block(blocks.read(length), checksum)
+        yield decompress_packet(data[1:]) if data[0] == _AS_PACKET else _inflate(data[1:])
 
 
 def _is_packable(block: PacketBlock) -> bool:
@@ -128,7 +158,7 @@ def _pack_positions(groups: list[PacketGroup]) -> bytes:
 
 def _unpack_columns(packed: bytes) -> PacketBlock:
     data = memoryview(_inflate(packed))
-    size = int.from_bytes(data[:LENGTH_BYTES], "little")
+    size = int.from_bytes(data[: _LENGTH.size], "little")
     try:
         description = msgspec.msgpack.decode(data[_LENGTH.size : _LENGTH.size + size], type=_Description)
     except msgspec.MsgspecError as error:

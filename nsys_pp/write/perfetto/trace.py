@@ -33,7 +33,7 @@ from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind
 from nsys_pp.stages import report_stage
 from nsys_pp.write.perfetto.clocks import encode_preamble
 from nsys_pp.write.perfetto.header import encode_header
-from nsys_pp.write.perfetto.packed_blocks import LENGTH_BYTES, pack_block, packed_length, unpack_block
+from nsys_pp.write.perfetto.packed_blocks import HEAD_BYTES, check_block, pack_block, read_head, unpack_block
 from nsys_pp.write.perfetto.packets import PacketBlock, compress_block
 from nsys_pp.write.perfetto.subtracks import BLOCK_ROWS, PacketBatch, block_tasks, prepare_batch
 from nsys_pp.write.trace.drawing import (
@@ -317,15 +317,15 @@ def _read_drawn(report: PlacedReport, source: Source) -> Iterator[bytes]:
 
 
 def _read_packed(source: Source, size: int, *, is_drawn: bool) -> Iterator[bytes]:
-    """Read the packed blocks of a subtrack one by one, without their lengths; yield them if they are drawn."""
+    """Read the packed blocks of a subtrack one by one, without their heads; yield them if they are drawn."""
     while size > 0:
-        length = packed_length(b"".join(_read_pieces(source, LENGTH_BYTES)))
-        size -= LENGTH_BYTES + length
+        length, checksum = read_head(b"".join(_read_pieces(source, HEAD_BYTES)))
+        size -= HEAD_BYTES + length
         if size < 0:
             raise ValueError("a block is longer than its subtrack")
         pieces = _read_pieces(source, length)
         if is_drawn:
-            yield b"".join(pieces)
+            yield check_block(b"".join(pieces), checksum)
         else:
             deque(pieces, maxlen=0)
 

@@ -5,10 +5,12 @@ GPU 0                   a GPU of the report
   ranges                NVTX ranges projected on the GPU, nested
   communication         NCCL kernels
   stream 7 (default)    kernels, copies, sets
-CPU: python 4242        a process, with detail "cpu"; counters of the process come first
+CPU: python 4242        a process, with detail "cpu" or data on request; counters of the process come first
   NVTX thread 4242      NVTX ranges on the CPU
   marks thread 4242
   CUDA API thread 4242
+  OS calls thread 4242  on request, and likewise states, CPU samples, MPI, ...
+system                  on request: metrics of the network, messages of nsys, tables without processes
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.order import list_groups
 from nsys_pp.arrays.scratch import drop_pages, move_columns
 from nsys_pp.arrays.threads import open_executor
+from nsys_pp.errors import ReportError
 from nsys_pp.frames.choices import Detail
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.report import Report
+from nsys_pp.write.trace.activity_rows import SYSTEM, draw_activities, split_by_process
 from nsys_pp.write.trace.counters import Counter, busy_percent, list_counters
 from nsys_pp.write.trace.drawing import (
     ArrangedSlices,
@@ -46,6 +50,9 @@ from nsys_pp.write.trace.slices import (
 )
 
 _LARGE_ROWS = 4_000_000
+MOST_ROWS = 10_000  # subtracks of a track
+MOST_SUBTRACKS = 20_000  # of a report
+MOST_STREAMS = 4_096  # of a GPU; each takes some ms
 _JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" if no range is a job
 BUSY = "GPU busy"
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
@@ -62,12 +69,15 @@ class View(Struct, frozen=True, kw_only=True):
         projections: `PROJECTIONS` to draw.
         crossing: range_id of the ranges that end on another thread than they began.
         job_ranges: `JOB_RANGES`; rows of jobs are drawn by `nsys_pp.write.trace.training_rows`.
+        is_on_request: Whether data was read on request: `activities` of the report have the extra columns `activity_id` and
+            `parent_id`, and its counters are drawn at every detail.
     """
 
     report: Report
     projections: pl.DataFrame
     crossing: pl.Series
     job_ranges: pl.DataFrame
+    is_on_request: bool = False
 
 
 def is_range_track(path: Path) -> bool:
@@ -99,8 +109,12 @@ def draw_report(view: View, *, detail: Detail) -> Drawing:
     for rank, gpu in enumerate(devices.partition_by("gpu", maintain_order=True)):
         path = _add_track(tracks, (gpu["gpu"][0],), rank)
         _draw_gpu(view, gpu, path, detail, tracks, subtracks)
-    if detail == "cpu":
+        if len(subtracks) > MOST_SUBTRACKS:
+            raise _too_many_error(view, "rows of slices", len(subtracks), MOST_SUBTRACKS)
+    if detail == "cpu" or view.is_on_request:
         _draw_cpu(view, tracks, subtracks)
+    if view.is_on_request:
+        _draw_system(view, tracks, subtracks)
     return Drawing(report_id=view.report.fingerprint, tracks=list(tracks.values()), subtracks=subtracks)
 
 
@@ -113,6 +127,7 @@ def _draw_gpu(
     subtracks: list[Subtrack],
 ) -> None:
     projections, ops, counters = view.projections, view.report.gpu_ops, view.report.counters
+    counters = counters.drop_nulls("device_id")
     if len(devices) < len(view.report.devices):
         projections, ops, counters = (
             frame.join(devices, on=["process_key", "device_id"], how="semi", maintain_order="left")
@@ -141,7 +156,7 @@ def _draw_gpu(
         slices = operation_slices(
             ops.filter("is_communication").with_columns(_no_flow()), view.report.op_details
         )
-        subtracks += _subtracks([communication], flat_subtracks(slices))
+        subtracks += _subtracks(view, [communication], flat_subtracks(slices))
         if detail != "ranges":
             _draw_streams(view, ops, path, tracks, subtracks)
         ranges.result()
@@ -182,7 +197,7 @@ def _draw_ranges(
         paths.append(_add_track(tracks, (*path, "ranges across threads"), 10, order=len(of_threads)))
         of_threads.append(across)
     slices = move_columns(range_slices(projections, view.job_ranges))
-    subtracks += _subtracks(paths, nested_subtracks(slices, of_threads))
+    subtracks += _subtracks(view, paths, nested_subtracks(slices, of_threads))
 
 
 def _draw_streams(
@@ -192,6 +207,8 @@ def _draw_streams(
     first, stream = find_distinct(pack(*(numbers(ops[key]) for key in keys)))
     if not len(first):
         return
+    if len(first) > MOST_STREAMS:
+        raise _too_many_error(view, "streams of a GPU", len(first), MOST_STREAMS)
     named = ops[first].select(keys).with_row_index("stream").join(view.report.streams, on=keys, how="left")
     named = named.sort(keys)
     is_only_process = named["process_key"].n_unique() <= 1
@@ -213,7 +230,9 @@ def _draw_streams(
         paths.append(_add_track(tracks, (*path, label), 30, order=order))
     rows = list_groups(stream, len(first))
     slices = move_columns(operation_slices(ops, view.report.op_details))
-    subtracks += _subtracks(paths, flat_subtracks(slices, [rows[row] for row in named["stream"].to_list()]))
+    subtracks += _subtracks(
+        view, paths, flat_subtracks(slices, [rows[row] for row in named["stream"].to_list()])
+    )
 
 
 def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) -> None:
@@ -221,6 +240,7 @@ def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) 
     ranges = view.report.ranges.partition_by("thread_key", as_dict=True)
     calls = view.report.api_calls.partition_by("thread_key", as_dict=True)
     marks = view.report.marks.sort("time_ns").partition_by("thread_key", as_dict=True)
+    active = split_by_process(view.report.activities)
     for order, process in enumerate(view.report.processes.iter_rows(named=True)):
         path = (f"CPU: {process['name'] or 'process'} {process['pid']}",)
         _add_track(tracks, path, _CPU_RANK, order=order)
@@ -234,14 +254,31 @@ def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) 
             if (key,) in ranges:
                 track = _add_track(tracks, (*path, f"NVTX {name}"), 10, order=3 * rank)
                 subtracks += _subtracks(
-                    [track], nested_subtracks(cpu_range_slices(ranges[key,], view.job_ranges))
+                    view, [track], nested_subtracks(cpu_range_slices(ranges[key,], view.job_ranges))
                 )
             if (key,) in marks:
                 track = _add_track(tracks, (*path, f"marks {name}"), 10, order=3 * rank + 1)
                 subtracks.append(MarkSubtrack(track=track, marks=_mark_points(marks[key,])))
             if (key,) in calls:
                 track = _add_track(tracks, (*path, f"CUDA API {name}"), 10, order=3 * rank + 2)
-                subtracks += _subtracks([track], flat_subtracks(api_call_slices(calls[key,])))
+                subtracks += _subtracks(view, [track], flat_subtracks(api_call_slices(calls[key,])))
+        ranks = {key: rank for rank, key in enumerate(threads["thread_key"].to_list())}
+        for row in active.get(process["process_key"], []):
+            if row.thread_key is None:
+                track = _add_track(tracks, (*path, row.title), 5)
+            else:  # after the CUDA calls of the thread, by title
+                name, order = names[row.thread_key], 3 * ranks[row.thread_key] + 2
+                track = _add_track(tracks, (*path, f"{row.title} {name}"), 10, order=order)
+            subtracks += draw_activities(row, track)
+
+
+def _draw_system(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) -> None:
+    path = _add_track(tracks, (SYSTEM,), _CPU_RANK, order=len(view.report.processes))
+    counters = view.report.counters.filter(pl.col("process_key").is_null())
+    _draw_counters(list_counters(counters), path, tracks, subtracks)
+    for row in split_by_process(view.report.activities).get(None, []):
+        track = _add_track(tracks, (*path, row.title), 10)
+        subtracks += draw_activities(row, track)
 
 
 def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:
@@ -256,9 +293,19 @@ def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _subtracks(
-    paths: Sequence[Path], parts: Iterable[tuple[int, int, ArrangedSlices]]
+    view: View, paths: Sequence[Path], parts: Iterable[tuple[int, int, ArrangedSlices]]
 ) -> Iterator[SliceSubtrack]:
-    return (SliceSubtrack(track=paths[track], number=number, content=part) for track, number, part in parts)
+    for track, number, part in parts:
+        if number >= MOST_ROWS:
+            raise _too_many_error(view, "slices at the same time in one row", number + 1, MOST_ROWS)
+        yield SliceSubtrack(track=paths[track], number=number, content=part)
+
+
+def _too_many_error(view: View, noun: str, count: int, most: int) -> ReportError:
+    return ReportError(
+        f"`{view.report.path}` has {count:,} or more {noun}; expected at most {most:,}",
+        "its times or its numbers of streams are damaged; `nsys-pp check` lists overlapping kernels",
+    )
 
 
 def _add_track(

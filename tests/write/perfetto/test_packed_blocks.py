@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from zlib_ng import zlib_ng
 
 from nsys_pp.write.perfetto import packed_blocks
-from nsys_pp.write.perfetto.packed_blocks import LENGTH_BYTES, pack_block, packed_length, unpack_block
+from nsys_pp.write.perfetto.packed_blocks import HEAD_BYTES, check_block, pack_block, read_head, unpack_block
 from nsys_pp.write.perfetto.packets import PacketBlock, PacketGroup, compress_block
 from nsys_pp.write.perfetto.trace import encode_drawing, write_perfetto
 from nsys_pp.write.perfetto.wire import field, fixed64, message
@@ -49,8 +49,9 @@ def build_block(rows: list[tuple[int, int, int, float, int]], head: bytes = b"")
 
 def there_and_back(block: PacketBlock) -> bytes:
     packed = pack_block(block)
-    assert packed_length(packed[:LENGTH_BYTES]) == len(packed) - LENGTH_BYTES
-    return unpack_block(packed[LENGTH_BYTES:])
+    length, checksum = read_head(packed[:HEAD_BYTES])
+    assert length == len(packed) - HEAD_BYTES
+    return unpack_block(check_block(packed[HEAD_BYTES:], checksum))
 
 
 @checked
@@ -96,18 +97,18 @@ def test_the_bytes_do_not_depend_on_threads() -> None:
 def test_blocks_of_unusual_shapes_are_stored_as_packets(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = field(2, np.zeros((5, 3), dtype=np.uint8))
     odd = PacketBlock(head=b"x", groups=[PacketGroup(positions=np.arange(5), parts=raw)])
-    assert pack_block(odd)[LENGTH_BYTES] == 0
+    assert pack_block(odd)[HEAD_BYTES] == 0
     assert there_and_back(odd) == compress_block(odd)
     usual = build_block([(0, 1, 2, 0.5, 3)] * 50)
-    assert pack_block(usual)[LENGTH_BYTES] == 1
+    assert pack_block(usual)[HEAD_BYTES] == 1
     monkeypatch.setattr(packed_blocks, "MAX_UNPACKED_BYTES", 100)
-    assert pack_block(usual)[LENGTH_BYTES] == 0
+    assert pack_block(usual)[HEAD_BYTES] == 0
 
 
 @checked
 @given(at=st.integers(0, 10**6), value=st.integers(0, 255), cut=st.integers(1, 10**6))
 def test_damaged_blocks_are_packets_or_an_error(at: int, value: int, cut: int) -> None:
-    packed = pack_block(build_block([(i % 3, i, i * i, 0.5, -i) for i in range(40)], b"head"))[LENGTH_BYTES:]
+    packed = pack_block(build_block([(i % 3, i, i * i, 0.5, -i) for i in range(40)], b"head"))[HEAD_BYTES:]
     inner = bytearray(zlib_ng.decompress(packed[1:]))
     inner[at % len(inner)] = value
     outer = bytearray(packed)
@@ -121,6 +122,16 @@ def test_damaged_blocks_are_packets_or_an_error(at: int, value: int, cut: int) -
             unpack_block(data)
         except ValueError:
             continue
+
+
+@checked
+@given(at=st.integers(0, 10**6), value=st.integers(1, 255))
+def test_a_damaged_block_differs_from_its_checksum(at: int, value: int) -> None:
+    packed = bytearray(pack_block(build_block([(i % 3, i, i * i, 0.5, -i) for i in range(40)], b"head")))
+    _, checksum = read_head(bytes(packed[:HEAD_BYTES]))
+    packed[HEAD_BYTES + at % (len(packed) - HEAD_BYTES)] ^= value
+    with pytest.raises(ValueError, match="differs from its checksum"):
+        check_block(bytes(packed[HEAD_BYTES:]), checksum)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +163,6 @@ def test_blocks_that_inflate_without_end_are_refused() -> None:
     with pytest.raises(ValueError, match="larger than any block"):
         unpack_block(b"\1" + bomb)
     with pytest.raises(ValueError, match="impossible length"):
-        packed_length(struct.pack("<I", packed_blocks.MAX_UNPACKED_BYTES + 1))
+        read_head(struct.pack("<II", packed_blocks.MAX_UNPACKED_BYTES + 1, 0))
     with pytest.raises(ValueError, match="unknown form"):
         unpack_block(b"\7")

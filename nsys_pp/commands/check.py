@@ -1,0 +1,152 @@
+"""`nsys-pp check`: damage of reports, impossible values, lost events, and their meaning."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from nsys_pp.compose.batch import Batch, Skipped
+from nsys_pp.compose.options import BatchOptions, Inputs, check_keywords, check_least
+from nsys_pp.compose.row_counts import collect_row_counts
+from nsys_pp.compose.unforeseen import unforeseen_error
+from nsys_pp.errors import NsysPPError
+from nsys_pp.frames.findings import FINDINGS, Finding, Severity, build_findings
+from nsys_pp.frames.row_counts import ROW_COUNTS
+from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.model import build_report
+from nsys_pp.model.findings import count_unnamed, find_row_findings, list_left_out
+from nsys_pp.projection.launches import match_launches
+from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
+from nsys_pp.read.integrity import Integrity, check_integrity
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_SHOWN_COMPLAINTS = 10
+_PIECE_BYTES = 1 << 20
+_UNTRUSTED = "rows may be missing or wrong in every analysis: copy it again, or export it again"
+_Checked = tuple[list[Finding], pl.DataFrame]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CheckResult(ShortRepr):
+    """Findings about reports."""
+
+    reports: list[Path]  # in order
+    findings: pl.DataFrame  # `FINDINGS` of `nsys_pp.frames.findings`
+    skipped: Skipped  # inputs that do not exist
+    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
+
+    @property
+    def severity(self) -> Severity:
+        """The worst severity of all findings; "info" without any."""
+        worst = self.findings["severity"].max()
+        return "info" if worst is None else worst  # type: ignore[return-value]
+
+
+def check(inputs: Inputs, *, time_limit_s: float = 60.0, **options: Unpack[BatchOptions]) -> CheckResult:
+    """Check reports: the file by SQLite's own check, orphans, impossible values, clocks, lost events.
+
+    A report that cannot be read is a finding of severity "error", not an exception.
+
+    Args:
+        inputs: Reports, parts, folders of them, or glob patterns.
+        time_limit_s: Limit of SQLite's check of one file.
+        options: See `nsys_pp.BatchOptions`; with `keep_going`, inputs that do not exist are skipped.
+
+    Raises:
+        ReportError: An input does not exist, or is named twice.
+    """
+    check_keywords(options, BatchOptions)
+    check_least("time_limit_s", time_limit_s, 0)
+    batch = Batch(inputs, options)
+    work = partial(_check_file, nsys=batch.nsys, time_limit_s=time_limit_s)
+    checked = batch.map("checking", batch.paths, work)
+    findings = {str(path): found for path, (found, _) in checked.items()}
+    return CheckResult(
+        reports=[*checked],
+        findings=build_findings(findings) if checked else FINDINGS.to_frame(),
+        skipped=batch.skipped,
+        row_counts=collect_row_counts({path: counts for path, (_, counts) in checked.items()}),
+    )
+
+
+def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
+    """Check one report; each error is a finding."""
+    findings: list[Finding] = []
+    counts = ROW_COUNTS.to_frame()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # findings have the same in other words
+            if path.suffix == ".sqlite":
+                findings += _describe_integrity(
+                    check_integrity(path, time_limit_s=time_limit_s), time_limit_s
+                )
+            found, counts = _check_part(path) if is_part(path) else _check_rows(path, nsys)
+            findings += found
+    except NsysPPError as error:
+        findings.append(_describe_error(error))
+    except Exception as error:
+        findings.append(_describe_error(unforeseen_error(path, error)))
+    return findings, counts
+
+
+def _check_rows(path: Path, nsys: str | None) -> _Checked:
+    raw = read_report(path, nsys=nsys)
+    unnamed = count_unnamed(raw)
+    report = build_report(raw, is_last_use=True)
+    launches = match_launches(report.api_calls, report.gpu_ops)
+    return find_row_findings(report, launches, unnamed), report.row_counts
+
+
+def _check_part(path: Path) -> _Checked:
+    """Check all bytes of a part, and list the findings of its report that it holds."""
+    part = read_part(path, version=version("nsys-pp"))
+    for name in part.frames:
+        part.frames[name]
+    with open_part_blocks(path) as blocks:
+        while blocks.read(_PIECE_BYTES):
+            pass
+    counts = part.frames["row_counts"]
+    doubts = [
+        Finding(
+            severity="warning",
+            kind="doubtful events",
+            text=text.replace("{report}", "its report"),
+            meaning="see `nsys-pp check` of the report",
+        )
+        for text in part.facts.data_warnings
+    ]
+    return [*list_left_out(counts), *doubts], counts
+
+
+def _describe_integrity(integrity: Integrity, time_limit_s: float) -> list[Finding]:
+    complaints = integrity.complaints
+    found = [
+        Finding(severity="error", kind="integrity", text=f"SQLite: {text}", meaning=_UNTRUSTED)
+        for text in complaints[:_SHOWN_COMPLAINTS]
+    ]
+    if more := len(complaints) - len(found):
+        text = f"SQLite: {more:,} complaints more"
+        found.append(Finding(severity="error", kind="integrity", count=more, text=text, meaning=_UNTRUSTED))
+    if not integrity.is_whole and not complaints:
+        found.append(
+            Finding(
+                severity="info",
+                kind="integrity",
+                text=f"SQLite's check was stopped after {time_limit_s:g} s",
+                meaning="what it has checked is intact; `--time-limit` extends it",
+            )
+        )
+    return found
+
+
+def _describe_error(error: NsysPPError) -> Finding:
+    meaning = "no analysis can use it" + (f": {error.hint}" if error.hint else "")
+    return Finding(severity="error", kind="unreadable", text=error.message, meaning=meaning)

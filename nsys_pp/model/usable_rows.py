@@ -1,0 +1,118 @@
+"""Rows that no frame of a report can use, left out of the raw frames with a reason; builders of frames drop no others."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+
+import polars as pl
+
+from nsys_pp.frames.raw import RawReport
+
+UNTIMED = "without times: CUPTI did not measure them"
+UNKNOWN_EVENT = "of an unknown type"
+NOTE = "note"
+_NAMING = ["category", "domain"]  # events that name others and have no time
+_MEANINGS = {
+    "start": "without a start",
+    "end": "without an end",
+    "time": "without a time",
+    "thread": "without a thread",
+    "process": "without a process",
+    "correlation": "without a correlation id",
+    "kind": UNKNOWN_EVENT,
+    "action": UNKNOWN_EVENT,
+    "is_in": "without a direction",
+    "is_call": "not calls: the start or the end of tracing",
+    "rank": "without a rank",
+    "text": "without a text",
+}
+_CALL = ("start", "end", "thread")
+_REQUIRED: Mapping[
+    str, tuple[str, ...]
+] = {  # columns without which a row is of no use, the first reason first
+    "nvtx": ("kind", "thread"),
+    "calls": _CALL,
+    "synchronizations": ("process", "correlation"),
+    "cuda_events": ("process", "correlation"),
+    "mpi_messages": _CALL,
+    "mpi_collectives": _CALL,
+    "os_calls": ("is_call", *_CALL),
+    "thread_switches": ("time", "thread", "is_in"),
+    "cuda_memory": ("time", "process", "action"),
+    "ranks": ("thread", "rank"),
+    "diagnostics": ("text",),
+}
+_OPS = ("kernels", "copies", "decompressions", "sets", "graphs")
+_SEVERE = ("error", "warning")
+_NOTED = {  # tables whose incomplete rows are a reason to doubt the results
+    "nvtx": "NVTX events",
+    "calls": "CUDA calls",
+    "kernels": "kernels",
+    "copies": "copies",
+    "sets": "memory sets",
+    "graphs": "CUDA graphs",
+    "decompressions": "decompressions",
+    "mpi_messages": "MPI calls",
+    "mpi_collectives": "collective MPI calls",
+}
+_QUIET_SHARE = 0.01  # of the events, below which those of unknown types are only counted
+
+
+def drop_unusable(raw: RawReport) -> None:
+    """Drop rows of `raw` that lack a required value; each reason is counted.
+
+    What may change results is also a warning: rows without a time or a thread, and many events of unknown types.
+    """
+    for table, columns in _REQUIRED.items():
+        for column in columns:
+            if raw[table][column].null_count():
+                _drop(raw, table, raw[table][column].is_not_null(), _MEANINGS[column])
+    _drop_notes(raw)
+    for table in _OPS:
+        _drop_untimed(raw, table)
+    _warn_of_names(raw)
+    if not raw["diagnostics"].is_empty():
+        severe = raw["diagnostics"]["severity"].is_in(_SEVERE).fill_null(value=False)
+        _drop(raw, "diagnostics", severe, "information, not an error or a warning")
+
+
+def _drop_notes(raw: RawReport) -> None:
+    """Drop NVTX events that are neither ranges nor marks and name neither domains nor categories, and those without a start."""
+    kinds = raw["nvtx"]["kind"]
+    if (kinds == NOTE).any():
+        raw.keep("nvtx", kinds != NOTE, "notes: names of threads and devices, ends of domains")
+    events = raw["nvtx"]
+    if events["start"].null_count():
+        passes = events.select(pl.col("start").is_not_null() | pl.col("kind").is_in(_NAMING)).to_series()
+        _drop(raw, "nvtx", passes, _MEANINGS["start"])
+
+
+def _drop_untimed(raw: RawReport, table: str) -> None:
+    """Drop operations with start and end 0, which CUPTI writes for operations that it did not time, or null."""
+    start, end = raw[table]["start"], raw[table]["end"]
+    if not (start.null_count() or end.null_count()) and (start.to_numpy() | end.to_numpy()).all():
+        return
+    _drop(raw, table, ((start != 0) | (end != 0)) & start.is_not_null() & end.is_not_null(), UNTIMED)
+
+
+def _warn_of_names(raw: RawReport) -> None:
+    """Warn if events have ids of names, and the table of names is absent."""
+    if not raw["strings"].is_empty():
+        return
+    unnamed = [
+        noun
+        for table, noun in _NOTED.items()
+        for column in ("name_id", "text_id")
+        if column in raw[table].columns and raw[table][column].null_count() < raw[table].height
+    ]
+    if unnamed:
+        warnings.warn(f"`{raw.path}` has no table of names: {', '.join(unnamed)} have none", stacklevel=4)
+
+
+def _drop(raw: RawReport, table: str, passes: pl.Series, reason: str) -> None:
+    total = len(passes)
+    count = raw.keep(table, passes, reason)
+    is_rare = reason == UNKNOWN_EVENT and count <= total * _QUIET_SHARE
+    if count and table in _NOTED and not is_rare:
+        warnings.warn(f"`{raw.path}`: left out {count:,} of {total:,} {_NOTED[table]} {reason}", stacklevel=5)

@@ -1,0 +1,129 @@
+"""`check`: every defect is a sentence, never an exception, and the status is that of the worst."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import nsys_pp
+from nsys_pp.frames.findings import FINDINGS
+from nsys_pp.read.integrity import check_integrity
+from tests.breaks import BREAKS
+from tests.cli.calls import call as run_command
+from tests.conftest import find_shared_reports
+from tests.read.tables import call, kernel, op, push_pop, strings, write_export
+
+RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
+
+
+def _kinds(path: Path, severity: str) -> dict[str, int]:
+    findings = nsys_pp.check(path).findings.filter(pl.col("severity") == severity)
+    return dict(findings.select("kind", "count").rows())
+
+
+def test_a_whole_report_has_no_warning() -> None:
+    result = nsys_pp.check(RANK0)
+    assert result.findings.schema == FINDINGS
+    assert result.severity == "info"
+    assert result.findings.filter(pl.col("severity") != "info").is_empty()
+    done = run_command("check", RANK0)
+    assert (done.code, done.stdout.splitlines()[0]) == (0, str(RANK0))
+
+
+@pytest.mark.parametrize("path", find_shared_reports(), ids=lambda path: path.stem)
+def test_real_reports_are_intact(path: Path) -> None:
+    assert check_integrity(path, time_limit_s=60).complaints == ()
+
+
+def test_orphans_clocks_and_values(tmp_path: Path) -> None:
+    calls = [call(100, 110, i, nameId=0) for i in range(3)]
+    path = write_export(
+        tmp_path / "a.sqlite",
+        {
+            "StringIds": strings("cudaLaunchKernel", "gemm"),
+            "NVTX_EVENTS": [push_pop(0, 500, textId=1), push_pop(0, 500, textId=77), push_pop(9, 3)],
+            "CUPTI_ACTIVITY_KIND_RUNTIME": [*calls, call(200_000, 200_010, 9)],
+            "CUPTI_ACTIVITY_KIND_KERNEL": [
+                kernel(120, 140, 0),
+                kernel(130, 150, 1),  # overlaps
+                kernel(300, 320, 7),  # without a call
+                kernel(100_000, 100_010, 9),  # 100 us before its call
+                kernel(0, 0, 2),
+            ],
+            "CUPTI_ACTIVITY_KIND_MEMCPY": [op(400, 410, 55, copyKind=1, bytes=1)],
+            "DIAGNOSTIC_EVENT": [{"severity": 2, "text": "Not all CUDA events might have been collected."}],
+        },
+    )
+    assert _kinds(path, "warning") == {
+        "rows left out": 1,
+        "lost events": 1,
+        "operations without a call": 2,
+        "calls without an operation": 1,
+        "operations before their call": 1,
+        "ids without a name": 1,
+    }
+    assert _kinds(path, "info") == {"overlapping kernels": 1, "unknown UTC": 1}
+    texts = nsys_pp.check(path).findings["text"].to_list()
+    assert "1 of 3 GPU operations start before the call that launched them, by up to 100.000 us" in texts
+    assert run_command("check", path).code == 4
+
+
+@pytest.mark.parametrize("way", sorted(BREAKS.keys() - {"absent"}))
+def test_a_broken_report_is_a_finding(way: str, tmp_path: Path) -> None:
+    path = Path(shutil.copy(RANK0, tmp_path / "a.sqlite"))
+    breaks, words = BREAKS[way]
+    breaks(path)
+    done = run_command("check", path, "--format", "json")
+    [report] = json.loads(done.stdout)
+    assert done.code == 5
+    assert report["findings"][0]["severity"] == "error"
+    assert any(words in finding["text"] for finding in report["findings"]), report
+
+
+def test_a_catalog_that_is_not_text_is_a_finding(tmp_path: Path) -> None:
+    path = Path(shutil.copy(RANK0, tmp_path / "a.sqlite"))
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"CREATE \xff\xfeBLE"))
+    assert nsys_pp.check(path).severity == "error"
+
+
+def test_the_check_of_a_file_ends_in_time(tmp_path: Path) -> None:
+    integrity = check_integrity(RANK0, time_limit_s=60)
+    assert (integrity.complaints, integrity.is_whole) == ((), True)
+    result = nsys_pp.check(RANK0, time_limit_s=60)
+    assert not result.findings.filter(pl.col("text").str.contains("stopped after")).height
+    with pytest.raises(nsys_pp.OptionError):
+        nsys_pp.check(RANK0, time_limit_s=-1)
+
+
+def test_many_reports_and_parts(tmp_path: Path) -> None:
+    whole, broken = (Path(shutil.copy(RANK0, tmp_path / name)) for name in ("a.sqlite", "b.sqlite"))
+    with closing(sqlite3.connect(broken)) as connection, connection:
+        connection.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = start - 5 WHERE rowid < 4")
+    nsys_pp.extract(whole, tmp_path / "p.nspart")
+    part = Path(shutil.copy(tmp_path / "p.nspart", tmp_path / "q.nspart"))
+    data = bytearray(part.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    part.write_bytes(data)
+    done = run_command(
+        *("check", whole, broken, tmp_path / "p.nspart", part, tmp_path / "none.sqlite"),
+        *("--keep-going", "--format", "json", "--result", tmp_path / "r.json"),
+    )
+    found = {Path(report["report"]).name: report["findings"] for report in json.loads(done.stdout)}
+    worst = {name: [f["severity"] for f in findings][:1] for name, findings in found.items()}
+    assert worst == {
+        "a.sqlite": ["info"],
+        "b.sqlite": ["warning"],
+        "p.nspart": ["info"],
+        "q.nspart": ["error"],
+    }
+    assert found["b.sqlite"][0]["text"].endswith("3 rows left out: end before they start")
+    assert done.code == 5
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert [skipped["path"] for skipped in result["skipped"]] == [str(tmp_path / "none.sqlite")]
+    assert run_command("check", whole, tmp_path / "none.sqlite", "--keep-going").code == 3

@@ -1,0 +1,169 @@
+"""Scrubbed reports: nothing that no analysis shows is in their bytes, and all analyses have equal results."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import nsys_pp
+from fixtures.recording.secrets import MARK
+from nsys_pp.errors import OutputError, ReportError
+from nsys_pp.read import read_report
+from nsys_pp.scrubbing import database, reports
+from tests.cli.calls import assert_refused, call
+from tests.test_secrets import HIDDEN, SHOWN, plant, plant_into
+from tests.unpacking import find_words
+
+PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+RANK0 = PIPELINE / "node2" / "rank0.sqlite"
+
+
+def _list_results(report: Path, folder: Path) -> dict[str, object]:
+    """Return the results of analyses of a report: the bytes of a trace with all details, and tables."""
+    trace = folder / f"{report.parent.name}.pftrace"
+    nsys_pp.merge(report, trace, detail="cpu", flows=True)
+    summary = nsys_pp.summarise(report)
+    return {
+        "trace": trace.read_bytes(),
+        "projections": nsys_pp.project(report, ops="all", scope="process").ranges,
+        "summary": summary.tables,
+        "clocks": nsys_pp.align(report).clocks,
+    }
+
+
+def _assert_equal(first: object, second: object) -> None:
+    if isinstance(first, pl.DataFrame):
+        assert isinstance(second, pl.DataFrame)
+        assert_frame_equal(first, second, check_exact=True)
+    elif isinstance(first, dict):
+        assert isinstance(second, dict)
+        assert first.keys() == second.keys()
+        for name, value in first.items():
+            _assert_equal(value, second[name])
+    else:
+        assert first == second
+
+
+def _scrub_beside(report: Path, folder: Path) -> tuple[Path, Path]:
+    """Return a copy of a report as it is, and a scrubbed one, of the same name."""
+    for name in ("plain", "clean"):
+        (folder / name).mkdir()
+    plain = Path(shutil.copy(report, folder / "plain" / "report.sqlite"))
+    clean = folder / "clean" / "report.sqlite"
+    nsys_pp.scrub(plain, clean)
+    return plain, clean
+
+
+@pytest.mark.parametrize("schema", ["3.0.0", "3.7.2", "3.25.0"])
+def test_planted_secrets_are_not_in_the_bytes(tmp_path: Path, schema: str) -> None:
+    report = plant(tmp_path / "planted.sqlite", schema)
+    plant_into(report)
+    plain, clean = _scrub_beside(report, tmp_path)
+    # an event of the operating system refers to it
+    with closing(sqlite3.connect(plain)) as connection:
+        ((text,),) = connection.execute("SELECT value FROM StringIds WHERE id = 900002")
+    assert find_words(clean.read_bytes().replace(text.encode(), b""), [MARK, *HIDDEN]) == set()
+    assert find_words(clean.read_bytes(), [SHOWN]) == {SHOWN}
+    _assert_equal(_list_results(plain, tmp_path), _list_results(clean, tmp_path))
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("number", range(15))
+def test_results_of_real_reports_are_equal(shared_reports: list[Path], tmp_path: Path, number: int) -> None:
+    if number >= len(shared_reports):
+        pytest.skip("fewer reports")
+    original = tmp_path / "planted.sqlite"
+    original.write_bytes(shared_reports[number].read_bytes())
+    plant_into(original)
+    plain, clean = _scrub_beside(original, tmp_path)
+    assert find_words(clean.read_bytes(), [MARK]) == set()
+    _assert_equal(_list_results(plain, tmp_path), _list_results(clean, tmp_path))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_raw_frames_of_fixtures_are_equal(tmp_path: Path) -> None:
+    """Of all but the texts that no analysis shows; of a run also its training."""
+    originals = sorted(PIPELINE.rglob("*.sqlite"))
+    nsys_pp.scrub(originals, tmp_path / "clean")
+    for report in originals:
+        before, after = read_report(report), read_report(tmp_path / "clean" / report.name)
+        assert before.recorded == after.recorded
+        for name in ("nvtx", "calls", "kernels", "copies", "contexts", "launcher", "facts", "session"):
+            assert_frame_equal(before[name], after[name])
+    plain, clean = nsys_pp.pipeline(PIPELINE), nsys_pp.pipeline(tmp_path / "clean")
+    assert plain.tables().keys() == clean.tables().keys()
+    for name, table in plain.tables().items():
+        assert_frame_equal(table, clean.tables()[name], check_exact=True)
+
+
+def test_a_copy_has_no_free_pages_and_no_definitions(tmp_path: Path) -> None:
+    report = Path(shutil.copy(RANK0, tmp_path / "a.sqlite"))
+    with closing(sqlite3.connect(report)) as connection, connection:
+        connection.execute(f"CREATE VIEW {MARK.replace('-', '_')} AS SELECT '{MARK}'")
+        connection.execute("CREATE TABLE notes (text DEFAULT 'planted-secret')")
+        connection.execute(f"CREATE INDEX own ON StringIds (value) WHERE value <> '{MARK}'")
+        connection.execute("ALTER TABLE StringIds ADD COLUMN planted_column TEXT DEFAULT 'planted-secret'")
+    clean = tmp_path / "clean.sqlite"
+    result = nsys_pp.scrub(report, clean)
+    assert "notes" in result.removed[report].tables
+    assert find_words(clean.read_bytes(), [MARK, "planted_secret", "planted_column"]) == set()
+    with closing(sqlite3.connect(clean)) as connection:
+        assert connection.execute("PRAGMA freelist_count").fetchone() == (0,)
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_other_tables_are_kept_on_request(tmp_path: Path) -> None:
+    report = Path(shutil.copy(RANK0, tmp_path / "a.sqlite"))
+    with closing(sqlite3.connect(report)) as connection, connection:
+        connection.execute("CREATE TABLE notes (text, number REAL, twice AS (number * 2))")
+        connection.execute("INSERT INTO notes VALUES ('shown', 0.5), (x'00ff', NULL)")
+    done = call(
+        "scrub", report, "-o", tmp_path / "b.sqlite", "--keep-table", "notes", "--keep-table", "absent"
+    )
+    assert done.code == 0
+    assert f"note: `{report}`: `notes` copied as they are, with all their texts" in done.stderr
+    with closing(sqlite3.connect(tmp_path / "b.sqlite")) as connection:
+        assert connection.execute("SELECT * FROM notes").fetchall() == [("shown", 0.5), (b"\0\xff", None)]
+
+
+def test_a_copy_that_would_hold_a_removed_text_does_not_appear(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = plant(tmp_path / "planted.sqlite", "3.7.2")
+    write = database.write_database
+
+    def leak(path: Path, *arguments: object) -> None:
+        write(path, *arguments)  # type: ignore[arg-type]
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("PRAGMA secure_delete = OFF")
+            connection.execute("CREATE TABLE gone (text)")
+            connection.execute("INSERT INTO gone VALUES (?)", (f"{MARK}-unused",))
+            connection.commit()
+            connection.execute("DROP TABLE gone")
+
+    monkeypatch.setattr(reports, "write_database", leak)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ReportError, match=r"would hold .* texts that were to be removed"):
+        nsys_pp.scrub(report, tmp_path / "out" / "clean.sqlite")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_refusals(tmp_path: Path) -> None:
+    output = tmp_path / "clean.sqlite"
+    assert_refused(call("scrub", tmp_path / "absent.sqlite", "-o", output), "does not exist")
+    assert_refused(call("scrub", PIPELINE, "-o", output), "is a directory")
+    broken = tmp_path / "broken.sqlite"
+    broken.write_bytes(RANK0.read_bytes()[:50_000])
+    assert_refused(call("scrub", broken, "-o", output), "is truncated")
+    assert call("scrub", RANK0).code == 2
+    output.touch()
+    with pytest.raises(OutputError, match="exists"):
+        nsys_pp.scrub(RANK0, output)
+    assert_refused(call("scrub", broken, "-o", broken, "--force"), "is one of the reports")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.sqlite", "clean.sqlite"]
