@@ -7,13 +7,16 @@ NCCL's request shows whether a kernel sends or receives.
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import is_among
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import conform
 
 _SYNCHRONISING = r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier"
 _MESSAGE = r"(?i)send_?recv"
+_DIRECTIONS = {"Send": "send", "Recv": "receive"}
 
 
 def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl.DataFrame) -> pl.DataFrame:
@@ -27,8 +30,8 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
     Returns:
         `ANCHORS` by start; empty without shared operations.
     """
-    ops = gpu_ops.filter("is_communication", pl.col("kind") != "memcpy", pl.col("kind") != "memset")
-    ops = ops.select(
+    is_shared = gpu_ops["is_communication"].to_numpy() & ~is_among(gpu_ops["kind"], ("memcpy", "memset"))
+    ops = gpu_ops[np.flatnonzero(is_shared)].select(
         *("op_id", "process_key", "device_id", "context_id", "stream_id", "start_ns", "end_ns"),
         kernel=pl.col("name").cast(pl.String),
     )
@@ -47,11 +50,10 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
         channel=pl.when(pl.col("communicator").is_null()).then(stream).otherwise(pl.lit("communicator")),
         name=pl.col("kernel"),
     ).filter(pl.col("kind").is_not_null())
-    return (
-        pl.concat([kernels.pipe(conform, ANCHORS), _list_mpi_anchors(mpi_calls)])
-        .sort("start_ns", maintain_order=True)
-        .pipe(conform, ANCHORS)
-    )
+    anchors = conform(kernels, ANCHORS)
+    if not mpi_calls.is_empty():
+        anchors = pl.concat([anchors, _list_mpi_anchors(mpi_calls)])
+    return anchors if anchors["start_ns"].is_sorted() else anchors.sort("start_ns", maintain_order=True)
 
 
 def _list_mpi_anchors(mpi_calls: pl.DataFrame) -> pl.DataFrame:
@@ -80,6 +82,10 @@ def _combine_requests(requests: pl.DataFrame) -> pl.DataFrame:
         communicator, rank, peer, size_bytes; null where its requests differ.
     """
     columns = ("call", "communicator", "rank", "peer", "size_bytes")
+    op = requests["op_id"].to_numpy()
+    if (op[1:] > op[:-1]).all():  # one request each, as usual
+        direction = requests["call"].replace_strict(_DIRECTIONS, default=None, return_dtype=pl.String)
+        return requests[["op_id", *columns]].hstack([direction.alias("direction")])
     is_send, is_receive = pl.col("call") == "Send", pl.col("call") == "Recv"
     return requests.group_by("op_id", maintain_order=True).agg(
         pl.when(is_send.any() & is_receive.any())

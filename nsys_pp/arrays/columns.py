@@ -52,6 +52,11 @@ def as_whole_numbers(values: Int64s, dtype: type[pl.DataType] = pl.Int64) -> pl.
     return as_numbers("", values, dtype=dtype, null=-1)
 
 
+def fill_null(series: pl.Series, value: int) -> pl.Series:
+    """Replace the nulls of a column of integers; without nulls, which is usual, nothing is done."""
+    return series.fill_null(value) if series.null_count() else series
+
+
 def is_among(series: pl.Series, values: Collection[str]) -> Bools:
     """Return the mask of the rows whose category is in `values`; for an `Enum` without nulls."""
     categories = series.dtype.categories  # type: ignore[attr-defined]
@@ -66,6 +71,14 @@ def is_named(names: pl.Series, pattern: str) -> Bools:
     first, inverse = find_distinct(numbers(names, null=-1))
     is_found = [name is not None and search(name) is not None for name in names[first].to_list()]
     mask: Bools = np.array(is_found, dtype=np.bool_)[inverse]
+    return mask
+
+
+def is_matched(names: pl.Series, pattern: str) -> Bools:
+    """Return the mask of names (`NAME`) that contain a match of an expression of polars; false for null."""
+    first, inverse = find_distinct(numbers(names, null=-1))
+    is_found = names[first].cast(pl.String).str.contains(pattern).to_list()
+    mask: Bools = np.array([found is True for found in is_found], dtype=np.bool_)[inverse]
     return mask
 
 
@@ -102,6 +115,16 @@ def find_distinct(values: npt.NDArray[np.integer[Any]]) -> tuple[Int64s, Int64s]
     index_of = np.empty(span, dtype=np.int64)
     index_of[used] = np.arange(len(used))
     return first_of[used], index_of[offset]
+
+
+def list_distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """List the distinct values of an array, ascending, as `np.unique`, which takes several times as long for few values.
+
+    >>> list_distinct(np.array([7, 5, 7])).tolist()
+    [5, 7]
+    """
+    ordered = np.sort(values, axis=None)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
 def pack(*columns: Int64s) -> Int64s:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.types import Int64s
 
 
@@ -34,7 +35,7 @@ def find_innermost(
         return innermost
     # Moments in order of (owner, time) are numbered, with a spare number after each owner; an
     # interval is around the moments numbered [first, last), all of its owner.
-    owners, moments = np.unique(owner), np.unique(time)
+    owners, moments = list_distinct(owner), list_distinct(time)
     width = len(moments) + 1
     number = np.searchsorted(owners, owner) * width + np.searchsorted(moments, time)
     owner_index = np.minimum(np.searchsorted(owners, interval_owner), len(owners) - 1)
@@ -42,7 +43,7 @@ def find_innermost(
     base = owner_index[rows] * width
     first = base + np.searchsorted(moments, start[rows])
     last = base + np.searchsorted(moments, end[rows])
-    present = np.unique(number)
+    present = list_distinct(number)
     is_around = np.searchsorted(present, first) < np.searchsorted(present, last)
     rows, first, last = rows[is_around], first[is_around], last[is_around]
     order = np.lexsort((-end[rows], start[rows], first))

@@ -28,7 +28,10 @@ class ImmediateExecutor(Executor):
     """Executor that runs tasks when they are submitted."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run the task; the future is done."""
+        """Run the task; the future is done, with the result or the error."""
         done: Future[Any] = Future()
-        done.set_result(fn(*args, **kwargs))
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            done.set_exception(error)
         return done

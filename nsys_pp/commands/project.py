@@ -116,13 +116,14 @@ def _project_file(
     map_large_arrays()
     with open_scratch(None):
         report = move_report(build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys), is_last_use=True))
+        row_count = sum(report.recorded.values())
         if missing := _find_missing(report):
             return missing
-        free_memory()
+        free_memory(row_count)
         launches = match_launches(report.api_calls, report.gpu_ops)
         projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream, launches=launches)
         counts = count_report_rows(report, launches, projections, scope)
-        free_memory()
+        free_memory(row_count)
         return identify(report), _add_identity(report, labels[path], projections), counts
 
 

@@ -41,9 +41,11 @@ def encode_early(report: Report, options: PartOptions, *, is_packed: bool) -> It
     """
     is_worth = _FEWEST <= len(report.gpu_ops) <= _MOST and _count_processors() > 1
     if options.detail != "kernels" or not is_worth:
+        del report  # this frame lives as long as the context
         yield None
         return
     view = view_report(report, PROJECTIONS.to_frame(), detail=options.detail, flows=False)
+    del report
 
     def work() -> Early:
         blocks = BytesIO()

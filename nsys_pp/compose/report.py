@@ -81,20 +81,32 @@ def _extract_report(
     map_large_arrays()
     enter_stage("reading", 0.0, 0.3)
     report = move_report(build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True))
-    free_memory()
+    free_memory(sum(report.recorded.values()))
     with encode_early(report, options, is_packed=with_tables) as early:
-        return _extract_built(report, options, sink, early, with_tables=with_tables)
+        owned = [report]
+        del report  # its frames are freed before the trace is drawn
+        return _extract_built(owned, options, sink, early, with_tables=with_tables)
 
 
 def _extract_built(
-    report: Report, options: PartOptions, sink: Sink, early: Future[Early] | None, *, with_tables: bool
+    owned: list[Report], options: PartOptions, sink: Sink, early: Future[Early] | None, *, with_tables: bool
 ) -> Part:
-    """Build the part of a report whose frames are built; `early` are its operations, if they are encoded apart."""
+    """Build the part of a report whose frames are built.
+
+    Args:
+        owned: The report, which is removed from the list.
+        options: Content of the part.
+        sink: Receives the blocks of the trace.
+        early: Its operations, if they are encoded apart.
+        with_tables: Include sums for tables.
+    """
+    report = owned.pop()
+    row_count = sum(report.recorded.values())
     enter_stage("projecting", 0.4, 0.5)
     links = find_links(report, options.scope)
-    free_memory()
+    free_memory(row_count)
     projections = move_projections(project(report, options, links))
-    free_memory()
+    free_memory(row_count)
     enter_stage("finding jobs", 0.5, 0.6)
     training = describe_training(
         report, projections=projections, links=links, options=options, with_tables=with_tables
@@ -104,11 +116,11 @@ def _extract_built(
     frames["row_counts"] = _count_rows(report, options, links, projections)
     part = _build_part(report, options, _encode_nothing(report), links, training, frames)
     del report, projections, links, training, frames  # a trace needs the view alone
-    free_memory()
+    free_memory(row_count)
     enter_stage("drawing", 0.6, 0.7)
     drawing = draw_report(view, detail=options.detail, contents="ranges" if early else "all")  # type: ignore[arg-type]
     del view
-    free_memory()
+    free_memory(row_count)
     enter_stage("encoding", 0.7, 1.0)
     encoded = encode_drawing(drawing, sink, is_packed=with_tables, early=early.result() if early else None)
     return replace(part, encoded=encoded)

@@ -9,13 +9,19 @@ from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.scratch import drop_pages, move_array, move_columns
 from nsys_pp.frames.report import Report
 
+_FEW_ROWS = 200_000
 _SHARED = ("range_id", "thread_key", "start_ns", "end_ns", "process_key", "parent_id")  # with RANGES
 
 
-def free_memory() -> None:
-    """Return memory to the system that no stage uses any more, and pages of columns in the scratch."""
-    return_freed()
-    drop_pages()
+def free_memory(row_count: int) -> None:
+    """Return memory to the system that no stage of a report uses any more, and pages of columns in the scratch.
+
+    Args:
+        row_count: Of the tables of the report. With few, nothing is done: a report leaves less than a call takes.
+    """
+    if row_count >= _FEW_ROWS:
+        return_freed()
+        drop_pages()
 
 
 def move_report(report: Report) -> Report:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 
 import polars as pl
+
+_FEW_ROWS = 50_000
 
 DataTypes = Mapping[str, pl.DataType | type[pl.DataType]]
 
@@ -25,8 +27,13 @@ class Schema(pl.Schema):
         return self._empty.clone()
 
     @cached_property
-    def _empty(self) -> pl.DataFrame:  # polars builds column by column: 0.1 to 0.3 ms
-        return super().to_frame()
+    def _empty(self) -> pl.DataFrame:  # polars' own way takes four times as long
+        return pl.DataFrame([_empty_column(dtype).alias(name) for name, dtype in self.items()])
+
+
+@cache
+def _empty_column(dtype: pl.DataType) -> pl.Series:
+    return pl.Series([], dtype=dtype)
 
 
 def build_schema(columns: DataTypes, *, name: str = "frame") -> Schema:
@@ -86,12 +93,13 @@ def conform(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
         ...
     ValueError: STEPS: missing column `name` (String); column `step` is String, expected Int64
     """
-    types = frame.schema
-    if any(column not in types for column in schema):
+    if not schema.keys() <= {*frame.columns}:
         raise ValueError(_describe_mismatch(frame, schema))
     # most frames are small: a query costs more than the casts in it
-    fitted = frame[schema.names()]
     try:
+        if frame.height < _FEW_ROWS:
+            return pl.DataFrame([_fit(frame[column], dtype) for column, dtype in schema.items()])
+        fitted, types = frame[schema.names()], frame.schema  # columns of one value stay without memory
         for position, (column, dtype) in enumerate(schema.items()):
             if types[column] != dtype:
                 fitted.replace_column(position, fitted[column].cast(dtype))
@@ -108,6 +116,10 @@ def conform_part(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     """
     absent = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in frame.columns]
     return conform(frame.with_columns(absent), schema)
+
+
+def _fit(column: pl.Series, dtype: pl.DataType) -> pl.Series:
+    return column if column.dtype == dtype else column.cast(dtype)
 
 
 def _describe_mismatch(frame: pl.DataFrame, schema: pl.Schema) -> str:

@@ -34,16 +34,18 @@ def process_key(thread_key: Keys) -> Keys:
     return thread_key & ~_TID_MASK
 
 
-def pid(key: pl.Expr) -> pl.Expr:
+def pid(key: Keys) -> Keys:
     """Return the process id in a thread's or process's key.
 
     >>> pl.select(pid(pl.lit(281_546_145_660_928))).item()
     4242
     """
+    if isinstance(key, pl.Series):
+        return (key & _PID_MASK) // (1 << _PID_BITS)
     return (key & pl.lit(_PID_MASK, dtype=pl.Int64)) // pl.lit(1 << _PID_BITS, dtype=pl.Int64)
 
 
-def tid(thread_key: pl.Expr) -> pl.Expr:
+def tid(thread_key: Keys) -> Keys:
     """Return the thread id in a thread's key.
 
     >>> pl.select(tid(pl.lit(-1))).item()
@@ -70,6 +72,26 @@ def build_process_key(host: pl.Expr, vm: pl.Expr, pid: pl.Expr) -> pl.Expr:
     # polars has no shift; hosts from 128 on are subtracted from the sign bit that they set
     signed_host = pl.when(host >= 128).then(host - 256).otherwise(host)
     return signed_host * (1 << _HOST_BITS) + vm * (1 << _VM_BITS) + pid * (1 << _PID_BITS)
+
+
+def list_process_keys(parts: pl.DataFrame) -> pl.Series:
+    """Build the keys of processes of a raw frame; the default host is 0, the default virtual machine 1.
+
+    Args:
+        parts: Columns `host`, `vm` and `pid`.
+
+    Returns:
+        Column `process_key`, null without a pid.
+
+    >>> list_process_keys(pl.DataFrame({"host": [255, None], "vm": [1, None], "pid": [137893, 137893]})).to_list()
+    [-71774255600504832, 283788437356544]
+    """
+    host, vm = parts["host"], parts["vm"]
+    host = host.fill_null(0) if host.null_count() else host
+    vm = vm.fill_null(1) if vm.null_count() else vm
+    host = host - 256 * (host >= 128).cast(pl.Int64)  # as in `build_process_key`
+    key = host * (1 << _HOST_BITS) + vm * (1 << _VM_BITS) + parts["pid"] * (1 << _PID_BITS)
+    return key.alias("process_key")
 
 
 def build_thread_key(process_key: pl.Expr, tid: pl.Expr) -> pl.Expr:

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 import polars as pl
 from msgspec import Struct, field
 
+from nsys_pp.frames.conform import Schema, build_schema
 from nsys_pp.frames.row_counts import RowTally
 
 Group = Literal[
@@ -281,7 +282,7 @@ _COLUMNS: Mapping[str, _Columns] = {
     "launcher": {"name": pl.String, "value": pl.String},  # allow-listed variables
 }
 
-SCHEMAS: Mapping[str, pl.Schema] = {name: pl.Schema(columns) for name, columns in _COLUMNS.items()}
+SCHEMAS: Mapping[str, Schema] = {name: build_schema(columns) for name, columns in _COLUMNS.items()}
 
 
 class ExportedTable(Struct, frozen=True, kw_only=True):

@@ -49,10 +49,7 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     """
     if not is_last_use:
         raw = replace(raw, frames=dict(raw.frames), tally=raw.tally.copy())
-    drop_unusable(raw)
-    number_events(raw)
-    drop_impossible(raw)
-    drop_reversed(raw)
+    _mend(raw)
     op_details = OpDetails() if raw.groups.isdisjoint(_OF_DETAILS) else build_op_details(raw)
     gpu_ops = build_gpu_ops(raw)
     raw.release(*OP_TABLES)
@@ -108,3 +105,11 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         ranks=ranks,
     )
     return check_limits(report)
+
+
+def _mend(raw: RawReport) -> None:
+    """Drop the rows that no frame can have, each with a reason, and number events without numbers."""
+    drop_unusable(raw)
+    number_events(raw)
+    drop_impossible(raw)
+    drop_reversed(raw)

@@ -20,11 +20,12 @@ def build_api_calls(raw: RawReport) -> pl.DataFrame:
         `API_CALLS` in the order of the export.
     """
     calls = raw["calls"]
-    return calls.select(
-        process_key=process_key(pl.col("thread")),
-        thread_key="thread",
-        correlation_id="correlation",
-        start_ns="start",
-        end_ns="end",
-        name=resolve(calls["name_id"], raw["strings"], strip=_VERSION_SUFFIX),
-    ).pipe(conform, API_CALLS)
+    columns = {
+        "process_key": process_key(calls["thread"]),
+        "thread_key": calls["thread"],
+        "correlation_id": calls["correlation"],
+        "start_ns": calls["start"],
+        "end_ns": calls["end"],
+        "name": resolve(calls["name_id"], raw["strings"], strip=_VERSION_SUFFIX),
+    }
+    return conform(pl.DataFrame([column.alias(name) for name, column in columns.items()]), API_CALLS)

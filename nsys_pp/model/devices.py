@@ -8,14 +8,15 @@ machine. A partitioned GPU (MIG) is several devices at one bus location, each wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import numbers, pack
 from nsys_pp.arrays.search import find_first_rows
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.ids import build_process_key, pid, strip_uuid
+from nsys_pp.frames.ids import list_process_keys, pid, strip_uuid
 from nsys_pp.frames.launcher_variables import list_visible
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import DEVICES, GPUS
@@ -65,48 +66,81 @@ def build_devices(
         `DEVICES` by process and ordinal: devices with operations or, if operations were not read, devices with
         CUDA contexts.
     """
-    used = gpu_ops[["process_key", "device_id"]] if "ops" in raw.groups else _find_contexts(raw)
-    first = find_first_rows(pack(*(numbers(used[key]) for key in used.columns)))
-    used = used[first].drop_nulls().sort(pl.all())
-    used = used.with_columns(pid=pid(pl.col("process_key")), device=pl.col("device_id"))
-    mapping = raw["cuda_devices"].unique(["pid", "device"], keep="last", maintain_order=True)
-    used = used.join(
-        mapping.with_columns(_clean_uuid()), on=["pid", "device"], how="left", maintain_order="left"
-    )
-    visible = _ordinals(gpus, list_visible(launcher)).with_columns(is_visible=pl.lit(value=True))
-    used = used.join(visible, on="device", how="left", maintain_order="left")
-    # a device that is mapped to an unlisted GPU is not the GPU with its ordinal
-    is_mapped = pl.col("gpu").is_not_null() | pl.col("uuid").is_not_null()
-    used = used.with_columns(
-        is_mapped=is_mapped,
-        ordinal=pl.coalesce("ordinal", "device"),
-        uuid=pl.when(is_mapped).then("uuid").otherwise("visible_uuid"),
-    )
-    used = used.hstack(
-        [
-            _find(used["gpu"], gpus["id"]).alias("by_id"),
-            _find(used["uuid"], gpus["uuid"]).alias("by_uuid"),
-            _find(used["ordinal"], gpus["ordinal"]).alias("by_ordinal"),
-        ]
-    )
-    is_identified = pl.col("is_mapped") | pl.col("uuid").is_not_null()
-    is_only = gpus["bus_location"].is_not_null().sum() == 1
-    is_recorded = is_identified | pl.col("is_visible").is_not_null() | pl.lit(is_only)
-    at = pl.coalesce("by_id", "by_uuid", "visible_at", pl.when(~is_identified).then("by_ordinal"))
-    known = gpus.select("at", "number", "name", "bus_location", listed_uuid="uuid")
-    return (
-        used.with_columns(is_recorded=is_recorded, at=at)
-        .join(known, on="at", how="left", maintain_order="left")
-        .with_columns(uuid=pl.coalesce("uuid", "listed_uuid"))
-        .pipe(_contest, ranks)
-        .pipe(_label)
-        .pipe(conform, DEVICES)
-    )
+    rows = [_Device(process_key=key, device=device) for key, device in _list_used(raw, gpu_ops)]
+    if not rows:
+        return DEVICES.to_frame()
+    _identify(rows, raw["cuda_devices"], gpus, _ordinals(gpus, list_visible(launcher)))
+    _contest(rows, ranks)
+    _label(rows)
+    described = [
+        (
+            *(row.process_key, row.device, row.label, row.name),
+            *(row.uuid, row.bus_location, row.is_recorded),
+        )
+        for row in rows
+    ]
+    return pl.DataFrame(described, schema=DEVICES, orient="row")
 
 
-def _find_contexts(raw: RawReport) -> pl.DataFrame:
-    owner = build_process_key(pl.col("host").fill_null(0), pl.col("vm").fill_null(1), pl.col("pid"))
-    return raw["contexts"].select(process_key=owner, device_id="device")
+class _Device(Struct, kw_only=True):
+    """A device of a process, as it becomes known; a machine has few."""
+
+    process_key: int
+    device: int
+    gpu: int | None = None  # id of the GPU that the device is mapped to
+    uuid: str | None = None
+    ordinal: int = -1  # of nsys
+    at: int | None = None  # row of `number_gpus`
+    number: int | None = None
+    name: str | None = None
+    bus_location: str | None = None
+    rank: int | None = None
+    is_recorded: bool = False
+    is_contested: bool = False
+    label: str = ""
+
+
+def _list_used(raw: RawReport, gpu_ops: pl.DataFrame) -> list[tuple[int, int]]:
+    """List the processes and ordinals with operations or, if these were not read, with contexts; ascending."""
+    if "ops" in raw.groups:
+        process, device = gpu_ops["process_key"], gpu_ops["device_id"]
+    else:
+        process, device = list_process_keys(raw["contexts"]), raw["contexts"]["device"]
+    first = find_first_rows(pack(numbers(process), numbers(device)))
+    pairs = zip(process[first].to_list(), device[first].to_list(), strict=True)
+    return sorted(pair for pair in pairs if None not in pair)
+
+
+def _identify(
+    rows: Sequence[_Device], mapping: pl.DataFrame, gpus: pl.DataFrame, visible: pl.DataFrame
+) -> None:
+    """Find the GPU of each device by the best source."""
+    keys = zip(mapping["pid"], mapping["device"], strict=True)
+    uuids = mapping.select(_clean_uuid()).to_series()
+    mapped = dict(zip(keys, zip(mapping["gpu"], uuids, strict=True), strict=True))  # the last of a key
+    visible_of = {device: values for device, *values in visible.iter_rows()}
+    by_id, by_uuid, by_ordinal = (_first_rows(gpus[name]) for name in ("id", "uuid", "ordinal"))
+    listed = gpus.select("number", "name", "bus_location", "uuid").rows()
+    is_only = gpus.height - gpus["bus_location"].null_count() == 1
+    for row, pid_of in zip(rows, pid(pl.Series([row.process_key for row in rows])), strict=True):
+        row.gpu, row.uuid = mapped.get((pid_of, row.device), (None, None))
+        # a device that is mapped to an unlisted GPU is not the GPU with its ordinal
+        is_mapped = row.gpu is not None or row.uuid is not None
+        ordinal, visible_at, visible_uuid = visible_of.get(row.device, (None, None, None))
+        row.ordinal = row.device if ordinal is None else ordinal
+        row.uuid = row.uuid if is_mapped else visible_uuid
+        is_identified = is_mapped or row.uuid is not None
+        row.is_recorded = is_identified or row.device in visible_of or is_only
+        candidates = (
+            by_id.get(row.gpu),
+            by_uuid.get(row.uuid),
+            visible_at,
+            None if is_identified else by_ordinal.get(row.ordinal),
+        )
+        row.at = next((at for at in candidates if at is not None), None)
+        if row.at is not None:
+            row.number, row.name, row.bus_location, uuid = listed[row.at]
+            row.uuid = uuid if row.uuid is None else row.uuid
 
 
 def number_gpus(raw: RawReport) -> pl.DataFrame:
@@ -126,13 +160,13 @@ def number_gpus(raw: RawReport) -> pl.DataFrame:
     return gpus.with_columns(number=number.cast(pl.Int64)).with_row_index("at")
 
 
-def _find(values: pl.Series, listed: pl.Series) -> pl.Series:
-    """Find the first row of each value; a machine has few GPUs."""
+def _first_rows(listed: pl.Series) -> dict[object, int]:
+    """Map each value to its first row; null has none."""
     first: dict[object, int] = {}
     for row, value in enumerate(listed):
         if value is not None:
             first.setdefault(value, row)
-    return pl.Series([first.get(value) for value in values], dtype=pl.UInt32)
+    return first
 
 
 def _clean_uuid() -> pl.Expr:
@@ -169,46 +203,69 @@ def _ordinals(gpus: pl.DataFrame, visible: list[str]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _contest(used: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+def _contest(rows: Sequence[_Device], ranks: pl.DataFrame) -> None:
     """Remove the GPU of devices with a known ordinal only, if processes of different ranks share it."""
-    ranked = ranks.select("process_key", "rank").unique("process_key", keep="first", maintain_order=True)
-    used = used.join(ranked, on="process_key", how="left", maintain_order="left")
-    if used["is_recorded"].all():
-        return used.with_columns(is_contested=pl.lit(value=False))
-    guessed = pl.when(~pl.col("is_recorded")).then("rank")
-    is_contested = ~pl.col("is_recorded") & (guessed.drop_nulls().n_unique().over("at", "ordinal") > 1)
-    removed = [
-        pl.when(~is_contested).then(name).alias(name) for name in ("at", "number", "uuid", "bus_location")
-    ]
-    return used.with_columns(*removed, is_contested=is_contested)
+    rank_of: dict[int, int] = {}
+    for key, rank in zip(ranks["process_key"], ranks["rank"], strict=True):
+        rank_of.setdefault(key, rank)
+    guessed: dict[tuple[int | None, int], set[int]] = {}
+    for row in rows:
+        row.rank = rank_of.get(row.process_key)
+        if not row.is_recorded and row.rank is not None:
+            guessed.setdefault((row.at, row.ordinal), set()).add(row.rank)
+    for row in rows:
+        if not row.is_recorded and len(guessed.get((row.at, row.ordinal), ())) > 1:
+            row.is_contested = True
+            row.at = row.number = row.uuid = row.bus_location = None
 
 
-def _label(used: pl.DataFrame) -> pl.DataFrame:
+def _label(rows: Sequence[_Device]) -> None:
     """Label each physical GPU; unlisted ones are distinguished by uuid, else by id, else by ordinal."""
-    is_split = pl.col("at").is_not_null() & (pl.col("uuid").n_unique().over("at") > 1)
-    used = used.with_columns(
-        key=pl.coalesce(
-            pl.when(is_split).then(pl.lit("part ") + pl.col("uuid")),
-            pl.when("is_contested").then(pl.format("rank {} {}", pl.col("rank").fill_null(-1), "ordinal")),
-            *(
-                pl.lit(f"{column} ") + pl.col(column).cast(pl.String)
-                for column in ("at", "uuid", "gpu", "ordinal")
-            ),
-        ),
-        is_split=is_split,
-        preferred=pl.coalesce("number", "gpu", "ordinal").cast(pl.Int64),
+    uuids: dict[int | None, set[str | None]] = {}
+    for row in rows:
+        uuids.setdefault(row.at, set()).add(row.uuid)
+    physical: dict[str, _Physical] = {}
+    of_row = []
+    for row in rows:
+        is_split = row.at is not None and len(uuids[row.at]) > 1
+        preferred = next(number for number in (row.number, row.gpu, row.ordinal) if number is not None)
+        gpu = physical.setdefault(_name_physical(row, is_split=is_split), _Physical(preferred=preferred))
+        gpu.preferred = min(gpu.preferred, preferred)
+        gpu.rank = min((rank for rank in (gpu.rank, row.rank) if rank is not None), default=None)
+        gpu.is_split |= is_split
+        of_row.append(gpu)
+    ordered = sorted(
+        physical.items(),
+        key=lambda item: (item[1].preferred, item[1].rank is None, item[1].rank or 0, item[0]),
     )
-    physical = used.group_by("key").agg(pl.col("preferred", "rank").min(), pl.col("is_split").any())
-    physical = physical.sort("preferred", "rank", "key", nulls_last=True).with_row_index("index")
-    whole = (
-        physical.unique("preferred") if physical["is_split"].all() else physical.filter(~pl.col("is_split"))
-    )
-    number = "index" if whole["preferred"].is_duplicated().any() else "preferred"
-    part = pl.lit(" MIG ") + pl.int_range(pl.len()).over("preferred").cast(pl.String)
-    labels = physical.select(
-        "key",
-        gpu=pl.lit("GPU ")
-        + pl.col(number).cast(pl.String)
-        + pl.when("is_split").then(part).otherwise(pl.lit("")),
-    )
-    return used.drop("gpu").join(labels, on="key", how="left", maintain_order="left")
+    whole = [gpu.preferred for gpu in physical.values() if not gpu.is_split]
+    is_repeated = len({*whole}) < len(whole)
+    parts: dict[int, int] = {}
+    for index, (_, gpu) in enumerate(ordered):
+        part = parts[gpu.preferred] = parts.get(gpu.preferred, -1) + 1
+        gpu.label = f"GPU {index if is_repeated else gpu.preferred}" + (
+            f" MIG {part}" if gpu.is_split else ""
+        )
+    for row, gpu in zip(rows, of_row, strict=True):
+        row.label = gpu.label
+
+
+class _Physical(Struct, kw_only=True):
+    """A physical GPU, or a part of one."""
+
+    preferred: int  # its number, if no other GPU has it
+    rank: int | None = None  # the lowest
+    is_split: bool = False
+    label: str = ""
+
+
+def _name_physical(row: _Device, *, is_split: bool) -> str:
+    """Return the best identity of the physical GPU of a device."""
+    if is_split and row.uuid is not None:
+        return f"part {row.uuid}"
+    if row.is_contested:
+        return f"rank {-1 if row.rank is None else row.rank} {row.ordinal}"
+    for column, value in (("at", row.at), ("uuid", row.uuid), ("gpu", row.gpu)):
+        if value is not None:
+            return f"{column} {value}"
+    return f"ordinal {row.ordinal}"

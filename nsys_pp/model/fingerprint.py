@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-
-import polars as pl
+from collections.abc import Iterable, Iterator
 
 from nsys_pp.frames.raw import RawReport
 
@@ -41,17 +39,21 @@ def compute_fingerprint(raw: RawReport) -> int:
 
 
 def _list_facts(raw: RawReport) -> Iterator[str]:
-    facts = raw["facts"].filter(pl.col("name").is_in(_FACTS))[["name", "value"]]
+    names, values = raw["facts"]["name"], raw["facts"]["value"]
+    facts = [(name, value) for name, value in zip(names, values, strict=True) if name in _FACTS]
     yield from _format_rows("facts", facts)
     for table, columns in _TABLES.items():
-        yield from _format_rows(table, raw[table][[*columns]])
+        rows = raw[table]
+        yield from _format_rows(table, zip(*(rows[column] for column in columns), strict=True))
     yield from (f"{table} {raw.recorded.get(table) or 0}" for table in _COUNTED)
 
 
-def _format_rows(table: str, rows: pl.DataFrame) -> Iterator[str]:
+def _format_rows(table: str, rows: Iterable[tuple[str | int | None, ...]]) -> Iterator[str]:
     """Format each distinct row, in an order that does not depend on the export."""
-    columns = [pl.col(name).cast(pl.String).fill_null("") for name in rows.columns]
     yield f"{table}:"
-    if not rows.is_empty():
-        line = pl.concat_str(columns, separator="\t")
-        yield from rows.select(line.unique().sort()).to_series().to_list()
+    lines = {"\t".join("" if value is None else str(value) for value in row) for row in rows}
+    yield from sorted(lines, key=_order)
+
+
+def _order(line: str) -> bytes:
+    return line.encode("utf-8", "surrogateescape")

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.arrays.columns import fill_null, is_matched
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform, conform_part
@@ -41,31 +42,34 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
     tables = {table: raw[table] for table in OP_TABLES}
     has_unknown_process = any(ops["process"].has_nulls() for ops in tables.values())
     process = _only_process(raw) if has_unknown_process else 0
-    parts = [
-        ops.select(
-            kind=pl.lit(OP_TABLES[table], dtype=OP_KIND),
-            process_key=pl.col("process").fill_null(process),
-            device_id=pl.col("device").fill_null(0),
-            context_id="context",
-            stream_id="stream",
-            correlation_id="correlation",
-            start_ns="start",
-            end_ns="end",
-            name=_names(table, ops, raw),
-            graph_id=pl.coalesce(_unless_zero("graph"), _unless_zero("graph_node")),
-        )
-        for table, ops in tables.items()
-        if not ops.is_empty()
-    ]
+    parts = [_build_ops(table, ops, raw, process) for table, ops in tables.items() if not ops.is_empty()]
     if not parts:
         return GPU_OPS.to_frame()
     gpu_ops = pl.concat(parts, rechunk=True)
-    communication = _communication_names(gpu_ops["name"])
-    return (
-        gpu_ops.with_columns(is_communication=pl.col("name").is_in(communication).fill_null(value=False))
-        .with_row_index("op_id")
-        .pipe(conform, GPU_OPS)
-    )
+    is_communication = pl.Series("is_communication", is_matched(gpu_ops["name"], _COMMUNICATION))
+    return conform(gpu_ops.hstack([is_communication]).with_row_index("op_id"), GPU_OPS)
+
+
+def _build_ops(table: str, ops: pl.DataFrame, raw: RawReport, process: int) -> pl.DataFrame:
+    """Build the operations of one table: `GPU_OPS` without numbers; an unknown process is `process`."""
+    columns = {
+        "kind": pl.Series([OP_TABLES[table]], dtype=OP_KIND).new_from_index(0, ops.height),
+        "process_key": fill_null(ops["process"], process),
+        "device_id": fill_null(ops["device"], 0),
+        "context_id": ops["context"],
+        "stream_id": ops["stream"],
+        "correlation_id": ops["correlation"],
+        "start_ns": ops["start"],
+        "end_ns": ops["end"],
+        "name": _name(table, ops, raw),
+        "graph_id": _find_graph(ops),
+    }
+    return pl.DataFrame([column.alias(name) for name, column in columns.items()])
+
+
+def _find_graph(ops: pl.DataFrame) -> pl.Series:
+    """Return the graph of each operation, or else its node; null for 0."""
+    return ops.select(pl.coalesce(_unless_zero("graph"), _unless_zero("graph_node"))).to_series()
 
 
 def build_op_details(raw: RawReport) -> OpDetails:
@@ -128,20 +132,20 @@ def _only_process(raw: RawReport) -> int:
     return int(processes.item()) if len(processes) == 1 else 0
 
 
-def _names(table: str, ops: pl.DataFrame, raw: RawReport) -> pl.Expr:
+def _name(table: str, ops: pl.DataFrame, raw: RawReport) -> pl.Series:
     """Name the operations of one table."""
     if table == "kernels":
-        return pl.lit(resolve(ops["name_id"], raw["strings"]))
+        return resolve(ops["name_id"], raw["strings"])
     if table == "copies":
-        return (pl.lit("Memcpy ") + pl.col("direction").cast(pl.String)).fill_null("Memcpy").cast(NAME)
+        return ops.select(
+            (pl.lit("Memcpy ") + pl.col("direction").cast(pl.String)).fill_null("Memcpy").cast(NAME)
+        ).to_series()
     if table == "graphs":
-        return (pl.lit("CUDA graph ") + pl.col("graph").cast(pl.String)).fill_null("CUDA graph").cast(NAME)
-    return pl.lit("Memset" if table == "sets" else "Decompress", dtype=NAME)
-
-
-def _communication_names(names: pl.Series) -> pl.Series:
-    distinct = names.unique().drop_nulls()
-    return distinct.filter(distinct.cast(pl.String).str.contains(_COMMUNICATION)).implode()
+        return ops.select(
+            (pl.lit("CUDA graph ") + pl.col("graph").cast(pl.String)).fill_null("CUDA graph").cast(NAME)
+        ).to_series()
+    name = "Memset" if table == "sets" else "Decompress"
+    return pl.Series([name], dtype=NAME).new_from_index(0, ops.height)
 
 
 def _format_dimensions(prefix: str) -> pl.Expr:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nsys_pp.frames.conform import conform
+from nsys_pp.frames.conform import conform, extend_schema
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import NCCL_CALLS
@@ -25,7 +25,7 @@ _FIELDS = {  # NCCL's name -> ours
     "Peer rank": "peer",
     "Message size [bytes]": "size_bytes",
 }
-_EVENTS = pl.Schema([*NCCL_CALLS.items(), ("process_key", pl.Int64()), ("device_id", pl.Int64())])
+_EVENTS = extend_schema(NCCL_CALLS, {"process_key": pl.Int64, "device_id": pl.Int64}, name="NCCL_EVENTS")
 
 
 def read_nccl_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFrame:

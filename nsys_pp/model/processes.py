@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import numbers
-from nsys_pp.arrays.search import find_first_rows
+from nsys_pp.arrays.columns import NEVER, list_distinct, numbers
+from nsys_pp.arrays.search import number_keys
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.ids import build_process_key, pid, process_key, tid
+from nsys_pp.frames.ids import list_process_keys, pid, process_key, tid
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import PROCESSES, STREAMS, THREADS
 from nsys_pp.model.names import resolve
@@ -28,21 +29,19 @@ def build_threads(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFram
         `THREADS` by `thread_key`.
     """
     keys = _list_keys(frame["thread_key"] for frame in events)
-    # a thread may rename itself
-    names = name_threads(raw).unique("thread_key", keep="last", maintain_order=True)
-    return (
-        keys.to_frame()
-        .join(names, on="thread_key", how="left", maintain_order="left")
-        .with_columns(process_key=process_key(pl.col("thread_key")), tid=tid(pl.col("thread_key")))
-        .pipe(conform, THREADS)
-    )
+    named = name_threads(raw)
+    name_of = dict(zip(*named.iter_columns(), strict=True))  # the last one: a thread may rename itself
+    names = pl.Series("name", [*map(name_of.get, keys)], dtype=pl.String)
+    columns = [keys.alias("thread_key"), process_key(keys).alias("process_key"), tid(keys).alias("tid")]
+    return conform(pl.DataFrame([*columns, names]), THREADS)
 
 
 def name_threads(raw: RawReport) -> pl.DataFrame:
     """List the names of threads, with their `thread_key`, in the order of the export."""
     threads = raw["thread_names"]
     names = resolve(threads["name_id"], raw["strings"], dtype=pl.String())
-    return pl.DataFrame({"thread_key": threads["thread"], "name": names}).drop_nulls("name")
+    named = pl.DataFrame([threads["thread"].alias("thread_key"), names.alias("name")])
+    return named.drop_nulls("name") if names.null_count() else named
 
 
 def build_processes(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFrame:
@@ -56,14 +55,9 @@ def build_processes(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFr
         `PROCESSES` by `process_key`.
     """
     keys = _list_keys(frame["process_key"] for frame in events)
-    names = raw["processes"].rename({"process": "process_key"}).drop("pid")
-    names = names.unique("process_key", keep="last", maintain_order=True)
-    return (
-        keys.to_frame()
-        .join(names, on="process_key", how="left", maintain_order="left")
-        .with_columns(pid=pid(pl.col("process_key")))
-        .pipe(conform, PROCESSES)
-    )
+    name_of = dict(zip(raw["processes"]["process"], raw["processes"]["name"], strict=True))
+    names = pl.Series("name", [*map(name_of.get, keys)], dtype=pl.String)
+    return conform(pl.DataFrame([keys.alias("process_key"), pid(keys).alias("pid"), names]), PROCESSES)
 
 
 def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
@@ -72,42 +66,29 @@ def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `STREAMS` by process, context and stream.
     """
-    keys = ["process_key", "context_id", "stream_id"]
-    names = _keyed(raw["stream_names"], "name").unique(keys, keep="last", maintain_order=True)
-    streams = _keyed(raw["streams"], "priority", "kind")
-    contexts = raw["contexts"].rename({"default_stream": "stream"})
-    default = _keyed(contexts, is_null_stream=pl.lit(value=True)).unique(keys)
-    listed = pl.concat([frame[keys] for frame in (streams, names, default)]).drop_nulls().unique()
-    return (
-        listed.filter(pl.col("process_key").is_in(processes["process_key"].implode()))
-        .join(streams.unique(keys), on=keys, how="left")
-        .join(names, on=keys, how="left")
-        .join(default, on=keys, how="left")
-        .with_columns(
-            # a negative priority is recorded as 32 unsigned bits
-            priority=pl.when(pl.col("priority") >= _UINT32 // 2)
-            .then(pl.col("priority") - _UINT32)
-            .otherwise(pl.col("priority")),
-            is_default=(pl.col("kind") == "default").fill_null(value=False)
-            | pl.col("is_null_stream").fill_null(value=False),
-        )
-        .sort(keys)
-        .pipe(conform, STREAMS)
+    streams = raw["streams"]
+    kind_of = dict(
+        zip(_list_streams(streams), zip(streams["priority"], streams["kind"], strict=True), strict=True)
     )
+    name_of = dict(zip(_list_streams(raw["stream_names"]), raw["stream_names"]["name"], strict=True))
+    default = {*_list_streams(raw["contexts"], "default_stream")}
+    known = {*processes["process_key"]}
+    rows = []
+    for key in sorted(key for key in {*kind_of, *name_of, *default} if None not in key and key[0] in known):
+        priority, kind = kind_of.get(key, (None, None))
+        if priority is not None and priority >= _UINT32 // 2:  # a negative one, as 32 unsigned bits
+            priority -= _UINT32
+        rows.append((*key, name_of.get(key), priority, kind == "default" or key in default))
+    return pl.DataFrame(rows, schema=STREAMS, orient="row") if rows else STREAMS.to_frame()
 
 
 def _list_keys(columns: Iterable[pl.Series]) -> pl.Series:
-    """List the distinct keys in columns of one name, ascending."""
-    distinct = [keys[find_first_rows(numbers(keys))] for keys in columns]
-    return pl.concat(distinct).unique().drop_nulls().sort()
+    """List the distinct keys in columns, ascending."""
+    parts = [numbers(keys) for keys in columns]
+    distinct = list_distinct(np.concatenate([part[number_keys(part)[0]] for part in parts]))
+    return pl.Series(distinct[distinct != NEVER])
 
 
-def _keyed(frame: pl.DataFrame, *columns: str, **more: pl.Expr) -> pl.DataFrame:
-    """Add the process key to some columns; the default host is 0, the default virtual machine 1."""
-    return frame.select(
-        *columns,
-        process_key=build_process_key(pl.col("host").fill_null(0), pl.col("vm").fill_null(1), pl.col("pid")),
-        context_id="context",
-        stream_id="stream",
-        **more,
-    )
+def _list_streams(frame: pl.DataFrame, column: str = "stream") -> Iterator[tuple[int | None, ...]]:
+    """List the process key, context and stream of the rows of a raw frame."""
+    return zip(list_process_keys(frame), frame["context"], frame[column], strict=True)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nsys_pp.arrays.columns import find_distinct, numbers, pack
+from nsys_pp.arrays.columns import fill_null, find_distinct, is_among, numbers, pack
+from nsys_pp.arrays.types import Bools
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
@@ -31,8 +32,10 @@ def build_ranges(events: pl.DataFrame, capture_end_ns: int | None) -> pl.DataFra
     Returns:
         `RANGES` in order of `range_id`.
     """
-    ranges = _filter(events, pl.col("kind").is_in(RANGE_KIND.categories.to_list()))
-    last = ranges.select(pl.max_horizontal(pl.col("start").max(), pl.col("end").max())).item()
+    ranges = _keep(events, is_among(events["kind"], RANGE_KIND.categories.to_list()))
+    last = max(
+        (time for time in (ranges["start"].max(), ranges["end"].max()) if isinstance(time, int)), default=0
+    )
     is_open = pl.col("end").is_null()
     if capture_end_ns is not None:
         is_open |= pl.col("end") == capture_end_ns
@@ -59,8 +62,11 @@ def build_marks(events: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `MARKS` in order of `mark_id`.
     """
+    is_mark = is_among(events["kind"], ["mark"])
+    if not is_mark.any():
+        return MARKS.to_frame()
     return (
-        events.filter(pl.col("kind") == "mark")
+        events.filter(is_mark)
         .select(
             mark_id="row",
             process_key="process_key",
@@ -86,37 +92,40 @@ def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFram
         The events of `raw`, by `row`, with `process_key`, `name`, `domain_name`,
         `category_name`, `color_argb` and `payload`.
     """
-    is_naming = pl.col("kind").is_in(["domain", "category"])
-    naming = raw["nvtx"].filter(is_naming)
+    is_naming = is_among(raw["nvtx"]["kind"], ["domain", "category"])
+    naming = _keep(raw["nvtx"], is_naming)
     naming = _key(naming, _message(naming, raw, pl.String()))
-    events = _filter(raw["nvtx"], ~is_naming)
+    events = _keep(raw["nvtx"], ~is_naming)
     if not events["row"].is_sorted():
         events = events.sort("row")
     events = _key(events, _message(events, raw, NAME))
     events = _name_by(events, naming, ["process_key", "domain"])
     events = _name_by(events, naming, ["process_key", "domain", "category"])
-    color = pl.col("color").cast(pl.UInt32, strict=False)
-    has_alpha = color & _ALPHA != 0  # Python's nvtx writes 0
-    color_argb = pl.when(has_alpha).then(color).otherwise(color | _ALPHA).alias("color_argb")
+    color_argb = pl.lit(None, dtype=pl.UInt32)  # such columns need no memory
+    if events.select(pl.col("color").null_count()).item() < events.height:
+        color = pl.col("color").cast(pl.UInt32, strict=False)
+        has_alpha = color & _ALPHA != 0  # Python's nvtx writes 0
+        color_argb = pl.when(has_alpha).then(color).otherwise(color | _ALPHA)
     payloads = format_payloads(raw, structures)
     if payloads.is_empty():
-        return events.with_columns(color_argb, payload=pl.lit(None, dtype=pl.String))
-    return events.with_columns(color_argb).join(payloads, on="row", how="left", maintain_order="left")
+        return events.with_columns(color_argb=color_argb, payload=pl.lit(None, dtype=pl.String))
+    events = events.with_columns(color_argb=color_argb)
+    return events.join(payloads, on="row", how="left", maintain_order="left")
 
 
-def _key(events: pl.DataFrame, name: pl.Expr) -> pl.DataFrame:
+def _key(events: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
     return events.with_columns(
-        process_key=process_key(pl.col("thread")),
-        domain=pl.col("domain").fill_null(_DEFAULT_DOMAIN),
-        name=name,
+        fill_null(events["domain"], _DEFAULT_DOMAIN),
+        process_key(events["thread"]).alias("process_key"),
+        names.alias("name"),
     )
 
 
-def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Expr:
-    registered = pl.lit(resolve(events["text_id"], raw["strings"], dtype=dtype))
+def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Series:
+    registered = resolve(events["text_id"], raw["strings"], dtype=dtype)
     if events["text"].null_count() == events.height:
         return registered
-    return pl.coalesce(registered, pl.col("text").cast(dtype))
+    return pl.select(pl.coalesce(pl.lit(registered), pl.lit(events["text"]).cast(dtype))).to_series()
 
 
 def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
@@ -132,10 +141,9 @@ def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.
     unnamed = pl.lit("domain " if number == "domain" else "") + pl.col(number).cast(pl.String)
     named = pl.when(pl.col(number) != 0).then(pl.coalesce("name", unnamed)).cast(NAME)
     table = used.join(names, on=keys, how="left", maintain_order="left").select(named.alias(column))
-    return events.with_columns(table.to_series()[value])
+    return events.hstack([table.to_series()[value]])
 
 
-def _filter(frame: pl.DataFrame, predicate: pl.Expr) -> pl.DataFrame:
-    """Filter, without a copy if all rows pass, as they usually do."""
-    passes = frame.select(predicate).to_series()
-    return frame if passes.all() else frame.filter(passes)
+def _keep(frame: pl.DataFrame, is_kept: Bools) -> pl.DataFrame:
+    """Keep rows, without a copy if these are all, as they usually are."""
+    return frame if is_kept.all() else frame.filter(is_kept)

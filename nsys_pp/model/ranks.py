@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.ids import build_process_key, process_key
+from nsys_pp.frames.ids import list_process_keys, process_key
 from nsys_pp.frames.launcher_variables import find_rank
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import RANKS
@@ -49,8 +49,13 @@ def build_ranks(
     ):
         if source.is_empty():
             continue
+        if ranks.is_empty():
+            ranks = source
+            continue
         added = source.join(ranks, on="process_key", how="anti", nulls_equal=True, maintain_order="left")
         ranks = pl.concat([ranks, added])
+    if ranks.is_empty():
+        return ranks
     ranks = _drop_impossible(ranks, raw.path)
     named = ranks.drop_nulls("process_key")  # null: the only process, already ranked by another source
     return (ranks if named.is_empty() else named).sort(_KEYS, nulls_last=True)
@@ -69,12 +74,9 @@ def _drop_impossible(ranks: pl.DataFrame, path: Path) -> pl.DataFrame:
 
 def list_gpu_processes(raw: RawReport, gpu_ops: pl.DataFrame) -> list[int]:
     """List the processes with CUDA, by tables that are always read."""
-    owners = pl.concat([raw[table][["host", "vm", "pid"]] for table in ("contexts", "streams")])
-    keys = build_process_key(pl.col("host").fill_null(0), pl.col("vm").fill_null(1), pl.col("pid"))
-    processes = owners.select(keys.drop_nulls().unique().sort()).to_series()
-    return (
-        gpu_ops["process_key"].unique().drop_nulls().sort() if processes.is_empty() else processes
-    ).to_list()
+    owners = (key for table in ("contexts", "streams") for key in list_process_keys(raw[table]))
+    processes = sorted({key for key in owners if key is not None})
+    return processes or gpu_ops["process_key"].unique().drop_nulls().sort().to_list()
 
 
 def only_rank(ranks: pl.DataFrame) -> tuple[int | None, str | None]:
@@ -134,9 +136,10 @@ def _from_launcher(processes: Sequence[int], launcher: Mapping[str, str]) -> pl.
 
 def _from_xla(raw: RawReport) -> pl.DataFrame:
     """Read the names of XLA's threads, one per device: its number among all devices, and in its process."""
-    threads = name_threads(raw).filter(pl.col("name").str.starts_with(_XLA_PREFIX))
-    if threads.is_empty():
+    threads = name_threads(raw)
+    if not any(name.startswith(_XLA_PREFIX) for name in threads["name"]):
         return RANKS.to_frame()
+    threads = threads.filter(pl.col("name").str.starts_with(_XLA_PREFIX))
     numbers = pl.col("name").str.extract_groups(RANK_THREAD).struct.unnest().cast(pl.Int64)
     threads = threads.select(numbers, process_key=process_key(pl.col("thread_key")))
     threads = threads.drop_nulls(["rank", "device_id"]).unique()

@@ -17,10 +17,14 @@ def build_stream_calls(raw: RawReport) -> pl.DataFrame:
     Returns:
         `STREAM_CALLS`.
     """
+    tables = [(raw[table], table == "cuda_events") for table in ("synchronizations", "cuda_events")]
     parts = [
-        raw[table].with_columns(is_record=pl.lit(table == "cuda_events"))
-        for table in ("synchronizations", "cuda_events")
+        table.hstack([pl.Series("is_record", [is_record]).new_from_index(0, table.height)])
+        for table, is_record in tables
+        if not table.is_empty()
     ]
+    if not parts:
+        return STREAM_CALLS.to_frame()
     calls = pl.concat(parts)
     stream, event = (pl.when(pl.col(name) != _NONE).then(name) for name in ("stream", "event"))
     return calls.select(

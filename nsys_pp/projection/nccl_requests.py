@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import is_among
+from nsys_pp.arrays.columns import is_among, is_matched
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import REQUESTS
+from nsys_pp.frames.report import NCCL_CALLS, REQUESTS
 
 _REQUEST = r"(?i)^(?:p?nccl|rccl|hccl)(Send|Recv|All\w+|Reduce\w*|Broadcast|Bcast|Gather|Scatter)$"
+
+_COLUMNS = ["thread_key", "start_ns", "end_ns", "communicator", "rank", "peer", "size_bytes", "call"]
 
 
 def match_requests(
@@ -65,21 +67,23 @@ def match_requests(
 
 def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFrame:
     """List the ranges that NCCL pushes around requests, by start."""
+    is_request = is_matched(ranges["name"], _REQUEST)
+    columns = ["range_id", "process_key", "thread_key", "start_ns", "end_ns", "name"]
+    requests = ranges[columns][np.flatnonzero(is_request)]
+    call = requests["name"].cast(pl.String).str.extract(_REQUEST).alias("call")
+    requests = requests.hstack([call])
+    if nccl_calls.is_empty():
+        nothing = NCCL_CALLS.to_frame()["communicator", "rank", "peer", "size_bytes"].clear(len(requests))
+        return requests.hstack(nothing).sort("start_ns")[_COLUMNS]
     ranks = (
         nccl_calls.filter(pl.col("rank").is_not_null())
         .join(ranges.select("range_id", "process_key"), on="range_id")
         .unique(["process_key", "communicator"], keep="last", maintain_order=True)
         .select("process_key", "communicator", "rank")
     )
-    names = ranges["name"].unique().drop_nulls()
-    request_names = names.filter(names.cast(pl.String).str.contains(_REQUEST))
     return (
-        ranges.filter(pl.col("name").is_in(request_names.implode()))
-        .join(nccl_calls.drop("rank", "rank_count"), on="range_id", how="left")
+        requests.join(nccl_calls.drop("rank", "rank_count"), on="range_id", how="left")
         .join(ranks, on=["process_key", "communicator"], how="left")
-        .select(
-            *("thread_key", "start_ns", "end_ns", "communicator", "rank", "peer", "size_bytes"),
-            call=pl.col("name").cast(pl.String).str.extract(_REQUEST),
-        )
         .sort("start_ns")
+        .select(_COLUMNS)
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.types import Int64s
 
@@ -50,7 +51,7 @@ def _order_by_owner(owner: Int64s) -> Int64s:
     """Order rows by owner, by the rank of each owner."""
     if (owner[1:] >= owner[:-1]).all():
         return np.arange(len(owner))
-    owners = np.unique(owner[np.append(True, owner[1:] != owner[:-1])])
+    owners = list_distinct(owner[np.append(True, owner[1:] != owner[:-1])])
     number = np.searchsorted(owners, owner)
     if len(owners) <= 1 << 16:
         number = number.astype(np.uint16)  # numpy sorts 16-bit integers by radix

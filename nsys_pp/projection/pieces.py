@@ -13,6 +13,7 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.projection.waited_calls import Waited, WaitedCalls
 
@@ -79,7 +80,7 @@ def _choose_bounds(start: Int64s) -> Int64s:
     """Choose the times between windows so that about as many ranges begin in each."""
     sample = np.sort(start[:: max(1, len(start) // _SAMPLED)])
     count = min(_MOST_WINDOWS, -(-len(start) // _PIECE_ROWS))
-    return np.unique(sample[np.arange(1, count) * len(sample) // count])
+    return list_distinct(sample[np.arange(1, count) * len(sample) // count])
 
 
 def _number_windows(times: Int64s, bounds: Int64s) -> NDArray[np.uint8]:

@@ -43,7 +43,7 @@ from nsys_pp.read.table import Source
 from nsys_pp.read.tables import ROW_ID, STRINGS_TABLE
 from nsys_pp.read.unreadable import unreadable_error
 
-_LARGE_TABLE_ROWS = 20_000  # below, a query takes no longer
+_LARGE_TABLE_ROWS = 2_000  # below, a query takes no longer
 _BATCH_ROWS = 65_536
 _CHUNK_ROWS = 262_144
 _MOST_ROWS = 1 << 33

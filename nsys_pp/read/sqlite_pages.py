@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from nsys_pp.arrays.columns import list_distinct
+
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
@@ -81,7 +83,7 @@ def find_leaves(pages: Pages, root: int) -> Leaves:
         kind = read_pages(pages, level.pages[:1])[0]
         if kind == _LEAF:
             seen = np.concatenate(visited)
-            if np.unique(seen).size != seen.size:
+            if list_distinct(seen).size != seen.size:
                 raise UnusualPageError
             return level
         if kind != _INTERIOR or sum(map(len, visited)) > pages.count:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.raw import SCHEMAS
 from nsys_pp.read.plan import shape_rows
 from nsys_pp.read.sqlite_columns import Columns
@@ -100,7 +101,8 @@ def read_plain(
         return {}
     try:
         pages = open_pages(file)
-        with _open_pool(threads) as pool:
+        rows = sum(last_rows.get(task.source.name, 0) for task in tasks.values())
+        with _open_pool(rows, threads) as pool:
             running = {
                 at: _start(pool, pages, task, layouts[task.source.name].root) for at, task in tasks.items()
             }
@@ -119,9 +121,9 @@ def read_plain(
 
 
 @contextmanager
-def _open_pool(threads: int) -> Iterator[Executor]:
+def _open_pool(row_count: int, threads: int) -> Iterator[Executor]:
     """Open threads; an interrupt waits for the blocks in work, and for no others."""
-    with ThreadPoolExecutor(max(1, threads)) as pool:
+    with open_executor(row_count, threads=max(1, threads)) as pool:
         try:
             yield pool
         except BaseException:
@@ -184,6 +186,8 @@ def _finish(
     waiting = deque(futures)
     futures.clear()
     try:
+        if len(waiting) == 1:  # all rows: no copy of them
+            return waiting.popleft().result()
         for number in range(done + 1, done + 1 + len(waiting)):
             columns.add(waiting.popleft().result())
             read, whole = (format_bytes(count * _BLOCK_BYTES) for count in (number, total))

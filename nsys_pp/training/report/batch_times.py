@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, is_named, numbers, pack
+from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, is_named, list_distinct, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import KERNEL_KINDS
@@ -52,7 +52,7 @@ def build_batch_times(
     np.maximum.at(end, row[counted], ops.end[counted])
 
     busy, gap, until = np.full(count, NEVER), np.full(count, NEVER), np.full(count, NEVER)
-    for number in np.unique(device):
+    for number in list_distinct(device):
         own = np.flatnonzero((device == number) & (start != NEVER))
         mine = ops.device == number
         busy[own] = _cover(ops.start[mine], ops.end[mine], start[own], end[own])
@@ -71,7 +71,7 @@ def _find_batches(of_device: Int64s, launch: Int64s, device: Int64s, spans: pl.D
     """Find the batch in whose span on the host each operation was launched; -1 outside all."""
     begin, until = numbers(spans["host_start_ns"]), numbers(spans["host_end_ns"])
     row = np.full(len(of_device), -1)
-    for number in np.unique(device):
+    for number in list_distinct(device):
         own, mine = np.flatnonzero(device == number), np.flatnonzero(of_device == number)
         at = np.searchsorted(begin[own], launch[mine], side="right") - 1
         is_inside = (at >= 0) & (launch[mine] <= until[own][at])

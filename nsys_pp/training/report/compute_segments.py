@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, numbers
+from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, list_distinct, numbers
 from nsys_pp.arrays.segments import expand_windows, running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
@@ -75,7 +75,7 @@ def _cut_at_steps(
         ops = ops[np.argsort(start[ops], kind="stable")]
         own = np.flatnonzero(step_group == device)
         own = own[np.argsort(step_start[own], kind="stable")]
-        edges = np.unique(np.concatenate([step_start[own], step_end[own]]))
+        edges = list_distinct(np.concatenate([step_start[own], step_end[own]]))
         # an operation that contains edges[first:last] is cut into last - first + 1 parts
         first, last = np.searchsorted(edges, start[ops], side="right"), np.searchsorted(edges, end[ops])
         last = np.maximum(first, last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import as_numbers, is_named, numbers
+from nsys_pp.arrays.columns import as_numbers, is_named, list_distinct, numbers
 from nsys_pp.arrays.innermost import find_innermost
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
@@ -89,7 +89,7 @@ def _list_ranges(iterations: pl.DataFrame, named_jobs: pl.DataFrame) -> pl.DataF
 
 def _list_calls(api_calls: pl.DataFrame, thread: Int64s, patterns: dict[str, str]) -> pl.DataFrame:
     """List the calls of some threads that are activities: thread_key, start_ns, end_ns, activity (index)."""
-    own = api_calls.filter(pl.col("thread_key").is_in(np.unique(thread).tolist()))
+    own = api_calls.filter(pl.col("thread_key").is_in(list_distinct(thread).tolist()))
     activity = np.full(len(own), -1)
     for name, pattern in patterns.items():
         activity[(activity < 0) & is_named(own["name"], pattern)] = HOST_ACTIVITIES.index(name)

@@ -6,12 +6,14 @@ uncertain names those that are as frequent as certain ones. A step is the finest
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.ancestors import has_marked_line
-from nsys_pp.arrays.columns import find_distinct, numbers
+from nsys_pp.arrays.columns import find_distinct, list_distinct, numbers
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.training.report.hand_words import HOLE, Meaning, build_pattern, fold_name, parse_hand_name
 from nsys_pp.training.report.inner_jobs import find_parents
@@ -30,6 +32,7 @@ _CERTAIN_SOURCE, _OTHER_SOURCE = "plain: words", "plain: words, one unknown"
 _MOST_UNCERTAIN = 3  # different uncertain names of a kind; layers have more
 _BATCHES, _EPOCH = (3, 4), 5  # levels of steps
 _MOST_IN_EPOCH = 2  # forwards and backwards in an epoch that is one step
+_CACHE_SIZE = 8_192  # names
 _INSIDE = 0.5  # share of ranges in a part of the model that makes a name the name of a part
 
 
@@ -111,7 +114,7 @@ def find_hand_names(ranges: pl.DataFrame, *, is_requested: bool = False) -> Hand
         for at, meaning in enumerate(candidates.meanings)
         if meaning.kind in _TRAINING and at not in accepted
     ]
-    parts = candidates.texts[np.unique(candidates.text[np.isin(candidates.name, rejected)])].to_list()
+    parts = candidates.texts[list_distinct(candidates.text[np.isin(candidates.name, rejected)])].to_list()
     return HandNames(
         names=tuple(sorted(names, key=lambda name: (name.kind, name.folded))), parts=frozenset(parts)
     )
@@ -134,9 +137,10 @@ def _find_candidates(ranges: pl.DataFrame) -> _Candidates | None:
     meaning_of: dict[str, Meaning] = {}
     index_of: dict[str, int] = {}
     folded_of = np.full(len(texts), -1)  # index in meaning_of, by distinct text
-    for at in np.flatnonzero(is_likely.fill_null(value=False).to_numpy()).tolist():
-        folded = fold_name(texts[at])
-        meaning = meaning_of.get(folded) or parse_hand_name(folded)
+    for at, text in enumerate(texts.set(~is_likely, None).to_list()):
+        if text is None:
+            continue
+        folded, meaning = _read_hand_name(text)
         if meaning is not None:
             meaning_of.setdefault(folded, meaning)
             folded_of[at] = index_of.setdefault(folded, len(index_of))
@@ -158,6 +162,13 @@ def _find_candidates(ranges: pl.DataFrame) -> _Candidates | None:
         text=inverse[rows],
         texts=texts,
     )
+
+
+@lru_cache(_CACHE_SIZE)
+def _read_hand_name(text: str) -> tuple[str, Meaning | None]:
+    """Fold and read a name; the reports of a run have the same names."""
+    folded = fold_name(text)
+    return folded, parse_hand_name(folded)
 
 
 def _mark_libraries(domains: pl.Series) -> Bools:

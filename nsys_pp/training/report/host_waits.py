@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, is_named, numbers
+from nsys_pp.arrays.columns import NEVER, is_named, list_distinct, numbers
 from nsys_pp.arrays.search import find_first, find_last
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Int64s
@@ -67,8 +67,8 @@ def find_host_needs(rows: Int64s, ops: Operations, *, events: EventWaits, api_ca
     need = np.append(_keep_latest(syncs, ops).need, -1)[own]
     calls = np.argsort(numbers(api_calls["start_ns"]), kind="stable")
     of_call, start, end = (numbers(api_calls[name])[calls] for name in ("thread_key", "start_ns", "end_ns"))
-    launching = np.unique(ops.thread[ops.need != COPY])  # threads that only copy do not train
-    for other in np.intersect1d(np.unique(syncs.thread), launching):
+    launching = list_distinct(ops.thread[ops.need != COPY])  # threads that only copy do not train
+    for other in np.intersect1d(list_distinct(syncs.thread), launching):
         theirs = syncs.select(np.flatnonzero(syncs.thread == other))
         at = find_last(process, launch, theirs.process, theirs.returned)
         at[(thread == other) | (launch == NEVER)] = -1

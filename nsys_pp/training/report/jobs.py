@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, gather_rows, numbers
+from nsys_pp.arrays.columns import NEVER, as_numbers, gather_rows, list_distinct, numbers
 from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
@@ -72,14 +72,14 @@ def _pair_with_devices(
     range_id = numbers(named_jobs["range_id"])
     order = np.lexsort((range_id, numbers(named_jobs["start_ns"])))
     both = (projections, compute)
-    device_ids = np.unique(np.concatenate([numbers(projected["device_id"]) for projected in both]))
+    device_ids = list_distinct(np.concatenate([numbers(projected["device_id"]) for projected in both]))
     count = max(len(device_ids), 1)
     keys = []  # indices of the job and of the device as one number
     for projected in both:
         job = find_rows(range_id[order], numbers(projected["range_id"]))
         device = np.searchsorted(device_ids, numbers(projected["device_id"]))
         keys.append(np.where(job < 0, -1, job * count + device))
-    reached = np.unique(np.concatenate(keys))
+    reached = list_distinct(np.concatenate(keys))
     reached = reached[reached >= 0]
     is_without_device = np.ones(len(named_jobs), dtype=np.bool_)
     is_without_device[reached // count] = False
@@ -143,7 +143,7 @@ def find_step_rows(frame: pl.DataFrame, steps: pl.DataFrame) -> Int64s:
 def _end_on_host(of_device: Int64s, began: Int64s, ended: Int64s) -> Int64s:
     """Return the ends of steps on the CPU; a step without a range ends at the start of the first step with one."""
     until = ended.copy()
-    for device in np.unique(of_device):
+    for device in list_distinct(of_device):
         own = of_device == device
         until[own & (ended == NEVER)] = began[own & (began != NEVER)].min(initial=_LATEST)
     return until

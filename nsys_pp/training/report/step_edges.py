@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, is_among, numbers
+from nsys_pp.arrays.columns import NEVER, is_among, list_distinct, numbers
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.search import find_first
@@ -145,7 +145,7 @@ def _find_last_ends(steps: StepHosts, ops: StepOps, first: Int64s) -> tuple[Int6
     """
     own_end, end = steps.first.copy(), steps.first.copy()
     is_followed = np.ones(len(end), dtype=np.bool_)
-    for device in np.unique(steps.device).tolist():
+    for device in list_distinct(steps.device).tolist():
         own = np.flatnonzero(steps.device == device)
         mine = ops.select(np.flatnonzero(ops.device == device))
         begin = np.maximum.accumulate(np.where(steps.begin[own] == NEVER, first[own], steps.begin[own]))
@@ -171,7 +171,7 @@ def _is_delayed(first: Int64s, device: Int64s, ops: StepOps) -> Bools:
         return np.zeros(len(first), dtype=np.bool_)
     at = order[find_first(device, first, ops.device[order], ops.start[order])]
     is_late = first - ops.launched[at] > _LATE_NS
-    for number in np.unique(device[is_late]).tolist():
+    for number in list_distinct(device[is_late]).tolist():
         own = np.flatnonzero(is_late & (device == number))
         ended = np.sort(ops.end[ops.device == number])
         before = np.searchsorted(ended, first[own] - _LATE_NS)

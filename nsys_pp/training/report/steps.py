@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, is_among, numbers, pack
+from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, is_among, list_distinct, numbers, pack
 from nsys_pp.arrays.records import join_rows, select_rows
 from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import running_maximum
@@ -280,9 +280,9 @@ def _number_steps(steps: _StepBounds) -> tuple[Bools, Int64s, _StepBounds]:
     steps = select_rows(steps, np.lexsort((steps.first, steps.device)))
     is_numbered = np.zeros(len(steps.device), dtype=np.bool_)
     number = steps.number.copy()
-    for device in np.unique(steps.device):
+    for device in list_distinct(steps.device):
         own = steps.device == device
-        is_numbered[own] = (number[own] != NEVER).all() and len(np.unique(number[own])) == own.sum()
+        is_numbered[own] = (number[own] != NEVER).all() and len(list_distinct(number[own])) == own.sum()
         number[own & ~is_numbered] = np.arange(own.sum())[~is_numbered[own]]
     return is_numbered, number, steps
 
@@ -302,7 +302,7 @@ def _mark_cut_steps(steps: pl.DataFrame, device: Int64s, jobs: pl.DataFrame, has
     # an open job cuts its step on all devices of the process: it may not have launched work on each one yet
     same = pack(numbers(steps["process_key"]), numbers(steps["step"]))
     is_cut = np.isin(same, same[row[(row >= 0) & jobs["is_open"].to_numpy()]])
-    for number in np.unique(device):
+    for number in list_distinct(device):
         own = np.flatnonzero(device == number)
         edges = own[[0, -1]]
         is_cut[edges] |= ~has_range[edges] & (count[edges] < np.median(count[own]))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, is_named, numbers
+from nsys_pp.arrays.columns import NEVER, is_named, list_distinct, numbers
 from nsys_pp.arrays.types import Bools, Int64s
 
 _LAUNCH = r"^(?:cuda|cu)(?:LaunchKernel|GraphLaunch)"  # copies and sets of no bytes have no operation either
@@ -44,7 +44,7 @@ def mark_unfinished_steps(
     process, called = (api_calls[name].to_numpy()[rows] for name in ("process_key", "start_ns"))
     owner, begin, end = (numbers(steps[name]) for name in ("process_key", "host_start_ns", "host_end_ns"))
     has_end = steps["has_end"].to_numpy() & (end != NEVER)
-    for number in np.unique(device).tolist():
+    for number in list_distinct(device).tolist():
         own = np.flatnonzero(device == number)
         mine = called[process == owner[own[0]]]
         at = np.searchsorted(np.maximum.accumulate(begin[own]), mine, side="right") - 1

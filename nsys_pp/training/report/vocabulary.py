@@ -15,6 +15,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, is_among, numbers, pack
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.batches import BATCH_COUNTS
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import NAME, RANGES
@@ -121,8 +122,8 @@ def name_jobs(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
 
 def list_kinds(ranges: pl.DataFrame, rules: Rules) -> frozenset[str]:
     """List the kinds of jobs among the names of ranges, and "step" if one is a step."""
-    kinds = frozenset(_match(ranges, rules.jobs, _parse_job_names)["kind"].unique().cast(pl.String).to_list())
-    has_steps = len(_match(ranges, rules.steps, _parse_step_names)) > 0
+    kinds = frozenset(_parse(ranges, rules.jobs, _parse_job_names).parsed["kind"].to_list())
+    has_steps = len(_parse(ranges, rules.steps, _parse_step_names).parsed) > 0
     return kinds | {"step"} if has_steps else kinds
 
 
@@ -149,28 +150,45 @@ def name_steps(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     return conform(matched.with_columns(is_numbered=pl.col("step").is_not_null()), NAMED_STEPS)
 
 
+class _Names(Struct, frozen=True):
+    """Distinct names (and domains and categories) of ranges, and the values parsed from matching ones."""
+
+    keys: tuple[str, ...]
+    rows: list[tuple[str | None, ...]]  # distinct, of `keys`
+    row: Int64s  # of each range, in `rows`
+    parsed: pl.DataFrame  # `keys` and the parsed values
+
+
+def _parse(ranges: pl.DataFrame, rules: tuple[Rule, ...], parser: _Parser) -> _Names:
+    """Parse the distinct names of ranges."""
+    keys = ("name", *(key for key in ("domain", "category") if any(getattr(rule, key) for rule in rules)))
+    if not rules:
+        ranges = ranges.clear()
+    codes = [numbers(ranges[key], null=-1) for key in keys]
+    first, row = find_distinct(codes[0] if len(codes) == 1 else pack(*codes))
+    rows = [*zip(*(ranges[key][first].to_list() for key in keys), strict=True)]
+    parse = parser if len(rows) <= MOST_NAMES else parser.__wrapped__
+    return _Names(keys, rows, row, parse(frozenset(rows), keys, rules))
+
+
 def _match(ranges: pl.DataFrame, rules: tuple[Rule, ...], parser: _Parser) -> pl.DataFrame:
     """Find the ranges that match a rule.
 
     Returns:
         `RANGES` by range_id, with the values parsed from names, which replace columns of the same name.
     """
-    keys = ("name", *(key for key in ("domain", "category") if any(getattr(rule, key) for rule in rules)))
-    if not rules:
-        ranges = ranges.clear()
     if not ranges["range_id"].is_sorted():
         ranges = ranges.sort("range_id")
-    first, inverse = find_distinct(pack(*(numbers(ranges[key], null=-1) for key in keys)))
-    name_keys = ranges[list(keys)][first].rows()
-    parse = parser if len(name_keys) <= MOST_NAMES else parser.__wrapped__
-    parsed = parse(frozenset(name_keys), keys, rules)
-    row_of = {key: row for row, key in enumerate(parsed[list(keys)].rows())}
-    row = np.array([row_of.get(key, -1) for key in name_keys], dtype=np.int64)[inverse]
-    matched = np.flatnonzero(row >= 0)
+    names = _parse(ranges, rules, parser)
+    keys, parsed = names.keys, names.parsed
     others = [column for column in ranges.columns if column in keys or column not in parsed.columns]
-    return ranges[others][matched].hstack(
-        parsed[[name for name in parsed.columns if name not in keys]][row[matched]]
-    )
+    values = parsed[[name for name in parsed.columns if name not in keys]]
+    if parsed.is_empty():
+        return ranges[others].clear().hstack(values)
+    row_of = {key: row for row, key in enumerate(zip(*(parsed[key].to_list() for key in keys), strict=True))}
+    row = np.array([row_of.get(key, -1) for key in names.rows], dtype=np.int64)[names.row]
+    matched = np.flatnonzero(row >= 0)
+    return ranges[others][matched].hstack(values[row[matched]])
 
 
 @lru_cache(_CACHE_SIZE)

@@ -20,6 +20,7 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.write.perfetto.clocks import restart_subtrack_clock
 from nsys_pp.write.perfetto.packets import PacketBlock, PacketGroup
@@ -184,7 +185,7 @@ def _collect_fields(
             encode=encoders[column],
             values=of_rows,
             present=columns.present(column),
-            rows=None if isinstance(frame.schema[column], WORDS) else columns.rows,
+            rows=None if isinstance(frame[column].dtype, WORDS) else columns.rows,
         )
         for column, of_rows in values.items()
     ]
@@ -202,7 +203,7 @@ def _argument(columns: SubtrackColumns, column: str, strings: list[pl.Series]) -
     The strings are appended to `strings` and numbered on.
     """
     source = columns.source
-    dtype = source.frame.schema[column]
+    dtype = source.frame[column].dtype
     if dtype.is_integer():
         return Annotation.INT if dtype.is_signed_integer() else Annotation.UINT, source.array(column)
     if dtype.is_float():
@@ -261,7 +262,7 @@ def _shapes(fields: list[RowField], first: int, stop: int) -> Iterator[tuple[Arr
     key = np.zeros(stop - first, dtype=np.uint64)
     for bit, (_, present) in enumerate(nullable):
         key |= present[first:stop].astype(np.uint64) << np.uint64(bit)
-    for shape in np.unique(key):
+    for shape in list_distinct(key):
         has = {id(row_field): bool(int(shape) >> bit & 1) for bit, (row_field, _) in enumerate(nullable)}
         yield np.flatnonzero(key == shape), [f for f in fields if has.get(id(f), True)]
 
