@@ -19,9 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nsys_pp.commands.align import AlignResult, align
+    from nsys_pp.commands.baseline import (
+        BaselineList,
+        TagResult,
+        list_baselines,
+        remove_baseline,
+        tag_baseline,
+    )
     from nsys_pp.commands.chart import ChartResult, chart
     from nsys_pp.commands.check import CheckResult, check
-    from nsys_pp.commands.compare import CompareResult, compare
+    from nsys_pp.commands.compare import COMPARE_TABLES, CompareResult, compare
     from nsys_pp.commands.explain_jobs import ExplainResult, explain_jobs
     from nsys_pp.commands.extract import ExtractResult, extract
     from nsys_pp.commands.info import InfoResult, info
@@ -40,9 +47,12 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "nsys_pp.commands.align": ("AlignResult", "align"),
+    "nsys_pp.commands.baseline": (
+        *("BaselineList", "TagResult", "list_baselines", "remove_baseline", "tag_baseline"),
+    ),
     "nsys_pp.commands.chart": ("ChartResult", "chart"),
     "nsys_pp.commands.check": ("CheckResult", "check"),
-    "nsys_pp.commands.compare": ("CompareResult", "compare"),
+    "nsys_pp.commands.compare": ("COMPARE_TABLES", "CompareResult", "compare"),
     "nsys_pp.commands.explain_jobs": ("ExplainResult", "explain_jobs"),
     "nsys_pp.commands.extract": ("ExtractResult", "extract"),
     "nsys_pp.commands.info": ("InfoResult", "info"),
@@ -62,9 +72,11 @@ _MODULES = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "COMPARE_TABLES",
     "PIPELINE_TABLES",
     "SUMMARY_TABLES",
     "AlignResult",
+    "BaselineList",
     "BatchOptions",
     "ChartResult",
     "CheckResult",
@@ -86,6 +98,7 @@ __all__ = [
     "ScrubResult",
     "SqlResult",
     "SummaryResult",
+    "TagResult",
     "__version__",
     "align",
     "chart",
@@ -94,14 +107,17 @@ __all__ = [
     "explain_jobs",
     "extract",
     "info",
+    "list_baselines",
     "merge",
     "open_output",
     "pipeline",
     "project",
+    "remove_baseline",
     "report",
     "scrub",
     "sql",
     "summarise",
+    "tag_baseline",
 ]
 
 

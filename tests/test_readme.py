@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import polars as pl
 import pytest
 
@@ -30,6 +31,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_commands_print_what_pages_show(words: str, folder: Path) -> None:
     printed = without_sizes(run(words, folder))
     assert {without_sizes(shown) for shown in OUTPUTS[words]} == {printed}
+
+
+def options_of(command: click.Command) -> set[str]:
+    """Return the options of a command, or of the commands of a group."""
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    own = {option for param in command.params for option in param.opts}
+    return own.union(*(options_of(below) for below in inner))
 
 
 def without_sizes(text: str) -> str:
@@ -88,7 +96,7 @@ def test_every_command_is_shown() -> None:
 
 
 def test_every_option_of_the_readme_is_there() -> None:
-    known = {name for command in main.commands.values() for param in command.params for name in param.opts}
+    known = {name for command in main.commands.values() for name in options_of(command)}
     others = {
         "--trace",
         "--type",
@@ -109,7 +117,7 @@ def test_commands_that_are_not_run_are_those_of_the_program(page: Path) -> None:
         lines = re.sub(r"#.*", "", block.replace("\\\n", " "))
         for name, arguments in re.findall(r"nsys-pp ([a-z][a-z-]*)([^\n;|&)]*)", lines):
             assert name in main.commands, name
-            known = {option for param in main.commands[name].params for option in param.opts}
+            known = options_of(main.commands[name])
             asked = set(re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", arguments))
             assert asked <= known | {"--help"}, arguments
 

@@ -13,6 +13,7 @@ from nsys_pp.aggregates.windows import step_on_host
 from nsys_pp.arrays.innermost import find_innermost
 from nsys_pp.frames.aggregates import MEMORY_AGGREGATES, MEMORY_PEAKS
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import COUNTERS
 
 _SERIES = ["process_key", "device_id", "kind"]
 
@@ -107,6 +108,30 @@ def find_peaks(memory_events: pl.DataFrame, *, windows: pl.DataFrame) -> pl.Data
         .agg(peak_bytes=pl.col("used_bytes").max())
         .sort(*_SERIES, "step")
         .pipe(conform, MEMORY_PEAKS)
+    )
+
+
+def count_memory_in_use(memory_events: pl.DataFrame) -> pl.DataFrame:
+    """Build the counters of allocated memory of each device, one per kind of memory.
+
+    Args:
+        memory_events: `MEMORY_EVENTS`.
+
+    Returns:
+        `COUNTERS` in bytes: what was allocated since the start of the capture and is not released. Empty in, empty out.
+    """
+    used = _add_up(_match_releases(memory_events))
+    return (
+        used.select(
+            "process_key",
+            "device_id",
+            name=pl.format("{} memory in use", pl.col("kind").fill_null("other")),
+            unit=pl.lit("bytes"),
+            time_ns="time_ns",
+            value=pl.col("used_bytes").cast(pl.Float64),
+        )
+        .sort("name", "process_key", "device_id", "time_ns")
+        .pipe(conform, COUNTERS)
     )
 
 

@@ -6,7 +6,9 @@ A command's module is imported when the command is called, and the library when 
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import os
 import sys
 import warnings
@@ -38,7 +40,8 @@ _DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `-
     "pipeline": "Show steps, stages, jobs, and the causes of bubbles.",
     "chart": "Draw a pipeline as an HTML page, SVG or PNG.",
     "summary": "Summarise time by operator, kernel, copy, and idle cause.",
-    "compare": "Compare two runs: steps, bubbles, stages, jobs, kernels.",
+    "compare": "Compare two runs: steps, bubbles, stages, ranks, jobs, kernels.",
+    "baseline": "Keep the sums of good runs, and list their history.",
     "project": "Project NVTX ranges onto the GPU operations they launch.",
     "info": "Show the contents of reports, and missing tables.",
     "check": "Check reports for damage, impossible values and lost events.",
@@ -63,6 +66,10 @@ _COMMANDS = Registry[click.Command](
 # system while there is memory: up to a fifth of the peak.
 _ALLOCATOR = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:0")
 
+# Python looks for unreachable cycles after so many new objects (700 by default): modules are tens of thousands of objects
+# that stay, and rows of reports are none.
+_OBJECTS_BETWEEN_COLLECTIONS = 20_000
+
 _FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "your disk quota is used up"}
 
 
@@ -71,6 +78,8 @@ class _MainGroup(OrderedGroup):
 
     def invoke(self, ctx: click.Context) -> Any:
         os.environ.setdefault(*_ALLOCATOR)
+        gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+        atexit.register(gc.freeze)  # the end of the process frees all objects without a search among them
         with end_on_interrupt(), warnings.catch_warnings():
             warnings.showwarning = _show_warning
             warnings.simplefilter("always", UserWarning)

@@ -17,6 +17,7 @@ from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, output_opt
 from nsys_pp.cli.options.projection import projection_options
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.options.training import job_options
+from nsys_pp.cli.paths import cut_common_folder
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SectionCommand
 from nsys_pp.frames.choices import Detail
@@ -73,19 +74,21 @@ def extract(
             progress=progress,
             **options,
         )
-    for part in result.parts:
-        _log_part(part)
+    names = cut_common_folder([part.report for part in result.parts])
+    for part, name in zip(result.parts, names, strict=True):
+        _log_part(part, name)
     exit_if_skipped(ctx, result.skipped, result.row_counts)
 
 
-def _log_part(part: ExtractedPart) -> None:
+def _log_part(part: ExtractedPart, report: str) -> None:
+    """Log a part, and the report that it was made of, in a few words."""
     size = format_bytes(part.output.stat().st_size)
     if not part.is_new:
-        message = f"already there: {part.output} ({size}), from {part.report}"
+        message = f"already there: {part.output} ({size}), from {report}"
         log(message, event="already there", facts={"outputs": describe_outputs([part.output])})
         return
     contents = format_count(part.slices, "slice")
     if part.jobs:
         contents += f" and {format_count(part.jobs, 'job')}"
     contents += f" on {format_count(part.gpus, 'GPU')}"
-    log_output(f"Wrote {part.output} ({size}): {contents}, from {part.report}.", part.output)
+    log_output(f"Wrote {part.output} ({size}): {contents}, from {report}.", part.output)

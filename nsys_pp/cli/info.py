@@ -121,6 +121,7 @@ def _describe_info(info: ReportInfo) -> dict[str, Any]:
         "recorded": dict(contents.recorded.select("kind", "row_count").rows()),
         "missing": dict(contents.missing.select("kind", "option").rows()),
         "rows": list_rows(contents.row_counts.with_columns(report=pl.lit(str(info.path))))[0]["tables"],
+        "tables": contents.tables.to_dicts(),
         "notes": contents.anomalies,
     }
 

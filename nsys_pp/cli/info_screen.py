@@ -18,6 +18,8 @@ from nsys_pp.write.tables.terminal import print_tables
 
 _LABEL_WIDTH = 14
 _MOST_ROWS = 8
+_NARROW = 80  # cells; below, headings have a line for each word
+_LEAST_NAME = 9
 _TRACE = "--trace="
 _LONG_WORDS = {"name", "NVTX domain", "report", "machine", "learned from"}
 _WORDS = {"GPU", "bus or uuid", "process", *_LONG_WORDS}
@@ -41,6 +43,7 @@ def print_info(info: ReportInfo, console: Console) -> None:
     _print_domains(info, console)
     console.print()
     console.print(_list_kinds(info, console.width))
+    console.print(_list_tables(info, console.width))
     for sentence in info.contents.anomalies:
         console.print(_hang("note", sentence, style="yellow"))
 
@@ -112,7 +115,7 @@ def _print_gpus(info: ReportInfo, console: Console) -> None:
         )
         for row in info.contents.gpus.head(_MOST_ROWS).to_dicts()
     ]
-    table = _start_table("GPU", "name", "bus or uuid", "process", "operations")
+    table = _start_table(console, "GPU", "name", "bus or uuid", "process", "operations")
     _print_rows(table, rows, info.contents.gpus, console)
 
 
@@ -123,7 +126,7 @@ def _print_processes(info: ReportInfo, console: Console) -> None:
         (f"{row['pid']}", row["name"] or "", *(f"{row[count]:,}" for count in counts))
         for row in processes.head(_MOST_ROWS).to_dicts()
     ]
-    table = _start_table("process", "name", "threads", "ranges", "CUDA calls", "operations")
+    table = _start_table(console, "process", "name", "threads", "ranges", "CUDA calls", "operations")
     _print_rows(table, rows, processes, console)
 
 
@@ -133,16 +136,19 @@ def _print_domains(info: ReportInfo, console: Console) -> None:
         (row["domain"] or "(default)", *(f"{row[count]:,}" for count in counts))
         for row in info.contents.domains.head(_MOST_ROWS).to_dicts()
     ]
-    table = _start_table("NVTX domain", "push/pop", "start/end", "left open", "across threads", "marks")
+    table = _start_table(
+        console, "NVTX domain", "push/pop", "start/end", "left open", "across threads", "marks"
+    )
     _print_rows(table, rows, info.contents.domains, console)
 
 
-def _start_table(*headings: str) -> Table:
-    """Build a table that wraps only names."""
+def _start_table(console: Console, *headings: str) -> Table:
+    """Build a table that wraps only names, and on a narrow console headings of several words."""
     table = Table(box=None, pad_edge=False, header_style="cyan")
     for heading in headings:
         table.add_column(
-            heading,
+            heading.replace(" ", "\n") if console.width < _NARROW else heading,
+            min_width=_LEAST_NAME if heading in _LONG_WORDS and console.width < _NARROW else None,
             justify="left" if heading in _WORDS else "right",
             no_wrap=heading not in _LONG_WORDS,
             overflow="fold" if heading in _LONG_WORDS else "ellipsis",
@@ -178,6 +184,22 @@ def _list_kinds(info: ReportInfo, width: int) -> Table:
     left_out = info.contents.row_counts.drop_nulls("reason")
     for table, source, reason, count in left_out.select("table", "source", "reason", "row_count").rows():
         grid.add_row(label, Text(escape_line(f"{count:,} of {source or table}: {reason}")))
+        label = ""
+    return grid
+
+
+def _list_tables(info: ReportInfo, width: int) -> Table:
+    """List the tables with rows by their use; enumerations and empty tables are left out."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(width=_LABEL_WIDTH, no_wrap=True, style="cyan")
+    grid.add_column(overflow="fold")
+    label = "tables"
+    tables = info.contents.tables.filter(pl.col("row_count") > 0)
+    for (use, show), rows in tables.group_by("use", "show", maintain_order=True):
+        names = [f"{name} {count:,}" for name, count in rows.select("table", "row_count").rows()]
+        heading = f"{use} (--show {show}): " if use == "on request" else f"{use}: "
+        names[0] = heading + names[0]
+        grid.add_row(label, Text(_pack(map(escape_line, names), width - _LABEL_WIDTH - 2)))
         label = ""
     return grid
 

@@ -15,7 +15,7 @@ LITERAL = "\b"
 
 
 def format_man_pages(group: click.Group, *, version: str) -> dict[str, str]:
-    """Format the manual page of a group and of each of its commands: the text by name of file.
+    """Format the manual page of a group and of each of its commands, and of theirs: the text by name of file.
 
     Args:
         group: The group.
@@ -27,7 +27,11 @@ def format_man_pages(group: click.Group, *, version: str) -> dict[str, str]:
     pages = {f"{_PROGRAM}.1": _format_page(ctx, group, version, known)}
     for name, command in known.items():
         inner = click.Context(command, info_name=name, parent=ctx)
-        pages[f"{_PROGRAM}-{name}.1"] = _format_page(inner, command, version, {})
+        below = dict(command.commands) if isinstance(command, click.Group) else {}
+        pages[f"{_PROGRAM}-{name}.1"] = _format_page(inner, command, version, below)
+        for last, innermost in below.items():
+            context = click.Context(innermost, info_name=last, parent=inner)
+            pages[f"{_PROGRAM}-{name}-{last}.1"] = _format_page(context, innermost, version, {})
     return pages
 
 
@@ -50,8 +54,12 @@ def _format_page(
     if commands:
         lines.append(".SH COMMANDS")
         for name, inner in commands.items():
-            lines += [".TP", f".BR nsys\\-pp\\-{_escape(name)} (1)", _escape(inner.get_short_help_str(200))]
-    others = "nsys\\-pp" if not commands else "nsys"
+            lines += [
+                ".TP",
+                f".BR {_escape(title)}\\-{_escape(name)} (1)",
+                _escape(inner.get_short_help_str(200)),
+            ]
+    others = "nsys" if ctx.parent is None else _escape(ctx.parent.command_path.replace(" ", "-"))
     lines += [".SH SEE ALSO", f".BR {others} (1)"]
     return "\n".join(lines) + "\n"
 

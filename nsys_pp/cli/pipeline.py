@@ -24,7 +24,7 @@ from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import OUTPUT, TRAINING, SectionCommand, option
 from nsys_pp.cli.table_output import list_outputs, output_tables, settle_format
 from nsys_pp.tables.registry import TABLES
-from nsys_pp.tables.training.registry import WORK_TABLES
+from nsys_pp.tables.training.registry import REQUESTED_TABLES, WORK_TABLES
 from nsys_pp.write.exporter_registry import EXPORTERS
 
 _SHOWN = ("verdict", "schedule", "steps", "stages", "kinds", "families", "stragglers", "critical")
@@ -66,6 +66,7 @@ _SHOWN_OF_INFERENCE = ("verdict", "iterations", "iteration_families", "lanes", "
 )
 @table_option(
     TABLES,
+    requested=REQUESTED_TABLES,
     default_text=f"{', '.join(_SHOWN)} on standard output ({', '.join(_SHOWN_WITHOUT_JOBS)} without jobs;"
     f" {', '.join(_SHOWN_OF_INFERENCE)} of inference), else all",
 )
@@ -146,7 +147,10 @@ def pipeline(
     if len(result.training.batches):
         shown = _SHOWN_OF_INFERENCE
     names = (*(names or (shown if format == "table" else tuple(TABLES))), *added)
-    chosen: dict[str, Any] = {name: (WORK_TABLES if name in added else TABLES)[name] for name in names}
+    chosen: dict[str, Any] = {
+        name: next(tables[name] for tables in (TABLES, REQUESTED_TABLES, WORK_TABLES) if name in tables)
+        for name in names
+    }
     tables = fill_tables(chosen, result.tables(names))
     output_tables(tables, output=output, format=format, limit=limit if format == "table" else 0, force=force)
     record_verdict(result.verdict)

@@ -2,68 +2,240 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from nsys_pp.commands.pipeline import pipeline
-from nsys_pp.compose.batch import Skipped
-from nsys_pp.compose.options import Inputs, RunOptions, check_keywords
+from nsys_pp.commands.baseline import load_baseline
+from nsys_pp.commands.pipeline import PipelineResult, build_pipeline
+from nsys_pp.commands.run_names import RunName, parse_run_name
+from nsys_pp.commands.run_sums import sum_run
+from nsys_pp.compose.batch import Batch, Skipped
+from nsys_pp.compose.options import Inputs, RunOptions, StepWindow, check_choice, check_keywords
 from nsys_pp.compose.progress import split_progress
+from nsys_pp.frames.choices import ASPECTS
+from nsys_pp.frames.row_counts import RUN_ROW_COUNTS
+from nsys_pp.frames.run_sums import RunSums
 from nsys_pp.frames.short_repr import ShortRepr
-from nsys_pp.tables.compare.compare import TABLES, compare_trainings
+from nsys_pp.frames.table import AnyTable, FilledTable, fill_tables
+from nsys_pp.frames.verdict import Verdict
+from nsys_pp.tables.compare.comparability import COMPARABILITY_TABLE, compare_facts, describe_comparability
+from nsys_pp.tables.compare.compare import TABLES, compare_samples
+from nsys_pp.tables.compare.evidence import divide_ranks
 from nsys_pp.tables.compare.gates import check_gates, parse_gate
+from nsys_pp.tables.compare.verdict import build_comparison_verdict
+from nsys_pp.tables.verdict.verdict import VERDICT_TABLE, build_verdict_table
+from nsys_pp.write.compare_page.page import write_comparison
+from nsys_pp.write.compare_page.source import ComparisonSource
+from nsys_pp.write.files import check_output, open_output, replace_file
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-COMPARE_TABLES = TABLES
+COMPARE_TABLES: Mapping[str, AnyTable] = {
+    VERDICT_TABLE.name: VERDICT_TABLE,
+    COMPARABILITY_TABLE.name: COMPARABILITY_TABLE,
+    **TABLES,
+}
 """Tables of `CompareResult.tables`, by name."""
+NOTEBOOK_ROWS = 10
+_STAGED = ("stages", "ranks", "links")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CompareResult(ShortRepr):
     """Differences from run A to run B."""
 
-    tables: dict[str, pl.DataFrame]  # `COMPARISON` of `nsys_pp.tables.compare.compare`, by name
+    names: tuple[str, str]  # of A and B, with their steps
+    verdict: Verdict  # at most five findings
+    comparability: str  # how comparable the runs are, in a sentence
+    tables: dict[str, pl.DataFrame]  # by name, of `COMPARE_TABLES`
     failures: list[str]  # gates that B fails, in sentences
     notes: list[str]  # doubtful facts of either run, in sentences
+    sums: tuple[RunSums, RunSums]
+    output: Path | None  # the page; None: none was asked for
     skipped: Skipped  # inputs of both runs
     row_counts: pl.DataFrame  # `RUN_ROW_COUNTS` of both runs
 
+    def fill_tables(self) -> list[FilledTable]:
+        """Pair the tables with their definitions, in order."""
+        return fill_tables(COMPARE_TABLES, self.tables)
+
+    def _repr_html_(self) -> str:
+        """Return the verdict and the tables, for notebooks."""
+        from nsys_pp.write.tables.html import format_html
+
+        return format_html(
+            [filled for filled in self.fill_tables() if len(filled.frame)], limit=NOTEBOOK_ROWS
+        )
+
 
 def compare(
-    a: Inputs, b: Inputs, *, gates: str | Sequence[str] = (), **options: Unpack[RunOptions]
+    a: Inputs,
+    b: Inputs,
+    *,
+    steps_a: StepWindow | str | None = None,
+    steps_b: StepWindow | str | None = None,
+    gates: str | Sequence[str] = (),
+    allow_different: str | Collection[str] = (),
+    baselines: str | Path | None = None,
+    output: str | Path | None = None,
+    title: str | None = None,
+    force: bool = False,
+    **options: Unpack[RunOptions],
 ) -> CompareResult:
-    """Compare two runs: steps, bubbles, stages, kinds of job, kernels.
+    """Compare two runs: steps, bubbles, stages, ranks, links, kinds of job, kernels.
 
     Args:
-        a: Baseline run: reports, parts, folders of them, or glob patterns.
-        b: Run to judge.
+        a: Baseline run: reports, parts, folders of them, or glob patterns, with its steps at the end of a text, as in
+            `runs/7:10:14`; or `baseline:NAME`, of `tag_baseline`.
+        b: Run to judge, likewise. It can be the same run with other steps.
+        steps_a: Steps of A, apart from its name; `steps` applies to both runs.
+        steps_b: Steps of B.
         gates: Limits for B, as in `bubble>5%` (`nsys_pp.tables.compare.gates`).
+        allow_different: Aspects in which the runs may differ although times depend on them: "steps", "stages", "jobs",
+            "operations".
+        baselines: Folder or file of baselines, as for `tag_baseline`.
+        output: Page to write.
+        title: Heading of the page. Default: the name of the output.
+        force: Replace an existing page.
         options: See `nsys_pp.RunOptions`; they apply to each of the runs.
 
     Raises:
         ReportError: A report cannot be read, or is named twice in one run.
         MissingDataError: A run has no GPU operations.
+        BaselineError: A baseline does not exist, or cannot be read.
+        ComparisonError: The runs cannot be compared.
         GateError: A gate is invalid, or the runs lack its quantity.
+        OutputError: The page exists, or cannot be written.
     """
     check_keywords(options, RunOptions)
     parsed = [parse_gate(gate) for gate in ([gates] if isinstance(gates, str) else gates)]
-    runs = []
-    for number, inputs in enumerate((a, b)):
-        progress = split_progress(options.get("progress"), number, 2)
-        run_options: RunOptions = {**options, "progress": progress}
-        runs.append(pipeline(inputs, **run_options))
-    tables = compare_trainings(*(run.training for run in runs))
+    allowed = [allow_different] if isinstance(allow_different, str) else list(allow_different)
+    for aspect in allowed:
+        check_choice("allow_different", aspect, ASPECTS)
+    target = None if output is None else Path(output)
+    if target is not None:
+        check_output(target, force=force)
+    runs = (
+        parse_run_name(a, steps=steps_a, option="steps_a"),
+        parse_run_name(b, steps=steps_b, option="steps_b"),
+    )
+    names, sums, results = _read(runs, baselines, options)
+    facts = (sums[0].facts, sums[1].facts)
+    comparability = compare_facts(*facts, allowed=allowed)
+    samples = [_select(run, comparability) for run in sums]
+    compared = compare_samples(*divide_ranks(facts, (samples[0], samples[1])))
+    verdict = build_comparison_verdict(facts, (samples[0], samples[1]))
+    sentence = describe_comparability(comparability)
+    tables = {
+        VERDICT_TABLE.name: build_verdict_table(verdict),
+        COMPARABILITY_TABLE.name: comparability,
+        **compared,
+    }
+    failures = check_gates(compared, parsed)
+    # the newest baseline of a name is another one each time
+    notes = [
+        f"{letter} is {name}"
+        for letter, name in zip("AB", names, strict=True)
+        if name.startswith("baseline:")
+    ]
+    notes += [f"{name}: {note}" for name, result in results for note in result.training.notes]
+    if target is not None:
+        source = ComparisonSource(
+            title=target.stem if title is None else title,
+            names=names,
+            facts=facts,
+            samples=(samples[0], samples[1]),
+            verdict=verdict,
+            comparability=sentence,
+            tables={filled.table.name: filled for filled in fill_tables(COMPARE_TABLES, tables)},
+            failures=failures,
+            gates=[gate.text for gate in parsed],
+            notes=notes,
+            made_by=version("nsys-pp"),
+        )
+        with replace_file(target, force=force) as path, open_output(path) as stream:
+            write_comparison(source, stream)
     return CompareResult(
+        names=names,
+        verdict=verdict,
+        comparability=sentence,
         tables=tables,
-        failures=check_gates(tables, parsed),
-        notes=[
-            f"{name}: {note}" for name, run in zip("AB", runs, strict=True) for note in run.training.notes
-        ],
-        skipped=[entry for run in runs for entry in run.skipped],
-        row_counts=pl.concat(run.row_counts for run in runs),
+        failures=failures,
+        notes=notes,
+        sums=sums,
+        output=target,
+        skipped=_list_skipped(results),
+        row_counts=_count_rows(results),
+    )
+
+
+def _read(
+    runs: tuple[RunName, RunName], baselines: str | Path | None, options: RunOptions
+) -> tuple[tuple[str, str], tuple[RunSums, RunSums], list[tuple[str, PipelineResult]]]:
+    """Read both runs: their names, their sums, and the analyses of runs that were read.
+
+    The reports of two windows of one run are read once.
+    """
+    names: list[str] = []
+    sums: list[RunSums] = []
+    results: list[tuple[str, PipelineResult]] = []
+    for number, (letter, run) in enumerate(zip("AB", runs, strict=True)):
+        if run.baseline:
+            name, loaded = load_baseline(run.baseline, baselines=baselines, window=run.window)
+            names.append(name)
+            sums.append(loaded)
+            continue
+        own: RunOptions = {**options, "progress": split_progress(options.get("progress"), number, 2)}
+        if run.window is not None:
+            own["steps"] = run.window
+        again = results[0][1] if results and runs[0].inputs == run.inputs else None
+        batch = Batch(list(run.inputs) if isinstance(run.inputs, tuple) else run.inputs, own)
+        result = build_pipeline(batch, own, inputs=None if again is None else again.run.inputs)
+        results.append((letter, result))
+        run_sums = sum_run(result, window=result.run.steps)
+        sums.append(run_sums)
+        names.append(_name(run, run_sums.facts.window))
+    return (names[0], names[1]), (sums[0], sums[1]), results
+
+
+def _name(run: RunName, window: str) -> str:
+    """Return the name of a run with its steps, for people."""
+    inputs = run.inputs if isinstance(run.inputs, tuple) else (run.inputs,)
+    more = f" and {len(inputs) - 1} more" if len(inputs) > 1 else ""
+    return f"{inputs[0] if inputs else ''}{more}{f', steps {window}' if window else ''}"
+
+
+def _select(run: RunSums, comparability: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return the samples that can be compared: none of stages and ranks if these mean something else in the other run."""
+    samples = dict(run.samples)
+    excluded = comparability.filter(pl.col("effect") == "excluded")["fact"].to_list()
+    if "stages" in excluded:
+        for name in _STAGED:
+            samples[name] = samples[name].clear()
+        samples["kinds"] = samples["kinds"].filter(pl.col("stage").is_null())
+    if "forwards and backwards" in excluded:
+        samples["ranks"] = samples["ranks"].clear()
+    if "source of steps" in excluded:
+        for name in ("steps", "bubbles", "stages", "ranks", "families"):
+            samples[name] = samples[name].clear()
+        samples["kernels"] = samples["kernels"].filter(pl.col("metric") == "mean of one")
+    return samples
+
+
+def _count_rows(results: Sequence[tuple[str, PipelineResult]]) -> pl.DataFrame:
+    """Return `RUN_ROW_COUNTS` of the runs that were read; two windows of one run have them once."""
+    read = {tuple(recorded.path for recorded in result.run.inputs): result for _, result in results}
+    return pl.concat([RUN_ROW_COUNTS.to_frame(), *(result.row_counts for result in read.values())])
+
+
+def _list_skipped(results: Sequence[tuple[str, PipelineResult]]) -> Skipped:
+    """List the skipped inputs of both runs, each once."""
+    return list(
+        {str(path): (path, error) for _, result in results for path, error in result.skipped}.values()
     )

@@ -19,6 +19,7 @@ from nsys_pp.compose.options import (
     check_keywords,
     parse_counted_ops,
     parse_job_options,
+    parse_show,
 )
 from nsys_pp.compose.part_files import ExtractedPart, check_target, extract_file, name_outputs
 from nsys_pp.compose.row_counts import collect_row_counts
@@ -49,6 +50,7 @@ def extract(
     ops: str | Sequence[str] = ("kernel",),
     scope: Scope = "auto",
     flows: bool = False,
+    show: str | Sequence[str] = (),
     force: bool = False,
     **options: Unpack[JobOptions],
 ) -> ExtractResult:
@@ -66,6 +68,7 @@ def extract(
         ops: GPU operations that ranges are projected onto: "kernel", "memcpy", "memset", or "all".
         scope: Launches that count for a range: "thread", "process" or "auto".
         flows: Draw arrows from CUDA calls to the first operation of each launch; needs detail "cpu".
+        show: Kinds of data to draw on request, keys of `nsys_pp.frames.choices.SHOW_KINDS` or "all".
         force: Make all parts again, and replace other existing files.
         options: See `nsys_pp.JobOptions`.
 
@@ -77,7 +80,14 @@ def extract(
     check_keywords(options, JobOptions)
     check_choice("detail", detail, DETAILS)
     jobs = {name: value for name, value in parse_job_options(options).items() if value is not None}
-    part_options = PartOptions(detail=detail, ops=parse_counted_ops(ops), scope=scope, flows=flows, **jobs)
+    part_options = PartOptions(
+        detail=detail,
+        ops=parse_counted_ops(ops),
+        scope=scope,
+        flows=flows,
+        show=parse_show(show) or (),
+        **jobs,
+    )
     batch = Batch(inputs, options, with_parts=False)
     paths = batch.paths
     outputs = dict(zip(paths, name_outputs(paths, None if output is None else Path(output)), strict=True))

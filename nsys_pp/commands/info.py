@@ -29,7 +29,7 @@ from nsys_pp.tables.roster import ROSTER_TABLE as ROSTER_TABLE
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "cpu", "communication"})
+_GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "cpu", "communication", "tables"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -18,6 +18,7 @@ from nsys_pp.compose.options import (
     check_least,
     parse_counted_ops,
     parse_job_options,
+    parse_show,
     parse_steps,
 )
 from nsys_pp.compose.run import Run
@@ -71,6 +72,7 @@ def merge(
     start_ns: int | None = None,
     end_ns: int | None = None,
     flows: bool | None = None,
+    show: str | Sequence[str] | None = None,
     split: Split = "auto",
     max_events: int = MAX_EVENTS,
     force: bool = False,
@@ -94,6 +96,8 @@ def merge(
         start_ns: Omit events that end before this time after the start of the earliest session.
         end_ns: Omit events that begin after this time, counted likewise.
         flows: Draw arrows from CUDA calls to the first operation of each launch; needs detail "cpu".
+        show: Kinds of data to draw on request, keys of `nsys_pp.frames.choices.SHOW_KINDS` or "all". Default: those of the
+            parts, else none.
         split: "machine", "rank" or "step": a trace for each, or for each group of successive steps; "none": one
             trace; "auto": one trace, or with more than `max_events` by machine, or by rank if a machine has more.
             "step" needs the reports; Chrome's format is one trace.
@@ -127,6 +131,7 @@ def merge(
             "ops": counted,
             "scope": scope,
             "flows": flows,
+            "show": parse_show(show),
             **parse_job_options(options),
         },
         devices=None if devices is None else frozenset(devices),

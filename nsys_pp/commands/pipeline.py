@@ -15,6 +15,7 @@ from nsys_pp.compose.inputs import Input, read_inputs
 from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.compose.preset_hint import PresetHint, find_preset_hint
 from nsys_pp.compose.report import SURVEY_GROUPS
+from nsys_pp.compose.requested import read_host_times, read_metric_samples
 from nsys_pp.compose.run import Run
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.choices import DATA_TYPES
@@ -26,6 +27,7 @@ from nsys_pp.hardware.model_flops import FORMULA, count_flops, parse_model
 from nsys_pp.model import build_report
 from nsys_pp.read import is_part, read_report
 from nsys_pp.tables.registry import TABLES
+from nsys_pp.tables.training.registry import REQUESTED_TABLES
 from nsys_pp.tables.training.utilisation_table import UTILISATION_TABLE, Work, describe_work
 from nsys_pp.tables.verdict.verdict import VERDICT_TABLE, build_verdict, build_verdict_table
 from nsys_pp.training.report.rule_choice import find_preset_readings
@@ -73,6 +75,7 @@ class PipelineResult(ShortRepr):
     def tables(self, names: Sequence[str] | None = None) -> dict[str, pl.DataFrame]:
         """Build tables by their names in `PIPELINE_TABLES`; all of them if None.
 
+        "metrics" and "host" are built only if they are named: reports are read once more for them.
         "utilisation" is the model FLOPs utilisation by step; it needs the work of a step.
         """
         return {name: self._build(name) for name in (TABLES if names is None else names)}
@@ -95,6 +98,9 @@ class PipelineResult(ShortRepr):
             return UTILISATION_TABLE.build(self.training, self.work)
         if name == VERDICT_TABLE.name:
             return build_verdict_table(self.verdict)
+        if name in REQUESTED_TABLES:
+            read = {"metrics": read_metric_samples, "host": read_host_times}[name]
+            return REQUESTED_TABLES[name].build(self.training, read(self.run, self.training))
         return TABLES[name].build(self.training)
 
 
@@ -137,6 +143,7 @@ def build_pipeline(
     needs_jobs: bool = False,
     with_aggregates: bool = False,
     check: Callable[[Sequence[Path]], None] | None = None,
+    inputs: Sequence[Input] | None = None,
 ) -> PipelineResult:
     """Analyse the training of a batch.
 
@@ -146,11 +153,13 @@ def build_pipeline(
         needs_jobs: A run without jobs is an error.
         with_aggregates: Also read or build the frames of a summary.
         check: Checks an output, and receives the paths of all inputs before any is read.
+        inputs: Inputs of the batch that another analysis has read; None: they are read.
 
     Raises:
         NsysPPError: As in `pipeline`, or raised by `check`.
     """
-    run = Run(batch, options, read=partial(_read_inputs, with_aggregates=with_aggregates))
+    read = partial(_read_inputs, with_aggregates=with_aggregates)
+    run = Run(batch, options, read=read if inputs is None else lambda run: inputs)
     if check is not None:
         check(batch.paths)
     if run.training.lanes.is_empty():

@@ -13,7 +13,7 @@ import polars as pl
 from nsys_pp.alignment.clocks import ClockMode
 from nsys_pp.compose.progress import Progress
 from nsys_pp.errors import OptionError
-from nsys_pp.frames.choices import SCHEDULES
+from nsys_pp.frames.choices import SCHEDULES, SHOW_KINDS
 from nsys_pp.projection.ranges import parse_ops
 from nsys_pp.roster.file_names import check_rank_pattern
 from nsys_pp.roster.layout import Layout, parse_layout
@@ -156,6 +156,24 @@ def parse_counted_ops(value: str | Sequence[str]) -> tuple[str, ...]:
         OptionError: A name is unknown.
     """
     return _parse("ops", parse_ops, value if isinstance(value, str) else ",".join(value))
+
+
+def parse_show(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return kinds of data to show on request, in a fixed order, from their names or a text of names with commas.
+
+    Raises:
+        OptionError: A name is unknown.
+
+    >>> parse_show("states,os"), parse_show(["all"]) == tuple(SHOW_KINDS)
+    (('os', 'states'), True)
+    """
+    if value is None:
+        return None
+    names = value.split(",") if isinstance(value, str) else list(value)
+    kinds = {name.strip() for name in names} - {""}
+    for kind in sorted(kinds - SHOW_KINDS.keys() - {"all"}):
+        raise OptionError("show", f"unknown kind `{kind}`; expected all or {', '.join(SHOW_KINDS)}")
+    return tuple(kind for kind in SHOW_KINDS if kind in kinds or "all" in kinds)
 
 
 def parse_clock(value: str) -> ClockMode:

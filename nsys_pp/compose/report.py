@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.arrays.scratch import open_scratch
+from nsys_pp.compose.early_operations import encode_early
 from nsys_pp.compose.report_memory import free_memory, move_projections, move_report
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, count_rows_by_time, project_report, view_report
@@ -20,7 +22,7 @@ from nsys_pp.compose.row_counts import count_report_rows
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
-from nsys_pp.frames.raw import Group
+from nsys_pp.frames.raw import Group, find_show_groups
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.model import build_report
@@ -30,7 +32,7 @@ from nsys_pp.model.recorded_kinds import name_recorded
 from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.stages import enter_stage
-from nsys_pp.write.perfetto.trace import Sink, encode_drawing
+from nsys_pp.write.perfetto.trace import Early, Sink, encode_drawing
 from nsys_pp.write.trace.drawing import Drawing
 from nsys_pp.write.trace.tracks import View, draw_report
 
@@ -75,11 +77,19 @@ def extract_report(
 def _extract_report(
     path: Path, options: PartOptions, sink: Sink, *, nsys: str | None, with_tables: bool
 ) -> Part:
-    groups = _DETAIL_GROUPS[options.detail] | (_aggregate_groups() if with_tables else frozenset())
+    groups = _drawn_groups(options) | (_aggregate_groups() if with_tables else frozenset())
     map_large_arrays()
     enter_stage("reading", 0.0, 0.3)
     report = move_report(build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True))
     free_memory()
+    with encode_early(report, options, is_packed=with_tables) as early:
+        return _extract_built(report, options, sink, early, with_tables=with_tables)
+
+
+def _extract_built(
+    report: Report, options: PartOptions, sink: Sink, early: Future[Early] | None, *, with_tables: bool
+) -> Part:
+    """Build the part of a report whose frames are built; `early` are its operations, if they are encoded apart."""
     enter_stage("projecting", 0.4, 0.5)
     links = find_links(report, options.scope)
     free_memory()
@@ -96,11 +106,12 @@ def _extract_report(
     del report, projections, links, training, frames  # a trace needs the view alone
     free_memory()
     enter_stage("drawing", 0.6, 0.7)
-    drawing = draw_report(view, detail=options.detail)  # type: ignore[arg-type]
+    drawing = draw_report(view, detail=options.detail, contents="ranges" if early else "all")  # type: ignore[arg-type]
     del view
     free_memory()
     enter_stage("encoding", 0.7, 1.0)
-    return replace(part, encoded=encode_drawing(drawing, sink, is_packed=with_tables))
+    encoded = encode_drawing(drawing, sink, is_packed=with_tables, early=early.result() if early else None)
+    return replace(part, encoded=encoded)
 
 
 def survey_report(
@@ -178,7 +189,7 @@ def redraw_windows(
     Raises:
         ReportError: It cannot be read.
     """
-    groups = frozenset().union(*(_DETAIL_GROUPS[options.detail] for options, _ in windows))
+    groups = frozenset[Group]().union(*(_drawn_groups(options) for options, _ in windows))
     report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     projections = project(report, windows[0][0])
     for options, window in windows:
@@ -228,9 +239,15 @@ def _view(
         projections,
         detail=options.detail,
         flows=options.flows,
+        show=options.show,
         job_ranges=job_ranges,
         window=window,
     )
+
+
+def _drawn_groups(options: PartOptions) -> frozenset[Group]:
+    """Return the groups of data that a drawing needs."""
+    return _DETAIL_GROUPS[options.detail] | find_show_groups(options.show)
 
 
 def build_identity(part: Part) -> Identity:
@@ -257,7 +274,8 @@ def nothing_to_draw_error(subject: str) -> MissingDataError:
     """Return the error of reports without events to draw, with the option that records them."""
     return MissingDataError(
         f"{subject}: no GPU operations",
-        "`nsys profile --trace cuda,nvtx` records them; `--detail cpu` also draws CPU ranges",
+        "`nsys profile --trace cuda,nvtx` records them; `--detail cpu` also draws CPU ranges,"
+        " and `--show all` all else that reports hold",
     )
 
 
@@ -317,7 +335,7 @@ def _build_part(
             preset=training.preset if training else "",
             unmatched=tuple(training.unmatched) if training else (),
             data_warnings=tuple(find_data_warnings(report, links.launches)),
-            recorded=tuple(name_recorded(count_rows(report))) if has_aggregates else None,
+            recorded=tuple(name_recorded(count_rows(report))) if training or has_aggregates else None,
             is_folded=_is_folded(report) if has_aggregates else None,
         ),
         frames={

@@ -72,6 +72,7 @@ def view_report(
     *,
     detail: str,
     flows: bool,
+    show: tuple[str, ...] = (),
     job_ranges: pl.DataFrame | None = None,
     window: Window | None = None,
 ) -> View:
@@ -82,6 +83,7 @@ def view_report(
         projections: Its `PROJECTIONS`.
         detail: Level of detail.
         flows: Join each launching call and its first operation by an id.
+        show: Kinds of data that were read on request.
         job_ranges: Its `JOB_RANGES`; None: it has none.
         window: Omit events outside.
     """
@@ -98,6 +100,7 @@ def view_report(
         ranges=ranges.with_columns(parent_id=_parents(ranges)),
         marks=marks,
         api_calls=api_calls,
+        **_add_shown(report, show),
     )
     crossing = report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"]
     view = View(
@@ -105,8 +108,44 @@ def view_report(
         projections=projections,
         crossing=crossing,
         job_ranges=JOB_RANGES.to_frame() if job_ranges is None else job_ranges,
+        is_on_request=bool(show),
     )
     return _cut(view, window or Window())
+
+
+def _add_shown(report: Report, show: tuple[str, ...]) -> dict[str, pl.DataFrame]:
+    """Return the frames of a report that change with data on request."""
+    if not show:
+        return {"activities": report.activities.clear()}
+    counters = [report.counters, report.sampled_metrics]
+    if "memory" in show:
+        from nsys_pp.aggregates.memory import count_memory_in_use  # a trace rarely needs it
+
+        counters.append(count_memory_in_use(report.memory_events))
+    return {
+        "activities": _nest(report.activities),
+        "counters": pl.concat(counters),
+        "processes": _join_keys(report.processes, report.active_processes, "process_key"),
+        "threads": _join_keys(report.threads, report.active_threads, "thread_key"),
+    }
+
+
+def _nest(activities: pl.DataFrame) -> pl.DataFrame:
+    """Add `activity_id`, and `parent_id` of the innermost activity around each in its row."""
+    rows = activities.with_row_index("activity_id").with_columns(pl.col("activity_id").cast(pl.Int64))
+    if rows.is_empty():
+        return rows.with_columns(parent_id=pl.lit(None, dtype=pl.Int64))
+    owner = rows.select(
+        pl.struct("row", "process_key", "thread_key").rank("dense").cast(pl.Int64)
+    ).to_series()
+    ends = rows.select(pl.coalesce("end_ns", "start_ns")).to_series()
+    parent, _ = find_parents(owner.to_numpy(), rows["start_ns"].to_numpy(), ends.to_numpy())
+    parents = pl.Series("parent_id", parent, dtype=pl.Int64)
+    return rows.with_columns(parents.set(parents < 0, None))
+
+
+def _join_keys(frame: pl.DataFrame, more: pl.DataFrame, key: str) -> pl.DataFrame:
+    return pl.concat([frame, more]).unique(key, keep="first", maintain_order=True).sort(key)
 
 
 def count_rows_by_time(report: Report, projections: pl.DataFrame, *, detail: str) -> pl.DataFrame:
@@ -125,6 +164,7 @@ def count_rows_by_time(report: Report, projections: pl.DataFrame, *, detail: str
     times = [projections["gpu_start_ns"], ops["start_ns"]]
     if detail == "cpu":
         times += [report.ranges["start_ns"], report.api_calls["start_ns"]]
+    times += [report.activities["start_ns"], report.sampled_metrics["time_ns"]]
     starts = pl.concat([series.rename("time_ns") for series in times]).drop_nulls()
     if starts.is_empty():
         return pl.DataFrame(schema={"time_ns": pl.Int64, "rows": pl.UInt32})
@@ -185,5 +225,10 @@ def _cut(view: View, window: Window) -> View:
         api_calls=within(view.report.api_calls, "start_ns", "end_ns"),
         marks=within(view.report.marks, "time_ns", "time_ns"),
         counters=within(view.report.counters, "time_ns", "time_ns"),
+        activities=within(
+            view.report.activities.with_columns(last_ns=pl.coalesce("end_ns", "start_ns")),
+            "start_ns",
+            "last_ns",
+        ).drop("last_ns"),
     )
     return replace(view, report=report, projections=within(view.projections, "gpu_start_ns", "gpu_end_ns"))

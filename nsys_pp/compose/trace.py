@@ -7,6 +7,7 @@ surveyed, then aligned, and each is read once more to draw its events that overl
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -39,6 +40,7 @@ from nsys_pp.compose.trace_layout import PlacedDrawing, Shown, TraceLayout, coun
 from nsys_pp.compose.trace_pieces import Drawn
 from nsys_pp.compose.writing_progress import watch_writing
 from nsys_pp.errors import MissingDataError
+from nsys_pp.frames.choices import SHOW_KINDS
 from nsys_pp.frames.part import Encoded, PartOptions
 from nsys_pp.frames.training import list_job_ranges
 from nsys_pp.read import is_part, read_report
@@ -47,6 +49,9 @@ from nsys_pp.write.perfetto.trace import PlacedReport, encode_drawing
 from nsys_pp.write.spool import OpenBlocks, Shelf, Spool, Store, make_scratch
 from nsys_pp.write.trace.drawing import Drawing
 from nsys_pp.write.trace_format_registry import TraceFormat
+
+# texts of the profiler and of unknown tables are drawn only if asked for: they may have secrets
+_WITHOUT_GPUS = tuple(kind for kind in SHOW_KINDS if kind not in ("profiler", "other"))
 
 
 class TraceContent(Struct, frozen=True, kw_only=True):
@@ -147,6 +152,8 @@ class TraceBuilder:
         else:
             by_path = {recorded.path: layout.place_encoded(recorded) for recorded in run.inputs}
         training = self._place_training(layout, by_path, window)
+        if self._is_open(run) and not count_shown([*by_path.values(), *training])[1]:
+            by_path = self._draw_without_gpus(run, layout, window)
         self._check_shown(run, [*by_path.values(), *training])
         return by_path, training
 
@@ -165,7 +172,7 @@ class TraceBuilder:
         """
         layout = self._lay_out(run)
         whole = Window(start_ns=windows[0].start_ns, end_ns=windows[-1].end_ns)
-        overview = replace(self._options, detail="jobs", flows=False)
+        overview = replace(self._options, detail="jobs", flows=False, show=())
         asked = [(overview, whole), *((self._options, window) for window in windows)]
         cuts = [_cut(run, window) for _, window in asked]
         draw = partial(
@@ -216,6 +223,25 @@ class TraceBuilder:
         if not count_shown(shown)[1]:
             paths = [recorded.path for recorded in run.inputs]
             raise _nothing_to_draw_error(paths, is_cut=self._content.is_cut)
+
+    def _is_open(self, run: Run) -> bool:
+        """Return whether the content of the trace is open: no level of detail, kind of data or part of the run is chosen."""
+        content = self._content
+        is_chosen = any(content.part_options.get(name) is not None for name in ("detail", "show", "flows"))
+        has_parts = any(is_part(recorded.path) for recorded in run.inputs)
+        return not (is_chosen or has_parts or content.is_cut)
+
+    def _draw_without_gpus(self, run: Run, layout: TraceLayout, window: Window) -> dict[Path, Shown]:
+        """Draw the rows of CPUs, where no report has GPU operations; reports are read once more."""
+        self._options = replace(self._options, detail="cpu", show=_WITHOUT_GPUS)
+        shown = self._redraw(run, layout, window)
+        if count_shown([*shown.values()])[1]:
+            warnings.warn(
+                "no report has GPU operations: CPU ranges, calls and samples are drawn"
+                f" (`--detail cpu --show {','.join(_WITHOUT_GPUS)}`)",
+                stacklevel=2,
+            )
+        return shown
 
     def _redraw(self, run: Run, layout: TraceLayout, window: Window) -> dict[Path, Shown]:
         """Draw the events of all reports that overlap the window; reports that fail now are skipped."""

@@ -9,6 +9,22 @@ Detail = Literal["jobs", "ranges", "kernels", "cpu"]
 DETAILS: tuple[Detail, ...] = ("jobs", "ranges", "kernels", "cpu")
 """Levels of detail of a trace; each has more than the one before."""
 
+SHOW_KINDS: Mapping[str, str] = {
+    "os": "calls of the operating system",
+    "states": "threads on and off processors",
+    "samples": "CPU samples with their stacks",
+    "sync": "CUDA synchronization",
+    "mpi": "MPI calls",
+    "ucx": "UCX calls",
+    "libraries": "cuDNN, cuBLAS, OpenACC, OpenMP, graphics and video calls",
+    "profiler": "messages and overhead of nsys",
+    "memory": "GPU memory in use",
+    "metrics": "GPU metrics",
+    "network": "metrics of network cards and switches",
+    "other": "any other table with times",
+}
+"""Kinds of data that a trace has on request (`--show`)."""
+
 Split = Literal["auto", "none", "machine", "rank", "step"]
 SPLITS: tuple[Split, ...] = ("auto", "none", "machine", "rank", "step")
 """Divisions of a run into several traces."""
@@ -44,3 +60,11 @@ SUMMARY_GROUPS: Mapping[str, tuple[str, ...]] = {
 
 DATA_TYPES = ("bf16", "fp16", "tf32", "fp8", "fp4")
 """Data types of peak rates of GPUs."""
+
+ASPECTS: Mapping[str, str] = {
+    "steps": "name the ranges that are steps with `--step-pattern`, so that both runs have them",
+    "jobs": "name the ranges that are jobs with `--preset` or `--job-pattern`, so that both runs have them",
+    "stages": "stages and ranks are then left out",
+    "operations": "extract the parts of one run again, with the options of the other",
+}
+"""Aspects in which compared runs may not differ unless `--allow-different` names them, and what helps."""

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from nsys_pp.frames.report import Session
 
-FORMAT = 12  # version of the file and of its encoded blocks; incremented when either changes
+FORMAT = 13  # version of the file and of its encoded blocks; incremented when either changes
 SUFFIX = ".nspart"
 # Members of the file, which is a zip.
 FACTS_MEMBER, BLOCKS_MEMBER, FRAMES_MEMBER = "part.json", "trace.blocks", "frames"
@@ -80,6 +80,7 @@ class PartOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ops: tuple[str, ...] = ("kernel",)
     scope: str = "auto"
     flows: bool = False
+    show: tuple[str, ...] = ()  # kinds of data on request: keys of `nsys_pp.frames.choices.SHOW_KINDS`
     preset: str | None = None  # naming rules of jobs; None: detected
     job_patterns: tuple[str, ...] = ()
     step_patterns: tuple[str, ...] = ()
@@ -92,6 +93,7 @@ class PartOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         """
         words = [f"--detail {self.detail} --ops {','.join(self.ops)} --scope {self.scope}"]
         words += ["--flows"] * self.flows
+        words += [f"--show {','.join(self.show)}"] * bool(self.show)
         words += [f"--preset {self.preset}"] * (self.preset is not None)
         words += [f"--job-pattern '{pattern}'" for pattern in self.job_patterns]
         words += [f"--step-pattern '{pattern}'" for pattern in self.step_patterns]
@@ -108,10 +110,11 @@ class PartFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data_warnings: tuple[
         str, ...
     ] = ()  # reasons to doubt its events: sentences of `nsys_pp.model.data_warnings`
-    # Without aggregates both are None.
-    recorded: tuple[str, ...] | None = None  # kinds of data with rows
+    recorded: tuple[str, ...] | None = (
+        None  # kinds of data with rows; None: neither jobs nor aggregates were read
+    )
     is_folded: bool | None = (
-        None  # numbers in names of ranges are replaced in the aggregates: there are too many names
+        None  # numbers in names of ranges are replaced in the aggregates: there are too many names; None: no aggregates
     )
 
 

@@ -6,7 +6,7 @@ that names of nsys occur in `nsys_pp.read.tables` only. Missing tables are empty
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -15,13 +15,44 @@ from msgspec import Struct, field
 
 from nsys_pp.frames.row_counts import RowTally
 
-Group = Literal["ranges", "ops", "kernel_names", "details", "cpu", "communication", "os_calls", "host"]
+Group = Literal[
+    "ranges",
+    "ops",
+    "kernel_names",
+    "details",
+    "cpu",
+    "communication",
+    "os_calls",
+    "host",
+    "tables",
+    "show_os",
+    "show_states",
+    "show_samples",
+    "show_sync",
+    "show_mpi",
+    "show_ucx",
+    "show_libraries",
+    "show_profiler",
+    "show_memory",
+    "show_metrics",
+    "show_network",
+    "show_other",
+]
 """Groups of data to read in addition to the session: NVTX ranges; calls and GPU operations; demangled names of
 kernels; details of operations (these names, grids, registers, bytes); data of CPU threads (names of calls; colors, categories and payloads of ranges);
 communication between ranks (payloads of NCCL's ranges, calls of MPI); calls of the operating system; data of the host
-for summaries (these calls, runs of threads, allocations)."""
+for summaries (these calls, runs of threads, allocations); the number of rows of every exported table; and the kinds
+of data that a trace has on request (`nsys_pp.frames.choices.SHOW_KINDS`), each with the prefix `show_`."""
 
-ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group))
+SHOW_GROUPS: frozenset[Group] = frozenset(group for group in get_args(Group) if group.startswith("show_"))
+ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group)) - SHOW_GROUPS - {"tables"}
+"""All groups that analyses read."""
+
+
+def find_show_groups(kinds: Iterable[str]) -> frozenset[Group]:
+    """Return the groups of kinds of data that are shown on request."""
+    return frozenset(group for group in SHOW_GROUPS if group.removeprefix("show_") in {*kinds})
+
 
 NVTX_KIND = pl.Enum(["push_pop", "start_end", "mark", "category", "domain", "note"])
 COPY_DIRECTION = pl.Enum(
@@ -201,6 +232,51 @@ _COLUMNS: Mapping[str, _Columns] = {
         "bytes": pl.Int64,
     },
     "diagnostics": {"severity": SEVERITY, "text": pl.String},  # of nsys itself
+    # the rest is read on request (`--show`)
+    "activities": {  # intervals and instants of many tables
+        "source": pl.String,  # row of the trace: "OS calls", "MPI"; the exported name of an unknown table
+        "start": pl.Int64,
+        "end": pl.Int64,  # null: an instant
+        "thread": pl.Int64,
+        "process": pl.Int64,  # where no thread is known
+        "name_id": pl.Int32,
+        "text": pl.String,  # name, where no string is referred to
+        "bytes": pl.Int64,
+        "peer": pl.Int64,
+        "tag": pl.Int64,
+        "stream": pl.Int64,
+        "correlation": pl.Int64,
+        "is_kept": pl.Boolean,  # null, where the table has the column: no event of its kind
+    },
+    "switches": {
+        "time": pl.Int64,
+        "thread": pl.Int64,
+        "cpu": pl.Int64,
+        "is_in": pl.Int64,
+        "state": pl.String,  # of a thread that leaves its processor; null where unknown
+    },
+    "samples": {"id": pl.Int64, "time": pl.Int64, "thread": pl.Int64, "cpu": pl.Int64},
+    "stacks": {  # frames of the stacks of samples
+        "sample": pl.Int64,
+        "symbol": pl.Int32,
+        "module": pl.Int32,
+        "depth": pl.Int64,  # 0: the innermost
+    },
+    "gpu_metrics": {"time": pl.Int64, "type": pl.Int64, "metric": pl.Int64, "value": pl.Float64},
+    "gpu_metric_names": {"type": pl.Int64, "metric": pl.Int64, "name": pl.String},
+    "generic_events": {"time": pl.Int64, "type": pl.Int64, "text": pl.String},  # JSON
+    "network_metrics": {
+        "source": pl.String,
+        "start": pl.Int64,
+        "end": pl.Int64,
+        "device": pl.Int64,
+        "list": pl.Int64,
+        "index": pl.Int64,
+        "value": pl.Float64,
+    },
+    "network_metric_names": {"list": pl.Int64, "index": pl.Int64, "name": pl.String, "unit": pl.String},
+    "network_cards": {"card": pl.Int64, "device": pl.Int64},
+    "network_card_names": {"card": pl.Int64, "device": pl.Int64, "name": pl.String},
     "facts": {"name": pl.String, "value": pl.String},  # nsys_version, hostname, ...
     "launcher": {"name": pl.String, "value": pl.String},  # allow-listed variables
 }
@@ -208,12 +284,30 @@ _COLUMNS: Mapping[str, _Columns] = {
 SCHEMAS: Mapping[str, pl.Schema] = {name: pl.Schema(columns) for name, columns in _COLUMNS.items()}
 
 
+class ExportedTable(Struct, frozen=True, kw_only=True):
+    """A table of an export.
+
+    Attributes:
+        name: Its name there.
+        row_count: Number of its rows.
+        frames: Raw frames that it fills or would fill; () for tables that are counted at most.
+        groups: Groups that read it; () for none, or for a table that is always read.
+        is_known: It has an entry in `nsys_pp.read.tables`.
+    """
+
+    name: str
+    row_count: int
+    frames: tuple[str, ...]
+    groups: tuple[Group, ...]
+    is_known: bool
+
+
 class RawReport(Struct, frozen=True, kw_only=True):
     """The raw frames of an export.
 
     `frames` has all keys and schemas of `SCHEMAS`; frames of other groups than `groups`, and released ones, are empty. `recorded` has the
     number of rows of every table in the export, by our name, also of tables that are never read. `tally` counts the rows that
-    were read, and those that were left out.
+    were read, and those that were left out. `tables` lists all tables of the export, known or not; empty without group "tables".
     """
 
     path: Path
@@ -221,6 +315,7 @@ class RawReport(Struct, frozen=True, kw_only=True):
     frames: dict[str, pl.DataFrame]
     recorded: Mapping[str, int]
     tally: RowTally = field(default_factory=RowTally)
+    tables: tuple[ExportedTable, ...] = ()
 
     def keep(self, table: str, passes: pl.Series, reason: str) -> int:
         """Keep the rows of a table where `passes` is true; others are counted under the reason.

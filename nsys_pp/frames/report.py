@@ -15,11 +15,13 @@ from pathlib import Path
 import polars as pl
 from msgspec import Struct, field
 
+from nsys_pp.frames.activities import ACTIVITIES
 from nsys_pp.frames.conform import build_schema
+from nsys_pp.frames.exported_tables import EXPORTED_TABLES
+from nsys_pp.frames.names import NAME as NAME
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.row_counts import ROW_COUNTS
 
-NAME = pl.Categorical()
 RANGE_KIND = pl.Enum(["push_pop", "start_end"])
 OP_KIND = pl.Enum(["kernel", "memcpy", "memset", "graph"])
 KERNEL_KINDS = ("kernel", "graph")
@@ -143,7 +145,7 @@ MEMORY_EVENTS = build_schema(
 COUNTERS = build_schema(
     {  # one row per sample of a counter, by name and time_ns; a value is valid until the next sample
         "process_key": pl.Int64,
-        "device_id": pl.Int32,  # null: a counter of the process on the CPU
+        "device_id": pl.Int32,  # null: a counter of the process on the CPU; without a process, of the system
         "name": pl.String,
         "unit": pl.String,  # "%", "count", "bytes", "ns", "W", ...
         "time_ns": pl.Int64,
@@ -322,6 +324,8 @@ class Session(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     nsys_version: str | None = None  # of the exporter, "2023.4.4.54"
     schema_version: str | None = None  # "3.7.2"; None in exports of 2019 and 2020
+    driver_version: str | None = None  # of the GPU driver, as nsys writes it: "550.90.07", "5154304"
+    cuda_version: str | None = None  # the newest CUDA that the driver supports: "12.4"
     hostname: str | None = None
     hardware_id: str | None = None
     machine: str  # hostname, else hardware id, else its `machine*` folder, else the file's name
@@ -349,6 +353,7 @@ class Report(Struct, frozen=True, kw_only=True):
     fingerprint: int  # equal for all exports of one recording
     # name of each table of the report -> number of rows, where counted
     recorded: dict[str, int] = field(default_factory=dict)
+    exported_tables: pl.DataFrame = field(default_factory=EXPORTED_TABLES.to_frame)
     processes: pl.DataFrame = field(default_factory=PROCESSES.to_frame)
     threads: pl.DataFrame = field(default_factory=THREADS.to_frame)
     gpus: pl.DataFrame = field(default_factory=GPUS.to_frame)
@@ -371,3 +376,8 @@ class Report(Struct, frozen=True, kw_only=True):
     counters: pl.DataFrame = field(default_factory=COUNTERS.to_frame)
     diagnostics: pl.DataFrame = field(default_factory=DIAGNOSTICS.to_frame)
     row_counts: pl.DataFrame = field(default_factory=ROW_COUNTS.to_frame)
+    # read on request; processes and threads with activities need not be among those above
+    activities: pl.DataFrame = field(default_factory=ACTIVITIES.to_frame)
+    active_processes: pl.DataFrame = field(default_factory=PROCESSES.to_frame)
+    active_threads: pl.DataFrame = field(default_factory=THREADS.to_frame)
+    sampled_metrics: pl.DataFrame = field(default_factory=COUNTERS.to_frame)  # of GPUs and the network

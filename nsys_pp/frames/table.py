@@ -60,6 +60,7 @@ class Column(Struct, frozen=True):
         is_signed: Positive values have a plus sign.
         is_symbol: Values are names of functions: a terminal may shorten template arguments and parameters.
         is_name: Values are names of any length, chosen by programs: a terminal may cut their ends.
+        is_file: Values are labels of reports: text formats cut a long beginning that all share, and note it.
         null_text: Text of nulls in text formats; with it, the column is shown even if all its values are null.
         unit: The unit in the name; "" without one.
     """
@@ -77,6 +78,7 @@ class Column(Struct, frozen=True):
     is_signed: bool = False
     is_symbol: bool = False
     is_name: bool = False
+    is_file: bool = False
     null_text: str = ""
     unit: str = ""
 

@@ -7,11 +7,13 @@ from msgspec.structs import replace
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import Report
+from nsys_pp.model.activities import build_activities
 from nsys_pp.model.api_calls import build_api_calls
 from nsys_pp.model.counters import build_counters
 from nsys_pp.model.damage import drop_impossible, drop_reversed, number_events
 from nsys_pp.model.devices import build_devices, build_gpus, number_gpus
 from nsys_pp.model.diagnostics import build_diagnostics
+from nsys_pp.model.exported_tables import build_exported_tables
 from nsys_pp.model.fingerprint import compute_fingerprint
 from nsys_pp.model.gpu_ops import OP_TABLES, build_gpu_ops, build_op_details
 from nsys_pp.model.limits import check_limits
@@ -23,6 +25,7 @@ from nsys_pp.model.payloads import read_structures
 from nsys_pp.model.processes import build_processes, build_streams, build_threads
 from nsys_pp.model.ranges import build_marks, build_ranges, name_events
 from nsys_pp.model.ranks import build_ranks
+from nsys_pp.model.sampled_metrics import build_sampled_metrics
 from nsys_pp.model.session import build_session, read_launcher
 from nsys_pp.model.stream_calls import build_stream_calls
 from nsys_pp.model.thread_runs import build_thread_runs
@@ -69,15 +72,20 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     # without group "host": drawings and identities must not depend on reading it
     threads = build_threads(raw, (ranges, marks, api_calls))
     processes = build_processes(raw, (threads, gpu_ops))
+    activities = build_activities(raw, api_calls)
+    devices = build_devices(raw, gpus, gpu_ops, launcher, ranks)
+    sampled_metrics = build_sampled_metrics(raw, gpus, devices)
+    raw.release("activities", "gpu_metrics", "generic_events", "network_metrics")
     report = Report(
         path=raw.path,
         session=session,
         fingerprint=compute_fingerprint(raw),
         recorded=dict(raw.recorded),
+        exported_tables=build_exported_tables(raw.tables),
         processes=processes,
         threads=threads,
         gpus=build_gpus(raw, gpus),
-        devices=build_devices(raw, gpus, gpu_ops, launcher, ranks),
+        devices=devices,
         streams=build_streams(raw, processes),
         ranges=ranges,
         marks=marks,
@@ -93,6 +101,10 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         counters=build_counters(raw),
         diagnostics=build_diagnostics(raw),
         row_counts=raw.tally.build(),
+        activities=activities,
+        active_processes=build_processes(raw, (activities,)),
+        sampled_metrics=sampled_metrics,
+        active_threads=build_threads(raw, (activities,)),
         ranks=ranks,
     )
     return check_limits(report)

@@ -80,6 +80,7 @@ class Contents(Struct, frozen=True, kw_only=True):
     domains: pl.DataFrame  # DOMAINS
     recorded: pl.DataFrame  # RECORDED
     missing: pl.DataFrame  # MISSING
+    tables: pl.DataFrame  # EXPORTED_TABLES
     op_count: int
     matched_count: int  # operations with a known launch
     communication_count: int
@@ -113,6 +114,7 @@ def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
         domains=count_by_domain(report.ranges, report.marks),
         recorded=list_recorded(counts),
         missing=list_missing(counts, nsys_version=session.nsys_version, has_graphs=graph_count > 0),
+        tables=report.exported_tables,
         op_count=len(ops),
         matched_count=matched_count,
         communication_count=counts["communication"],

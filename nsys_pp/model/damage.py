@@ -20,6 +20,8 @@ _TIMED = {
     "mpi_messages": "MPI calls",
     "mpi_collectives": "collective MPI calls",
     "os_calls": "calls of the operating system",
+    "activities": "rows shown on request",
+    "network_metrics": "samples of the network",
 }
 
 
@@ -27,6 +29,10 @@ _MOST_NS = 1 << 62  # 146 years; with a UTC of up to as much, and in differences
 _FACTS = {"session": ("utc_epoch", "system_clock"), "capture": ("duration",)}
 _INSTANTS = {
     "thread_switches": "switches of threads",
+    "switches": "switches of threads",
+    "samples": "CPU samples",
+    "gpu_metrics": "samples of GPU metrics",
+    "generic_events": "samples of the system",
     "cuda_memory": "allocations of GPU memory",
     "mpi_communicators": "MPI communicators",
 }

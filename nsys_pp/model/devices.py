@@ -12,6 +12,8 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from nsys_pp.arrays.columns import numbers, pack
+from nsys_pp.arrays.search import find_first_rows
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import build_process_key, pid, strip_uuid
 from nsys_pp.frames.launcher_variables import list_visible
@@ -64,7 +66,8 @@ def build_devices(
         CUDA contexts.
     """
     used = gpu_ops[["process_key", "device_id"]] if "ops" in raw.groups else _find_contexts(raw)
-    used = used.unique().drop_nulls().sort(pl.all())
+    first = find_first_rows(pack(*(numbers(used[key]) for key in used.columns)))
+    used = used[first].drop_nulls().sort(pl.all())
     used = used.with_columns(pid=pid(pl.col("process_key")), device=pl.col("device_id"))
     mapping = raw["cuda_devices"].unique(["pid", "device"], keep="last", maintain_order=True)
     used = used.join(

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.search import find_first_rows
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import build_process_key, pid, process_key, tid
 from nsys_pp.frames.raw import RawReport
@@ -96,7 +98,8 @@ def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
 
 def _list_keys(columns: Iterable[pl.Series]) -> pl.Series:
     """List the distinct keys in columns of one name, ascending."""
-    return pl.concat([keys.unique() for keys in columns]).unique().drop_nulls().sort()
+    distinct = [keys[find_first_rows(numbers(keys))] for keys in columns]
+    return pl.concat(distinct).unique().drop_nulls().sort()
 
 
 def _keyed(frame: pl.DataFrame, *columns: str, **more: pl.Expr) -> pl.DataFrame:

@@ -107,6 +107,15 @@ def list_recorded(counts: Mapping[str, int]) -> pl.DataFrame:
     return pl.DataFrame([row for row in rows if row[2]], schema=RECORDED, orient="row")
 
 
+def name_titles(recorded: Collection[str]) -> list[str]:
+    """Return the titles of kinds of data, the most important first, from their names (`name_recorded`).
+
+    >>> name_titles({"kernels", "ranges"})
+    ['NVTX ranges', 'kernels']
+    """
+    return [kind.title for kind in _KINDS if kind.kind in recorded]
+
+
 def list_missing(counts: Mapping[str, int], *, nsys_version: str | None, has_graphs: bool) -> pl.DataFrame:
     """List the kinds of data without rows, with the options that record them.
 

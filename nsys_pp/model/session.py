@@ -31,6 +31,8 @@ def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame)
     return Session(
         nsys_version=facts.get("nsys_version"),
         schema_version=facts.get("schema_version"),
+        driver_version=facts.get("driver_version"),
+        cuda_version=_format_cuda_version(facts.get("cuda_driver_version")),
         hostname=hostname,
         hardware_id=hardware_id,
         machine=machine,
@@ -79,6 +81,17 @@ def _name_machine(hostname: str | None, hardware_id: str | None, path: Path) -> 
         return hardware_id, "hardware id"
     folder = find_machine_folder(path)
     return (folder, "folder") if folder else (path.stem, "file name")
+
+
+def _format_cuda_version(text: str | None) -> str | None:
+    """Format a version of CUDA, which is 1000 * major + 10 * minor (CUDA_VERSION of cuda.h).
+
+    >>> _format_cuda_version("12040"), _format_cuda_version("unknown"), _format_cuda_version(None)
+    ('12.4', 'unknown', None)
+    """
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > 6:
+        return text
+    return f"{int(text) // 1000}.{int(text) % 1000 // 10}"
 
 
 def _as_int(text: str | None) -> int | None:

@@ -13,9 +13,17 @@ from typing import TypeVar
 import polars as pl
 
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.raw import Group, RawReport
+from nsys_pp.frames.raw import ExportedTable, Group, RawReport
 from nsys_pp.read.broken_text import open_broken_text
-from nsys_pp.read.plan import assemble, name_recorded, plan_sources, rows_to_read, shape_rows, tally_rows
+from nsys_pp.read.plan import (
+    assemble,
+    list_tables,
+    name_recorded,
+    plan_sources,
+    rows_to_read,
+    shape_rows,
+    tally_rows,
+)
 from nsys_pp.read.table import Source
 from nsys_pp.read.tables import STRINGS_TABLE, TABLES
 from nsys_pp.read.unreadable import check_regular
@@ -58,7 +66,10 @@ def read_table_directory(path: Path, *, need: frozenset[Group]) -> RawReport:
     )
     counts = {frame: _with_file(files[name], _count_rows) for frame, name in recorded.items()}
     tally = tally_rows(sources, frames)
-    return RawReport(path=path, groups=need, frames=frames, recorded=counts, tally=tally)
+    tables: tuple[ExportedTable, ...] = ()
+    if "tables" in need:
+        tables = list_tables(catalog, {name: _with_file(file, _count_rows) for name, file in files.items()})
+    return RawReport(path=path, groups=need, frames=frames, recorded=counts, tally=tally, tables=tables)
 
 
 def _with_file(file: Path, read: Callable[[Path], _T]) -> _T:

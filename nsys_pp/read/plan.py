@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import polars as pl
 
-from nsys_pp.frames.raw import SCHEMAS, Group
+from nsys_pp.frames.raw import SCHEMAS, SHOW_GROUPS, ExportedTable, Group
 from nsys_pp.frames.row_counts import RowTally
 from nsys_pp.read.table import Column, Source, Table
 from nsys_pp.read.tables import COUNTED, LAUNCHER_VARIABLE, ROW_ID, TABLES
+from nsys_pp.read.tables_on_request import TABLES_ON_REQUEST, describe_unknown, is_enumeration
 
 _EMPTY = {name: schema.to_frame() for name, schema in SCHEMAS.items()}
 _LAUNCHER_VARIABLE = re.compile(LAUNCHER_VARIABLE)
@@ -28,7 +29,8 @@ def plan_sources(catalog: Catalog, need: frozenset[Group], *, has_row_id: bool) 
         has_row_id: Rows of this kind of export have ids.
     """
     sources = []
-    for table in TABLES:
+    on_request = _list_on_request(catalog) if need & SHOW_GROUPS else ()
+    for table in (*TABLES, *on_request):
         name = _present_name(table, catalog)
         useful = {group for group in need if table.useless_without.get(group, name) in catalog}
         if name is None or not _is_needed(table.groups, useful):
@@ -44,6 +46,40 @@ def plan_sources(catalog: Catalog, need: frozenset[Group], *, has_row_id: bool) 
     return sources
 
 
+def list_tables(catalog: Catalog, row_counts: Mapping[str, int]) -> tuple[ExportedTable, ...]:
+    """List all tables of an export by name, with the raw frames and groups of each; enumerations are left out.
+
+    Args:
+        catalog: The tables of the export.
+        row_counts: Number of rows of each.
+    """
+    read = [
+        (name, table)
+        for table in (*TABLES, *_list_on_request(catalog))
+        if (name := _present_name(table, catalog)) is not None
+    ]
+    counted = {_present_name(table, catalog) for table in COUNTED}
+    known = counted | {name for name, table in read if table.title != name}
+    return tuple(
+        ExportedTable(
+            name=name,
+            row_count=row_counts[name],
+            frames=tuple(dict.fromkeys(table.frame for of, table in read if of == name)),
+            groups=tuple(dict.fromkeys(group for of, table in read if of == name for group in table.groups)),
+            is_known=name in known,
+        )
+        for name in sorted(catalog)
+        if not is_enumeration(name)
+    )
+
+
+def _list_on_request(catalog: Catalog) -> list[Table]:
+    """List the tables that a trace has on request, and unknown tables with times."""
+    known = {name for table in (*TABLES, *TABLES_ON_REQUEST) for name in table.names}
+    unknown = (describe_unknown(name, columns) for name, columns in catalog.items() if name not in known)
+    return [*TABLES_ON_REQUEST, *(table for table in unknown if table is not None)]
+
+
 def name_recorded(catalog: Catalog) -> dict[str, str]:
     """Return the exported name of each known table that the export has, by the name of its raw frame."""
     present = ((table.frame, _present_name(table, catalog)) for table in (*TABLES, *COUNTED))
@@ -57,7 +93,11 @@ def tally_rows(sources: Iterable[Source], frames: Mapping[str, pl.DataFrame]) ->
     Tables of names and values are not counted: only rows of an allow-list are ever read. Neither is a second read of
     the same rows (payloads of NVTX events).
     """
-    whole = [source for source in sources if not source.table.any_of and not source.table.rows_named]
+    whole = [
+        source
+        for source in sources
+        if not (source.table.any_of or source.table.rows_named or SHOW_GROUPS & {*source.table.groups})
+    ]
     return RowTally(
         read={source.table.frame: len(frames[source.table.frame]) for source in whole},
         sources={source.table.frame: source.name for source in whole},
@@ -77,9 +117,15 @@ def assemble(parts: Iterable[tuple[str, pl.DataFrame]]) -> dict[str, pl.DataFram
     for name, rows in parts:
         by_frame.setdefault(name, []).append(rows)
     return {
-        name: _complete(pl.concat(by_frame[name]), SCHEMAS[name]) if name in by_frame else empty
+        name: _complete(_concat(by_frame[name]), SCHEMAS[name]) if name in by_frame else empty
         for name, empty in _EMPTY.items()
     }
+
+
+def _concat(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Concatenate the parts of a raw frame; parts of several tables may have different columns."""
+    is_same = all(part.columns == parts[0].columns for part in parts)
+    return pl.concat(parts, how="vertical" if is_same else "diagonal")
 
 
 def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
@@ -96,9 +142,13 @@ def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
         names = pl.Series("name", [table.rows_named[name] for name in frame["name"]], dtype=pl.String)
         frame = pl.DataFrame([names, frame["value"]])
     # column by column: one query of all takes several times as long on the many small tables
-    return pl.DataFrame(
+    rows = pl.DataFrame(
         [_fit(frame[name], table.columns.get(name), schema[name]) for name in schema if name in frame.columns]
     )
+    if table.title:
+        rows = rows.with_columns(source=pl.lit(table.title))
+        return rows.drop_nulls("is_kept") if "is_kept" in rows.columns else rows
+    return rows
 
 
 def rows_to_read(table: Table) -> list[str]:
@@ -132,6 +182,8 @@ def _fit(values: pl.Series, column: Column | None, dtype: pl.DataType) -> pl.Ser
     """Cast a column to its type: wrap unsigned ids, translate enumerations."""
     if column is not None and column.words is not None:
         return _translate(values, column, column.words, dtype)
+    if values.dtype == dtype and dtype != pl.String:
+        return values
     if values.dtype == pl.UInt64 and dtype == pl.Int64:
         return values.reinterpret(signed=True)
     if values.dtype == pl.Binary and dtype == pl.String:

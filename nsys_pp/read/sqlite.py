@@ -30,10 +30,10 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.raw import Group, RawReport
+from nsys_pp.frames.raw import SHOW_GROUPS, Group, RawReport
 from nsys_pp.read.broken_text import decode_text
 from nsys_pp.read.interruptible import map_interruptibly
-from nsys_pp.read.plan import assemble, name_recorded, plan_sources, shape_rows, tally_rows
+from nsys_pp.read.plan import assemble, list_tables, name_recorded, plan_sources, shape_rows, tally_rows
 from nsys_pp.read.sqlite_damage import count_missing, find_damage
 from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, read_stamp
 from nsys_pp.read.sqlite_plain import Layout, describe_table, read_plain
@@ -68,12 +68,12 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
     uri, stamp = check_database(path), read_stamp(path)
     with _translated_errors(path):
         try:
-            export = _inspect(path, uri)
+            export = _inspect(path, uri, need)
         except adbc.Error as error:
             if IMMUTABLE in uri or not any(sign in str(error).lower() for sign in _NO_LOCKS):
                 raise
             uri += IMMUTABLE
-            export = _inspect(path, uri)
+            export = _inspect(path, uri, need)
         if not export.recorded:
             raise ReportError(
                 f"`{path}` has no table that Nsight Systems exports",
@@ -105,7 +105,8 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
     counts = {frame: export.last_rows.get(name, 0) for frame, name in export.recorded.items()}
     tally = tally_rows(sources, frames)
     count_missing(path, tally, sources, export.layouts, export.last_rows)
-    return RawReport(path=path, groups=need, frames=frames, recorded=counts, tally=tally)
+    tables = list_tables(export.catalog, _count_all(path, uri, export)) if "tables" in need else ()
+    return RawReport(path=path, groups=need, frames=frames, recorded=counts, tally=tally, tables=tables)
 
 
 class _Export(Struct, frozen=True):
@@ -115,20 +116,49 @@ class _Export(Struct, frozen=True):
     last_rows: dict[str, int]  # table -> last row id, of tables with row ids; exporters number rows from 1
 
 
-def _inspect(path: Path, uri: str) -> _Export:
+def _inspect(path: Path, uri: str, need: frozenset[Group]) -> _Export:
     if has_endless_tree(path, [1]):
         raise damaged_error(path)
     (export,) = map_interruptibly(
-        lambda connection, _: _read_export(connection), [None], open_state=partial(_connect, uri), threads=1
+        lambda connection, _: _read_export(connection, need),
+        [None],
+        open_state=partial(_connect, uri),
+        threads=1,
     )
     return export
 
 
-def _read_export(connection: adbc.AdbcConnection) -> _Export:
+def _read_export(connection: adbc.AdbcConnection, need: frozenset[Group]) -> _Export:
     catalog, layouts = _read_catalog(connection)
     recorded = name_recorded(catalog)
-    last_rows = _find_last_rows(connection, sorted({*recorded.values(), STRINGS_TABLE} & catalog.keys()))
+    names = {*recorded.values(), STRINGS_TABLE}
+    if need & SHOW_GROUPS:  # their tables are not in `recorded`
+        names |= {source.name for source in plan_sources(catalog, need, has_row_id=True)}
+    last_rows = _find_last_rows(connection, sorted(catalog if "tables" in need else names & catalog.keys()))
     return _Export(catalog, layouts, recorded, last_rows)
+
+
+def _count_all(path: Path, uri: str, export: _Export) -> dict[str, int]:
+    """Count the rows of all tables: by their last row id, where the exporter does not choose it."""
+    chosen = [
+        name
+        for name in export.catalog
+        if name not in export.last_rows or export.layouts[name].row_id is not None
+    ]
+    if has_endless_tree(path, [export.layouts[name].root for name in chosen]):
+        raise damaged_error(path)
+    counts = dict(export.last_rows)
+    with _translated_errors(path):
+        counted = map_interruptibly(
+            lambda connection, name: int(
+                _query(connection, f"SELECT count(*) FROM {quote_name(name)}").item()
+            ),
+            chosen,
+            open_state=partial(_connect, uri),
+            threads=1,
+        )
+        counts.update(zip(chosen, counted, strict=True))
+    return counts
 
 
 def _read_large(
@@ -147,8 +177,12 @@ def _read_large(
 def _warn_of_damage(path: Path, uri: str, export: _Export, queried: Sequence[str]) -> None:
     """Warn of damage that did not stop the reading."""
     try:
-        with _connect(uri) as connection:
-            damage = find_damage(path, lambda sql: _query(connection, sql), export.layouts, queried)
+        (damage,) = map_interruptibly(
+            lambda connection, _: find_damage(path, partial(_query, connection), export.layouts, queried),
+            [None],
+            open_state=partial(_connect, uri),
+            threads=1,
+        )
     except (adbc.Error, pl.exceptions.PolarsError) as error:
         damage = next(iter(str(error).splitlines()), "malformed")
     if damage is not None:
@@ -283,7 +317,8 @@ def _refuse_text(path: Path, source: Source, frame: pl.DataFrame) -> None:
     """Raise if a number that matters is text; columns for drawing alone become null."""
     for ours, column in source.table.columns.items():
         flag = f"{ours}_refused"
-        if flag in frame.columns and not {"details", "cpu"} & {*column.groups} and frame[flag].sum():
+        for_drawing = {"details", "cpu"} & {*column.groups} or SHOW_GROUPS & {*source.table.groups}
+        if flag in frame.columns and not for_drawing and frame[flag].sum():
             raise ReportError(
                 f"`{path}`: column `{source.columns[ours]}` of table `{source.name}` has text where a"
                 " number belongs",

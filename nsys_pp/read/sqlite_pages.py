@@ -131,14 +131,13 @@ def find_cells(pages: Pages, buffer: Bytes, *, is_leaf: bool) -> tuple[Ints, Int
     is_plain &= (content <= pages.usable) & (free <= pages.usable - 4) & ((free == 0) | (free >= content))
     if not is_plain.all():
         raise UnusualPageError
-    starts = np.repeat(np.arange(count) * pages.size, cells)
+    starts = np.arange(count) * pages.size
     ends = np.cumsum(cells)
-    within = np.arange(starts.size) - np.repeat(ends - cells, cells)
-    pointers = starts + first + 2 * within
-    at = buffer[pointers].astype(np.int64) << 8 | buffer[pointers + 1]
+    pointers = np.repeat(starts + first - 2 * (ends - cells), cells) + 2 * np.arange(cells.sum())
+    at = view_words(buffer, ">u2")[pointers].astype(np.int64)
     if (at < np.repeat(content, cells)).any() or (at > pages.usable - 4).any():
         raise UnusualPageError
-    return starts + at, cells
+    return np.repeat(starts, cells) + at, cells
 
 
 def read_varints(buffer: Bytes, at: Ints) -> tuple[Ints, Ints]:
@@ -152,10 +151,16 @@ def read_varints(buffer: Bytes, at: Ints) -> tuple[Ints, Ints]:
         Their values, and the positions after them.
     """
     byte = buffer[at]
-    values = (byte & 0x7F).astype(np.int64)
-    ends = at + 1
-    more = np.flatnonzero(byte >= 0x80)
-    for length in range(2, 10):
+    values, is_more, common = (byte & 0x7F).astype(np.int64), byte >= 0x80, 1
+    while common < 8 and is_more.size and is_more.all():  # as those of neighbours usually are: of one length
+        byte = buffer[common:][at]
+        values <<= 7
+        values |= byte & 0x7F
+        is_more = byte >= 0x80
+        common += 1
+    ends = at + common
+    more = np.flatnonzero(is_more)
+    for length in range(common + 1, 10):
         if more.size == 0:
             break
         byte = buffer[at[more] + (length - 1)]

@@ -16,6 +16,7 @@ from pathlib import Path
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.frames.raw import SCHEMAS
 from nsys_pp.read.plan import shape_rows
 from nsys_pp.read.sqlite_columns import Columns
 from nsys_pp.read.sqlite_pages import Leaves, Pages, UnusualPageError, find_leaves, open_pages
@@ -134,7 +135,8 @@ def _plan(source: Source, layout: Layout | None) -> _Task | None:
     if layout is None or not layout.is_plain or table.any_of or table.rows_named or not source.columns:
         return None
     kinds = column_types(source)
-    if any(not (kind.is_integer() or kind == pl.String) for kind in kinds.values()):
+    # numbers that may be real are mostly integers; a real one is not of the plain form
+    if any(not (kind.is_numeric() or kind == pl.String) for kind in kinds.values()):
         return None
     wanted = []
     for ours, kind in kinds.items():
@@ -144,7 +146,9 @@ def _plan(source: Source, layout: Layout | None) -> _Task | None:
         if kind == pl.String and (ours == "binary" or theirs in {ROW_ID, layout.row_id}):
             return None
         position = None if theirs == ROW_ID else layout.columns.index(theirs)
-        wanted.append(Wanted(ours, position, theirs == layout.row_id, kind == pl.String))
+        is_narrow = table.columns[ours].words is None and SCHEMAS[table.frame][ours] == pl.Int32
+        bits = 32 if is_narrow else 64
+        wanted.append(Wanted(ours, position, theirs == layout.row_id, kind == pl.String, bits))
     return _Task(source, len(layout.columns), wanted)
 
 

@@ -26,6 +26,7 @@ from nsys_pp.read.sqlite_pages import (
 # bytes of a value by serial type; 10 and 11 are reserved
 _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0], np.int64)
 _SHORT_SIZES = np.concatenate([_SIZES, np.arange(128 - 12) // 2]).astype(np.uint8)
+_WORDS = {1: ">i1", 2: ">i2", 3: ">i4", 4: ">i4", 6: ">i8", 8: ">i8"}  # that begin at a value, by its size
 _REAL, _ZERO, _ONE, _FIRST_BLOB = 7, 8, 9, 12
 _LONGEST_HEADER = 128  # of those decoded as a matrix: their length is one byte
 
@@ -37,6 +38,7 @@ class Wanted(Struct, frozen=True):
     position: int | None  # in the table; None: the row id
     is_row_id: bool  # an INTEGER PRIMARY KEY: stored as NULL, and means the row id
     is_text: bool
+    bits: int = 64  # of integers of the result; more where values need more
 
 
 class _Rows(Struct, frozen=True):
@@ -47,7 +49,15 @@ class _Rows(Struct, frozen=True):
     local: Ints  # bytes of the payload in the page; the rest is in overflow pages
 
 
-_Fields = dict[int, tuple[Ints | Bytes, Ints]]  # position of a column -> serial types, positions of values
+class _Field(Struct, frozen=True):
+    """A column of rows."""
+
+    serials: Ints | Bytes  # serial type of each value
+    starts: Ints  # position of each value in the buffer, less `offset`
+    offset: int
+
+
+_Fields = dict[int, _Field]  # by position of the column
 
 
 def decode_rows(pages: Pages, leaves: Leaves, width: int, wanted: list[Wanted]) -> pl.DataFrame:
@@ -60,7 +70,7 @@ def decode_rows(pages: Pages, leaves: Leaves, width: int, wanted: list[Wanted]) 
         wanted: Columns to decode.
 
     Returns:
-        A column for each of `wanted`: Int64, or String, with null where the table has NULL (of text also where it
+        A column for each of `wanted`: integers, or String, with null where the table has NULL (of text also where it
         is empty).
 
     Raises:
@@ -75,15 +85,16 @@ def decode_rows(pages: Pages, leaves: Leaves, width: int, wanted: list[Wanted]) 
         if want.position is None:
             columns.append(pl.Series(want.name, rows.row_ids))
             continue
-        serials, starts = fields[want.position]
+        field = fields[want.position]
         if want.is_row_id:
-            if serials.any():
+            if field.serials.any():
                 raise UnusualPageError
             columns.append(pl.Series(want.name, rows.row_ids))
         elif want.is_text:
-            columns.append(_decode_text(want.name, rows.buffer, serials, starts))
+            starts = field.starts + field.offset
+            columns.append(_decode_text(want.name, rows.buffer, field.serials, starts))
         else:
-            columns.append(_decode_integers(want.name, rows.buffer, serials, starts))
+            columns.append(_decode_integers(want, rows.buffer, field))
     return pl.DataFrame(columns)
 
 
@@ -104,13 +115,15 @@ def _find_rows(pages: Pages, leaves: Leaves) -> _Rows:
         kept = least + (sizes - least) % (pages.usable - 4)
         local = np.where(sizes <= most, sizes, np.where(kept <= most, kept, least))
     page_ends = np.repeat(np.arange(cells.size) * pages.size + pages.usable, cells)
-    is_bad = headers + local + 4 * (local < sizes) > page_ends
-    is_bad |= (row_ids <= np.repeat(leaves.above, cells)) & (
-        np.repeat(leaves.above, cells) != np.iinfo(np.int64).min
-    )
-    is_bad |= row_ids > np.repeat(leaves.last, cells)
-    if is_bad.any() or (row_ids[1:] <= row_ids[:-1]).any():
+    overflow = 0 if local is sizes else 4 * (local < sizes)
+    if (headers + local + overflow > page_ends).any() or (row_ids[1:] <= row_ids[:-1]).any():
         raise UnusualPageError
+    if row_ids.size:  # the first and the last of a page bound the others
+        stops = np.cumsum(cells)
+        firsts, lasts = row_ids[stops - cells], row_ids[stops - 1]
+        is_open = leaves.above == np.iinfo(np.int64).min
+        if ((firsts <= leaves.above) & ~is_open).any() or (lasts > leaves.last).any():
+            raise UnusualPageError
     return _Rows(buffer, row_ids, headers, sizes, local)
 
 
@@ -119,32 +132,32 @@ def _find_fields(rows: _Rows, width: int, last: int, positions: set[int]) -> _Fi
     if last < 0:
         return {}
     if rows.headers.size == 0:
-        return {position: (np.zeros(0, np.int64), np.zeros(0, np.int64)) for position in positions}
+        return {position: _Field(np.zeros(0, np.int64), np.zeros(0, np.int64), 0) for position in positions}
     length = width + 1
     is_short = np.zeros(rows.headers.size, bool)
     matrix = np.zeros((length, 0), np.uint8)
     if length < _LONGEST_HEADER:
         chosen = np.flatnonzero((rows.buffer[rows.headers] == length) & (rows.local >= length))
         if chosen.size:
-            found = _gather_headers(rows.buffer, rows.headers[chosen], length)
-            plain = (found < 128).all(axis=1)
-            if not plain.all():
-                chosen, found = chosen[plain], found[plain]
+            found = np.ascontiguousarray(_gather_headers(rows.buffer, rows.headers[chosen], length).T)
+            if found.max() >= 128:  # serial types of several bytes
+                plain = found.max(axis=0) < 128
+                chosen, found = chosen[plain], found[:, plain]
+            if chosen.size == rows.headers.size:
+                return _find_short(rows, found, last, positions)
             is_short[chosen] = True
-            matrix = np.ascontiguousarray(found.T)
-    if is_short.all():
-        return _find_short(rows, matrix, last, positions)
+            matrix = found
     long = np.flatnonzero(~is_short)
     fields = _find_long(_take(rows, long), width, last, positions)
     if long.size == rows.headers.size:
         return fields
     short = np.flatnonzero(is_short)
     merged: _Fields = {}
-    for position, (serials, starts) in _find_short(_take(rows, short), matrix, last, positions).items():
+    for position, field in _find_short(_take(rows, short), matrix, last, positions).items():
         both = np.empty((2, rows.headers.size), np.int64)
-        both[0, short], both[1, short] = serials, starts
-        both[0, long], both[1, long] = fields[position]
-        merged[position] = both[0], both[1]
+        both[0, short], both[1, short] = field.serials, field.starts + field.offset
+        both[0, long], both[1, long] = fields[position].serials, fields[position].starts
+        merged[position] = _Field(both[0], both[1], 0)
     return merged
 
 
@@ -162,19 +175,23 @@ def _gather_headers(buffer: Bytes, at: Ints, length: int) -> Bytes:
 
 def _find_short(rows: _Rows, matrix: Bytes, last: int, positions: set[int]) -> _Fields:
     """Find columns of rows whose header has a byte for each column."""
-    if ((matrix[1 : last + 2] == 10) | (matrix[1 : last + 2] == 11)).any():
+    if (matrix[1 : last + 2] - np.uint8(10) < 2).any():  # 10 or 11
         raise UnusualPageError
+    is_same = (matrix == matrix[:, :1]).all(axis=1).tolist()  # for all rows, as most are: no array is needed
     fields: _Fields = {}
-    starts = rows.headers + matrix.shape[0]
+    starts, offset = rows.headers, matrix.shape[0]
     for position in range(matrix.shape[0] - 1):
         serials = matrix[position + 1]
         if position in positions:
-            fields[position] = serials, starts
-        if serials.any():
+            fields[position] = _Field(serials, starts, offset)
+        if is_same[position + 1]:
+            offset += int(_SHORT_SIZES[serials[0]])
+        else:
             starts = starts + _SHORT_SIZES[serials]
-        if position == last and (starts > rows.headers + rows.local).any():
+        is_cut = position == last and rows.local is not rows.sizes
+        if is_cut and (starts + offset > rows.headers + rows.local).any():
             raise UnusualPageError
-    if (starts != rows.headers + rows.sizes).any():
+    if (starts + offset != rows.headers + rows.sizes).any():
         raise UnusualPageError
     return fields
 
@@ -194,7 +211,7 @@ def _find_long(rows: _Rows, width: int, last: int, positions: set[int]) -> _Fiel
         if ((serials < 0) | (serials == 10) | (serials == 11) | (serials > 1 << 32)).any():
             raise UnusualPageError
         if position in positions:
-            fields[position] = serials, starts
+            fields[position] = _Field(serials, starts, 0)
         starts = starts + np.where(
             serials < _FIRST_BLOB, _SIZES[np.minimum(serials, 11)], (serials - 12) >> 1
         )
@@ -205,8 +222,10 @@ def _find_long(rows: _Rows, width: int, last: int, positions: set[int]) -> _Fiel
     return fields
 
 
-def _decode_integers(name: str, buffer: Bytes, serials: Ints | Bytes, starts: Ints) -> pl.Series:
+def _decode_integers(want: Wanted, buffer: Bytes, field: _Field) -> pl.Series:
     """Decode integers of any width: the word that begins at the value, shifted."""
+    name, serials = want.name, field.serials
+    result = np.dtype(f"i{want.bits // 8}")
     if serials.size == 0:
         return pl.Series(name, [], dtype=pl.Int64)
     least, most = int(serials.min()), int(serials.max())
@@ -215,14 +234,21 @@ def _decode_integers(name: str, buffer: Bytes, serials: Ints | Bytes, starts: In
     if most == 0:
         return pl.Series(name, [None], dtype=pl.Int64).new_from_index(0, serials.size)
     if least >= _ZERO:
-        return pl.Series(name, (serials == _ONE).astype(np.int64))
-    words = view_words(buffer, ">i8")[starts].astype(np.int64)
+        return pl.Series(name, (serials == _ONE).astype(result))
     if least == most:
-        return pl.Series(name, words >> np.int64(64 - 8 * int(_SIZES[most])))
-    values = words >> np.minimum(64 - 8 * _SIZES, 63)[serials]
+        size = int(_SIZES[most])
+        words = view_words(buffer[field.offset :], _WORDS[size])[field.starts]
+        values = words.astype(max(words.dtype.newbyteorder("="), result, key=lambda kind: kind.itemsize))
+        return pl.Series(name, values >> (8 * (words.itemsize - size)) if size in (3, 6) else values)
+    is_wide = bool(((serials > 4) & (serials < _ZERO)).any())
+    kind, bits = (">i8", 64) if is_wide else (">i4", 32)
+    values = view_words(buffer[field.offset :], kind)[field.starts].astype(f"i{bits // 8}")
+    values >>= np.clip(bits - 8 * _SIZES, 0, bits - 1).astype(values.dtype)[serials]
     if most >= _ZERO:
         values[serials >= _ZERO] = 0
         values[serials == _ONE] = 1
+    if result.itemsize > values.itemsize:
+        values = values.astype(result)
     series = pl.Series(name, values)
     return series if least else series.set(pl.Series(serials == 0), None)
 

@@ -31,6 +31,7 @@ class Table(Struct, frozen=True):
     rows_named: Mapping[str, str] = field(
         default_factory=dict
     )  # name of a row -> name of the fact in the raw frame
+    title: str = ""  # of its row in a trace: column "source" of the raw frame
 
 
 class Source(Struct, frozen=True):

@@ -350,7 +350,7 @@ TABLES = (
             "action": _c("memoryOperationType", words=_MEMORY_ACTIONS),
             **_same("address", "bytes"),
         },
-        groups=("host",),
+        groups=("host", "show_memory"),
     ),
     Table(
         "diagnostics",

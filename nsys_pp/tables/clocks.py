@@ -18,7 +18,7 @@ _SOURCES = {
 }
 _COLUMNS = (
     Column("machine", pl.String, "label of the machine"),
-    Column("report", pl.String, "label of the report, or the number of reports"),
+    Column("report", pl.String, "label of the report, or the number of reports", is_file=True),
     Column(
         "group",
         pl.Int64,

@@ -11,7 +11,7 @@ from nsys_pp.frames.report import NAME
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 
 _COLUMNS = (
-    Column("report", pl.String, "label of the report", is_optional=True),
+    Column("report", pl.String, "label of the report", is_optional=True, is_file=True),
     Column("machine", pl.String, "label of the machine", is_optional=True),
     Column("process_id", pl.Int64, "process of the range"),
     Column("thread_id", pl.Int64, "thread of the range", heading="Thread", is_optional=True),

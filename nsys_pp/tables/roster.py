@@ -7,7 +7,7 @@ import polars as pl
 from nsys_pp.frames.table import Column, Table, View
 
 _COLUMNS = (
-    Column("label", pl.String, "label of the report", heading="Report"),
+    Column("label", pl.String, "label of the report", heading="Report", is_file=True),
     Column("machine", pl.String, "label of the machine"),
     Column("machine_source", pl.String, "source of the machine"),
     Column("rank", pl.Int64, "rank of the process; null: unknown"),

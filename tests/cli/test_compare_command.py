@@ -12,7 +12,7 @@ from fixtures.simulate import main as simulate
 from tests.cli.calls import assert_refused, call
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-TABLES = ["steps", "bubbles", "stages", "kinds", "families", "kernels"]
+TABLES = ["steps", "bubbles", "stages", "ranks", "links", "kinds", "families", "kernels"]
 
 pytestmark = pytest.mark.usefixtures("reports_read_once")
 
@@ -36,9 +36,11 @@ def as_json(*arguments: str | Path, code: int = 0) -> dict[str, Any]:
 
 def test_a_run_is_the_same_as_itself() -> None:
     found = as_json(PIPELINE, PIPELINE, "--fail-on", "step>0%", "--fail-on", "bubble>0%")
-    assert [*found] == ["tables", "failures", "notes"]
-    assert [*found["tables"]] == TABLES
-    assert {row["verdict"] for rows in found["tables"].values() for row in rows} == {"same"}
+    assert [*found] == ["runs", "verdict", "comparability", "tables", "failures", "notes"]
+    assert [*found["tables"]] == ["comparability", *TABLES]
+    assert {row["verdict"] for name in TABLES for row in found["tables"][name]} == {"same"}
+    assert {row["effect"] for row in found["tables"]["comparability"]} == {"same", "noted"}
+    assert [finding["kind"] for finding in found["verdict"]] == ["step", "same"]
     assert found["failures"] == []
 
 
@@ -56,7 +58,7 @@ def test_what_got_slower_is_printed(runs: tuple[Path, Path]) -> None:
 
 def test_one_row_more_is_a_row() -> None:
     lines = call("compare", PIPELINE, PIPELINE, "--limit", "2").stdout.splitlines()
-    assert lines[4].endswith("… 1 more row")
+    assert lines[lines.index("Steps") + 4].endswith("… 1 more row")
     assert "… 2 more rows" in call("compare", PIPELINE, PIPELINE, "--limit", "1").stdout
 
 
@@ -72,8 +74,9 @@ def test_a_gate_that_fails_ends_with_four(runs: tuple[Path, Path]) -> None:
 
 def test_markdown_has_all_rows(runs: tuple[Path, Path]) -> None:
     done = call("compare", *runs, "--format", "markdown")
-    assert done.stdout.count("## ") == len(TABLES)
-    assert done.stdout.startswith("## Steps\n\n| A | B | Unit |")
+    assert done.stdout.count("## ") == len(TABLES) + 2
+    assert done.stdout.startswith("## Verdict\n\n- Steps take ")
+    assert "## Steps\n\n| A | B | Unit |" in done.stdout
 
 
 def test_an_invalid_gate_is_refused() -> None:
@@ -87,3 +90,68 @@ def test_a_run_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_two_runs_are_needed() -> None:
     assert call("compare", PIPELINE).code == 2
+
+
+def test_the_verdict_and_the_comparability_come_first(runs: tuple[Path, Path]) -> None:
+    lines = call("compare", *runs).stdout.splitlines()
+    assert lines[0] == "Verdict"
+    assert lines[1].startswith("Steps take ")
+    assert lines.index("Comparability") <= 7
+    assert any(line.startswith("micro-batches of a step  4  8  large") for line in lines)
+
+
+def test_ranks_are_compared_per_micro_batch(runs: tuple[Path, Path]) -> None:
+    ranks = as_json(*runs)["tables"]["ranks"]
+    assert {row["metric"] for row in ranks} == {"compute of jobs, per micro-batch"}
+    assert {row["verdict"] for row in ranks} == {"same"}
+
+
+def test_a_page_is_html(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    done = call("compare", *runs, "-o", tmp_path / "x.json")
+    assert done.code == 2
+    assert "the page is HTML" in done.stderr
+
+
+def test_steps_of_each_run(runs: tuple[Path, Path]) -> None:
+    a, b = runs
+    found = as_json(f"{a}:10:12", f"{a}:12:14")
+    assert [row["a_step_count"] for row in found["tables"]["steps"]] == [2, 2, 2]
+    assert found["runs"] == {"a": f"{a}, steps 10:12", "b": f"{a}, steps 12:14"}
+    assert "one recording: steps differ" in json.dumps(found["tables"]["comparability"])
+    assert as_json(a, a, "--steps-a", "10:12", "--steps-b", "12:14")["tables"] == found["tables"]
+    assert as_json(f"{a}:10:13", b, "--steps", "11:14")["tables"]["steps"][0]["a_step_count"] == 3
+    done = call("compare", f"{a}:10", b)
+    assert done.code == 2
+    assert f"use `{a}:10:11`" in done.stderr.replace("\n", " ")
+
+
+def test_what_cannot_be_compared_is_refused(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    page = tmp_path / "x.html"
+    done = call("compare", PIPELINE, runs[0], "-o", page)
+    assert_refused(done, "A and B cannot be compared: stages 4 in A, 2 in B")
+    assert "`--allow-different stages`" in done.stderr
+    assert not page.exists()
+    allowed = call("compare", PIPELINE, runs[0], "--allow-different", "stages", "--json")
+    assert allowed.code == 0, allowed
+    tables = json.loads(allowed.stdout)["tables"]
+    assert (tables["stages"], tables["ranks"], tables["links"]) == ([], [], [])
+    assert {row["stage"] for row in tables["kinds"]} == {None}
+
+
+def test_a_page_is_written(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    page = tmp_path / "change.html"
+    done = call("compare", *runs, "-o", page, "--title", "A <new> kernel", "--fail-on", "step>1000%")
+    assert done.code == 0, done
+    assert f"Wrote {page} (" in done.stderr
+    assert done.stdout.startswith("Verdict\n")
+    text = page.read_text()
+    assert "<h1>A &lt;new&gt; kernel</h1>" in text
+    assert '<span class="passed">passed</span> <code>step&gt;1000%</code>' in text
+    assert_refused(call("compare", *runs, "-o", page), "exists")
+    assert call("compare", *runs, "-o", page, "--force").code == 0
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_tables_fit_narrow_terminals(runs: tuple[Path, Path], width: int) -> None:
+    done = call("compare", *runs, env={"COLUMNS": str(width)})
+    assert max(map(len, done.stdout.splitlines())) <= width

@@ -111,13 +111,21 @@ def test_a_report_that_is_half_written_is_refused(report: Path, folder: Path, co
     assert Path(f"{copied}-journal").read_bytes() == journal
 
 
-@pytest.mark.parametrize("command", ["merge", "project"])
-def test_a_report_without_cuda_is_refused(tmp_path: Path, folder: Path, command: str) -> None:
+@pytest.mark.parametrize("command", [("merge", "--detail", "kernels"), ("project",)])
+def test_a_report_without_cuda_is_refused(tmp_path: Path, folder: Path, command: tuple[str, ...]) -> None:
     silent = write_report(tmp_path / "silent.sqlite", ranges=[{"start": 0, "end": 100, "name": "step"}])
-    refused = call(*arguments_of(command, silent, folder=folder))
+    refused = call(*arguments_of(command[0], silent, folder=folder), *command[1:])
     assert_refused(refused, f"`{silent}`", "no GPU operations")
     assert "--trace cuda,nvtx" in refused.stderr
     assert list(folder.iterdir()) == []
+
+
+def test_the_ranges_of_a_report_without_cuda_are_merged(tmp_path: Path, folder: Path) -> None:
+    silent = write_report(tmp_path / "silent.sqlite", ranges=[{"start": 0, "end": 100, "name": "step"}])
+    done = call(*arguments_of("merge", silent, folder=folder))
+    assert done.code == 0, done.stderr
+    assert "note: no report has GPU operations: CPU ranges, calls and samples are drawn" in done.stderr
+    assert "1 slice on 0 GPUs" in done.stderr
 
 
 def test_a_report_without_ranges_is_refused_by_project(tmp_path: Path, folder: Path) -> None:

@@ -22,7 +22,17 @@ KEYS = [
     *("report", "nsys_version", "schema_version", "machine", "machine_source", "hardware_id"),
     *("rank", "rank_source", "launcher", "who", "utc_start", "utc_epoch_ns", "system_clock_ns"),
     *("time_shift_ns", "start_ns", "end_ns", "has_capture", "graph_mode", "gpus", "processes"),
-    *("domains", "op_count", "matched_count", "communication_count", "recorded", "missing", "rows", "notes"),
+    *(
+        "domains",
+        "op_count",
+        "matched_count",
+        "communication_count",
+        "recorded",
+        "missing",
+        "rows",
+        "tables",
+        "notes",
+    ),
 ]
 
 pytestmark = pytest.mark.usefixtures("reports_read_once")

@@ -35,7 +35,15 @@ def test_one_command_installs_both(shell: str, tmp_path: Path) -> None:
     script = (tmp_path / "share" / PLACES[shell]).read_text()
     assert "_NSYS_PP_COMPLETE" in script
     pages = sorted(path.name for path in (tmp_path / "share" / "man" / "man1").iterdir())
-    assert pages == sorted(["nsys-pp.1", *(f"nsys-pp-{name}.1" for name in _DESCRIPTIONS)])
+    inner = [
+        f"nsys-pp-{name}-{last}.1"
+        for name in _DESCRIPTIONS
+        for group in [main.commands[name]]
+        if isinstance(group, click.Group)
+        for last in group.commands
+    ]
+    assert "nsys-pp-baseline-tag.1" in inner
+    assert pages == sorted(["nsys-pp.1", *(f"nsys-pp-{name}.1" for name in _DESCRIPTIONS), *inner])
     assert call("shell-setup", "--shell", shell, "--print").stdout.strip() == script.strip()
     again = call("shell-setup", "--shell", shell, "--prefix", tmp_path / "share")
     assert again.code == 0
@@ -63,6 +71,7 @@ LINES = [
     ("nsys-pp merge --deta", "--detail"),
     ("nsys-pp merge --detail k", "kernels"),
     ("nsys-pp sql --explain-", "--explain-rows"),
+    ("nsys-pp baseline t", "tag"),
 ]
 
 

@@ -30,7 +30,7 @@ FRAMES: dict[str, Callable[[Any], Any]] = {
 
 
 def test_all_names_exist() -> None:
-    assert len(nsys_pp.__all__) <= 38
+    assert len(nsys_pp.__all__) <= 50  # about 20 functions, their results and options
     for name in nsys_pp.__all__:
         assert getattr(nsys_pp, name) is not None
     assert callable(nsys_pp.align)

@@ -17,7 +17,7 @@ from nsys_pp.frames.part import Part, PartOptions
 from nsys_pp.model import build_report
 from nsys_pp.projection import pieces
 from nsys_pp.read import read_report
-from nsys_pp.write.perfetto import trace
+from nsys_pp.write.perfetto import encoding
 from nsys_pp.write.trace import slices, tracks
 
 KERNELS = 30_000
@@ -25,8 +25,8 @@ _LIMITS = (
     (scratch, "_LARGE_BYTES", 4_096),
     (scratch, "_MOST_BYTES", 1 << 20),
     (pieces, "_PIECE_ROWS", 4_000),
-    (trace, "_LARGE_ROWS", 1_000),
-    (trace, "_HUGE_ROWS", 2_000),
+    (encoding, "_LARGE_ROWS", 1_000),
+    (encoding, "_HUGE_ROWS", 2_000),
     (slices, "_LARGE_ROWS", 1_000),
     (slices, "_LARGE_TRACK_ROWS", 1_000),
     (tracks, "_LARGE_ROWS", 1_000),

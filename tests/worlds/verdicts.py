@@ -120,7 +120,7 @@ def score_world(seed: int, fault: str) -> VerdictScore:
         try:
             with contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                _simulate(name, arguments)
+                simulate_world(name, arguments)
                 sizes = {axis: world[axis] for axis in ("pp", "dp", "tp")}
                 layout = ",".join(f"{axis}={size}" for axis, size in sizes.items())
                 order = str(world["order"] or "tp-dp-pp")
@@ -130,7 +130,7 @@ def score_world(seed: int, fault: str) -> VerdictScore:
         return _compare(found, Truth(Path(name)), facts)
 
 
-def _simulate(name: str, arguments: list[str]) -> None:
+def simulate_world(name: str, arguments: list[str]) -> None:
     """Simulate a world; with streams of their own for messages where it deadlocks otherwise."""
     try:
         simulate.main([name, *arguments])

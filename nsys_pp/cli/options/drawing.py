@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from nsys_pp.cli.options.values import Duration, Numbers
 from nsys_pp.cli.sections import OUTPUT, SELECTION, Command, option
-from nsys_pp.frames.choices import DETAILS, MAX_EVENTS, SPLITS
+from nsys_pp.frames.choices import DETAILS, MAX_EVENTS, SHOW_KINDS, SPLITS
 
 device_option = option(
     "--device",
@@ -22,7 +22,15 @@ device_option = option(
 
 
 def detail_options(command: Command) -> Command:
-    """Add `--detail` and `--flows`."""
+    """Add `--detail`, `--flows` and `--show`."""
+    command = option(
+        "--show",
+        section=SELECTION,
+        metavar="KIND,...",
+        help="Kinds of data to draw in addition, at any detail: all or "
+        + ", ".join(f"{kind} ({title})" for kind, title in SHOW_KINDS.items())
+        + ". Default: none.",
+    )(command)
     command = option(
         "--flows",
         section=SELECTION,

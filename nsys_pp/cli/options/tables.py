@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import click
@@ -15,8 +15,9 @@ class TableNames(click.ParamType[tuple[str, ...]]):
 
     name = "names"
 
-    def __init__(self, tables: Mapping[str, object]) -> None:
+    def __init__(self, tables: Mapping[str, object], requested: Iterable[str] = ()) -> None:
         self.tables = tables
+        self.names = (*tables, *requested)  # `all` has no requested ones
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -28,21 +29,24 @@ class TableNames(click.ParamType[tuple[str, ...]]):
         if names == ("all",):
             return tuple(self.tables)
         for name in names:
-            if name not in self.tables:
-                self.fail(f"unknown table {name!r}; expected {', '.join(self.tables)} or all", param, ctx)
+            if name not in self.names:
+                self.fail(f"unknown table {name!r}; expected {', '.join(self.names)} or all", param, ctx)
         return names
 
 
-def table_option(tables: Mapping[str, object], *, default_text: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds `--table`, a tuple named `names`, or None."""
+def table_option(
+    tables: Mapping[str, object], *, default_text: str, requested: Collection[str] = ()
+) -> Callable[[Command], Command]:
+    """Return a decorator that adds `--table`, a tuple named `names`, or None; `all` is without requested tables."""
     return option(
         "--table",
         "names",
         section=SELECTION,
-        type=TableNames(tables),
+        type=TableNames(tables, requested),
         metavar="NAME,...|all",
         help="Tables to show or write.",
-        values_text=f"Names: {', '.join(tables)}.",
+        values_text=f"Names: {', '.join(tables)}"
+        + (f"; not in all: {', '.join(requested)}." if requested else "."),
         default_text=default_text,
     )
 

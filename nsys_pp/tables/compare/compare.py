@@ -14,19 +14,12 @@ from functools import partial
 import polars as pl
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.run_sums import KEYS, UNIT
 from nsys_pp.frames.table import Column, Table, View, build_table_schema, index_tables
 from nsys_pp.frames.training import Training
-from nsys_pp.tables.compare.samples import (
-    KEYS,
-    LONGEST_STEP,
-    UNIT,
-    sample_bubbles,
-    sample_families,
-    sample_kernels,
-    sample_kinds,
-    sample_stages,
-    sample_steps,
-)
+from nsys_pp.tables.compare.changes import find_changes
+from nsys_pp.tables.compare.samples import KERNEL_MEAN, LONGEST_STEP
+from nsys_pp.tables.compare.sums import sample_training
 from nsys_pp.tables.noise import leave_out_largest, noise_of_difference, noise_of_extremes, summarise_samples
 from nsys_pp.units import NS_PER_MS
 
@@ -34,7 +27,12 @@ VERDICT = pl.Enum(["slower", "faster", "same", "unknown", "new", "gone"])
 
 _COLUMNS = (
     Column("stage", pl.Int64, "pipeline stage; null: all stages"),
-    Column("subject", pl.String, "step, bubble, a cause, a kind of job, or a kernel", is_symbol=True),
+    Column(
+        "subject",
+        pl.String,
+        "step, bubble, a cause, a rank, a link, a kind of job, or a kernel",
+        is_symbol=True,
+    ),
     Column("metric", pl.String, "measured quantity, in words"),
     Column("unit", UNIT, "unit of a and b: nanoseconds, or share of the step"),
     Column("a", pl.Float64, "median over the complete steps of run A; null if it has none"),
@@ -44,7 +42,7 @@ _COLUMNS = (
     Column(
         "change_fraction",
         pl.Float64,
-        "change from a to b: relative for times, difference for shares; null without a, and from 0",
+        "change from a to b: relative for times, difference for shares; of a rank also that relative to the other ranks, if all vary together; null without a, and from 0",
         decimals=1,
     ),
     Column(
@@ -59,13 +57,19 @@ _COLUMNS = (
         VERDICT,
         "slower: b is larger; new, gone: only in b, only in a; unknown: the noise is unknown",
     ),
+    Column(
+        "since_step",
+        pl.Int64,
+        "of steps, ranks and links: first step of run B with the change, from which on b is the median; null: all steps",
+        priority=4,
+    ),
 )
 COMPARISON = build_table_schema(_COLUMNS)
 _SHOWN = (
     Column("shown_a", pl.Float64, "a in the unit shown", heading="A", decimals=3),
     Column("shown_b", pl.Float64, "b in the unit shown", heading="B", decimals=3),
-    Column("shown_unit", pl.String, "ms, or %", heading="Unit"),
-    *("change_fraction", "noise_fraction", "verdict", "stage", "metric", "subject"),
+    Column("shown_unit", pl.String, "ms, ms each, or %", heading="Unit"),
+    *("change_fraction", "noise_fraction", "verdict", "since_step", "stage", "metric", "subject"),
 )
 _CAPTION = (
     "A, B: medians over complete steps; change: relative for times, in percentage points for shares of a step;"
@@ -75,29 +79,80 @@ _EMPTY = "nothing to compare"
 _IS_CHANGE = pl.col("verdict") != "same"
 
 
+Samples = Mapping[str, pl.DataFrame]
+"""`SAMPLE` of a run by name: `nsys_pp.frames.run_sums.SAMPLED`."""
+
+
 def compare_trainings(a: Training, b: Training) -> dict[str, pl.DataFrame]:
-    """Compare two runs by steps, bubbles, stages, kinds of job and kernels; the rows of all `TABLES`, by name."""
+    """Compare two trainings; as `compare_samples`."""
+    return compare_samples(sample_training(a), sample_training(b))
+
+
+def compare_samples(a: Samples, b: Samples) -> dict[str, pl.DataFrame]:
+    """Compare two runs by steps, bubbles, stages, ranks, links, kinds of job and kernels.
+
+    Returns:
+        `COMPARISON` of all `TABLES`, by name.
+    """
     return {name: table.build(a, b) for name, table in TABLES.items()}
 
 
-def _compare_steps(a: Training, b: Training) -> pl.DataFrame:
+def _compare_steps(a: Samples, b: Samples) -> pl.DataFrame:
     """Compare spans of steps, kernels per step, and the longest steps: medians do not reflect those."""
-    samples = [sample_steps(training) for training in (a, b)]
+    samples = [run["steps"] for run in (a, b)]
     spans = [sample.filter(subject="step") for sample in samples]
     longest = _compare(*spans, is_of_longest=True).with_columns(
-        subject=pl.lit(LONGEST_STEP), metric=pl.lit("span on all lanes, most")
+        subject=pl.lit(LONGEST_STEP), metric=pl.concat_str("metric", pl.lit(", most"))
     )
-    return pl.concat([_compare(*samples), longest])
+    return pl.concat([_mark_late(_compare(*samples), find_changes(*samples)), longest])
 
 
-def _compare_kernels(a: Training, b: Training) -> pl.DataFrame:
+def _mark_late(table: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
+    """Replace the values of times that changed inside B by those since their change."""
+    keys = ["subject", "metric"]
+    late = changes.filter(pl.col("is_change"), pl.col("since_step").is_not_null())
+    late = late.select(*keys, "b", "change_fraction", "noise_fraction", "since_step").with_columns(
+        verdict=pl.when(pl.col("change_fraction") > 0)
+        .then(pl.lit("slower"))
+        .otherwise(pl.lit("faster"))
+        .cast(VERDICT)
+    )
+    return table.update(late, on=keys, how="left").pipe(conform, COMPARISON)
+
+
+def _compare_kernels(a: Samples, b: Samples) -> pl.DataFrame:
     """Compare kernels by name, the largest difference first."""
     size = (pl.col("b").fill_null(0) - pl.col("a").fill_null(0)).abs().max().over("subject")
-    return _compare(sample_kernels(a), sample_kernels(b)).sort(size, descending=True, maintain_order=True)
+    return _compare(a["kernels"], b["kernels"]).sort(size, descending=True, maintain_order=True)
 
 
-def _compare_samples(a: Training, b: Training, *, sample: Callable[[Training], pl.DataFrame]) -> pl.DataFrame:
-    return _compare(sample(a), sample(b))
+def _compare_named(a: Samples, b: Samples, *, name: str) -> pl.DataFrame:
+    return _compare(a[name], b[name])
+
+
+def _compare_members(a: Samples, b: Samples, *, name: str) -> pl.DataFrame:
+    """Compare ranks or links with themselves, the largest change first."""
+    changes = find_changes(a[name], b[name], are_peers=name == "ranks")
+    size = (pl.col("b") - pl.col("a")).abs()
+    is_beyond = pl.col("is_change").fill_null(True)
+    return (
+        changes.with_columns(
+            unit=pl.lit("ns"),
+            verdict=pl.when(pl.col("a").is_null())
+            .then(pl.lit("new"))
+            .when(pl.col("b").is_null())
+            .then(pl.lit("gone"))
+            .when(pl.col("is_change").is_null())
+            .then(pl.lit("unknown"))
+            .when(~pl.col("is_change"))
+            .then(pl.lit("same"))
+            .when(pl.col("change_fraction") > 0)
+            .then(pl.lit("slower"))
+            .otherwise(pl.lit("faster")),
+        )
+        .sort(is_beyond, size, descending=True, nulls_last=True, maintain_order=True)
+        .pipe(conform, COMPARISON)
+    )
 
 
 def _compare(a: pl.DataFrame, b: pl.DataFrame, *, is_of_longest: bool = False) -> pl.DataFrame:
@@ -138,6 +193,7 @@ def _compare(a: pl.DataFrame, b: pl.DataFrame, *, is_of_longest: bool = False) -
         )
         .join(order, on=KEYS, how="left", nulls_equal=True)
         .sort("order")
+        .with_columns(since_step=pl.lit(None, pl.Int64))
         .pipe(conform, COMPARISON)
     )
 
@@ -173,23 +229,27 @@ def _verdict(difference: pl.Expr) -> pl.Expr:
 
 
 def _add_units(table: pl.DataFrame) -> pl.DataFrame:
-    """Add a and b in milliseconds or percent, and that unit."""
+    """Add a and b in milliseconds or percent, and that unit; a mean of single kernels is in milliseconds each."""
     is_share = pl.col("unit") == "fraction"
+    is_each = pl.col("metric").str.starts_with(KERNEL_MEAN)
     scale = pl.when(is_share).then(100.0).otherwise(1 / NS_PER_MS)
     return table.with_columns(
         shown_a=pl.col("a") * scale,
         shown_b=pl.col("b") * scale,
-        shown_unit=pl.when(is_share).then(pl.lit("%")).otherwise(pl.lit("ms")),
+        shown_unit=pl.when(is_share)
+        .then(pl.lit("%"))
+        .otherwise(pl.when(is_each).then(pl.lit("ms each")).otherwise(pl.lit("ms"))),
     )
 
 
 def _table(
     name: str,
     title: str,
-    build: Callable[[Training, Training], pl.DataFrame],
+    build: Callable[[Samples, Samples], pl.DataFrame],
     *,
     is_whole: bool = False,
-) -> Table[[Training, Training]]:
+    hidden: str = "{} are the same within noise",
+) -> Table[[Samples, Samples]]:
     """Define a table of a comparison: all have the same columns."""
     return Table(
         name=name,
@@ -202,17 +262,19 @@ def _table(
             columns=_SHOWN,
             derive=_add_units,
             only=None if is_whole else _IS_CHANGE,
-            hidden="{} are the same within noise",
+            hidden=hidden,
         ),
     )
 
 
-TABLES: Mapping[str, Table[[Training, Training]]] = index_tables(
+TABLES: Mapping[str, Table[[Samples, Samples]]] = index_tables(
     _table("steps", "Steps", _compare_steps, is_whole=True),
-    _table("bubbles", "Bubbles", partial(_compare_samples, sample=sample_bubbles)),
-    _table("stages", "Stages", partial(_compare_samples, sample=sample_stages)),
-    _table("kinds", "Jobs by kind", partial(_compare_samples, sample=sample_kinds)),
-    _table("families", "Families of kernels", partial(_compare_samples, sample=sample_families)),
+    _table("bubbles", "Bubbles", partial(_compare_named, name="bubbles")),
+    _table("stages", "Stages", partial(_compare_named, name="stages")),
+    _table("ranks", "Ranks", partial(_compare_members, name="ranks"), hidden="{} ranks are within noise"),
+    _table("links", "Links", partial(_compare_members, name="links"), hidden="{} links are within noise"),
+    _table("kinds", "Jobs by kind", partial(_compare_named, name="kinds")),
+    _table("families", "Families of kernels", partial(_compare_named, name="families")),
     _table("kernels", "Kernels", _compare_kernels),
 )
 """Tables by name, in the order in which they are written."""

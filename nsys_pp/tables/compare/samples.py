@@ -8,38 +8,32 @@ import polars as pl
 
 from nsys_pp.frames.causes import BUBBLE_CAUSES
 from nsys_pp.frames.clock_relations import list_comparable_steps
-from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.training import JOB_KINDS, Training
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.run_sums import SAMPLE
+from nsys_pp.frames.training import JOB_KINDS, MICRO_BATCH_KINDS, SCHEDULED_KINDS, Training
 from nsys_pp.tables.training.family_table import classify_training
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
-from nsys_pp.tables.training.own_compute import sum_own_compute
+from nsys_pp.tables.training.link_table import LEAST_EXCESS, time_transfers
+from nsys_pp.tables.training.own_compute import select_outermost, sum_own_compute
 
-UNIT = pl.Enum(["ns", "fraction"])
 LEAST_CHANGE = 0.01
 """Least change of a time, as a share of it, that counts as a change."""
 LEAST_SHARE = 0.005
 """Least change of a part of the bubble, as a share of the step, that counts as a change."""
-
-KEYS = ("stage", "subject", "metric", "unit")
-SAMPLE = build_schema(
-    {  # one row per metric and step; metrics in the order of the tables
-        "stage": pl.Int64,
-        "subject": pl.String,
-        "metric": pl.String,
-        "unit": UNIT,
-        "step": pl.Int64,
-        "value": pl.Float64,
-        "least": pl.Float64,  # the smallest difference that matters, in the same unit
-    },
-    name="SAMPLE",
-)
+LEAST_RANK_CHANGE = 0.02
+"""Least change of the compute of a rank, as a share of it: GPUs of one kind differ by about as much."""
+LEAST_LINK_CHANGE = LEAST_EXCESS
+"""Least change of the transfers of a link, as a share of them, in addition to the error of the clocks."""
+KERNEL_TOTAL, KERNEL_MEAN = "total per lane", "mean of one"
+"""Metrics of kernels that do not communicate."""
+_LEAST_TIMED = 2  # transfers of a link in a step
 
 
 def sample_steps(training: Training) -> pl.DataFrame:
     """Sample the span of a step on all lanes, and its kernel time per lane.
 
-    Communication kernels are not counted: most of their time is waiting. Steps of lanes with clocks that cannot be
-    compared have no span.
+    Communication kernels are not counted: most of their time is waiting. If clocks of some lanes can be compared in no
+    step, the span is the median of the lengths on lanes.
 
     Returns:
         `SAMPLE`.
@@ -47,11 +41,15 @@ def sample_steps(training: Training) -> pl.DataFrame:
     comparable = list_comparable_steps(training.steps, training.lanes)
     complete = _complete(training).join(comparable, on="step", how="semi")
     spans = complete.group_by("step").agg(value=pl.col("end_ns").max() - pl.col("start_ns").min())
+    span_metric = "span on all lanes"
+    if spans.is_empty():  # clocks do not affect the lengths on single lanes
+        spans = _complete(training).group_by("step").agg(value=pl.col("span_ns").median())
+        span_metric = "span on a lane, median"
     computing = _complete_kernels(training).filter(~pl.col("is_communication"))
     totals = computing.group_by("step").agg(value=_per_lane("total_ns"))
     return pl.concat(
         [
-            _times(spans, subject="step", metric="span on all lanes"),
+            _times(spans, subject="step", metric=span_metric),
             _times(totals, subject="kernels", metric="total per lane"),
         ]
     )
@@ -77,6 +75,59 @@ def sample_stages(training: Training) -> pl.DataFrame:
     own = computed.group_by("stage", "step").agg(value=pl.col("compute_ns").mean())
     parts = [_shares(lanes, ("bubble",)), _times(own, subject="compute", metric="of jobs, per lane")]
     return pl.concat(parts).sort("stage", maintain_order=True)
+
+
+def sample_ranks(training: Training) -> pl.DataFrame:
+    """Sample the own compute of each rank: of its micro-batches, waiting not counted; all compute where none are known.
+
+    Returns:
+        `SAMPLE`.
+    """
+    complete = _complete(training)
+    if has_passes(training):
+        own = select_outermost(training.jobs, MICRO_BATCH_KINDS).group_by("lane", "step")
+        values = own.agg(value=pl.col("compute_ns").sum())
+        values = values.join(complete.select("lane", "step"), on=["lane", "step"], how="semi")
+        metric = "compute of jobs"
+    else:
+        values, metric = complete.select("lane", "step", value="compute_ns"), "compute"
+    lanes = training.lanes.select("lane", "stage", "label")
+    if len(lanes) == 1:  # its machine may be another one in each run
+        lanes = lanes.with_columns(label=pl.lit("the GPU"))
+    labelled = values.filter(pl.col("value") > 0).join(lanes, on="lane").sort("lane", "step")
+    samples = _times(labelled, subject=pl.col("label"), metric=metric)
+    return samples.with_columns(least=LEAST_RANK_CHANGE * pl.col("value"))
+
+
+def sample_links(training: Training) -> pl.DataFrame:
+    """Sample the median transfer of each link between ranks.
+
+    Returns:
+        `SAMPLE`; `stage` is that of the sender, and `least` includes the error of the clocks.
+    """
+    complete = _complete(training).select("step").unique()
+    medians = (
+        time_transfers(training.transfers)
+        .drop_nulls(["timed_ns", "step"])
+        .join(complete, on="step", how="semi")
+        .group_by("sender", "receiver", "step")
+        .agg(value=pl.col("timed_ns").median(), count=pl.len(), bound=pl.col("bound_ns").max().fill_null(0))
+        .filter(pl.col("count") >= _LEAST_TIMED)
+    )
+    for side in ("sender", "receiver"):
+        lanes = training.lanes.select("lane", pl.col("label", "stage").name.suffix(f"_of_{side}"))
+        medians = medians.join(lanes, left_on=side, right_on="lane", how="left")
+    medians = medians.sort("sender", "receiver", "step").with_columns(stage=pl.col("stage_of_sender"))
+    named = pl.format("{} -> {}", "label_of_sender", "label_of_receiver")
+    least = LEAST_LINK_CHANGE * pl.col("value") + pl.col("bound")
+    return medians.with_columns(
+        subject=named, metric=pl.lit("transfer of a message"), unit=pl.lit("ns"), least=least
+    ).pipe(conform, SAMPLE)
+
+
+def has_passes(training: Training) -> bool:
+    """Return whether forwards or backwards are known."""
+    return bool(training.jobs["kind"].is_in(SCHEDULED_KINDS).any())
 
 
 def sample_kinds(training: Training) -> pl.DataFrame:
@@ -107,18 +158,27 @@ def sample_kernels(training: Training) -> pl.DataFrame:
     """Sample each kernel by name: its total on a lane, and the mean of one.
 
     Returns:
-        `SAMPLE`.
+        `SAMPLE`. Times of communication include waiting, as their metric states.
     """
     by_name = (
         _complete_kernels(training)
         .with_columns(pl.col("name").cast(pl.String))
-        .group_by("step", "name")
+        .group_by("step", "name", "is_communication")
         .agg(total=_per_lane("total_ns"), mean=pl.col("total_ns").sum() / pl.col("count").sum())
-        .sort("name")
+        .sort("name", "is_communication")
     )
     return pl.concat(
-        _times(by_name.with_columns(value=column), subject=pl.col("name"), metric=metric)
-        for column, metric in (("total", "total per lane"), ("mean", "mean of one"))
+        _times(
+            by_name.filter(is_communication=waits).with_columns(value=column),
+            subject=pl.col("name"),
+            metric=metric,
+        )
+        for column, waits, metric in (
+            ("total", False, KERNEL_TOTAL),
+            ("mean", False, KERNEL_MEAN),
+            ("total", True, f"{KERNEL_TOTAL}, with waiting"),
+            ("mean", True, f"{KERNEL_MEAN}, with waiting"),
+        )
     )
 
 

@@ -104,7 +104,7 @@ def build_link_table(training: Training) -> pl.DataFrame:
     if the link has no others. Activations and their gradients have the same size: where sizes are unknown, all
     messages are assumed to have one size. Times are null where the clocks of both lanes cannot be compared.
     """
-    transfers = _time(training.transfers)
+    transfers = time_transfers(training.transfers)
     links = transfers.group_by(_PAIR).agg(
         message_count=pl.len(),
         doubtful_count=pl.col("doubtful").count(),
@@ -130,7 +130,7 @@ def build_link_table(training: Training) -> pl.DataFrame:
     )
 
 
-def _time(transfers: pl.DataFrame) -> pl.DataFrame:
+def time_transfers(transfers: pl.DataFrame) -> pl.DataFrame:
     """Add `timed_ns` and `timed_bytes`: transfer and size of messages that show the speed of their link; else null."""
     sent = transfers.select(lane="sender", kernel_ns="send_start_ns", is_both=pl.lit(True)).unique()
     received = transfers.select(lane="receiver", kernel_ns="receive_start_ns", is_both=pl.lit(True)).unique()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from nsys_pp.registry import Registry
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from nsys_pp.frames.table import Table
     from nsys_pp.frames.training import Training
     from nsys_pp.tables.training.utilisation_table import Work
@@ -33,6 +35,14 @@ SOURCES = {
 
 TABLES: Registry[Table[[Training]]] = Registry(SOURCES)
 """Tables by name, in the order in which they are written."""
+
+REQUESTED_TABLES: Registry[Table[[Training, pl.DataFrame]]] = Registry(
+    {
+        "metrics": "nsys_pp.tables.training.metric_table:METRIC_TABLE",
+        "host": "nsys_pp.tables.training.host_table:HOST_TABLE",
+    }
+)
+"""Tables that are built only if they are named: reports are read once more for them (`nsys_pp.frames.requested`)."""
 
 WORK_TABLES: Registry[Table[[Training, Work]]] = Registry(
     {"utilisation": "nsys_pp.tables.training.utilisation_table:UTILISATION_TABLE"}

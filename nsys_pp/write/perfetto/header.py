@@ -99,7 +99,11 @@ def _describe(node: Node, leaves: Mapping[Path, Sequence[int]], parents: set[Pat
     is_counter = node.track.counter_unit is not None
     if path in parents or not uuids:
         uuids.insert(0, path_uuid(path))
-    return [_describe_one(node, uuid, is_shared=len(uuids) > 1 and not is_counter) for uuid in uuids]
+    # one text for all: where many slices overlap, a row has thousands of tracks
+    shared = constant(*_describe_shared(node, is_shared=len(uuids) > 1 and not is_counter))
+    return [
+        message(TracePacket.TRACK_DESCRIPTOR, field(TrackDescriptor.UUID, uuid), (shared,)) for uuid in uuids
+    ]
 
 
 def _encode_about(node: Node, parent_uuid: int, first_ns: int) -> list[Parts]:
@@ -107,7 +111,8 @@ def _encode_about(node: Node, parent_uuid: int, first_ns: int) -> list[Parts]:
     uuid = path_uuid((*node.track.path, ABOUT))
     descriptor = message(
         TracePacket.TRACK_DESCRIPTOR,
-        *_descriptor(uuid, ABOUT),
+        field(TrackDescriptor.UUID, uuid),
+        *_named(ABOUT),
         field(TrackDescriptor.PARENT_UUID, parent_uuid),
     )
     mark = message(
@@ -119,9 +124,10 @@ def _encode_about(node: Node, parent_uuid: int, first_ns: int) -> list[Parts]:
     return [descriptor, field(TracePacket.TIMESTAMP, first_ns) + mark]
 
 
-def _describe_one(node: Node, uuid: int, *, is_shared: bool) -> Parts:
+def _describe_shared(node: Node, *, is_shared: bool) -> list[Parts]:
+    """Describe a row without the uuids of its tracks."""
     track = node.track
-    fields = [field(TrackDescriptor.SIBLING_ORDER_RANK, node.order)]
+    fields = [*_named(track.name), field(TrackDescriptor.SIBLING_ORDER_RANK, node.order)]
     if len(track.path) > 1:
         fields.append(field(TrackDescriptor.PARENT_UUID, path_uuid(track.path[:-1])))
     if is_shared:
@@ -137,12 +143,11 @@ def _describe_one(node: Node, uuid: int, *, is_shared: bool) -> Parts:
         fields.append(
             message(TrackDescriptor.COUNTER, field(CounterDescriptor.UNIT, unit) if unit else unit_name)
         )
-    return message(TracePacket.TRACK_DESCRIPTOR, *_descriptor(uuid, track.name), *fields)
+    return fields
 
 
-def _descriptor(uuid: int, name: str) -> list[Parts]:
+def _named(name: str) -> list[Parts]:
     return [
-        field(TrackDescriptor.UUID, uuid),
         field(TrackDescriptor.NAME, name),
         field(TrackDescriptor.CHILD_ORDERING, ChildOrdering.EXPLICIT),
     ]

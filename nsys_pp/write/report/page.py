@@ -40,7 +40,7 @@ def write_report(source: PageSource, output: BinaryIO) -> dict[str, str]:
     bodies = {name: _format_body(section, drawn[name], source) for name, section in SECTIONS.items()}
     parts = {
         "title": escape(clean(source.title)),
-        "style": _read_file("page.css"),
+        "style": read_style(),
         "facts": format_list(source.facts),
         "contents": "".join(
             f'<a href="#{name}">{escape(section.title)}</a>' for name, section in SECTIONS.items()
@@ -97,6 +97,11 @@ def _format_foot(source: PageSource) -> str:
         f"Written by nsys-pp {source.made_by}; the numbers are those of `nsys-pp pipeline`, `nsys-pp summary` and `nsys-pp align`."
         f"{hint}"
     )
+
+
+def read_style() -> str:
+    """Read the style of the page, which other pages share."""
+    return _read_file("page.css")
 
 
 @cache

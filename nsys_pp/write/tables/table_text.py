@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from nsys_pp.frames.table import Column, FilledTable, View, describe_columns
 from nsys_pp.write.tables.columns import TextColumn, format_columns
+from nsys_pp.write.tables.file_names import cut_shared_starts
 from nsys_pp.write.tables.names import clean
 from nsys_pp.write.tables.rows import arrange_rows, find_sort_column, sort_rows
 
@@ -80,6 +81,8 @@ def arrange_table(
     if shown.hidden_count and not {"rest", "total"} & {*shown.kinds}:
         notes.append(f"{shown.hidden_count:,} more row{'s' * (shown.hidden_count > 1)}")
     texts = format_columns(shown.frame, columns, unit=unit, is_blank=[kind != "row" for kind in shown.kinds])
+    texts, cut = cut_shared_starts(texts)
+    notes += cut
     return ShownTable(
         columns=tuple(texts),
         kinds=tuple(shown.kinds),

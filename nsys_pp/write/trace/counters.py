@@ -10,6 +10,7 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.write.trace.drawing import SAMPLES
 
 _MAX_SAMPLES = 2000
+_MOST_SAMPLES = 20_000  # of a recorded counter; a screen has a few thousand columns
 
 
 class Counter(Struct, frozen=True, kw_only=True):
@@ -27,13 +28,48 @@ class Counter(Struct, frozen=True, kw_only=True):
 
 
 def list_counters(counters: pl.DataFrame) -> list[Counter]:
-    """Split `COUNTERS` of one GPU or process into counters by name and unit, in order of their first rows."""
+    """Split `COUNTERS` of one GPU or process into counters by name and unit, in order of their first rows.
+
+    Counters of very many samples are thinned out (`thin`).
+    """
     return [
-        Counter(name=str(name), unit=str(unit), samples=samples.sort("time_ns").pipe(conform, SAMPLES))
+        Counter(
+            name=str(name),
+            unit=str(unit),
+            samples=thin(
+                samples.sort("time_ns", maintain_order=True).pipe(conform, SAMPLES), most=_MOST_SAMPLES
+            ),
+        )
         for (name, unit), samples in counters.partition_by(
             "name", "unit", as_dict=True, maintain_order=True
         ).items()
     ]
+
+
+def thin(samples: pl.DataFrame, *, most: int) -> pl.DataFrame:
+    """Thin out the samples of a counter without losing extremes.
+
+    The time from the first to the last sample is cut into equal windows; the first, the last, the smallest and the largest
+    sample of each are kept. So every window has the values at its borders, and its extremes at their times.
+
+    Args:
+        samples: `SAMPLES`.
+        most: Number of samples that are all kept; more are thinned out to about as many, at most.
+
+    Returns:
+        `SAMPLES`.
+    """
+    if len(samples) <= most:
+        return samples
+    first, last = int(samples["time_ns"][0]), int(samples["time_ns"][-1])
+    width = (last - first) // (most // 4) + 1
+    rows = samples.with_row_index("row")
+    value, row = pl.col("value"), pl.col("row")
+    kept = rows.group_by((pl.col("time_ns") - first) // width).agg(
+        first=row.first(), last=row.last(), least=row.get(value.arg_min()), most=row.get(value.arg_max())
+    )
+    at = pl.concat([kept[name] for name in ("first", "last", "least", "most")]).unique().sort()
+    return samples[at]
 
 
 def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:

@@ -5,15 +5,18 @@ GPU 0                   a GPU of the report
   ranges                NVTX ranges projected on the GPU, nested
   communication         NCCL kernels
   stream 7 (default)    kernels, copies, sets
-CPU: python 4242        a process, with detail "cpu"; counters of the process come first
+CPU: python 4242        a process, with detail "cpu" or data on request; counters of the process come first
   NVTX thread 4242      NVTX ranges on the CPU
   marks thread 4242
   CUDA API thread 4242
+  OS calls thread 4242  on request, and likewise states, CPU samples, MPI, ...
+system                  on request: metrics of the network, messages of nsys, tables without processes
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -28,6 +31,7 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.choices import Detail
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.report import Report
+from nsys_pp.write.trace.activity_rows import SYSTEM, draw_activities, split_by_process
 from nsys_pp.write.trace.counters import Counter, busy_percent, list_counters
 from nsys_pp.write.trace.drawing import (
     ArrangedSlices,
@@ -55,6 +59,8 @@ BUSY = "GPU busy"
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
 
 Path = tuple[str, ...]
+Contents = Literal["all", "operations", "ranges"]
+"""Rows to draw: all; of GPUs all but ranges, which need no projections; ranges alone."""
 
 
 class View(Struct, frozen=True, kw_only=True):
@@ -66,12 +72,15 @@ class View(Struct, frozen=True, kw_only=True):
         projections: `PROJECTIONS` to draw.
         crossing: range_id of the ranges that end on another thread than they began.
         job_ranges: `JOB_RANGES`; rows of jobs are drawn by `nsys_pp.write.trace.training_rows`.
+        is_on_request: Whether data was read on request: `activities` of the report have the extra columns `activity_id` and
+            `parent_id`, and its counters are drawn at every detail.
     """
 
     report: Report
     projections: pl.DataFrame
     crossing: pl.Series
     job_ranges: pl.DataFrame
+    is_on_request: bool = False
 
 
 def is_range_track(path: Path) -> bool:
@@ -84,7 +93,7 @@ def is_busy_track(path: Path) -> bool:
     return len(path) == 2 and path[1] == BUSY
 
 
-def draw_report(view: View, *, detail: Detail) -> Drawing:
+def draw_report(view: View, *, detail: Detail, contents: Contents = "all") -> Drawing:
     """Draw one report, independent of other reports.
 
     Args:
@@ -92,6 +101,7 @@ def draw_report(view: View, *, detail: Detail) -> Drawing:
         detail: "jobs" draws jobs only (if there are none, the three outermost levels of projected
             ranges), "ranges" all projected ranges and communication kernels, "kernels" also streams,
             "cpu" also CPU threads.
+        contents: Rows to draw, with detail "ranges" or "kernels"; "operations" and "ranges" together are "all".
 
     Returns:
         The drawing; `tracks` may include tracks without subtracks, which are not drawn.
@@ -102,11 +112,13 @@ def draw_report(view: View, *, detail: Detail) -> Drawing:
     devices = view.report.devices.sort(number, "gpu", "process_key", "device_id")
     for rank, gpu in enumerate(devices.partition_by("gpu", maintain_order=True)):
         path = _add_track(tracks, (gpu["gpu"][0],), rank)
-        _draw_gpu(view, gpu, path, detail, tracks, subtracks)
+        _draw_gpu(view, gpu, path, detail, contents, tracks, subtracks)
         if len(subtracks) > MOST_SUBTRACKS:
             raise _too_many_error(view, "rows of slices", len(subtracks), MOST_SUBTRACKS)
-    if detail == "cpu":
+    if detail == "cpu" or view.is_on_request:
         _draw_cpu(view, tracks, subtracks)
+    if view.is_on_request:
+        _draw_system(view, tracks, subtracks)
     return Drawing(report_id=view.report.fingerprint, tracks=list(tracks.values()), subtracks=subtracks)
 
 
@@ -115,10 +127,12 @@ def _draw_gpu(
     devices: pl.DataFrame,
     path: Path,
     detail: Detail,
+    contents: Contents,
     tracks: dict[Path, Track],
     subtracks: list[Subtrack],
 ) -> None:
     projections, ops, counters = view.projections, view.report.gpu_ops, view.report.counters
+    counters = counters.drop_nulls("device_id")
     if len(devices) < len(view.report.devices):
         projections, ops, counters = (
             frame.join(devices, on=["process_key", "device_id"], how="semi", maintain_order="left")
@@ -129,8 +143,12 @@ def _draw_gpu(
             outermost = projections.filter(pl.col("depth") < _JOB_DEPTH)
             _draw_ranges(view, outermost, path, tracks, subtracks)
         return
-    busy = Counter(name=BUSY, unit="%", samples=busy_percent(ops["start_ns"], ops["end_ns"]))
-    _draw_counters([busy, *list_counters(counters)], path, tracks, subtracks)
+    if contents != "all":
+        if contents == "ranges":
+            _draw_ranges(view, projections, path, tracks, subtracks)
+        else:
+            _draw_operations(view, ops, counters, path, detail, tracks, subtracks)
+        return
     is_large = len(projections) + len(ops) > _LARGE_ROWS
     if is_large:
         return_freed()
@@ -143,16 +161,29 @@ def _draw_gpu(
             ranges.result()  # not both at once: their arrays would double the memory
             return_freed()
             drop_pages()
-        communication = _add_track(tracks, (*path, "communication"), 20)
-        slices = operation_slices(
-            ops.filter("is_communication").with_columns(_no_flow()), view.report.op_details
-        )
-        subtracks += _subtracks(view, [communication], flat_subtracks(slices))
-        if detail != "ranges":
-            _draw_streams(view, ops, path, tracks, subtracks)
+        _draw_operations(view, ops, counters, path, detail, tracks, subtracks)
         ranges.result()
     tracks |= range_tracks
     subtracks += range_subtracks
+
+
+def _draw_operations(
+    view: View,
+    ops: pl.DataFrame,
+    counters: pl.DataFrame,
+    path: Path,
+    detail: Detail,
+    tracks: dict[Path, Track],
+    subtracks: list[Subtrack],
+) -> None:
+    """Draw the counters of a GPU, its communication and, with their detail, its streams."""
+    busy = Counter(name=BUSY, unit="%", samples=busy_percent(ops["start_ns"], ops["end_ns"]))
+    _draw_counters([busy, *list_counters(counters)], path, tracks, subtracks)
+    communication = _add_track(tracks, (*path, "communication"), 20)
+    slices = operation_slices(ops.filter("is_communication").with_columns(_no_flow()), view.report.op_details)
+    subtracks += _subtracks(view, [communication], flat_subtracks(slices))
+    if detail != "ranges":
+        _draw_streams(view, ops, path, tracks, subtracks)
 
 
 def _draw_counters(
@@ -231,6 +262,7 @@ def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) 
     ranges = view.report.ranges.partition_by("thread_key", as_dict=True)
     calls = view.report.api_calls.partition_by("thread_key", as_dict=True)
     marks = view.report.marks.sort("time_ns").partition_by("thread_key", as_dict=True)
+    active = split_by_process(view.report.activities)
     for order, process in enumerate(view.report.processes.iter_rows(named=True)):
         path = (f"CPU: {process['name'] or 'process'} {process['pid']}",)
         _add_track(tracks, path, _CPU_RANK, order=order)
@@ -252,6 +284,23 @@ def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) 
             if (key,) in calls:
                 track = _add_track(tracks, (*path, f"CUDA API {name}"), 10, order=3 * rank + 2)
                 subtracks += _subtracks(view, [track], flat_subtracks(api_call_slices(calls[key,])))
+        ranks = {key: rank for rank, key in enumerate(threads["thread_key"].to_list())}
+        for row in active.get(process["process_key"], []):
+            if row.thread_key is None:
+                track = _add_track(tracks, (*path, row.title), 5)
+            else:  # after the CUDA calls of the thread, by title
+                name, order = names[row.thread_key], 3 * ranks[row.thread_key] + 2
+                track = _add_track(tracks, (*path, f"{row.title} {name}"), 10, order=order)
+            subtracks += draw_activities(row, track)
+
+
+def _draw_system(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) -> None:
+    path = _add_track(tracks, (SYSTEM,), _CPU_RANK, order=len(view.report.processes))
+    counters = view.report.counters.filter(pl.col("process_key").is_null())
+    _draw_counters(list_counters(counters), path, tracks, subtracks)
+    for row in split_by_process(view.report.activities).get(None, []):
+        track = _add_track(tracks, (*path, row.title), 10)
+        subtracks += draw_activities(row, track)
 
 
 def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.report import COUNTERS
-from nsys_pp.write.trace.counters import _MAX_SAMPLES, busy_percent, list_counters
+from nsys_pp.write.trace.counters import _MAX_SAMPLES, busy_percent, list_counters, thin
 from nsys_pp.write.trace.drawing import SAMPLES
 
 Interval = tuple[int, int]
@@ -109,3 +109,38 @@ def test_counters_are_split_by_name_and_unit() -> None:
         ("power", "W", [(3, 2.5), (5, 1.5)]),
         ("memory", "bytes", [(3, 7.0)]),
     ]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 400), st.integers(-5, 5)), min_size=1, max_size=200),
+    st.integers(4, 40),
+)
+def test_a_thinned_counter_keeps_the_borders_and_extremes_of_every_window(
+    drawn: list[tuple[int, int]], most: int
+) -> None:
+    rows = sorted(drawn, key=lambda sample: sample[0])
+    samples = pl.DataFrame(
+        {"time_ns": [time for time, _ in rows], "value": [float(value) for _, value in rows]}, schema=SAMPLES
+    )
+    thinned = thin(samples, most=most).rows()
+    if len(rows) <= most:
+        assert thinned == samples.rows()
+        return
+    first = rows[0][0]
+    width = (rows[-1][0] - first) // (most // 4) + 1
+    windows: dict[int, list[tuple[int, float]]] = {}
+    for time, value in samples.rows():
+        windows.setdefault((time - first) // width, []).append((time, value))
+    kept: dict[int, list[tuple[int, float]]] = {}
+    for time, value in thinned:
+        kept.setdefault((time - first) // width, []).append((time, value))
+    assert kept.keys() == windows.keys()
+    assert len(thinned) <= 4 * (most // 4 + 1)
+    for window, of_window in windows.items():
+        values = [value for _, value in of_window]
+        assert kept[window][0] == of_window[0]
+        assert kept[window][-1] == of_window[-1]
+        assert max(value for _, value in kept[window]) == max(values)
+        assert min(value for _, value in kept[window]) == min(values)
+        assert set(kept[window]) <= set(of_window)
+    assert [time for time, _ in thinned] == sorted(time for time, _ in thinned)

@@ -1,0 +1,59 @@
+"""Operations of a large report, drawn and encoded while its ranges are projected.
+
+Rows of operations need no projections, and projecting leaves a second processor idle.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from io import BytesIO
+
+from nsys_pp.arrays.scratch import share_scratch
+from nsys_pp.compose.report_view import view_report
+from nsys_pp.frames.part import PartOptions
+from nsys_pp.frames.report import PROJECTIONS, Report
+from nsys_pp.write.perfetto.trace import Early, encode_drawing
+from nsys_pp.write.trace.tracks import draw_report
+
+_FEWEST, _MOST = (
+    100_000,
+    2_000_000,
+)  # operations; of more, the memory of both stages at once would be too much
+
+
+@contextmanager
+def encode_early(report: Report, options: PartOptions, *, is_packed: bool) -> Iterator[Future[Early] | None]:
+    """Start to draw and encode the operations of a report in another thread.
+
+    With detail "cpu", ranges of threads begin before the first operation, from which times count; "ranges" draws few
+    operations.
+
+    Args:
+        report: The report.
+        options: Content of its drawing.
+        is_packed: As for `encode_drawing`.
+
+    Yields:
+        The encoded operations; None where it would not save time.
+    """
+    is_worth = _FEWEST <= len(report.gpu_ops) <= _MOST and _count_processors() > 1
+    if options.detail != "kernels" or not is_worth:
+        yield None
+        return
+    view = view_report(report, PROJECTIONS.to_frame(), detail=options.detail, flows=False)
+
+    def work() -> Early:
+        blocks = BytesIO()
+        drawing = draw_report(view, detail="kernels", contents="operations")
+        encoded = encode_drawing(drawing, blocks, is_packed=is_packed)
+        return Early(encoded=encoded, blocks=blocks.getvalue())
+
+    with ThreadPoolExecutor(1, initializer=share_scratch()) as pool:
+        yield pool.submit(work)
+
+
+def _count_processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

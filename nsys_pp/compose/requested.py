@@ -1,0 +1,203 @@
+"""Data of tables on request: reports are read once more, with the tables that only these need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
+from nsys_pp.arrays.search import find_first
+from nsys_pp.compose.run import Run
+from nsys_pp.frames.clock import Clock
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.raw import Group
+from nsys_pp.frames.report import KERNEL_KINDS, Report
+from nsys_pp.frames.requested import HOST_TIMES, METRIC_SAMPLES
+from nsys_pp.frames.training import Training
+from nsys_pp.model import build_report
+from nsys_pp.model.damage import drop_impossible
+from nsys_pp.model.devices import number_gpus
+from nsys_pp.model.sampled_metrics import GpuMetric, list_gpu_metrics
+from nsys_pp.projection.launches import match_launches
+from nsys_pp.read import is_part, read_report
+from nsys_pp.training.report.host_activities import find_activities
+
+_METRICS: frozenset[Group] = frozenset({"show_metrics"})
+_HOST: frozenset[Group] = frozenset({"ranges", "ops", "cpu", "show_os", "show_states", "show_samples"})
+_BUBBLES = ("host", "data")
+_ROWS = {"OS call": "OS calls", "state": "states"}  # activities, and their rows of a trace
+
+
+def read_metric_samples(run: Run, training: Training) -> pl.DataFrame:
+    """Read the samples of the GPU metrics of all lanes (`METRIC_SAMPLES`); parts have none.
+
+    A GPU's metrics may be in the report of another process of its machine; those of its own report come first.
+    """
+    reports = [recorded.path for recorded in run.inputs if not is_part(recorded.path)]
+    read = run.batch.map("reading metrics", reports, partial(_read_metrics, nsys=run.batch.nsys))
+    lanes = run.roster.select(
+        *("report", "process_key", "device_id", "machine", "gpu"),
+        bus=pl.col("bus_location").str.to_lowercase(),
+    ).join(
+        training.lanes.select("lane", "report", "process_key", "device_id"),
+        on=["report", "process_key", "device_id"],
+    )
+    parts = [METRIC_SAMPLES.to_frame()]
+    done: set[int] = set()
+    for own in (True, False):
+        for at, recorded in enumerate(run.inputs):
+            metrics = read.get(recorded.path, [])
+            is_own = pl.col("report") == at
+            machine = run.roster.filter(is_own)["machine"][0]
+            wanted = lanes.filter(is_own if own else ~is_own, machine=machine).rows(named=True)
+            found = [(lane, metric) for lane in wanted for metric in metrics if _is_of(metric, lane)]
+            found = [(lane, metric) for lane, metric in found if lane["lane"] not in done]
+            done |= {lane["lane"] for lane, _ in found}
+            parts += [_assign(metric, lane["lane"], run.clocks.clocks[at]) for lane, metric in found]
+    return pl.concat(parts)
+
+
+def _read_metrics(path: Path, nsys: str | None) -> list[GpuMetric]:
+    raw = read_report(path, need=_METRICS, nsys=nsys)
+    drop_impossible(raw)
+    return list_gpu_metrics(raw, number_gpus(raw))
+
+
+def _is_of(metric: GpuMetric, lane: Mapping[str, Any]) -> bool:
+    """Return whether a metric of a machine is of a lane's GPU: by bus location, where both are known."""
+    if metric.bus is not None and lane["bus"] is not None:
+        return bool(metric.bus == lane["bus"])
+    return bool(metric.label == lane["gpu"])
+
+
+def _assign(metric: GpuMetric, lane: int, clock: Clock) -> pl.DataFrame:
+    """Return the samples of a metric as rows of a lane (`METRIC_SAMPLES`)."""
+    times = pl.Series(clock.to_trace(metric.samples["time_ns"].to_numpy()))
+    return metric.samples.with_columns(
+        time_ns=times,
+        lane=pl.lit(lane, pl.UInt32),
+        name=pl.lit(metric.name),
+        unit=pl.lit(metric.unit),
+    ).pipe(conform, METRIC_SAMPLES)
+
+
+def read_host_times(run: Run, training: Training) -> pl.DataFrame:
+    """Read the activities of launching threads in the bubbles of causes "host" and "data" (`HOST_TIMES`); parts have none.
+
+    The launching thread of a bubble is that of the call that launched the next kernel of the GPU. Bubbles without one have
+    the row of the bubbles alone.
+    """
+    bubbles = training.lane_states.filter(pl.col("cause").is_in(_BUBBLES)).join(
+        training.lanes.select("lane", "report", "process_key", "device_id"), on="lane"
+    )
+    wanted = {
+        recorded.path: _move(bubbles.filter(pl.col("report") == at), run.clocks.clocks[at])
+        for at, recorded in enumerate(run.inputs)
+        if not is_part(recorded.path)
+    }
+    wanted = {path: frame for path, frame in wanted.items() if len(frame)}
+    work = partial(_read_host, bubbles=wanted, nsys=run.batch.nsys)
+    read = run.batch.map("reading hosts", list(wanted), work)
+    parts = [HOST_TIMES.to_frame(), *read.values()]
+    return pl.concat(parts).sort("lane", "cause", "activity", "name", nulls_last=False)
+
+
+def _move(frame: pl.DataFrame, clock: Clock) -> pl.DataFrame:
+    """Map intervals from the trace's clock to the clock of a report."""
+    return frame.with_columns(
+        pl.Series(name, clock.to_report_times(frame[name].to_numpy())) for name in ("start_ns", "end_ns")
+    )
+
+
+def _read_host(path: Path, bubbles: Mapping[Path, pl.DataFrame], nsys: str | None) -> pl.DataFrame:
+    report = build_report(read_report(path, need=_HOST, nsys=nsys), is_last_use=True)
+    return sum_host_times(report, bubbles[path])
+
+
+def sum_host_times(report: Report, bubbles: pl.DataFrame) -> pl.DataFrame:
+    """Sum the activities of launching threads in bubbles.
+
+    Args:
+        report: Read with ranges, operations, names of calls, and activities.
+        bubbles: lane, cause, process_key, device_id, start_ns and end_ns, on the report's clock.
+
+    Returns:
+        `HOST_TIMES`, in any order.
+    """
+    bubbles = bubbles.with_columns(thread_key=_find_threads(report, bubbles))
+    length = pl.col("end_ns") - pl.col("start_ns")
+    keys = ["lane", "cause"]
+    whole = bubbles.group_by(keys).agg(time_ns=length.sum(), count=pl.len())
+    parts = [whole.with_columns(activity=pl.lit(None, pl.String), name=pl.lit(None, pl.String))]
+    known = bubbles.drop_nulls("thread_key")
+    own = pl.col("end_thread_key").is_null()
+    items = {"range": report.ranges.filter(own), "call": report.api_calls}
+    for activity, row in _ROWS.items():
+        items[activity] = report.activities.filter(pl.col("row") == row).drop_nulls("end_ns")
+    for activity, frame in items.items():
+        found = find_activities(known, frame)
+        of = known[found["interval"].to_numpy()].select(keys)
+        parts.append(
+            of.hstack(found.select(pl.col("name").cast(pl.String), "time_ns"))
+            .group_by(*keys, "name")
+            .agg(time_ns=pl.col("time_ns").sum(), count=pl.len())
+            .with_columns(activity=pl.lit(activity))
+        )
+    parts.append(_count_samples(report, known, keys))
+    return pl.concat([part.pipe(_shape) for part in parts])
+
+
+def _shape(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.with_columns(
+        pl.col("activity").cast(HOST_TIMES["activity"]),
+        pl.col("time_ns", "count").cast(pl.Int64),
+        name=pl.coalesce("name", pl.when(pl.col("activity").is_not_null()).then(pl.lit("(no name)"))),
+    ).pipe(conform, HOST_TIMES)
+
+
+def _count_samples(report: Report, bubbles: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Count the samples of launching threads inside bubbles, by their innermost function."""
+    samples = report.activities.filter(pl.col("row") == "CPU samples").sort("start_ns")
+    inside = samples.join_asof(
+        bubbles.select(*keys, "thread_key", "end_ns", start="start_ns").sort("start"),
+        left_on="start_ns",
+        right_on="start",
+        by="thread_key",
+        check_sortedness=False,
+        suffix="_of_bubble",
+    ).filter(pl.col("start_ns") < pl.col("end_ns_of_bubble"))
+    return (
+        inside.group_by(*keys, pl.col("name").cast(pl.String))
+        .agg(count=pl.len())
+        .with_columns(activity=pl.lit("sample"), time_ns=pl.lit(None, pl.Int64))
+    )
+
+
+def _find_threads(report: Report, bubbles: pl.DataFrame) -> pl.Series:
+    """Find the thread that launched the next kernel after each bubble; null without one."""
+    ops = report.gpu_ops.filter(
+        ~pl.col("is_communication"), pl.col("kind").cast(pl.String).is_in(KERNEL_KINDS)
+    ).sort("process_key", "device_id", "start_ns")
+    owners = pl.concat([frame.select("process_key", "device_id") for frame in (ops, bubbles)])
+    owner = owners.select(pl.struct(pl.all()).rank("dense").cast(pl.Int64)).to_series().to_numpy()
+    at = find_first(
+        owner[len(ops) :], bubbles["end_ns"].to_numpy(), owner[: len(ops)], ops["start_ns"].to_numpy()
+    )
+    op_ids = ops["op_id"].gather(pl.Series(at.clip(0))) if len(ops) else ops["op_id"]
+    call = np.full(len(bubbles), -1)
+    found = np.flatnonzero(at >= 0)
+    if len(ops) and len(found):
+        calls, gpu_ops = report.api_calls, report.gpu_ops
+        call[found] = find_launch_calls(
+            op_ids.gather(found),
+            gpu_ops=gpu_ops,
+            api_calls=calls,
+            launches=match_launches(calls, gpu_ops),
+        )
+    thread = pl.Series(gather_calls(report.api_calls["thread_key"], call), dtype=pl.Int64)
+    return thread.set(pl.Series(call < 0), None)

@@ -1,0 +1,21 @@
+"""Tables of an export, and their use."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.frames.conform import build_schema
+
+TABLE_USE = pl.Enum(["drawn", "on request", "summed", "counted", "facts", "unknown"])
+"""Uses of a table: drawn in traces at some level of detail; drawn with `--show`; read for tables of results; only its rows
+are counted; names and facts; not read."""
+
+EXPORTED_TABLES = build_schema(
+    {  # one row per table of the export but enumerations, by use, show and name
+        "table": pl.String,  # its name there
+        "use": TABLE_USE,
+        "show": pl.String,  # kind of `--show` that draws it; null without one
+        "row_count": pl.Int64,
+    },
+    name="EXPORTED_TABLES",
+)

@@ -1,0 +1,136 @@
+"""Rows of tables that are shown on request -> ACTIVITIES."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.frames.activities import ACTIVITIES
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.ids import process_key
+from nsys_pp.frames.names import NAME
+from nsys_pp.frames.raw import RawReport
+from nsys_pp.model.names import resolve
+
+SAMPLES, STATES = "CPU samples", "states"
+RUNNING, NOT_RUNNING, ENDED = "running", "not running", "terminated"
+_NO_NAME = "(no name)"
+_SYNCHRONIZATION = "CUDA synchronization"
+_CALLER = " < "
+
+
+def build_activities(raw: RawReport, api_calls: pl.DataFrame) -> pl.DataFrame:
+    """Build the intervals and instants of all tables that were read on request.
+
+    Args:
+        raw: The report.
+        api_calls: `API_CALLS`: a synchronization has the thread and the name of the call that waits.
+
+    Returns:
+        `ACTIVITIES`; rows without a start are left out.
+    """
+    built = [_build_calls(raw, api_calls), _build_states(raw), _build_samples(raw)]
+    parts = [part for part in built if not part.is_empty()]
+    if not parts:
+        return ACTIVITIES.to_frame()
+    order = [pl.col("row").cast(pl.String), "thread_key", "start_ns"]
+    # the empty frame adds the columns that no part has
+    rows = pl.concat([ACTIVITIES.to_frame(), *parts], how="diagonal").pipe(conform, ACTIVITIES)
+    return rows.sort(order, maintain_order=True)
+
+
+def _build_calls(raw: RawReport, api_calls: pl.DataFrame) -> pl.DataFrame:
+    """Build the rows of tables of one row per interval or instant."""
+    if raw["activities"].is_empty():
+        return ACTIVITIES.to_frame()
+    rows = raw["activities"].drop_nulls("start")
+    rows = rows.with_columns(name=resolve(rows["name_id"], raw["strings"]))
+    rows = _find_callers(rows, api_calls)
+    text = pl.col("text").cast(NAME)
+    return rows.select(
+        row=pl.col("source").cast(pl.Categorical()),
+        process_key=pl.coalesce(process_key(pl.col("thread")), "process"),
+        thread_key="thread",
+        start_ns="start",
+        end_ns="end",
+        name=pl.coalesce("name", text, pl.lit(_NO_NAME).cast(NAME)),
+        size_bytes="bytes",
+        peer=pl.when(pl.col("peer") >= 0).then("peer"),
+        tag="tag",
+        stream_id="stream",
+    )
+
+
+def _find_callers(rows: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
+    """Add the thread and the name of the CUDA call to synchronizations, which have neither."""
+    is_sync = pl.col("source") == _SYNCHRONIZATION
+    if not rows.select(is_sync.any()).item():
+        return rows
+    calls = api_calls.select(
+        "correlation_id", of_thread="thread_key", of_name="name", process="process_key"
+    ).unique(["process", "correlation_id"], keep="first", maintain_order=True)
+    joined = rows.join(
+        calls,
+        left_on=["process", "correlation"],
+        right_on=["process", "correlation_id"],
+        how="left",
+        maintain_order="left",
+    )
+    return joined.with_columns(
+        thread=pl.when(is_sync).then("of_thread").otherwise("thread"),
+        name=pl.when(is_sync).then("of_name").otherwise("name"),
+    ).drop("of_thread", "of_name")
+
+
+def _build_states(raw: RawReport) -> pl.DataFrame:
+    """Build the states of threads: each lasts from one switch to the next switch of the thread.
+
+        switches   on      off         on    off
+        states     [running)[not running)[running)
+
+    The state before the first switch of a thread, and that after its last one, are unknown. Of two successive switches onto
+    a processor the end of the first run is unknown: it is left out, and likewise for two switches off a processor.
+    """
+    if raw["switches"].is_empty():
+        return ACTIVITIES.to_frame()
+    switches = raw["switches"].drop_nulls(["time", "thread", "is_in"])
+    # off before on in the same nanosecond: one run ends and the next begins
+    switches = switches.with_columns(pl.col("is_in") != 0).sort("thread", "time", "is_in")
+    is_interval = (pl.col("thread").shift(-1) == pl.col("thread")) & (
+        pl.col("is_in") != pl.col("is_in").shift(-1)
+    )
+    state = pl.when("is_in").then(pl.lit(RUNNING)).otherwise(pl.coalesce("state", pl.lit(NOT_RUNNING)))
+    states = switches.with_columns(end_ns=pl.col("time").shift(-1), name=state)
+    return states.filter(is_interval.fill_null(value=False), pl.col("name") != ENDED).select(
+        row=pl.lit(STATES).cast(pl.Categorical()),
+        process_key=process_key(pl.col("thread")),
+        thread_key="thread",
+        start_ns="time",
+        end_ns="end_ns",
+        name=pl.col("name").cast(NAME),
+        cpu=pl.when("is_in").then("cpu"),
+    )
+
+
+def _build_samples(raw: RawReport) -> pl.DataFrame:
+    """Build the samples of processors: instants with the innermost function as name, and the stack of functions."""
+    if raw["samples"].is_empty():
+        return ACTIVITIES.to_frame()
+    samples = raw["samples"].drop_nulls(["time", "thread"])
+    frames = raw["stacks"].drop_nulls(["sample", "symbol"])
+    symbols = resolve(frames["symbol"], raw["strings"], dtype=pl.String())
+    stacks = (
+        frames.select("sample", "depth", symbol=symbols.fill_null(_NO_NAME))
+        .sort("sample", "depth", maintain_order=True)
+        .group_by("sample", maintain_order=True)
+        .agg(innermost=pl.col("symbol").first(), stack=pl.col("symbol").str.join(_CALLER))
+    )
+    joined = samples.join(stacks, left_on="id", right_on="sample", how="left", maintain_order="left")
+    return joined.select(
+        row=pl.lit(SAMPLES).cast(pl.Categorical()),
+        process_key=process_key(pl.col("thread")),
+        thread_key="thread",
+        start_ns="time",
+        name=pl.col("innermost").fill_null(_NO_NAME).cast(NAME),
+        cpu="cpu",
+        stack=pl.col("stack").cast(NAME),
+    )

@@ -1,0 +1,209 @@
+"""Names of nsys' tables that a trace has on request (`--show`), and of their columns; continues `nsys_pp.read.tables`.
+
+Facts: DDL of exports of schema 3.0.0 (nsys 2022.4) and 3.7.2 (2023.4), columns of real exports of 2020 to 2026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nsys_pp.frames.raw import Group
+from nsys_pp.read.table import Column, Table
+
+
+def _c(*names: str) -> Column:
+    return Column(names)
+
+
+_THREAD_STATES: dict[int, str | int] = dict(
+    enumerate(
+        (
+            *("interruptible", "uninterruptible", "stopped", "terminated", "unscheduled", "waiting"),
+            *("OS runtime", "initialized", "transition"),
+        ),
+        start=2,  # 0 is unknown, and 1 running
+    )
+)
+_OS_CALLS: dict[int, str | int] = {27: True}  # other rows are the start and the end of tracing
+_SESSION_TIME: dict[int, str | int] = {1: True}  # other messages have times of other clocks
+_NAMES_OF_CALLS = ("nameId", "textId")
+_CALL = {
+    "start": _c("start"),
+    "end": _c("end"),
+    "thread": _c("globalTid"),
+    "name_id": _c(*_NAMES_OF_CALLS),
+}
+_MPI = {**_CALL, "bytes": _c("size", "recvSize"), "peer": _c("remoteRank"), "tag": _c("tag")}
+_UCX = {**_CALL, "bytes": _c("packedSize"), "peer": _c("peerWorkerUid"), "tag": _c("tag")}
+_METRIC = {
+    "start": _c("start"),
+    "end": _c("end"),
+    "device": _c("globalId"),
+    "list": _c("metricsListId"),
+    "index": _c("metricsIdx"),
+    "value": _c("value"),
+}
+_OPENMP_KINDS = (
+    *("CANCEL", "CRITICAL_SECTION", "DISPATCH", "FLUSH", "LOCK_DESTROY", "LOCK_INIT", "MASTER"),
+    *("MUTEX_RELEASED", "MUTEX_WAIT", "PARALLEL", "REDUCTION", "SYNC_REGION", "SYNC_REGION_WAIT", "TASK"),
+    *("TASK_CREATE", "TASK_SCHEDULE", "THREAD", "WORKSHARE"),
+)
+_LIBRARIES = {
+    "cuDNN": ("CUDNN_EVENTS",),
+    "cuBLAS": ("CUBLAS_EVENTS",),
+    "OpenACC": tuple(f"CUPTI_ACTIVITY_KIND_OPENACC_{kind}" for kind in ("DATA", "LAUNCH", "OTHER")),
+    "OpenMP": tuple(f"OPENMP_EVENT_KIND_{kind}" for kind in _OPENMP_KINDS),
+    "video": ("NVVIDEO_DECODER_API", "NVVIDEO_ENCODER_API", "NVVIDEO_JPEG_API"),
+    "Vulkan": ("VULKAN_API", "VULKAN_DEBUG_API"),
+    "OpenGL": ("OPENGL_API",),
+    "Direct3D": ("DX12_API", "D3D11_PIX_DEBUG_API", "D3D12_PIX_DEBUG_API"),
+}
+
+
+def _activities(title: str, name: str, group: Group, columns: dict[str, Column]) -> Table:
+    return Table("activities", (name,), columns, groups=(group,), title=title)
+
+
+TABLES_ON_REQUEST = (
+    Table(
+        "activities",
+        ("OSRT_API",),
+        {**_CALL, "is_kept": Column(("eventClass",), words=_OS_CALLS)},
+        groups=("show_os",),
+        title="OS calls",
+    ),
+    Table(
+        "switches",
+        ("SCHED_EVENTS",),
+        {
+            "time": _c("start"),
+            "thread": _c("globalTid"),
+            "cpu": _c("cpu"),
+            "is_in": _c("isSchedIn"),
+            "state": Column(("threadState",), words=_THREAD_STATES),
+        },
+        groups=("show_states",),
+    ),
+    Table(
+        "samples",
+        ("COMPOSITE_EVENTS",),
+        {"id": _c("id"), "time": _c("start"), "thread": _c("globalTid"), "cpu": _c("cpu")},
+        groups=("show_samples",),
+    ),
+    Table(
+        "stacks",
+        ("SAMPLING_CALLCHAINS",),
+        {"sample": _c("id"), "symbol": _c("symbol"), "module": _c("module"), "depth": _c("stackDepth")},
+        groups=("show_samples",),
+    ),
+    Table(
+        "activities",
+        ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",),
+        {
+            "start": _c("start"),
+            "end": _c("end"),
+            "process": _c("globalPid"),
+            "correlation": _c("correlationId"),
+            "stream": _c("streamId"),
+        },
+        groups=("show_sync",),
+        title="CUDA synchronization",
+    ),
+    _activities("MPI", "MPI_P2P_EVENTS", "show_mpi", _MPI),
+    _activities("MPI", "MPI_COLLECTIVES_EVENTS", "show_mpi", _MPI),
+    _activities("MPI", "MPI_START_WAIT_EVENTS", "show_mpi", _CALL),
+    _activities("MPI", "MPI_OTHER_EVENTS", "show_mpi", _CALL),
+    _activities("UCX", "UCP_EVENTS", "show_ucx", _CALL),
+    _activities("UCX", "UCP_SUBMIT_EVENTS", "show_ucx", _UCX),
+    _activities("UCX", "UCP_PROGRESS_EVENTS", "show_ucx", _UCX),
+    *(
+        _activities(title, name, "show_libraries", {**_CALL, "bytes": _c("bytes")})
+        for title, names in _LIBRARIES.items()
+        for name in names
+    ),
+    _activities("profiler overhead", "PROFILER_OVERHEAD", "show_profiler", _CALL),
+    _activities("CUDA overhead", "CUPTI_ACTIVITY_KIND_OVERHEAD", "show_profiler", _CALL),
+    Table(
+        "activities",
+        ("DIAGNOSTIC_EVENT",),
+        {
+            "start": _c("timestamp"),
+            "text": _c("text"),
+            "is_kept": Column(("timestampType",), words=_SESSION_TIME),
+        },
+        groups=("show_profiler",),
+        title="messages of nsys",
+    ),
+    Table(
+        "gpu_metrics",
+        ("GPU_METRICS",),
+        {
+            "time": _c("timestamp", "rawTimestamp"),
+            "type": _c("typeId"),
+            "metric": _c("metricId"),
+            "value": _c("value"),
+        },
+        groups=("show_metrics",),
+    ),
+    Table(
+        "gpu_metric_names",
+        ("TARGET_INFO_GPU_METRICS",),
+        {"type": _c("typeId"), "metric": _c("metricId"), "name": _c("metricName")},
+        groups=("show_metrics",),
+    ),
+    # GPU metrics of versions before 2023.4, and other samples of the system: values as JSON
+    Table(
+        "generic_events",
+        ("GENERIC_EVENTS",),
+        {"time": _c("timestamp", "rawTimestamp"), "type": _c("typeId"), "text": _c("data")},
+        groups=("show_metrics",),
+    ),
+    Table("network_metrics", ("NET_NIC_METRIC",), _METRIC, groups=("show_network",), title="network card"),
+    Table("network_metrics", ("NET_IB_SWITCH_METRIC",), _METRIC, groups=("show_network",), title="IB switch"),
+    Table(
+        "network_metric_names",
+        ("TARGET_INFO_NETWORK_METRICS",),
+        {"list": _c("metricsListId"), "index": _c("metricsIdx"), "name": _c("name"), "unit": _c("unit")},
+        groups=("show_network",),
+    ),
+    Table(
+        "network_cards",
+        ("NIC_ID_MAP",),
+        {"card": _c("nicId"), "device": _c("globalId")},
+        groups=("show_network",),
+    ),
+    Table(
+        "network_card_names",
+        ("TARGET_INFO_NIC_INFO",),
+        {"card": _c("nicId"), "device": _c("globalId", "GUID"), "name": _c("name")},
+        groups=("show_network",),
+    ),
+)
+
+_ENUMERATIONS = ("ENUM_", "UnwindMethodType")
+_STARTS, _ENDS = ("start", "timestamp", "startedAt"), ("end", "endedAt")
+
+
+def describe_unknown(name: str, columns: Sequence[str]) -> Table | None:
+    """Describe a table that has no entry by its columns; None if it has no times.
+
+    Nearly all tables of events have the same names for times, threads, processes and names. A row without an end is an
+    instant; one without a thread is of its process, and without a process of the system.
+    """
+    if not any(start in columns for start in _STARTS) or is_enumeration(name):
+        return None
+    found = {
+        "start": _c(*_STARTS),
+        "end": _c(*_ENDS),
+        "thread": _c("globalTid"),
+        "process": _c("globalPid"),
+        "name_id": _c(*_NAMES_OF_CALLS, "apiCallId"),
+        "text": _c("text", "name"),
+        "bytes": _c("bytes", "bytesProcessed"),
+    }
+    return Table("activities", (name,), found, groups=("show_other",), title=name)
+
+
+def is_enumeration(name: str) -> bool:
+    """Return whether a table lists the words of numbers; their meanings are constants here."""
+    return name.startswith(_ENUMERATIONS)

@@ -1,0 +1,98 @@
+"""Samples of a training, and the sums that a history shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import polars as pl
+
+from nsys_pp.frames.clock_relations import number_comparable
+from nsys_pp.frames.run_sums import SAMPLED, RunFacts
+from nsys_pp.frames.training import Training
+from nsys_pp.tables.compare.samples import (
+    has_passes,
+    sample_bubbles,
+    sample_families,
+    sample_kernels,
+    sample_kinds,
+    sample_links,
+    sample_ranks,
+    sample_stages,
+    sample_steps,
+)
+from nsys_pp.tables.training.lane_steps import sum_lane_steps
+from nsys_pp.tables.training.own_compute import sum_own_compute
+
+_SAMPLERS: Mapping[str, Callable[[Training], pl.DataFrame]] = {
+    "steps": sample_steps,
+    "bubbles": sample_bubbles,
+    "stages": sample_stages,
+    "ranks": sample_ranks,
+    "links": sample_links,
+    "kinds": sample_kinds,
+    "families": sample_families,
+    "kernels": sample_kernels,
+}
+
+
+def sample_training(training: Training) -> dict[str, pl.DataFrame]:
+    """Sample a training: `SAMPLE` by name (`SAMPLED`)."""
+    return {name: _SAMPLERS[name](training) for name in SAMPLED}
+
+
+def describe_training(training: Training) -> RunFacts:
+    """Describe a training: the facts that do not depend on its reports.
+
+    Returns:
+        The facts; GPUs, versions, recordings and the like are left open.
+    """
+    lanes, schedule = training.lanes, training.schedule
+    complete = sum_lane_steps(training).filter("is_complete")
+    sources = training.steps.group_by("source").len().sort("len", descending=True)["source"]
+    shares = complete.group_by("step").agg(
+        bubble=pl.col("bubble_ns").sum() / pl.col("span_ns").sum(),
+        compute=pl.col("compute_ns").sum() / pl.col("span_ns").sum(),
+    )
+    return RunFacts(
+        steps=tuple(complete["step"].unique().sort().to_list()),
+        step_source=str(sources[0]) if len(sources) else "",
+        lane_count=len(lanes),
+        machine_count=lanes["machine"].drop_nulls().n_unique(),
+        stage_count=schedule.stage_count or _most(lanes["stage_count"]),
+        replica_count=lanes["replica"].drop_nulls().n_unique(),
+        tensor_count=lanes["tensor"].drop_nulls().n_unique(),
+        schedule=schedule.name,
+        micro_batch_count=float(schedule.micro_batch_count or _count_micro_batches(training)),
+        chunk_count=schedule.chunk_count,
+        has_passes=has_passes(training),
+        preset=training.preset,
+        bound_ns=_bound(lanes),
+        is_on_one_clock=number_comparable(lanes).n_unique() <= 1,
+        bubble_fraction=_finite(shares["bubble"].median()),
+        compute_fraction=_finite(shares["compute"].median()),
+    )
+
+
+def median_step(samples: Mapping[str, pl.DataFrame]) -> float | None:
+    """Return the median length of a step in samples of a run; None without any."""
+    return _finite(samples["steps"].filter(subject="step")["value"].median())
+
+
+def _count_micro_batches(training: Training) -> float:
+    """Return the median number of micro-batches of a lane's step; 0 without any."""
+    counts = sum_own_compute(training)["micro_batch_count"]
+    return _finite(counts.median()) or 0
+
+
+def _most(values: pl.Series) -> int:
+    most = values.max()
+    return most if isinstance(most, int) else 0
+
+
+def _bound(lanes: pl.DataFrame) -> int | None:
+    bound = lanes["bound_ns"].max()
+    return int(bound) if isinstance(bound, int) and not lanes["bound_ns"].null_count() else None
+
+
+def _finite(value: object) -> float | None:
+    return value if isinstance(value, float) and value == value else None

@@ -1,0 +1,212 @@
+"""Data that a trace has on request (`--show`): every row and sample comes back from Perfetto's importer."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import nsys_pp
+from nsys_pp.errors import MissingDataError, OptionError
+from nsys_pp.frames.choices import SHOW_KINDS
+from nsys_pp.frames.raw import ALL_GROUPS, SHOW_GROUPS
+from nsys_pp.frames.report import Report
+from nsys_pp.model import build_report
+from nsys_pp.read import read_report
+from nsys_pp.read.tables_on_request import TABLES_ON_REQUEST
+from nsys_pp.write.trace.counters import list_counters
+from tests.importer.importer import Importer
+from tests.importer.readback import assert_no_errors, slices_by_track
+from tests.read.on_request import write_everything
+from tests.read.tables import os_call, strings, write_export
+from tests.trace.test_reports import COUNTERS, offset_ns, zero_ns
+
+ROW = re.compile(r"/(?:CPU: .* (?P<pid>\d+)|system)/(?P<row>[^/]*)$")  # names of processes are paths
+DRAWN_ANYWAY = {"CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"}  # waits of streams join GPU operations to ranges
+ARGUMENTS = ("size_bytes", "peer", "tag", "stream_id", "cpu", "stack")
+
+
+def assert_activities_are_drawn(importer: Importer, trace: Path, report: Report) -> None:
+    """Every activity stands once on the row of its title and thread, with its arguments."""
+    slices = slices_by_track(importer, trace)
+    assert_no_errors(importer)
+    zero = zero_ns(importer, [report])
+    titles = set(report.activities["row"].cast(str).unique())
+    drawn: Counter[tuple[object, ...]] = Counter()
+    for path, ts, dur, name, args in slices.select("path", "ts", "dur", "name", "args").iter_rows():
+        place = ROW.search(path)
+        row = place["row"] if place else ""
+        title = next((title for title in titles if row == title or row.startswith(f"{title} ")), None)
+        if place is None or title is None:
+            continue
+        owner = (title, row.removeprefix(title).strip().split(" ")[-1], place["pid"] or "system")
+        shown = tuple(args.get(argument) for argument in ARGUMENTS)
+        drawn[(*owner, ts + zero, dur, name, *shown)] += 1
+    expected: Counter[tuple[object, ...]] = Counter()
+    tids = dict(report.active_threads.select("thread_key", "tid").iter_rows())
+    pids = dict(report.active_processes.select("process_key", "pid").iter_rows())
+    for one in report.activities.iter_rows(named=True):
+        tid = "" if one["thread_key"] is None else str(tids[one["thread_key"]])
+        pid = "system" if one["process_key"] is None else str(pids[one["process_key"]])
+        start, end = one["start_ns"], one["end_ns"]
+        length = 0 if end is None else end - start
+        key = (one["row"], tid, pid, start + offset_ns(report), length, one["name"])
+        expected[(*key, *(one[argument] for argument in ARGUMENTS))] += 1
+    assert drawn == expected
+
+
+def assert_metrics_are_drawn(importer: Importer, report: Report) -> None:
+    """Every sample of a metric stands on its counter, under its GPU or the system."""
+    zero = zero_ns(importer, [report])
+    drawn = Counter(
+        (name, ts + zero, value)
+        for name, _, ts, value in importer.query(None, COUNTERS).iter_rows()
+        if name != "GPU busy" and not name.endswith("memory in use")
+    )
+    expected: Counter[tuple[object, ...]] = Counter()
+    for counter in list_counters(report.sampled_metrics):
+        for time, value in counter.samples.iter_rows():
+            expected[counter.name, time + offset_ns(report), value] += 1
+    assert drawn == expected
+
+
+def test_every_shared_report_comes_back(
+    shared_reports: list[Path], importer: Importer, tmp_path: Path
+) -> None:
+    drawn = 0
+    for number, path in enumerate(shared_reports):
+        report = build_report(read_report(path, need=ALL_GROUPS | SHOW_GROUPS))
+        if report.activities.is_empty():
+            continue
+        trace = tmp_path / f"{number}.pftrace"
+        nsys_pp.merge([path], trace, detail="jobs", show="all")
+        assert_activities_are_drawn(importer, trace, report)
+        drawn += len(report.activities)
+    assert drawn > 40_000
+
+
+def test_every_known_table_comes_back(importer: Importer, tmp_path: Path) -> None:
+    path = write_everything(tmp_path / "report.sqlite")
+    report = build_report(read_report(path, need=ALL_GROUPS | SHOW_GROUPS))
+    trace = tmp_path / "run.pftrace"
+    nsys_pp.merge([path], trace, show="all")
+    assert_activities_are_drawn(importer, trace, report)
+    assert_metrics_are_drawn(importer, report)
+    rows = set(report.activities["row"].cast(str).unique())
+    assert rows >= {"OS calls", "states", "CPU samples", "CUDA synchronization", "MPI", "UCX", "cuDNN"}
+    assert rows >= {"cuBLAS", "OpenACC", "OpenMP", "profiler overhead", "CUDA overhead", "messages of nsys"}
+    assert rows >= {"CUDA_UM_CPU_PAGE_FAULT_EVENTS", "SOMETHING_NEW"}
+    under = {(name, gpu) for name, gpu, _, _ in importer.query(None, COUNTERS).iter_rows()}
+    assert {gpu for name, gpu in under if name == "SMs Active [Throughput %]"} == {"GPU 0"}
+    assert {gpu for name, gpu in under if name == "GPU 1: SMs Active [Throughput %]"} == {"system"}
+    assert {gpu for name, gpu in under if name == "device memory in use"} == {"GPU 0"}
+    assert {gpu for name, gpu in under if name == "mlx5_0: IB: Bytes sent"} == {"system"}
+
+
+@pytest.mark.parametrize("kind", SHOW_KINDS)
+def test_each_kind_draws_its_own_rows(kind: str, tmp_path: Path) -> None:
+    path = write_everything(tmp_path / "report.sqlite")
+    events = {}
+    for name, show in (("none", None), ("kind", kind)):
+        merged = nsys_pp.merge([path], tmp_path / f"{name}.pftrace", show=show)
+        events[name] = merged.events
+    assert events["kind"] > events["none"]
+
+
+def test_a_part_with_shown_rows_merges_to_the_same_trace(tmp_path: Path) -> None:
+    path = write_everything(tmp_path / "report.sqlite")
+    (part,) = nsys_pp.extract([path], tmp_path / "report.nspart", show="os,metrics").parts
+    whole, of_part = tmp_path / "whole.pftrace", tmp_path / "part.pftrace"
+    nsys_pp.merge([path], whole, show="metrics,os")
+    nsys_pp.merge([part.output], of_part)
+    assert whole.read_bytes() == of_part.read_bytes()
+
+
+def test_a_window_cuts_shown_rows(importer: Importer, tmp_path: Path) -> None:
+    path = write_everything(tmp_path / "report.sqlite")
+    trace = tmp_path / "run.pftrace"
+    nsys_pp.merge([path], trace, show="os", start_ns=0, end_ns=150)
+    report = build_report(read_report(path, need=ALL_GROUPS | SHOW_GROUPS))
+    calls = report.activities.filter(row="OS calls")
+    drawn = slices_by_track(importer, trace)
+    drawn = drawn.filter(drawn["path"].str.contains("/OS calls "))
+    expected = calls.filter(calls["start_ns"] < 150)
+    assert 0 < len(expected) < len(calls)
+    assert sorted(drawn["name"]) == sorted(expected["name"].cast(str))
+
+
+def test_the_default_trace_has_no_more_bytes_with_them(tmp_path: Path) -> None:
+    path = write_everything(tmp_path / "report.sqlite")
+    merged = nsys_pp.merge([path], tmp_path / "whole.pftrace")
+    on_request = {name for table in TABLES_ON_REQUEST for name in table.names} - DRAWN_ANYWAY
+    with closing(sqlite3.connect(path)) as connection, connection:
+        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        for name in (names & on_request) | {"SOMETHING_NEW", "SYSTEM_THING", "CUDA_UM_CPU_PAGE_FAULT_EVENTS"}:
+            connection.execute(f'DROP TABLE "{name}"')
+    nsys_pp.merge([path], tmp_path / "bare.pftrace")
+    assert merged.output.read_bytes() == (tmp_path / "bare.pftrace").read_bytes()
+
+
+def write_without_gpus(path: Path, *, pid: int, epoch_ns: int) -> Path:
+    """Write a report of OS calls and a barrier of MPI alone."""
+    thread = (1 << 48) | (pid << 24) | pid
+    calls = [os_call(10, 50, nameId=0, globalTid=thread)]
+    ends = [1_000_000 * at + 7919 * at * at % 400_000 for at in range(1, 41)]  # at irregular times
+    barriers = [
+        {"start": end - 50_000, "end": end, "globalTid": thread, "textId": 1, "commHandle": 1} for end in ends
+    ]
+    return write_export(
+        path,
+        {
+            "StringIds": strings("read", "MPI_Barrier"),
+            "MPI_RANKS": [{"globalTid": thread, "rank": pid - 1}],
+            "MPI_COMMUNICATORS": [{"rank": pid - 1, "timestamp": 0, "commHandle": 1, "size": 2}],
+            "OSRT_API": calls,
+            "MPI_COLLECTIVES_EVENTS": barriers,
+            "TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": epoch_ns}],
+            "TARGET_INFO_SYSTEM_ENV": [{"name": "Hostname", "nameEnum": 619, "value": f"host{pid}"}],
+        },
+    )
+
+
+def test_reports_without_gpu_operations_are_merged_on_one_clock(importer: Importer, tmp_path: Path) -> None:
+    epoch = 1_700_000_000_000_000_000
+    paths = [
+        write_without_gpus(tmp_path / f"{pid}.sqlite", pid=pid, epoch_ns=epoch + 5000 * pid) for pid in (1, 2)
+    ]
+    trace = tmp_path / "run.pftrace"
+    with pytest.warns(UserWarning, match="no report has GPU operations: CPU ranges"):
+        merged = nsys_pp.merge(paths, trace)
+    assert (merged.machines, merged.gpus, merged.slices) == (2, 0, 2 * (1 + 40))
+    calls = slices_by_track(importer, trace)
+    calls = calls.filter(calls["path"].str.contains("/OS calls "))
+    assert_no_errors(importer)
+    assert sorted(calls["name"]) == ["read", "read"]
+    assert calls["ts"].n_unique() == 1  # the barriers end at once, though recorded UTC differs by 5 us
+
+
+def test_content_that_was_chosen_is_not_changed(tmp_path: Path) -> None:
+    path = write_without_gpus(tmp_path / "report.sqlite", pid=1, epoch_ns=1)
+    for options in ({"detail": "kernels"}, {"show": "samples"}, {"end_ns": 5}):
+        with pytest.raises(MissingDataError):
+            nsys_pp.merge([path], tmp_path / "run.pftrace", **options)
+    with pytest.raises(MissingDataError, match="no GPU operations"):
+        nsys_pp.merge(
+            [
+                write_export(
+                    tmp_path / "bare.sqlite",
+                    {"StringIds": strings("x"), "PROCESSES": [{"globalPid": 0, "pid": 0}]},
+                )
+            ],
+            tmp_path / "b.pftrace",
+        )
+
+
+def test_unknown_kinds_are_refused(tmp_path: Path) -> None:
+    path = write_everything(tmp_path / "report.sqlite")
+    with pytest.raises(OptionError, match="unknown kind `osrt`"):
+        nsys_pp.merge([path], tmp_path / "run.pftrace", show="osrt")
