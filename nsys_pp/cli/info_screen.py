@@ -195,10 +195,12 @@ def _list_tables(info: ReportInfo, width: int) -> Table:
     grid.add_column(overflow="fold")
     label = "tables"
     tables = info.contents.tables.filter(pl.col("row_count") > 0)
-    for (use, show), rows in tables.group_by("use", "show", maintain_order=True):
-        names = [f"{name} {count:,}" for name, count in rows.select("table", "row_count").rows()]
-        heading = f"{use} (--show {show}): " if use == "on request" else f"{use}: "
-        names[0] = heading + names[0]
+    for (use,), rows in tables.group_by("use", maintain_order=True):
+        names = [
+            f"{name} {count:,} (--show {show})" if use == "on request" else f"{name} {count:,}"
+            for name, count, show in rows.select("table", "row_count", "show").rows()
+        ]
+        names[0] = f"{use}: {names[0]}"
         grid.add_row(label, Text(_pack(map(escape_line, names), width - _LABEL_WIDTH - 2)))
         label = ""
     return grid

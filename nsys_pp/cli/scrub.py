@@ -11,7 +11,7 @@ import nsys_pp
 from nsys_pp.cli.log import log_output
 from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, output_option
 from nsys_pp.cli.options.result import result_options
-from nsys_pp.cli.sections import SELECTION, SectionCommand, option
+from nsys_pp.cli.sections import OUTPUT, SELECTION, SectionArgument, SectionCommand, option
 from nsys_pp.units import format_bytes, format_count
 
 
@@ -36,7 +36,15 @@ from nsys_pp.units import format_bytes, format_count
     default_text="only tables that nsys-pp reads",
 )
 @result_options
-@click.argument("reports", nargs=-1, required=True, metavar="REPORT...")
+@click.argument(
+    "reports",
+    cls=SectionArgument,
+    section=OUTPUT,
+    text="Exported reports, parts or traces, or folders of them.",
+    nargs=-1,
+    required=True,
+    metavar="REPORT...",
+)
 def scrub(
     *, reports: tuple[str, ...], output: Path | None, keep_tables: tuple[str, ...], **options: Any
 ) -> None:
