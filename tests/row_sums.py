@@ -7,9 +7,11 @@ from pathlib import Path
 
 import polars as pl
 
+from nsys_pp.frames.raw import ALL_GROUPS, SHOW_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.row_counts import ROW_COUNTS
 from nsys_pp.model import build_report
+from nsys_pp.model.activities import SAMPLES, STATES
 from nsys_pp.read import read_report
 from nsys_pp.read.integrity import count_rows
 
@@ -72,6 +74,23 @@ def check_row_sums(path: Path) -> Report:
         assert sum(used.get(table, 0) for table in tables) == height(report), tables
     assert used.keys() <= {table for tables in FRAMES for table in tables} | WITHOUT_FRAMES
     _check_events(path, report, used.get("nvtx", 0))
+    return report
+
+
+def check_shown_sums(path: Path) -> Report:
+    """Check the counts of the tables that a trace has on request; other sums are those of `check_row_sums`."""
+    report = build_report(read_report(path, need=ALL_GROUPS | SHOW_GROUPS))
+    counts = report.row_counts.filter(pl.col("stage") == "report")
+    for table, source, count in counts.group_by("table", "source").agg(pl.col("row_count").sum()).rows():
+        in_file = count_rows(path, source)
+        assert in_file is None or in_file == count, (table, in_file, count)
+    used = counts.filter(pl.col("reason").is_null())
+    of_network = pl.col("table").is_in(["NET_NIC_METRIC", "NET_IB_SWITCH_METRIC"])
+    drawn = used.filter(pl.col("table") == pl.col("source"), ~of_network)  # tables that share a frame
+    shown = dict(report.activities["row"].value_counts().rows())
+    assert shown.pop(SAMPLES, 0) == used.filter(table="samples")["row_count"].sum()
+    shown.pop(STATES, None)  # of pairs of switches
+    assert drawn["row_count"].sum() == sum(shown.values())
     return report
 
 

@@ -235,6 +235,7 @@ _COLUMNS: Mapping[str, _Columns] = {
     "diagnostics": {"severity": SEVERITY, "text": pl.String},  # of nsys itself
     # the rest is read on request (`--show`)
     "activities": {  # intervals and instants of many tables
+        "table": pl.String,  # its exported name
         "source": pl.String,  # row of the trace: "OS calls", "MPI"; the exported name of an unknown table
         "start": pl.Int64,
         "end": pl.Int64,  # null: an instant
@@ -247,7 +248,7 @@ _COLUMNS: Mapping[str, _Columns] = {
         "tag": pl.Int64,
         "stream": pl.Int64,
         "correlation": pl.Int64,
-        "is_kept": pl.Boolean,  # null, where the table has the column: no event of its kind
+        "is_kept": pl.Boolean,  # false: no event of its kind
     },
     "switches": {
         "time": pl.Int64,
@@ -267,6 +268,7 @@ _COLUMNS: Mapping[str, _Columns] = {
     "gpu_metric_names": {"type": pl.Int64, "metric": pl.Int64, "name": pl.String},
     "generic_events": {"time": pl.Int64, "type": pl.Int64, "text": pl.String},  # JSON
     "network_metrics": {
+        "table": pl.String,  # its exported name
         "source": pl.String,
         "start": pl.Int64,
         "end": pl.Int64,
@@ -321,15 +323,21 @@ class RawReport(Struct, frozen=True, kw_only=True):
     def keep(self, table: str, passes: pl.Series, reason: str) -> int:
         """Keep the rows of a table where `passes` is true; others are counted under the reason.
 
-        No rows are dropped in another way. Without rows to drop the frame is not copied.
+        No rows are dropped in another way. Without rows to drop the frame is not copied. Of a frame of many exported
+        tables, the rows of each are counted by its name.
 
         Returns:
             The number of rows that were left out.
         """
         count = len(passes) - int(passes.sum() or 0)
         if count:
-            self.frames[table] = self.frames[table].filter(passes)
-            self.tally.leave_out(table, reason, count)
+            frame = self.frames[table]
+            self.frames[table] = frame.filter(passes)
+            if "table" in frame.columns:
+                for name, rows in frame["table"].filter(~passes.fill_null(value=False)).value_counts().rows():
+                    self.tally.leave_out(name, reason, rows)
+            else:
+                self.tally.leave_out(table, reason, count)
         return count
 
     def release(self, *tables: str) -> None:

@@ -26,7 +26,7 @@ def build_activities(raw: RawReport, api_calls: pl.DataFrame) -> pl.DataFrame:
         api_calls: `API_CALLS`: a synchronization has the thread and the name of the call that waits.
 
     Returns:
-        `ACTIVITIES`; rows without a start are left out.
+        `ACTIVITIES`.
     """
     built = [_build_calls(raw, api_calls), _build_states(raw), _build_samples(raw)]
     parts = [part for part in built if not part.is_empty()]
@@ -42,7 +42,7 @@ def _build_calls(raw: RawReport, api_calls: pl.DataFrame) -> pl.DataFrame:
     """Build the rows of tables of one row per interval or instant."""
     if raw["activities"].is_empty():
         return ACTIVITIES.to_frame()
-    rows = raw["activities"].drop_nulls("start")
+    rows = raw["activities"]
     rows = rows.with_columns(name=resolve(rows["name_id"], raw["strings"]))
     rows = _find_callers(rows, api_calls)
     text = pl.col("text").cast(NAME)
@@ -92,7 +92,7 @@ def _build_states(raw: RawReport) -> pl.DataFrame:
     """
     if raw["switches"].is_empty():
         return ACTIVITIES.to_frame()
-    switches = raw["switches"].drop_nulls(["time", "thread", "is_in"])
+    switches = raw["switches"]
     # off before on in the same nanosecond: one run ends and the next begins
     switches = switches.with_columns(pl.col("is_in") != 0).sort("thread", "time", "is_in")
     is_interval = (pl.col("thread").shift(-1) == pl.col("thread")) & (
@@ -115,8 +115,7 @@ def _build_samples(raw: RawReport) -> pl.DataFrame:
     """Build the samples of processors: instants with the innermost function as name, and the stack of functions."""
     if raw["samples"].is_empty():
         return ACTIVITIES.to_frame()
-    samples = raw["samples"].drop_nulls(["time", "thread"])
-    frames = raw["stacks"].drop_nulls(["sample", "symbol"])
+    samples, frames = raw["samples"], raw["stacks"]
     symbols = resolve(frames["symbol"], raw["strings"], dtype=pl.String())
     stacks = (
         frames.select("sample", "depth", symbol=symbols.fill_null(_NO_NAME))

@@ -106,7 +106,7 @@ def _read_typed(raw: RawReport) -> Iterator[tuple[int, str, pl.DataFrame]]:
         (kind, metric): name
         for kind, metric, name in raw["gpu_metric_names"].select("type", "metric", "name").iter_rows()
     }
-    rows = raw["gpu_metrics"].drop_nulls()
+    rows = raw["gpu_metrics"]
     for (kind, metric), samples in rows.partition_by(
         "type", "metric", as_dict=True, maintain_order=True, include_key=False
     ).items():
@@ -116,18 +116,20 @@ def _read_typed(raw: RawReport) -> Iterator[tuple[int, str, pl.DataFrame]]:
 
 def _read_generic(raw: RawReport) -> Iterator[tuple[int, str, pl.DataFrame]]:
     """Yield the same of metrics whose samples are objects of values."""
-    left_out = 0
-    for (kind,), rows in raw["generic_events"].drop_nulls().group_by("type", maintain_order=True):
+    others = []
+    for (kind,), rows in raw["generic_events"].group_by("type", maintain_order=True):
         keys = _list_keys(rows["text"][0])
         if not any(key.startswith(_OF_GPUS) for key in keys):
-            left_out += len(rows)
+            others.append(kind)
             continue
         for key in keys:
             found = pl.col("text").str.json_path_match(f"$[{json.dumps(key)}]")
             samples = rows.select(time_ns="time", value=found.cast(pl.Float64, strict=False))
             if len(samples := samples.drop_nulls("value")):
                 yield int(kind) & _GPU_MASK, key, samples
-    if left_out:
+    if others:
+        passes = ~raw["generic_events"]["type"].is_in(others)
+        left_out = raw.keep("generic_events", passes, "of other kinds than GPU metrics")
         warnings.warn(
             f"`{raw.path}`: left out {left_out:,} generic events of other kinds than GPU metrics",
             stacklevel=6,
@@ -144,7 +146,7 @@ def _list_keys(text: str) -> list[str]:
 
 def _build_network(raw: RawReport) -> pl.DataFrame:
     """Build the counters of network cards and switches: a value is of the interval that begins at its time."""
-    samples = raw["network_metrics"].drop_nulls(["start", "value"])
+    samples = raw["network_metrics"]
     names = raw["network_metric_names"].unique(["list", "index"], keep="last", maintain_order=True)
     cards = (
         pl.concat(

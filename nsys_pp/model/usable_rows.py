@@ -26,6 +26,11 @@ _MEANINGS = {
     "is_call": "not calls: the start or the end of tracing",
     "rank": "without a rank",
     "text": "without a text",
+    "sample": "without a sample",
+    "symbol": "without a function",
+    "type": UNKNOWN_EVENT,
+    "metric": "without a metric",
+    "value": "without a value",
 }
 _CALL = ("start", "end", "thread")
 _REQUIRED: Mapping[
@@ -41,6 +46,13 @@ _REQUIRED: Mapping[
     "thread_switches": ("time", "thread", "is_in"),
     "cuda_memory": ("time", "process", "action"),
     "ranks": ("thread", "rank"),
+    "activities": ("start",),
+    "switches": ("time", "thread", "is_in"),
+    "samples": ("time", "thread"),
+    "stacks": ("sample", "symbol"),
+    "gpu_metrics": ("time", "type", "metric", "value"),
+    "generic_events": ("time", "type", "text"),
+    "network_metrics": ("start", "value"),
     "diagnostics": ("text",),
 }
 _OPS = ("kernels", "copies", "decompressions", "sets", "graphs")
@@ -69,6 +81,14 @@ def drop_unusable(raw: RawReport) -> None:
             if raw[table][column].null_count():
                 _drop(raw, table, raw[table][column].is_not_null(), _MEANINGS[column])
     _drop_notes(raw)
+    kept = raw["activities"]["is_kept"]
+    if not kept.all():  # nulls, of tables without kinds, do not count
+        _drop(
+            raw,
+            "activities",
+            kept.fill_null(value=True),
+            "other events: tracing itself, or times of other clocks",
+        )
     for table in _OPS:
         _drop_untimed(raw, table)
     _warn_of_names(raw)

@@ -91,17 +91,22 @@ def tally_rows(sources: Iterable[Source], frames: Mapping[str, pl.DataFrame]) ->
     """Count the rows that were read.
 
     Tables of names and values are not counted: only rows of an allow-list are ever read. Neither is a second read of
-    the same rows (payloads of NVTX events).
+    the same rows (payloads of NVTX events). Tables that share a raw frame are counted by their exported names.
     """
-    whole = [
-        source
-        for source in sources
-        if not (source.table.any_of or source.table.rows_named or SHOW_GROUPS & {*source.table.groups})
-    ]
-    return RowTally(
-        read={source.table.frame: len(frames[source.table.frame]) for source in whole},
-        sources={source.table.frame: source.name for source in whole},
-    )
+    tally = RowTally()
+    by_table: dict[str, dict[str, int]] = {}
+    for source in sources:
+        table, frame = source.table, frames[source.table.frame]
+        if table.any_of or table.rows_named:
+            continue
+        if not table.title:
+            tally.read[table.frame], tally.sources[table.frame] = len(frame), source.name
+            continue
+        if table.frame not in by_table:  # of many tables
+            by_table[table.frame] = dict(frame["table"].value_counts().rows())
+        tally.read[source.name] = by_table[table.frame].get(source.name, 0)
+        tally.sources[source.name] = source.name
+    return tally
 
 
 def assemble(parts: Iterable[tuple[str, pl.DataFrame]]) -> dict[str, pl.DataFrame]:
@@ -145,10 +150,10 @@ def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
     rows = pl.DataFrame(
         [_fit(frame[name], table.columns.get(name), schema[name]) for name in schema if name in frame.columns]
     )
-    if table.title:
-        rows = rows.with_columns(source=pl.lit(table.title))
-        return rows.drop_nulls("is_kept") if "is_kept" in rows.columns else rows
-    return rows
+    if not table.title:
+        return rows
+    rows = rows.with_columns(table=pl.lit(source.name), source=pl.lit(table.title))
+    return rows.with_columns(pl.col("is_kept").fill_null(value=False)) if "is_kept" in rows.columns else rows
 
 
 def rows_to_read(table: Table) -> list[str]:

@@ -16,7 +16,7 @@ from nsys_pp.read import read_report
 from nsys_pp.read.arrow import read_table_directory
 from tests.conftest import find_shared_reports
 from tests.read.tables import Row, call, kernel, memory, op, os_call, push_pop, strings, switch, write_export
-from tests.row_sums import FRAMES, WITHOUT_FRAMES, check_row_sums
+from tests.row_sums import FRAMES, WITHOUT_FRAMES, check_row_sums, check_shown_sums
 
 _FIXTURES = Path(__file__).parents[2] / "fixtures" / "pipeline"
 pytestmark = pytest.mark.filterwarnings("ignore:.*left out", "ignore:.*damaged", "ignore:.*no table of names")
@@ -36,13 +36,16 @@ _TABLES: dict[str, list[Row]] = {
     "OSRT_API": [os_call(1, 2), os_call(3, 4, eventClass=28)],
     "SCHED_EVENTS": [switch(1, 1), switch(2, 0)],
     "CUDA_GPU_MEMORY_USAGE_EVENTS": [memory(1, 0, 16, 8), memory(2, 1, 16, 8)],
-    "DIAGNOSTIC_EVENT": [{"severity": kind, "text": "t"} for kind in (1, 2, 3, 9)],
+    "DIAGNOSTIC_EVENT": [
+        {"severity": kind, "text": "t", "timestamp": kind, "timestampType": kind} for kind in (1, 2, 3, 9)
+    ],
 }
 
 
 @pytest.mark.parametrize("path", find_shared_reports(), ids=lambda path: path.stem)
 def test_sums_of_real_reports(path: Path) -> None:
     check_row_sums(path)
+    check_shown_sums(path)
 
 
 def test_sums_of_a_simulated_report() -> None:
@@ -68,6 +71,7 @@ def test_sums_of_damaged_rows(tmp_path_factory: pytest.TempPathFactory, edits: l
             column = columns[column_number % len(columns)]
             connection.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', (value, row))
     check_row_sums(path)
+    check_shown_sums(path)
 
 
 def test_each_reason_is_counted(tmp_path: Path) -> None:
