@@ -211,6 +211,7 @@ LANES = build_schema(
         "stage": pl.Int64,  # null where unknown
         "stage_source": pl.String,  # "--layout", "NVTX", "job names", `MESSAGE_PEERS`, or `FIRST_FORWARDS`
         "stage_count": pl.Int64,  # stages of the run, also those without a report; null where unknown
+        "run_size": pl.Int64,  # ranks of the run, likewise
         "replica": pl.Int64,
         "tensor": pl.Int64,
         "label": pl.String,  # unique: "rank 3", or "node2 GPU 0" where the rank is unknown

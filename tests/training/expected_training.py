@@ -87,6 +87,7 @@ def expected_lanes(processes: pl.DataFrame) -> pl.DataFrame:
             gpu=pl.format("GPU {}", "gpu"),
             stage_source=pl.lit("--layout"),
             stage_count=pl.lit(None),
+            run_size=pl.lit(None),
             label=pl.format("rank {}", "rank"),
             clock=pl.col("report").replace_strict(reports),
             clock_group=pl.lit(0),

@@ -150,6 +150,7 @@ def _lanes(count: int, per_stage: int) -> pl.DataFrame:
         stage=pl.col("lane") // per_stage,
         stage_source=pl.lit("--layout"),
         stage_count=pl.lit(None),
+        run_size=pl.lit(None),
         replica=pl.col("lane") % per_stage,
         tensor=pl.lit(0),
         label=pl.format("rank {}", "lane"),

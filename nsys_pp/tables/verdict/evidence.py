@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
 import polars as pl
 
+from nsys_pp.frames.missing_ranks import list_missing_ranks
 from nsys_pp.frames.training import MICRO_BATCH_KINDS, SCHEDULED_KINDS, Training
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 from nsys_pp.tables.training.own_compute import select_outermost
@@ -16,6 +19,7 @@ FALSE_RATE = 0.002
 """Probability of a false finding of one kind in a run whose samples are normal."""
 LARGE_BOUND = 0.02
 """Bound of the clocks as a share of the step, above which waits and transfers are uncertain."""
+_FEW_STEPS = 2
 _MAD = 1.4826  # from a median absolute deviation to the standard deviation of normal values
 
 
@@ -87,6 +91,26 @@ class Evidence:
             .join(self.training.lanes.select("lane", "stage"), on="lane")
             .with_columns(pl.col("value_ns").cast(pl.Float64))
         )
+
+    @cached_property
+    def missing_ranks(self) -> list[int]:
+        """Ranks of the run without a lane; none where a rank is unknown."""
+        lanes = self.training.lanes
+        return [] if lanes["rank"].null_count() else list_missing_ranks(lanes)
+
+    def compare_steps(self, steps: Sequence[int]) -> tuple[float, float]:
+        """Return the median length of these steps, and the time by which they are longer than the others.
+
+        The time is infinite without other steps, and where at most two others are not shorter: the first steps of a capture
+        may be long by themselves.
+        """
+        is_among = pl.col("step").is_in(list(steps))
+        length_ns = to_float(self.spans.filter(is_among)["span_ns"].median())
+        others = self.spans.filter(~is_among)["span_ns"]
+        longer_ns = length_ns - to_float(others.median())
+        if others.is_empty() or (longer_ns <= 0 and len(others) <= _FEW_STEPS):
+            return length_ns, math.inf
+        return length_ns, max(0.0, longer_ns)
 
     def share(self, time_ns: float) -> float:
         """Return a time as a share of the median step."""

@@ -3,7 +3,7 @@
 Peers of a rank are the other ranks of its stage; peers of a stage are the other stages, each by its fastest rank, so
 that a slow rank does not make a slow stage. Ranks of unknown stages are compared with all others, as a guess. The gain is
 the difference of a step with the compute of the peers (`pipeline_time`), for the share of the steps that are slow, but not
-more than the excess on the critical path. Work of a slow stage that runs more kernels than others can only be moved: its
+more than the excess on the critical path, nor than the slow steps are longer than the others of the run. Work of a slow stage that runs more kernels than others can only be moved: its
 gain is the difference to balanced stages.
 """
 
@@ -19,6 +19,7 @@ from nsys_pp.frames.verdict import Confidence, Finding
 from nsys_pp.tables.training.critical_path import find_critical_path
 from nsys_pp.tables.verdict.comparison import SlowMember, find_slow
 from nsys_pp.tables.verdict.evidence import LARGE_BOUND, Evidence, to_float
+from nsys_pp.tables.verdict.names import name_lane, name_machine, name_stage
 from nsys_pp.tables.verdict.pipeline_time import StepModel
 from nsys_pp.tables.verdict.wording import (
     describe_steps,
@@ -89,16 +90,21 @@ def _describe_group(
     when, since = describe_steps(slow_steps, evidence.spans["step"].to_list())
     share = len(slow_steps) / max(evidence.step_count, 1)
     factors = {slow.member: 1 / (1 + slow.excess_fraction) for slow in members}
-    gain_ns = min(share * _dilute(model, factors, share), _limit_gain(evidence, members, factors))
+    gain_ns = _cap_gain(
+        evidence,
+        slow_steps,
+        min(share * _dilute(model, factors, share), _limit_gain(evidence, members, factors)),
+    )
     label = evidence.labels[worst.member] if machine is None else machine
-    subject = label if machine is None else f"all {len(members)} ranks of {machine}"
+    lanes = [slow.member for slow in members]
+    subject = name_lane(evidence, lanes[0]) if machine is None else name_machine(evidence, machine, lanes)
     verb = "computes" if machine is None else "compute"
     peers = "the other ranks" if is_guess else "its peers" if machine is None else "their peers"
-    waiting = _describe_waiting(evidence, [slow.member for slow in members])
+    waiting = _describe_waiting(evidence, lanes)
     stage = evidence.training.lanes.filter(lane=worst.member)["stage"].item()
     return Finding(
         kind="straggler",
-        text=f"{subject} {verb} {_compare(worst, peers)}, {when} ({_describe_gain(evidence, gain_ns)}{waiting})",
+        text=f"{subject} {verb} {_compare(worst, peers)}, {when} ({_describe_gain(evidence, slow_steps, gain_ns)}{waiting})",
         confidence=_rate(evidence, members, is_guess=is_guess),
         subject="rank" if machine is None else "machine",
         gain_ns=gain_ns,
@@ -126,15 +132,17 @@ def _describe_stage(evidence: Evidence, model: StepModel, slow: SlowMember) -> F
     if more >= _LEAST_MORE_KERNELS:
         factors = _balance(evidence, lanes, slow.excess_fraction)
     limit = dict.fromkeys(lanes, 1 / (1 + slow.excess_fraction))
-    gain_ns = min(share * _dilute(model, factors, share), _limit_gain(evidence, [slow], limit))
-    label = f"stage {slow.member}"
-    if len(lanes) == 1:
-        label = f"{evidence.labels[lanes[0]]} ({label})"
+    gain_ns = _cap_gain(
+        evidence,
+        slow.steps,
+        min(share * _dilute(model, factors, share), _limit_gain(evidence, [slow], limit)),
+    )
+    subject = name_stage(evidence, slow.member)
     advice = f", with {format_share(more)} more kernels" if more >= _LEAST_MORE_KERNELS else ""
     compared = _compare(slow, "the other stages")
     return Finding(
         kind="straggler",
-        text=f"{label} computes {compared}, {when}{advice} ({_describe_gain(evidence, gain_ns)})",
+        text=f"{subject} computes {compared}, {when}{advice} ({_describe_gain(evidence, slow.steps, gain_ns)})",
         confidence=_rate(evidence, [slow], is_guess=False),
         subject="stage",
         gain_ns=gain_ns,
@@ -172,8 +180,17 @@ def _limit_gain(evidence: Evidence, members: Sequence[SlowMember], factors: dict
         return math.inf
     excess = 1 - pl.col("lane").replace_strict(factors, default=1.0, return_dtype=pl.Float64)
     length = (pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64)
-    on_path = path.filter(cause="compute").select((length * excess).sum()).item()
-    return to_float(on_path) / max(evidence.step_count, 1)
+    on_path = to_float(path.filter(cause="compute").select((length * excess).sum()).item())
+    if evidence.missing_ranks:  # the path ends at waits for them, which may be waits for the slow lanes
+        unknown = path.filter(pl.col("cause").is_in(["message", "collective"]))
+        on_path += to_float(unknown.select(length.sum()).item()) * (1 - min(factors.values()))
+    return on_path / max(evidence.step_count, 1)
+
+
+def _cap_gain(evidence: Evidence, steps: Sequence[int], gain_ns: float) -> float:
+    """Limit the gain of a mean step by the time that slow steps are longer than the others of the run."""
+    _, longer_ns = evidence.compare_steps(steps)
+    return min(gain_ns, longer_ns * len(steps) / max(evidence.step_count, 1))
 
 
 def _dilute(model: StepModel, factors: dict[int, float], share: float) -> float:
@@ -205,8 +222,14 @@ def _count_more_kernels(evidence: Evidence, slow: SlowMember) -> float:
     return mine / others - 1 if others else 0.0
 
 
-def _describe_gain(evidence: Evidence, gain_ns: float) -> str:
-    return f"about {format_time(gain_ns)} of a step of {format_time(evidence.step_ns)}"
+def _describe_gain(evidence: Evidence, steps: Sequence[int], gain_ns: float) -> str:
+    """Describe the gain of a slow step, which is more than that of a mean step where others are not slow."""
+    length_ns, _ = evidence.compare_steps(steps)
+    gain = format_time(gain_ns * evidence.step_count / len(steps))
+    if len(steps) == evidence.step_count:
+        return f"about {gain} of a step of {format_time(evidence.step_ns)}"
+    of_steps = "that step" if len(steps) == 1 else "its steps"
+    return f"about {gain} of {of_steps} of {format_time(length_ns)}"
 
 
 def _describe_waiting(evidence: Evidence, members: Sequence[int]) -> str:

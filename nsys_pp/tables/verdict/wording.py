@@ -68,6 +68,34 @@ def join_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def join_ranks(ranks: Sequence[int]) -> str:
+    """Join ascending ranks into a list; neighbours are folded, and of many the first ones are named.
+
+    >>> join_ranks([4]), join_ranks([6, 7]), join_ranks([0, 1, 2, 3, 8])
+    ('rank 4', 'ranks 6 and 7', 'ranks 0 to 3 and 8')
+    >>> join_ranks([1, 5, 9, 13, 17, 21])
+    'ranks 1, 5, 9, 13 and 2 more'
+    """
+    if len(ranks) == 1:
+        return f"rank {ranks[0]:,}"
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    parts = [
+        part
+        for run in runs
+        for part in ([[run[0], run[-1]]] if len(run) > 2 else [[rank, rank] for rank in run])
+    ]
+    names = [f"{first:,}" if first == last else f"{first:,} to {last:,}" for first, last in parts]
+    if len(names) <= _MOST_NAMES:
+        return f"ranks {join_names(names)}"
+    rest = sum(last - first + 1 for first, last in parts[_MOST_NAMES:])
+    return f"ranks {', '.join(names[:_MOST_NAMES])} and {rest:,} more"
+
+
 def describe_steps(slow: Sequence[int], all_steps: Sequence[int]) -> tuple[str, int | None]:
     """Describe the steps of a finding; return the first one if it began inside the capture and lasted to its end.
 

@@ -9,6 +9,7 @@ import polars as pl
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.missing_ranks import list_missing_ranks
 from nsys_pp.frames.roster import GPU_ORDER, MACHINE_ORDER
 from nsys_pp.frames.training import FIRST_FORWARDS, LANES, MESSAGE_PEERS, SCHEDULED_KINDS
 from nsys_pp.training.run.peer_stages import find_stages_of_peers
@@ -67,7 +68,7 @@ def build_lanes(
         .then(pl.lit("job names")),
     )
     working = named.join(jobs.select(_KEYS).unique(), on=_KEYS, how="semi", nulls_equal=True)
-    missing = _list_missing_ranks(named)
+    missing = list_missing_ranks(named)
     by_peer = working.select(*_KEYS, "stage").clear()
     if named["stage"].count() == 0 and messages is not None and not missing:
         by_peer = find_stages_of_peers(working, _find_first_forwards(_list_forwards(jobs), steps), messages)
@@ -123,17 +124,6 @@ def _check_guessed_ranks(
     return lanes.with_columns(unknown), [
         f"`--layout` is not used: no rank is recorded, and to number them by {source} is not certain, as {reason}"
     ]
-
-
-def _list_missing_ranks(lanes: pl.DataFrame) -> list[int]:
-    """List the ranks of the run without a lane; empty if lanes of unknown rank may have these ranks.
-
-    Where the size of the run is unknown, these are the ranks below the last one.
-    """
-    ranks = set(lanes["rank"].drop_nulls())
-    size = int(lanes["run_size"].fill_null(0).to_numpy().max(initial=0))
-    missing = sorted(set(range(max([size, *(rank + 1 for rank in ranks)]))) - ranks)
-    return missing if len(missing) > lanes["rank"].null_count() else []
 
 
 def _join(lanes: pl.DataFrame, located: pl.DataFrame) -> pl.DataFrame:

@@ -37,17 +37,17 @@ def test_of_a_healthy_run_no_rank_is_named(shape: str, seed: int) -> None:
     [
         pytest.param(
             "--dp 2 --slow-rank 5=1.25",
-            "Rank 5 computes 25 % longer than its peers, in all 4 steps",
+            "Rank 5 (stage 2, node10 GPU 1) computes 25 % longer than its peers, in all 4 steps",
             id="rank",
         ),
         pytest.param(
             "--dp 2 --slow-rank 5=1.25 --slow-since 12",
-            "Likely: rank 5 computes 25 % longer than its peers, since step 12",
+            "Likely: rank 5 (stage 2, node10 GPU 1) computes 25 % longer than its peers, since step 12",
             id="since",
         ),
         pytest.param(
             "--dp 1 --slow-rank 1=1.3",
-            "Rank 1 (stage 1) computes 29 % longer than the other stages",
+            "Rank 1 (stage 1, node2 GPU 1) computes 29 % longer than the other stages",
             id="stage",
         ),
         pytest.param(
