@@ -12,6 +12,7 @@ import polars as pl
 
 from nsys_pp.frames.missing_ranks import list_missing_ranks
 from nsys_pp.frames.training import MICRO_BATCH_KINDS, SCHEDULED_KINDS, Training
+from nsys_pp.tables.training.family_table import classify_training
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 from nsys_pp.tables.training.own_compute import select_outermost
 
@@ -91,6 +92,12 @@ class Evidence:
             .join(self.training.lanes.select("lane", "stage"), on="lane")
             .with_columns(pl.col("value_ns").cast(pl.Float64))
         )
+
+    @cached_property
+    def families(self) -> pl.DataFrame:
+        """Computing kernels with their families: `Training.kernels` with the columns of `KERNEL_FAMILIES`."""
+        kernels = classify_training(self.training)
+        return kernels.filter(~pl.col("is_communication"), pl.col("family") != "communication")
 
     @cached_property
     def missing_ranks(self) -> list[int]:

@@ -23,8 +23,9 @@ FINDERS: Registry[Finder] = Registry(
         "idle": "nsys_pp.tables.verdict.idle:find_idle_time",
         "step": "nsys_pp.tables.verdict.long_steps:find_long_steps",
         "bubble": "nsys_pp.tables.verdict.bubble:compare_bubble",
+        "missing": "nsys_pp.tables.verdict.missing:describe_missing",
         "clocks": "nsys_pp.tables.verdict.clocks:describe_clocks",
     }
 )
-CONTEXT = frozenset({"bubble", "clocks"})
+CONTEXT = frozenset({"bubble", "missing", "clocks"})
 """Kinds that describe the run and name no object."""

@@ -19,6 +19,7 @@ from nsys_pp.frames.verdict import Confidence, Finding
 from nsys_pp.tables.training.critical_path import find_critical_path
 from nsys_pp.tables.verdict.comparison import SlowMember, find_slow
 from nsys_pp.tables.verdict.evidence import LARGE_BOUND, Evidence, to_float
+from nsys_pp.tables.verdict.families import describe_families
 from nsys_pp.tables.verdict.names import name_lane, name_machine, name_stage
 from nsys_pp.tables.verdict.pipeline_time import StepModel
 from nsys_pp.tables.verdict.wording import (
@@ -30,7 +31,7 @@ from nsys_pp.tables.verdict.wording import (
 
 LEAST_RANK_EXCESS, LEAST_STAGE_EXCESS, LEAST_UNKNOWN_EXCESS = 0.03, 0.05, 0.1
 LEAST_GAIN = 0.01
-"""Least share of the step: a smaller gain is no finding."""
+"""Least share of the step: a smaller gain is no finding. It is that of a slow step, if all steps since one are slow."""
 _LEAST_MORE_KERNELS = 0.02  # kernels of a stage that has more work
 
 
@@ -51,7 +52,15 @@ def find_slow_members(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
         *_describe_ranks(evidence, model, guesses, is_guess=True),
         *(_describe_stage(evidence, model, slow) for slow in stages),
     ]
-    return [finding for finding in findings if finding.gain_fraction >= LEAST_GAIN]
+    return [finding for finding in findings if _is_worth(evidence, finding)]
+
+
+def _is_worth(evidence: Evidence, finding: Finding) -> bool:
+    """Return whether the gain is worth a line."""
+    share = 1.0
+    if finding.since_step is not None and evidence.step_count:
+        share = evidence.spans.filter(pl.col("step") >= finding.since_step).height / evidence.step_count
+    return finding.gain_fraction >= LEAST_GAIN * share
 
 
 def _describe_ranks(
@@ -101,10 +110,11 @@ def _describe_group(
     verb = "computes" if machine is None else "compute"
     peers = "the other ranks" if is_guess else "its peers" if machine is None else "their peers"
     waiting = _describe_waiting(evidence, lanes)
+    why = describe_families(evidence, lanes, _list_peers(evidence, lanes, worst.member), slow_steps)
     stage = evidence.training.lanes.filter(lane=worst.member)["stage"].item()
     return Finding(
         kind="straggler",
-        text=f"{subject} {verb} {_compare(worst, peers)}, {when} ({_describe_gain(evidence, slow_steps, gain_ns)}{waiting})",
+        text=f"{subject} {verb} {_compare(worst, peers)}, {when}{why} ({_describe_gain(evidence, slow_steps, gain_ns)}{waiting})",
         confidence=_rate(evidence, members, is_guess=is_guess),
         subject="rank" if machine is None else "machine",
         gain_ns=gain_ns,
@@ -138,11 +148,15 @@ def _describe_stage(evidence: Evidence, model: StepModel, slow: SlowMember) -> F
         min(share * _dilute(model, factors, share), _limit_gain(evidence, [slow], limit)),
     )
     subject = name_stage(evidence, slow.member)
-    advice = f", with {format_share(more)} more kernels" if more >= _LEAST_MORE_KERNELS else ""
+    staged = evidence.training.lanes.drop_nulls("stage")
+    others = staged.filter(pl.col("stage") != slow.member)["lane"].to_list()
+    why = describe_families(evidence, lanes, others, slow.steps)
+    if more >= _LEAST_MORE_KERNELS:
+        why = f", with {format_share(more)} more kernels"
     compared = _compare(slow, "the other stages")
     return Finding(
         kind="straggler",
-        text=f"{subject} computes {compared}, {when}{advice} ({_describe_gain(evidence, slow.steps, gain_ns)})",
+        text=f"{subject} computes {compared}, {when}{why} ({_describe_gain(evidence, slow.steps, gain_ns)})",
         confidence=_rate(evidence, [slow], is_guess=False),
         subject="stage",
         gain_ns=gain_ns,
@@ -158,6 +172,14 @@ def _describe_stage(evidence: Evidence, model: StepModel, slow: SlowMember) -> F
         noise_fraction=slow.noise_fraction,
         sample_count=slow.sample_count,
     )
+
+
+def _list_peers(evidence: Evidence, members: Sequence[int], member: int) -> list[int]:
+    """List the other lanes of the stage of a lane, without slow ones; all other lanes where it is unknown."""
+    lanes = evidence.training.lanes
+    stage = lanes.filter(lane=member)["stage"].item()
+    peers = lanes.filter(pl.col("stage").eq_missing(stage), ~pl.col("lane").is_in(list(members)))
+    return [int(lane) for lane in peers["lane"]]
 
 
 def _compare(slow: SlowMember, peers: str) -> str:

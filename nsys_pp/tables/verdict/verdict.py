@@ -38,8 +38,8 @@ _COLUMNS = (
 def build_verdict(training: Training) -> Verdict:
     """Build the verdict of a training.
 
-    Findings come by descending gain, then the bubble; the clocks are last, or first if they exclude comparisons. Without
-    findings, the first line is a sentence that nothing exceeds noise.
+    Findings come by descending gain, then the bubble, then missing ranks; the clocks are last, or first if they exclude
+    comparisons. Without findings, the first line is a sentence that nothing exceeds noise.
 
     Returns:
         At most `MOST_LINES` findings; none for a training without lanes.
@@ -51,11 +51,12 @@ def build_verdict(training: Training) -> Verdict:
     for find in FINDERS.values():
         findings += find(evidence, findings)
     clocks = [finding for finding in findings if finding.kind == "clocks"]
-    ranked = [finding for finding in findings if finding.kind != "clocks"]
+    missing = [finding for finding in findings if finding.kind == "missing"]
+    ranked = [finding for finding in findings if finding.kind not in ("clocks", "missing")]
     ranked.sort(key=lambda finding: (finding.kind in CONTEXT, -finding.gain_ns))
     if all(finding.kind in CONTEXT for finding in findings):
         ranked.insert(0, _describe_none(evidence))
-    ranked = ranked[: MOST_LINES - len(clocks)]
+    ranked = [*ranked[: MOST_LINES - len(clocks) - len(missing)], *missing]
     is_first = any(excludes_comparisons(finding) for finding in clocks)
     return Verdict(findings=tuple([*clocks, *ranked] if is_first else [*ranked, *clocks]))
 

@@ -50,11 +50,7 @@ def build_ideal(
     is_whole = ~np.isin(run, run[~is_known])
     start, is_done = _replay(nodes, needs, is_whole)
     is_done &= ~np.isin(run, run[is_whole & ~is_done])
-    notes = []
-    if count := nodes.filter(pl.Series(~is_whole))["step"].n_unique():
-        notes.append(
-            f"{count:,} steps have no ideal: some of their forwards and backwards are unknown or missing"
-        )
+    notes = _describe_absent(nodes, is_whole)
     if count := nodes.filter(pl.Series(is_whole & ~is_done))["step"].n_unique():
         notes.append(f"{count:,} steps have no ideal: their jobs would wait for each other for ever")
     if schedule.name == "unknown" and schedule.stage_count > 1 and is_done.any():
@@ -65,6 +61,29 @@ def build_ideal(
     timed = begun.with_columns(end_ns=pl.col("start_ns") + pl.col("cost_ns"))
     ordered: pl.DataFrame = timed[order_rows(whole_numbers(timed["lane"]), timed["start_ns"].to_numpy())]
     return conform(ordered, IDEAL), notes
+
+
+def _describe_absent(nodes: pl.DataFrame, is_whole: Bools) -> list[str]:
+    """Describe steps of which no pipeline, or only some pipelines, have all of their jobs."""
+    steps = (
+        nodes.select("step", "pipe", is_whole=pl.Series(is_whole))
+        .group_by("step", "pipe")
+        .agg(pl.col("is_whole").all())
+        .group_by("step")
+        .agg(whole=pl.col("is_whole").sum(), count=pl.len())
+    )
+    reason = "unknown or missing"
+    notes = []
+    if count := steps.filter(whole=0).height:
+        notes.append(f"{count:,} steps have no ideal: some of their forwards and backwards are {reason}")
+    part = steps.filter(pl.col("whole") > 0, pl.col("whole") < pl.col("count"))
+    if len(part):
+        whole, pipelines = int(part["whole"].to_numpy().min()), int(part["count"].to_numpy().max())
+        notes.append(
+            f"the ideal of {len(part):,} steps is of {whole:,} of {pipelines:,} pipelines: some forwards and backwards of the"
+            f" others are {reason}"
+        )
+    return notes
 
 
 def _list_nodes(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:

@@ -14,6 +14,7 @@ import polars as pl
 
 from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.missing_ranks import list_missing_ranks
 from nsys_pp.frames.training import FIRST_FORWARDS
 from nsys_pp.frames.transfers import DOUBTFUL, DOUBTFUL_TEXTS, TRANSFERS
 from nsys_pp.training.run.message_chunks import infer_chunks
@@ -21,6 +22,7 @@ from nsys_pp.training.run.message_sequences import match_messages
 from nsys_pp.training.run.pair_checks import check_pairs
 from nsys_pp.training.run.peers import NCCL_PEER, find_peers
 from nsys_pp.training.run.routes import UNKNOWN, Topology, has_chunks, list_topologies
+from nsys_pp.units import format_count
 
 _CONVINCING = 0.7  # a guessed layout of the stages is used if at least this share of messages is paired
 # share of certain peers that contradict stages, up to which the peers are wrong and not the stages
@@ -199,12 +201,22 @@ def _notes(
     alone = len(messages) - no_verb - no_peer - 2 * len(transfers) - 2 * dropped_count
     positions = lanes.select("stage", "replica", "tensor")
     is_laid_out = positions["stage"].null_count() == 0 and not positions.is_duplicated().any()
+    missing = len(list_missing_ranks(lanes))
+    absent = (
+        f" ({format_count(missing, 'rank')} of the run {'is' if missing == 1 else 'are'} missing)"
+        if missing
+        else ""
+    )
+    is_laid_out |= bool(missing) and positions["stage"].null_count() == 0
     hint = "" if is_laid_out else "; specify `--layout`"
     unseen = "have no other side" if is_laid_out else "have no other side, or it is not recognised"
     doubtful = dict(transfers["doubtful"].drop_nulls().value_counts().iter_rows())
     counts = (
         (no_verb, "point-to-point kernels have no known verb (send or receive), and are not paired"),
-        (no_peer, f"sends and receives have no known peer, and are not paired{hint}"),
+        (
+            no_peer,
+            f"sends and receives have no known peer{absent}, and are not paired{hint}",
+        ),
         (
             2 * dropped_count,
             "sends and receives do not end together with their presumed peer, and are not paired"
