@@ -20,7 +20,7 @@ _LEAST_SHARE = 0.05  # of the time of the peers, in a family that is compared
 _ALIKE = 0.35  # difference of an excess from that of all families, relative
 _MOST_UNKNOWN = 0.3  # share of the time of kernels without a family
 _LEAST_OF_ONE, _LEAST_OF_TWO = 0.6, 0.75  # of the excess
-_LARGER = 1.5  # relative excess of a named family, in those of all families
+_LARGER = 1.25  # relative excess of a named family, in those of all families
 
 
 def describe_families(
@@ -57,7 +57,7 @@ def _format(row: dict[str, object]) -> str:
 def _compare_families(
     evidence: Evidence, members: Sequence[int], peers: Sequence[int], steps: Sequence[int]
 ) -> pl.DataFrame:
-    """Compare the kernels of lanes with those of their peers: family, total_ns, count, usual_ns, usual_count, excess_ns."""
+    """Compare kernels of lanes and their peers: family, total_ns, count, usual_ns, usual_count, excess_ns."""
     kernels = evidence.families.filter(pl.col("step").is_in(list(steps)))
     if evidence.has_passes:
         kernels = kernels.filter(pl.col("job_kind").is_in(MICRO_BATCH_KINDS))

@@ -16,6 +16,7 @@ from msgspec import Struct
 from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.verdict.evidence import Evidence, spread_of
+from nsys_pp.tables.verdict.names import name_host
 from nsys_pp.tables.verdict.wording import cut_name, describe_steps, format_share, format_time, join_names
 
 LEAST_SHARE = 0.05
@@ -146,12 +147,13 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
     call = call if worst.is_single else None
     length = format_time(worst.longest_ns if worst.is_single else worst.excess_ns)
     up_to = "up to " if len(stalls) > 1 else ""
+    host = f"{label}'s host{name_host(evidence, worst.lane)}"
     if worst.cause == "data":
         text = f"{label} waited {up_to}{length} for data {when}"
     elif worst.is_single:
-        text = f"{label}'s host stalled {up_to}{length} {when}"
+        text = f"{host} stalled {up_to}{length} {when}"
     else:
-        text = f"{label}'s host launched late {when}: the GPU waited {up_to}{length}"
+        text = f"{host} launched late {when}: the GPU waited {up_to}{length}"
     if call is not None:
         text += f", in {call.words}"
     return Finding(

@@ -1,4 +1,4 @@
-"""Names of ranks, stages and machines in findings, with all that one needs to find them."""
+"""Names of ranks, stages and machines in findings, with their places."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ def name_lane(evidence: Evidence, lane: int) -> str:
     parts = [f"stage {stage}"] if stage is not None else []
     parts += [place] if place else []
     return f"{label} ({', '.join(parts)})" if parts else label
+
+
+def name_host(evidence: Evidence, lane: int) -> str:
+    """Name the machine of a lane in parentheses: " (node1)"; "" where it is the only one, unknown, or in the label."""
+    lanes = evidence.training.lanes
+    machine = lanes.filter(lane=lane)["machine"].item()
+    if machine is None or machine in evidence.labels[lane] or lanes["machine"].n_unique() < 2:
+        return ""
+    return f" ({cut_name(machine)})"
 
 
 def name_stage(evidence: Evidence, stage: int) -> str:

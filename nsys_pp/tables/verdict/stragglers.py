@@ -31,7 +31,7 @@ from nsys_pp.tables.verdict.wording import (
 
 LEAST_RANK_EXCESS, LEAST_STAGE_EXCESS, LEAST_UNKNOWN_EXCESS = 0.03, 0.05, 0.1
 LEAST_GAIN = 0.01
-"""Least share of the step: a smaller gain is no finding. It is that of a slow step, if all steps since one are slow."""
+"""Least share of the step: a smaller gain is no finding. If all steps since one are slow, it counts in a slow step."""
 _LEAST_MORE_KERNELS = 0.02  # kernels of a stage that has more work
 
 
@@ -245,7 +245,7 @@ def _count_more_kernels(evidence: Evidence, slow: SlowMember) -> float:
 
 
 def _describe_gain(evidence: Evidence, steps: Sequence[int], gain_ns: float) -> str:
-    """Describe the gain of a slow step, which is more than that of a mean step where others are not slow."""
+    """Describe the gain of a slow step, more than the gain of a mean step if not all steps are slow."""
     length_ns, _ = evidence.compare_steps(steps)
     gain = format_time(gain_ns * evidence.step_count / len(steps))
     if len(steps) == evidence.step_count:

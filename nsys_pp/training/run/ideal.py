@@ -12,6 +12,7 @@ from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import IDEAL, SCHEDULED_KINDS, Schedule
 from nsys_pp.training.run.sequences import mark_top_level
+from nsys_pp.units import format_count
 
 _JOB_COLUMNS = [
     *("lane", "job", "step", "kind", "micro_batch", "chunk", "virtual_stage", "backward_micro_batch"),
@@ -64,7 +65,7 @@ def build_ideal(
 
 
 def _describe_absent(nodes: pl.DataFrame, is_whole: Bools) -> list[str]:
-    """Describe steps of which no pipeline, or only some pipelines, have all of their jobs."""
+    """Describe steps in which pipelines lack jobs: all pipelines, or some."""
     steps = (
         nodes.select("step", "pipe", is_whole=pl.Series(is_whole))
         .group_by("step", "pipe")
@@ -80,7 +81,7 @@ def _describe_absent(nodes: pl.DataFrame, is_whole: Bools) -> list[str]:
     if len(part):
         whole, pipelines = int(part["whole"].to_numpy().min()), int(part["count"].to_numpy().max())
         notes.append(
-            f"the ideal of {len(part):,} steps is of {whole:,} of {pipelines:,} pipelines: some forwards and backwards of the"
+            f"the ideal of {format_count(len(part), 'step')} is of {whole:,} of {pipelines:,} pipelines: some forwards and backwards of the"
             f" others are {reason}"
         )
     return notes

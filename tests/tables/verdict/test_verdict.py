@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
 
+from fixtures import simulate
+from nsys_pp import pipeline
+from nsys_pp.frames.causes import CAUSE
 from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import MOST_LINES, Finding, Verdict
+from nsys_pp.tables.verdict.communication import find_exposed_communication
+from nsys_pp.tables.verdict.evidence import Evidence
+from nsys_pp.tables.verdict.families import describe_families
 from nsys_pp.tables.verdict.registry import FINDERS
 from nsys_pp.tables.verdict.verdict import VERDICT_TABLE, build_verdict, build_verdict_table
+from nsys_pp.tables.verdict.wording import format_time
 from tests.training.expected_training import simulate_training
 
 _HEALTHY = "--steps 4 --micro-batches 4 --jitter 0.01"
@@ -55,7 +63,7 @@ def test_of_a_healthy_run_no_rank_is_named(shape: str, seed: int) -> None:
             "All 4 ranks of",
             id="machine",
         ),
-        pytest.param("--dp 2 --host-stall 2,12=30", "Rank 2's host stalled", id="stall"),
+        pytest.param("--dp 2 --host-stall 2,12=30", "Rank 2's host (node2) stalled", id="stall"),
         pytest.param("--stall 11=40 --dp 1", "Rank 0 waited 41.1 ms for data in step 11", id="data"),
         pytest.param("--micro-batches 8 --slow-link 2,4=8", "Messages rank 2 -> rank 4 need", id="link"),
     ],
@@ -160,3 +168,109 @@ def test_the_table_has_a_row_for_each_finding() -> None:
     assert VERDICT_TABLE.build(training).equals(table)
     assert table.columns == [column.name for column in VERDICT_TABLE.columns]
     assert build_verdict_table(Verdict()).is_empty()
+
+
+def test_the_gain_of_a_rank_that_becomes_slow_is_what_the_healthy_run_lacks(tmp_path: Path) -> None:
+    """Truth: the same run without the fault, whose random numbers are the same."""
+    options = "--pp 2 --dp 2 --tp 2 --steps 10 --micro-batches 4 --layers 2 --machines 2 --jitter 0.02 --brief-truth"
+    spans = []
+    for name, fault in (("healthy", ""), ("slow", "--slow-rank 1=1.24 --slow-since 15")):
+        simulate.main([str(tmp_path / name), *options.split(), *fault.split(), "--seed", "7001"])
+        steps = pl.read_parquet(tmp_path / name / "truth" / "steps.parquet")
+        length = (pl.col("end_ns") - pl.col("start_ns")).median()
+        spans.append(steps.group_by("step").agg(length=length).sort("step")["length"])
+    true_ns = (spans[1] - spans[0])[5:].mean()
+    training = pipeline(sorted((tmp_path / "slow").rglob("*.sqlite"))).training
+    found = build_verdict(training).findings[0]
+    assert found.since_step is not None
+    assert isinstance(true_ns, float)
+    assert found.gain_ns == pytest.approx(true_ns / 2, rel=0.1)
+    assert (
+        f"(about {format_time(2 * found.gain_ns)} of its steps of {format_time(spans[1][5:].median())}"
+        in found.text
+    )  # type: ignore[arg-type]
+    assert "since step 15, in all kernel families alike (" in found.text
+
+
+def test_missing_ranks_have_a_line_and_others_stay_certain() -> None:
+    training = simulate_training(f"{_HEALTHY} --dp 2 --slow-rank 5=1.25")
+    whole = replace(training, lanes=training.lanes.with_columns(run_size=pl.lit(8, pl.Int64)))
+    assert build_verdict(whole) == build_verdict(training)
+    last = replace(training, lanes=training.lanes.with_columns(run_size=pl.lit(10, pl.Int64)))
+    found = build_verdict(last)
+    line = "8 of 10 ranks: ranks 8 and 9 are missing, and waits for them are unknown."
+    assert found.lines[-2:] == [line, build_verdict(training).lines[-1]]
+    assert found.findings[0].confidence == "certain"
+    unknown = last.lanes.with_columns(rank=pl.when(pl.col("lane") > 0).then("rank"))
+    assert line not in build_verdict(replace(last, lanes=unknown)).lines
+
+
+def test_communication_with_missing_ranks_is_not_certain() -> None:
+    """A single rank of a run knows no other side: all of its communication may be waiting."""
+    training = simulate_training(f"{_HEALTHY} --dp 2")
+    states = training.lane_states.with_columns(
+        cause=pl.col("cause").cast(pl.String).replace({"message_wait": "message"}).cast(CAUSE)
+    )
+    evidence = Evidence(replace(training, lane_states=states))
+    (found,) = find_exposed_communication(evidence, [])
+    assert found.confidence == "certain"
+    lanes = training.lanes.with_columns(run_size=pl.lit(9, pl.Int64))
+    (found,) = find_exposed_communication(Evidence(replace(training, lane_states=states, lanes=lanes)), [])
+    assert found.confidence == "likely"
+    assert "waits for other ranks included" in found.text
+    is_one = pl.col("lane") == 0  # the peers of the others are known, and their communication is short
+    one = training.lane_states.with_columns(cause=pl.when(is_one).then(states["cause"]).otherwise("cause"))
+    assert not find_exposed_communication(Evidence(replace(training, lane_states=one, lanes=lanes)), [])
+
+
+@pytest.mark.parametrize(
+    ("slow", "words"),
+    [
+        pytest.param({}, "", id="equal"),
+        pytest.param(
+            {"gemm": 130, "flash_fwd": 130, "layer_norm": 130}, "in all kernel families alike", id="all"
+        ),
+        pytest.param({"flash_fwd": 140}, "mostly in attention (+40 %)", id="one"),
+        pytest.param(
+            {"gemm": 102, "flash_fwd": 120, "layer_norm": 120},
+            "mostly in attention (+20 %) and normalisation (+20 %)",
+            id="two",
+        ),
+    ],
+)
+def test_families_of_the_excess(slow: dict[str, int], words: str) -> None:
+    assert words in describe_families(_with_kernels(slow), [0], [1, 2], [0])
+    assert bool(words) == bool(describe_families(_with_kernels(slow), [0], [1, 2], [0]))
+
+
+def test_other_numbers_of_kernels_are_named_instead_of_families() -> None:
+    found = describe_families(_with_kernels({"gemm": 130}, count=11), [0], [1, 2], [0])
+    assert found == ", with 10 % more kernels"
+
+
+def _with_kernels(slow: dict[str, int], count: int = 10) -> Evidence:
+    """Return evidence with kernels of three lanes of a step, each of 100 ns; those of lane 0 as given."""
+    names = {
+        "gemm": "ampere_sgemm_128x64_tn",
+        "flash_fwd": "flash_fwd_kernel",
+        "layer_norm": "layer_norm_kernel",
+    }
+    rows = [
+        {
+            "lane": lane,
+            "step": 0,
+            "kind": "kernel",
+            "name": names[name],
+            "full_name": None,
+            "is_communication": False,
+            "job_kind": "forward",
+            "count": count if lane == 0 else 10,
+            "total_ns": 1000 if lane else 10 * slow.get(name, 100),
+            "min_ns": 1,
+            "max_ns": 1000,
+        }
+        for lane in range(3)
+        for name in names
+    ]
+    training = simulate_training(_HEALTHY)
+    return Evidence(replace(training, kernels=pl.DataFrame(rows, schema=training.kernels.schema)))

@@ -86,7 +86,9 @@ def test_no_side_is_paired_across_a_missing_rank(tmp_path: Path) -> None:
     found, notes = transfers_of(run)
     expected = true_transfers(run)
     assert len(found) == len(expected) == 32
-    assert notes == ["64 sends and receives have no known peer, and are not paired"]
+    assert notes == [
+        "64 sends and receives have no known peer (1 rank of the run is missing), and are not paired"
+    ]
 
 
 def test_where_the_layout_of_the_model_is_not_known_nothing_is_paired_at_random(tmp_path: Path) -> None:
