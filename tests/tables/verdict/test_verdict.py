@@ -14,7 +14,7 @@ from nsys_pp.frames.causes import CAUSE
 from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import MOST_LINES, Finding, Verdict
 from nsys_pp.tables.verdict.communication import find_exposed_communication
-from nsys_pp.tables.verdict.evidence import Evidence
+from nsys_pp.tables.verdict.evidence import Evidence, to_float
 from nsys_pp.tables.verdict.families import describe_families
 from nsys_pp.tables.verdict.registry import FINDERS
 from nsys_pp.tables.verdict.verdict import VERDICT_TABLE, build_verdict, build_verdict_table
@@ -186,9 +186,9 @@ def test_the_gain_of_a_rank_that_becomes_slow_is_what_the_healthy_run_lacks(tmp_
     assert isinstance(true_ns, float)
     assert found.gain_ns == pytest.approx(true_ns / 2, rel=0.1)
     assert (
-        f"(about {format_time(2 * found.gain_ns)} of its steps of {format_time(spans[1][5:].median())}"
+        f"(about {format_time(2 * found.gain_ns)} of its steps of {format_time(to_float(spans[1][5:].median()))}"
         in found.text
-    )  # type: ignore[arg-type]
+    )
     assert "since step 15, in all kernel families alike (" in found.text
 
 
