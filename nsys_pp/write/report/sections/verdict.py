@@ -54,7 +54,7 @@ def _format_finding(source: PageSource, finding: Finding) -> str:
 
 def _format_finding_link(source: PageSource, finding: Finding) -> str:
     """Format the place of a finding in the trace: its step (or the first one, or the longest one), on its rank."""
-    if finding.kind in ("clocks", "none"):
+    if finding.kind in ("clocks", "missing", "none"):
         return ""
     step = finding.step if finding.step is not None else finding.since_step
     if step is None and source.steps:
