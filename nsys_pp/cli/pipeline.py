@@ -10,7 +10,7 @@ import click
 
 import nsys_pp
 from nsys_pp.cli.export_output import check_devices, check_export, write_export
-from nsys_pp.cli.inputs import exit_if_skipped
+from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
 from nsys_pp.cli.log import log_notes, record_verdict
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
@@ -152,6 +152,7 @@ def pipeline(
         for name in names
     }
     tables = fill_tables(chosen, result.tables(names))
+    log_skipped(result.skipped)
     output_tables(tables, output=output, format=format, limit=limit if format == "table" else 0, force=force)
     record_verdict(result.verdict)
     log_notes([*result.training.notes, *result.work_notes()])

@@ -131,13 +131,13 @@ def list_copies(inputs: Sequence[str | Path]) -> dict[Path, Path]:
     Raises:
         ReportError: An input does not exist, a folder or pattern has no report, or a file is named twice.
     """
+    find_reports(inputs, with_parts=True)  # refuses a file that is named twice
     depths: dict[Path, int] = {}
     for named in inputs:
         root = _find_root(Path(named))
         for path in _find(named):
             below = path.relative_to(root).parts if root is not None else path.parts[-1:]
             depths.setdefault(path, len(below))
-    find_reports([*depths], with_parts=True)  # refuses a file that is named twice
     whole = {path: Path(os.path.abspath(path)).parts[1:] for path in depths}
     for more in range(max(map(len, whole.values()), default=0) + 1):
         names = {path: Path(*whole[path][-(depth + more) :]) for path, depth in depths.items()}
