@@ -108,7 +108,7 @@ def _print(result: CheckResult, *, verbose: bool) -> None:
 
 def _is_of_no_event(finding: dict[str, Any]) -> bool:
     """Return whether a finding counts rows that are no events, such as names of threads."""
-    return finding["severity"] == "info" and finding["kind"] == "rows left out"
+    return bool(finding["severity"] == "info" and finding["kind"] == "rows left out")
 
 
 def _print_sum(reports: list[dict[str, Any]]) -> None:

@@ -109,6 +109,8 @@ def pipeline(
       nsys-pp pipeline node*/report*.sqlite
       nsys-pp pipeline node*/report*.sqlite --table stages -o stages.csv
     """
+    from msgspec.structs import replace as struct_replace
+
     from nsys_pp.compose.batch import list_existing_inputs
     from nsys_pp.frames.table import fill_tables
     from nsys_pp.write.files import check_output
@@ -147,11 +149,15 @@ def pipeline(
     if len(result.training.batches):
         shown = _SHOWN_OF_INFERENCE
     names = (*(names or (shown if format == "table" else tuple(TABLES))), *added)
+    frames = result.tables(names)
     chosen: dict[str, Any] = {
         name: next(tables[name] for tables in (TABLES, REQUESTED_TABLES, WORK_TABLES) if name in tables)
         for name in names
     }
-    tables = fill_tables(chosen, result.tables(names))
+    for name, frame in frames.items():
+        if name in REQUESTED_TABLES and frame.is_empty():
+            chosen[name] = struct_replace(chosen[name], empty=result.explain_no_rows(name))
+    tables = fill_tables(chosen, frames)
     log_skipped(result.skipped)
     output_tables(tables, output=output, format=format, limit=limit if format == "table" else 0, force=force)
     record_verdict(result.verdict)
