@@ -44,7 +44,7 @@ _COLORS = {"info": None, "warning": "yellow", "error": "red"}
     "--verbose",
     section=OUTPUT,
     is_flag=True,
-    help="Also list reports without findings, and rows left out that are no events.",
+    help="Also list reports without findings, and rows left out that hold no event.",
 )
 @work_options
 @wait_options
@@ -116,7 +116,7 @@ def _print_sum(reports: list[dict[str, Any]]) -> None:
     counts = [sum(filter(None, _count_no_events(report))) for report in reports]
     if total := sum(counts):
         click.echo(
-            f"info: rows that are no events left out: {total:,} in {format_count(sum(map(bool, counts)), 'report')}"
+            f"info: rows without an event left out: {total:,} in {format_count(sum(map(bool, counts)), 'report')}"
             " (names of threads, ends of domains, messages of nsys); `--verbose` lists them"
         )
 

@@ -202,7 +202,7 @@ def _list_tables(info: ReportInfo, width: int, *, with_fact_tables: bool) -> Tab
             for name, count, show in rows.select("table", "row_count", "show").rows()
         ]
         if use == _FACTS and not with_fact_tables:
-            counts = format_count(len(rows), "table"), format_count(rows["row_count"].sum(), "row")
+            counts = format_count(len(rows), "table"), format_count(int(rows["row_count"].sum()), "row")
             names = [f"{counts[0]}, {counts[1]}; --verbose lists them"]
         names[0] = f"{use}: {names[0]}"
         grid.add_row(label, Text(_pack(map(escape_line, names), width - _LABEL_WIDTH - 2)))

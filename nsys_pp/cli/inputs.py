@@ -26,7 +26,7 @@ def exit_if_skipped(
 
 
 def log_skipped(skipped: Sequence[tuple[Path, NsysPPError]]) -> None:
-    """List the skipped inputs that are not listed yet: before the verdict, so that nobody reads it as one of all reports."""
+    """List the skipped inputs that are not listed yet: before the verdict, as it lacks them."""
     record = current_record()
     skipped = [entry for entry in skipped if entry not in record.skipped]
     record.skipped.extend(skipped)

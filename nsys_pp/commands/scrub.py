@@ -155,7 +155,7 @@ def _find(named: str | Path) -> list[Path]:
 
 
 def _find_root(named: Path) -> Path | None:
-    """Find the folder below which copies keep their paths; None: they keep their names."""
+    """Find the root of the paths that copies keep; None: they keep their names."""
     if _is_folder_of_reports(named):
         return named
     if named.exists() or not any(character in str(named) for character in "*?["):

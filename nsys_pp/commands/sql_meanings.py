@@ -1,4 +1,4 @@
-"""Meanings of the columns of frames that are tables of queries; other tables define those of their columns themselves."""
+"""Meanings of the columns of frames that are tables of queries."""
 
 from __future__ import annotations
 

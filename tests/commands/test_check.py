@@ -35,7 +35,7 @@ def test_a_whole_report_has_no_warning() -> None:
     done = run_command("check", RANK0)
     lines = done.stdout.splitlines()
     assert (done.code, len(lines), lines[-1]) == (0, 2, "1 report: nothing wrong found")
-    assert lines[0].startswith("info: rows that are no events left out: 1 in 1 report (")
+    assert lines[0].startswith("info: rows without an event left out: 1 in 1 report (")
     lines = run_command("check", RANK0, "--verbose").stdout.splitlines()
     assert lines[0] == str(RANK0)
     assert "NVTX_EVENTS: 1 row left out: notes" in lines[1]

@@ -37,7 +37,7 @@ def build_comparison_verdict(facts: tuple[RunFacts, RunFacts], samples: tuple[Sa
         samples: Their samples.
 
     Returns:
-        At most `MOST_LINES` findings. The first one is on steps, the second one on a step that stands out, and the last one
+        At most `MOST_LINES` findings. The first one is on steps, the second one on an outstanding step, and the last one
         counts members within noise.
     """
     comparison = Comparison(facts, samples)

@@ -39,9 +39,11 @@ def describe_step_noise(row: Mapping[str, Any], noise_of_table: float | None) ->
     limit = describe_noise(row)
     if not limit or noise_of_table is None:
         return limit
-    shown = format_share(max(noise_of_table, row["least_fraction"]))
-    stricter = format_share(row["noise_fraction"])
-    if row["noise_fraction"] <= noise_of_table or shown == stricter:
+    of_table, of_verdict = (
+        max(noise, row["least_fraction"]) for noise in (noise_of_table, row["noise_fraction"])
+    )
+    shown, stricter = format_share(of_table), format_share(of_verdict)
+    if of_verdict <= of_table or shown == stricter:
         return limit
     counts = format_count(row["a_step_count"], "step"), row["b_step_count"]
     return (
