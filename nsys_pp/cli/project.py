@@ -75,10 +75,10 @@ def project(
     table = define_projection_table(parse_counted_ops(options["ops"]), options["scope"])
     filled = FilledTable(table=table, frame=result.ranges)
     if output != STANDARD_OUTPUT:
-        if sentence := describe_unprojected(result.row_counts):
-            log(sentence, event="rows")
         write_table(filled, output, format=format, force=force)
         log_output(f"Wrote {output}: {format_count(len(result.ranges), 'row')}", output)
+        if sentence := describe_unprojected(result.row_counts):
+            log(sentence, event="rows")
     elif format == "table":
         from nsys_pp.cli.screen import open_screen  # with rich, which a file does not need
         from nsys_pp.write.tables.terminal import print_tables

@@ -106,9 +106,12 @@ def _connect(scheduler: str) -> Iterator[Any]:
 
 
 def _check_workers(client: Any, item: Path, scheduler: str) -> None:
-    """Check that all workers have our version and see our files."""
+    """Check that all workers have our version and see our files; those that go away meanwhile are left out."""
     answers = client.run(_describe_worker, str(item.absolute()), os.getcwd(), on_error="return")
+    present = client.ncores()
     for address, answer in sorted(answers.items()):
+        if isinstance(answer, Exception) and address not in present:
+            continue
         if isinstance(answer, ImportError) or "ModuleNotFoundError" in str(answer):  # Dask's wording of it
             raise NsysPPError(
                 f"the Dask worker `{address}` has no nsys-pp: {_first_line(answer)}",

@@ -84,7 +84,7 @@ def list_process_keys(parts: pl.DataFrame) -> pl.Series:
         Column `process_key`, null without a pid.
 
     >>> list_process_keys(pl.DataFrame({"host": [255, None], "vm": [1, None], "pid": [137893, 137893]})).to_list()
-    [-71774255600504832, 283788437356544]
+    [-71773805600571392, 283788437356544]
     """
     host, vm = parts["host"], parts["vm"]
     host = host.fill_null(0) if host.null_count() else host

@@ -95,16 +95,24 @@ def list_left_out(row_counts: pl.DataFrame) -> Iterator[Finding]:
 
 
 def _find_losses(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
-    losses = set(list_losses(report.diagnostics))
-    for severity, text, count in report.diagnostics.rows():
+    """Find messages of nsys: those of lost events by their texts; others may quote command lines, so they are counted."""
+    is_loss = report.diagnostics["text"].is_in(list_losses(report.diagnostics))
+    for text, count in report.diagnostics.filter(is_loss).select("text", "count").rows():
         yield Finding(
-            severity="warning" if text in losses or severity == "error" else "info",
-            kind="lost events" if text in losses else "message of nsys",
+            severity="warning",
+            kind="lost events",
             count=count,
             text=f"nsys says: {text}",
-            meaning="events are missing: sums are too small, ranges may lack kernels, and idle time may be none"
-            if text in losses
-            else "see the documentation of nsys",
+            meaning="events are missing: sums are too small, ranges may lack kernels, and idle time may be none",
+        )
+    others = report.diagnostics.filter(~is_loss).group_by("severity", maintain_order=True)
+    for severity, count in others.agg(pl.col("count").sum()).rows():
+        yield Finding(
+            severity="warning" if severity == "error" else "info",
+            kind="message of nsys",
+            count=count,
+            text=f"{format_count(count, f'other {severity}')} of nsys about the recording",
+            meaning="not shown, as it may quote what was run; the window of nsys lists it",
         )
 
 

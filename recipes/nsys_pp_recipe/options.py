@@ -38,6 +38,9 @@ class ForwardedOption:
 
 FORWARDED = (
     ForwardedOption("--detail", ("extract", "merge"), "Level of detail: jobs, ranges, kernels or cpu"),
+    ForwardedOption(
+        "--show", ("extract", "merge"), "Other data to draw: os, states, samples, mpi, ... or all"
+    ),
     ForwardedOption("--flows", ("extract", "merge"), "Draw arrows from CUDA calls to their launches", "none"),
     ForwardedOption(
         "--ops",

@@ -80,10 +80,12 @@ def test_wrong_usage_exits_with_2(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_too_little_memory_is_said_and_worked_with(tmp_path: Path) -> None:
+def test_too_little_memory_is_noted_and_then_refused(tmp_path: Path) -> None:
     done = call("merge", PIPELINE, "-o", tmp_path / "run.pftrace", "--memory", "100MB")
-    assert done.code == 0
+    assert done.code == 1
     assert "may need 0.3 GB of memory, which is more than `--memory`" in done.stderr
+    assert "needs more memory than `--memory` allows" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_merge_waits_for_parts_that_come(tmp_path: Path) -> None:

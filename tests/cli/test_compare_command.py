@@ -48,7 +48,7 @@ def test_what_got_slower_is_printed(runs: tuple[Path, Path]) -> None:
     done = call("compare", *runs)
     assert done.code == 0, done
     lines = done.stdout.splitlines()
-    (step,) = (line for line in lines if line.split()[-5:] == ["span", "on", "all", "lanes", "step"])
+    (step,) = (line for line in lines if line.split()[-5:] == ["on", "a", "lane,", "median", "step"])
     assert "slower" in step
     row = as_json(*runs)["tables"]["steps"][0]
     assert step.split()[:2] == [f"{row[run] / 1e6:.3f}" for run in "ab"]

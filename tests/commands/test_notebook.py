@@ -55,7 +55,7 @@ def test_a_comparison_shows_its_verdict_and_tables(tmp_path: Path) -> None:
     shown = result._repr_html_()
     assert result.verdict.lines[0] in shown
     assert "Comparability" in shown
-    assert "span on all lanes" in shown
+    assert "on a lane, median" in shown
     assert len(repr(result)) < 700
     history = nsys_pp.list_baselines(tmp_path)
     assert "<table>" in history._repr_html_()

@@ -21,7 +21,7 @@ from nsys_pp.read.baselines import list_baselines, read_baseline
 from nsys_pp.write.baselines import add_baseline, encode_baseline, remove_baselines
 
 ROWS = [
-    (None, "step", "span on all lanes", "ns", 10, 1.5e8, 1.5e6),
+    (None, "step", "on a lane, median", "ns", 10, 1.5e8, 1.5e6),
     (2, "compute", "of jobs", "ns", 11, 0.1, 0.001),
     (0, "bubble", "share", "fraction", -3, 0.25, 0.005),
 ]

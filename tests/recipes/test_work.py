@@ -22,8 +22,9 @@ from tests.recipes.interpreters import make_interpreter
 # Where results go and what form they have is the recipe's, and who works is what nsys is told by `--mode`;
 # the rest needs events, which parts do not have.
 OUTPUT = {"--output", "--format", "--force", "--open", "--json", "--title", "--in-place", "--steptask"}
-WORKERS = {"--nsys", "--processes", "--memory", "--dask-scheduler", "--log-format", "--debug", "--result"}
-RECIPES_OWN = {*OUTPUT, *WORKERS, "--wait-for", "--wait-timeout", "--start", "--end"}
+WORKERS = {"--nsys", "--processes", "--memory", "--timeout-per-report", "--dask-scheduler"}
+LOGS = {"--log-format", "--debug", "--result", "--explain-rows"}
+RECIPES_OWN = {*OUTPUT, *WORKERS, *LOGS, "--wait-for", "--wait-timeout", "--start", "--end"}
 NOT_FORWARDED = {
     ("merge", "--steps"),
     ("pipeline", "--device"),

@@ -140,6 +140,11 @@ def test_options_that_change_nothing_are_refused(traces: dict[str, Path], tmp_pa
     assert len([*tmp_path.iterdir()]) == 4
 
 
+def test_a_packet_that_claims_exabytes_is_refused() -> None:
+    with pytest.raises(ValueError, match="a packet has 9,223,372,036,854,775,807 bytes"):
+        next(read_packets(BytesIO(b"\x0a" + b"\xff" * 8 + b"\x7f")))
+
+
 @given(data=st.binary(max_size=60))
 def test_bytes_that_are_no_trace(data: bytes) -> None:
     for body in (data, b"\x0a" + bytes([len(data)]) + data):

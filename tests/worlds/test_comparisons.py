@@ -24,3 +24,9 @@ def test_a_twin_differs_in_its_seed_and_fault_alone() -> None:
         different = {name for name in twin if twin[name] != world.get(name)} - {"seed"}
         assert bool(different) == bool(target)
         assert different <= {"slow-rank", "slow-since", "stage-costs", "slow-link", "micro-batches"}
+
+
+def test_errors_of_clocks_are_no_change_of_steps() -> None:
+    """The clocks of both runs are uncertain by more than a step, one by hundreds of ms."""
+    score = score_comparison(31_000_004, "none")
+    assert score.lines[0].startswith("Steps take the same time within noise")

@@ -7,7 +7,6 @@ from dataclasses import replace
 import polars as pl
 
 from nsys_pp.frames.causes import BUBBLE_CAUSES
-from nsys_pp.frames.clock_relations import list_comparable_steps
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.run_sums import SAMPLE
 from nsys_pp.frames.training import JOB_KINDS, MICRO_BATCH_KINDS, SCHEDULED_KINDS, Training
@@ -26,30 +25,26 @@ LEAST_LINK_CHANGE = LEAST_EXCESS
 """Least change of the transfers of a link, as a share of them, in addition to the error of the clocks."""
 KERNEL_TOTAL, KERNEL_MEAN = "total per lane", "mean of one"
 """Metrics of kernels that do not communicate."""
+SPAN = "on a lane, median"
+"""Metric of the length of a step."""
 _LEAST_TIMED = 2  # transfers of a link in a step
 
 
 def sample_steps(training: Training) -> pl.DataFrame:
-    """Sample the span of a step on all lanes, and its kernel time per lane.
+    """Sample the length of a step, the median of its lanes, and its kernel time per lane.
 
-    Communication kernels are not counted: most of their time is waiting. If clocks of some lanes can be compared in no
-    step, the span is the median of the lengths on lanes.
+    The span of a step on all lanes would contain the errors of clocks. Communication kernels are not counted: most of their
+    time is waiting.
 
     Returns:
         `SAMPLE`.
     """
-    comparable = list_comparable_steps(training.steps, training.lanes)
-    complete = _complete(training).join(comparable, on="step", how="semi")
-    spans = complete.group_by("step").agg(value=pl.col("end_ns").max() - pl.col("start_ns").min())
-    span_metric = "span on all lanes"
-    if spans.is_empty():  # clocks do not affect the lengths on single lanes
-        spans = _complete(training).group_by("step").agg(value=pl.col("span_ns").median())
-        span_metric = "span on a lane, median"
+    spans = _complete(training).group_by("step").agg(value=pl.col("span_ns").median())
     computing = _complete_kernels(training).filter(~pl.col("is_communication"))
     totals = computing.group_by("step").agg(value=_per_lane("total_ns"))
     return pl.concat(
         [
-            _times(spans, subject="step", metric=span_metric),
+            _times(spans, subject="step", metric=SPAN),
             _times(totals, subject="kernels", metric="total per lane"),
         ]
     )

@@ -24,7 +24,7 @@ from nsys_pp.write.perfetto.protobuf import (
 
 _Fields: TypeAlias = Mapping[int, Union["_Fields", None]]
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_MOST_PACKET_BYTES = 1 << 28  # decompressed; those of nsys-pp have some MB
+_MOST_PACKET_BYTES = 1 << 28  # also decompressed; those of nsys-pp have some MB
 _INTERNED: _Fields = {Interned.TEXT: None}
 _TEXTS: _Fields = {  # fields that are texts, in the messages that hold them
     TracePacket.TRACK_DESCRIPTOR: {TrackDescriptor.NAME: None, TrackDescriptor.DESCRIPTION: None},
@@ -87,6 +87,8 @@ def read_packets(trace: IO[bytes]) -> Iterator[bytes]:
             shift += 7
             if byte[0] < 0x80:
                 break
+        if size > _MOST_PACKET_BYTES:  # reading would allocate as much
+            raise ValueError(f"a packet has {size:,} bytes")
         packet = trace.read(size)
         if len(packet) != size:
             raise ValueError("a packet is cut")
