@@ -14,11 +14,11 @@ from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
 from nsys_pp.cli.log import record_rows
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.inputs import input_options
-from nsys_pp.cli.options.output import format_option
+from nsys_pp.cli.options.output import format_option, verbose_option
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.options.values import Timeout
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.sections import OUTPUT, SELECTION, SectionCommand, option
+from nsys_pp.cli.sections import SELECTION, SectionCommand, option
 from nsys_pp.units import format_count
 
 if TYPE_CHECKING:
@@ -40,12 +40,7 @@ _COLORS = {"info": None, "warning": "yellow", "error": "red"}
     default="60s",
     help="Time limit of SQLite's check of one file, e.g. 90s, 10m.",
 )
-@option(
-    "--verbose",
-    section=OUTPUT,
-    is_flag=True,
-    help="Also list reports without findings, and rows left out that hold no event.",
-)
+@verbose_option
 @work_options
 @wait_options
 @keep_going_option

@@ -12,10 +12,10 @@ from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.identity import identity_options
 from nsys_pp.cli.options.inputs import input_options
-from nsys_pp.cli.options.output import format_option
+from nsys_pp.cli.options.output import format_option, verbose_option
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.sections import SELECTION, SectionCommand, option
+from nsys_pp.cli.sections import SectionCommand
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,12 +32,7 @@ _ROSTER_COLUMNS = (
 @click.command(cls=SectionCommand)
 @format_option(["table", "json"], default="table", default_text="table")
 @input_options
-@option(
-    "--verbose",
-    section=SELECTION,
-    is_flag=True,
-    help=f"Show the contents of each report also for more than {_MAX_SCREENS} reports, and list tables of facts.",
-)
+@verbose_option
 @identity_options
 @work_options
 @wait_options
