@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import nsys_pp
-from nsys_pp.cli.inputs import exit_if_skipped
+from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
 from nsys_pp.cli.log import log_notes, log_output, record_verdict
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
@@ -75,6 +75,7 @@ def chart(
             progress=progress,
             **options,
         )
+    log_skipped(charted.skipped)
     record_verdict(charted.verdict)
     log_notes(charted.notes)
     size = format_bytes(output.stat().st_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,11 +14,12 @@ from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
 from nsys_pp.cli.log import record_rows
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.inputs import input_options
-from nsys_pp.cli.options.output import format_option
+from nsys_pp.cli.options.output import format_option, verbose_option
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.options.values import Timeout
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SELECTION, SectionCommand, option
+from nsys_pp.units import format_count
 
 if TYPE_CHECKING:
     from nsys_pp.commands.check import CheckResult
@@ -38,12 +40,15 @@ _COLORS = {"info": None, "warning": "yellow", "error": "red"}
     default="60s",
     help="Time limit of SQLite's check of one file, e.g. 90s, 10m.",
 )
+@verbose_option
 @work_options
 @wait_options
 @keep_going_option
 @result_options
 @click.pass_context
-def check(ctx: click.Context, /, reports: tuple[str, ...], format: str, **options: Any) -> None:
+def check(
+    ctx: click.Context, /, reports: tuple[str, ...], format: str, verbose: bool, **options: Any
+) -> None:
     """Check reports for damage, impossible values and lost events.
 
     Each finding is a sentence, and a sentence on its meaning for the analyses. The exit status is 5
@@ -59,7 +64,7 @@ def check(ctx: click.Context, /, reports: tuple[str, ...], format: str, **option
     if format == "json":
         click.echo(json.dumps(_describe(result), indent=2, ensure_ascii=False))
     else:
-        _print(result)
+        _print(result, verbose=verbose)
     if status := STATUSES[result.severity]:
         record_rows(result.row_counts)
         log_skipped(result.skipped)
@@ -75,13 +80,56 @@ def _describe(result: CheckResult) -> list[dict[str, Any]]:
     ]
 
 
-def _print(result: CheckResult) -> None:
-    for report in _describe(result):
+def _print(result: CheckResult, *, verbose: bool) -> None:
+    """Print the findings of each report, and a last line on all of them."""
+    reports = _describe(result)
+    for report in reports:
+        findings = [finding for finding in report["findings"] if verbose or not _is_of_no_event(finding)]
+        if not findings and not verbose:
+            continue
         click.secho(escape_line(report["report"]), bold=True)
-        for finding in report["findings"]:
+        for finding in findings:
             severity = finding["severity"]
             click.secho(f"  {severity:8}", fg=_COLORS[severity], nl=False)
             click.echo(escape_line(finding["text"]))
             click.echo(f"          {escape_line(finding['meaning'])}")
-        if not report["findings"]:
+        if not findings:
             click.echo("  nothing found")
+    if not verbose:
+        _print_sum(reports)
+    if reports:
+        _print_conclusion(reports)
+
+
+def _is_of_no_event(finding: dict[str, Any]) -> bool:
+    """Return whether a finding counts rows that are no events, such as names of threads."""
+    return bool(finding["severity"] == "info" and finding["kind"] == "rows left out")
+
+
+def _print_sum(reports: list[dict[str, Any]]) -> None:
+    """Print the number of rows that are no events, in all reports."""
+    counts = [sum(filter(None, _count_no_events(report))) for report in reports]
+    if total := sum(counts):
+        click.echo(
+            f"info: rows without an event left out: {total:,} in {format_count(sum(map(bool, counts)), 'report')}"
+            " (names of threads, ends of domains, messages of nsys); `--verbose` lists them"
+        )
+
+
+def _count_no_events(report: dict[str, Any]) -> Iterator[int]:
+    return (finding["count"] for finding in report["findings"] if _is_of_no_event(finding))
+
+
+def _print_conclusion(reports: list[dict[str, Any]]) -> None:
+    """Print how many reports have errors, else warnings, and how many have neither."""
+    worst = [{finding["severity"] for finding in report["findings"]} for report in reports]
+    errors = sum("error" in severities for severities in worst)
+    warned = sum("warning" in severities and "error" not in severities for severities in worst)
+    sound = len(reports) - errors - warned
+    total = format_count(len(reports), "report")
+    if sound == len(reports):
+        click.echo(f"{total}: nothing wrong found")
+        return
+    parts = [f"errors in {errors}"] * bool(errors) + [f"warnings in {warned}"] * bool(warned)
+    parts += [f"nothing wrong found in {sound}"] * bool(sound)
+    click.echo(f"{total}: {', '.join(parts)}")

@@ -120,6 +120,7 @@ def compare(
     with show_progress() as progress:
         compared = nsys_pp.compare(a, b, output=page, force=force, progress=progress, **options)
     record_verdict(compared.verdict)
+    log_skipped(compared.skipped)
     _print(compared, format=format, limit=limit)
     log_notes(compared.notes)
     if page is not None:
@@ -127,7 +128,6 @@ def compare(
     for failure in compared.failures:
         log(failure, event="gate failed", level="error", prefix="failed: ")
     if compared.failures:
-        log_skipped(compared.skipped)
         record_rows(compared.row_counts)
         ctx.exit(GATE_FAILED)
     exit_if_skipped(ctx, compared.skipped, compared.row_counts)

@@ -12,10 +12,10 @@ from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.identity import identity_options
 from nsys_pp.cli.options.inputs import input_options
-from nsys_pp.cli.options.output import format_option
+from nsys_pp.cli.options.output import format_option, verbose_option
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.sections import SELECTION, SectionCommand, option
+from nsys_pp.cli.sections import SectionCommand
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,12 +32,7 @@ _ROSTER_COLUMNS = (
 @click.command(cls=SectionCommand)
 @format_option(["table", "json"], default="table", default_text="table")
 @input_options
-@option(
-    "--verbose",
-    section=SELECTION,
-    is_flag=True,
-    help=f"Show the contents of each report also for more than {_MAX_SCREENS} reports.",
-)
+@verbose_option
 @identity_options
 @work_options
 @wait_options
@@ -65,11 +60,11 @@ def info(ctx: click.Context, /, reports: tuple[str, ...], format: str, verbose: 
             json.dumps([_describe_info(info) for info in result.reports], indent=2, ensure_ascii=False)
         )
     else:
-        _print_infos(result.reports, with_contents=verbose or len(result.reports) <= _MAX_SCREENS)
+        _print_infos(result.reports, is_verbose=verbose)
     exit_if_skipped(ctx, result.skipped, result.row_counts)
 
 
-def _print_infos(infos: list[ReportInfo], *, with_contents: bool) -> None:
+def _print_infos(infos: list[ReportInfo], *, is_verbose: bool) -> None:
     """Print the roster of several reports, and the contents of each."""
     from nsys_pp.cli.info_screen import print_info, print_roster
     from nsys_pp.cli.screen import open_screen
@@ -77,10 +72,10 @@ def _print_infos(infos: list[ReportInfo], *, with_contents: bool) -> None:
     with open_screen() as console:
         if len(infos) > 1:
             print_roster(infos, console)
-        if with_contents:
+        if is_verbose or len(infos) <= _MAX_SCREENS:
             for info in infos:
                 console.print("\n" * (len(infos) > 1), end="")
-                print_info(info, console)
+                print_info(info, console, with_fact_tables=is_verbose)
 
 
 def _describe_info(info: ReportInfo) -> dict[str, Any]:

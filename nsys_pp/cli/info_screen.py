@@ -13,7 +13,7 @@ from rich.text import Text
 from nsys_pp.cli.escapes import escape_line
 from nsys_pp.commands.info import ROSTER_TABLE, ReportInfo
 from nsys_pp.frames.table import FilledTable
-from nsys_pp.units import NS_PER_MS, NS_PER_S, format_duration
+from nsys_pp.units import NS_PER_MS, NS_PER_S, format_count, format_duration
 from nsys_pp.write.tables.terminal import print_tables
 
 _LABEL_WIDTH = 14
@@ -21,13 +21,14 @@ _MOST_ROWS = 8
 _NARROW = 80  # cells; below, headings have a line for each word
 _LEAST_NAME = 9
 _TRACE = "--trace="
+_FACTS = "facts"  # use of tables, of which no row is drawn
 _LONG_WORDS = {"name", "NVTX domain", "report", "machine", "learned from"}
 _WORDS = {"GPU", "bus or uuid", "process", *_LONG_WORDS}
 _GRAPH_MODES = {"Graph": "each traced as one operation", "Node": "traced node by node"}
 
 
-def print_info(info: ReportInfo, console: Console) -> None:
-    """Print the facts of one report, no wider than the console."""
+def print_info(info: ReportInfo, console: Console, *, with_fact_tables: bool = False) -> None:
+    """Print the facts of one report, no wider than the console; tables of facts are counted, or listed on request."""
     # In a file or a pipe, a path is not wrapped, so that it can be searched.
     console.print(
         Text(escape_line(str(info.path)), style="bold", overflow="fold"), soft_wrap=not console.is_terminal
@@ -43,7 +44,7 @@ def print_info(info: ReportInfo, console: Console) -> None:
     _print_domains(info, console)
     console.print()
     console.print(_list_kinds(info, console.width))
-    console.print(_list_tables(info, console.width))
+    console.print(_list_tables(info, console.width, with_fact_tables=with_fact_tables))
     for sentence in info.contents.anomalies:
         console.print(_hang("note", sentence, style="yellow"))
 
@@ -188,7 +189,7 @@ def _list_kinds(info: ReportInfo, width: int) -> Table:
     return grid
 
 
-def _list_tables(info: ReportInfo, width: int) -> Table:
+def _list_tables(info: ReportInfo, width: int, *, with_fact_tables: bool) -> Table:
     """List the tables with rows by their use; enumerations and empty tables are left out."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=_LABEL_WIDTH, no_wrap=True, style="cyan")
@@ -200,6 +201,9 @@ def _list_tables(info: ReportInfo, width: int) -> Table:
             f"{name} {count:,} (--show {show})" if use == "on request" else f"{name} {count:,}"
             for name, count, show in rows.select("table", "row_count", "show").rows()
         ]
+        if use == _FACTS and not with_fact_tables:
+            counts = format_count(len(rows), "table"), format_count(int(rows["row_count"].sum()), "row")
+            names = [f"{counts[0]}, {counts[1]}; --verbose lists them"]
         names[0] = f"{use}: {names[0]}"
         grid.add_row(label, Text(_pack(map(escape_line, names), width - _LABEL_WIDTH - 2)))
         label = ""

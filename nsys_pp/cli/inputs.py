@@ -26,8 +26,10 @@ def exit_if_skipped(
 
 
 def log_skipped(skipped: Sequence[tuple[Path, NsysPPError]]) -> None:
-    """List the skipped inputs."""
-    current_record().skipped.extend(skipped)
+    """List the skipped inputs that are not listed yet: before the verdict, as it lacks them."""
+    record = current_record()
+    skipped = [entry for entry in skipped if entry not in record.skipped]
+    record.skipped.extend(skipped)
     for path, error in skipped:
         facts = {"path": str(path), "reason": error.message, "hint": error.hint}
         log(f"skipped {path}: {error.message}", event="skipped", level="warning", facts=facts)

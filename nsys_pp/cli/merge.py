@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import nsys_pp
-from nsys_pp.cli.inputs import exit_if_skipped
+from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
 from nsys_pp.cli.log import log_note, log_notes, log_output, log_verdict
 from nsys_pp.cli.open import log_opening
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
@@ -95,6 +95,7 @@ def merge(
             progress=progress,
             **{**options, **explicit_drawing(ctx)},
         )
+    log_skipped(merged.skipped)
     log_notes(merged.notes)
     _log_traces(merged, options["max_events"], is_opened=is_opened)
     log_verdict(merged.verdict)

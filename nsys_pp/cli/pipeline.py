@@ -10,7 +10,7 @@ import click
 
 import nsys_pp
 from nsys_pp.cli.export_output import check_devices, check_export, write_export
-from nsys_pp.cli.inputs import exit_if_skipped
+from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
 from nsys_pp.cli.log import log_notes, record_verdict
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
@@ -109,6 +109,8 @@ def pipeline(
       nsys-pp pipeline node*/report*.sqlite
       nsys-pp pipeline node*/report*.sqlite --table stages -o stages.csv
     """
+    from msgspec.structs import replace as struct_replace
+
     from nsys_pp.compose.batch import list_existing_inputs
     from nsys_pp.frames.table import fill_tables
     from nsys_pp.write.files import check_output
@@ -147,11 +149,16 @@ def pipeline(
     if len(result.training.batches):
         shown = _SHOWN_OF_INFERENCE
     names = (*(names or (shown if format == "table" else tuple(TABLES))), *added)
+    frames = result.tables(names)
     chosen: dict[str, Any] = {
         name: next(tables[name] for tables in (TABLES, REQUESTED_TABLES, WORK_TABLES) if name in tables)
         for name in names
     }
-    tables = fill_tables(chosen, result.tables(names))
+    for name, frame in frames.items():
+        if name in REQUESTED_TABLES and frame.is_empty():
+            chosen[name] = struct_replace(chosen[name], empty=result.explain_no_rows(name))
+    tables = fill_tables(chosen, frames)
+    log_skipped(result.skipped)
     output_tables(tables, output=output, format=format, limit=limit if format == "table" else 0, force=force)
     record_verdict(result.verdict)
     log_notes([*result.training.notes, *result.work_notes()])

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import nsys_pp
-from nsys_pp.cli.inputs import exit_if_skipped
+from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
 from nsys_pp.cli.log import log_note, log_notes, log_output, log_verdict
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
@@ -63,6 +63,7 @@ def report(
         raise click.UsageError("a page cannot be printed; choose a file with `-o`")
     with show_progress() as progress:
         written = nsys_pp.report(reports, output, trace=trace, force=force, progress=progress, **options)
+    log_skipped(written.skipped)
     log_notes(written.notes)
     if trace is not None and "://" not in trace and not Path(trace).is_file():
         log_note(f"no such file: `{trace}`; `nsys-pp merge REPORT... -o {trace}` writes it")

@@ -40,7 +40,7 @@ from nsys_pp.units import format_bytes, format_count
     "reports",
     cls=SectionArgument,
     section=OUTPUT,
-    text="Exported reports, parts or traces, or folders of them.",
+    text="Exported reports, parts or traces, folders of reports or parts, or quoted patterns.",
     nargs=-1,
     required=True,
     metavar="REPORT...",
@@ -54,9 +54,12 @@ def scrub(
     results of nsys-pp are the same. Names of ranges, kernels, threads and processes stay. Parts and traces lack all
     this already; with --hosts, they are copied with pseudonyms. Pseudonyms are consistent within one call.
 
+    Copies of a folder keep their paths below it.
+
     \b
-    Example:
+    Examples:
       nsys-pp scrub report.sqlite -o clean.sqlite --hosts --users --paths
+      nsys-pp scrub reports/ -o clean/ --hosts
     """
     if output is None or output == STANDARD_OUTPUT:
         raise click.UsageError("name the copy, or a folder, with `-o`")

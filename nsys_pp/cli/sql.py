@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 import nsys_pp
-from nsys_pp.cli.inputs import exit_if_skipped
+from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
 from nsys_pp.cli.options.inputs import nsys_option
@@ -22,7 +23,12 @@ from nsys_pp.cli.sections import OUTPUT, SectionArgument, SectionCommand, option
 from nsys_pp.cli.table_output import output_tables, settle_format
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from nsys_pp.frames.table import FilledTable
+
+_LEAST_INSTANT_NS = 10**15  # 11 days: no duration of a capture
+_DIGITS, _MOST_DECIMALS = 4, 9
 
 
 @click.command(cls=SectionCommand)
@@ -32,7 +38,12 @@ if TYPE_CHECKING:
     default_text="inferred from the file extension; table on standard output",
 )
 @force_option
-@option("--explain", section=OUTPUT, is_flag=True, help="List the tables and columns of queries instead.")
+@option(
+    "--explain",
+    section=OUTPUT,
+    is_flag=True,
+    help="List the tables and columns of queries instead; with names of tables, theirs.",
+)
 @click.argument(
     "query",
     cls=SectionArgument,
@@ -78,18 +89,19 @@ def sql(
     Example:
       nsys-pp sql "SELECT kind, sum(compute_ns) FROM jobs GROUP BY kind" node*/report*.sqlite
     """
-    from nsys_pp.compose.batch import list_existing_inputs
     from nsys_pp.write.files import check_output
 
     if not explain and (query is None or not reports):
         raise click.UsageError("expected a query and reports, or `--explain`")
     format = settle_format(str(output), format, ["answer"], option="one query")
     if output != STANDARD_OUTPUT:
+        from nsys_pp.compose.batch import list_existing_inputs
+
         check_output(output, force=force, inputs=[] if explain else list_existing_inputs(reports))
     skipped: list[Any] = []
     counts = None
     if explain:
-        filled = _build_table(_list_columns(query), name="columns")
+        filled = _build_table(_list_columns([*filter(None, [query, *reports])]), name="columns")
         limit = 0
     else:
         with show_progress() as progress:
@@ -97,21 +109,23 @@ def sql(
         filled = _build_table(answer.table, name="answer")
         skipped, counts = answer.skipped, answer.row_counts
     is_printed = output == STANDARD_OUTPUT and format == "table"
+    log_skipped(skipped)
     output_tables([filled], output=output, format=format, limit=limit if is_printed else 0, force=force)
     exit_if_skipped(ctx, skipped, counts)
 
 
-def _list_columns(table: str | None) -> Any:
-    """List the columns of a table, or of all."""
+def _list_columns(words: list[str]) -> Any:
+    """List the columns of the named tables, or of all; names of reports are accepted, as all have the same tables."""
     from nsys_pp.commands.sql import list_sql_columns
+    from nsys_pp.compose.batch import list_existing_inputs
 
     columns = list_sql_columns()
-    if table is None:
-        return columns
-    if table not in columns["table"]:
-        names = ", ".join(columns["table"].unique(maintain_order=True))
-        raise click.UsageError(f"no table {table!r}; expected one of {names}")
-    return columns.filter(table=table)
+    tables = [word for word in words if word in columns["table"]]
+    for word in words:
+        if word not in tables and not list_existing_inputs([word]):
+            names = ", ".join(columns["table"].unique(maintain_order=True))
+            raise click.UsageError(f"no table {word!r}; expected one of {names}")
+    return columns.filter(columns["table"].is_in(tables)) if tables else columns
 
 
 def _build_table(frame: Any, *, name: str) -> FilledTable:
@@ -125,7 +139,10 @@ def _build_table(frame: Any, *, name: str) -> FilledTable:
         pl.Series(column, [json.dumps(value, default=str) for value in frame[column].to_list()], pl.String)
         for column in nested
     )
-    columns = tuple(Column(column, dtype, "", heading=column) for column, dtype in frame.schema.items())
+    columns = tuple(
+        Column(values.name, values.dtype, "", heading=values.name, **_choose_digits(values))
+        for values in frame.iter_columns()
+    )
     table = Table(
         name=name,
         title="",
@@ -136,3 +153,20 @@ def _build_table(frame: Any, *, name: str) -> FilledTable:
         is_fixed=name == "columns",
     )
     return FilledTable(table=table, frame=frame)
+
+
+def _choose_digits(values: pl.Series) -> dict[str, Any]:
+    """Choose the digits of numbers on a terminal: instants have all, computed numbers four of the smallest."""
+    from nsys_pp.frames.table import split_unit
+
+    if not values.dtype.is_numeric() or values.is_empty():
+        return {}
+    unit = split_unit(values.name)[1]
+    sizes = values.cast(float, strict=False).abs()
+    known = sizes.filter(sizes.is_finite() & (sizes > 0)).drop_nulls()
+    if unit == "ns" and (known >= _LEAST_INSTANT_NS).any():
+        return {"display_unit": "ns", "decimals": 0 if values.dtype.is_integer() else 1}
+    if unit or not values.dtype.is_float() or known.is_empty():
+        return {}
+    digits = _DIGITS - 1 - math.floor(math.log10(cast(float, known.min())))
+    return {"decimals": min(max(digits, 1), _MOST_DECIMALS)}

@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 import nsys_pp
-from nsys_pp.cli.inputs import exit_if_skipped
+from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
 from nsys_pp.cli.log import log_notes, record_verdict
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.identity import identity_options
@@ -142,6 +142,7 @@ def summary(
     if with_verdict:
         filled = [*fill_tables(TRAINING_TABLES, {VERDICT: summarised.verdict_table()}), *filled]
         record_verdict(summarised.verdict)
+    log_skipped(summarised.skipped)
     output_tables(
         filled,
         output=output,

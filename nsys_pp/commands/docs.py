@@ -10,6 +10,18 @@ from nsys_pp.errors import NsysPPError, OptionError
 _PACKAGE = Path(__file__).resolve().parent.parent
 _TEXTS = {".md", ".sbatch", ".sh", ".yaml"}  # pictures are on the site
 
+COMMAND_PAGES = {  # of commands without a page of their name
+    "align": "clocks",
+    "baseline": "compare",
+    "extract": "parts",
+    "info": "reports",
+    "merge": "trace",
+    "open": "trace",
+    "project": "projection",
+    "scrub": "sharing",
+    "sql": "projection",
+}
+
 
 def list_pages() -> dict[str, Path]:
     """List the pages, and the scripts that they describe: files by name, as in `presets` and `batch/ssh.sh`.
@@ -37,6 +49,10 @@ def read_page(name: str) -> str:
     pages = list_pages()
     short = name.removeprefix("docs/").removesuffix(".md")
     if short not in pages:
+        if (page := COMMAND_PAGES.get(short)) is not None:
+            raise OptionError(
+                "page", f"unknown page `{name}`", f"`nsys-pp docs {page}` explains this command"
+            )
         close = get_close_matches(short, pages, n=1)
         hint = f"did you mean `{close[0]}`?" if close else "`nsys-pp docs` lists all pages"
         raise OptionError("page", f"unknown page `{name}`", hint)

@@ -15,7 +15,7 @@ from nsys_pp.compose.inputs import Input, read_inputs
 from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.compose.preset_hint import PresetHint, find_preset_hint
 from nsys_pp.compose.report import SURVEY_GROUPS
-from nsys_pp.compose.requested import read_host_times, read_metric_samples
+from nsys_pp.compose.requested import explain_no_rows, read_host_times, read_metric_samples
 from nsys_pp.compose.run import Run
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.choices import DATA_TYPES
@@ -79,6 +79,10 @@ class PipelineResult(ShortRepr):
         "utilisation" is the model FLOPs utilisation by step; it needs the work of a step.
         """
         return {name: self._build(name) for name in (TABLES if names is None else names)}
+
+    def explain_no_rows(self, name: str) -> str:
+        """Explain why the table "metrics" or "host" has no rows."""
+        return explain_no_rows(self.run, self.training, name)
 
     def _repr_html_(self) -> str:
         """Return the chart, if it is small and matplotlib is installed, and the first tables, for notebooks."""

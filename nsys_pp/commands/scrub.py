@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
 
-from nsys_pp.compose.part_files import name_outputs
-from nsys_pp.errors import OptionError, OutputError
+from nsys_pp.compose.options import Inputs, parse_inputs
+from nsys_pp.errors import OptionError, OutputError, ReportError
+from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
 from nsys_pp.frames.short_repr import ShortRepr
-from nsys_pp.read import is_part
+from nsys_pp.read import find_reports, is_part
+from nsys_pp.read.arrow import is_table_directory
+from nsys_pp.read.readers import REPORT_SUFFIXES
 from nsys_pp.scrubbing.parts import find_part_identities, scrub_part
 from nsys_pp.scrubbing.pseudonyms import Identities, Pseudonyms, choose_pseudonyms
 from nsys_pp.scrubbing.reports import ScrubbedReport, find_identities, scrub_report
+from nsys_pp.scrubbing.traces import SUFFIXES as TRACE_SUFFIXES
 from nsys_pp.scrubbing.traces import find_trace_identities, is_trace, scrub_trace
-from nsys_pp.write.files import check_output
+from nsys_pp.units import format_count
+from nsys_pp.write.files import check_output, translate_errors
+
+_SUFFIXES = (*REPORT_SUFFIXES, PART_SUFFIX, *TRACE_SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -29,7 +38,7 @@ class ScrubResult(ShortRepr):
 
 
 def scrub(
-    inputs: str | Path | Sequence[str | Path],
+    inputs: Inputs,
     output: str | Path,
     *,
     hosts: bool = False,
@@ -46,8 +55,8 @@ def scrub(
     all texts that it should lack before it appears. A part and a trace lack all this already.
 
     Args:
-        inputs: Reports in SQLite, parts, traces of nsys-pp.
-        output: The copy of one input; or a folder, where copies have the names of their originals.
+        inputs: Reports in SQLite, parts, traces of nsys-pp, folders of reports or parts, or glob patterns.
+        output: The copy of one file; or a folder, where copies have the names of their originals (`list_copies`).
         hosts: Replace host names, and ids of machines and GPUs, by pseudonyms: equal names have equal pseudonyms in all copies of a call.
         users: Replace user names in names of events and processes; of reports only.
         paths: Replace absolute paths in names of events and processes; of reports only.
@@ -59,16 +68,20 @@ def scrub(
         ReportError: An input cannot be read.
         OutputError: A copy exists, or cannot be written.
     """
-    sources = [Path(one) for one in ([inputs] if isinstance(inputs, str | Path) else inputs)]
+    named = parse_inputs(inputs)
+    names = list_copies(named)
+    sources = list(names)
     own_version = version("nsys-pp")
-    if len(sources) == 1 and not Path(output).is_dir():
+    is_one_file = len(named) == len(sources) == 1 and not _is_folder_of_reports(Path(named[0]))
+    is_file = is_one_file and not Path(output).is_dir()
+    if is_file:
         check_output(Path(output), force=force, inputs=sources)
     for path in sources:
         _check_options(path, hosts=hosts, users=users, paths=paths)
     found = [_find_identities(path, own_version) for path in sources]
-    names = reduce(Identities.joined, found, Identities())
-    pseudonyms = choose_pseudonyms(names, hosts=hosts, users=users, paths=paths)
-    copies = _name_copies(sources, Path(output), pseudonyms)
+    identities = reduce(Identities.joined, found, Identities())
+    pseudonyms = choose_pseudonyms(identities, hosts=hosts, users=users, paths=paths)
+    copies = {sources[0]: Path(output)} if is_file else _name_copies(names, Path(output), pseudonyms)
     for target in copies.values():
         check_output(target, force=force, inputs=sources)
     removed = {}
@@ -106,17 +119,76 @@ def _find_identities(path: Path, own_version: str) -> Identities:
     return find_trace_identities(path) if is_trace(path) else find_identities(path)
 
 
-def _name_copies(sources: Sequence[Path], output: Path, pseudonyms: Pseudonyms) -> dict[Path, Path]:
-    """Name the copy of each input; names of files have pseudonyms, too."""
-    if len(sources) == 1 and not output.is_dir():
-        return {sources[0]: output}
-    folder = name_outputs(sources, output)[0].parent
+def list_copies(inputs: Sequence[str | Path]) -> dict[Path, Path]:
+    """List the files that inputs name, each with the name of its copy in a folder.
+
+    A file in a folder keeps its path below that folder, and a match of a pattern the one below the part without
+    wildcards; another file keeps its name alone. Where names would be equal, all have as many more folders as needed.
+
+    Args:
+        inputs: Files, folders and patterns. Of a folder, reports are listed; parts only where it has no reports.
+
+    Raises:
+        ReportError: An input does not exist, a folder or pattern has no report, or a file is named twice.
+    """
+    find_reports(inputs, with_parts=True)  # refuses a file that is named twice
+    depths: dict[Path, int] = {}
+    for named in inputs:
+        root = _find_root(Path(named))
+        for path in _find(named):
+            below = path.relative_to(root).parts if root is not None else path.parts[-1:]
+            depths.setdefault(path, len(below))
+    whole = {path: Path(os.path.abspath(path)).parts[1:] for path in depths}
+    for more in range(max(map(len, whole.values()), default=0) + 1):
+        names = {path: Path(*whole[path][-(depth + more) :]) for path, depth in depths.items()}
+        if len({*names.values()}) == len(names):
+            break
+    return names
+
+
+def _find(named: str | Path) -> list[Path]:
+    """Find the reports of an input; parts of a folder where it has no reports."""
+    try:
+        return find_reports([named], with_parts=False)
+    except ReportError:
+        return find_reports([named], with_parts=True)
+
+
+def _find_root(named: Path) -> Path | None:
+    """Find the root of the paths that copies keep; None: they keep their names."""
+    if _is_folder_of_reports(named):
+        return named
+    if named.exists() or not any(character in str(named) for character in "*?["):
+        return None
+    fixed = takewhile(lambda part: not any(character in part for character in "*?["), named.parts)
+    return Path(*fixed)
+
+
+def _is_folder_of_reports(path: Path) -> bool:
+    return path.is_dir() and not is_table_directory(path)
+
+
+def _name_copies(names: Mapping[Path, Path], output: Path, pseudonyms: Pseudonyms) -> dict[Path, Path]:
+    """Name the copy of each input, and make its folder; names of files and folders have pseudonyms, too.
+
+    Raises:
+        OutputError: It is not a folder, or two copies have one name.
+    """
+    if not output.is_dir() and (output.exists() or output.name.endswith(_SUFFIXES)):
+        raise OutputError(
+            f"cannot write copies of {format_count(len(names), 'file')} to `{output}`: it is not a folder",
+            "name a folder with `-o`",
+        )
     copies: dict[Path, Path] = {}
-    for path in sources:
-        target = folder / pseudonyms.replace_words(path.name, with_short=True)
+    for path, name in names.items():
+        parts = [pseudonyms.replace_words(part, with_short=True) for part in name.parts]
+        target = output.joinpath(*parts)
         if target in copies.values():
             raise OutputError(
                 f"two copies would both be written to `{target}`", "scrub them into two folders"
             )
         copies[path] = target
+    for folder in {target.parent for target in copies.values()}:
+        with translate_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
     return copies

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from nsys_pp.commands.pipeline import PIPELINE_TABLES, PipelineResult, pipeline
 from nsys_pp.commands.project import define_projection_table, project
+from nsys_pp.commands.sql_meanings import MEANINGS
 from nsys_pp.commands.summarise import SUMMARY_TABLES, summarise
 from nsys_pp.compose.batch import Skipped
 from nsys_pp.compose.options import BatchOptions, Inputs, RunOptions, check_keywords
@@ -32,7 +33,7 @@ SQL_COLUMNS = build_schema(
         "table": pl.String,
         "column": pl.String,
         "type": pl.String,
-        "meaning": pl.String,  # "" where the name is enough
+        "meaning": pl.String,
     },
     name="SQL_COLUMNS",
 )
@@ -117,7 +118,7 @@ def list_sql_columns() -> pl.DataFrame:
 def _list_tables() -> Mapping[str, list[tuple[str, Any, str]]]:
     tables: dict[str, list[tuple[str, Any, str]]] = {}
     for name, frame in _RUN_FRAMES.items():
-        tables[name] = [(column, dtype, "") for column, dtype in frame.schema.items()]
+        tables[name] = [(column, dtype, MEANINGS[name][column]) for column, dtype in frame.schema.items()]
     tables["projections"] = [*_describe(define_projection_table(("kernel",), "auto"))]
     for name, table in PIPELINE_TABLES.items():
         tables[name] = [*_describe(table)]

@@ -12,7 +12,7 @@ from nsys_pp.compose.options import BatchOptions, Inputs, check_least, parse_inp
 from nsys_pp.compose.progress import Share, report_progress
 from nsys_pp.compose.unforeseen import is_about_outputs, unforeseen_error
 from nsys_pp.compose.waiting import wait_for_reports
-from nsys_pp.errors import NsysPPError, OptionError, ReportError
+from nsys_pp.errors import NsysPPError, OptionError, ReportError, UnforeseenError
 from nsys_pp.executors.choose import choose_executor
 from nsys_pp.executors.executor import Executor, Outcome, RemoteTraceback
 from nsys_pp.executors.serial import SerialExecutor
@@ -119,6 +119,9 @@ class Batch:
             NsysPPError: `error`, unless `keep_going` allows to skip the input.
         """
         if not self.keeps_going:
+            if len(self.paths) > 1 and not isinstance(error, UnforeseenError):
+                hint = "`--keep-going` skips such reports"
+                error.hint = f"{error.hint}; {hint}" if error.hint else hint
             raise error
         self._failed[path] = error
 

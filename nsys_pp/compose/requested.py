@@ -22,6 +22,7 @@ from nsys_pp.frames.training import Training
 from nsys_pp.model import build_report
 from nsys_pp.model.damage import drop_impossible
 from nsys_pp.model.devices import number_gpus
+from nsys_pp.model.recorded_kinds import name_option
 from nsys_pp.model.sampled_metrics import GpuMetric, list_gpu_metrics
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, read_report
@@ -60,6 +61,27 @@ def read_metric_samples(run: Run, training: Training) -> pl.DataFrame:
             done |= {lane["lane"] for lane, _ in found}
             parts += [_assign(metric, lane["lane"], run.clocks.clocks[at]) for lane, metric in found]
     return pl.concat(parts)
+
+
+def explain_no_rows(run: Run, training: Training, name: str) -> str:
+    """Explain why the table "metrics" or "host" has no rows.
+
+    An option is spelled as in the version of nsys that recorded the first report.
+    """
+    reports = [recorded for recorded in run.inputs if not is_part(recorded.path)]
+    is_host = name == "host"
+    if is_host and not training.lane_states["cause"].is_in(_BUBBLES).any():
+        return "there is no bubble of cause host or data"
+    if not reports:
+        return f"all inputs are parts, which have no {'activities of the host' if is_host else 'GPU metrics'}: specify reports"
+    if is_host:
+        return "no activity of the host was recorded in bubbles of cause host or data"
+    facts = [recorded.part.facts for recorded in reports]
+    if any("gpu_metrics" in (fact.recorded or ()) for fact in facts):
+        return "there are no samples of GPU metrics in the steps of any GPU with kernels"
+    option = name_option("gpu_metrics", nsys_version=facts[0].session.nsys_version)
+    what = "the report has" if len(reports) == 1 else f"none of the {len(reports):,} reports has"
+    return f"{what} {'no ' if len(reports) == 1 else ''}GPU metrics: record them with `nsys profile {option}`"
 
 
 def _read_metrics(path: Path, nsys: str | None) -> list[GpuMetric]:

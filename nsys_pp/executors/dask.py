@@ -106,7 +106,7 @@ def _connect(scheduler: str) -> Iterator[Any]:
 
 
 def _check_workers(client: Any, item: Path, scheduler: str) -> None:
-    """Check that all workers have our version and see our files; those that go away meanwhile are left out."""
+    """Check that all workers have our version and see our files; workers that go away meanwhile are skipped."""
     answers = client.run(_describe_worker, str(item.absolute()), os.getcwd(), on_error="return")
     present = client.ncores()
     for address, answer in sorted(answers.items()):

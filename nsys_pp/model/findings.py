@@ -95,7 +95,7 @@ def list_left_out(row_counts: pl.DataFrame) -> Iterator[Finding]:
 
 
 def _find_losses(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
-    """Find messages of nsys: those of lost events by their texts; others may quote command lines, so they are counted."""
+    """Find messages about lost events, and count the others, which may quote command lines."""
     is_loss = report.diagnostics["text"].is_in(list_losses(report.diagnostics))
     for text, count in report.diagnostics.filter(is_loss).select("text", "count").rows():
         yield Finding(

@@ -143,6 +143,16 @@ def list_missing(counts: Mapping[str, int], *, nsys_version: str | None, has_gra
     return pl.DataFrame(rows, schema=MISSING, orient="row")
 
 
+def name_option(kind: str, *, nsys_version: str | None) -> str:
+    """Return the option of `nsys profile` that records a kind of data, as a version of nsys spells it.
+
+    >>> name_option("gpu_metrics", nsys_version="2024.2.3.38"), name_option("gpu_metrics", nsys_version=None)
+    ('--gpu-metrics-device=all', '--gpu-metrics-devices=all')
+    """
+    option = next(data.option for data in _KINDS if data.kind == kind)
+    return _spell_option(option or "", _parse_version(nsys_version))
+
+
 def list_missing_of(
     recorded: Collection[str], *, nsys_version: str | None, has_communication: bool
 ) -> pl.DataFrame:

@@ -340,3 +340,19 @@ def test_a_worker_that_the_system_kills_costs_nothing(large_reports: list[Path],
     assert run("merge", *large_reports, "-o", expected).code == 0
     assert output.read_bytes() == expected.read_bytes()
     assert list(output.parent.iterdir()) == [output]
+
+
+def test_the_way_past_a_broken_report_is_named_and_comes_before_the_verdict(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.sqlite"
+    broken.write_bytes(REPORT.read_bytes()[:50_000])
+    others = sorted(PIPELINE.glob("*/*.sqlite"))
+    for command in (("merge", "-o", tmp_path / "x.pftrace"), ("pipeline",), ("summary",), ("info",)):
+        done = call(command[0], *others, broken, *command[1:])
+        assert_refused(done, "broken.sqlite` is truncated")
+        assert done.stderr.endswith("; `--keep-going` skips such reports\n"), done.stderr
+        assert "--keep-going" not in call(command[0], broken, *command[1:]).stderr
+    done = call("merge", *others, broken, "--keep-going", "-o", tmp_path / "run.pftrace")
+    lines = done.stderr.splitlines()
+    assert done.code == 3
+    assert lines[0].startswith(f"skipped {broken}: ")
+    assert sum(line.startswith("skipped ") for line in lines) == 1

@@ -33,7 +33,13 @@ def test_a_whole_report_has_no_warning() -> None:
     assert result.severity == "info"
     assert result.findings.filter(pl.col("severity") != "info").is_empty()
     done = run_command("check", RANK0)
-    assert (done.code, done.stdout.splitlines()[0]) == (0, str(RANK0))
+    lines = done.stdout.splitlines()
+    assert (done.code, len(lines), lines[-1]) == (0, 2, "1 report: nothing wrong found")
+    assert lines[0].startswith("info: rows without an event left out: 1 in 1 report (")
+    lines = run_command("check", RANK0, "--verbose").stdout.splitlines()
+    assert lines[0] == str(RANK0)
+    assert "NVTX_EVENTS: 1 row left out: notes" in lines[1]
+    assert lines[-1] == "1 report: nothing wrong found"
 
 
 @pytest.mark.parametrize("path", find_shared_reports(), ids=lambda path: path.stem)
@@ -124,6 +130,9 @@ def test_many_reports_and_parts(tmp_path: Path) -> None:
     }
     assert found["b.sqlite"][0]["text"].endswith("3 rows left out: end before they start")
     assert done.code == 5
+    printed = run_command("check", whole, broken, tmp_path / "p.nspart", part).stdout
+    assert str(whole) not in printed
+    assert printed.splitlines()[-1] == "4 reports: errors in 1, warnings in 1, nothing wrong found in 2"
     result = json.loads((tmp_path / "r.json").read_text())
     assert [skipped["path"] for skipped in result["skipped"]] == [str(tmp_path / "none.sqlite")]
     assert run_command("check", whole, tmp_path / "none.sqlite", "--keep-going").code == 3

@@ -9,7 +9,9 @@ import polars as pl
 import pytest
 
 import nsys_pp
+from nsys_pp.commands.docs import COMMAND_PAGES
 from nsys_pp.commands.sql import SQL_COLUMNS, list_sql_columns
+from nsys_pp.commands.sql_meanings import MEANINGS
 from nsys_pp.errors import OptionError
 from tests.cli.calls import assert_refused, call
 
@@ -121,3 +123,42 @@ def test_a_query_and_reports_are_needed(arguments: list[str]) -> None:
     done = call("sql", *arguments)
     assert done.code == 2
     assert "expected a query and reports, or `--explain`" in done.stderr
+
+
+def test_instants_keep_their_digits_and_computed_numbers_enough() -> None:
+    query = (
+        "SELECT start_ns, compute_ns / 3e9 AS share FROM jobs WHERE compute_ns > 0 ORDER BY start_ns LIMIT 3"
+    )
+    rows = nsys_pp.sql(query, PIPELINE).table
+    lines = call("sql", query, PIPELINE).stdout.split("\n")
+    for start_ns, share in rows.rows():
+        assert f"{start_ns:,}" in "\n".join(lines)
+        (shown,) = (line.split()[1] for line in lines if f"{start_ns:,}" in line)
+        assert float(shown) == pytest.approx(share, rel=1e-3)
+    mean = call("sql", "SELECT avg(start_ns) AS mean_ns FROM jobs", PIPELINE).stdout
+    assert f"{int(rows['start_ns'][0]) // 10**9:,}" in mean
+
+
+def test_columns_are_listed_beside_reports() -> None:
+    everything = call("sql", "--explain").stdout
+    assert call("sql", "--explain", PIPELINE).stdout == everything
+    of_jobs = call("sql", "--explain", "jobs", PIPELINE).stdout
+    assert call("sql", "--explain", "jobs").stdout == of_jobs
+    assert "outer" in of_jobs
+    assert "summary_kernels" not in of_jobs
+
+
+def test_every_column_has_a_meaning() -> None:
+    columns = list_sql_columns()
+    assert columns.filter(pl.col("meaning").str.len_chars() == 0).is_empty()
+    assert {*MEANINGS} == {"jobs", "messages", "lane_states", "clocks"}
+    for table, meanings in MEANINGS.items():
+        assert [*meanings] == columns.filter(table=table)["column"].to_list()
+
+
+def test_the_page_on_a_command_is_named() -> None:
+    for command, page in COMMAND_PAGES.items():
+        done = call("docs", command)
+        assert_refused(done, f"unknown page `{command}`")
+        assert f"`nsys-pp docs {page}` explains this command" in done.stderr
+        assert f"nsys-pp {command}" in call("docs", page).stdout, page

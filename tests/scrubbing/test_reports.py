@@ -157,7 +157,7 @@ def test_a_copy_that_would_hold_a_removed_text_does_not_appear(
 def test_refusals(tmp_path: Path) -> None:
     output = tmp_path / "clean.sqlite"
     assert_refused(call("scrub", tmp_path / "absent.sqlite", "-o", output), "does not exist")
-    assert_refused(call("scrub", PIPELINE, "-o", output), "is a directory")
+    assert_refused(call("scrub", PIPELINE, "-o", output), "it is not a folder")
     broken = tmp_path / "broken.sqlite"
     broken.write_bytes(RANK0.read_bytes()[:50_000])
     assert_refused(call("scrub", broken, "-o", output), "is truncated")
@@ -167,3 +167,40 @@ def test_refusals(tmp_path: Path) -> None:
         nsys_pp.scrub(RANK0, output)
     assert_refused(call("scrub", broken, "-o", broken, "--force"), "is one of the reports")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.sqlite", "clean.sqlite"]
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_copies_of_folders_and_patterns_keep_their_folders(tmp_path: Path) -> None:
+    reports = tmp_path / "reports"
+    for name, rank in (("node2", 0), ("node10", 2)):  # in folders of machines, with equal names
+        (reports / name).mkdir(parents=True)
+        shutil.copy(PIPELINE / name / f"rank{rank}.sqlite", reports / name / "report.sqlite")
+    expected = ["node10/report.sqlite", "node2/report.sqlite"]
+    for inputs in (
+        [reports],
+        [f"{reports}/node*/*.sqlite"],
+        [f"{reports}/node*"],
+        sorted(reports.glob("*/*.sqlite")),
+        [reports / "node2", reports / "node10"],
+    ):
+        folder = tmp_path / "out"
+        copies = nsys_pp.scrub(inputs, folder).copies
+        assert _names(folder) == expected
+        assert {*copies.values()} == {folder / name for name in expected}
+        shutil.rmtree(folder)
+    nsys_pp.scrub(reports / "node2", tmp_path / "one")
+    assert _names(tmp_path / "one") == ["report.sqlite"]
+    nsys_pp.scrub([*sorted(reports.glob("*/*.sqlite")), RANK0], tmp_path / "out")
+    assert len(_names(tmp_path / "out")) == 3
+    assert_refused(call("scrub", reports, reports / "node2", "-o", tmp_path / "twice"), "named twice")
+    (tmp_path / "none").mkdir()
+    assert_refused(call("scrub", tmp_path / "none", "-o", tmp_path / "x"), "holds no report")
+
+
+def test_folders_named_like_machines_have_pseudonyms(tmp_path: Path) -> None:
+    copies = nsys_pp.scrub(PIPELINE, tmp_path / "clean", hosts=True).copies
+    assert {copy.parent.name for copy in copies.values()} == {"host1", "host2"}
+    assert nsys_pp.pipeline(tmp_path / "clean").verdict.lines == nsys_pp.pipeline(PIPELINE).verdict.lines

@@ -72,3 +72,11 @@ def _add_json(command: Command) -> Command:
 
     add = option("--json", "as_json", section=OUTPUT, is_flag=True, help="Short form of --format json.")
     return cast(Command, add(with_format))
+
+
+verbose_option = option(
+    "--verbose",
+    section=OUTPUT,
+    is_flag=True,
+    help="List what is only counted otherwise: each of many reports, tables of facts, rows without an event.",
+)

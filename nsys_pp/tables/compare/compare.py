@@ -75,7 +75,11 @@ _CAPTION = (
     "A, B: medians over complete steps; change: relative for times, in percentage points for shares of a step;"
     " same: the change does not exceed noise"
 )
-_EMPTY = "nothing to compare"
+_EMPTY = "nothing to compare: neither run has any in a complete step"
+_NO_LINKS = (
+    "nothing to compare: in no complete step has a link two messages whose transfer is timed for certain;"
+    " those that are paired with doubt, buffered, or sent without a known receiver are left out"
+)
 _IS_CHANGE = pl.col("verdict") != "same"
 
 
@@ -100,11 +104,26 @@ def compare_samples(a: Samples, b: Samples) -> dict[str, pl.DataFrame]:
 def _compare_steps(a: Samples, b: Samples) -> pl.DataFrame:
     """Compare spans of steps, kernels per step, and the longest steps: medians do not reflect those."""
     samples = [run["steps"] for run in (a, b)]
-    spans = [sample.filter(subject="step") for sample in samples]
-    longest = _compare(*spans, is_of_longest=True).with_columns(
+    return pl.concat([_mark_late(_compare(*samples), find_changes(*samples)), compare_longest_steps(a, b)])
+
+
+def compare_longest_steps(a: Samples, b: Samples) -> pl.DataFrame:
+    """Compare the longest steps of two runs.
+
+    Returns:
+        `COMPARISON`: one row, with the longest step of each run; none without steps.
+    """
+    spans = [run["steps"].filter(subject="step") for run in (a, b)]
+    return _compare(*spans, is_of_longest=True).with_columns(
         subject=pl.lit(LONGEST_STEP), metric=pl.concat_str("metric", pl.lit(", most"))
     )
-    return pl.concat([_mark_late(_compare(*samples), find_changes(*samples)), longest])
+
+
+def find_span_noise(a: Samples, b: Samples) -> float | None:
+    """Return the noise of the length of steps in the table of steps, relative to A; None if it is unknown."""
+    spans = [run["steps"].filter(subject="step") for run in (a, b)]
+    noise = _compare(*spans)["noise_fraction"]
+    return float(noise[0]) if len(noise) and noise[0] is not None else None
 
 
 def _mark_late(table: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
@@ -248,6 +267,7 @@ def _table(
     build: Callable[[Samples, Samples], pl.DataFrame],
     *,
     is_whole: bool = False,
+    empty: str = _EMPTY,
     hidden: str = "{} are the same within noise",
 ) -> Table[[Samples, Samples]]:
     """Define a table of a comparison: all have the same columns."""
@@ -256,7 +276,7 @@ def _table(
         title=title,
         columns=_COLUMNS,
         caption=_CAPTION,
-        empty=_EMPTY,
+        empty=empty,
         build=build,
         view=View(
             columns=_SHOWN,
@@ -272,7 +292,13 @@ TABLES: Mapping[str, Table[[Samples, Samples]]] = index_tables(
     _table("bubbles", "Bubbles", partial(_compare_named, name="bubbles")),
     _table("stages", "Stages", partial(_compare_named, name="stages")),
     _table("ranks", "Ranks", partial(_compare_members, name="ranks"), hidden="{} ranks are within noise"),
-    _table("links", "Links", partial(_compare_members, name="links"), hidden="{} links are within noise"),
+    _table(
+        "links",
+        "Links",
+        partial(_compare_members, name="links"),
+        empty=_NO_LINKS,
+        hidden="{} links are within noise",
+    ),
     _table("kinds", "Jobs by kind", partial(_compare_named, name="kinds")),
     _table("families", "Families of kernels", partial(_compare_named, name="families")),
     _table("kernels", "Kernels", _compare_kernels),

@@ -15,10 +15,12 @@ import polars as pl
 from nsys_pp.frames.run_sums import RunFacts
 from nsys_pp.frames.verdict import MOST_LINES, Finding, Verdict
 from nsys_pp.tables.compare.changes import find_changes
+from nsys_pp.tables.compare.compare import compare_longest_steps, find_span_noise
 from nsys_pp.tables.compare.evidence import Comparison
 from nsys_pp.tables.compare.members import describe_members
 from nsys_pp.tables.compare.parts import describe_bubble, describe_kernels, describe_links
-from nsys_pp.tables.compare.wording import describe_change, describe_noise, rate, since
+from nsys_pp.tables.compare.samples import LEAST_CHANGE
+from nsys_pp.tables.compare.wording import describe_change, describe_step_noise, rate, since
 from nsys_pp.tables.verdict.evidence import to_float
 from nsys_pp.tables.verdict.wording import format_share, format_time
 from nsys_pp.units import format_count
@@ -35,18 +37,21 @@ def build_comparison_verdict(facts: tuple[RunFacts, RunFacts], samples: tuple[Sa
         samples: Their samples.
 
     Returns:
-        At most `MOST_LINES` findings. The first one is on steps, and the last one counts members within noise.
+        At most `MOST_LINES` findings. The first one is on steps, the second one on an outstanding step, and the last one
+        counts members within noise.
     """
     comparison = Comparison(facts, samples)
-    steps = _describe_steps(comparison)
+    steps = [_describe_steps(comparison)]
+    steps += _describe_longest_step(comparison, steps[0])
     members = describe_members(comparison)
     others = [*describe_bubble(comparison), *describe_links(comparison)]
     are_some = any(finding.kind in ("rank", "stage") for finding in members)
     if not are_some or max(run.lane_count for run in facts) == 1:
         others += describe_kernels(comparison)
     findings = sorted([*members, *others], key=partial(_order, comparison))
-    last = _describe_rest(comparison, findings)
-    return Verdict(findings=(steps, *findings[: MOST_LINES - 2], last))
+    shown = findings[: MOST_LINES - 1 - len(steps)]
+    last = _describe_rest(comparison, findings, are_all_shown=shown == findings)
+    return Verdict(findings=(*steps, *shown, last))
 
 
 def _order(comparison: Comparison, finding: Finding) -> float:
@@ -71,12 +76,15 @@ def _describe_steps(comparison: Comparison) -> Finding:
     if comparison.per:
         raw = [to_float(run["steps"].filter(subject="step")["value"].median()) for run in comparison.raw]
         lengths += f" per micro-batch ({format_time(raw[1])} and {format_time(raw[0])} per step)"
+    # values per micro-batch are not those of the table
+    noise_of_table = None if comparison.per else find_span_noise(*comparison.samples)
+    noise = describe_step_noise(row, noise_of_table)
     if row["is_change"]:
-        text = f"steps take {describe_change(change)}{since(row)}: {lengths}{describe_noise(row)}"
+        text = f"steps take {describe_change(change)}{since(row)}: {lengths}{noise}"
     elif row["is_change"] is None:
         text = f"steps take {lengths}; a run has a single step, so it is unknown whether that is noise"
     else:
-        text = f"steps take the same time within noise: {lengths.removesuffix(same)}{describe_noise(row)}"
+        text = f"steps take the same time within noise: {lengths.removesuffix(same)}{noise}"
     text += _describe_own_change(comparison)
     return Finding(
         kind="step",
@@ -94,6 +102,47 @@ def _describe_steps(comparison: Comparison) -> Finding:
     )
 
 
+def _describe_longest_step(comparison: Comparison, steps: Finding) -> list[Finding]:
+    """Describe a step of one run that is longer than any of the other beyond noise, as medians do not show it.
+
+    A change of all steps explains as much of it. Steps of other numbers of micro-batches are not compared.
+    """
+    longest = compare_longest_steps(*comparison.samples).drop_nulls(["a", "b", "change_fraction"])
+    rows = longest.filter(pl.col("verdict").is_in(["slower", "faster"]))
+    if comparison.per or rows.is_empty():
+        return []
+    row = rows.row(0, named=True)
+    a, b = row["a"], row["b"]
+    common_ns = to_float(steps.value_ns) - to_float(steps.usual_ns) if steps.gain_ns else 0.0
+    if abs(b - a - common_ns) <= max(row["noise_fraction"], LEAST_CHANGE) * a:
+        return []
+    if abs(common_ns) > abs(b - a) or common_ns * (b - a) < 0:
+        return []
+    run, other = (1, "A") if b > a else (0, "B")
+    spans = comparison.samples[run]["steps"].filter(subject="step").sort("value", descending=True)
+    step, long_ns, short_ns = spans["step"][0], max(a, b), min(a, b)
+    text = (
+        f"the longest step of {'AB'[run]}, {step}, is longer than any of {other}: {format_time(long_ns)}"
+        f" instead of at most {format_time(short_ns)}, {describe_change(long_ns / short_ns - 1)}"
+    )
+    return [
+        Finding(
+            kind="long_step",
+            text=text,
+            confidence=steps.confidence if steps.confidence == "guess" else "certain",
+            subject="step",
+            gain_ns=abs(b - a) / len(spans),
+            gain_fraction=comparison.share(abs(b - a) / len(spans)),
+            step=step,
+            value_ns=b,
+            usual_ns=a,
+            excess_fraction=row["change_fraction"],
+            noise_fraction=row["noise_fraction"],
+            sample_count=row["b_step_count"],
+        )
+    ]
+
+
 def _describe_own_change(comparison: Comparison) -> str:
     """Describe a change of the length of steps inside A, which makes its median doubtful; "" without one."""
     steps = comparison.samples[0]["steps"].filter(subject="step").sort("step")
@@ -106,7 +155,7 @@ def _describe_own_change(comparison: Comparison) -> str:
     return f"; in A itself they take {describe_change(row['change_fraction'])}{since(row)}"
 
 
-def _describe_rest(comparison: Comparison, findings: list[Finding]) -> Finding:
+def _describe_rest(comparison: Comparison, findings: list[Finding], *, are_all_shown: bool) -> Finding:
     """Count the ranks, links and stages within noise, and others."""
     if min(len(facts.steps) for facts in comparison.facts) < 2:
         text = "a run has a single step, so it is unknown which changes of ranks and links are noise"
@@ -127,7 +176,7 @@ def _describe_rest(comparison: Comparison, findings: list[Finding]) -> Finding:
         if unknown:
             parts.append(f"noise of {format_count(unknown, noun)} unknown")
     text = ", ".join(parts) or "no other rank or link could be compared"
-    lead = "no other change beyond noise" if len(findings) <= MOST_LINES - 2 else "more changes in the tables"
+    lead = "no other change beyond noise" if are_all_shown else "more changes in the tables"
     if not findings:
         lead = "no change of ranks, bubble, links or kernels beyond noise"
     return Finding(kind="same", text=f"{lead}: {text}", confidence="certain", subject="run")

@@ -8,6 +8,7 @@ from typing import Any
 from nsys_pp.frames.verdict import Confidence
 from nsys_pp.tables.compare.evidence import Comparison
 from nsys_pp.tables.verdict.wording import format_excess, format_share
+from nsys_pp.units import format_count
 
 _CERTAIN_FACTOR, _CERTAIN_STEPS = 2.0, 3
 
@@ -31,6 +32,24 @@ def describe_noise(row: Mapping[str, Any]) -> str:
     if row["noise_fraction"] is None:
         return ""
     return f" (noise up to {format_share(max(row['noise_fraction'], row['least_fraction']))})"
+
+
+def describe_step_noise(row: Mapping[str, Any], noise_of_table: float | None) -> str:
+    """Describe the noise of the length of steps as its table does, and the larger limit of the verdict, if there is one."""
+    limit = describe_noise(row)
+    if not limit or noise_of_table is None:
+        return limit
+    of_table, of_verdict = (
+        max(noise, row["least_fraction"]) for noise in (noise_of_table, row["noise_fraction"])
+    )
+    shown, stricter = format_share(of_table), format_share(of_verdict)
+    if of_verdict <= of_table or shown == stricter:
+        return limit
+    counts = format_count(row["a_step_count"], "step"), row["b_step_count"]
+    return (
+        f" (noise up to {shown}; of {counts[0]} in A and {counts[1]} in B, the verdict counts changes"
+        f" beyond {stricter} only)"
+    )
 
 
 def rate(row: Mapping[str, Any], comparison: Comparison) -> Confidence:

@@ -18,7 +18,7 @@ _SHOWN = 10  # on a terminal
 _NAME_WIDTH = 40  # on a terminal: some programs write whole records as names
 _GAP = ["lane", "start_ns", "end_ns"]
 _COLUMNS = (
-    Column("lane", pl.String, "name of the lane"),
+    Column("lane", pl.String, "name of the lane, `lanes.label`; in `jobs`, `lane` is its number"),
     Column("step", pl.Int64, "step in which it ends; null: outside all steps"),
     Column("start_ns", pl.Int64, "since the start of the earliest session", heading="Start"),
     Column("length_ns", pl.Int64, "time between two kernels that are not communication", priority=9),

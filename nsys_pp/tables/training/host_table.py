@@ -60,5 +60,5 @@ HOST_TABLE = Table(
         " Shares below 0.1 % are left out"
     ),
     build=build_host_table,
-    empty="no bubble of cause host or data, or all inputs are parts",
+    empty="no bubble of cause host or data",
 )

@@ -134,5 +134,5 @@ METRIC_TABLE = Table(
         " contain bubbles; jobs of several kinds at once all count"
     ),
     build=build_metric_table,
-    empty="no GPU metrics: record them with `nsys profile --gpu-metrics-devices=all`; parts have none",
+    empty="no GPU metrics",  # the caller knows the reason
 )

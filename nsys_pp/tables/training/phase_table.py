@@ -9,7 +9,7 @@ from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Training
 
 _COLUMNS = (
-    Column("lane", pl.String, "name of the lane"),
+    Column("lane", pl.String, "name of the lane, `lanes.label`; in `jobs`, `lane` is its number"),
     Column(
         "phase",
         pl.String,

@@ -48,14 +48,19 @@ _COLUMNS = (
         heading="Worst",
         decimals=1,
     ),
-    Column("worst_lane", pl.String, "name of that lane"),
+    Column(
+        "worst_lane",
+        pl.String,
+        "name of that lane: it waits, and need not be the cause",
+        note="worst: the lane with most bubble",
+    ),
     Column(
         "ideal_bubble_fraction",
         pl.Float64,
         "bubble fraction of the same jobs in the same order without gaps between them; null: unknown",
         heading="Ideal",
         decimals=1,
-        note="ideal: the same jobs in the same order without gaps between them",
+        note="ideal: the same jobs in the same order without gaps",
     ),
     Column(
         "slowest_stage",

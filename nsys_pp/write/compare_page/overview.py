@@ -18,6 +18,7 @@ _CONFIDENCE = {
 }
 _EVIDENCE = {
     "step": ("steps", "Steps"),
+    "long_step": ("steps", "Steps"),
     "rank": ("ranks", "Ranks"),
     "ranks": ("ranks", "Ranks"),
     "stage": ("stages", "Stages and jobs"),

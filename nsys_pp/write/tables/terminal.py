@@ -28,6 +28,7 @@ LOG_WIDTH = 160
 
 _GAP = 2  # cells between columns
 _LEAST_TEXT, _LEAST_NAME, _FAIR_NAME = 12, 16, 40  # cells of texts, before other columns are dropped
+_MOST_WORD = 20  # cells of a word that is not broken, before other columns are dropped
 _NAME_LINES = 2  # lines of a name on a terminal, after which its arguments, or its end, are shortened
 _ALL, _LARGE, _MIDDLE = 99.9, 25.0, 10.0  # shares in percent that limit the highlighted ones
 
@@ -147,7 +148,9 @@ def _measure(columns: Sequence[TextColumn], width: int, *, is_split: bool) -> _L
         cells = max(heading_cells, *map(cell_len, column.texts))
         is_name = column is columns[-1]
         fair = (
-            max(_LEAST_NAME, min(_FAIR_NAME, 2 * width // 5)) if is_name else max(_LEAST_TEXT, heading_cells)
+            max(_LEAST_NAME, min(_FAIR_NAME, 2 * width // 5))
+            if is_name
+            else max(_LEAST_TEXT, heading_cells, _measure_words(column))
         )
         wanted.append(cells)
         least.append(cells if column.is_number else min(cells, fair))
@@ -164,6 +167,14 @@ def _measure(columns: Sequence[TextColumn], width: int, *, is_split: bool) -> _L
     return _Layout(
         columns=tuple(columns), headings=tuple(headings), widths=tuple(widths), needed=sum(least) + gaps
     )
+
+
+def _measure_words(column: TextColumn) -> int:
+    """Return the width of the longest word that is to stay whole; names of functions are cut anywhere."""
+    if column.is_number or column.column.is_symbol or column.column.is_name:
+        return 0
+    words = (cell_len(word) for text in column.texts for word in text.split())
+    return max((cells for cells in words if cells <= _MOST_WORD), default=0)
 
 
 def _cap(wanted: Sequence[int], least: Sequence[int], most: int) -> list[int]:

@@ -8,8 +8,11 @@ import pytest
 
 from nsys_pp.frames.run_sums import RunFacts
 from nsys_pp.frames.verdict import MOST_LINES, Finding
+from nsys_pp.tables.compare.compare import compare_longest_steps, find_span_noise
+from nsys_pp.tables.compare.samples import LEAST_CHANGE
 from nsys_pp.tables.compare.sums import describe_training, sample_training
 from nsys_pp.tables.compare.verdict import Samples, build_comparison_verdict
+from nsys_pp.tables.verdict.wording import format_share
 from tests.training.expected_training import simulate_training
 
 HEALTHY = ("--seed 1", "--seed 2", "--seed 3 --vary-lengths 0.1", "--seed 4 --vary-lengths 0.1")
@@ -112,3 +115,29 @@ def test_of_a_single_step_no_change_is_claimed() -> None:
     assert findings[0].confidence == "guess"
     assert "single step" in findings[0].text
     assert "single step" in findings[-1].text
+
+
+def test_a_step_that_stands_out_is_a_line() -> None:
+    stalled = "--seed 2 --steps 6 --host-stall 5,13=30"
+    for at, (a, b) in enumerate((("--seed 1 --steps 6", stalled), (stalled, "--seed 1 --steps 6"))):
+        findings = compare(a, b)
+        run, other = ("B", "A") if at == 0 else ("A", "B")
+        assert "the same time within noise" in findings[0].text
+        assert findings[1].text.startswith(f"the longest step of {run}, 13, is longer than any of {other}: ")
+        assert (findings[1].kind, findings[1].step) == ("long_step", 13)
+        row = compare_longest_steps(sums(a)[1], sums(b)[1]).row(0, named=True)
+        assert (findings[1].usual_ns, findings[1].value_ns) == (row["a"], row["b"])
+
+
+def test_steps_that_are_all_longer_have_no_line_on_the_longest() -> None:
+    findings = compare("--seed 1", "--stage-costs 1.2,1.2,1.2,1.2 --seed 2")
+    assert not [finding for finding in findings if finding.kind == "long_step"]
+
+
+def test_the_noise_of_steps_is_that_of_their_table() -> None:
+    a, b = sums(HEALTHY[2])[1], sums(HEALTHY[3])[1]
+    noise = find_span_noise(a, b)
+    assert noise is not None
+    text = compare(*HEALTHY[2:])[0].text
+    assert f"(noise up to {format_share(max(noise, LEAST_CHANGE))}" in text
+    assert "the verdict counts changes beyond" in text

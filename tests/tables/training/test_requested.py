@@ -200,3 +200,24 @@ def test_host_times_are_those_of_the_definition(
     assert times.get(("state", "not running"), 0) == len([moment for moment in inside if 30 <= moment < 200])
     counted = found.filter(pl.col("activity") == "sample")["count"].sum()
     assert counted == len([time for time in samples if time in inside])
+
+
+def test_the_reason_of_an_empty_table_is_the_one_that_holds(tmp_path: Path) -> None:
+    def reasons(path: Path) -> str:
+        done = run_command("pipeline", path, "--table", "metrics,host")
+        assert done.code == 0
+        return done.stdout
+
+    report = PIPELINE / "node2" / "rank0.sqlite"
+    of_report = reasons(report)
+    assert "the report has no GPU metrics: record them with `nsys profile --gpu-metrics-device" in of_report
+    assert "part" not in of_report
+    option = next(
+        row for row in nsys_pp.info(report).reports[0].contents.missing["option"] if "metrics" in row
+    )
+    assert f"`nsys profile {option}`" in of_report, "spelled as in `info`"
+    part = tmp_path / "rank0.nspart"
+    nsys_pp.extract(report, part)
+    of_part = reasons(part)
+    assert "all inputs are parts, which have no GPU metrics" in of_part
+    assert "none of the 4 reports has GPU metrics" in reasons(PIPELINE)

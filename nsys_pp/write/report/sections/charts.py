@@ -49,8 +49,8 @@ def _draw(source: PageSource) -> Drawn:
             continue
         height = min(max(_LANE_PX * len(training.lanes) + _AROUND_PX, _LEAST_PX), _MOST_PX)
         figures.append(
-            f'<figure class="chart"><iframe id="chart-{shown.role}" title="{escape(title)}" style="height:{height}px"></iframe>'
-            f"{place}</figure>"
+            f'<figure class="chart"><div class="holder"><iframe id="chart-{shown.role}" title="{escape(title)}" style="height:{height}px">'
+            f'</iframe><p class="drawing">Drawing {escape(title)} …</p></div>{place}</figure>'
         )
     data = {"shell": pack_text(json.dumps(split_page("chart"))), "pages": packed} if packed else {}
     return Drawn(html="".join(figures), data=data)

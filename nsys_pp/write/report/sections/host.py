@@ -1,8 +1,10 @@
-"""Host gaps: the longest times without compute, with the activity of the host in them."""
+"""Host gaps: the longest times without compute that the host or loading data causes, with the activity of the host in them."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import polars as pl
 
 from nsys_pp.units import NS_PER_S, format_duration
 from nsys_pp.write.report.bars import Bar, Piece, draw_bars
@@ -10,18 +12,29 @@ from nsys_pp.write.report.section import Drawn, Section
 from nsys_pp.write.report.source import PageSource
 
 _MOST_ROWS = 12
+_CAUSES = ("host", "data")  # waits for messages and collectives are in other sections
 
 
 def _draw(source: PageSource) -> Drawn:
     frame = source.tables["gaps"].frame
     if frame.is_empty():
         return Drawn(absent="No gap between kernels was found.")
-    rows = frame.head(_MOST_ROWS).to_dicts()
-    used = dict.fromkeys(_color(row["cause"]) for row in rows)
-    legend = {key: "outside all steps" if key == "other" else key.replace("_", " ") for key in used}
+    rows = frame.filter(pl.col("cause").cast(pl.String).is_in(_CAUSES)).head(_MOST_ROWS).to_dicts()
+    if not rows:
+        return Drawn(
+            absent="None of the longest gaps is caused by the host or by loading data; the table has all of them."
+        )
+    used = dict.fromkeys(row["cause"] for row in rows)
+    legend = {key: key.replace("_", " ") for key in used}
     has_lanes = len(source.training.lanes) > 1
     bars = [_draw_row(row, has_lanes=has_lanes) for row in rows]
-    return Drawn(html=draw_bars(bars, caption="The longest gaps between kernels, by cause", legend=legend))
+    return Drawn(
+        html=draw_bars(
+            bars,
+            caption="The longest gaps between kernels that the host or loading data causes",
+            legend=legend,
+        )
+    )
 
 
 def _draw_row(row: dict[str, Any], *, has_lanes: bool) -> Bar:
@@ -29,17 +42,10 @@ def _draw_row(row: dict[str, Any], *, has_lanes: bool) -> Bar:
     length = format_duration(row["length_ns"])
     text = ", ".join([length, *calls[:1]])
     lane = [row["lane"]] if has_lanes else []
-    step = [] if row["step"] is None else [f"step {row['step']}"]
-    where = ", ".join([*lane, *step, f"at {row['start_ns'] / NS_PER_S:.3f} s"])
-    cause = "outside all steps" if row["cause"] is None else row["cause"].replace("_", " ")
-    piece = Piece(
-        key=_color(row["cause"]), value=row["length_ns"], text=", ".join([f"{cause} {length}", *calls])
-    )
+    where = ", ".join([*lane, f"step {row['step']}", f"at {row['start_ns'] / NS_PER_S:.3f} s"])
+    cause = row["cause"].replace("_", " ")
+    piece = Piece(key=row["cause"], value=row["length_ns"], text=", ".join([f"{cause} {length}", *calls]))
     return Bar(label=where, pieces=(piece,), text=text)
-
-
-def _color(cause: str | None) -> str:
-    return "other" if cause is None else cause
 
 
 SECTION = Section(
