@@ -78,5 +78,5 @@ verbose_option = option(
     "--verbose",
     section=OUTPUT,
     is_flag=True,
-    help="List all that is otherwise only counted: each of many reports, tables of facts, rows without an event.",
+    help="Also list details: each of many reports, tables of facts, rows without an event.",
 )
