@@ -76,9 +76,9 @@ def project(
     filled = FilledTable(table=table, frame=result.ranges)
     if output != STANDARD_OUTPUT:
         write_table(filled, output, format=format, force=force)
-        log_output(f"Wrote {output}: {format_count(len(result.ranges), 'row')}", output)
         if sentence := describe_unprojected(result.row_counts):
             log(sentence, event="rows")
+        log_output(f"Wrote {output}: {format_count(len(result.ranges), 'row')}", output)
     elif format == "table":
         from nsys_pp.cli.screen import open_screen  # with rich, which a file does not need
         from nsys_pp.write.tables.terminal import print_tables

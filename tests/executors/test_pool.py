@@ -35,7 +35,7 @@ def test_results_are_in_order_of_the_inputs_and_so_are_errors(items: list[Path])
     assert list(batch.map("reading", items, jobs.read_slowly)) == items
     with pytest.raises(ReportError, match=r"`1\.txt` is broken") as raised:  # 2 is the first to fail
         Batch(items[1:], {"processes": 2}).map("reading", items[1:], jobs.fail)
-    assert raised.value.hint == "mend 1"
+    assert raised.value.hint == "mend 1; `--keep-going` skips such reports"
     with pytest.raises(ReportError, match=r"`0\.txt` is broken"):
         batch.map("reading", items, jobs.fail)
     assert [path for path, _ in batch.skipped] == items
