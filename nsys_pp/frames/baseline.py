@@ -11,11 +11,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from nsys_pp.frames.part import FRAMES_MEMBER as FRAMES_MEMBER
 from nsys_pp.frames.run_sums import RunFacts, RunSums
 
 FORMAT = 1  # incremented when the content changes
 SUFFIX = ".nsbaseline"
-FACTS_MEMBER, FRAMES_MEMBER = "baseline.json", "frames"
+FACTS_MEMBER = "baseline.json"
 TABLE = "nsys_pp_baselines"
 TABLE_COLUMNS = ("name", "number", "content")
 SQLITE_SUFFIXES = (".sqlite", ".sqlite3", ".db")

@@ -8,17 +8,11 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.frames.raw import RawReport
+from nsys_pp.model.usable_rows import NOTED
 
 _TIMED = {
+    **NOTED,
     "nvtx": "NVTX ranges",
-    "calls": "CUDA calls",
-    "kernels": "kernels",
-    "copies": "copies",
-    "sets": "memory sets",
-    "graphs": "CUDA graphs",
-    "decompressions": "decompressions",
-    "mpi_messages": "MPI calls",
-    "mpi_collectives": "collective MPI calls",
     "os_calls": "calls of the operating system",
     "activities": "rows shown on request",
     "network_metrics": "samples of the network",

@@ -57,7 +57,7 @@ _REQUIRED: Mapping[
 }
 _OPS = ("kernels", "copies", "decompressions", "sets", "graphs")
 _SEVERE = ("error", "warning")
-_NOTED = {  # tables whose incomplete rows are a reason to doubt the results
+NOTED = {
     "nvtx": "NVTX events",
     "calls": "CUDA calls",
     "kernels": "kernels",
@@ -68,6 +68,7 @@ _NOTED = {  # tables whose incomplete rows are a reason to doubt the results
     "mpi_messages": "MPI calls",
     "mpi_collectives": "collective MPI calls",
 }
+"""Tables whose incomplete rows are a reason to doubt the results, and the nouns of their rows."""
 _QUIET_SHARE = 0.01  # of the events, below which those of unknown types are only counted
 
 
@@ -122,7 +123,7 @@ def _warn_of_names(raw: RawReport) -> None:
         return
     unnamed = [
         noun
-        for table, noun in _NOTED.items()
+        for table, noun in NOTED.items()
         for column in ("name_id", "text_id")
         if column in raw[table].columns and raw[table][column].null_count() < raw[table].height
     ]
@@ -134,5 +135,5 @@ def _drop(raw: RawReport, table: str, passes: pl.Series, reason: str) -> None:
     total = len(passes)
     count = raw.keep(table, passes, reason)
     is_rare = reason == UNKNOWN_EVENT and count <= total * _QUIET_SHARE
-    if count and table in _NOTED and not is_rare:
-        warnings.warn(f"`{raw.path}`: left out {count:,} of {total:,} {_NOTED[table]} {reason}", stacklevel=5)
+    if count and table in NOTED and not is_rare:
+        warnings.warn(f"`{raw.path}`: left out {count:,} of {total:,} {NOTED[table]} {reason}", stacklevel=5)

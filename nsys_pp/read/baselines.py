@@ -7,13 +7,11 @@ and a query that takes too many steps ends.
 from __future__ import annotations
 
 import sqlite3
-import struct
-import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from io import BytesIO
 from pathlib import Path
-from zipfile import ZIP_STORED, BadZipFile, ZipFile
+from zipfile import ZipFile
 
 import msgspec
 import polars as pl
@@ -23,7 +21,6 @@ from nsys_pp.errors import BaselineError, ReportError
 from nsys_pp.frames.baseline import (
     FACTS_MEMBER,
     FORMAT,
-    FRAMES_MEMBER,
     MOST_BYTES,
     TABLE,
     Baseline,
@@ -33,27 +30,18 @@ from nsys_pp.frames.baseline import (
     split_reference,
 )
 from nsys_pp.frames.run_sums import SAMPLE, SAMPLED, RunSums
+from nsys_pp.read.frame_archives import DAMAGES, read_packed_frames, unpack_bytes
 from nsys_pp.read.unreadable import check_regular, unreadable_error
 
 _TAG_AGAIN = "tag it again with `nsys-pp baseline tag`"
 _MOST_FRAME_BYTES = 1 << 28
 _STEPS, _MOST_CALLS = 1_000_000, 2_000  # of SQLite's machine: seconds
 _DAMAGES = (
-    BadZipFile,
-    EOFError,
-    KeyError,
-    TypeError,
-    ValueError,
+    *DAMAGES,
     IndexError,
     OverflowError,
-    RecursionError,
     MemoryError,
-    NotImplementedError,  # zipfile raises it for an unknown compression or version
-    RuntimeError,  # and this for an encrypted member
-    struct.error,
-    zlib.error,
-    msgspec.MsgspecError,
-    pl.exceptions.PolarsError,
+    RuntimeError,  # zipfile raises it for an encrypted member
 )
 
 
@@ -261,25 +249,12 @@ def _read_record(archive: ZipFile, where: str, version: str) -> BaselineRecord:
 
 
 def _read_samples(archive: ZipFile, record: BaselineRecord) -> dict[str, pl.DataFrame]:
-    member = archive.getinfo(FRAMES_MEMBER)
-    sizes = record.frame_bytes
-    if (
-        member.compress_type != ZIP_STORED
-        or member.file_size != sum(sizes.values())
-        or set(sizes) != {*SAMPLED}
-    ):
+    if record.frame_bytes.keys() != {*SAMPLED}:
         raise ValueError("the frames differ from their list")
-    data, at, samples = archive.read(FRAMES_MEMBER), 0, {}
-    for name, size in sizes.items():
-        if size < 0:
-            raise ValueError("a size is negative")
-        inflater = zlib.decompressobj()
-        unpacked = inflater.decompress(data[at : at + size], _MOST_FRAME_BYTES)
-        if not inflater.eof or inflater.unused_data:
-            raise ValueError("a frame is cut, or too large")
-        samples[name] = unpack_frame(unpacked, SAMPLE)
-        at += size
-    return samples
+    return {
+        name: unpack_frame(unpack_bytes(packed, most_bytes=_MOST_FRAME_BYTES), SAMPLE)
+        for name, packed in read_packed_frames(archive, record.frame_bytes).items()
+    }
 
 
 def _is_valid(name: object, number: object) -> bool:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import errno
-import struct
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
-from zipfile import ZIP_STORED, BadZipFile, ZipFile
+from zipfile import ZIP_STORED, ZipFile
 
 import msgspec
 import polars as pl
@@ -21,12 +19,12 @@ from nsys_pp.frames.part import (
     BLOCKS_MEMBER,
     FACTS_MEMBER,
     FORMAT,
-    FRAMES_MEMBER,
     SUFFIX,
     Part,
     PartRecord,
 )
 from nsys_pp.frames.part_frames import PART_FRAMES, SUBTRACKS, read_subtracks
+from nsys_pp.read.frame_archives import DAMAGES, read_packed_frames, unpack_bytes
 from nsys_pp.read.unreadable import check_regular, unreadable_error
 
 _MOST_FACTS_BYTES = 1 << 26  # some kB are usual
@@ -65,7 +63,7 @@ def read_part(path: Path, frames: Iterable[str] | None = None, *, version: str) 
     """
     with _open(path) as archive:
         record = _read_record(archive, path, version)
-        packed = _read_frames(archive, record)
+        packed = read_packed_frames(archive, record.frame_bytes)
         wanted = record.frame_bytes.keys() - {"subtracks"} if frames is None else set(frames)
         encoded = replace(
             record.encoded, subtracks=read_subtracks(_decode(packed, "subtracks").list_values(SUBTRACKS))
@@ -180,20 +178,7 @@ def _open(path: Path) -> Iterator[ZipFile]:
         if error.filename is None and error.errno in (None, errno.EINVAL):
             raise damaged_error(path) from error
         raise unreadable_error(path, error) from None
-    except (
-        BadZipFile,
-        EOFError,
-        KeyError,
-        TypeError,
-        ValueError,
-        RecursionError,
-        msgspec.MsgspecError,
-        NotImplementedError,  # zipfile raises it for an unknown compression or version
-        struct.error,
-        zlib.error,
-    ) as error:
-        raise damaged_error(path) from error
-    except pl.exceptions.PolarsError as error:
+    except DAMAGES as error:
         raise damaged_error(path) from error
 
 
@@ -219,27 +204,6 @@ def _read_record(archive: ZipFile, path: Path, version: str) -> PartRecord:
     return record
 
 
-def _read_frames(archive: ZipFile, record: PartRecord) -> dict[str, bytes]:
-    """Read the compressed frames by name."""
-    member = archive.getinfo(FRAMES_MEMBER)
-    if member.compress_type != ZIP_STORED:  # its frames are compressed, each with a limit
-        raise ValueError("the frames are compressed twice")
-    data = archive.read(FRAMES_MEMBER)
-    if sum(record.frame_bytes.values()) != len(data) or min(record.frame_bytes.values(), default=0) < 0:
-        raise ValueError("the frames differ from their list")
-    frames, at = {}, 0
-    for name, size in record.frame_bytes.items():
-        frames[name] = data[at : at + size]
-        at += size
-    return frames
-
-
 def _decode(packed: Mapping[str, bytes], name: str) -> DecodedFrame:
-    inflater = zlib.decompressobj()
-    try:
-        data = inflater.decompress(packed[name], _MOST_FRAME_BYTES)
-    except zlib.error as error:
-        raise ValueError("a frame cannot be decompressed") from error
-    if not inflater.eof or inflater.unused_data:
-        raise ValueError("a frame is cut, or too large")
+    data = unpack_bytes(packed[name], most_bytes=_MOST_FRAME_BYTES)
     return decode_frame(data, PART_FRAMES[name])

@@ -21,9 +21,10 @@ from nsys_pp.write.perfetto.protobuf import (
     TrackDescriptor,
     TrackEvent,
 )
+from nsys_pp.write.perfetto.wire import DELIMITED, FIXED64, VARINT, tag, varint
 
 _Fields: TypeAlias = Mapping[int, Union["_Fields", None]]
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIXED32 = 5  # wire type
 _MOST_PACKET_BYTES = 1 << 28  # also decompressed; those of nsys-pp have some MB
 _INTERNED: _Fields = {Interned.TEXT: None}
 _TEXTS: _Fields = {  # fields that are texts, in the messages that hold them
@@ -76,7 +77,7 @@ def read_packets(trace: IO[bytes]) -> Iterator[bytes]:
         ValueError: It is no trace, or damaged.
     """
     while first := trace.read(1):
-        if first[0] != Trace.PACKET << 3 | _BYTES:
+        if first[0] != Trace.PACKET << 3 | DELIMITED:
             raise ValueError("a trace has another field than packets")
         size = shift = 0
         while True:
@@ -172,11 +173,11 @@ def _read_fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
         start = at
         key, at = _read_varint(message, at)
         kind, data = key & 7, b""
-        if kind == _VARINT:
+        if kind == VARINT:
             _, at = _read_varint(message, at)
-        elif kind in (_FIXED64, _FIXED32):
-            at += 8 if kind == _FIXED64 else 4
-        elif kind == _BYTES:
+        elif kind in (FIXED64, _FIXED32):
+            at += 8 if kind == FIXED64 else 4
+        elif kind == DELIMITED:
             size, at = _read_varint(message, at)
             data = message[at : at + size]
             at += size
@@ -200,13 +201,4 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def _encode(number: int, data: bytes) -> bytes:
-    return _encode_varint(number << 3 | _BYTES) + _encode_varint(len(data)) + data
-
-
-def _encode_varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return tag(number, DELIMITED) + varint(len(data)) + data
