@@ -20,7 +20,10 @@ ACTIVITIES = build_schema(
         "tag": pl.Int64,
         "stream_id": pl.Int64,
         "cpu": pl.Int64,
+        "event_id": pl.Int64,  # CUDA event that a call records or waits for
         "stack": NAME,  # functions of a sample, the innermost first
+        "link": pl.Int64,  # number of the record of an event: of its call, and of calls that wait for it; null without arrow
+        "is_origin": pl.Boolean,  # the activity is that call; null without a link
     },
     name="ACTIVITIES",
 )

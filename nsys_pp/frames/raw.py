@@ -88,6 +88,7 @@ _STREAM_CALL: _Columns = {
     "context": pl.Int32,
     "stream": pl.Int64,
     "event": pl.Int64,
+    "record": pl.Int64,  # of the event, which calls that wait for it share with the call that made it
 }
 
 _MPI_CALL: _Columns = {

@@ -93,6 +93,7 @@ STREAM_CALLS = build_schema(
         "context_id": pl.Int32,
         "stream_id": pl.Int64,  # that waits, is waited for, or records the event; null where no single one does
         "event_id": pl.Int64,  # null without one
+        "record_id": pl.Int64,  # of the record of the event; null without an event, and in exports before 2025
         "is_record": pl.Boolean,  # it records the event; else it waits
     },
     name="STREAM_CALLS",

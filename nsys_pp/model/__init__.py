@@ -69,7 +69,8 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     # without group "host": drawings and identities must not depend on reading it
     threads = build_threads(raw, (ranges, marks, api_calls))
     processes = build_processes(raw, (threads, gpu_ops))
-    activities = build_activities(raw, api_calls)
+    stream_calls = build_stream_calls(raw)
+    activities = build_activities(raw, api_calls, stream_calls)
     devices = build_devices(raw, gpus, gpu_ops, launcher, ranks)
     sampled_metrics = build_sampled_metrics(raw, gpus, devices)
     raw.release("activities", "gpu_metrics", "generic_events", "network_metrics")
@@ -87,7 +88,7 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         ranges=ranges,
         marks=marks,
         api_calls=api_calls,
-        stream_calls=build_stream_calls(raw),
+        stream_calls=stream_calls,
         gpu_ops=gpu_ops,
         op_details=op_details,
         nccl_calls=build_nccl_calls(nccl_events, ranges if "ranges" in raw.groups else None),

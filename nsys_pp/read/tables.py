@@ -86,6 +86,7 @@ _STREAM_CALL = {
     "context": _c("contextId"),
     "stream": _c("streamId"),
     "event": _c("eventId"),
+    "record": _c("eventSyncId"),
 }
 _MPI_CALL = {
     **_same("start", "end"),
@@ -245,9 +246,17 @@ TABLES = (
         groups=("ops",),
     ),
     Table(
-        "synchronizations", ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",), _STREAM_CALL, groups=("communication",)
+        "synchronizations",
+        ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",),
+        _STREAM_CALL,
+        groups=("communication", "show_sync"),
     ),
-    Table("cuda_events", ("CUPTI_ACTIVITY_KIND_CUDA_EVENT",), _STREAM_CALL, groups=("communication",)),
+    Table(
+        "cuda_events",
+        ("CUPTI_ACTIVITY_KIND_CUDA_EVENT",),
+        _STREAM_CALL,
+        groups=("communication", "show_sync"),
+    ),
     Table("processes", ("PROCESSES",), {"process": _c("globalPid"), **_same("pid", "name")}),
     Table("thread_names", ("ThreadNames",), {"thread": _c("globalTid"), "name_id": _c("nameId")}),
     Table(

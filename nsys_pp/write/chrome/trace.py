@@ -25,8 +25,22 @@ from zlib_ng import zlib_ng
 
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
-from nsys_pp.write.chrome.events import ArrowEnds, Destination, encode_counters, encode_marks, encode_slices
-from nsys_pp.write.trace.drawing import CounterSubtrack, Drawing, MarkSubtrack, SliceSubtrack, Subtrack
+from nsys_pp.write.chrome.events import (
+    ArrowEnds,
+    Destination,
+    encode_arrows,
+    encode_counters,
+    encode_marks,
+    encode_slices,
+)
+from nsys_pp.write.trace.drawing import (
+    MORE_FLOWS,
+    CounterSubtrack,
+    Drawing,
+    MarkSubtrack,
+    SliceSubtrack,
+    Subtrack,
+)
 from nsys_pp.write.trace.placement import Placement, place_path, place_tracks
 from nsys_pp.write.trace.tree import (
     Path,
@@ -168,6 +182,41 @@ def find_arrows(placed: list[PlacedSubtrack]) -> list[ArrowEnds | None]:
     return ends_by_subtrack
 
 
+def find_more_arrows(placed: list[PlacedSubtrack]) -> dict[int, pl.DataFrame]:
+    """Find the ends of the arrows of slices where several begin: an event of the format has one arrow.
+
+    Returns:
+        By index of the subtrack: time_ns (start of the slice, on the trace's clock), number and is_begin. Without
+        both ends, an arrow is left out.
+    """
+    of_slices = [
+        (i, target.clock, target.subtrack)
+        for i, target in enumerate(placed)
+        if isinstance(target.subtrack, SliceSubtrack)
+    ]
+    if not any(name.startswith(MORE_FLOWS) for *_, subtrack in of_slices for name in subtrack.schema):
+        return {}
+    parts = []
+    for i, clock, subtrack in of_slices:
+        slices = subtrack.slices
+        for column in ("flow_id", *(name for name in slices.columns if name.startswith(MORE_FLOWS))):
+            ends = slices.select("start_ns", flow=column).drop_nulls()
+            if len(ends):
+                times = pl.Series("time_ns", clock.to_trace(ends["start_ns"].to_numpy()))
+                parts.append(
+                    ends.select("flow", times, subtrack=pl.lit(i), is_begin=pl.lit(column != "flow_id"))
+                )
+    if not parts:
+        return {}
+    ends = pl.concat(parts)
+    is_whole = pl.col("is_begin").any().over("flow") & (pl.len().over("flow") == 2)
+    numbered = ends.filter(is_whole).select(
+        "subtrack", "time_ns", "is_begin", number=pl.col("flow").rank("dense").cast(pl.UInt32)
+    )
+    by_subtrack = numbered.partition_by("subtrack", as_dict=True, include_key=False, maintain_order=True)
+    return {int(str(i)): frame for (i,), frame in by_subtrack.items()}
+
+
 def _scatter(ends: pl.DataFrame, rows: int) -> ArrowEnds:
     """Expand ends to one item per row of the subtrack."""
     numbers, enters, leaves = np.zeros(rows, np.uint32), np.zeros(rows, bool), np.zeros(rows, bool)
@@ -187,7 +236,8 @@ def _encode(drawings: Placed) -> Iterator[bytes]:
     head = json.dumps({"displayTimeUnit": "ns", "otherData": other}, ensure_ascii=False)
     yield f'{head[:-1]}, "traceEvents": [\n'.encode()
     yield ",\n".join(json.dumps(event, ensure_ascii=False) for event in _names(placed)).encode()
-    for target, ends in zip(placed, find_arrows(placed), strict=True):
+    more = find_more_arrows(placed)
+    for at, (target, ends) in enumerate(zip(placed, find_arrows(placed), strict=True)):
         destination = Destination(
             process=target.process,
             thread=target.thread,
@@ -198,6 +248,9 @@ def _encode(drawings: Placed) -> Iterator[bytes]:
         for events in _encode_blocks(target, destination, ends):
             yield b",\n"
             yield events.str.join(",\n").item().encode()
+        if at in more:
+            yield b",\n"
+            yield encode_arrows(more[at], destination).str.join(",\n").item().encode()
     yield b"\n]}\n"
 
 
