@@ -67,9 +67,9 @@ def encode_arrows(ends: pl.DataFrame, destination: Destination) -> pl.Series:
         pl.lit('{"ph":'),
         phase,
         pl.lit(
-            f',"cat":"arrow","name":"arrow","pid":{destination.process},"tid":{destination.thread},"id":"0xa'
+            f',"cat":"arrow","name":"arrow","pid":{destination.process},"tid":{destination.thread},"id":"0x'
         ),
-        pl.col("number").cast(pl.String).str.zfill(12),  # unlike those of `bind_id`
+        pl.col("number").cast(pl.String),
         pl.lit('","ts":'),
         _microseconds(pl.col("time_ns") + destination.shift_ns),
         pl.lit("}"),

@@ -55,6 +55,7 @@ from nsys_pp.write.trace.tree import (
 BLOCK_ROWS = 1 << 15
 GZIP = 31  # zlib's window bits for a gzip stream; zlib writes no timestamp into the stream
 COMPRESSION_LEVEL = 2
+_APART = 1 << 31  # Perfetto v52 numbers the arrows of flow events from 0, among the numbers of `bind_id`
 
 
 Placed = Sequence[tuple[Drawing, Placement]]
@@ -143,10 +144,14 @@ def _gather(
     return tracks, subtracks
 
 
-def find_arrows(placed: list[PlacedSubtrack]) -> list[ArrowEnds | None]:
+def find_arrows(placed: list[PlacedSubtrack], *, first: int = 1) -> list[ArrowEnds | None]:
     """Find the slices at both ends of each arrow.
 
     Slices with the same flow id are joined in order of their starts. A flow id with a single slice makes no arrow.
+
+    Args:
+        placed: Subtracks of the trace.
+        first: Number of the first arrow.
 
     Returns:
         Per subtrack: the ends, one item per row; None if the subtrack has no slices with a flow id.
@@ -171,7 +176,7 @@ def find_arrows(placed: list[PlacedSubtrack]) -> list[ArrowEnds | None]:
         .select(
             "subtrack",
             "row",
-            number=pl.col("flow_id").rle_id() + 1,
+            number=pl.col("flow_id").rle_id() + first,
             enters=same_as_previous.fill_null(False),
             leaves=same_as_next.fill_null(False),
         )
@@ -237,7 +242,8 @@ def _encode(drawings: Placed) -> Iterator[bytes]:
     yield f'{head[:-1]}, "traceEvents": [\n'.encode()
     yield ",\n".join(json.dumps(event, ensure_ascii=False) for event in _names(placed)).encode()
     more = find_more_arrows(placed)
-    for at, (target, ends) in enumerate(zip(placed, find_arrows(placed), strict=True)):
+    arrows = find_arrows(placed, first=_APART if more else 1)
+    for at, (target, ends) in enumerate(zip(placed, arrows, strict=True)):
         destination = Destination(
             process=target.process,
             thread=target.thread,
