@@ -264,7 +264,7 @@ def test_several_calls_wait_for_one_record(ending: str, importer: Importer, tmp_
     path = write_events(tmp_path / "report.sqlite", waits=3)
     trace = tmp_path / f"run{ending}"
     nsys_pp.merge([path], trace, show="sync")
-    names = {row["slice_id"]: row["name"] for row in slices_by_track(importer, trace).iter_rows(named=True)}
+    names = dict(importer.query(trace, "SELECT id, name FROM slice").iter_rows())
     flows = read_flows(importer)
     assert_no_errors(importer)
     assert (
