@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from nsys_pp.compose.batch import Batch
+from nsys_pp.compose.mpi_messages import FRAME
 from nsys_pp.compose.report import IDENTITY_FRAMES, build_identity, survey_report
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
@@ -66,7 +67,7 @@ def read_part_input(path: Path, *, with_aggregates: bool = False, checks_blocks:
         *REPORT_FRAMES,
         *(AGGREGATE_FRAMES if with_aggregates else ()),
     )
-    part = read_part(path, frames, version=_own_version())
+    part = read_part(path, frames, version=_own_version(), optional=[FRAME])
     if checks_blocks:
         check_part_blocks(path)
     try:

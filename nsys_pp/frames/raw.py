@@ -203,13 +203,17 @@ _COLUMNS: Mapping[str, _Columns] = {
     "session": {"utc_epoch": pl.Int64, "system_clock": pl.Int64},
     "capture": {"duration": pl.Int64},
     "ranks": {"thread": pl.Int64, "rank": pl.Int64},  # of MPI
-    "mpi_messages": {**_MPI_CALL, "peer": pl.Int64, "tag": pl.Int64, "bytes": pl.Int64},
+    "mpi_messages": {**_MPI_CALL, "peer": pl.Int64, "tag": pl.Int64, "bytes": pl.Int64, "request": pl.Int64},
     "mpi_collectives": {**_MPI_CALL, "bytes": pl.Int64, "received_bytes": pl.Int64},
     "mpi_communicators": {  # one row per creation
         "rank": pl.Int64,  # of the process, among all
         "time": pl.Int64,
         "communicator": pl.Int64,
         "size": pl.Int64,
+        "parent": pl.Int64,  # handle of the communicator it was made of; 0: of none
+        "local_rank": pl.Int64,  # of the process, in the communicator
+        "root": pl.Int64,  # rank, among all, of the process that numbered the communicator
+        "number": pl.Int64,  # of the communicator, by that process
     },
     "os_calls": {
         "start": pl.Int64,
@@ -250,6 +254,13 @@ _COLUMNS: Mapping[str, _Columns] = {
         "stream": pl.Int64,
         "correlation": pl.Int64,
         "is_kept": pl.Boolean,  # false: no event of its kind
+    },
+    "mpi_requests": {  # calls that start requests, or wait for them; one row per request
+        "start": pl.Int64,
+        "end": pl.Int64,
+        "thread": pl.Int64,
+        "name_id": pl.Int32,
+        "request": pl.Int64,
     },
     "switches": {
         "time": pl.Int64,

@@ -304,6 +304,26 @@ MPI_CALLS = build_schema(
     name="MPI_CALLS",
 )
 
+MPI_MESSAGES = build_schema(
+    {  # one row per send or receive between two ranks; by start_ns
+        "process_key": pl.Int64,
+        "thread_key": pl.Int64,
+        "name": NAME,  # "MPI_Isend"
+        "is_send": pl.Boolean,
+        "communicator": pl.String,  # the same on all of its ranks; null where unknown
+        "rank": pl.Int64,  # of the process, in the communicator
+        "member_count": pl.Int64,
+        "peer": pl.Int64,  # rank in the communicator: receiver of a send, sender of a receive; null: any sender
+        "tag": pl.Int64,  # null: any
+        "size_bytes": pl.Int64,  # of a receive that does not wait: of its buffer
+        "has_size": pl.Boolean,  # size_bytes is that of the message
+        "is_whole": pl.Boolean,  # all messages of the process since the start of MPI were recorded before it
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,  # of the call that waits for it; null without one
+    },
+    name="MPI_MESSAGES",
+)
+
 RANKS = build_schema(
     {  # ranks of processes in one report; by process and device
         "process_key": pl.Int64,  # null: the only process
@@ -371,6 +391,7 @@ class Report(Struct, frozen=True, kw_only=True):
     op_details: OpDetails = field(default_factory=OpDetails)
     nccl_calls: pl.DataFrame = field(default_factory=NCCL_CALLS.to_frame)
     mpi_calls: pl.DataFrame = field(default_factory=MPI_CALLS.to_frame)
+    mpi_messages: pl.DataFrame = field(default_factory=MPI_MESSAGES.to_frame)  # read on request
     os_calls: pl.DataFrame = field(default_factory=OS_CALLS.to_frame)
     thread_runs: pl.DataFrame = field(default_factory=THREAD_RUNS.to_frame)
     memory_events: pl.DataFrame = field(default_factory=MEMORY_EVENTS.to_frame)

@@ -19,6 +19,7 @@ from nsys_pp.model.gpu_ops import OP_TABLES, build_gpu_ops, build_op_details
 from nsys_pp.model.limits import check_limits
 from nsys_pp.model.memory_events import build_memory_events
 from nsys_pp.model.mpi import build_mpi_calls
+from nsys_pp.model.mpi_messages import build_mpi_messages
 from nsys_pp.model.nccl import build_nccl_calls, read_nccl_events
 from nsys_pp.model.os_calls import build_os_calls
 from nsys_pp.model.payloads import read_structures
@@ -72,6 +73,7 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     stream_calls = build_stream_calls(raw)
     activities = build_activities(raw, api_calls, stream_calls)
     devices = build_devices(raw, gpus, gpu_ops, launcher, ranks)
+    mpi_messages = build_mpi_messages(raw)
     sampled_metrics = build_sampled_metrics(raw, gpus, devices)
     raw.release("activities", "gpu_metrics", "generic_events", "network_metrics")
     report = Report(
@@ -93,6 +95,7 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         op_details=op_details,
         nccl_calls=build_nccl_calls(nccl_events, ranges if "ranges" in raw.groups else None),
         mpi_calls=build_mpi_calls(raw),
+        mpi_messages=mpi_messages,
         os_calls=build_os_calls(raw),
         thread_runs=build_thread_runs(raw),
         memory_events=build_memory_events(raw),

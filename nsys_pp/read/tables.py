@@ -315,8 +315,14 @@ TABLES = (
     Table(
         "mpi_messages",
         ("MPI_P2P_EVENTS",),
-        {**_MPI_CALL, "peer": _c("remoteRank"), "tag": _c("tag"), "bytes": _c("size")},
-        groups=("communication",),
+        {
+            **_MPI_CALL,
+            "peer": _c("remoteRank"),
+            "tag": _c("tag"),
+            "bytes": _c("size"),
+            "request": _c("requestHandle", groups=("show_mpi",)),
+        },
+        groups=("communication", "show_mpi"),
     ),
     Table(
         "mpi_collectives",
@@ -327,8 +333,17 @@ TABLES = (
     Table(
         "mpi_communicators",
         ("MPI_COMMUNICATORS",),
-        {"rank": _c("rank"), "time": _c("timestamp"), "communicator": _c("commHandle"), "size": _c("size")},
-        groups=("communication",),
+        {
+            "rank": _c("rank"),
+            "time": _c("timestamp"),
+            "communicator": _c("commHandle"),
+            "size": _c("size"),
+            "parent": _c("parentHandle", groups=("show_mpi",)),
+            "local_rank": _c("localRank", groups=("show_mpi",)),
+            "root": _c("groupRoot", groups=("show_mpi",)),
+            "number": _c("groupRootUid", groups=("show_mpi",)),
+        },
+        groups=("communication", "show_mpi"),
     ),
     Table(
         "os_calls",

@@ -113,6 +113,12 @@ TABLES_ON_REQUEST = (
     _activities("MPI", "MPI_COLLECTIVES_EVENTS", "show_mpi", _MPI),
     _activities("MPI", "MPI_START_WAIT_EVENTS", "show_mpi", _CALL),
     _activities("MPI", "MPI_OTHER_EVENTS", "show_mpi", _CALL),
+    Table(
+        "mpi_requests",
+        ("MPI_START_WAIT_EVENTS",),
+        {**_CALL, "request": _c("requestHandle")},
+        groups=("show_mpi",),
+    ),
     _activities("UCX", "UCP_EVENTS", "show_ucx", _CALL),
     _activities("UCX", "UCP_SUBMIT_EVENTS", "show_ucx", _UCX),
     _activities("UCX", "UCP_PROGRESS_EVENTS", "show_ucx", _UCX),
