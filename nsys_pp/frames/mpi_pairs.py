@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.report import MPI_MESSAGES
+from nsys_pp.frames.mpi_messages import MPI_MESSAGES
 
 UNPAIRED = pl.Enum(
     [

@@ -17,7 +17,9 @@ from msgspec import Struct, field
 
 from nsys_pp.frames.activities import ACTIVITIES
 from nsys_pp.frames.conform import build_schema
+from nsys_pp.frames.copy_kinds import PAGEABLE_COPIES
 from nsys_pp.frames.exported_tables import EXPORTED_TABLES
+from nsys_pp.frames.mpi_messages import MPI_MESSAGES
 from nsys_pp.frames.names import NAME as NAME
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.row_counts import ROW_COUNTS
@@ -304,26 +306,6 @@ MPI_CALLS = build_schema(
     name="MPI_CALLS",
 )
 
-MPI_MESSAGES = build_schema(
-    {  # one row per send or receive between two ranks; by start_ns
-        "process_key": pl.Int64,
-        "thread_key": pl.Int64,
-        "name": NAME,  # "MPI_Isend"
-        "is_send": pl.Boolean,
-        "communicator": pl.String,  # the same on all of its ranks; null where unknown
-        "rank": pl.Int64,  # of the process, in the communicator
-        "member_count": pl.Int64,
-        "peer": pl.Int64,  # rank in the communicator: receiver of a send, sender of a receive; null: any sender
-        "tag": pl.Int64,  # null: any
-        "size_bytes": pl.Int64,  # of a receive that does not wait: of its buffer
-        "has_size": pl.Boolean,  # size_bytes is that of the message
-        "is_whole": pl.Boolean,  # all messages of the process since the start of MPI were recorded before it
-        "start_ns": pl.Int64,
-        "end_ns": pl.Int64,  # of the call that waits for it; null without one
-    },
-    name="MPI_MESSAGES",
-)
-
 RANKS = build_schema(
     {  # ranks of processes in one report; by process and device
         "process_key": pl.Int64,  # null: the only process
@@ -403,3 +385,4 @@ class Report(Struct, frozen=True, kw_only=True):
     active_processes: pl.DataFrame = field(default_factory=PROCESSES.to_frame)
     active_threads: pl.DataFrame = field(default_factory=THREADS.to_frame)
     sampled_metrics: pl.DataFrame = field(default_factory=COUNTERS.to_frame)  # of GPUs and the network
+    pageable_copies: pl.DataFrame = field(default_factory=PAGEABLE_COPIES.to_frame)

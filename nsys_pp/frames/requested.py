@@ -18,8 +18,9 @@ METRIC_SAMPLES = build_schema(
     name="METRIC_SAMPLES",
 )
 
-HOST_ACTIVITY = pl.Enum(["range", "call", "OS call", "state", "sample"])
-"""Activities of a thread: NVTX ranges, CUDA calls, calls of the operating system, states, and functions of CPU samples."""
+HOST_ACTIVITY = pl.Enum(["range", "call", "OS call", "state", "stack", "sample", "sample stack"])
+"""Activities of a thread: NVTX ranges, CUDA calls, calls of the operating system, states, stacks of these calls, and functions and stacks
+of CPU samples."""
 
 HOST_TIMES = build_schema(
     {  # activities of launching threads in bubbles of causes "host" and "data"; by lane, cause, activity, name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.frames.op_details import OpDetails
@@ -9,6 +10,7 @@ from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import Report
 from nsys_pp.model.activities import build_activities
 from nsys_pp.model.api_calls import build_api_calls
+from nsys_pp.model.copy_kinds import list_pageable_copies
 from nsys_pp.model.counters import build_counters
 from nsys_pp.model.damage import drop_impossible, drop_reversed, number_events
 from nsys_pp.model.devices import build_devices, build_gpus, number_gpus
@@ -71,9 +73,8 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     threads = build_threads(raw, (ranges, marks, api_calls))
     processes = build_processes(raw, (threads, gpu_ops))
     stream_calls = build_stream_calls(raw)
-    activities = build_activities(raw, api_calls, stream_calls)
+    on_request = _build_on_request(raw, api_calls, stream_calls)
     devices = build_devices(raw, gpus, gpu_ops, launcher, ranks)
-    mpi_messages = build_mpi_messages(raw)
     sampled_metrics = build_sampled_metrics(raw, gpus, devices)
     raw.release("activities", "gpu_metrics", "generic_events", "network_metrics")
     report = Report(
@@ -95,20 +96,31 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         op_details=op_details,
         nccl_calls=build_nccl_calls(nccl_events, ranges if "ranges" in raw.groups else None),
         mpi_calls=build_mpi_calls(raw),
-        mpi_messages=mpi_messages,
         os_calls=build_os_calls(raw),
         thread_runs=build_thread_runs(raw),
         memory_events=build_memory_events(raw),
         counters=build_counters(raw),
         diagnostics=build_diagnostics(raw),
         row_counts=raw.tally.build(),
-        activities=activities,
-        active_processes=build_processes(raw, (activities,)),
         sampled_metrics=sampled_metrics,
-        active_threads=build_threads(raw, (activities,)),
         ranks=ranks,
+        **on_request,
     )
     return check_limits(report)
+
+
+def _build_on_request(
+    raw: RawReport, api_calls: pl.DataFrame, stream_calls: pl.DataFrame
+) -> dict[str, pl.DataFrame]:
+    """Build the frames of a report that are read on request."""
+    activities = build_activities(raw, api_calls, stream_calls)
+    return {
+        "activities": activities,
+        "active_processes": build_processes(raw, (activities,)),
+        "active_threads": build_threads(raw, (activities,)),
+        "mpi_messages": build_mpi_messages(raw),
+        "pageable_copies": list_pageable_copies(raw),
+    }
 
 
 def _mend(raw: RawReport) -> None:

@@ -11,12 +11,11 @@ from nsys_pp.frames.names import NAME
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.model.event_records import find_event_calls
 from nsys_pp.model.names import resolve
+from nsys_pp.model.stacks import NO_NAME, build_stacks
 
-SAMPLES, STATES = "CPU samples", "states"
+SAMPLES, STATES, OS_CALLS, CALL_STACKS = "CPU samples", "states", "OS calls", "CUDA call stacks"
 RUNNING, NOT_RUNNING, ENDED = "running", "not running", "terminated"
-_NO_NAME = "(no name)"
 SYNCHRONIZATION = "CUDA synchronization"
-_CALLER = " < "
 
 
 def build_activities(raw: RawReport, api_calls: pl.DataFrame, stream_calls: pl.DataFrame) -> pl.DataFrame:
@@ -37,6 +36,7 @@ def build_activities(raw: RawReport, api_calls: pl.DataFrame, stream_calls: pl.D
         _build_records(event_calls),
         _build_states(raw),
         _build_samples(raw),
+        _build_call_stacks(raw),
     ]
     parts = [part for part in built if not part.is_empty()]
     if not parts:
@@ -54,6 +54,8 @@ def _build_calls(raw: RawReport, api_calls: pl.DataFrame, event_calls: pl.DataFr
     rows = raw["activities"]
     rows = rows.with_columns(name=resolve(rows["name_id"], raw["strings"]))
     rows = _find_callers(rows, api_calls, event_calls)
+    stacks = build_stacks(raw["os_stacks"], raw)
+    rows = rows.join(stacks, on="stack_id", how="left", maintain_order="left")
     text = pl.col("text").cast(NAME)
     return rows.select(
         row=pl.col("source").cast(pl.Categorical()),
@@ -61,12 +63,13 @@ def _build_calls(raw: RawReport, api_calls: pl.DataFrame, event_calls: pl.DataFr
         thread_key="thread",
         start_ns="start",
         end_ns="end",
-        name=pl.coalesce("name", text, pl.lit(_NO_NAME).cast(NAME)),
+        name=pl.coalesce("name", text, pl.lit(NO_NAME).cast(NAME)),
         size_bytes="bytes",
         peer=pl.when(pl.col("peer") >= 0).then("peer"),
         tag="tag",
         stream_id="stream",
         event_id="event_id",
+        stack=pl.when(pl.col("source") == OS_CALLS).then("stack").cast(NAME),
         link="record",
         is_origin=pl.when(pl.col("record").is_not_null()).then(pl.lit(value=False)),
     )
@@ -150,21 +153,33 @@ def _build_samples(raw: RawReport) -> pl.DataFrame:
     """Build the samples of processors: instants with the innermost function as name, and the stack of functions."""
     if raw["samples"].is_empty():
         return ACTIVITIES.to_frame()
-    samples, frames = raw["samples"], raw["stacks"]
-    symbols = resolve(frames["symbol"], raw["strings"], dtype=pl.String())
-    stacks = (
-        frames.select("sample", "depth", symbol=symbols.fill_null(_NO_NAME))
-        .sort("sample", "depth", maintain_order=True)
-        .group_by("sample", maintain_order=True)
-        .agg(innermost=pl.col("symbol").first(), stack=pl.col("symbol").str.join(_CALLER))
-    )
-    joined = samples.join(stacks, left_on="id", right_on="sample", how="left", maintain_order="left")
+    samples = raw["samples"]
+    stacks = build_stacks(raw["stacks"].rename({"sample": "stack_id"}), raw)
+    joined = samples.join(stacks, left_on="id", right_on="stack_id", how="left", maintain_order="left")
     return joined.select(
         row=pl.lit(SAMPLES).cast(pl.Categorical()),
         process_key=process_key(pl.col("thread")),
         thread_key="thread",
         start_ns="time",
-        name=pl.col("innermost").fill_null(_NO_NAME).cast(NAME),
+        name=pl.col("innermost").fill_null(NO_NAME).cast(NAME),
         cpu="cpu",
+        stack=pl.col("stack").cast(NAME),
+    )
+
+
+def _build_call_stacks(raw: RawReport) -> pl.DataFrame:
+    """Build the CUDA calls with a recorded stack."""
+    calls = raw["call_stacks"].filter(pl.col("stack_id") != 0)
+    if calls.is_empty():
+        return ACTIVITIES.to_frame()
+    calls = calls.with_columns(name=resolve(calls["name_id"], raw["strings"], strip=r"_v\d+$"))
+    stacks = build_stacks(raw["cuda_stacks"], raw)
+    return calls.join(stacks, on="stack_id", how="inner", maintain_order="left").select(
+        row=pl.lit(CALL_STACKS).cast(pl.Categorical()),
+        process_key=process_key(pl.col("thread")),
+        thread_key="thread",
+        start_ns="start",
+        end_ns="end",
+        name="name",
         stack=pl.col("stack").cast(NAME),
     )

@@ -12,8 +12,8 @@ import polars as pl
 
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
+from nsys_pp.frames.mpi_messages import MPI_MESSAGES
 from nsys_pp.frames.raw import RawReport
-from nsys_pp.frames.report import MPI_MESSAGES
 from nsys_pp.model.names import resolve
 
 _SEND, _RECEIVE = r"(?i)^p?mpi_[a-z]*send", r"(?i)^p?mpi_[a-z]*recv"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from nsys_pp.frames.raw import Group
 from nsys_pp.read.table import Column, Table
+from nsys_pp.read.tables_on_request import MEMORY_KINDS
 
 ROW_ID = "rowid"  # not a column: the position of the row in its table
 STRINGS_TABLE = "StringIds"  # in every export
@@ -65,9 +66,6 @@ _FIELD_BYTES: dict[int, str | int] = {
 }
 
 _OS_CALLS: dict[int, str | int] = {27: True}  # other rows are the start and the end of tracing
-_MEMORY_KINDS: dict[int, str | int] = dict(
-    enumerate(("pageable", "pinned", "device", "array", "managed", "device static", "managed static"))
-)
 _MEMORY_ACTIONS: dict[int, str | int] = {0: "allocation", 1: "release"}
 _SEVERITIES: dict[int, str | int] = {1: "info", 2: "warning", 3: "error", 4: "verbose"}
 _OP = {
@@ -245,17 +243,12 @@ TABLES = (
         {**_OP, "bytes": _c("sourceBytes", "bytes", groups=("details",))},
         groups=("ops",),
     ),
-    Table(
-        "synchronizations",
-        ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",),
-        _STREAM_CALL,
-        groups=("communication", "show_sync"),
-    ),
-    Table(
-        "cuda_events",
-        ("CUPTI_ACTIVITY_KIND_CUDA_EVENT",),
-        _STREAM_CALL,
-        groups=("communication", "show_sync"),
+    *(
+        Table(frame, (name,), _STREAM_CALL, groups=("communication", "show_sync"))
+        for frame, name in (
+            ("synchronizations", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"),
+            ("cuda_events", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"),
+        )
     ),
     Table("processes", ("PROCESSES",), {"process": _c("globalPid"), **_same("pid", "name")}),
     Table("thread_names", ("ThreadNames",), {"thread": _c("globalTid"), "name_id": _c("nameId")}),
@@ -370,7 +363,7 @@ TABLES = (
             "process": _c("globalPid"),
             "device": _c("deviceId"),
             "correlation": _c("correlationId"),
-            "kind": _c("memKind", words=_MEMORY_KINDS),
+            "kind": _c("memKind", words=MEMORY_KINDS),
             "action": _c("memoryOperationType", words=_MEMORY_ACTIONS),
             **_same("address", "bytes"),
         },
@@ -388,8 +381,7 @@ TABLES = (
     Table("launcher", ("TARGET_INFO_SYSTEM_ENV",), _NAME_VALUE, rows_named=ENVIRONMENT_ROWS),
 )
 
-# Tables that are only counted, to list the recorded kinds of data. In 2024 the name of
-# the table of graph nodes became that of a new table, of graphs.
+# Tables that are only counted, to list the recorded kinds of data. In 2024 the table of graph nodes lost its name to one of graphs.
 COUNTED = (
     Table("graph_nodes", ("CUDA_GRAPH_NODE_EVENTS",), {}),
     Table("graph_nodes", ("CUDA_GRAPH_EVENTS",), {}, must_have=("graphNodeId",)),

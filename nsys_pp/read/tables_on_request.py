@@ -33,6 +33,10 @@ _CALL = {
     "thread": _c("globalTid"),
     "name_id": _c(*_NAMES_OF_CALLS),
 }
+MEMORY_KINDS: dict[int, str | int] = dict(
+    enumerate(("pageable", "pinned", "device", "array", "managed", "device static", "managed static"))
+)
+_STACK = {"stack_id": _c("id"), "symbol": _c("symbol"), "module": _c("module"), "depth": _c("stackDepth")}
 _MPI = {**_CALL, "bytes": _c("size", "recvSize"), "peer": _c("remoteRank"), "tag": _c("tag")}
 _UCX = {**_CALL, "bytes": _c("packedSize"), "peer": _c("peerWorkerUid"), "tag": _c("tag")}
 _METRIC = {
@@ -68,7 +72,7 @@ TABLES_ON_REQUEST = (
     Table(
         "activities",
         ("OSRT_API",),
-        {**_CALL, "is_kept": Column(("eventClass",), words=_OS_CALLS)},
+        {**_CALL, "is_kept": Column(("eventClass",), words=_OS_CALLS), "stack_id": _c("callchainId")},
         groups=("show_os",),
         title="OS calls",
     ),
@@ -95,6 +99,27 @@ TABLES_ON_REQUEST = (
         ("SAMPLING_CALLCHAINS",),
         {"sample": _c("id"), "symbol": _c("symbol"), "module": _c("module"), "depth": _c("stackDepth")},
         groups=("show_samples",),
+    ),
+    Table(
+        "copy_kinds",
+        ("CUPTI_ACTIVITY_KIND_MEMCPY",),
+        {
+            "process": _c("globalPid"),
+            "correlation": _c("correlationId"),
+            "source": Column(("srcKind",), words=MEMORY_KINDS),
+            "target": Column(("dstKind",), words=MEMORY_KINDS),
+        },
+        groups=("copy_kinds",),
+        any_of=("source", "target"),
+    ),
+    Table("os_stacks", ("OSRT_CALLCHAINS",), _STACK, groups=("show_os",)),
+    Table("cuda_stacks", ("CUDA_CALLCHAINS",), _STACK, groups=("show_samples",)),
+    Table(
+        "call_stacks",
+        ("CUPTI_ACTIVITY_KIND_RUNTIME",),
+        {**_CALL, "stack_id": _c("callchainId")},
+        groups=("show_samples",),
+        any_of=("stack_id",),
     ),
     Table(
         "activities",

@@ -96,7 +96,7 @@ def assert_metrics_are_drawn(importer: Importer, report: Report) -> None:
     assert drawn == expected
 
 
-@pytest.mark.filterwarnings("ignore:.*no arrow to")
+@pytest.mark.filterwarnings("ignore:.*(no arrow to|are not joined)")
 def test_every_shared_report_comes_back(
     shared_reports: list[Path], importer: Importer, tmp_path: Path
 ) -> None:
@@ -114,7 +114,7 @@ def test_every_shared_report_comes_back(
     assert arrows > 60
 
 
-@pytest.mark.filterwarnings("ignore:.*no arrow to")
+@pytest.mark.filterwarnings("ignore:.*(no arrow to|are not joined)")
 def test_every_known_table_comes_back(importer: Importer, tmp_path: Path) -> None:
     path = write_everything(tmp_path / "report.sqlite")
     report = build_report(read_report(path, need=ALL_GROUPS | SHOW_GROUPS))
@@ -134,7 +134,7 @@ def test_every_known_table_comes_back(importer: Importer, tmp_path: Path) -> Non
     assert {gpu for name, gpu in under if name == "mlx5_0: IB: Bytes sent"} == {"system"}
 
 
-@pytest.mark.filterwarnings("ignore:.*no arrow to")
+@pytest.mark.filterwarnings("ignore:.*(no arrow to|are not joined)")
 @pytest.mark.parametrize("kind", SHOW_KINDS)
 def test_each_kind_draws_its_own_rows(kind: str, tmp_path: Path) -> None:
     path = write_everything(tmp_path / "report.sqlite")
