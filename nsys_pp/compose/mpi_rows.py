@@ -34,7 +34,7 @@ def place_mpi_messages(
     window: Window,
     messages_of: Mapping[Path, pl.DataFrame] | None = None,
 ) -> list[PlacedDrawing]:
-    """Draw the messages of all reports below their processes; warns of those that are not joined.
+    """Draw the messages of all reports below their processes; warns of messages without an arrow.
 
     Args:
         run: The run.

@@ -69,7 +69,7 @@ def read_metric_samples(run: Run, training: Training) -> pl.DataFrame:
 
 
 def explain_no_rows(run: Run, training: Training, name: str) -> str:
-    """Explain why the table "metrics" or "host" has no rows.
+    """Explain why a table that is built only if it is named has no rows.
 
     An option is spelled as in the version of nsys that recorded the first report.
     """
@@ -77,8 +77,11 @@ def explain_no_rows(run: Run, training: Training, name: str) -> str:
     is_host = name == "host"
     if is_host and not training.lane_states["cause"].is_in(_BUBBLES).any():
         return "there is no bubble of cause host or data"
+    nouns = {"host": "activities of the host", "metrics": "GPU metrics", "overhead": "rows of overhead"}
     if not reports:
-        return f"all inputs are parts, which have no {'activities of the host' if is_host else 'GPU metrics'}: specify reports"
+        return f"all inputs are parts, which have no {nouns[name]}: specify reports"
+    if name == "overhead":
+        return "no overhead was recorded on threads that launch"
     if is_host:
         return "no activity of the host was recorded in bubbles of cause host or data"
     facts = [recorded.part.facts for recorded in reports]
@@ -123,7 +126,7 @@ def read_host_times(run: Run, training: Training) -> pl.DataFrame:
         training.lanes.select("lane", "report", "process_key", "device_id"), on="lane"
     )
     wanted = {
-        recorded.path: _move(bubbles.filter(pl.col("report") == at), run.clocks.clocks[at])
+        recorded.path: move_to_report(bubbles.filter(pl.col("report") == at), run.clocks.clocks[at])
         for at, recorded in enumerate(run.inputs)
         if not is_part(recorded.path)
     }
@@ -134,7 +137,7 @@ def read_host_times(run: Run, training: Training) -> pl.DataFrame:
     return pl.concat(parts).sort("lane", "cause", "activity", "name", nulls_last=False)
 
 
-def _move(frame: pl.DataFrame, clock: Clock) -> pl.DataFrame:
+def move_to_report(frame: pl.DataFrame, clock: Clock) -> pl.DataFrame:
     """Map intervals from the trace's clock to the clock of a report."""
     return frame.with_columns(
         pl.Series(name, clock.to_report_times(frame[name].to_numpy())) for name in ("start_ns", "end_ns")
@@ -187,7 +190,7 @@ def _sum_times(bubbles: pl.DataFrame, items: pl.DataFrame, keys: list[str]) -> p
 
 
 def _mark_pageable(report: Report) -> pl.DataFrame:
-    """Return the CUDA calls; those that copy from or to pageable memory have it in their names."""
+    """Return the CUDA calls; the names of copies from or to pageable memory end with this word."""
     if report.pageable_copies.is_empty():
         return report.api_calls
     keys = ["process_key", "correlation_id"]

@@ -47,7 +47,7 @@ def _nest(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _join_links(activities: pl.DataFrame, report: Report) -> pl.DataFrame:
-    """Add the flow ids of arrows from calls that record a CUDA event to those that wait for it.
+    """Add the flow ids of arrows from calls that record a CUDA event to calls that wait for it.
 
     Returns:
         The activities with `flow_id`, and further columns of them where several arrows begin at one call.

@@ -100,7 +100,7 @@ def _find_by_time(of_record: Int64s, records: pl.DataFrame, of_wait: Int64s, wai
 
 
 def _is_ambiguous(of_record: Int64s, records: pl.DataFrame) -> NDArray[np.bool_]:
-    """Return the mask of records of an event with records in several contexts: its number is that of several events."""
+    """Return the mask of records of an event with records in several contexts: several events have its number."""
     context = numbers(records["context_id"])
     _, first, event = np.unique(of_record, return_index=True, return_inverse=True)
     differs = context != context[first][event]

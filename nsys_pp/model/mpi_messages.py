@@ -113,7 +113,7 @@ def _find_directions(messages: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_ends(messages: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
-    """Set the end of messages with a request: that of the first call that waits for it, before the request is used again."""
+    """Set the end of messages with a request: the end of the first call that waits for it, before the request is used again."""
     messages = messages.with_row_index("row")
     open_ones = messages.drop_nulls("request").sort("start", maintain_order=True)
     ended = open_ones.join_asof(

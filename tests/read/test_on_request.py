@@ -15,11 +15,13 @@ from nsys_pp.frames.raw import ALL_GROUPS, SHOW_GROUPS, RawReport, find_show_gro
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.read.plan import plan_sources
+from nsys_pp.read.tables import TABLES
 from nsys_pp.read.tables_on_request import TABLES_ON_REQUEST
 from tests.read.on_request import write_everything
 from tests.read.tables import THREAD, strings, write_export
 
-ON_REQUEST = {name for table in TABLES_ON_REQUEST for name in table.names}
+ALWAYS = {name for table in TABLES for name in table.names}
+ON_REQUEST = {name for table in TABLES_ON_REQUEST for name in table.names} - ALWAYS
 
 
 def read_shown(path: Path) -> RawReport:
@@ -30,7 +32,8 @@ def test_every_kind_has_a_group() -> None:
     assert {f"show_{kind}" for kind in SHOW_KINDS} == SHOW_GROUPS
     assert find_show_groups(SHOW_KINDS) == SHOW_GROUPS
     assert find_show_groups(["os"]) == {"show_os"}
-    assert {group for table in TABLES_ON_REQUEST for group in table.groups} <= SHOW_GROUPS
+    groups = {group for table in TABLES_ON_REQUEST for group in table.groups}
+    assert groups <= SHOW_GROUPS | {"copy_kinds"}
 
 
 def test_a_trace_without_them_reads_none(tmp_path: Path) -> None:
@@ -41,11 +44,7 @@ def test_a_trace_without_them_reads_none(tmp_path: Path) -> None:
             name: [row[1] for row in connection.execute(f'PRAGMA table_info("{name}")')] for name in names
         }
     read = {source.name for source in plan_sources(catalog, SURVEY_GROUPS | {"details"}, has_row_id=True)}
-    only_on_request = ON_REQUEST - {
-        *("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "MPI_P2P_EVENTS", "MPI_COLLECTIVES_EVENTS"),
-        "DIAGNOSTIC_EVENT",
-    }
-    assert not read & (only_on_request | {"SOMETHING_NEW", "CUDA_UM_CPU_PAGE_FAULT_EVENTS"})
+    assert not read & (ON_REQUEST | {"SOMETHING_NEW", "CUDA_UM_CPU_PAGE_FAULT_EVENTS"})
     raw = read_report(path, need=ALL_GROUPS)
     shown = ("activities", "switches", "samples", "stacks", "gpu_metrics", "network_metrics")
     assert all(raw[frame].is_empty() for frame in shown)
@@ -132,7 +131,8 @@ def test_all_tables_are_listed_with_their_rows_and_uses(tmp_path: Path) -> None:
     assert uses["GPU_METRICS"] == ("on request", "metrics")
     assert uses["SOMETHING_NEW"] == ("on request", "other")
     assert uses["PROCESSES"] == ("facts", None)
-    assert uses["CUDA_CALLCHAINS"] == uses["NOT_TIMED"] == uses["KEYED"] == ("unknown", None)
+    assert uses["CUDA_CALLCHAINS"] == ("on request", "samples")
+    assert uses["NOT_TIMED"] == uses["KEYED"] == ("unknown", None)
     assert tables["use"].is_sorted()
 
 

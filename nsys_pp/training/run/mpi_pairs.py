@@ -87,7 +87,6 @@ def _find_wildcards(rows: pl.DataFrame) -> pl.DataFrame:
     )
     fits = fits.join(whole, on="communicator", how="left")
     is_sure = (pl.col("count") == 1) & pl.col("is_complete")
-    # two patterns of one channel with others besides would need the order of both
     sure = fits.filter(is_sure).select("pattern", "sender_of_send", "tag_of_send")
     shared = fits.filter(~is_sure).select(
         "communicator", "receiver", sender="sender_of_send", tag="tag_of_send", is_shared=pl.lit(value=True)

@@ -61,7 +61,7 @@ def draw_mpi_messages(
 
 
 def _build_slices(messages: pl.DataFrame) -> pl.DataFrame:
-    """Build the slices of messages, and of arrivals inside receives: report, process_row, id, outer, and those of `SLICES`."""
+    """Build the slices of messages, and of arrivals inside receives: report, process_row, id, outer, and the columns of `SLICES`."""
     rows = messages.with_row_index("id").with_columns(pl.col("id").cast(pl.Int64))
     sends = rows.select("id", sent_ns="start_ns")
     rows = rows.join(sends, left_on="other", right_on="id", how="left", maintain_order="left").with_columns(
