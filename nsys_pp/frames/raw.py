@@ -269,6 +269,9 @@ _COLUMNS: Mapping[str, _Columns] = {
         "correlation": pl.Int64,
         "is_kept": pl.Boolean,  # false: no event of its kind
         "stack_id": pl.Int64,  # 0: none
+        "address": pl.Int64,
+        "count": pl.Int64,  # events that the row stands for
+        "detail": pl.String,  # kind of memory
     },
     "mpi_requests": {  # calls that start requests, or wait for them; one row per request
         "start": pl.Int64,

@@ -36,6 +36,14 @@ _CALL = {
 MEMORY_KINDS: dict[int, str | int] = dict(
     enumerate(("pageable", "pinned", "device", "array", "managed", "device static", "managed static"))
 )
+_AT_PROCESS = {"start": _c("start"), "process": _c("globalPid")}
+_ACCESSES: dict[int, str | int] = {
+    0: "unknown access",
+    1: "read",
+    2: "write",
+    3: "atomic access",
+    4: "prefetch",
+}
 _STACK = {"stack_id": _c("id"), "symbol": _c("symbol"), "module": _c("module"), "depth": _c("stackDepth")}
 _MPI = {**_CALL, "bytes": _c("size", "recvSize"), "peer": _c("remoteRank"), "tag": _c("tag")}
 _UCX = {**_CALL, "bytes": _c("packedSize"), "peer": _c("peerWorkerUid"), "tag": _c("tag")}
@@ -164,6 +172,48 @@ TABLES_ON_REQUEST = (
         },
         groups=("show_profiler",),
         title="messages of nsys",
+    ),
+    _activities(
+        "memory operations",
+        "CUDA_GPU_MEMORY_USAGE_EVENTS",
+        "show_memory",
+        {
+            **_AT_PROCESS,
+            "text": Column(("memoryOperationType",), words={0: "allocation", 1: "release"}),
+            "bytes": _c("bytes"),
+            "address": _c("address"),
+            "detail": Column(("memKind",), words=MEMORY_KINDS),
+        },
+    ),
+    _activities(
+        "memory pools",
+        "CUDA_GPU_MEMORY_POOL_EVENTS",
+        "show_memory",
+        {
+            **_AT_PROCESS,
+            "text": Column(("operationType",), words={1: "created", 2: "destroyed", 3: "trimmed"}),
+            "bytes": _c("localMemoryPoolSize"),
+            "address": _c("address"),
+            "detail": Column(("poolType",), words={1: "local", 2: "imported"}),
+        },
+    ),
+    _activities(
+        "page faults on GPUs",
+        "CUDA_UM_GPU_PAGE_FAULT_EVENTS",
+        "show_memory",
+        {
+            **_AT_PROCESS,
+            "end": _c("end"),
+            "text": Column(("faultAccessType",), words=_ACCESSES),
+            "count": _c("numberOfPageFaults"),
+            "address": _c("address"),
+        },
+    ),
+    _activities(
+        "page faults on CPUs",
+        "CUDA_UM_CPU_PAGE_FAULT_EVENTS",
+        "show_memory",
+        {**_AT_PROCESS, "name_id": _c("module"), "address": _c("address")},
     ),
     Table(
         "gpu_metrics",

@@ -151,6 +151,14 @@ def write_everything(path: Path) -> Path:
             "CUDA_UM_CPU_PAGE_FAULT_EVENTS": [
                 {"start": 180, "globalPid": PROCESS, "address": 4096, "CpuInstruction": 1, "module": 0}
             ],
+            "CUDA_UM_GPU_PAGE_FAULT_EVENTS": [
+                {"start": 181, "end": 189, "globalPid": PROCESS, "deviceId": 0, "address": 8192}
+                | {"numberOfPageFaults": 12, "faultAccessType": 2}
+            ],
+            "CUDA_GPU_MEMORY_POOL_EVENTS": [
+                {"start": 94, "globalPid": PROCESS, "deviceId": 0, "address": 77, "operationType": 1}
+                | {"poolType": 1, "localMemoryPoolSize": 1 << 20}
+            ],
             "SOMETHING_NEW": [
                 {"start": 190, "end": 195, "globalTid": THREAD, "name": "new"},
                 {"start": 196, "end": 198, "globalTid": OTHER_THREAD, "name": None},

@@ -60,7 +60,10 @@ def test_each_group_reads_its_own_tables(tmp_path: Path) -> None:
     assert rows["show_mpi"] == {"MPI"}
     assert rows["show_libraries"] == {"cuBLAS", "cuDNN", "OpenACC", "OpenMP"}
     assert rows["show_profiler"] == {"profiler overhead", "CUDA overhead", "messages of nsys"}
-    assert rows["show_other"] == {"SOMETHING_NEW", "SYSTEM_THING", "CUDA_UM_CPU_PAGE_FAULT_EVENTS"}
+    assert rows["show_other"] == {"SOMETHING_NEW", "SYSTEM_THING"}
+    assert rows["show_memory"] == {
+        *("memory operations", "memory pools", "page faults on CPUs", "page faults on GPUs")
+    }
     assert rows["show_states"] == rows["show_metrics"] == set()
 
 

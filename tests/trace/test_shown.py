@@ -29,7 +29,9 @@ from tests.trace.test_reports import COUNTERS, offset_ns, zero_ns
 
 ROW = re.compile(r"/(?:CPU: .* (?P<pid>\d+)|system)/(?P<row>[^/]*)$")  # names of processes are paths
 DRAWN_ANYWAY = {name for table in TABLES for name in table.names}
-ARGUMENTS = ("size_bytes", "peer", "tag", "stream_id", "cpu", "event_id", "stack")
+ARGUMENTS = (
+    *("size_bytes", "peer", "tag", "stream_id", "cpu", "address", "count", "detail", "event_id", "stack"),
+)
 
 
 def assert_activities_are_drawn(importer: Importer, trace: Path, report: Report) -> None:
@@ -126,7 +128,13 @@ def test_every_known_table_comes_back(importer: Importer, tmp_path: Path) -> Non
     rows = set(report.activities["row"].cast(str).unique())
     assert rows >= {"OS calls", "states", "CPU samples", "CUDA synchronization", "MPI", "UCX", "cuDNN"}
     assert rows >= {"cuBLAS", "OpenACC", "OpenMP", "profiler overhead", "CUDA overhead", "messages of nsys"}
-    assert rows >= {"CUDA_UM_CPU_PAGE_FAULT_EVENTS", "SOMETHING_NEW"}
+    assert rows >= {
+        "page faults on CPUs",
+        "page faults on GPUs",
+        "memory pools",
+        "memory operations",
+        "SOMETHING_NEW",
+    }
     under = {(name, gpu) for name, gpu, _, _ in importer.query(None, COUNTERS).iter_rows()}
     assert {gpu for name, gpu in under if name == "SMs Active [Throughput %]"} == {"GPU 0"}
     assert {gpu for name, gpu in under if name == "GPU 1: SMs Active [Throughput %]"} == {"system"}

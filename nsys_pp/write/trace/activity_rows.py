@@ -15,7 +15,9 @@ from nsys_pp.write.trace.slices import nested_subtracks
 SYSTEM = "system"
 """Name of the outermost row with what belongs to no process."""
 
-_ARGUMENTS = ("size_bytes", "peer", "tag", "stream_id", "cpu", "event_id", "stack")
+_ARGUMENTS = (
+    *("size_bytes", "peer", "tag", "stream_id", "cpu", "address", "count", "detail", "event_id", "stack"),
+)
 
 
 class ActivityRow(Struct, frozen=True, kw_only=True):
