@@ -251,6 +251,12 @@ _COLUMNS: Mapping[str, _Columns] = {
         "address": pl.Int64,  # unsigned, stored as signed 64 bits
         "bytes": pl.Int64,
     },
+    "overheads": {  # of nsys, that hold a thread
+        "start": pl.Int64,
+        "end": pl.Int64,
+        "thread": pl.Int64,
+        "name_id": pl.Int32,
+    },
     "diagnostics": {"severity": SEVERITY, "text": pl.String},  # of nsys itself
     # the rest is read on request (`--show`)
     "activities": {  # intervals and instants of many tables

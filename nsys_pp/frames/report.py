@@ -22,6 +22,7 @@ from nsys_pp.frames.exported_tables import EXPORTED_TABLES
 from nsys_pp.frames.mpi_messages import MPI_MESSAGES
 from nsys_pp.frames.names import NAME as NAME
 from nsys_pp.frames.op_details import OpDetails
+from nsys_pp.frames.overheads import OVERHEADS
 from nsys_pp.frames.row_counts import ROW_COUNTS
 
 RANGE_KIND = pl.Enum(["push_pop", "start_end"])
@@ -379,6 +380,7 @@ class Report(Struct, frozen=True, kw_only=True):
     memory_events: pl.DataFrame = field(default_factory=MEMORY_EVENTS.to_frame)
     counters: pl.DataFrame = field(default_factory=COUNTERS.to_frame)
     diagnostics: pl.DataFrame = field(default_factory=DIAGNOSTICS.to_frame)
+    overheads: pl.DataFrame = field(default_factory=OVERHEADS.to_frame)
     row_counts: pl.DataFrame = field(default_factory=ROW_COUNTS.to_frame)
     # read on request; processes and threads with activities need not be among those above
     activities: pl.DataFrame = field(default_factory=ACTIVITIES.to_frame)

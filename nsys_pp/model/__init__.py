@@ -24,6 +24,7 @@ from nsys_pp.model.mpi import build_mpi_calls
 from nsys_pp.model.mpi_messages import build_mpi_messages
 from nsys_pp.model.nccl import build_nccl_calls, read_nccl_events
 from nsys_pp.model.os_calls import build_os_calls
+from nsys_pp.model.overheads import build_overheads
 from nsys_pp.model.payloads import read_structures
 from nsys_pp.model.processes import build_processes, build_streams, build_threads
 from nsys_pp.model.ranges import build_marks, build_ranges, name_events
@@ -112,7 +113,7 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
 def _build_on_request(
     raw: RawReport, api_calls: pl.DataFrame, stream_calls: pl.DataFrame
 ) -> dict[str, pl.DataFrame]:
-    """Build the frames of a report that are read on request."""
+    """Build the frames of a report that are read on request, and of overhead."""
     activities = build_activities(raw, api_calls, stream_calls)
     return {
         "activities": activities,
@@ -120,6 +121,7 @@ def _build_on_request(
         "active_threads": build_threads(raw, (activities,)),
         "mpi_messages": build_mpi_messages(raw),
         "pageable_copies": list_pageable_copies(raw),
+        "overheads": build_overheads(raw),
     }
 
 

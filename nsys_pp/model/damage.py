@@ -17,6 +17,7 @@ _TIMED = {
     "activities": "rows shown on request",
     "network_metrics": "samples of the network",
     "mpi_requests": "requests of MPI",
+    "overheads": "overheads of nsys",
     "call_stacks": "CUDA calls with stacks",
 }
 

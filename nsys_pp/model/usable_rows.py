@@ -55,6 +55,7 @@ _REQUIRED: Mapping[
     "cuda_stacks": ("stack_id", "symbol"),
     "call_stacks": _CALL,
     "mpi_requests": ("start", "thread"),
+    "overheads": _CALL,
     "gpu_metrics": ("time", "type", "metric", "value"),
     "generic_events": ("time", "type", "text"),
     "network_metrics": ("start", "value"),

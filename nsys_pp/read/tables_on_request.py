@@ -161,6 +161,7 @@ TABLES_ON_REQUEST = (
         for name in names
     ),
     _activities("profiler overhead", "PROFILER_OVERHEAD", "show_profiler", _CALL),
+    Table("overheads", ("PROFILER_OVERHEAD",), _CALL, groups=("host", "os_calls")),
     _activities("CUDA overhead", "CUPTI_ACTIVITY_KIND_OVERHEAD", "show_profiler", _CALL),
     Table(
         "activities",
