@@ -277,7 +277,8 @@ _COLUMNS: Mapping[str, _Columns] = {
         "stack_id": pl.Int64,  # 0: none
         "address": pl.Int64,
         "count": pl.Int64,  # events that the row stands for
-        "detail": pl.String,  # kind of memory
+        "detail": pl.String,  # kind of memory; text of an event without a name
+        "cpu": pl.Int64,
     },
     "mpi_requests": {  # calls that start requests, or wait for them; one row per request
         "start": pl.Int64,

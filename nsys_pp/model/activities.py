@@ -70,6 +70,7 @@ def _build_calls(raw: RawReport, api_calls: pl.DataFrame, event_calls: pl.DataFr
         stream_id="stream",
         address="address",
         count="count",
+        cpu="cpu",
         detail=pl.col("detail").cast(NAME),
         event_id="event_id",
         stack=pl.when(pl.col("source") == OS_CALLS).then("stack").cast(NAME),

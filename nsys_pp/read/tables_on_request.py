@@ -282,6 +282,11 @@ def describe_unknown(name: str, columns: Sequence[str]) -> Table | None:
         "name_id": _c(*_NAMES_OF_CALLS, "apiCallId"),
         "text": _c("text", "name"),
         "bytes": _c("bytes", "bytesProcessed"),
+        "stream": _c("streamId"),
+        "cpu": _c("cpu"),
+        "address": _c("address"),
+        "count": _c("count", "value"),
+        "detail": _c("data"),
     }
     return Table("activities", (name,), found, groups=("show_other",), title=name)
 

@@ -33,7 +33,7 @@ def test_every_kind_has_a_group() -> None:
     assert find_show_groups(SHOW_KINDS) == SHOW_GROUPS
     assert find_show_groups(["os"]) == {"show_os"}
     groups = {group for table in TABLES_ON_REQUEST for group in table.groups}
-    assert groups <= SHOW_GROUPS | {"copy_kinds"}
+    assert groups <= SHOW_GROUPS | {"copy_kinds", "host", "os_calls"}
 
 
 def test_a_trace_without_them_reads_none(tmp_path: Path) -> None:
@@ -109,6 +109,39 @@ def test_an_unknown_table_is_read_by_its_columns(tmp_path: Path) -> None:
         ("ROW_BY_ID", THREAD, 1, 4, "named", 8),
         ("ROW_BY_TEXT", None, 2, 3, "texted", None),
         ("WITHOUT", None, 7, None, "keyed", None),
+    ]
+
+
+def test_rows_of_tables_without_an_entry_have_their_arguments(tmp_path: Path) -> None:
+    path = write_export(
+        tmp_path / "report.sqlite", {"StringIds": strings("x"), "PROCESSES": [{"globalPid": 0, "pid": 0}]}
+    )
+    # as the DDL of nsys 2023.4 has them
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executescript(
+            """
+            CREATE TABLE ETW_EVENTS (timestamp INTEGER NOT NULL, processId INTEGER, threadId INTEGER,
+              providerId INTEGER NOT NULL, taskId INTEGER NOT NULL, eventId INTEGER NOT NULL, version INTEGER NOT NULL,
+              opcode INTEGER, data TEXT NOT NULL);
+            INSERT INTO ETW_EVENTS VALUES (5, 1, 2, 3, 4, 5, 6, 7, '{"irq": 4}');
+            CREATE TABLE PMU_EVENTS (start INTEGER NOT NULL, end INTEGER NOT NULL, globalVm INTEGER NOT NULL,
+              cpu INTEGER NOT NULL, counter_id INTEGER);
+            INSERT INTO PMU_EVENTS VALUES (7, 9, 1, 3, 2);
+            CREATE TABLE UNCORE_PMU_EVENTS (start INTEGER NOT NULL, end INTEGER NOT NULL, globalVm INTEGER NOT NULL,
+              clusterId INTEGER, counterId INTEGER);
+            INSERT INTO UNCORE_PMU_EVENTS VALUES (8, 11, 1, 0, 2);
+            CREATE TABLE GPU_MEMORY_BUDGET_EVENTS (timestamp INTEGER, globalPid INTEGER, value INTEGER);
+            INSERT INTO GPU_MEMORY_BUDGET_EVENTS VALUES (9, 16777216, 77);
+            """
+        )
+    rows = build_report(read_shown(path)).activities
+    assert sorted(
+        rows.select("row", "process_key", "start_ns", "end_ns", "cpu", "count", "detail").rows()
+    ) == [
+        ("ETW_EVENTS", None, 5, None, None, None, '{"irq": 4}'),
+        ("GPU_MEMORY_BUDGET_EVENTS", 16777216, 9, None, None, 77, None),
+        ("PMU_EVENTS", None, 7, 9, 3, None, None),
+        ("UNCORE_PMU_EVENTS", None, 8, 11, None, None, None),
     ]
 
 
