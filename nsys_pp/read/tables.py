@@ -1,8 +1,7 @@
 """Names of nsys' tables and columns, of all versions; no other module has them.
 
-A `Table` maps an exported table to a raw frame (`nsys_pp.frames.raw.SCHEMAS`) and its columns to columns of the frame. Exports of every version from 2019 (no version table at all) to schema
-3.28.1 are read by their contents, not by their version: every table and most columns
-are optional, a changed name is a second name in a tuple, and the first existing name counts.
+A `Table` maps an exported table to a raw frame (`nsys_pp.frames.raw.SCHEMAS`) and its columns to columns of the frame. Exports of every version from 2019
+(no version table at all) to schema 3.28.1 are read by their contents, not by their version: every table and most columns are optional, a changed name is a second name in a tuple, and the first existing name counts.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Mapping
 
 from nsys_pp.frames.raw import Group
 from nsys_pp.read.table import Column, Table
-from nsys_pp.read.tables_on_request import MEMORY_KINDS
+from nsys_pp.read.tables_on_request import MEMORY_KINDS, OVERHEADS
 
 ROW_ID = "rowid"  # not a column: the position of the row in its table
 STRINGS_TABLE = "StringIds"  # in every export
@@ -113,8 +112,8 @@ SYSTEM_FACTS = {
     "OsDescription": "os",
 }
 
-# The recorded environment is secret except for these variables, which must be whole numbers or a list
-# of devices. `nsys_pp.frames.launcher_variables` reads ranks from them.
+# The recorded environment is secret except for these variables: whole numbers, or a list of devices.
+# `nsys_pp.frames.launcher_variables` reads ranks from them.
 LAUNCHER_NUMBERS = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
     *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_JOB_ID"),
@@ -140,6 +139,7 @@ USER_ROWS = ("UserName",)  # of the tables of names and values
 FACT_TABLES = ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "META_DATA_EXPORT", "EXPORT_META_DATA")
 
 TABLES = (
+    OVERHEADS,
     Table("strings", (STRINGS_TABLE,), {"id": _c("id"), "text": _c("value")}),
     Table(
         "nvtx",

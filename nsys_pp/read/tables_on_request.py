@@ -76,6 +76,8 @@ def _activities(title: str, name: str, group: Group, columns: dict[str, Column])
     return Table("activities", (name,), columns, groups=(group,), title=title)
 
 
+OVERHEADS = Table("overheads", ("PROFILER_OVERHEAD",), _CALL, groups=("host", "os_calls"))
+
 TABLES_ON_REQUEST = (
     Table(
         "activities",
@@ -161,7 +163,6 @@ TABLES_ON_REQUEST = (
         for name in names
     ),
     _activities("profiler overhead", "PROFILER_OVERHEAD", "show_profiler", _CALL),
-    Table("overheads", ("PROFILER_OVERHEAD",), _CALL, groups=("host", "os_calls")),
     _activities("CUDA overhead", "CUPTI_ACTIVITY_KIND_OVERHEAD", "show_profiler", _CALL),
     Table(
         "activities",

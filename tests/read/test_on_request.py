@@ -33,7 +33,7 @@ def test_every_kind_has_a_group() -> None:
     assert find_show_groups(SHOW_KINDS) == SHOW_GROUPS
     assert find_show_groups(["os"]) == {"show_os"}
     groups = {group for table in TABLES_ON_REQUEST for group in table.groups}
-    assert groups <= SHOW_GROUPS | {"copy_kinds", "host", "os_calls"}
+    assert groups <= SHOW_GROUPS | {"copy_kinds"}
 
 
 def test_a_trace_without_them_reads_none(tmp_path: Path) -> None:
