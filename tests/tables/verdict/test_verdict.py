@@ -253,13 +253,18 @@ def test_other_numbers_of_kernels_are_named_instead_of_families() -> None:
 def test_an_excess_in_whole_graphs_is_a_guess() -> None:
     """Such a graph may hold collectives, in which the fast rank waits for the slow one."""
     training = simulate_training(f"{_HEALTHY} --dp 2 --slow-rank 5=1.25")
-    kinds = training.kernels["kind"].dtype
-    in_graphs = replace(
-        training,
-        kernels=training.kernels.with_columns(
-            kind=pl.when("is_communication").then("kind").otherwise(pl.lit("graph").cast(kinds))
-        ),
-    )
+    rows = [
+        {"lane": lane, "step": step, "kind": "graph", "name": "CUDA graph 7", "is_communication": False}
+        | {
+            "job_kind": "forward",
+            "count": 10,
+            "total_ns": 1250 if lane == 5 else 1000,
+            "min_ns": 1,
+            "max_ns": 1000,
+        }
+        for lane, step in training.steps.select("lane", "step").iter_rows()
+    ]
+    in_graphs = replace(training, kernels=pl.DataFrame(rows, schema=training.kernels.schema))
     found = build_verdict(in_graphs).findings[0]
     assert build_verdict(training).findings[0].confidence == "certain"
     assert (found.label, found.confidence) == ("rank 5", "guess")
