@@ -94,6 +94,8 @@ def _describe_steps(comparison: Comparison) -> Finding:
     else:
         text = f"steps take the same time within noise: {lengths.removesuffix(same)}{noise}"
     text += _describe_own_change(comparison)
+    if comparison.may_be_other_batches:
+        text += "; batches of other requests take another time"
     return Finding(
         kind="step",
         text=text,

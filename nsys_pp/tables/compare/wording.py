@@ -10,7 +10,7 @@ from nsys_pp.tables.compare.evidence import Comparison
 from nsys_pp.tables.verdict.wording import format_excess, format_share
 from nsys_pp.units import format_count
 
-_ANY_CHANGE = 1.0  # relative noise: that of few steps, and its size says nothing
+_ANY_CHANGE = 1.0  # relative noise; of few steps, where its size has no meaning
 _CERTAIN_FACTOR, _CERTAIN_STEPS = 2.0, 3
 
 
@@ -60,8 +60,10 @@ def describe_step_noise(row: Mapping[str, Any], noise_of_table: float | None) ->
 
 
 def rate(row: Mapping[str, Any], comparison: Comparison) -> Confidence:
-    """Rate a change: certain with twice the noise in three steps, a guess where steps are inferred."""
+    """Rate a change: certain with twice the noise in three steps, a guess where steps are inferred or may be other work."""
     if any(facts.step_source in ("repetition", "capture") for facts in comparison.facts):
+        return "guess"
+    if comparison.may_be_other_batches:
         return "guess"
     noise = row["noise_fraction"]
     count = min(row["a_step_count"], row["b_step_count"])
