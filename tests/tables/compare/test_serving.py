@@ -29,7 +29,8 @@ def _serve(folder: Path, engine: str, *, arrival: float, seed: int = 9) -> Pipel
     """Run the same engine and model with other requests."""
     drawn = draw_serving(23, engine=engine)
     batches = draw_batches(random.Random(seed), count=30, arrival=arrival, can_mix=ENGINES[engine].can_mix)
-    load = replace(drawn.load, graphs="none") if engine == "sglang" else drawn.load  # whole graphs are decodes
+    # whole graphs are decodes, also where names have no kind
+    load = replace(drawn.load, graphs="none") if engine == "sglang" else drawn.load
     serving = replace(drawn, batches=batches, load=load)
     write_reports(folder, serving, serve(serving, seed))
     return nsys_pp.pipeline([folder])
