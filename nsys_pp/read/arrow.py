@@ -78,8 +78,9 @@ def _with_file(file: Path, read: Callable[[Path], _T]) -> _T:
     try:
         return read(file)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(". ")
         raise ReportError(
-            f"`{file}` cannot be read: {next(iter(str(error).splitlines()), type(error).__name__)}",
+            f"`{file}` cannot be read: {reason}",
             "copy it again, or export the report again",
         ) from None
 

@@ -207,7 +207,7 @@ def _translated_errors(path: Path) -> Iterator[None]:
             raise busy_error(path) from None
         if any(sign in text for sign in ("malformed", "corrupt", "disk i/o error", "short read")):
             raise damaged_error(path) from None
-        raise ReportError(f"`{path}` cannot be read: {str(error).splitlines()[0]}") from error
+        raise ReportError(f"`{path}` cannot be read: {str(error).splitlines()[0].rstrip('. ')}") from error
 
 
 @contextmanager

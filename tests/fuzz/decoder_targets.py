@@ -161,7 +161,7 @@ def unpack_blocks(source: Path, output: Path) -> None:
     data = (source / "block").read_bytes()
     try:
         unpack_block(check_block(data, zlib.crc32(data)))
-    except (ValueError, IndexError):
+    except ValueError:
         raise NsysPPError("refused") from None
 
 

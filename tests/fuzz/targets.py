@@ -43,6 +43,7 @@ TARGETS = {
     "tables": Target(decoder_targets.write_changed_table, (decoder_targets.decode_table,), 400),
     "frames": Target(decoder_targets.write_changed_frame, (decoder_targets.unpack_frames,), 400),
     "blocks": Target(decoder_targets.write_changed_block, (decoder_targets.unpack_blocks,), 300),
+    "kept": Target(report_targets.write_changed_part_of_two, (report_targets.merge_kept,), 20),
     "archives": Target(report_targets.write_changed_part, (decoder_targets.read_whole_part,), 60),
     "rules": Target(option_targets.write_rules, (option_targets.load_rules,), 100),
     "named": Target(option_targets.write_rules, (option_targets.pipeline_with_rules,), 10),
@@ -50,7 +51,7 @@ TARGETS = {
     "commands": Target(option_targets.write_command, (option_targets.run_command,), 20),
 }
 
-_IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  # files there cost no disk
+_IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # files there cost no disk
 
 
 class Bench:

@@ -46,6 +46,11 @@ def test_steps_of_many_digits(text: str) -> None:
         parse_steps(text)
 
 
+def test_steps_with_a_separator_that_int_refuses() -> None:
+    with pytest.raises(NsysPPError, match="for that step alone, use `0:1`"):
+        parse_steps("0\x1f")
+
+
 def test_other_grammars() -> None:
     for gate in (f"bubble>{NINES}%", f"stage {NINES} bubble>1%"):
         with pytest.raises(NsysPPError, match="invalid gate"):
