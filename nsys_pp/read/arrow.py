@@ -56,7 +56,7 @@ def read_table_directory(path: Path, *, need: frozenset[Group]) -> RawReport:
     Raises:
         ReportError: A table cannot be read.
     """
-    files = {file.stem: file for file in sorted(path.iterdir()) if file.suffix in _SUFFIXES}
+    files = list_table_files(path)
     catalog = {name: _with_file(file, _read_columns) for name, file in files.items()}
     recorded = name_recorded(catalog)
     sources = plan_sources(catalog, need, has_row_id=False)
@@ -70,6 +70,36 @@ def read_table_directory(path: Path, *, need: frozenset[Group]) -> RawReport:
     if "tables" in need:
         tables = list_tables(catalog, {name: _with_file(file, _count_rows) for name, file in files.items()})
     return RawReport(path=path, groups=need, frames=frames, recorded=counts, tally=tally, tables=tables)
+
+
+def list_table_files(path: Path) -> dict[str, Path]:
+    """List the tables of an exported folder by name."""
+    return {file.stem: file for file in sorted(path.iterdir()) if file.suffix in _SUFFIXES}
+
+
+def read_whole_table(file: Path) -> pl.DataFrame:
+    """Read all columns of a table of an exported folder.
+
+    Raises:
+        ReportError: It cannot be read.
+    """
+    return _with_file(file, _read_whole)
+
+
+def _read_whole(file: Path) -> pl.DataFrame:
+    try:
+        return _open(file).collect()
+    except pl.exceptions.PolarsError as error:
+        if not _is_broken_text(error):
+            raise
+        try:
+            return open_broken_text(file)
+        except (ValueError, struct.error, IndexError):
+            raise error from None
+
+
+def _is_broken_text(error: Exception) -> bool:
+    return re.search("utf-?8", str(error), re.IGNORECASE) is not None
 
 
 def _with_file(file: Path, read: Callable[[Path], _T]) -> _T:
@@ -115,7 +145,7 @@ def _read_source(source: Source, file: Path) -> pl.DataFrame:
     try:
         return _select_source(source, _open(file, columns=list(dict.fromkeys(source.columns.values()))))
     except pl.exceptions.PolarsError as error:
-        if not re.search("utf-?8", str(error), re.IGNORECASE):
+        if not _is_broken_text(error):
             raise
         try:
             return _select_source(source, open_broken_text(file).lazy())
