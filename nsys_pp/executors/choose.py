@@ -31,10 +31,12 @@ def choose_executor(
         from nsys_pp.executors.dask import DaskExecutor
 
         return DaskExecutor(scheduler=str(scheduler), memory_bytes=memory_bytes, timeout_s=timeout_s)
+    from nsys_pp.executors.memory import choose_process_count, warn_of_large
+
     is_limited = memory_bytes is not None or timeout_s is not None
     if processes is None and not is_limited:
+        warn_of_large(paths)
         return SerialExecutor()
-    from nsys_pp.executors.memory import choose_process_count
     from nsys_pp.executors.pool import ProcessExecutor
 
     most = 1 if processes is None and memory_bytes is None else processes or None

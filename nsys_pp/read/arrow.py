@@ -24,6 +24,7 @@ from nsys_pp.read.plan import (
     shape_rows,
     tally_rows,
 )
+from nsys_pp.read.row_limits import check_row_counts
 from nsys_pp.read.table import Source
 from nsys_pp.read.tables import STRINGS_TABLE, TABLES
 from nsys_pp.read.unreadable import check_regular
@@ -60,11 +61,14 @@ def read_table_directory(path: Path, *, need: frozenset[Group]) -> RawReport:
     catalog = {name: _with_file(file, _read_columns) for name, file in files.items()}
     recorded = name_recorded(catalog)
     sources = plan_sources(catalog, need, has_row_id=False)
+    rows = {source.name: _with_file(files[source.name], _count_rows) for source in sources}
+    check_row_counts(path, sources, rows)
     frames = assemble(
         (source.table.frame, _with_file(files[source.name], partial(_read_source, source)))
         for source in sources
     )
-    counts = {frame: _with_file(files[name], _count_rows) for frame, name in recorded.items()}
+    rows |= {name: _with_file(files[name], _count_rows) for name in {*recorded.values()} - rows.keys()}
+    counts = {frame: rows[name] for frame, name in recorded.items()}
     tally = tally_rows(sources, frames)
     tables: tuple[ExportedTable, ...] = ()
     if "tables" in need:
