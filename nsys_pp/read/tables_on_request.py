@@ -215,7 +215,7 @@ TABLES_ON_REQUEST = (
         "page faults on CPUs",
         "CUDA_UM_CPU_PAGE_FAULT_EVENTS",
         "show_memory",
-        {**_AT_PROCESS, "name_id": _c("module"), "address": _c("address")},
+        {**_AT_PROCESS, "address": _c("address")},
     ),
     Table(
         "gpu_metrics",
