@@ -14,9 +14,10 @@ import numpy as np
 from msgspec import Struct
 
 from nsys_pp.alignment.events import Events
+from nsys_pp.alignment.evidence import Start, pair_by_line, weigh_start
 from nsys_pp.alignment.lines import MAX_DRIFT, Line, find_line, fit_line
-from nsys_pp.alignment.near import Comparison, Near, find_near, prepare
-from nsys_pp.alignment.pairs import SCATTERS_NS, TOGETHER_NS, Pairs, pair_events
+from nsys_pp.alignment.near import WEIGHING, Comparison, prepare
+from nsys_pp.alignment.pairs import SCATTERS_NS, TOGETHER_NS, Pairs
 from nsys_pp.alignment.reference import Reference
 from nsys_pp.arrays.columns import find_distinct
 from nsys_pp.arrays.order import sort_stable
@@ -25,11 +26,7 @@ from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
-_NEAR_NS = 150_000.0  # tolerance of pairs by a first line
 _FLOOR_NS = 2_000.0  # of the scatter in a fit
-_FIRST_SCATTER_NS = 5_000.0  # expected before any is known
-_MIN_SHARP = 3  # operations that a scatter is measured by
-_MAX_STARTS = 3  # pairs of channels that a fit begins with
 _WINDOWS = 64  # of offsets with most votes
 _CANDIDATES = 10
 _MAX_DENSE = 5  # lines through most votes of collectives, and of messages, that are fitted to the operations
@@ -78,7 +75,7 @@ def find_candidates(
     if not len(events):
         return []
     comparison = prepare(events, reference)
-    lines: list[_Start] = []
+    starts: list[tuple[Start, int]] = []  # each with the number of lines that it was chosen from
     for is_message in (False, True):  # a few collectives are stronger evidence than many messages
         votes = _vote(events.select(events.is_message == is_message), reference, center, half_width_ns)
         if len(votes.offset_ns):
@@ -89,10 +86,9 @@ def find_candidates(
                 (_list_agreeing(votes, windows), _MAX_SHARP, _WINDOWS // _CANDIDATES),
                 (_list_expected(votes, center, dense), _MAX_EXPECTED, 1),
             ):
-                lines += _keep_best(
-                    comparison, [_fit_votes(votes, window) for window in chosen], count, tried
-                )
-    return _rank_lines(comparison, lines, scatter_ns)
+                fitted = [_fit_votes(votes, window) for window in chosen]
+                starts += [(start, tried) for start in _keep_best(comparison, fitted, count)]
+    return _rank_lines(comparison, starts, scatter_ns)
 
 
 def weigh_lines(
@@ -107,23 +103,8 @@ def weigh_lines(
         scatter_ns: Scatter of the ends of one operation in this run; None: not known.
     """
     comparison = prepare(events, reference)
-    near = [find_near(comparison, line, SKEW_NS) for line in lines]
     scatters = (scatter_ns,) if scatter_ns is not None else SCATTERS_NS
-    return [max(pair_events(comparison, close, scatter).evidence for scatter in scatters) for close in near]
-
-
-class _Start(Struct, frozen=True, kw_only=True):
-    """A line to begin a fit with.
-
-    Attributes:
-        line: The line.
-        near: Operations near it.
-        tried: Number of lines that it was chosen from, relative to the others: the best of many has some evidence by chance.
-    """
-
-    line: Line
-    near: Near
-    tried: int
+    return [pair_by_line(comparison, line, scatters).evidence for line in lines]
 
 
 class _TestedLines:
@@ -131,22 +112,28 @@ class _TestedLines:
 
     def __init__(self, comparison: Comparison) -> None:
         self.comparison = comparison
-        self._near: dict[Line, Near] = {}
         self._pairs: dict[tuple[Line, float], Pairs] = {}
 
     def pair(self, line: Line, scatter_ns: float) -> Pairs:
-        """Return `pair_events` of the operations within `SKEW_NS` of a line."""
+        """Return the pairs of operations within `SKEW_NS` of a line."""
         if (line, scatter_ns) not in self._pairs:
-            if line not in self._near:
-                self._near[line] = find_near(self.comparison, line, SKEW_NS)
-            self._pairs[line, scatter_ns] = pair_events(self.comparison, self._near[line], scatter_ns)
+            self._pairs[line, scatter_ns] = pair_by_line(self.comparison, line, (scatter_ns,))
         return self._pairs[line, scatter_ns]
 
 
-def _rank_lines(comparison: Comparison, lines: list[_Start], scatter_ns: float | None) -> list[Candidate]:
-    """Fit lines to the operations near them, and rank them by evidence; lines without evidence are dropped."""
+def _rank_lines(
+    comparison: Comparison, starts: list[tuple[Start, int]], scatter_ns: float | None
+) -> list[Candidate]:
+    """Fit lines to the operations near them, and rank them by evidence; lines without evidence are dropped.
+
+    Args:
+        comparison: Events and operations.
+        starts: Each with the number of lines that it was chosen from, relative to the others: the best of many has some evidence by
+            chance.
+        scatter_ns: As for `find_candidates`.
+    """
     tested = _TestedLines(comparison)
-    fitted = [(line, start.tried) for start in lines for line in _refine(tested, start, scatter_ns)]
+    fitted = [(line, tried) for start, tried in starts for line in _refine(tested, start, scatter_ns)]
     scatters = (
         (scatter_ns,) if scatter_ns is not None else _expect_scatter(tested, [line for line, _ in fitted])
     )
@@ -170,14 +157,13 @@ def _rank_lines(comparison: Comparison, lines: list[_Start], scatter_ns: float |
     return ranked
 
 
-def _keep_best(comparison: Comparison, lines: list[Line], count: int, tried: int) -> list[_Start]:
+def _keep_best(comparison: Comparison, lines: list[Line], count: int) -> list[Start]:
     """Keep the lines with most evidence as they are."""
-    near = [find_near(comparison, line, _NEAR_NS) for line in lines]
-    kept = range(len(lines))
-    if len(lines) > count:
-        evidence = [pair_events(comparison, one, _NEAR_NS / 3).evidence for one in near]
-        kept = np.argsort(-np.array(evidence), kind="stable")[:count].tolist()
-    return [_Start(line=lines[number], near=near[number], tried=tried) for number in kept]
+    starts = [weigh_start(comparison, line) for line in lines]
+    if len(starts) <= count:
+        return starts
+    kept = np.argsort([-start.evidence for start in starts], kind="stable")[:count]
+    return [starts[number] for number in kept.tolist()]
 
 
 def _expect_scatter(tested: _TestedLines, lines: list[Line]) -> tuple[float, ...]:
@@ -211,20 +197,19 @@ def find_single(events: Events, reference: Reference) -> Line | None:
     return Line(offset_ns=float(np.median(offsets)), center_ns=float(np.median(events.end)))
 
 
-def _refine(tested: _TestedLines, start: _Start, scatter_ns: float | None) -> list[Line]:
+def _refine(tested: _TestedLines, start: Start, scatter_ns: float | None) -> list[Line]:
     """Fit lines to the operations near a line, one to each of the sharpest pairs of channels.
 
     Unrelated channels in lockstep have many operations near the line, and would outweigh the few that are shared in a fit of
     all.
     """
     events, reference = tested.comparison.events, tested.comparison.reference
-    line, near = start.line, start.near
+    line = start.line
     lines: list[Line] = []
-    for link in _list_sharpest(near):
-        rows = np.flatnonzero(near.link == link)
-        times = events.end[near.event_row[rows]]
-        fitted = fit_line(times, near.residual_ns[rows] + line.at(times), line, floor_ns=_FLOOR_NS)
-        pairs = tested.pair(fitted, _FIRST_SCATTER_NS if scatter_ns is None else scatter_ns)
+    for rows, residual_ns in start.sharpest:
+        times = events.end[rows]
+        fitted = fit_line(times, residual_ns + line.at(times), line, floor_ns=_FLOOR_NS)
+        pairs = tested.pair(fitted, WEIGHING.first_scatter if scatter_ns is None else scatter_ns)
         if len(pairs.event_row):
             times = events.end[pairs.event_row]
             values = reference.times[pairs.reference_row] - times
@@ -232,17 +217,6 @@ def _refine(tested: _TestedLines, start: _Start, scatter_ns: float | None) -> li
         if all(fitted.distance_ns(other) > _FLOOR_NS for other in lines):
             lines.append(fitted)
     return lines
-
-
-def _list_sharpest(near: Near) -> list[int]:
-    """List the pairs of channels with many operations in common and little scatter, the best first."""
-    count = near.count.astype(np.float64)
-    mean = np.bincount(near.link, near.residual_ns, len(count)) / count
-    spread = np.sqrt(np.maximum(near.squares / count - mean**2, 0.0))
-    spread[count < _MIN_SHARP] = _NEAR_NS / 2
-    merit = np.bincount(near.link, near.weight[near.link], len(count)) / (spread + _FIRST_SCATTER_NS)
-    best: list[int] = np.argsort(-merit, kind="stable")[:_MAX_STARTS].tolist()
-    return best
 
 
 class _Votes(Struct, frozen=True, kw_only=True):

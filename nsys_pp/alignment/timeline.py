@@ -10,12 +10,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nsys_pp.alignment.events import Events, mark_shared
+from nsys_pp.alignment.evidence import pair_by_line
 from nsys_pp.alignment.lines import Line
-from nsys_pp.alignment.near import find_near, prepare
-from nsys_pp.alignment.pairs import SCATTERS_NS, Pairs, pair_events
+from nsys_pp.alignment.near import prepare
+from nsys_pp.alignment.pairs import SCATTERS_NS, Pairs
 from nsys_pp.alignment.reference import Reference, build_reference
 from nsys_pp.arrays.types import Floats, Int64s
-from nsys_pp.frames.clock import SKEW_NS
 
 _LEAST_DOMAINS = 3  # of a timeline of which one may be unmatched
 _LEAST_COLLECTIVES = 20  # of an unmatched domain
@@ -202,12 +202,6 @@ class Timeline(Struct):
 
 def _pair(events: Events, reference: Reference, line: Line, scatter_ns: float | None) -> Pairs:
     """Pair events by a line; where the scatter is unknown, with the one that explains them best."""
-    comparison = prepare(events, reference)
-    near = find_near(comparison, line, SKEW_NS)
-    return max(
-        (
-            pair_events(comparison, near, scatter)
-            for scatter in (SCATTERS_NS if scatter_ns is None else (scatter_ns,))
-        ),
-        key=lambda pairs: pairs.evidence,
+    return pair_by_line(
+        prepare(events, reference), line, SCATTERS_NS if scatter_ns is None else (scatter_ns,)
     )

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 7
+_VERSION = 8
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -58,6 +58,7 @@ class Core:
         self.compare = _declare(
             library.core_compare, pointer
         )  # of arrays that `near_finder.py` checks and holds, below `line_finder.py`
+        self.weigh = _declare(library.core_weigh, pointer, pointer)
         self.fit_line = _declare(
             library.core_fit_line, count, floats, floats, pointer, number, number, count, floats, floats
         )
