@@ -38,9 +38,7 @@ def pair_by_line(comparison: Comparison, line: Line, scatters_ns: Sequence[float
     """Pair the events within `SKEW_NS` of operations by a line, with the scatter that explains them best."""
     near = None if comparison.finder is not None else find_near(comparison, line, SKEW_NS)
     found = [
-        _pair_compiled(comparison, line, scatter)
-        if near is None
-        else pair_events(comparison, near, scatter)
+        _pair_compiled(comparison, line, scatter) if near is None else pair_events(comparison, near, scatter)
         for scatter in scatters_ns
     ]
     return max(found, key=lambda pairs: pairs.evidence)

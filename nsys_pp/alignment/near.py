@@ -9,7 +9,9 @@ from msgspec import Struct
 from nsys_pp.alignment.events import RECEIVE, SEND, SEND_RECEIVE, Events
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.reference import Reference
+from nsys_pp.arrays.columns import find_distinct
 from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.members import mark_members
 from nsys_pp.arrays.near_finder import NearFinder, NearPairs, Weighing
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
@@ -69,15 +71,16 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 def prepare(events: Events, reference: Reference) -> Comparison:
     """Prepare the comparison of a domain with a timeline."""
-    channels, channel = np.unique(events.channel, return_inverse=True)
-    channel_is_message = np.bincount(channel[events.is_message], minlength=len(channels)) > 0
+    first, channel = find_distinct(events.channel)
+    channel_is_message = np.bincount(channel[events.is_message], minlength=len(first)) > 0
     is_exchange = events.kind == SEND_RECEIVE
-    channel_is_exchange = np.bincount(channel[is_exchange], minlength=len(channels)) > 0
-    reference_channel = np.unique(reference.channels, return_inverse=True)[1]
-    keys, number = np.unique(reference.key, return_inverse=True)
+    channel_is_exchange = np.bincount(channel[is_exchange], minlength=len(first)) > 0
+    reference_channel = find_distinct(reference.channels)[1]
+    first_of_key, number = find_distinct(reference.key)
+    keys = reference.key[first_of_key]
     limits = (float(reference.times.min()), float(reference.times.max())) if len(reference) else (0.0, 0.0)
     stride = limits[1] - limits[0] + 4 * _GAP_NS
-    comparable = np.flatnonzero(np.isin(events.key, keys))
+    comparable = np.flatnonzero(mark_members(events.key, keys))
     key_base = np.asarray(
         np.searchsorted(keys, events.key[comparable]) * stride - limits[0], dtype=np.float64
     )

@@ -68,7 +68,9 @@ def pair_events(comparison: Comparison, near: Near, scatter_ns: float) -> Pairs:
     chosen = _choose_channels(evidence, near.event_channel)
     against = contradict(comparison, near.predicted, near.event_channel[chosen])
     rows = np.flatnonzero(chosen[near.link])  # by event, as those of `near`
-    is_measured = chosen & ((count >= WEIGHING.measurable) | ((count >= WEIGHING.measurable_whole) & (near.missing == 0)))
+    is_measured = chosen & (
+        (count >= WEIGHING.measurable) | ((count >= WEIGHING.measurable_whole) & (near.missing == 0))
+    )
     return Pairs(
         event_row=near.event_row[rows],
         reference_row=near.reference_row[rows],

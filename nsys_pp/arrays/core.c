@@ -1462,6 +1462,118 @@ API int64_t core_weigh(const Comparison *of, Evidence *to) {
     return 0;
 }
 
+/* ---- Votes of pairs of points and others for offsets, as `nsys_pp.alignment.candidates`. ---- */
+
+#define MOST_HALVES (1 << 22)
+#define FEW_VOTES 16
+
+typedef struct {
+    /* Of each voter: time and expected time, channel, and the rows of the others that it may vote for. */
+    int64_t count;
+    const double *end, *expected;
+    const int64_t *channel, *low, *high;
+    /* Of each of the others. */
+    const double *times;
+    const int64_t *other_channel;
+    int64_t other_channel_count;
+    double half_width;  /* largest distance of another from the expected time */
+    double width, drift; /* of a window of offsets, without drift and for each ns of the time between voters */
+    /* What is found, by offset; room for the rows of all voters. */
+    double *time, *offset, *weight;
+    int64_t *link, votes;
+    /* Halves of windows with votes: number, first vote (and the end) and sum of weights. */
+    int64_t *half, *bounds, halves;
+    double *sums;
+    /* Room: an offset, a voter and another for each vote, in order of voters; votes of each voter. */
+    double *raw;
+    int64_t *voter, *other, *inside;
+} Votes;
+
+/* Sort votes by offset, stable. room: for as many. */
+static void sort_votes(const double *raw, int64_t count, int64_t *votes, int64_t *room) {
+    if (count <= FEW_VOTES) {
+        for (int64_t number = 1; number < count; number++) {
+            int64_t vote = votes[number], at = number;
+            for (; at > 0 && raw[votes[at - 1]] > raw[vote]; at--) votes[at] = votes[at - 1];
+            votes[at] = vote;
+        }
+        return;
+    }
+    int64_t half = count / 2, left = 0, right = half;
+    sort_votes(raw, half, votes, room);
+    sort_votes(raw, count - half, votes + half, room);
+    for (int64_t at = 0; at < count; at++) {
+        int takes_left = right == count || (left < half && raw[votes[left]] <= raw[votes[right]]);
+        room[at] = votes[takes_left ? left++ : right++];
+    }
+    memcpy(votes, room, (size_t)count * sizeof(int64_t));
+}
+
+/* Collect the votes; return the half of a window, in ns, and the least offset. */
+static double collect_votes(Votes *of, double *least, double *most) {
+    int64_t votes = 0;
+    double first = 0.0, last = 0.0;
+    for (int64_t voter = 0; voter < of->count; voter++) {
+        double expected = of->expected[voter], end = of->end[voter];
+        int64_t before = votes;
+        for (int64_t row = of->low[voter]; row < of->high[voter]; row++) {
+            if (!(distance(of->times[row], expected) <= of->half_width)) continue;
+            double offset = of->times[row] - end;
+            if (!votes || offset < *least) *least = offset;
+            if (!votes || offset > *most) *most = offset;
+            of->raw[votes] = offset;
+            of->voter[votes] = voter;
+            of->other[votes++] = row;
+        }
+        of->inside[voter] = votes - before;
+        if (votes == before) continue;
+        if (!before || end < first) first = end;
+        if (!before || end > last) last = end;
+    }
+    of->votes = votes;
+    return (of->width + of->drift * (last - first)) / 2;
+}
+
+/* Collect votes for offsets, by offset, and sum them by halves of windows. */
+API int64_t core_vote(Votes *of) {
+    double least = 0.0, most = 0.0, width = collect_votes(of, &least, &most);
+    of->halves = 0;
+    if (!of->votes) return 0;
+    double last = floor((most - least) / width);
+    if (!(last < MOST_HALVES)) return 1;
+    int64_t count = (int64_t)last + 1;
+    int64_t *next = allocate_zeros(count + 1, sizeof(int64_t)), *order = allocate(2 * of->votes, sizeof(int64_t));
+    if (!next || !order) {
+        free(next);
+        free(order);
+        return -1;
+    }
+    for (int64_t vote = 0; vote < of->votes; vote++) next[(int64_t)floor((of->raw[vote] - least) / width) + 1]++;
+    for (int64_t half = 0; half < count; half++) next[half + 1] += next[half];
+    for (int64_t vote = 0; vote < of->votes; vote++)
+        order[next[(int64_t)floor((of->raw[vote] - least) / width)]++] = vote;
+    for (int64_t half = 0, first = 0; half < count; first = next[half++]) {
+        if (next[half] == first) continue;
+        sort_votes(of->raw, next[half] - first, order + first, order + of->votes);
+        double sum = 0.0;
+        for (int64_t at = first; at < next[half]; at++) {
+            int64_t vote = order[at], voter = of->voter[vote];
+            of->time[at] = of->end[voter];
+            of->offset[at] = of->raw[vote];
+            of->weight[at] = 1.0 / (double)of->inside[voter];
+            of->link[at] = of->channel[voter] * of->other_channel_count + of->other_channel[of->other[vote]];
+            sum += of->weight[at];
+        }
+        of->half[of->halves] = half;
+        of->bounds[of->halves] = first;
+        of->sums[of->halves++] = sum;
+    }
+    of->bounds[of->halves] = of->votes;
+    free(next);
+    free(order);
+    return 0;
+}
+
 /* ---- Lines through points. Sums are added in the order of numpy, so that results are equal to the last bit. ---- */
 
 /* Return a number with the order of a double. */

@@ -226,9 +226,7 @@ class NearFinder:
         self._reserve(channels + 2, "bounds", "own_within")
         self._reserve(self.other_channel_count, "best", "stamp", "touched", "others_within")
         self._reserve(other_count, "nearest", "owner")
-        self._evidence = _Evidence(
-            **{name: getattr(weighing, name) for name in weighing.__struct_fields__}
-        )
+        self._evidence = _Evidence(**{name: getattr(weighing, name) for name in weighing.__struct_fields__})
         for name, marks in (("is_message", is_message), ("is_exchange", is_exchange)):
             self._held[name] = np.ascontiguousarray(marks, dtype=np.uint8)
             setattr(self._evidence, name, self._held[name].ctypes.data)
