@@ -102,6 +102,8 @@ class Timeline(Struct):
 
         An operation is doubted if half of its members are: the domain may share it with these only.
         """
+        if not any(own.any_ns or own.stepped_ns for own in self.rival_distances.values()):
+            return RivalDistances()
         reference = self.keep_keys(events.key)
         pairs = _pair(events, reference, line, scatter_ns)
         shared = list_members(reference.instances[pairs.reference_row])
