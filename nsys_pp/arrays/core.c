@@ -1539,6 +1539,7 @@ API int64_t core_vote(Votes *of) {
     double least = 0.0, most = 0.0, width = collect_votes(of, &least, &most);
     of->halves = 0;
     if (!of->votes) return 0;
+    if (!(width > 0 && width < INFINITY)) return 1;
     double last = floor((most - least) / width);
     if (!(last < MOST_HALVES)) return 1;
     int64_t count = (int64_t)last + 1;

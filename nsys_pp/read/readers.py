@@ -19,7 +19,9 @@ from nsys_pp.read.export import UNEXPORTED_SUFFIXES, export_report, is_unexporte
 from nsys_pp.read.sqlite_file import check_database
 from nsys_pp.registry import import_on_call
 
-_read_sqlite: Callable[..., RawReport] = import_on_call("nsys_pp.read.sqlite:read_sqlite")  # with its driver, which parts need not
+_read_sqlite: Callable[..., RawReport] = import_on_call(
+    "nsys_pp.read.sqlite:read_sqlite"
+)  # with its driver, which parts need not
 
 
 class ReadOptions(Struct, frozen=True, kw_only=True):
