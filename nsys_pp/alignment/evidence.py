@@ -60,7 +60,7 @@ def _pair_compiled(comparison: Comparison, line: Line, scatter_ns: float) -> Pai
 
 
 def weigh_start(comparison: Comparison, line: Line) -> Start:
-    """Weigh a line roughly, by operations within `NEAR_NS`, and list those that a fit begins with."""
+    """Weigh a line roughly, by operations within `NEAR_NS`, and list the pairs a fit begins with."""
     if comparison.finder is None:
         near = find_near(comparison, line, NEAR_NS)
         rows = [np.flatnonzero(near.link == link) for link in _list_sharpest(near)]

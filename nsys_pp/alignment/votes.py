@@ -100,7 +100,7 @@ def vote(
     voters, expected, low, high = voters[kept], expected[kept], low[kept], high[kept]
     core = load_core()
     if core is not None:
-        found = collect_votes(
+        collected = collect_votes(
             core,
             end=events.end[voters],
             expected=expected,
@@ -113,14 +113,20 @@ def vote(
             width=float(4 * SKEW_NS),
             drift=MAX_DRIFT,
         )
-        if found is not None:
-            return _build_votes(found) if len(found.offset) else None
+        if collected is not None:
+            return _build_votes(collected) if len(collected.offset) else None
     return _collect_votes(events, voters, expected, low, high, reference, half_width_ns)
 
 
-def _build_votes(found: CollectedVotes) -> Votes:
-    halves = Halves(half=found.half, bounds=found.bounds, sums=found.sums)
-    return Votes(time=found.time, offset_ns=found.offset, weight=found.weight, link=found.link, halves=halves)
+def _build_votes(collected: CollectedVotes) -> Votes:
+    halves = Halves(half=collected.half, bounds=collected.bounds, sums=collected.sums)
+    return Votes(
+        time=collected.time,
+        offset_ns=collected.offset,
+        weight=collected.weight,
+        link=collected.link,
+        halves=halves,
+    )
 
 
 def _collect_votes(

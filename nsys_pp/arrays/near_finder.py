@@ -66,7 +66,7 @@ class _Evidence(ctypes.Structure):
 
 
 class Weighing(Struct, frozen=True, kw_only=True):
-    """How pairs of channels are weighed: `nsys_pp.alignment.pairs` has the meaning of each value."""
+    """Parameters of evidence: `nsys_pp.alignment.pairs` has the meaning of each value."""
 
     prior_count: float
     lockstep: float
@@ -231,7 +231,7 @@ class NearFinder:
             self._held[name] = np.ascontiguousarray(marks, dtype=np.uint8)
             setattr(self._evidence, name, self._held[name].ctypes.data)
         self._room: dict[str, Any] = {}  # the same
-        self._found: tuple[Any, ...] = ()  # of the last search
+        self._last_search: tuple[Any, ...] = ()  # of the last search
         self._reserve_pairs(2 * count + _ROOM)
 
     def find(self, line: tuple[float, float, float], tolerance: float, margin: float) -> NearPairs:
@@ -304,13 +304,13 @@ class NearFinder:
     def _search(self, line: tuple[float, float, float], tolerance: float, margin: float) -> None:
         """Search, if the last search was another one."""
         arguments = self._arguments
-        if self._found == (line, tolerance, margin):
+        if self._last_search == (line, tolerance, margin):
             return
         arguments.offset, arguments.rate, arguments.center = line
         arguments.tolerance, arguments.margin = tolerance, margin
         while self._compare(ctypes.byref(arguments)):
             self._reserve_pairs(arguments.pairs)
-        self._found = line, tolerance, margin
+        self._last_search = line, tolerance, margin
 
     def _reserve_pairs(self, capacity: int) -> None:
         self._arguments.capacity = capacity

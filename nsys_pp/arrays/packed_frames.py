@@ -69,7 +69,7 @@ class _Earlier(Struct):
 
 
 class _Layout(Struct, frozen=True, kw_only=True):
-    """What decoding asks of a schema, once for all frames."""
+    """Facts of a schema for decoding, kept between frames."""
 
     schema: pl.Schema
     schema_id: int
