@@ -76,8 +76,9 @@ def prepare(events: Events, reference: Reference) -> Comparison:
     is_exchange = events.kind == SEND_RECEIVE
     channel_is_exchange = np.bincount(channel[is_exchange], minlength=len(first)) > 0
     reference_channel = find_distinct(reference.channels)[1]
-    first_of_key, number = find_distinct(reference.key)
-    keys = reference.key[first_of_key]
+    sections = np.append(np.flatnonzero(np.diff(reference.key, prepend=-1)), len(reference))
+    number = np.repeat(np.arange(len(sections) - 1), np.diff(sections))
+    keys = reference.key[sections[:-1]]
     limits = (float(reference.times.min()), float(reference.times.max())) if len(reference) else (0.0, 0.0)
     stride = limits[1] - limits[0] + 4 * _GAP_NS
     comparable = np.flatnonzero(mark_members(events.key, keys))
@@ -96,7 +97,7 @@ def prepare(events: Events, reference: Reference) -> Comparison:
             weighing=WEIGHING,
             is_message=channel_is_message,
             is_exchange=channel_is_exchange,
-            sections=np.append(np.flatnonzero(np.diff(number, prepend=-1)), len(number)),
+            sections=sections,
             channel=channel,
             kind=np.where((events.kind == SEND) | (events.kind == RECEIVE), events.kind, -1),
             end=events.end,
