@@ -13,6 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from nsys_pp.alignment.near import MISSING, WEIGHING, Comparison, Near
+from nsys_pp.arrays.members import list_members, mark_members
 from nsys_pp.arrays.types import Floats, Int64s
 
 SCATTERS_NS = (1_500.0, 4_000.0, 12_000.0, 30_000.0)
@@ -112,9 +113,9 @@ def contradict(comparison: Comparison, predicted: Floats, paired: Int64s) -> flo
     events, reference = comparison.events, comparison.reference
     if not comparison.has_communicator:
         return 0.0
-    is_tested = (events.has_communicator > 0) & ~events.is_message & ~np.isin(comparison.channel, paired)
+    is_tested = (events.has_communicator > 0) & ~events.is_message & ~mark_members(comparison.channel, paired)
     against = 0.0
-    for key in np.unique(events.key[is_tested]).tolist():
+    for key in list_members(events.key[is_tested]).tolist():
         first, stop = reference.of_key(key)
         own, times = predicted[is_tested & (events.key == key)], reference.times[first:stop]
         if len(times):
