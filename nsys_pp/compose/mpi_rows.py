@@ -16,16 +16,18 @@ from nsys_pp.compose.trace_layout import PlacedDrawing, Shown
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.mpi_pairs import RUN_MPI_MESSAGES
-from nsys_pp.model import build_report
 from nsys_pp.read import read_report
+from nsys_pp.registry import import_on_call
 from nsys_pp.training.run.mpi_pairs import pair_mpi_messages
 from nsys_pp.units import format_count
 from nsys_pp.write.trace.mpi_rows import draw_mpi_messages
 
+_build_report = import_on_call("nsys_pp.model:build_report")  # parts have their messages
+
 
 def read_mpi_messages(path: Path, nsys: str | None) -> pl.DataFrame:
     """Read the messages of a report (`PART_MPI_MESSAGES`)."""
-    return list_mpi_messages(build_report(read_report(path, need=frozenset({"show_mpi"}), nsys=nsys)))
+    return list_mpi_messages(_build_report(read_report(path, need=frozenset({"show_mpi"}), nsys=nsys)))
 
 
 def place_mpi_messages(
