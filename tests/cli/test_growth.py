@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -156,7 +157,7 @@ def test_work_grows_with_the_rows(shape: str, tmp_path: Path) -> None:
         "summary": lambda path: nsys_pp.summarise(path).tables,
     }
     for name, analyse in analyses.items():
-        few, many = (lambda path=path: _refusable(analyse, path) for path in paths)  # type: ignore[misc]  # noqa: B023
+        few, many = (partial(_refusable, analyse, path) for path in paths)
         few()  # imports what it uses
         calls = [_count_calls(work) for work in (few, many)]
         assert calls[1] <= _MOST_CALLS * calls[0], f"{name}: {calls[0]:,} and {calls[1]:,} calls"
