@@ -15,6 +15,8 @@ from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.arrays.scratch import open_scratch
 from nsys_pp.compose.early_operations import encode_early
+from nsys_pp.compose.identity import IDENTITY_FRAMES
+from nsys_pp.compose.mpi_messages import FRAME, list_mpi_messages
 from nsys_pp.compose.report_memory import free_memory, move_projections, move_report
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, count_rows_by_time, project_report, view_report
@@ -24,7 +26,6 @@ from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
 from nsys_pp.frames.raw import Group, find_show_groups
 from nsys_pp.frames.report import Report
-from nsys_pp.frames.roster import Identity
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows
 from nsys_pp.model.data_warnings import find_data_warnings
@@ -45,7 +46,6 @@ _DETAIL_GROUPS: dict[str, frozenset[Group]] = {
     "kernels": SURVEY_GROUPS | {"details"},
     "cpu": SURVEY_GROUPS | {"details", "cpu"},
 }
-IDENTITY_FRAMES = tuple(name for name, kind in Identity.__annotations__.items() if "DataFrame" in str(kind))
 
 
 def extract_report(
@@ -151,6 +151,7 @@ def survey_report(
     groups = TRAINING_GROUPS if with_training else SURVEY_GROUPS
     if with_aggregates:
         groups = _aggregate_groups()
+    groups |= find_show_groups({*options.show} & {"mpi"})  # messages are drawn when clocks are known
     report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     links = find_links(report, options.scope)
     training, projections, frames = None, None, {}
@@ -262,17 +263,6 @@ def _drawn_groups(options: PartOptions) -> frozenset[Group]:
     return _DETAIL_GROUPS[options.detail] | find_show_groups(options.show)
 
 
-def build_identity(part: Part) -> Identity:
-    """Build the identity of a part's report; the inverse of its storage.
-
-    Raises:
-        KeyError: A frame is missing.
-    """
-    frames = {name: part.frames[name] for name in IDENTITY_FRAMES}
-    facts = part.facts
-    return Identity(path=part.source, session=facts.session, fingerprint=facts.fingerprint, **frames)
-
-
 def shorten_path(path: Path) -> Path:
     """Return the path as named, or from its `machine*` folder on: the folder names the machine."""
     names = path.absolute().parts
@@ -327,6 +317,13 @@ def _encode_nothing(report: Report) -> Encoded:
     return Encoded(report_id=report.fingerprint, base_ns=0, tracks=[], subtracks=[])
 
 
+def _list_shown(report: Report, options: PartOptions) -> dict[str, pl.DataFrame]:
+    """List the frames of a part with data on request that is drawn when reports are merged."""
+    if "mpi" not in options.show:
+        return {}
+    return {FRAME: list_mpi_messages(report)}
+
+
 def _build_part(
     report: Report,
     options: PartOptions,
@@ -359,6 +356,7 @@ def _build_part(
             ),
             **(training.frames if training else {}),
             **frames,
+            **_list_shown(report, options),
         },
         encoded=encoded,
     )

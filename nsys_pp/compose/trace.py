@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.compose.batch import Batch
+from nsys_pp.compose.identity import build_identity
 from nsys_pp.compose.inputs import (
     Input,
     order_inputs,
@@ -27,13 +28,7 @@ from nsys_pp.compose.inputs import (
     settle_part_options,
     survey_input,
 )
-from nsys_pp.compose.report import (
-    build_identity,
-    extract_report,
-    nothing_to_draw_error,
-    redraw_report,
-    redraw_windows,
-)
+from nsys_pp.compose.mpi_rows import place_mpi_messages, read_mpi_messages
 from nsys_pp.compose.report_view import Window
 from nsys_pp.compose.run import Run
 from nsys_pp.compose.trace_layout import PlacedDrawing, Shown, TraceLayout, count_shown
@@ -44,12 +39,18 @@ from nsys_pp.frames.choices import SHOW_KINDS
 from nsys_pp.frames.part import Encoded, PartOptions
 from nsys_pp.frames.training import list_job_ranges
 from nsys_pp.read import is_part, read_report
+from nsys_pp.registry import import_on_call
 from nsys_pp.write.files import replace_file
 from nsys_pp.write.perfetto.trace import PlacedReport, encode_drawing
 from nsys_pp.write.spool import OpenBlocks, Shelf, Spool, Store, make_scratch
 from nsys_pp.write.trace.drawing import Drawing
 from nsys_pp.write.trace_format_registry import TraceFormat
 
+# all stages of a report, which parts need not
+_extract_report, _redraw_report_within, _redraw_windows, _nothing_to_draw = (
+    import_on_call(f"nsys_pp.compose.report:{name}")
+    for name in ("extract_report", "redraw_report", "redraw_windows", "nothing_to_draw_error")
+)
 # texts of the profiler and of unknown tables are drawn only if asked for: they may have secrets
 _WITHOUT_GPUS = tuple(kind for kind in SHOW_KINDS if kind not in ("profiler", "other"))
 
@@ -151,9 +152,9 @@ class TraceBuilder:
             by_path = self._redraw(run, layout, window)
         else:
             by_path = {recorded.path: layout.place_encoded(recorded) for recorded in run.inputs}
-        training = self._place_training(layout, by_path, window)
+        training = self._place_training(run, layout, by_path, window)
         if self._is_open(run) and not count_shown([*by_path.values(), *training])[1]:
-            by_path = self._draw_without_gpus(run, layout, window)
+            by_path, training = self._draw_without_gpus(run, layout, window)
         self._check_shown(run, [*by_path.values(), *training])
         return by_path, training
 
@@ -190,7 +191,7 @@ class TraceBuilder:
                 path: _lay_out_redrawn(layout, by_path[path], of_report[number])
                 for path, of_report in encoded.items()
             }
-            drawn.append(Drawn(reports=reports, training=self._place_training(layout, reports, window)))  # type: ignore[arg-type]
+            drawn.append(Drawn(reports=reports, training=self._place_training(run, layout, reports, window)))  # type: ignore[arg-type]
         self._check_shown(run, [report for piece in drawn for report in piece.shown])
         return drawn[0], drawn[1:]
 
@@ -214,9 +215,12 @@ class TraceBuilder:
         return TraceLayout(run, devices=self._content.devices)
 
     def _place_training(
-        self, layout: TraceLayout, reports: Mapping[Path, Shown], window: Window
+        self, run: Run, layout: TraceLayout, reports: Mapping[Path, Shown], window: Window
     ) -> list[Shown]:
         rows = layout.place_training(reports, window=window)
+        return self._finish_rows([*rows, *place_mpi_messages(run, reports, window)])
+
+    def _finish_rows(self, rows: Sequence[PlacedDrawing]) -> list[Shown]:
         return [self._encode_rows(drawing) for drawing in rows] if self._content.is_encoded else [*rows]
 
     def _check_shown(self, run: Run, shown: Sequence[Shown]) -> None:
@@ -231,8 +235,10 @@ class TraceBuilder:
         has_parts = any(is_part(recorded.path) for recorded in run.inputs)
         return not (is_chosen or has_parts or content.is_cut)
 
-    def _draw_without_gpus(self, run: Run, layout: TraceLayout, window: Window) -> dict[Path, Shown]:
-        """Draw the rows of CPUs, where no report has GPU operations; reports are read once more."""
+    def _draw_without_gpus(
+        self, run: Run, layout: TraceLayout, window: Window
+    ) -> tuple[dict[Path, Shown], list[Shown]]:
+        """Draw the rows of CPUs, and messages of MPI, where no report has GPU operations; reports are read once more."""
         self._options = replace(self._options, detail="cpu", show=_WITHOUT_GPUS)
         shown = self._redraw(run, layout, window)
         if count_shown([*shown.values()])[1]:
@@ -241,7 +247,9 @@ class TraceBuilder:
                 f" (`--detail cpu --show {','.join(_WITHOUT_GPUS)}`)",
                 stacklevel=2,
             )
-        return shown
+        paths = [recorded.path for recorded in run.inputs]
+        read = self._batch.map("reading messages", paths, partial(read_mpi_messages, nsys=self._batch.nsys))
+        return shown, self._finish_rows(place_mpi_messages(run, shown, window, read))
 
     def _redraw(self, run: Run, layout: TraceLayout, window: Window) -> dict[Path, Shown]:
         """Draw the events of all reports that overlap the window; reports that fail now are skipped."""
@@ -269,7 +277,7 @@ def _check_report(path: Path, nsys: str | None) -> None:
 
 def _encode_report(path: Path, options: PartOptions, nsys: str | None, store: Store) -> Input:
     with store.add() as (sink, open_blocks):
-        part = extract_report(path, options, sink, nsys=nsys, with_tables=False, scratch=store.folder)
+        part = _extract_report(path, options, sink, nsys=nsys, with_tables=False, scratch=store.folder)
     return Input(path=path, part=part, identity=build_identity(part), open_blocks=open_blocks)
 
 
@@ -294,7 +302,7 @@ def _redraw_report(
 ) -> Drawing | tuple[Encoded, OpenBlocks]:
     """Draw the events of a report that overlap its window; encoded, if there is a store."""
     window, job_ranges = cuts[path]
-    drawing = redraw_report(path, options, nsys=nsys, job_ranges=job_ranges, window=window)
+    drawing: Drawing = _redraw_report_within(path, options, nsys=nsys, job_ranges=job_ranges, window=window)
     if store is None:
         return drawing
     with store.add() as (sink, open_blocks):
@@ -311,7 +319,7 @@ def _draw_windows(
     """Draw and encode a report once for each window."""
     asked = [(content, window) for content, (window, _) in zip(options, cuts[path], strict=True)]
     encoded = []
-    for drawing in redraw_windows(path, asked, nsys=nsys, job_ranges=cuts[path][0][1]):
+    for drawing in _redraw_windows(path, asked, nsys=nsys, job_ranges=cuts[path][0][1]):
         with store.add() as (sink, open_blocks):
             encoded.append((encode_drawing(drawing, sink), open_blocks))
     return encoded
@@ -353,7 +361,8 @@ def _nothing_to_draw_error(paths: Sequence[Path], *, is_cut: bool) -> MissingDat
     if len(paths) > 1:
         subject = f"none of the {len(paths)} reports has anything to draw"
     if not is_cut:
-        return nothing_to_draw_error(subject)
+        error: MissingDataError = _nothing_to_draw(subject)
+        return error
     return MissingDataError(
         f"{subject} within what was asked for",
         "check `--device`, `--start` and `--end`: times count from the start of the earliest report,"
