@@ -1,6 +1,6 @@
 """Ancestors of rows in a forest.
 
-Both functions double their reach: after k rounds every row has seen 2**k ancestors, so the number of rounds is the
+All functions double their reach: after k rounds every row has seen 2**k ancestors, so the number of rounds is the
 logarithm of the depth. More rounds mean that some parents form a cycle, which is an error instead of an endless loop.
 """
 
@@ -55,6 +55,48 @@ def has_marked_line(parent: Int64s, marked: Bools) -> Bools:
         ancestor[rows] = ancestor[via]
         rows = rows[(ancestor[rows] >= 0) & ~marked[rows]]
     return marked
+
+
+def find_unmarked(parent: Int64s, marked: Bools) -> Int64s:
+    """Find the nearest ancestor of each row that is not marked; -1 without one.
+
+    Raises:
+        ValueError: Some parents form a cycle.
+
+    >>> find_unmarked(np.array([-1, 0, 1, 2]), np.array([False, True, True, False]))
+    array([-1,  0,  0,  0])
+    """
+    # a marked row leads to its parent, any other one to itself
+    onward = np.where(marked, parent, np.arange(len(parent)))
+    rows = np.flatnonzero(marked & (onward >= 0))
+    rounds = 0
+    while len(rows):
+        rounds = _count_round(rounds, parent)
+        onward[rows] = onward[onward[rows]]
+        rows = rows[(onward[rows] >= 0) & marked[onward[rows]]]
+    return np.where(parent >= 0, onward[parent], -1)
+
+
+def count_below(parent: Int64s, marked: Bools) -> Int64s:
+    """Count the marked descendants of each row, itself not included.
+
+    Raises:
+        ValueError: Some parents form a cycle.
+
+    >>> count_below(np.array([-1, 0, 1, 1]), np.array([False, True, True, True]))
+    array([3, 2, 0, 0])
+    """
+    count = marked.astype(np.int64)  # with the row itself, down to a distance that doubles
+    ancestor = parent.copy()
+    rows = np.flatnonzero(ancestor >= 0)
+    rounds = 0
+    while len(rows):
+        rounds = _count_round(rounds, parent)
+        further = count[rows]
+        np.add.at(count, ancestor[rows], further)
+        ancestor[rows] = ancestor[ancestor[rows]]
+        rows = rows[ancestor[rows] >= 0]
+    return count - marked
 
 
 def check_forest(parent: Int64s) -> None:

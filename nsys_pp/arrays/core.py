@@ -172,7 +172,7 @@ class Core:
     def order_by_time(
         self, owner: Int64s, time: Int64s, second_key: Int64s, *, is_descending: bool = False
     ) -> Int64s:
-        """Order rows by (owner, time, second key), stable, as `nsys_pp.projection.order.order_by_time`.
+        """Order rows by (owner, time, second key), stable, as `nsys_pp.arrays.time_order.order_by_time`.
 
         Args:
             owner: Any integers.
@@ -207,7 +207,7 @@ class Core:
         return order, before
 
     def find_parents(self, owner: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
-        """Find parents and depths, as `nsys_pp.projection.nesting.find_parents`."""
+        """Find parents and depths, as `nsys_pp.arrays.nesting.find_parents`."""
         owner, end = _contiguous(owner), _contiguous(end)
         order = self.order_by_time(owner, start, end, is_descending=True)
         parent, depth = np.empty_like(order), np.empty_like(order)

@@ -6,8 +6,8 @@ import warnings
 
 import polars as pl
 
+from nsys_pp.arrays.nesting import find_parents
 from nsys_pp.frames.report import Report
-from nsys_pp.projection.nesting import find_parents
 from nsys_pp.units import format_count
 from nsys_pp.write.trace.drawing import MORE_FLOWS, sequence_id
 

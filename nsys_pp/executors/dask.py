@@ -115,7 +115,7 @@ def _run_limited(
 
 @contextmanager
 def _with_children() -> Iterator[None]:
-    """Allow processes below this one: Dask's nannies start workers as daemons, to which Python denies them."""
+    """Allow processes below this one: Dask's nannies start workers as daemons, and Python denies them child processes."""
     config: Any = getattr(current_process(), "_config")  # noqa: B009  # it has no public name
     is_daemon = config.get("daemon", False)
     config["daemon"] = False

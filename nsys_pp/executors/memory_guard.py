@@ -1,4 +1,4 @@
-"""Memory limit of a whole command: what is made of all reports, after they are processed, counts too.
+"""Memory limit of a whole command: the work on the output of all reports counts, too.
 
 While a pool runs, it ends the process of the largest report instead (`nsys_pp.executors.limits`).
 """

@@ -7,8 +7,8 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.segments import is_every_row
+from nsys_pp.arrays.time_order import order_by_time
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.projection.order import order_by_time
 from nsys_pp.projection.windows import Windows, find_windows, split_windows
 
 

@@ -17,6 +17,7 @@ import polars as pl
 
 from nsys_pp.arrays.columns import is_among
 from nsys_pp.arrays.memory import return_freed
+from nsys_pp.arrays.nesting import find_parents
 from nsys_pp.arrays.scratch import drop_pages, move_columns
 from nsys_pp.arrays.segments import is_every_row
 from nsys_pp.arrays.threads import open_executor
@@ -32,7 +33,6 @@ from nsys_pp.projection.device_intervals import (
     project_onto_targets,
 )
 from nsys_pp.projection.launches import match_launches
-from nsys_pp.projection.nesting import find_parents
 from nsys_pp.projection.pieces import is_large, split_pieces
 from nsys_pp.projection.waited_calls import Waited, WaitedCalls, find_waited_calls
 

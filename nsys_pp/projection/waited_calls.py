@@ -18,9 +18,9 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.search import find_first_rows, search_sorted
+from nsys_pp.arrays.time_order import order_by_owner, order_by_time
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.ids import is_main_thread
-from nsys_pp.projection.order import order_by_owner, order_by_time
 
 _MAX_SIDE_BY_SIDE = 0.05  # share of a worker's calls that are not in gaps
 # events among close calls of a worker: share of those expected of threads side by side

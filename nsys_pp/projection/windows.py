@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.time_order import order_by_owner
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.projection.order import order_by_owner
 
 
 class Windows(Struct, frozen=True, kw_only=True):

@@ -68,6 +68,7 @@ _Rows = Iterator[tuple[object, ...]]
 def _list_tables(raw: RawReport) -> Iterator[tuple[str, Mapping[str, str], _Rows]]:
     """List the name, the columns with their types, and the numbered rows of each table."""
     yield from _list_facts(raw)
+    written: set[str] = set()
     for frame in dict.fromkeys(table.frame for table in TABLES):
         if frame in ("facts", "launcher", *_SHARED) or not (frame in raw.recorded or frame in _SESSION):
             continue
@@ -77,10 +78,13 @@ def _list_tables(raw: RawReport) -> Iterator[tuple[str, Mapping[str, str], _Rows
         for other in (other for other, owner in _SHARED.items() if owner == frame):
             frames.append(raw[other].drop("thread"))
             columns |= next(table.columns for table in TABLES if table.frame == other)
+        written.add(table.names[0])
         yield _export_frame(table, columns, frames, raw.recorded.get(frame))
     for frame in dict.fromkeys(table.frame for table in COUNTED):
         if (count := raw.recorded.get(frame)) is not None:
             table = next(table for table in COUNTED if table.frame == frame)
+            if table.names[0] in written:  # with all rows, by a frame that is read
+                continue
             names = dict.fromkeys(table.must_have or ("id",), "INTEGER")
             # only counted, by the number of the last row
             last = [(count, *[None] * len(names))] if count else []

@@ -43,7 +43,7 @@ def read_folder_facts(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def copy_folder_tables(path: Path, copy: Path, names: Collection[str]) -> None:
-    """Copy some tables as they are into a SQLite file, which has none of them; those that the folder lacks are ignored.
+    """Copy some tables as they are into a SQLite file, which has none of them; names without a table are ignored.
 
     Raises:
         ReportError: A table cannot be read.
@@ -62,7 +62,7 @@ def copy_folder_tables(path: Path, copy: Path, names: Collection[str]) -> None:
 
 
 def _as_texts(column: pl.Series) -> pl.Series:
-    """Return texts and bytes of a column; those of lists and structs in their own order; nothing of numbers."""
+    """Return the texts and bytes of a column, also inside lists and structs; none for numbers."""
     if isinstance(column.dtype, pl.Struct):
         fields = [_as_texts(field).cast(pl.String, strict=False) for field in column.struct.unnest()]
         return pl.concat([field.rename("") for field in fields]) if fields else pl.Series("", [], pl.String)

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.arrays.ancestors import check_forest, count_ancestors, has_marked_line
+from nsys_pp.arrays.ancestors import (
+    check_forest,
+    count_ancestors,
+    count_below,
+    find_unmarked,
+    has_marked_line,
+)
 
 PARENTS = st.lists(st.integers(-1, 11), max_size=12).map(
     lambda parents: [min(at, len(parents) - 1) for at in parents]
@@ -42,10 +48,23 @@ def test_all_functions_are_their_definitions_or_refuse_cycles(parent: list[int],
     assert count_ancestors(rows).tolist() == [len(line) for line in found]
     expected = [bool(marked[[row, *line]].any()) for row, line in enumerate(found)]
     assert has_marked_line(rows, marked).tolist() == expected
+    nearest = [next((at for at in line if not marked[at]), -1) for line in found]
+    assert find_unmarked(rows, marked).tolist() == nearest
+    below = [
+        sum(at in line and bool(marked[row]) for row, line in enumerate(found)) for at in range(len(parent))
+    ]
+    assert count_below(rows, marked).tolist() == below
 
 
 @pytest.mark.parametrize(
-    "climb_all", [count_ancestors, check_forest, lambda parent: has_marked_line(parent, parent > 10**9)]
+    "climb_all",
+    [
+        count_ancestors,
+        check_forest,
+        lambda parent: has_marked_line(parent, parent > 10**9),
+        lambda parent: find_unmarked(parent, parent < 10**9),
+        lambda parent: count_below(parent, parent < 10**9),
+    ],
 )
 def test_deep_lines_are_no_cycles_and_long_cycles_are(climb_all: Callable[[Any], Any]) -> None:
     line = np.arange(-1, 100_000)

@@ -66,6 +66,23 @@ class TestFullDisk:
         for path in finished:  # those before it are whole
             assert call("info", path).code == 0 if command == "scrub" else call("pipeline", path).code == 0
 
+    def test_a_disk_that_is_read_only(self, disk: Path, output: Path, expected: bytes) -> None:
+        """Reports are read from it, with nothing written beside them; an output on it is refused before the work."""
+        reports = disk / "reports"
+        reports.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "none", str(reports)], check=True)
+        try:
+            run_folder = shutil.copytree(PIPELINE, reports / PIPELINE.name)
+            before = sorted(reports.rglob("*"))
+            subprocess.run(["mount", "-o", "remount,ro", str(reports)], check=True)
+            refused = run("merge", run_folder, "-o", reports / "run.pftrace")
+            assert_refused(refused, "the file system is read-only")
+            assert run("merge", run_folder, "-o", output).code == 0
+            assert len(output.read_bytes()) > len(expected) // 2  # paths of reports are in it
+            assert sorted(reports.rglob("*")) == before
+        finally:
+            subprocess.run(["umount", str(reports)], check=True)
+
 
 @pytest.mark.parametrize("suffix", ["pftrace", "json"])
 def test_a_limit_of_file_sizes(output: Path, suffix: str) -> None:

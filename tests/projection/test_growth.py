@@ -21,10 +21,10 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
+from nsys_pp.arrays.nesting import find_parents
 from nsys_pp.arrays.threads import ImmediateExecutor
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, RANGES
 from nsys_pp.projection import ranges
-from nsys_pp.projection.nesting import find_parents
 from nsys_pp.projection.ranges import Scope, project_ranges
 from tests.arrays.ways import use_numpy
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.projection import nesting
-from nsys_pp.projection.nesting import find_parents, find_previous_reaching
+from nsys_pp.arrays import nesting
+from nsys_pp.arrays.nesting import find_parents, find_previous_reaching
 from tests.projection.definition import parent_of
 
 pytestmark = pytest.mark.usefixtures("each_way")

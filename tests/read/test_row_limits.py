@@ -51,9 +51,9 @@ def test_a_report_that_needs_more_memory_than_is_free_is_noted(
     for path, size in zip(paths, (200_000_000, 1_000_000_000), strict=True):
         with path.open("wb") as file:
             file.truncate(size)
-    limits = {"memory_bytes": None, "timeout_s": None, "scheduler": None}
-    choose_executor(paths[:1], processes=None, **limits)  # type: ignore[arg-type]
-    choose_executor([], processes=None, **limits)  # type: ignore[arg-type]
+    limits: dict[str, None] = {"memory_bytes": None, "timeout_s": None, "scheduler": None}
+    choose_executor(paths[:1], processes=None, **limits)
+    choose_executor([], processes=None, **limits)
     assert not recwarn.list
     with pytest.warns(UserWarning, match=r"large.sqlite` may need 6\.2 GB of memory, and 2\.0 GB are free"):
-        choose_executor(paths, processes=None, **limits)  # type: ignore[arg-type]
+        choose_executor(paths, processes=None, **limits)

@@ -44,10 +44,10 @@ def export_tables(report: Path, folder: Path, form: str) -> Path:
 def test_a_folder_has_the_copy_of_its_report(tmp_path: Path, form: str) -> None:
     report = Path(shutil.copy(RANK0, tmp_path / "rank0.sqlite"))
     folder = export_tables(report, tmp_path / "rank0_pqtdir", form)
-    options = {"hosts": True, "users": True, "paths": True}
     copies = [tmp_path / name for name in ("a.sqlite", "b.sqlite")]
     results = [
-        nsys_pp.scrub(path, copy, **options) for path, copy in zip((report, folder), copies, strict=True)
+        nsys_pp.scrub(path, copy, hosts=True, users=True, paths=True)
+        for path, copy in zip((report, folder), copies, strict=True)
     ]
     assert copies[0].read_bytes() == copies[1].read_bytes()
     assert results[1].removed[folder].tables == results[0].removed[report].tables

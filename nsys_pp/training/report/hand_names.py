@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.ancestors import has_marked_line
+from nsys_pp.arrays.ancestors import count_below, has_marked_line
 from nsys_pp.arrays.columns import find_distinct, list_distinct, numbers
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.training.report.hand_words import HOLE, Meaning, build_pattern, fold_name, parse_hand_name
@@ -206,12 +206,7 @@ def _count_held(candidates: _Candidates, jobs: set[int]) -> Int64s:
     is_job = np.isin(candidates.name, list(jobs))
     above = candidates.parent
     is_outermost = is_job & ~has_marked_line(above, is_job)[above] | (is_job & (above < 0))
-    held = np.zeros(len(candidates.name), dtype=np.int64)
-    rows = above[is_outermost]
-    while len(rows := rows[rows >= 0]):
-        np.add.at(held, rows, 1)
-        rows = above[rows]
-    return held
+    return count_below(above, is_outermost)
 
 
 def _choose_steps(

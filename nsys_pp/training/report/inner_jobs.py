@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.ancestors import has_marked_line
+from nsys_pp.arrays.ancestors import find_unmarked, has_marked_line
 from nsys_pp.arrays.columns import NEVER, as_numbers, is_among
+from nsys_pp.arrays.nesting import find_parents as find_enclosing
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.training import MESSAGE_KINDS
 
@@ -41,10 +42,7 @@ def nest_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
     in_message = is_inner & has_marked_line(parent, is_among(jobs["kind"], MESSAGE_KINDS))[parent]
     is_dropped = is_repeated | in_message
 
-    outer = parent.copy()
-    rows = np.flatnonzero(is_inner)
-    while len(rows := rows[(outer[rows] >= 0) & is_dropped[outer[rows]]]):
-        outer[rows] = parent[outer[rows]]
+    outer = find_unmarked(parent, is_dropped)
     range_id = jobs["range_id"].to_numpy()
     outer_id = as_numbers("outer_id", np.where(outer >= 0, range_id[outer], NEVER))
     kept = jobs.hstack([outer_id])[np.flatnonzero(~is_dropped)]
@@ -62,16 +60,7 @@ def find_parents(jobs: pl.DataFrame, is_nestable: Bools) -> Int64s:
     """
     row = np.flatnonzero(is_nestable)
     thread, start, end = (jobs[name].to_numpy()[row] for name in ("thread_key", "start_ns", "end_ns"))
-    order = np.lexsort((-end, start, thread))
-    row, thread, end = row[order], thread[order], end[order]
-    above = np.arange(len(order)) - 1
-    pending = np.arange(len(order))
-    while len(pending):
-        at = above[pending]
-        above[pending] = np.where((at >= 0) & (thread[at] == thread[pending]), at, -1)
-        pending = pending[above[pending] >= 0]
-        pending = pending[end[above[pending]] < end[pending]]
-        above[pending] = above[above[pending]]
+    above, _ = find_enclosing(thread, start, end)
     parent = np.full(len(jobs), -1, dtype=np.int64)
     parent[row] = np.where(above >= 0, row[above], -1)
     return parent

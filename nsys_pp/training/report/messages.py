@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.ancestors import check_forest
+from nsys_pp.arrays.ancestors import check_forest, find_unmarked
 from nsys_pp.arrays.columns import (
     NEVER,
     as_numbers,
@@ -184,11 +184,12 @@ def _find_message_ancestors(
         is_message: Mask of the message jobs.
         above: Row of the job around each job.
     """
-    check_forest(above)
+    next_message = find_unmarked(above, ~is_message)
+    check_forest(next_message)
+    row = np.where((row >= 0) & ~np.append(is_message, True)[row], np.append(next_message, -1)[row], row)
     pending = np.flatnonzero(row >= 0)
-    while len(pending):
-        at = row[pending]
-        pending = pending[~is_message[at] | (end[at] < call_end[pending])]
-        row[pending] = above[row[pending]]
+    while len(pending):  # messages are seldom inside each other
+        pending = pending[end[row[pending]] < call_end[pending]]
+        row[pending] = next_message[row[pending]]
         pending = pending[row[pending] >= 0]
     return row

@@ -107,6 +107,8 @@ def check_contents(data: bytes) -> None:
 
 def _read_block(data: bytes) -> bytes | PacketBlock:
     """Return the compressed packet of a block of form 0, or the packets of one of form 1."""
+    if not data:
+        raise ValueError("a block is empty")
     if data[0] == _AS_PACKET:
         if len(list(read_packets(BytesIO(data[1:])))) != 1:
             raise ValueError("a block is not one packet")

@@ -166,3 +166,5 @@ def test_blocks_that_inflate_without_end_are_refused() -> None:
         read_head(struct.pack("<II", packed_blocks.MAX_UNPACKED_BYTES + 1, 0))
     with pytest.raises(ValueError, match="unknown form"):
         unpack_block(b"\7")
+    with pytest.raises(ValueError, match="is empty"):
+        unpack_block(b"")

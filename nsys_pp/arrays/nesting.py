@@ -6,8 +6,8 @@ import numpy as np
 
 from nsys_pp.arrays.ancestors import count_ancestors
 from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.time_order import order_by_time
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.projection.order import order_by_time
 
 
 def find_parents(owner: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
