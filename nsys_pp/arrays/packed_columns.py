@@ -37,6 +37,20 @@ class DecodedColumn(Struct, frozen=True, kw_only=True):
     lengths: Values | None = None
 
 
+def list_empty(types: Sequence[Any]) -> list[DecodedColumn]:
+    """List columns without rows, one for each type."""
+    nothing = np.empty(0, dtype=np.uint64)
+    return [
+        DecodedColumn(
+            words=nothing,
+            valid=None,
+            texts=[] if isinstance(dtype, TEXTS) else None,
+            lengths=nothing if isinstance(dtype, pl.List) else None,
+        )
+        for dtype in types
+    ]
+
+
 def join_columns(pieces: Sequence[DecodedColumn], name: str, dtype: Any) -> pl.Series:
     """Concatenate the columns of frames of one schema as a series.
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from nsys_pp.arrays.byte_planes import PlaneCode, Values, as_words, choose_planes, restore_planes, size_of
 from nsys_pp.arrays.distributions import compute_moments
-from nsys_pp.arrays.packed_columns import TEXTS, DecodedColumn, as_type, join_columns
+from nsys_pp.arrays.packed_columns import TEXTS, DecodedColumn, as_type, join_columns, list_empty
 
 _FEW_VALUES = 1 << 16
 _MOST_BASES = 6
@@ -161,7 +161,7 @@ def unpack_frame(packed: bytes, schema: pl.Schema) -> pl.DataFrame:
 
 def join_frames(frames: Sequence[DecodedFrame], schema: pl.Schema) -> pl.DataFrame:
     """Concatenate frames of one schema; without any, the frame is empty."""
-    if not frames:
+    if not any(frame.rows for frame in frames):
         return schema.to_frame()
     return pl.DataFrame(
         [
@@ -190,6 +190,8 @@ def decode_frame(packed: bytes, schema: pl.Schema) -> DecodedFrame:
         raise ValueError("a frame has another schema")
     if code.rows < 0 or max(code.rows, *lengths, 0) > limit:
         raise ValueError("a frame has more rows than bytes")
+    if code.rows == 0 and len(data) == _LENGTH.size + size and _is_empty(code, layout):
+        return DecodedFrame(rows=0, columns=list_empty(layout.types))
     reader = _Reader(data, _LENGTH.size + size)
     earlier = _Earlier({}, set(), {})
     columns: dict[int, DecodedColumn] = {}
@@ -202,6 +204,17 @@ def decode_frame(packed: bytes, schema: pl.Schema) -> DecodedFrame:
     reader.read(code.padding)
     reader.end()
     return DecodedFrame(rows=code.rows, columns=[columns[position] for position in range(len(layout.types))])
+
+
+def _is_empty(code: _FrameCode, layout: _Layout) -> bool:
+    """Return whether no column has a value; most frames of reports without a training have none."""
+    return not code.padding and all(
+        column.code is not None
+        and not column.code.length
+        and isinstance(layout.types[position], pl.List) == (column.inner is not None)
+        and (column.inner is None or not column.inner.length)
+        for position, column in zip(layout.order, code.columns, strict=True)
+    )
 
 
 class _Reader:

@@ -51,7 +51,10 @@ class TraceLayout:
         self._run = run
         self._devices = devices
         self._roster = run.staged_roster
-        self._titles = build_titles(self._roster)
+        self._roster_of = self._roster.partition_by("report", as_dict=True)
+        self._titles_of: dict[int, dict[str, Title]] = {}
+        for (report, gpu), title in build_titles(self._roster).items():
+            self._titles_of.setdefault(report, {})[gpu] = title
         self._report_of: dict[Path, int] = {recorded.path: at for at, recorded in enumerate(run.inputs)}
         self._labels = label_reports([recorded.part.source for recorded in run.inputs])
         self._rows = describe_rows(run.row_counts)
@@ -111,13 +114,14 @@ class TraceLayout:
         """Name and order the rows of a report that has these tracks in addition to its GPUs."""
         report = self._report_of[recorded.path]
         clocks = self._run.clocks
-        roster = self._roster.filter(pl.col("report") == report)
+        roster = self._roster_of[report,]
         machine = roster["machine"][0]
-        titles = {gpu: title for (at, gpu), title in self._titles.items() if at == report}
         return Placement(
             machine=machine,
             machine_order=roster["machine_order"][0],
-            rows=_list_rows(recorded.identity, roster, titles, tracks, self._devices),
+            rows=_list_rows(
+                recorded.identity, roster, self._titles_of.get(report, {}), tracks, self._devices
+            ),
             clock=clocks.clocks[report],
             zero_ns=clocks.zero_ns,
             machine_description=clocks.descriptions.get(machine, ""),

@@ -119,7 +119,9 @@ def _encode_header(reports: Sequence[PlacedReport], zero_ns: int) -> bytes:
     first_ns = min(starts, default=zero_ns)
     placements = [report.placement for report in reports]
     is_utc = all(placement.is_utc for placement in placements)
-    attributes = {key: value for placement in placements for key, value in placement.attributes.items()}
+    attributes: dict[str, str] = {}
+    for placement in placements:
+        attributes.update(placement.attributes)
     if placements:
         attributes["zero_utc_ns" if is_utc else "zero_ns"] = str(zero_ns)
     return encode_header(
