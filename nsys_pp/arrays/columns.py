@@ -29,7 +29,8 @@ def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
     if not series.dtype.is_integer():
         series = series.to_physical()
     if series.null_count():
-        series = series.cast(pl.Int64).set(series.is_null(), int(null))
+        is_null = np.isnan(series.to_numpy())  # as floats; a query of the nulls takes longer
+        series = series.cast(pl.Int64).set(pl.Series(is_null), int(null))
     return series.to_numpy().astype(np.int64, copy=False)
 
 
@@ -60,7 +61,7 @@ def fill_null(series: pl.Series, value: int) -> pl.Series:
 def is_among(series: pl.Series, values: Collection[str]) -> Bools:
     """Return the mask of the rows whose category is in `values`; for an `Enum` without nulls."""
     categories = series.dtype.categories  # type: ignore[attr-defined]
-    is_value = np.array([category in values for category in categories], dtype=np.bool_)
+    is_value = np.array([category in values for category in categories.to_list()], dtype=np.bool_)
     mask: Bools = is_value[series.to_physical().to_numpy()]
     return mask
 
@@ -82,17 +83,22 @@ def is_matched(names: pl.Series, pattern: str) -> Bools:
     return mask
 
 
-def gather_indices(row: Int64s) -> pl.Series:
-    """Build the indices to gather rows: null where the row is -1, to gather null."""
-    return pl.Series(row).set(pl.Series(row < 0), None)
+def gather(column: pl.Series, row: npt.NDArray[np.integer[Any]]) -> pl.Series:
+    """Gather values of a column; null where the row is -1."""
+    return column[_build_indices(row)]
 
 
 def gather_rows(frame: pl.DataFrame, columns: Sequence[str], row: Int64s) -> pl.DataFrame:
     """Gather rows of some columns; all null where the row is -1."""
-    index = gather_indices(row) if (row < 0).any() else pl.Series(row)
     if frame.is_empty():  # no row can be gathered
         return frame[list(columns)].clear(len(row))
-    return pl.DataFrame([frame[name].gather(index) for name in columns])
+    return frame[list(columns)][_build_indices(row)]
+
+
+def _build_indices(row: npt.NDArray[np.integer[Any]]) -> pl.Series:
+    """Build indices of the type that polars gathers by; any other takes a query."""
+    index, is_absent = pl.Series(row.astype(np.uint32)), row < 0
+    return index.set(pl.Series(is_absent), None) if is_absent.any() else index
 
 
 def find_distinct(values: npt.NDArray[np.integer[Any]]) -> tuple[Int64s, Int64s]:

@@ -10,7 +10,7 @@ from nsys_pp.arrays.columns import (
     NEVER,
     as_numbers,
     find_distinct,
-    gather_indices,
+    gather,
     gather_rows,
     is_among,
     is_named,
@@ -88,8 +88,8 @@ def find_messages(
     ]
     named_columns = [
         as_numbers("launch_ns", gather_calls(api_calls["start_ns"], call)[op]),
-        _VERBS.gather(gather_indices(verb)).alias("verb"),
-        _SOURCES.gather(gather_indices(source)).alias("source"),
+        gather(_VERBS, verb).alias("verb"),
+        gather(_SOURCES, source).alias("source"),
         as_numbers("step", np.full(len(op), NEVER)),
     ]
     return conform(pl.concat(parts, how="horizontal").hstack(named_columns), MESSAGES)

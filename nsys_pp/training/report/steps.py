@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, is_among, list_distinct, numbers, pack
+from nsys_pp.arrays.columns import NEVER, as_numbers, gather, is_among, list_distinct, numbers, pack
 from nsys_pp.arrays.records import join_rows, select_rows
 from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import running_maximum
@@ -112,7 +112,7 @@ def find_steps(
         as_numbers("step", number),
         as_numbers("host_start_ns", steps.host_start),
         as_numbers("host_end_ns", steps.host_end),
-        step_ranges["name"].gather(gather_indices(steps.row)).alias("name"),
+        gather(step_ranges["name"], steps.row).alias("name"),
         _SOURCES.gather(steps.source).alias("source"),
         *_describe_repetition(repetitions, len(devices))[steps.device],
         pl.Series("is_numbered", is_numbered),

@@ -33,13 +33,15 @@ class Source:
 
     def __init__(self, frame: pl.DataFrame, prepared: pl.DataFrame) -> None:
         self.frame = frame
+        self.null_count = {column.name: column.null_count() for column in frame.iter_columns()}
         self._prepared = prepared
         self._arrays: dict[str, NDArray[Any]] = {}
 
     def array(self, column: str) -> NDArray[Any]:
         """Return the values of a column, with codes for strings and 0 for other nulls."""
         if column not in self._arrays:
-            values = self._prepared[column] if column in self._prepared.columns else self.frame[column]
+            is_prepared = column in self._prepared.columns
+            values = (self._prepared if is_prepared else self.frame).get_column(column)
             if isinstance(values.dtype, pl.Categorical):  # without null
                 values = values.to_physical()
             if values.dtype.is_float():
@@ -53,7 +55,7 @@ class Source:
         if name not in self._arrays:
             if name in self._prepared.columns:
                 self._arrays[name] = self._prepared[name].to_numpy()
-            elif self.frame[column].null_count() == len(self.frame):
+            elif self.null_count[column] == len(self.frame):
                 self._arrays[name] = np.zeros(len(self.frame), dtype=bool)
             else:
                 self._arrays[name] = self._prepared[column].to_numpy() != NULL
@@ -85,14 +87,14 @@ class SubtrackColumns(Struct, frozen=True, kw_only=True):
 
     def has_values(self, column: str) -> bool:
         """Return whether a column has a value in any row."""
-        null_count = self.source.frame[column].null_count()
-        if self.rows is None or null_count in (0, len(self.source.frame)):
-            return null_count < len(self.source.frame)
+        null_count, height = self.source.null_count[column], self.source.frame.height
+        if self.rows is None or null_count in (0, height):
+            return null_count < height
         return bool(self._mask(column).any())
 
     def present(self, column: str) -> Bools | None:
         """Return the mask of rows with a value; None if all have one."""
-        if not self.source.frame[column].null_count():
+        if not self.source.null_count[column]:
             return None
         mask = self._mask(column)
         return None if mask.all() else mask
