@@ -102,7 +102,9 @@ def view_report(
         api_calls=api_calls,
         **_add_shown(report, show),
     )
-    crossing = report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"]
+    crossing = report.ranges["range_id"].clear()
+    if count_cross_thread(report.ranges):
+        crossing = report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"]
     view = View(
         report=drawn,
         projections=projections,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.columns import is_matched, numbers
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.report import Report
+from nsys_pp.frames.report import OP_KIND, Report
 from nsys_pp.model import anomalies as anomalies
 from nsys_pp.model.data_warnings import REPORT, find_data_warnings
 from nsys_pp.model.recorded_kinds import list_missing, list_recorded
@@ -157,15 +159,17 @@ def count_by_domain(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
 def count_rows(report: Report) -> dict[str, int]:
     """Count the rows by table; for tables that were read, without rows of names and rows without times."""
     ops = report.gpu_ops
-    kinds = ops.group_by(pl.col("kind").cast(pl.String)).len().rows()
-    in_graph = (pl.col("kind") == "kernel") & pl.col("graph_id").is_not_null()
+    counts = np.bincount(numbers(ops["kind"]), minlength=len(OP_KIND.categories)).tolist()
+    in_graph = 0
+    if ops["graph_id"].count():
+        in_graph = len(ops.filter(pl.col("kind") == "kernel", pl.col("graph_id").is_not_null()))
     return {
         **report.recorded,
         "ranges": len(report.ranges),
         "marks": len(report.marks),
         "calls": len(report.api_calls),
-        **dict(kinds),
-        "kernel_in_graph": len(ops.filter(in_graph)),
+        **{kind: count for kind, count in zip(OP_KIND.categories, counts, strict=True) if count},
+        "kernel_in_graph": in_graph,
         "communication": int(ops["is_communication"].sum()),
         "nccl_calls": _count_nccl_calls(report.ranges),
     }
@@ -173,9 +177,8 @@ def count_rows(report: Report) -> dict[str, int]:
 
 def _count_nccl_calls(ranges: pl.DataFrame) -> int:
     """Count NCCL's own ranges; their domain has no name if it was created before the capture."""
-    names = ranges.group_by("domain", "name").len().with_columns(pl.col("domain", "name").cast(pl.String))
-    is_nccl = (pl.col("domain") == "NCCL") | pl.col("name").str.starts_with("nccl")
-    return int(names.filter(is_nccl)["len"].sum())
+    is_nccl = is_matched(ranges["domain"], "^NCCL$") | is_matched(ranges["name"], "^nccl")
+    return int(is_nccl.sum())
 
 
 def _count_graph_launches(calls: pl.DataFrame, launches: pl.DataFrame) -> tuple[int, int]:

@@ -147,10 +147,10 @@ def _list_threads(events: pl.DataFrame, is_listed: Bools | None = None) -> pl.Da
 def _find_first_threads(ranges: pl.DataFrame, api_calls: pl.DataFrame, processes: set[int]) -> set[int]:
     """Find the first thread of each process: its main thread, or else the thread of its first event."""
     columns = ("process_key", "thread_key", "start_ns")
-    threads = pl.concat([_list_threads(ranges), _list_threads(api_calls)])
-    main = threads.filter(is_main_thread(pl.col("thread_key")) & pl.col("process_key").is_in(list(processes)))
-    first = set(main["thread_key"])
-    processes = processes - set(main["process_key"])
+    threads = {*_list_threads(ranges).rows(), *_list_threads(api_calls).rows()}
+    main = {process: thread for process, thread in threads if process in processes and is_main_thread(thread)}
+    first = set(main.values())
+    processes = processes - main.keys()
     if not processes:
         return first
     starts = pl.concat([ranges.select(columns), api_calls.select(columns)])

@@ -27,8 +27,7 @@ class Source:
 
     Args:
         frame: The frame.
-        prepared: The codes of each string column, unless it is a Categorical without null, or all null. For each other
-            column that is partly null: its values with 0 for null, and the mask of rows with a value.
+        prepared: The codes of each string column, unless it is all null. For each other column that is partly null: its values with 0 for null, and the mask of rows with a value.
     """
 
     def __init__(self, frame: pl.DataFrame, prepared: pl.DataFrame) -> None:
@@ -42,8 +41,6 @@ class Source:
         if column not in self._arrays:
             is_prepared = column in self._prepared.columns
             values = (self._prepared if is_prepared else self.frame).get_column(column)
-            if isinstance(values.dtype, pl.Categorical):  # without null
-                values = values.to_physical()
             if values.dtype.is_float():
                 values = values.cast(pl.Float64)
             self._arrays[column] = values.to_numpy()
@@ -145,8 +142,8 @@ def _prepare(rows: pl.DataFrame) -> list[pl.Expr]:
         if nulls == rows.height:
             continue
         if isinstance(values.dtype, WORDS):
-            if nulls or not isinstance(values.dtype, pl.Categorical):
-                queries.append(number_words(column))
+            is_plain = not nulls and isinstance(values.dtype, pl.Categorical)
+            queries.append(column.to_physical() if is_plain else number_words(column))
         elif nulls:
             empty = pl.lit(0).cast(values.dtype)
             queries += [column.fill_null(empty), column.is_not_null().alias(_PRESENT + values.name)]
