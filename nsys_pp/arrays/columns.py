@@ -58,6 +58,15 @@ def fill_null(series: pl.Series, value: int) -> pl.Series:
     return series.fill_null(value) if series.null_count() else series
 
 
+def has_value(column: pl.Series) -> Bools:
+    """Return the mask of values other than null; no query where none is null, or all are, as usual."""
+    null_count = column.null_count()
+    if null_count in (0, len(column)):
+        return np.full(len(column), null_count == 0)
+    mask: Bools = column.is_not_null().to_numpy()
+    return mask
+
+
 def is_among(series: pl.Series, values: Collection[str]) -> Bools:
     """Return the mask of the rows whose category is in `values`; for an `Enum` without nulls."""
     categories = series.dtype.categories  # type: ignore[attr-defined]

@@ -168,7 +168,7 @@ def _project_batches(
     step_ranges: pl.DataFrame, compute: pl.DataFrame, project: Callable[..., pl.DataFrame]
 ) -> pl.DataFrame:
     """Project steps of inference, whose ends `widen_batches` moved; other steps have rows in `compute`."""
-    return project(step_ranges) if step_ranges["batch"].is_not_null().any() else compute
+    return project(step_ranges) if step_ranges["batch"].count() else compute
 
 
 def _find_gaps(report: Report, segments: Segments, links: Links) -> pl.DataFrame:

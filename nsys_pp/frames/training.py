@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import polars as pl
 from msgspec import Struct
 
@@ -99,8 +100,10 @@ JOB_RANGES = build_schema(
 
 def list_job_ranges(jobs: pl.DataFrame) -> pl.DataFrame:
     """List the ranges of `JOBS` that have operations: `JOB_RANGES`."""
-    drawn = jobs.drop_nulls(["start_ns", "range_id"])
-    return drawn.select("range_id", "kind").unique("range_id", keep="first").sort("range_id")
+    if not (jobs["start_ns"].null_count() or jobs["range_id"].null_count()):
+        _, first = np.unique(jobs["range_id"].to_numpy(), return_index=True)
+        return jobs[["range_id", "kind"]][first]
+    return list_job_ranges(jobs.drop_nulls(["start_ns", "range_id"]))
 
 
 STEPS = build_schema(

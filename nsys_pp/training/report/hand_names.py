@@ -13,7 +13,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.ancestors import has_marked_line
-from nsys_pp.arrays.columns import find_distinct, is_matched, list_distinct, numbers
+from nsys_pp.arrays.columns import find_distinct, has_value, is_matched, list_distinct, numbers
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.training.report.hand_words import HOLE, Meaning, build_pattern, fold_name, parse_hand_name
 from nsys_pp.training.report.inner_jobs import find_parents
@@ -157,7 +157,7 @@ def _find_candidates(ranges: pl.DataFrame) -> _Candidates | None:
         folded=names,
         meanings=meanings,
         name=name,
-        parent=find_parents(chosen, chosen["end_thread_key"].is_null().to_numpy()),
+        parent=find_parents(chosen, ~has_value(chosen["end_thread_key"])),
         start=numbers(chosen["start_ns"]),
         text=inverse[rows],
         texts=texts,

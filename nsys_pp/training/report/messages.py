@@ -12,6 +12,7 @@ from nsys_pp.arrays.columns import (
     find_distinct,
     gather,
     gather_rows,
+    has_value,
     is_among,
     is_named,
     numbers,
@@ -110,7 +111,7 @@ def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.Data
     """
     by_start = find_step_rows(messages, steps)
     by_launch = find_step_rows(messages.rename({"launch_ns": "host_start_ns"}), steps)
-    has_launch = messages["launch_ns"].is_not_null().to_numpy()
+    has_launch = has_value(messages["launch_ns"])
     number = np.append(numbers(steps["step"]), NEVER)
     row = np.where(has_launch & (by_launch >= 0), by_launch, by_start)
     return messages.with_columns(as_numbers("step", number[row]))
