@@ -9,8 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.arrays.launch_calls import find_launch_calls
+from nsys_pp.frames.job_ranges import JOB_RANGES
 from nsys_pp.frames.report import Report
-from nsys_pp.frames.training import JOB_RANGES
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nesting import find_parents
 from nsys_pp.projection.ranges import Scope, count_cross_thread, project_ranges

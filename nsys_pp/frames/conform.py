@@ -29,7 +29,7 @@ class Schema(pl.Schema):
 
     @cached_property
     def _empty(self) -> pl.DataFrame:  # polars' own way takes four times as long
-        return pl.DataFrame([_empty_column(dtype).alias(name) for name, dtype in self.items()])
+        return pl.DataFrame().hstack([_empty_column(dtype).alias(name) for name, dtype in self.items()])
 
 
 @cache

@@ -36,7 +36,7 @@ class Column(Struct, frozen=True):
     width: int
 
     def __len__(self) -> int:
-        """Return the width: the bytes of the part, as those of a constant."""
+        """Return the width in bytes: parts of both kinds have a length."""
         return self.width
 
     @property
