@@ -22,6 +22,7 @@ from nsys_pp.arrays.types import Bools, Int64s
 NEVER = np.int64(-(1 << 62))
 """Null in arrays; no time and no id is as small."""
 _HALF_OF_INT64 = 1 << 62
+_FEW_ROWS = 50_000
 
 
 def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
@@ -29,8 +30,11 @@ def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
     if not series.dtype.is_integer():
         series = series.to_physical()
     if series.null_count():
-        is_null = np.isnan(series.to_numpy())  # as floats; a query of the nulls takes longer
-        series = series.cast(pl.Int64).set(pl.Series(is_null), int(null))
+        series = series.cast(pl.Int64)
+        # as floats, nulls are NaN; a query takes longer for few rows
+        is_few = len(series) < _FEW_ROWS
+        is_null = pl.Series(np.isnan(series.to_numpy())) if is_few else series.is_null()
+        series = series.set(is_null, int(null))
     return series.to_numpy().astype(np.int64, copy=False)
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import numbers
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.report import OP_KIND, Report
+from nsys_pp.frames.report import Report
 from nsys_pp.model import anomalies as anomalies
 from nsys_pp.model.data_warnings import REPORT, find_data_warnings
 from nsys_pp.model.recorded_kinds import list_missing, list_recorded
@@ -159,7 +157,6 @@ def count_by_domain(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
 def count_rows(report: Report) -> dict[str, int]:
     """Count the rows by table; for tables that were read, without rows of names and rows without times."""
     ops = report.gpu_ops
-    counts = np.bincount(numbers(ops["kind"]), minlength=len(OP_KIND.categories)).tolist()
     in_graph = 0
     if ops["graph_id"].count():
         in_graph = len(ops.filter(pl.col("kind") == "kernel", pl.col("graph_id").is_not_null()))
@@ -168,7 +165,7 @@ def count_rows(report: Report) -> dict[str, int]:
         "ranges": len(report.ranges),
         "marks": len(report.marks),
         "calls": len(report.api_calls),
-        **{kind: count for kind, count in zip(OP_KIND.categories, counts, strict=True) if count},
+        **dict(ops["kind"].value_counts().iter_rows()),
         "kernel_in_graph": in_graph,
         "communication": int(ops["is_communication"].sum()),
         "nccl_calls": _count_nccl_calls(report.ranges),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.arrays.columns import find_distinct, numbers
 from nsys_pp.frames.roster import COORDINATES
 
 _AXES = {"stage": "pp", "tensor": "tp", "replica": "dp"}
@@ -41,8 +40,7 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
 
 def _list_names(frame: pl.DataFrame) -> list[str]:
     """List the distinct names of events."""
-    first, _ = find_distinct(numbers(frame["name"], null=-1))
-    return [text for text in frame["name"][first].to_list() if text is not None]
+    return [text for text in frame["name"].unique().to_list() if text is not None]
 
 
 def _read(text: pl.Expr, axis: str) -> pl.Expr:
