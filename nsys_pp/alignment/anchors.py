@@ -16,7 +16,6 @@ from nsys_pp.frames.conform import conform
 
 _SYNCHRONISING = r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier"
 _MESSAGE = r"(?i)send_?recv"
-_DIRECTIONS = {"Send": "send", "Recv": "receive"}
 
 
 def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl.DataFrame) -> pl.DataFrame:
@@ -82,11 +81,11 @@ def _combine_requests(requests: pl.DataFrame) -> pl.DataFrame:
         communicator, rank, peer, size_bytes; null where its requests differ.
     """
     columns = ("call", "communicator", "rank", "peer", "size_bytes")
+    is_send, is_receive = pl.col("call") == "Send", pl.col("call") == "Recv"
     op = requests["op_id"].to_numpy()
     if (op[1:] > op[:-1]).all():  # one request each, as usual
-        direction = requests["call"].replace_strict(_DIRECTIONS, default=None, return_dtype=pl.String)
-        return requests[["op_id", *columns]].hstack([direction.alias("direction")])
-    is_send, is_receive = pl.col("call") == "Send", pl.col("call") == "Recv"
+        direction = pl.when(is_send).then(pl.lit("send")).when(is_receive).then(pl.lit("receive"))
+        return requests.select("op_id", *columns, direction=direction)
     return requests.group_by("op_id", maintain_order=True).agg(
         pl.when(is_send.any() & is_receive.any())
         .then(pl.lit("send_receive"))

@@ -22,6 +22,7 @@ from nsys_pp.arrays.types import Bools, Int64s
 NEVER = np.int64(-(1 << 62))
 """Null in arrays; no time and no id is as small."""
 _HALF_OF_INT64 = 1 << 62
+_FEW_ROWS = 50_000
 
 
 def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
@@ -29,7 +30,11 @@ def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
     if not series.dtype.is_integer():
         series = series.to_physical()
     if series.null_count():
-        series = series.cast(pl.Int64).set(series.is_null(), int(null))
+        series = series.cast(pl.Int64)
+        # as floats, nulls are NaN; a query takes longer for few rows
+        is_few = len(series) < _FEW_ROWS
+        is_null = pl.Series(np.isnan(series.to_numpy())) if is_few else series.is_null()
+        series = series.set(is_null, int(null))
     return series.to_numpy().astype(np.int64, copy=False)
 
 
@@ -57,10 +62,19 @@ def fill_null(series: pl.Series, value: int) -> pl.Series:
     return series.fill_null(value) if series.null_count() else series
 
 
+def has_value(column: pl.Series) -> Bools:
+    """Return the mask of values other than null; no query where none is null, or all are, as usual."""
+    null_count = column.null_count()
+    if null_count in (0, len(column)):
+        return np.full(len(column), null_count == 0)
+    mask: Bools = column.is_not_null().to_numpy()
+    return mask
+
+
 def is_among(series: pl.Series, values: Collection[str]) -> Bools:
     """Return the mask of the rows whose category is in `values`; for an `Enum` without nulls."""
     categories = series.dtype.categories  # type: ignore[attr-defined]
-    is_value = np.array([category in values for category in categories], dtype=np.bool_)
+    is_value = np.array([category in values for category in categories.to_list()], dtype=np.bool_)
     mask: Bools = is_value[series.to_physical().to_numpy()]
     return mask
 
@@ -82,17 +96,22 @@ def is_matched(names: pl.Series, pattern: str) -> Bools:
     return mask
 
 
-def gather_indices(row: Int64s) -> pl.Series:
-    """Build the indices to gather rows: null where the row is -1, to gather null."""
-    return pl.Series(row).set(pl.Series(row < 0), None)
+def gather(column: pl.Series, row: npt.NDArray[np.integer[Any]]) -> pl.Series:
+    """Gather values of a column; null where the row is -1."""
+    return column[_build_indices(row)]
 
 
 def gather_rows(frame: pl.DataFrame, columns: Sequence[str], row: Int64s) -> pl.DataFrame:
     """Gather rows of some columns; all null where the row is -1."""
-    index = gather_indices(row) if (row < 0).any() else pl.Series(row)
     if frame.is_empty():  # no row can be gathered
         return frame[list(columns)].clear(len(row))
-    return pl.DataFrame([frame[name].gather(index) for name in columns])
+    return frame[list(columns)][_build_indices(row)]
+
+
+def _build_indices(row: npt.NDArray[np.integer[Any]]) -> pl.Series:
+    """Build indices of the type that polars gathers by; any other takes a query."""
+    index, is_absent = pl.Series(row.astype(np.uint32)), row < 0
+    return index.set(pl.Series(is_absent), None) if is_absent.any() else index
 
 
 def find_distinct(values: npt.NDArray[np.integer[Any]]) -> tuple[Int64s, Int64s]:

@@ -93,7 +93,9 @@ class Core:
             First row of each number from 1 on, number of each row; None if a table by code would be mostly empty.
         """
         codes = np.ascontiguousarray(codes, dtype=np.uint32)
-        largest = int(codes[codes != null].max(initial=0))
+        largest = int(codes.max(initial=0))
+        if largest == null:
+            largest = int(codes[codes != null].max(initial=0))
         if largest > _MOST_EMPTY + 8 * len(codes):
             return None
         numbers, number_of = np.empty(len(codes), np.uint32), np.zeros(largest + 1, np.uint32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ _DETAIL_GROUPS: dict[str, frozenset[Group]] = {
     "kernels": SURVEY_GROUPS | {"details"},
     "cpu": SURVEY_GROUPS | {"details", "cpu"},
 }
+_own_version = cache(partial(version, "nsys-pp"))
 
 
 def extract_report(
@@ -336,7 +338,7 @@ def _build_part(
     has_aggregates = "item_aggregates" in frames
     return Part(
         source=shorten_path(report.path),
-        made_by=version("nsys-pp"),
+        made_by=_own_version(),
         options=options,
         facts=PartFacts(
             session=identity.session,

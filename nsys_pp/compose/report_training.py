@@ -13,9 +13,10 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import is_among
 from nsys_pp.frames.causes import GAPS
+from nsys_pp.frames.job_ranges import list_job_ranges
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import Report
-from nsys_pp.frames.training import JOBS, KERNEL_AGGREGATES, REPORT_FRAMES, list_job_ranges
+from nsys_pp.frames.training import JOBS, KERNEL_AGGREGATES, REPORT_FRAMES
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nccl_requests import match_requests
 from nsys_pp.projection.ranges import project_compute, project_ranges
@@ -168,7 +169,7 @@ def _project_batches(
     step_ranges: pl.DataFrame, compute: pl.DataFrame, project: Callable[..., pl.DataFrame]
 ) -> pl.DataFrame:
     """Project steps of inference, whose ends `widen_batches` moved; other steps have rows in `compute`."""
-    return project(step_ranges) if step_ranges["batch"].is_not_null().any() else compute
+    return project(step_ranges) if step_ranges["batch"].count() else compute
 
 
 def _find_gaps(report: Report, segments: Segments, links: Links) -> pl.DataFrame:

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.nesting import find_parents
 from nsys_pp.compose.shown_rows import add_shown
+from nsys_pp.frames.job_ranges import JOB_RANGES
 from nsys_pp.frames.report import Report
-from nsys_pp.frames.training import JOB_RANGES
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import Scope, count_cross_thread, project_ranges
 from nsys_pp.projection.waited_calls import Waited
@@ -103,7 +103,9 @@ def view_report(
         api_calls=api_calls,
         **add_shown(report, show),
     )
-    crossing = report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"]
+    crossing = report.ranges["range_id"].clear()
+    if count_cross_thread(report.ranges):
+        crossing = report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"]
     view = View(
         report=drawn,
         projections=projections,

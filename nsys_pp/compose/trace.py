@@ -36,8 +36,8 @@ from nsys_pp.compose.trace_pieces import Drawn
 from nsys_pp.compose.writing_progress import watch_writing
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.choices import SHOW_KINDS
+from nsys_pp.frames.job_ranges import list_job_ranges
 from nsys_pp.frames.part import Encoded, PartOptions
-from nsys_pp.frames.training import list_job_ranges
 from nsys_pp.read import is_part, read_report
 from nsys_pp.registry import import_on_call
 from nsys_pp.write.files import replace_file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache, cached_property
 
 import polars as pl
@@ -28,7 +29,12 @@ class Schema(pl.Schema):
 
     @cached_property
     def _empty(self) -> pl.DataFrame:  # polars' own way takes four times as long
-        return pl.DataFrame([_empty_column(dtype).alias(name) for name, dtype in self.items()])
+        return pl.DataFrame().hstack([_empty_column(dtype).alias(name) for name, dtype in self.items()])
+
+
+@cache
+def _null_column(dtype: pl.DataType) -> pl.Series:
+    return pl.Series([None], dtype=dtype)
 
 
 @cache
@@ -95,14 +101,16 @@ def conform(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     """
     if not schema.keys() <= {*frame.columns}:
         raise ValueError(_describe_mismatch(frame, schema))
-    # most frames are small: a query costs more than the casts in it
+    names = schema.names()
+    fitted = frame.clone() if frame.columns == names else frame[names]
     try:
-        if frame.height < _FEW_ROWS:
-            return pl.DataFrame([_fit(frame[column], dtype) for column, dtype in schema.items()])
-        fitted, types = frame[schema.names()], frame.schema  # columns of one value stay without memory
-        for position, (column, dtype) in enumerate(schema.items()):
-            if types[column] != dtype:
-                fitted.replace_column(position, fitted[column].cast(dtype))
+        if frame.height < _FEW_ROWS:  # most frames: polars compares types much faster than Python
+            with suppress(pl.exceptions.SchemaError):
+                return schema.to_frame().vstack(fitted)
+        # columns of one value stay without memory
+        for position, (of_frame, dtype) in enumerate(zip(fitted.dtypes, schema.values(), strict=True)):
+            if of_frame != dtype:
+                fitted.replace_column(position, fitted.to_series(position).cast(dtype))
     except pl.exceptions.PolarsError:
         raise ValueError(_describe_mismatch(frame, schema)) from None
     return fitted
@@ -114,12 +122,13 @@ def conform_part(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     >>> conform_part(pl.DataFrame({"b": [1]}), pl.Schema({"a": pl.Int32, "b": pl.Int64})).rows()
     [(None, 1)]
     """
-    absent = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in frame.columns]
-    return conform(frame.with_columns(absent), schema)
-
-
-def _fit(column: pl.Series, dtype: pl.DataType) -> pl.Series:
-    return column if column.dtype == dtype else column.cast(dtype)
+    columns = {*frame.columns}
+    absent = [
+        _null_column(dtype).new_from_index(0, frame.height).alias(name)
+        for name, dtype in schema.items()
+        if name not in columns
+    ]
+    return conform(frame.hstack(absent), schema)
 
 
 def _describe_mismatch(frame: pl.DataFrame, schema: pl.Schema) -> str:

@@ -22,7 +22,7 @@ _PID_MASK = 0xFF_FFFF << 24
 _HOST_BITS, _VM_BITS, _PID_BITS = 56, 48, 24
 _MACHINE_FOLDER = "machine"
 
-Keys = TypeVar("Keys", pl.Expr, pl.Series)
+Keys = TypeVar("Keys", pl.Expr, pl.Series, int)
 
 
 def process_key(thread_key: Keys) -> Keys:
@@ -40,7 +40,7 @@ def pid(key: Keys) -> Keys:
     >>> pl.select(pid(pl.lit(281_546_145_660_928))).item()
     4242
     """
-    if isinstance(key, pl.Series):
+    if not isinstance(key, pl.Expr):
         return (key & _PID_MASK) // (1 << _PID_BITS)
     return (key & pl.lit(_PID_MASK, dtype=pl.Int64)) // pl.lit(1 << _PID_BITS, dtype=pl.Int64)
 
@@ -54,10 +54,10 @@ def tid(thread_key: Keys) -> Keys:
     return thread_key & _TID_MASK
 
 
-def is_main_thread(thread_key: pl.Expr) -> pl.Expr:
-    """Return the mask of main threads: their id is the id of their process.
+def is_main_thread(thread_key: int) -> bool:
+    """Return whether a thread is a main thread: its id is the id of its process.
 
-    >>> pl.select(is_main_thread(pl.lit(281_546_145_665_170))).item()
+    >>> is_main_thread(281_546_145_665_170)
     True
     """
     return tid(thread_key) == pid(thread_key)

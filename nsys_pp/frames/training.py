@@ -88,21 +88,6 @@ JOBS = build_schema(
     name="JOBS",
 )
 
-JOB_RANGES = build_schema(
-    {  # one row per range that is a job with GPU operations, by range_id
-        "range_id": pl.Int64,
-        "kind": JOB_KIND,
-    },
-    name="JOB_RANGES",
-)
-
-
-def list_job_ranges(jobs: pl.DataFrame) -> pl.DataFrame:
-    """List the ranges of `JOBS` that have operations: `JOB_RANGES`."""
-    drawn = jobs.drop_nulls(["start_ns", "range_id"])
-    return drawn.select("range_id", "kind").unique("range_id", keep="first").sort("range_id")
-
-
 STEPS = build_schema(
     {  # one row per step and device; by process_key, device_id, start_ns
         "process_key": pl.Int64,

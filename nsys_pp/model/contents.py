@@ -157,15 +157,16 @@ def count_by_domain(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
 def count_rows(report: Report) -> dict[str, int]:
     """Count the rows by table; for tables that were read, without rows of names and rows without times."""
     ops = report.gpu_ops
-    kinds = ops.group_by(pl.col("kind").cast(pl.String)).len().rows()
-    in_graph = (pl.col("kind") == "kernel") & pl.col("graph_id").is_not_null()
+    in_graph = 0
+    if ops["graph_id"].count():
+        in_graph = len(ops.filter(pl.col("kind") == "kernel", pl.col("graph_id").is_not_null()))
     return {
         **report.recorded,
         "ranges": len(report.ranges),
         "marks": len(report.marks),
         "calls": len(report.api_calls),
-        **dict(kinds),
-        "kernel_in_graph": len(ops.filter(in_graph)),
+        **dict(ops["kind"].value_counts().iter_rows()),
+        "kernel_in_graph": in_graph,
         "communication": int(ops["is_communication"].sum()),
         "nccl_calls": _count_nccl_calls(report.ranges),
     }

@@ -41,6 +41,8 @@ def drop_impossible(raw: RawReport) -> None:
     Sums and differences of these times would exceed 64 bits, and one event would do so to the whole trace.
     """
     for name, noun in {**_TIMED, **_INSTANTS}.items():
+        if raw[name].is_empty():
+            continue
         columns = [column for column in ("start", "end", "time") if column in raw[name].columns]
         if all(_is_possible(raw[name][column]) for column in columns):
             continue
@@ -92,6 +94,8 @@ def drop_reversed(raw: RawReport) -> None:
     """
     for name, noun in _TIMED.items():
         events = raw[name]
+        if not (events["end"] < events["start"]).any():  # of no row, and null where a time is
+            continue
         passes = (events["end"] >= events["start"]).fill_null(value=True)
         if count := raw.keep(name, passes, "end before they start"):
             warnings.warn(f"`{raw.path}`: left out {count:,} {noun} that end before they start", stacklevel=4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import is_among
 from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.frames.report import KERNEL_KINDS, MOST_EARLY_NS, Report
 from nsys_pp.model.diagnostics import list_losses
@@ -38,7 +39,7 @@ def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:
     if ops.is_empty() or report.ranges.is_empty():
         return []
     found = []
-    if not ops["kind"].is_in(KERNEL_KINDS).any():
+    if not is_among(ops["kind"], KERNEL_KINDS).any():
         found.append(f"{REPORT} has copies and memory sets, but no kernels")
     if report.api_calls.is_empty():
         return [*found, f"{REPORT} has no CUDA calls, so no range is projected onto its GPU operations"]

@@ -38,4 +38,6 @@ def list_losses(diagnostics: pl.DataFrame) -> list[str]:
     Returns:
         Texts of nsys about events of CUDA, NVTX, NCCL, MPI or UCX, or about events of any kind.
     """
+    if diagnostics.is_empty():
+        return []
     return diagnostics.filter(pl.col("text").str.contains(_LOSS))["text"].to_list()

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.arrays.columns import fill_null, is_matched
+from nsys_pp.arrays.columns import fill_null, gather, is_matched
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform, conform_part
@@ -69,6 +69,8 @@ def _build_ops(table: str, ops: pl.DataFrame, raw: RawReport, process: int) -> p
 
 def _find_graph(ops: pl.DataFrame) -> pl.Series:
     """Return the graph of each operation, or else its node; null for 0."""
+    if ops["graph"].null_count() + ops["graph_node"].null_count() == 2 * len(ops):
+        return ops["graph"]
     return ops.select(pl.coalesce(_unless_zero("graph"), _unless_zero("graph_node"))).to_series()
 
 
@@ -118,7 +120,7 @@ def _size_details(ops: pl.DataFrame, first: Int64s) -> pl.DataFrame:
     """Describe copies and sets, and operations without a size (`OP_DETAILS` without details of kernels)."""
     if "bytes" not in ops.columns:
         return pl.DataFrame({"size_bytes": [None] * len(first)}, schema={"size_bytes": pl.Int64})
-    return ops[["bytes"]][first].rename({"bytes": "size_bytes"})
+    return gather(ops["bytes"], first).alias("size_bytes").to_frame()
 
 
 def _unless_zero(column: str) -> pl.Expr:

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from nsys_pp.arrays.columns import gather
 from nsys_pp.frames.report import NAME
 
 
@@ -37,11 +38,9 @@ def resolve(
     used = np.flatnonzero(np.bincount(at, minlength=count + 1)[:count])
     text = strings["text"][used]
     text = text if strip is None else text.str.replace(strip, "")
-    # a small table of categories, and a null for unknown ids: no work on strings per row
-    named = text.cast(dtype).extend_constant(None, 1)
-    position = np.full(count + 1, len(used), dtype=np.uint32)
-    position[used] = np.arange(len(used), dtype=np.uint32)
-    return named[position[at]].alias(ids.name)
+    position = np.full(count + 1, -1)  # in a small table of categories: no work on strings per row
+    position[used] = np.arange(len(used))
+    return gather(text.cast(dtype), position[at]).alias(ids.name)
 
 
 def _find(ids: pl.Series, listed: pl.Series) -> NDArray[np.int64]:

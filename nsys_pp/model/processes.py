@@ -29,8 +29,10 @@ def build_threads(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFram
         `THREADS` by `thread_key`.
     """
     keys = _list_keys(frame["thread_key"] for frame in events)
+    if keys.is_empty():
+        return THREADS.to_frame()
     named = name_threads(raw)
-    name_of = dict(zip(*named.iter_columns(), strict=True))  # the last one: a thread may rename itself
+    name_of = dict(named.iter_rows())  # the last one: a thread may rename itself
     names = pl.Series("name", [*map(name_of.get, keys)], dtype=pl.String)
     columns = [keys.alias("thread_key"), process_key(keys).alias("process_key"), tid(keys).alias("tid")]
     return conform(pl.DataFrame([*columns, names]), THREADS)
@@ -55,7 +57,9 @@ def build_processes(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFr
         `PROCESSES` by `process_key`.
     """
     keys = _list_keys(frame["process_key"] for frame in events)
-    name_of = dict(zip(raw["processes"]["process"], raw["processes"]["name"], strict=True))
+    if keys.is_empty():
+        return PROCESSES.to_frame()
+    name_of = dict(raw["processes"].select("process", "name").iter_rows())
     names = pl.Series("name", [*map(name_of.get, keys)], dtype=pl.String)
     return conform(pl.DataFrame([keys.alias("process_key"), pid(keys).alias("pid"), names]), PROCESSES)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nsys_pp.arrays.columns import fill_null, find_distinct, is_among, numbers, pack
+from nsys_pp.arrays.columns import fill_null, find_distinct, gather, is_among, numbers, pack
 from nsys_pp.arrays.types import Bools
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
@@ -135,13 +135,17 @@ def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.
     if not is_named.any():
         return events.with_columns(pl.lit(None, dtype=NAME).alias(column))
     first, value = find_distinct(pack(*(numbers(events[key]) for key in keys)))
-    used = events[keys][first]
-    names = naming.filter(pl.col("kind") == number).select(*keys, "name")
-    names = names.unique(keys, keep="first", maintain_order=True)
-    unnamed = pl.lit("domain " if number == "domain" else "") + pl.col(number).cast(pl.String)
-    named = pl.when(pl.col(number) != 0).then(pl.coalesce("name", unnamed)).cast(NAME)
-    table = used.join(names, on=keys, how="left", maintain_order="left").select(named.alias(column))
-    return events.hstack([table.to_series()[value]])
+    name_of: dict[tuple[object, ...], str | None] = {}
+    for kind, text, *values in naming[["kind", "name", *keys]].iter_rows():
+        if kind == number:
+            name_of.setdefault(tuple(values), text)
+    prefix = "domain " if number == "domain" else ""
+    names: list[str | None] = []
+    for key in events[keys][first].iter_rows():
+        name = name_of.get(key)
+        unnamed = f"{prefix}{key[-1]}" if key[-1] else None
+        names.append(unnamed if name is None or unnamed is None else name)
+    return events.hstack([gather(pl.Series(column, names, NAME), value)])
 
 
 def _keep(frame: pl.DataFrame, is_kept: Bools) -> pl.DataFrame:

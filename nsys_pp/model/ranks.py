@@ -63,6 +63,12 @@ def build_ranks(
 
 def _drop_impossible(ranks: pl.DataFrame, path: Path) -> pl.DataFrame:
     """Drop ranks that no run has, with a warning: missing ranks are listed up to the last one."""
+    pairs = ranks.select("rank", "world_size").rows()
+    if all(
+        rank is not None and 0 <= rank < MOST_RANKS and (size is None or 1 <= size <= MOST_RANKS)
+        for rank, size in pairs
+    ):
+        return ranks
     is_possible = pl.col("rank").is_between(0, MOST_RANKS - 1)
     for rank, source in ranks.filter(~is_possible).select("rank", "rank_source").head(1).rows():
         warnings.warn(

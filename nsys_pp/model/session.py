@@ -61,8 +61,9 @@ def _first(values: pl.Series) -> int | None:
 
 def _first_values(facts: pl.DataFrame) -> dict[str, str]:
     first: dict[str, str] = {}
-    for name, value in facts.drop_nulls().rows():
-        first.setdefault(name, value)
+    for name, value in facts.rows():
+        if name is not None and value is not None:
+            first.setdefault(name, value)
     return first
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import is_among, is_matched
-from nsys_pp.frames.conform import conform
+from nsys_pp.arrays.columns import NEVER, gather_rows, is_among, is_matched, numbers
+from nsys_pp.arrays.search import find_first, find_last
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import NCCL_CALLS, REQUESTS
 
 _REQUEST = r"(?i)^(?:p?nccl|rccl|hccl)(Send|Recv|All\w+|Reduce\w*|Broadcast|Bcast|Gather|Scatter)$"
 
 _COLUMNS = ["thread_key", "start_ns", "end_ns", "communicator", "rank", "peer", "size_bytes", "call"]
+_TIMES = ("thread_key", "start_ns", "end_ns")
 
 
 def match_requests(
@@ -46,23 +48,40 @@ def match_requests(
         return REQUESTS.to_frame()
     requests = _list_requests(ranges, nccl_calls)
     nccl_launches = launches[np.flatnonzero(is_nccl_launch)]
-    times = api_calls.select("thread_key", "start_ns", call_end_ns="end_ns")
-    calls = pl.concat(
-        [nccl_launches.select("op_id"), times[nccl_launches["call_row"]]], how="horizontal"
-    ).sort("start_ns")
-    around = calls.join_asof(
-        requests.with_columns(request_ns="start_ns"),
-        on="start_ns",
-        by="thread_key",
-        strategy="backward",
-        check_sortedness=False,
-    ).filter(pl.col("end_ns") >= pl.col("call_end_ns"))
-    before = requests.join_asof(
-        calls, on="start_ns", by="thread_key", strategy="forward", check_sortedness=False
-    ).filter(pl.col("op_id").is_not_null())
-    direct = around.with_columns(start_ns="request_ns").pipe(conform, REQUESTS)
-    grouped = before.join(direct, on="op_id", how="anti").pipe(conform, REQUESTS)
-    return pl.concat([direct, grouped]).sort("op_id", "start_ns", maintain_order=True)
+    op, row = _pair(api_calls, nccl_launches, *(numbers(requests[name]) for name in _TIMES))
+    order = np.lexsort((numbers(requests["start_ns"])[row], op))
+    matched = gather_rows(requests, REQUESTS.names()[1:], row[order])
+    return matched.insert_column(0, pl.Series("op_id", op[order].astype(np.uint32)))
+
+
+def _pair(
+    api_calls: pl.DataFrame, launches: pl.DataFrame, thread: Int64s, start: Int64s, end: Int64s
+) -> tuple[Int64s, Int64s]:
+    """Pair operations and requests: launches inside a request first, then requests before a launch.
+
+    Args:
+        api_calls: `API_CALLS`.
+        launches: `LAUNCHES` of operations of NCCL.
+        thread: Of each request; by start.
+        start: Of each request.
+        end: Of each request.
+
+    Returns:
+        op_id and row of the request of each pair.
+    """
+    op, call = numbers(launches["op_id"]), numbers(launches["call_row"])
+    by_start = np.argsort(numbers(api_calls["start_ns"])[call], kind="stable")
+    op, call = op[by_start], call[by_start]
+    call_thread, call_start, call_end = (numbers(api_calls[name])[call] for name in _TIMES)
+    around = find_last(call_thread, call_start, thread, start)
+    is_inside = (around >= 0) & (np.append(end, NEVER)[around] >= call_end)
+    following = find_first(thread, start, call_thread, call_start)
+    grouped = np.flatnonzero(following >= 0)
+    grouped = grouped[~np.isin(op[following[grouped]], op[is_inside])]
+    return (
+        np.concatenate([op[is_inside], op[following[grouped]]]),
+        np.concatenate([around[is_inside], grouped]),
+    )
 
 
 def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFrame:
@@ -73,7 +92,10 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
     call = requests["name"].cast(pl.String).str.extract(_REQUEST).alias("call")
     requests = requests.hstack([call])
     if nccl_calls.is_empty():
-        nothing = NCCL_CALLS.to_frame()["communicator", "rank", "peer", "size_bytes"].clear(len(requests))
+        nothing = [
+            pl.Series(name, [None], NCCL_CALLS[name]).new_from_index(0, len(requests))
+            for name in ("communicator", "rank", "peer", "size_bytes")
+        ]
         return requests.hstack(nothing).sort("start_ns")[_COLUMNS]
     ranks = (
         nccl_calls.filter(pl.col("rank").is_not_null())

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.arrays.columns import is_among
+from nsys_pp.arrays.columns import has_value, is_among
 from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.nesting import find_parents
 from nsys_pp.arrays.scratch import drop_pages, move_columns
@@ -194,7 +194,7 @@ def _project_launches(
     per_stream: bool,
 ) -> pl.DataFrame:
     """Project ranges onto their launches (`PROJECTED`, by row and target), large reports piece by piece."""
-    names, crosses = gpu_ops["name"], ranges["end_thread_key"].is_not_null().to_numpy()
+    names, crosses = gpu_ops["name"], has_value(ranges["end_thread_key"])
     if not is_large(ranges, launches):
         launched = gather_launched(gpu_ops, launches, per_stream=per_stream)
         return _project(ranges, crosses, api_calls, launched, names, scope, waited, threads)
@@ -287,7 +287,7 @@ def count_cross_thread(ranges: pl.DataFrame) -> int:
 
 def _nest(ranges: pl.DataFrame) -> tuple[pl.Series, npt.NDArray[np.int32]]:
     """Return the parent's range_id (null at the top) and the depth; cross-thread ranges have no parent."""
-    crosses = ranges["end_thread_key"].is_not_null().to_numpy()
+    crosses = has_value(ranges["end_thread_key"])
     columns = (ranges[name].to_numpy() for name in ("range_id", "thread_key", "start_ns", "end_ns"))
     if not crosses.any():
         range_id, *nested = columns

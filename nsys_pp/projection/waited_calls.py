@@ -99,19 +99,25 @@ def find_waited_calls(ranges: pl.DataFrame, api_calls: pl.DataFrame, call_row: I
     is_launching = np.zeros(len(api_calls), dtype=bool)
     is_launching[call_row] = True
     waiting, workers = _list_threads(ranges), _list_threads(api_calls, is_launching)
-    candidates = waiting.join(workers, on="process_key", suffix="_worker").filter(
-        pl.col("thread_key") != pl.col("thread_key_worker")
+    workers_by_process: dict[int, list[int]] = {}
+    for process, worker in workers.iter_rows():
+        workers_by_process.setdefault(process, []).append(worker)
+    candidates = sorted(
+        (key, worker, process)
+        for process, key in waiting.iter_rows()
+        for worker in workers_by_process.get(process, ())
+        if worker != key
     )
-    if candidates.is_empty():
+    if not candidates:
         return Waited(certain=_collect({}, is_launching), possible=_collect({}, is_launching))
-    first_threads = _find_first_threads(ranges, api_calls, set(candidates["process_key"]))
+    first_threads = _find_first_threads(ranges, api_calls, {process for *_, process in candidates})
     calls = _list_calls(api_calls)
     own = {
         key: _Events(start=part.start, reach=np.maximum.accumulate(part.end)) for key, part in calls.items()
     }
     pairs = [
         (key, worker)
-        for _, key, worker in candidates.sort("thread_key", "thread_key_worker").iter_rows()
+        for key, worker, _ in candidates
         if key not in calls or not _is_side_by_side(own[key], calls[worker])
     ]
     events = _list_events(ranges, calls, {key for key, _ in pairs}) if pairs else {}
@@ -147,10 +153,10 @@ def _list_threads(events: pl.DataFrame, is_listed: Bools | None = None) -> pl.Da
 def _find_first_threads(ranges: pl.DataFrame, api_calls: pl.DataFrame, processes: set[int]) -> set[int]:
     """Find the first thread of each process: its main thread, or else the thread of its first event."""
     columns = ("process_key", "thread_key", "start_ns")
-    threads = pl.concat([_list_threads(ranges), _list_threads(api_calls)])
-    main = threads.filter(is_main_thread(pl.col("thread_key")) & pl.col("process_key").is_in(list(processes)))
-    first = set(main["thread_key"])
-    processes = processes - set(main["process_key"])
+    threads = {*_list_threads(ranges).rows(), *_list_threads(api_calls).rows()}
+    main = {process: thread for process, thread in threads if process in processes and is_main_thread(thread)}
+    first = set(main.values())
+    processes = processes - main.keys()
     if not processes:
         return first
     starts = pl.concat([ranges.select(columns), api_calls.select(columns)])

@@ -206,7 +206,8 @@ def _translate(
     """Translate the small numbers of an enumeration to words."""
     numbers, last = values.cast(pl.Int64), max(words)
     by_number = pl.Series(values.name, [words.get(number) for number in range(last + 1)], dtype=dtype)
-    translated = by_number.gather(numbers.set((numbers < 0) | (numbers > last), None))
+    index = numbers.set((numbers < 0) | (numbers > last), None).cast(pl.UInt32)
+    translated = by_number[index]
     if column.words_beyond is None:
         return translated
     first, word = column.words_beyond
@@ -215,7 +216,7 @@ def _translate(
 
 def _keep_launcher_variables(rows: pl.DataFrame) -> pl.DataFrame:
     """Keep the variables of the allow-list that have valid values."""
-    entries = (entry for value in rows["value"].drop_nulls() for entry in value.split(";"))
+    entries = (entry for value in rows["value"].to_list() if value is not None for entry in value.split(";"))
     found = [match for entry in entries if (match := _LAUNCHER_VARIABLE.fullmatch(entry))]
     kept = [(match[1] or match[3], match[2] or match[4]) for match in found]
     return pl.DataFrame(kept, schema=SCHEMAS["launcher"], orient="row")

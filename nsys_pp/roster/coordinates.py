@@ -22,6 +22,8 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `COORDINATES`.
     """
+    if not any("pp" in text.lower() for frame in (ranges, marks) for text in _list_names(frame)):
+        return COORDINATES.to_frame()
     named = pl.concat([frame.select("process_key", "name") for frame in (ranges, marks)])
     text = pl.col("name").cast(pl.String)
     names = named.select(pl.col("name").unique()).drop_nulls()
@@ -34,6 +36,11 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     named = named.filter(pl.col("name").is_in(coordinates["name"].implode())).unique()
     named = named.join(coordinates, on="name", how="inner").drop("name").unique()
     return named.filter(pl.len().over("process_key") == 1).select(COORDINATES.names()).sort("process_key")
+
+
+def _list_names(frame: pl.DataFrame) -> list[str]:
+    """List the distinct names of events."""
+    return [text for text in frame["name"].unique().to_list() if text is not None]
 
 
 def _read(text: pl.Expr, axis: str) -> pl.Expr:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, is_named, list_distinct, numbers, pack
+from nsys_pp.arrays.columns import (
+    NEVER,
+    as_numbers,
+    has_value,
+    is_among,
+    is_named,
+    list_distinct,
+    numbers,
+    pack,
+)
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import KERNEL_KINDS
@@ -103,7 +112,7 @@ def _sum_kernels(
     """Sum the kernels of each batch, and count the calls that launched them: all, and those in CUDA graphs."""
     kernels = np.flatnonzero((row >= 0) & is_among(gpu_ops["kind"], KERNEL_KINDS))
     launched = np.append(is_named(api_calls["name"], _GRAPH_LAUNCH), False)[call[kernels]]
-    in_graph: Bools = launched | gpu_ops["graph_id"].is_not_null().to_numpy()[kernels]
+    in_graph: Bools = launched | has_value(gpu_ops["graph_id"])[kernels]
     in_graph |= is_among(gpu_ops["kind"], ("graph",))[kernels]
     duration = (numbers(gpu_ops["end_ns"]) - numbers(gpu_ops["start_ns"]))[kernels]
     series = []

@@ -123,7 +123,7 @@ def _find_calls(
 ) -> _Calls:
     """Find the calls whose name contains a pattern, by time; rows of another kind are left out."""
     rows = np.flatnonzero(is_kind)
-    named = np.flatnonzero(is_named(api_calls["name"], pattern))
+    named = np.flatnonzero(is_named(api_calls["name"], pattern)) if len(rows) else rows
     columns = ("process_key", "correlation_id")
     of_calls, of_rows = (
         [numbers(frame[name])[chosen] for name in columns]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys_pp.arrays.columns import is_among
 from nsys_pp.frames.conform import conform_part
 from nsys_pp.frames.training import MESSAGE_KINDS, SCHEDULED_KINDS
 from nsys_pp.training.report.vocabulary import NAMED_JOBS
@@ -25,8 +26,10 @@ def list_gaps(named_jobs: pl.DataFrame) -> pl.DataFrame:
         `NAMED_JOBS` of kind "other", by thread and start, with ids of their own. Empty if a range is a forward or a
         backward.
     """
+    if is_among(named_jobs["kind"], SCHEDULED_KINDS).any():
+        return NAMED_JOBS.to_frame()
     messages = named_jobs.filter(pl.col("kind").is_in(MESSAGE_KINDS), pl.col("end_thread_key").is_null())
-    if messages.is_empty() or named_jobs["kind"].is_in(SCHEDULED_KINDS).any():
+    if messages.is_empty():
         return NAMED_JOBS.to_frame()
     gaps = (
         messages.sort("thread_key", "start_ns")

@@ -13,7 +13,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.ancestors import count_below, has_marked_line
-from nsys_pp.arrays.columns import find_distinct, list_distinct, numbers
+from nsys_pp.arrays.columns import find_distinct, has_value, is_matched, list_distinct, numbers
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.training.report.hand_words import HOLE, Meaning, build_pattern, fold_name, parse_hand_name
 from nsys_pp.training.report.inner_jobs import find_parents
@@ -157,7 +157,7 @@ def _find_candidates(ranges: pl.DataFrame) -> _Candidates | None:
         folded=names,
         meanings=meanings,
         name=name,
-        parent=find_parents(chosen, chosen["end_thread_key"].is_null().to_numpy()),
+        parent=find_parents(chosen, ~has_value(chosen["end_thread_key"])),
         start=numbers(chosen["start_ns"]),
         text=inverse[rows],
         texts=texts,
@@ -173,9 +173,7 @@ def _read_hand_name(text: str) -> tuple[str, Meaning | None]:
 
 def _mark_libraries(domains: pl.Series) -> Bools:
     """Return the mask of the domains of libraries."""
-    first, inverse = find_distinct(numbers(domains, null=-1))
-    is_library = domains[first].cast(pl.String).str.contains(f"^(?:{_LIBRARIES})$")
-    return is_library.fill_null(value=False).to_numpy()[inverse]
+    return is_matched(domains, f"^(?:{_LIBRARIES})$")
 
 
 def _sum_by_name(candidates: _Candidates, values: np.ndarray | None = None) -> np.ndarray:

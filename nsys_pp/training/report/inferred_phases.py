@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.columns import is_among, numbers
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
@@ -31,6 +31,8 @@ def find_inferred_phases(
     Returns:
         `PHASES`. Empty for other steps, and where launches show no phases.
     """
+    if not is_among(steps["source"], ("repetition",)).any():
+        return PHASES.to_frame()
     repeated = steps.filter(source="repetition")
     parts = [
         _find_phases(

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.ancestors import find_unmarked, has_marked_line
-from nsys_pp.arrays.columns import NEVER, as_numbers, is_among
+from nsys_pp.arrays.columns import NEVER, as_numbers, has_value, is_among
 from nsys_pp.arrays.nesting import find_parents as find_enclosing
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.training import MESSAGE_KINDS
@@ -32,7 +32,7 @@ def nest_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
     """
     if jobs.is_empty():
         return jobs.with_columns(outer_id=pl.lit(None, pl.Int64))
-    is_nestable = jobs["end_thread_key"].is_null().to_numpy() & ~is_among(jobs["kind"], ("data",))
+    is_nestable = ~has_value(jobs["end_thread_key"]) & ~is_among(jobs["kind"], ("data",))
     parent = find_parents(jobs, is_nestable)
     kind = jobs["kind"].to_physical().to_numpy()
     name = jobs["name"].to_physical().to_numpy()
@@ -69,7 +69,7 @@ def find_parents(jobs: pl.DataFrame, is_nestable: Bools) -> Int64s:
 def _nest_backward_parts(jobs: pl.DataFrame) -> pl.DataFrame:
     """Find the backwards around recomputation and weight gradients on other threads."""
     is_backward = is_among(jobs["kind"], _BACKWARDS)
-    is_part = is_among(jobs["kind"], _BACKWARD_PARTS) & jobs["outer_id"].is_null().to_numpy()
+    is_part = is_among(jobs["kind"], _BACKWARD_PARTS) & ~has_value(jobs["outer_id"])
     if not is_backward.any() or not is_part.any():
         return jobs
     around = jobs.filter(pl.Series(is_backward)).select(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, gather_rows, list_distinct, numbers
+from nsys_pp.arrays.columns import NEVER, as_numbers, gather_rows, has_value, list_distinct, numbers
 from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
@@ -132,7 +132,7 @@ def find_step_rows(frame: pl.DataFrame, steps: pl.DataFrame) -> Int64s:
     at, began = numbers(frame["host_start_ns"]), numbers(steps["host_start_ns"])
     until = _end_on_host(of_device, began, numbers(steps["host_end_ns"]))
     step_row = _find_open(on_device, at, of_device, began, until)
-    without_device = np.flatnonzero(frame["device_id"].is_null().to_numpy())
+    without_device = np.flatnonzero(~has_value(frame["device_id"]))
     process, of_process = (numbers(table["process_key"]) for table in (frame, steps))
     step_row[without_device] = _find_open(
         process[without_device], at[without_device], of_process, began, until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, find_distinct, is_among, numbers, pack
+from nsys_pp.arrays.columns import NEVER, find_distinct, has_value, is_among, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.training.report.repetition import Launches
@@ -57,7 +57,7 @@ def order_operations(
     thread = np.full(len(order), -1)
     if has_calls:
         thread = find_distinct(numbers(api_calls["thread_key"])[call[order]])[1]
-    is_graph = gpu_ops["graph_id"].is_not_null().to_numpy() | is_among(gpu_ops["kind"], ("graph",))
+    is_graph = has_value(gpu_ops["graph_id"]) | is_among(gpu_ops["kind"], ("graph",))
     code = pack(numbers(gpu_ops["kind"]), numbers(gpu_ops["name"], null=-1))
     code = np.where(is_graph, code.max(initial=0) + 1, code)[order]
     first, name = find_distinct(code)

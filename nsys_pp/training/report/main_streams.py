@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import is_among, numbers, pack
+from nsys_pp.arrays.columns import find_distinct, is_among, numbers, pack
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import KERNEL_KINDS
 
@@ -24,7 +24,7 @@ def mark_main_streams(gpu_ops: pl.DataFrame, group: Int64s) -> Bools:
         group: Index of the device of each operation.
     """
     stream = pack(group, numbers(gpu_ops["context_id"]), numbers(gpu_ops["stream_id"]))
-    _, number = np.unique(stream, return_inverse=True)
+    _, number = find_distinct(stream)
     is_compute = ~gpu_ops["is_communication"].to_numpy() & is_among(gpu_ops["kind"], KERNEL_KINDS)
     duration = np.where(is_compute, numbers(gpu_ops["end_ns"]) - numbers(gpu_ops["start_ns"]), 0)
     total = np.bincount(number, weights=duration)

@@ -10,8 +10,9 @@ from nsys_pp.arrays.columns import (
     NEVER,
     as_numbers,
     find_distinct,
-    gather_indices,
+    gather,
     gather_rows,
+    has_value,
     is_among,
     is_named,
     numbers,
@@ -88,8 +89,8 @@ def find_messages(
     ]
     named_columns = [
         as_numbers("launch_ns", gather_calls(api_calls["start_ns"], call)[op]),
-        _VERBS.gather(gather_indices(verb)).alias("verb"),
-        _SOURCES.gather(gather_indices(source)).alias("source"),
+        gather(_VERBS, verb).alias("verb"),
+        gather(_SOURCES, source).alias("source"),
         as_numbers("step", np.full(len(op), NEVER)),
     ]
     return conform(pl.concat(parts, how="horizontal").hstack(named_columns), MESSAGES)
@@ -110,7 +111,7 @@ def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.Data
     """
     by_start = find_step_rows(messages, steps)
     by_launch = find_step_rows(messages.rename({"launch_ns": "host_start_ns"}), steps)
-    has_launch = messages["launch_ns"].is_not_null().to_numpy()
+    has_launch = has_value(messages["launch_ns"])
     number = np.append(numbers(steps["step"]), NEVER)
     row = np.where(has_launch & (by_launch >= 0), by_launch, by_start)
     return messages.with_columns(as_numbers("step", number[row]))

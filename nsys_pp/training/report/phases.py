@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import is_among
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform_part
 from nsys_pp.frames.training import SCHEDULED_KINDS
@@ -35,7 +36,7 @@ def find_phases(ranges: pl.DataFrame, step_ranges: pl.DataFrame, named_jobs: pl.
         backward, without steps, and for steps that contain more ranges than phases would be.
     """
     nothing = NAMED_JOBS.to_frame()
-    if step_ranges.is_empty() or named_jobs["kind"].is_in(SCHEDULED_KINDS).any():
+    if step_ranges.is_empty() or is_among(named_jobs["kind"], SCHEDULED_KINDS).any():
         return nothing
     threads = step_ranges["thread_key"].unique()
     own = ranges.filter(pl.col("thread_key").is_in(threads.implode()), pl.col("end_thread_key").is_null())

@@ -139,7 +139,7 @@ def _add_hand_names(rules: Rules, ranges: pl.DataFrame, *, is_requested: bool) -
         return rules
     passes = [rule.pattern for rule in rules.jobs if rule.kind in _PASSES]
     parts = pl.DataFrame({"name": sorted(hand.parts)}, schema={"name": pl.String})
-    if passes and parts.select(contains(join_patterns(passes)).any()).item():
+    if passes and hand.parts and parts.select(contains(join_patterns(passes)).any()).item():
         kinds -= _PASSES
     added = [name for name in hand.names if name.kind not in kinds]
     jobs = tuple(name.rule for name in added if name.kind != "step")

@@ -8,7 +8,16 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, is_among, list_distinct, numbers, pack
+from nsys_pp.arrays.columns import (
+    NEVER,
+    as_numbers,
+    gather,
+    has_value,
+    is_among,
+    list_distinct,
+    numbers,
+    pack,
+)
 from nsys_pp.arrays.records import join_rows, select_rows
 from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import running_maximum
@@ -74,7 +83,7 @@ def find_steps(
     devices = list_devices(gpu_ops)
     ops = list_step_ops(gpu_ops, devices, api_calls, launches)
     on_device = number_devices(jobs, devices)
-    has_computed = ~jobs["compute_start_ns"].is_null().to_numpy()
+    has_computed = has_value(jobs["compute_start_ns"])
     by_range = _build_range_steps(step_ranges, compute, devices, ops)
     is_compute_job = has_computed & is_among(jobs["kind"], COMPUTE_KINDS)
     before = _build_steps_before_ranges(
@@ -112,7 +121,7 @@ def find_steps(
         as_numbers("step", number),
         as_numbers("host_start_ns", steps.host_start),
         as_numbers("host_end_ns", steps.host_end),
-        step_ranges["name"].gather(gather_indices(steps.row)).alias("name"),
+        gather(step_ranges["name"], steps.row).alias("name"),
         _SOURCES.gather(steps.source).alias("source"),
         *_describe_repetition(repetitions, len(devices))[steps.device],
         pl.Series("is_numbered", is_numbered),
@@ -297,7 +306,7 @@ def _mark_cut_steps(steps: pl.DataFrame, device: Int64s, jobs: pl.DataFrame, has
         has_range: Mask of steps with a range: the whole range is recorded, and so are all jobs in it.
     """
     row = np.where(is_among(jobs["kind"], ("data", "other")), -1, find_step_rows(jobs, steps))
-    counted = row[(row >= 0) & ~jobs["device_id"].is_null().to_numpy()]
+    counted = row[(row >= 0) & has_value(jobs["device_id"])]
     count = np.bincount(counted, minlength=len(steps))
     # an open job cuts its step on all devices of the process: it may not have launched work on each one yet
     same = pack(numbers(steps["process_key"]), numbers(steps["step"]))

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import find_distinct, is_among, numbers, pack
+from nsys_pp.arrays.columns import find_distinct, has_value, is_among, numbers, pack
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.batches import BATCH_COUNTS
 from nsys_pp.frames.conform import build_schema, conform
@@ -113,9 +113,7 @@ def name_jobs(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
         `NAMED_JOBS`. Empty without matching names.
     """
     matched = _match(ranges, rules.jobs, _parse_job_names)
-    is_asynchronous = (
-        is_among(matched["kind"], ("data",)) & matched["end_thread_key"].is_not_null().to_numpy()
-    )
+    is_asynchronous = is_among(matched["kind"], ("data",)) & has_value(matched["end_thread_key"])
     synchronous = matched[np.flatnonzero(~is_asynchronous)] if is_asynchronous.any() else matched
     return conform(nest_jobs(synchronous), NAMED_JOBS)
 

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, gather_indices, numbers
+from nsys_pp.arrays.columns import NEVER, as_numbers, gather, numbers
 from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.search import find_first, find_last
 from nsys_pp.arrays.segments import running_maximum
@@ -197,8 +197,8 @@ def _build_frame(
             as_numbers("step", gaps.step[gap[row]]),
             pl.Series("start_ns", columns[0][kept]),
             pl.Series("end_ns", columns[1][kept]),
-            pl.Series(CAUSES, dtype=CAUSE).gather(gather_indices(columns[2][kept])).alias("cause"),
-            NEED.categories.gather(gather_indices(np.where(is_run, need[row], -1))).alias("need"),
+            gather(pl.Series(CAUSES, dtype=CAUSE), columns[2][kept]).alias("cause"),
+            gather(NEED.categories, np.where(is_run, need[row], -1)).alias("need"),
             as_numbers("need_op_id", np.where(is_run, op[row], -1), null=-1),
             as_numbers("need_start_ns", np.where(is_run, op_start[row], NEVER)),
             as_numbers("need_end_ns", np.where(is_run, op_end[row], NEVER)),

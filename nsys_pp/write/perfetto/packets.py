@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.packet_writer import RecordColumn, RecordGroup, write_records
 from nsys_pp.write.perfetto.clocks import compress
-from nsys_pp.write.perfetto.wire import Column, Parts, encode_rows, join_records
+from nsys_pp.write.perfetto.wire import Parts, encode_rows, join_records, join_template
 
 
 class PacketGroup(Struct, frozen=True, kw_only=True):
@@ -49,12 +49,10 @@ def lay_out_group(group: PacketGroup) -> RecordGroup:
     """Find the bytes that the packets of a group share, and the offsets of its columns."""
     columns, at = [], 0
     for part in group.parts:
-        width = part.width if isinstance(part, Column) else len(part)
-        if isinstance(part, Column):
-            columns.append(RecordColumn(part.values, at, width))
-        at += width
-    template = b"".join(bytes(part.width) if isinstance(part, Column) else part for part in group.parts)
-    return RecordGroup(group.positions, template, columns)
+        if not isinstance(part, bytes):
+            columns.append(RecordColumn(part.values, at, part.width))
+        at += len(part)
+    return RecordGroup(group.positions, join_template(group.parts), columns)
 
 
 def _join_in_numpy(block: PacketBlock) -> NDArray[np.uint8]:

@@ -35,6 +35,10 @@ class Column(Struct, frozen=True):
     values: Array
     width: int
 
+    def __len__(self) -> int:
+        """Return the width in bytes: parts of both kinds have a length."""
+        return self.width
+
     @property
     def is_raw(self) -> bool:
         """Whether `values` are raw bytes, which are copied unchanged."""
@@ -128,7 +132,7 @@ def encode_rows(parts: Parts, rows: int) -> NDArray[np.uint8]:
     >>> encode_rows(field(1, np.array([1, 300])), 2).tolist()
     [[8, 129, 0], [8, 172, 2]]
     """
-    template = b"".join(bytes(part.width) if isinstance(part, Column) else part for part in parts)
+    template = join_template(parts)
     matrix = np.empty((rows, len(template)), dtype=np.uint8)
     matrix[:] = np.frombuffer(template, dtype=np.uint8)
     at = 0
@@ -139,6 +143,11 @@ def encode_rows(parts: Parts, rows: int) -> NDArray[np.uint8]:
         _fill(matrix[:, at : at + part.width], part)
         at += part.width
     return matrix
+
+
+def join_template(parts: Parts) -> bytes:
+    """Return the bytes that all rows share, with zeros for the columns."""
+    return b"".join([part if isinstance(part, bytes) else bytes(part.width) for part in parts])
 
 
 def join_records(groups: Sequence[tuple[Array, NDArray[np.uint8]]]) -> NDArray[np.uint8]:
@@ -225,7 +234,7 @@ def _join_in_numpy(heads: NDArray[np.uint8], lengths: Array, text: bytes) -> byt
 
 
 def _width(parts: Sequence[Part]) -> int:
-    return sum(part.width if isinstance(part, Column) else len(part) for part in parts)
+    return sum(map(len, parts))
 
 
 def _varint_column(values: Array) -> Column:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.columns import gather, numbers
 from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.scratch import move_array
@@ -61,7 +61,7 @@ def range_slices(projections: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.Data
 def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
     """Build the slices of GPU operations (`GPU_OPS` with `flow_id`); if details were read, they are arguments."""
     color_of = pl.Series([_KIND_COLORS.get(kind) for kind in OP_KIND.categories], dtype=pl.Categorical())
-    color = color_of.gather(gpu_ops["kind"].to_physical())
+    color = gather(color_of, numbers(gpu_ops["kind"]))
     slices = gpu_ops.select(
         "start_ns",
         "end_ns",
@@ -195,8 +195,8 @@ def _color_jobs(ranges: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.Series | p
         return _no_color()
     row = find_rows(numbers(job_ranges["range_id"]), numbers(ranges["range_id"]))
     kinds = pl.Series(JOB_KINDS, dtype=pl.Categorical())
-    code = numbers(job_ranges["kind"].to_physical())[row]
-    return kinds.gather(pl.Series(code)).set(pl.Series(row < 0), None)
+    code = np.where(row < 0, -1, numbers(job_ranges["kind"])[row])
+    return gather(kinds, code)
 
 
 def _no_color() -> pl.Expr:

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import find_distinct
+from nsys_pp.arrays.columns import find_distinct, gather
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.types import Int64s
 
@@ -38,7 +38,7 @@ def intern(
     if codes is None:
         codes = column.to_frame().select(number_words(pl.col(column.name))).to_series().to_numpy()
     firsts, numbers = _number(codes)
-    return column[firsts if rows is None else rows[firsts]].cast(pl.String), numbers
+    return gather(column, firsts if rows is None else rows[firsts]).cast(pl.String), numbers
 
 
 def _number(codes: NDArray[np.uint32]) -> tuple[Int64s, NDArray[np.uint32]]:

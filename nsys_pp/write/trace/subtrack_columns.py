@@ -27,21 +27,20 @@ class Source:
 
     Args:
         frame: The frame.
-        prepared: The codes of each string column, unless it is a Categorical without null, or all null. For each other
-            column that is partly null: its values with 0 for null, and the mask of rows with a value.
+        prepared: The codes of each string column, unless it is all null. For each other column that is partly null: its values with 0 for null, and the mask of rows with a value.
     """
 
     def __init__(self, frame: pl.DataFrame, prepared: pl.DataFrame) -> None:
         self.frame = frame
+        self.null_count = {column.name: column.null_count() for column in frame.iter_columns()}
         self._prepared = prepared
         self._arrays: dict[str, NDArray[Any]] = {}
 
     def array(self, column: str) -> NDArray[Any]:
         """Return the values of a column, with codes for strings and 0 for other nulls."""
         if column not in self._arrays:
-            values = self._prepared[column] if column in self._prepared.columns else self.frame[column]
-            if isinstance(values.dtype, pl.Categorical):  # without null
-                values = values.to_physical()
+            is_prepared = column in self._prepared.columns
+            values = (self._prepared if is_prepared else self.frame).get_column(column)
             if values.dtype.is_float():
                 values = values.cast(pl.Float64)
             self._arrays[column] = values.to_numpy()
@@ -53,7 +52,7 @@ class Source:
         if name not in self._arrays:
             if name in self._prepared.columns:
                 self._arrays[name] = self._prepared[name].to_numpy()
-            elif self.frame[column].null_count() == len(self.frame):
+            elif self.null_count[column] == len(self.frame):
                 self._arrays[name] = np.zeros(len(self.frame), dtype=bool)
             else:
                 self._arrays[name] = self._prepared[column].to_numpy() != NULL
@@ -85,14 +84,14 @@ class SubtrackColumns(Struct, frozen=True, kw_only=True):
 
     def has_values(self, column: str) -> bool:
         """Return whether a column has a value in any row."""
-        null_count = self.source.frame[column].null_count()
-        if self.rows is None or null_count in (0, len(self.source.frame)):
-            return null_count < len(self.source.frame)
+        null_count, height = self.source.null_count[column], self.source.frame.height
+        if self.rows is None or null_count in (0, height):
+            return null_count < height
         return bool(self._mask(column).any())
 
     def present(self, column: str) -> Bools | None:
         """Return the mask of rows with a value; None if all have one."""
-        if not self.source.frame[column].null_count():
+        if not self.source.null_count[column]:
             return None
         mask = self._mask(column)
         return None if mask.all() else mask
@@ -143,8 +142,8 @@ def _prepare(rows: pl.DataFrame) -> list[pl.Expr]:
         if nulls == rows.height:
             continue
         if isinstance(values.dtype, WORDS):
-            if nulls or not isinstance(values.dtype, pl.Categorical):
-                queries.append(number_words(column))
+            is_plain = not nulls and isinstance(values.dtype, pl.Categorical)
+            queries.append(column.to_physical() if is_plain else number_words(column))
         elif nulls:
             empty = pl.lit(0).cast(values.dtype)
             queries += [column.fill_null(empty), column.is_not_null().alias(_PRESENT + values.name)]

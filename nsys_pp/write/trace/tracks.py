@@ -132,7 +132,8 @@ def _draw_gpu(
     subtracks: list[Subtrack],
 ) -> None:
     projections, ops, counters = view.projections, view.report.gpu_ops, view.report.counters
-    counters = counters.drop_nulls("device_id")
+    if counters["device_id"].null_count():
+        counters = counters.drop_nulls("device_id")
     if len(devices) < len(view.report.devices):
         projections, ops, counters = (
             frame.join(devices, on=["process_key", "device_id"], how="semi", maintain_order="left")
@@ -231,30 +232,34 @@ def _draw_streams(
         return
     if len(first) > MOST_STREAMS:
         raise _too_many_error(view, "streams of a GPU", len(first), MOST_STREAMS)
-    named = ops[first].select(keys).with_row_index("stream").join(view.report.streams, on=keys, how="left")
-    named = named.sort(keys)
-    is_only_process = named["process_key"].n_unique() <= 1
-    is_only_context = (
-        named.group_by("process_key").agg(pl.col("context_id").n_unique())["context_id"].max() == 1
-    )
+    order_of = np.lexsort([numbers(ops[key])[first] for key in reversed(keys)])
+    used = ops[keys][first[order_of]].rows()
+    named = {
+        (process, context, number): (name, is_default)
+        for process, context, number, name, is_default in view.report.streams.select(
+            *keys, "name", "is_default"
+        ).iter_rows()
+    }
+    contexts = {key[:2] for key in used}
+    processes = {process for process, _ in contexts}
     pids = dict(view.report.processes.select("process_key", "pid").iter_rows())
     paths = []
-    for order, row in enumerate(named.iter_rows(named=True)):
-        label = f"stream {row['stream_id']}"
-        if row["name"]:
-            label += f" {row['name']}"
-        if row["is_default"]:
+    for order, key in enumerate(used):
+        process, context, number = key
+        name, is_default = named.get(key, (None, None))
+        label = f"stream {number}"
+        if name:
+            label += f" {name}"
+        if is_default:
             label += " (default)"
-        if not is_only_context:
-            label += f", context {row['context_id']}"
-        if not is_only_process:
-            label += f", pid {pids.get(row['process_key'], '?')}"
+        if len(contexts) > len(processes):
+            label += f", context {context}"
+        if len(processes) > 1:
+            label += f", pid {pids.get(process, '?')}"
         paths.append(_add_track(tracks, (*path, label), 30, order=order))
     rows = list_groups(stream, len(first))
     slices = move_columns(operation_slices(ops, view.report.op_details))
-    subtracks += _subtracks(
-        view, paths, flat_subtracks(slices, [rows[row] for row in named["stream"].to_list()])
-    )
+    subtracks += _subtracks(view, paths, flat_subtracks(slices, [rows[row] for row in order_of.tolist()]))
 
 
 def name_process_row(name: str | None, pid: int | None) -> str:
