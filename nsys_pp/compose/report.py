@@ -41,9 +41,9 @@ SURVEY_GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "communication"})
 TRAINING_GROUPS: frozenset[Group] = SURVEY_GROUPS | {"kernel_names", "os_calls"}
 _DETAIL_GROUPS: dict[str, frozenset[Group]] = {
     "jobs": SURVEY_GROUPS,
-    "ranges": SURVEY_GROUPS,
-    "kernels": SURVEY_GROUPS | {"details"},
-    "cpu": SURVEY_GROUPS | {"details", "cpu"},
+    "ranges": SURVEY_GROUPS | {"overview"},
+    "kernels": SURVEY_GROUPS | {"details", "overview"},
+    "cpu": SURVEY_GROUPS | {"details", "overview", "cpu"},
 }
 IDENTITY_FRAMES = tuple(name for name, kind in Identity.__annotations__.items() if "DataFrame" in str(kind))
 

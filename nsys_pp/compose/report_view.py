@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
+from typing import Any
 
 import polars as pl
 from msgspec import Struct
@@ -16,6 +18,7 @@ from nsys_pp.projection.nesting import find_parents
 from nsys_pp.projection.ranges import Scope, count_cross_thread, project_ranges
 from nsys_pp.projection.waited_calls import Waited
 from nsys_pp.write.trace.drawing import sequence_id
+from nsys_pp.write.trace.overview import summarise_metrics
 from nsys_pp.write.trace.tracks import View
 
 _DENSITY_BINS = 1000
@@ -100,7 +103,7 @@ def view_report(
         ranges=ranges.with_columns(parent_id=_parents(ranges)),
         marks=marks,
         api_calls=api_calls,
-        **_add_shown(report, show),
+        **_add_shown(report, show, window or Window()),
     )
     crossing = report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"]
     view = View(
@@ -113,11 +116,18 @@ def view_report(
     return _cut(view, window or Window())
 
 
-def _add_shown(report: Report, show: tuple[str, ...]) -> dict[str, pl.DataFrame]:
-    """Return the frames of a report that change with data on request."""
+def _add_shown(report: Report, show: tuple[str, ...], window: Window) -> dict[str, Any]:
+    """Return the frames of a report that change with data on request; metrics are summarised where they are not requested."""
+    sampled = tuple(
+        replace(metric, samples=_within(metric.samples, "time_ns", "time_ns", window))
+        for metric in report.sampled_metrics
+    )
+    if "metrics" not in show:
+        on_request = () if "network" not in show else tuple(metric for metric in sampled if metric.gpu is None)
+        sampled = (*summarise_metrics(sampled), *on_request)
     if not show:
-        return {"activities": report.activities.clear()}
-    counters = [report.counters, report.sampled_metrics]
+        return {"activities": report.activities.clear(), "sampled_metrics": sampled}
+    counters = [report.counters]
     if "memory" in show:
         from nsys_pp.aggregates.memory import count_memory_in_use  # a trace rarely needs it
 
@@ -125,6 +135,7 @@ def _add_shown(report: Report, show: tuple[str, ...]) -> dict[str, pl.DataFrame]
     return {
         "activities": _nest(report.activities),
         "counters": pl.concat(counters),
+        "sampled_metrics": sampled,
         "processes": _join_keys(report.processes, report.active_processes, "process_key"),
         "threads": _join_keys(report.threads, report.active_threads, "thread_key"),
     }
@@ -164,7 +175,8 @@ def count_rows_by_time(report: Report, projections: pl.DataFrame, *, detail: str
     times = [projections["gpu_start_ns"], ops["start_ns"]]
     if detail == "cpu":
         times += [report.ranges["start_ns"], report.api_calls["start_ns"]]
-    times += [report.activities["start_ns"], report.sampled_metrics["time_ns"]]
+    times += [report.activities["start_ns"]]
+    times += [metric.samples["time_ns"] for metric in summarise_metrics(report.sampled_metrics)]
     starts = pl.concat([series.rename("time_ns") for series in times]).drop_nulls()
     if starts.is_empty():
         return pl.DataFrame(schema={"time_ns": pl.Int64, "rows": pl.UInt32})
@@ -206,18 +218,20 @@ def _join_flows(report: Report) -> tuple[pl.DataFrame, pl.DataFrame]:
     return ops, calls
 
 
+def _within(frame: pl.DataFrame, start: str, end: str, window: Window) -> pl.DataFrame:
+    if window.start_ns is not None:
+        frame = frame.filter(pl.col(end) >= window.start_ns)
+    if window.end_ns is not None:
+        frame = frame.filter(pl.col(start) < window.end_ns)
+    return frame
+
+
 def _cut(view: View, window: Window) -> View:
-    """Keep the events that overlap the window."""
+    """Keep the events that overlap the window; those of sampled metrics are kept before they are summarised."""
     if window == Window():
         return view
 
-    def within(frame: pl.DataFrame, start: str, end: str) -> pl.DataFrame:
-        if window.start_ns is not None:
-            frame = frame.filter(pl.col(end) >= window.start_ns)
-        if window.end_ns is not None:
-            frame = frame.filter(pl.col(start) < window.end_ns)
-        return frame
-
+    within = partial(_within, window=window)
     report = replace(
         view.report,
         gpu_ops=within(view.report.gpu_ops, "start_ns", "end_ns"),
