@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,8 @@ from nsys_pp.compose.inputs import Input, read_inputs
 from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.compose.preset_hint import PresetHint, find_preset_hint
 from nsys_pp.compose.report import SURVEY_GROUPS
-from nsys_pp.compose.requested import explain_no_rows, read_host_times, read_metric_samples
+from nsys_pp.compose.requested import explain_no_rows, read_host_times
+from nsys_pp.compose.requested_metrics import read_metric_sums
 from nsys_pp.compose.run import Run
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.choices import DATA_TYPES
@@ -50,6 +51,14 @@ PIPELINE_TABLES = TABLES
 """Tables of `PipelineResult.tables`, by name."""
 
 
+_Reader = Callable[[Run, Training], pl.DataFrame]
+_READERS: Mapping[str, _Reader] = {
+    "metrics": read_metric_sums,
+    "step_metrics": read_metric_sums,
+    "host": read_host_times,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PipelineResult(ShortRepr):
     """Training of a run."""
@@ -59,6 +68,7 @@ class PipelineResult(ShortRepr):
     skipped: Skipped
     work: Work | None = None  # of a step, if the caller named it
     _verdicts: list[Verdict] = field(default_factory=list, init=False, compare=False)  # built on first use
+    _requested: dict[_Reader, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
 
     @property
     def row_counts(self) -> pl.DataFrame:
@@ -75,7 +85,7 @@ class PipelineResult(ShortRepr):
     def tables(self, names: Sequence[str] | None = None) -> dict[str, pl.DataFrame]:
         """Build tables by their names in `PIPELINE_TABLES`; all of them if None.
 
-        "metrics" and "host" are built only if they are named: reports are read once more for them.
+        Tables of `REQUESTED_TABLES` ("metrics", "host") are built only if they are named: reports are read once more for them.
         "utilisation" is the model FLOPs utilisation by step; it needs the work of a step.
         """
         return {name: self._build(name) for name in (TABLES if names is None else names)}
@@ -97,14 +107,19 @@ class PipelineResult(ShortRepr):
         """Return sentences on the work of a step and the peaks of GPUs; empty without the work of a step."""
         return [] if self.work is None else describe_work(self.work)
 
+    def _read(self, reader: _Reader) -> pl.DataFrame:
+        """Read what a table on request is built from; tables of one reader share it."""
+        if reader not in self._requested:
+            self._requested[reader] = reader(self.run, self.training)
+        return self._requested[reader]
+
     def _build(self, name: str) -> pl.DataFrame:
         if name == UTILISATION_TABLE.name and self.work is not None:
             return UTILISATION_TABLE.build(self.training, self.work)
         if name == VERDICT_TABLE.name:
             return build_verdict_table(self.verdict)
         if name in REQUESTED_TABLES:
-            read = {"metrics": read_metric_samples, "host": read_host_times}[name]
-            return REQUESTED_TABLES[name].build(self.training, read(self.run, self.training))
+            return REQUESTED_TABLES[name].build(self.training, self._read(_READERS[name]))
         return TABLES[name].build(self.training)
 
 

@@ -123,7 +123,9 @@ def _add_shown(report: Report, show: tuple[str, ...], window: Window) -> dict[st
         for metric in report.sampled_metrics
     )
     if "metrics" not in show:
-        on_request = () if "network" not in show else tuple(metric for metric in sampled if metric.gpu is None)
+        on_request = (
+            () if "network" not in show else tuple(metric for metric in sampled if metric.gpu is None)
+        )
         sampled = (*summarise_metrics(sampled), *on_request)
     if not show:
         return {"activities": report.activities.clear(), "sampled_metrics": sampled}

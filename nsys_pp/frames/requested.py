@@ -1,4 +1,4 @@
-"""Frames of tables on request: metrics of GPUs, and activities of hosts, on the trace's clock."""
+"""Frames of tables on request: metrics of GPUs, and activities of hosts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,33 @@ import polars as pl
 from nsys_pp.frames.causes import CAUSE
 from nsys_pp.frames.conform import build_schema
 
-METRIC_SAMPLES = build_schema(
-    {  # one row per sample of a metric of a lane's GPU; the samples of a metric and lane are together, by time_ns
+METRIC_GROUPS = ("steps", "compute", "jobs", "phases", "families", "bubbles")
+"""Groups of time in which metrics are measured."""
+
+MEASURED_TIMES = build_schema(
+    {  # intervals of lanes in which metrics are measured; any order
         "lane": pl.UInt32,
-        "name": pl.String,
-        "unit": pl.String,
-        "time_ns": pl.Int64,  # the value is valid until the next sample
-        "value": pl.Float64,
+        "group": pl.String,  # of `METRIC_GROUPS`
+        "item": pl.String,  # kind of jobs or phases, family of kernels, or cause of bubbles; null: steps, compute
+        "step": pl.Int64,  # of `RUN_STEPS`; null outside group "steps", in which the intervals of a lane do not overlap
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
     },
-    name="METRIC_SAMPLES",
+    name="MEASURED_TIMES",
+)
+
+METRIC_SUMS = build_schema(
+    {  # one row per lane, metric, group, item and step; any order
+        "lane": pl.UInt32,
+        "metric": pl.String,
+        "group": pl.String,
+        "item": pl.String,
+        "step": pl.Int64,
+        "integral": pl.Float64,  # of the metric over the time with samples, in nanoseconds times its unit
+        "time_ns": pl.Int64,  # with samples, more than 0
+        "peak": pl.Float64,  # largest sample
+    },
+    name="METRIC_SUMS",
 )
 
 HOST_ACTIVITY = pl.Enum(["range", "call", "OS call", "state", "sample"])

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import polars as pl
 
-from nsys_pp.arrays.columns import find_distinct, numbers
+from nsys_pp.arrays.columns import find_distinct, numbers, pack
 from nsys_pp.arrays.order import list_groups
 from nsys_pp.arrays.scratch import move_columns
 from nsys_pp.frames.conform import conform
@@ -79,7 +79,9 @@ def build_sampled_metrics(
             metric=metric,
             name=metric if process is not None else f"{label}: {metric}",
             unit=parse_unit(metric),
-            samples=samples if samples["time_ns"].is_sorted() else samples.sort("time_ns", maintain_order=True),
+            samples=samples
+            if samples["time_ns"].is_sorted()
+            else samples.sort("time_ns", maintain_order=True),
         )
     of_gpus = sorted(metrics.values(), key=lambda metric: metric.name)
     return (*of_gpus, *_build_network(raw))
@@ -98,7 +100,7 @@ def _read_typed(raw: RawReport, wanted: _Wanted) -> Iterator[tuple[int, str, pl.
         (kind, metric): name
         for kind, metric, name in raw["gpu_metric_names"].select("type", "metric", "name").iter_rows()
     }
-    first, code = _number_metrics(numbers(rows["type"]), numbers(rows["metric"]))
+    first, code = find_distinct(pack(numbers(rows["type"]), numbers(rows["metric"])))
     listed = rows[first].select("type", "metric").rows()
     for (kind, metric), at in zip(listed, list_groups(code, len(first)), strict=True):
         name = names.get((kind, metric)) or f"metric {metric}"

@@ -39,6 +39,7 @@ TABLES: Registry[Table[[Training]]] = Registry(SOURCES)
 REQUESTED_TABLES: Registry[Table[[Training, pl.DataFrame]]] = Registry(
     {
         "metrics": "nsys_pp.tables.training.metric_table:METRIC_TABLE",
+        "step_metrics": "nsys_pp.tables.training.metric_table:STEP_METRIC_TABLE",
         "host": "nsys_pp.tables.training.host_table:HOST_TABLE",
     }
 )

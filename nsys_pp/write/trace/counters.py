@@ -75,7 +75,9 @@ def thin(samples: pl.DataFrame, *, most: int) -> pl.DataFrame:
     first, last = int(samples["time_ns"][0]), int(samples["time_ns"][-1])
     width = (last - first) // (most // 4) + 1
     times, values = samples["time_ns"].to_numpy(), samples["value"].to_numpy()
-    starts = np.searchsorted(times, np.arange(first, last + 1, width))  # first rows of windows; some are empty
+    starts = np.searchsorted(
+        times, np.arange(first, last + 1, width)
+    )  # first rows of windows; some are empty
     starts = starts[np.append(starts[1:] > starts[:-1], True)]
     counts = np.diff(np.append(starts, len(times)))
     is_kept = np.zeros(len(times), dtype=bool)

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from nsys_pp.arrays.types import Int64s
+from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.sampled_metrics import METRIC_VALUES, SampledMetric, drop_unit, is_of_overview
 from nsys_pp.write.trace.counters import round_up
 
@@ -53,7 +53,7 @@ def average(samples: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame({"time_ns": times[changes], "value": values[changes]}, schema=METRIC_VALUES)
 
 
-def _average(times: Int64s, values: np.ndarray) -> tuple[Int64s, np.ndarray]:  # type: ignore[type-arg]
+def _average(times: Int64s, values: Floats) -> tuple[Int64s, Floats]:
     first, last = int(times[0]), int(times[-1])
     window = round_up(-(-(last - first) // MOST_WINDOWS))
     edges = np.append(np.arange(first // window * window, last, window), last)

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 import nsys_pp
 from nsys_pp.compose.requested import sum_host_times
 from nsys_pp.frames.raw import SHOW_GROUPS
-from nsys_pp.frames.requested import METRIC_SAMPLES
+from nsys_pp.frames.sampled_metrics import METRIC_VALUES
 from nsys_pp.frames.training import LANE_STATES
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.tables.training.metric_table import build_metric_table
 from nsys_pp.tables.training.registry import REQUESTED_TABLES, TABLES
+from nsys_pp.training.run.metric_sums import list_measured, sum_metrics
 from tests.cli.calls import call as run_command
 from tests.read.tables import PROCESS, THREAD, Row, call, op, os_call, strings, switch, write_export
 from tests.training.small_training import build_small_training
@@ -63,16 +64,15 @@ def test_means_and_peaks_are_those_of_the_definition(
     training = replace(build_small_training([]), lane_states=frame)
     values = dict(samples)  # one per time
     times = sorted(values)
-    rows = pl.DataFrame(
-        [
-            (lane, "SMs Active [Throughput %]", "%", time, float(values[time]))
-            for lane in (0, 1)
-            for time in times
-        ],
-        schema=METRIC_SAMPLES,
-        orient="row",
+    samples_of = pl.DataFrame(
+        [(time, float(values[time])) for time in times], schema=METRIC_VALUES, orient="row"
     )
-    found = build_metric_table(training, rows).filter(pl.col("group") != "steps")
+    measured = list_measured(training)
+    sums = [
+        sum_metrics(measured.filter(lane=lane), {"SMs Active [Throughput %]": samples_of}, lane=lane)
+        for lane in (0, 1)
+    ]
+    found = build_metric_table(training, pl.concat(sums)).filter(pl.col("group") != "steps")
     expected: dict[tuple[object, object], object] = {}
     for cause in CAUSES:
         moments = [

@@ -1,0 +1,68 @@
+"""Sums of metrics over intervals, against their definition in loops."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_pp.frames.requested import MEASURED_TIMES
+from nsys_pp.frames.sampled_metrics import METRIC_VALUES
+from nsys_pp.training.run.metric_sums import select_in_steps, sum_metrics
+
+INTERVALS = st.lists(
+    st.tuples(st.sampled_from(["forward", "GEMM"]), st.integers(0, 40), st.integers(0, 12)), max_size=12
+)
+STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 12)), max_size=4)
+SAMPLES = st.dictionaries(st.integers(0, 60), st.integers(-5, 100), max_size=12)
+
+
+def place(steps: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Put steps one after the other, each after a gap."""
+    placed, at = [], 0
+    for gap, length in steps:
+        placed.append((at + gap, at + gap + length))
+        at += gap + length
+    return placed
+
+
+@settings(deadline=None, max_examples=150)
+@given(INTERVALS, STEPS, SAMPLES)
+def test_sums_are_those_of_the_definition(
+    intervals: list[tuple[str, int, int]], steps: list[tuple[int, int]], samples: dict[int, int]
+) -> None:
+    rows = [(3, "jobs", item, None, start, start + length) for item, start, length in intervals]
+    rows += [(3, "steps", None, number, start, end) for number, (start, end) in enumerate(place(steps))]
+    measured = pl.DataFrame(rows, schema=MEASURED_TIMES, orient="row")
+    times = sorted(samples)
+    frame = pl.DataFrame([(time, float(samples[time])) for time in times], schema=METRIC_VALUES, orient="row")
+    found = {
+        (group, item, step): (integral, time, peak)
+        for _, _, group, item, step, integral, time, peak in sum_metrics(
+            measured, {"a": frame}, lane=3
+        ).iter_rows()
+    }
+    expected = {}
+    for key in {(group, item, step) for _, group, item, step, _, _ in rows}:
+        moments = {
+            moment
+            for _, *of, start, end in rows
+            if tuple(of) == key
+            for moment in range(start, end)
+            if times and times[0] <= moment < times[-1]
+        }
+        values = [samples[max(time for time in times if time <= moment)] for moment in sorted(moments)]
+        if values:
+            expected[key] = (pytest.approx(sum(values)), len(values), max(values))
+    assert found == expected
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(0, 60), max_size=10), STEPS)
+def test_kernels_are_of_the_step_that_they_start_in(starts: list[int], drawn: list[tuple[int, int]]) -> None:
+    steps = place(drawn)
+    kernels = pl.DataFrame({"start_ns": starts}, schema={"start_ns": pl.Int64})
+    frame = pl.DataFrame(steps, schema={"start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
+    kept = select_in_steps(kernels, frame)["start_ns"].to_list()
+    assert kept == [at for at in starts if any(start <= at < end for start, end in steps)]
