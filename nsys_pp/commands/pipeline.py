@@ -108,7 +108,7 @@ class PipelineResult(ShortRepr):
         return [] if self.work is None else describe_work(self.work)
 
     def _read(self, reader: _Reader) -> pl.DataFrame:
-        """Read what a table on request is built from; tables of one reader share it."""
+        """Read the data of a table on request; tables of one reader share them."""
         if reader not in self._requested:
             self._requested[reader] = reader(self.run, self.training)
         return self._requested[reader]

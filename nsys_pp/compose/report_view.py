@@ -229,7 +229,7 @@ def _within(frame: pl.DataFrame, start: str, end: str, window: Window) -> pl.Dat
 
 
 def _cut(view: View, window: Window) -> View:
-    """Keep the events that overlap the window; those of sampled metrics are kept before they are summarised."""
+    """Keep the events that overlap the window; samples of metrics are cut before they are summarised."""
     if window == Window():
         return view
 

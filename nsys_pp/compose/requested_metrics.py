@@ -124,7 +124,7 @@ def _list_lanes(run: Run, training: Training) -> list[tuple[int, LaneTimes]]:
 
 
 def _move(run: Run, lane: LaneTimes, at: int) -> LaneTimes:
-    """Map the intervals of a lane from the trace's clock to that of a report."""
+    """Map the intervals of a lane from the trace's clock to the clock of a report."""
     return replace(lane, measured=_to_report(run, lane.measured, at))
 
 

@@ -41,10 +41,10 @@ _Wanted = Callable[[str], bool]
 def build_sampled_metrics(
     raw: RawReport, gpus: pl.DataFrame, devices: pl.DataFrame
 ) -> tuple[SampledMetric, ...]:
-    """Build all sampled metrics that were read: of GPUs by name, then those of the network by name and unit.
+    """Build all sampled metrics that were read: of GPUs by name, then of the network by name and unit.
 
     A metric of a GPU is one of the first process that uses the GPU; of an unused GPU, and of the network, one of the system:
-    without process and device, and named after the GPU or the network card. Without group "show_metrics", those of the overview
+    without process and device, and named after the GPU or the network card. Without group "show_metrics", metrics of the overview
     and clocks are built alone.
 
     Args:

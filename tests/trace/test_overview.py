@@ -17,6 +17,7 @@ import nsys_pp
 from fixtures.recording.bulk import write_bulk_report
 from fixtures.recording.metrics import METRICS, add_metrics
 from nsys_pp.compose.report import SURVEY_GROUPS
+from nsys_pp.frames.choices import Detail
 from nsys_pp.frames.sampled_metrics import METRIC_VALUES
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
@@ -37,9 +38,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return add_metrics(path, rows=120_000, end_ns=RECORDED_NS, gpus=2)
 
 
-def assert_overview_is_drawn(
-    importer: Importer, report: Path, *, window: tuple[int, int] | None = None
-) -> None:
+def assert_overview_is_drawn(importer: Importer, report: Path) -> None:
     """Every mean stands on its counter, under its GPU or the system."""
     built = build_report(read_report(report, need=SURVEY_GROUPS | {"overview"}))
     zero = zero_ns(importer, [built])
@@ -60,7 +59,7 @@ def assert_overview_is_drawn(
 
 
 @pytest.mark.parametrize("detail", ["ranges", "kernels", "cpu"])
-def test_every_mean_comes_back(detail: str, recorded: Path, importer: Importer, tmp_path: Path) -> None:
+def test_every_mean_comes_back(detail: Detail, recorded: Path, importer: Importer, tmp_path: Path) -> None:
     trace = tmp_path / "run.pftrace"
     nsys_pp.merge([recorded], trace, detail=detail)
     slices = importer.query(trace, "SELECT count(*) FROM slice")

@@ -87,7 +87,7 @@ def sum_metrics(measured: pl.DataFrame, metrics: Mapping[str, pl.DataFrame], *, 
 
 
 def _join(start: Int64s, end: Int64s, step: pl.Series) -> tuple[Int64s, Int64s, pl.Series]:
-    """Join intervals that overlap or touch, in order of their starts; those of steps are apart already."""
+    """Join intervals that overlap or touch, in order of their starts; steps are apart already."""
     if step.null_count() < len(step) or not len(start):
         return start, end, step
     reach = np.maximum.accumulate(end)

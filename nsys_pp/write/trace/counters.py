@@ -31,7 +31,7 @@ class Counter(Struct, frozen=True, kw_only=True):
 
 
 def list_metrics(metrics: Iterable[SampledMetric]) -> list[Counter]:
-    """Build the counters of sampled metrics, in order; those of very many samples are thinned out (`thin`)."""
+    """Build the counters of sampled metrics, in order; many samples are thinned out (`thin`)."""
     return [
         Counter(name=metric.name, unit=metric.unit, samples=thin(metric.samples, most=_MOST_SAMPLES))
         for metric in metrics

@@ -1,4 +1,4 @@
-"""Overview of the utilisation of each GPU, from its sampled metrics: what a trace has of them without being asked."""
+"""Overview of the utilisation of each GPU, from its sampled metrics, for traces without `--show metrics`."""
 
 from __future__ import annotations
 

@@ -32,7 +32,9 @@ def place(steps: list[tuple[int, int]]) -> list[tuple[int, int]]:
 def test_sums_are_those_of_the_definition(
     intervals: list[tuple[str, int, int]], steps: list[tuple[int, int]], samples: dict[int, int]
 ) -> None:
-    rows = [(3, "jobs", item, None, start, start + length) for item, start, length in intervals]
+    rows: list[tuple[int, str, str | None, int | None, int, int]] = [
+        (3, "jobs", item, None, start, start + length) for item, start, length in intervals
+    ]
     rows += [(3, "steps", None, number, start, end) for number, (start, end) in enumerate(place(steps))]
     measured = pl.DataFrame(rows, schema=MEASURED_TIMES, orient="row")
     times = sorted(samples)
