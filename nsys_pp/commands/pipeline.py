@@ -17,6 +17,7 @@ from nsys_pp.compose.preset_hint import PresetHint, find_preset_hint
 from nsys_pp.compose.report import SURVEY_GROUPS
 from nsys_pp.compose.requested import explain_no_rows, read_host_times
 from nsys_pp.compose.requested_metrics import read_metric_sums
+from nsys_pp.compose.requested_network import read_network_sums
 from nsys_pp.compose.run import Run
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.choices import DATA_TYPES
@@ -55,6 +56,7 @@ _Reader = Callable[[Run, Training], pl.DataFrame]
 _READERS: Mapping[str, _Reader] = {
     "metrics": read_metric_sums,
     "step_metrics": read_metric_sums,
+    "network": read_network_sums,
     "host": read_host_times,
 }
 
@@ -85,13 +87,13 @@ class PipelineResult(ShortRepr):
     def tables(self, names: Sequence[str] | None = None) -> dict[str, pl.DataFrame]:
         """Build tables by their names in `PIPELINE_TABLES`; all of them if None.
 
-        Tables of `REQUESTED_TABLES` ("metrics", "host") are built only if they are named: reports are read once more for them.
+        Tables of `REQUESTED_TABLES` ("metrics", "step_metrics", "network", "host") are built only if they are named: reports are read once more for them.
         "utilisation" is the model FLOPs utilisation by step; it needs the work of a step.
         """
         return {name: self._build(name) for name in (TABLES if names is None else names)}
 
     def explain_no_rows(self, name: str) -> str:
-        """Explain why the table "metrics" or "host" has no rows."""
+        """Explain why a table on request has no rows."""
         return explain_no_rows(self.run, self.training, name)
 
     def _repr_html_(self) -> str:

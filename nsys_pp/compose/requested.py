@@ -26,11 +26,16 @@ from nsys_pp.training.report.host_activities import find_activities
 
 _HOST: frozenset[Group] = frozenset({"ranges", "ops", "cpu", "show_os", "show_states", "show_samples"})
 _BUBBLES = ("host", "data")
+_RECORDED = {  # kind of data, and its noun, by table
+    "metrics": ("gpu_metrics", "GPU metrics"),
+    "step_metrics": ("gpu_metrics", "GPU metrics"),
+    "network": ("nic_metrics", "network metrics"),
+}
 _ROWS = {"OS call": "OS calls", "state": "states"}  # activities, and their rows of a trace
 
 
 def explain_no_rows(run: Run, training: Training, name: str) -> str:
-    """Explain why the table "metrics" or "host" has no rows.
+    """Explain why a table on request ("metrics", "step_metrics", "network" or "host") has no rows.
 
     An option is spelled as in the version of nsys that recorded the first report.
     """
@@ -38,16 +43,17 @@ def explain_no_rows(run: Run, training: Training, name: str) -> str:
     is_host = name == "host"
     if is_host and not training.lane_states["cause"].is_in(_BUBBLES).any():
         return "there is no bubble of cause host or data"
+    kind, noun = _RECORDED.get(name, ("", "activities of the host"))
     if not reports:
-        return f"all inputs are parts, which have no {'activities of the host' if is_host else 'GPU metrics'}: specify reports"
+        return f"all inputs are parts, which have no {noun}: specify reports"
     if is_host:
         return "no activity of the host was recorded in bubbles of cause host or data"
     facts = [recorded.part.facts for recorded in reports]
-    if any("gpu_metrics" in (fact.recorded or ()) for fact in facts):
-        return "there are no samples of GPU metrics in the steps of any GPU with kernels"
-    option = name_option("gpu_metrics", nsys_version=facts[0].session.nsys_version)
+    if any(kind in (fact.recorded or ()) for fact in facts):
+        return f"there are no samples of {noun} in the steps of any GPU with kernels"
+    option = name_option(kind, nsys_version=facts[0].session.nsys_version)
     what = "the report has" if len(reports) == 1 else f"none of the {len(reports):,} reports has"
-    return f"{what} {'no ' if len(reports) == 1 else ''}GPU metrics: record them with `nsys profile {option}`"
+    return f"{what} {'no ' if len(reports) == 1 else ''}{noun}: record them with `nsys profile {option}`"
 
 
 def read_host_times(run: Run, training: Training) -> pl.DataFrame:

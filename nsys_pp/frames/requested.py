@@ -50,3 +50,17 @@ HOST_TIMES = build_schema(
     },
     name="HOST_TIMES",
 )
+
+NETWORK_SUMS = build_schema(
+    {  # one row per step, machine and source; by these
+        "step": pl.Int64,
+        "machine": pl.String,
+        "source": pl.String,  # "network cards", or the name of a switch
+        "sent_bytes": pl.Float64,  # null where the metric was not recorded
+        "received_bytes": pl.Float64,
+        "sent_peak_bytes_per_s": pl.Float64,  # largest sample of any card or switch
+        "received_peak_bytes_per_s": pl.Float64,
+        "collective_bytes": pl.Int64,  # data of collectives of the machine's ranks, by NCCL's payloads; null: unknown
+    },
+    name="NETWORK_SUMS",
+)

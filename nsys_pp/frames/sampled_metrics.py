@@ -25,7 +25,6 @@ _OVERVIEW = (
     re.compile(r"DRAM Write\b"),
 )
 _CLOCK = re.compile(r"GPC Clock\b")
-_UNIT_OF_CLOCKS = "MHz"
 
 
 class SampledMetric(Struct, frozen=True, kw_only=True):
@@ -40,6 +39,9 @@ class SampledMetric(Struct, frozen=True, kw_only=True):
         name: Name of its row: with its GPU, card or switch, if that is not the owner of the row.
         unit: "%", "MHz", "B/ms", ...; "" where unknown.
         samples: `METRIC_VALUES`.
+        ends_ns: End of the interval of each sample; None: each is valid until the next one.
+        source: "network card" or "IB switch"; "": a GPU.
+        owner: Name of the card or switch; "": a GPU.
     """
 
     process_key: int | None = None
@@ -50,6 +52,9 @@ class SampledMetric(Struct, frozen=True, kw_only=True):
     name: str
     unit: str
     samples: pl.DataFrame
+    ends_ns: pl.Series | None = None
+    source: str = ""
+    owner: str = ""
 
 
 def parse_unit(metric: str) -> str:
@@ -79,6 +84,16 @@ def is_of_overview(metric: str) -> bool:
     (True, False)
     """
     return parse_unit(metric) in ("%", "") and any(pattern.match(metric) for pattern in _OVERVIEW)
+
+
+def rank_metric(metric: str) -> int:
+    """Return the rank of a metric in tables: metrics of the overview come first, then clocks, then all others.
+
+    >>> rank_metric("SM Active"), rank_metric("DRAM Read Bandwidth [Throughput %]"), rank_metric("SM Issue")
+    (0, 2, 5)
+    """
+    first = (*_OVERVIEW, _CLOCK)
+    return next((rank for rank, pattern in enumerate(first) if pattern.match(metric)), len(first))
 
 
 def is_clock(metric: str) -> bool:

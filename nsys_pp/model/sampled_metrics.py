@@ -170,20 +170,24 @@ def _build_network(raw: RawReport) -> list[SampledMetric]:
     metric = pl.coalesce("name", pl.format("metric {}", pl.col("index").fill_null(0)))
     named = found.select(
         "start",
+        "end",
         "value",
+        "source",
         metric=metric,
-        name=pl.format("{}: {}", owner, metric),
+        owner=owner,
         unit=pl.col("unit").fill_null(""),
-    )
-    parts = named.partition_by("name", "unit", "metric", as_dict=True, maintain_order=True)
-    return [
+    ).sort("start", maintain_order=True)
+    parts = named.partition_by("owner", "metric", "unit", "source", as_dict=True, maintain_order=True)
+    metrics = [
         SampledMetric(
             metric=str(metric),
-            name=str(name),
+            name=f"{owner}: {metric}",
             unit=str(unit),
-            samples=part.rename({"start": "time_ns"})
-            .sort("time_ns", maintain_order=True)
-            .pipe(conform, METRIC_VALUES),
+            samples=part.rename({"start": "time_ns"}).pipe(conform, METRIC_VALUES),
+            ends_ns=part["end"],
+            source=str(source),
+            owner=str(owner),
         )
-        for (name, unit, metric), part in sorted(parts.items())
+        for (owner, metric, unit, source), part in parts.items()
     ]
+    return sorted(metrics, key=lambda metric: (metric.name, metric.unit))

@@ -9,6 +9,7 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.families import FAMILIES
 from nsys_pp.frames.phases import PHASE_KINDS
 from nsys_pp.frames.requested import METRIC_GROUPS
+from nsys_pp.frames.sampled_metrics import rank_metric
 from nsys_pp.frames.table import Column, Table, build_table_schema
 from nsys_pp.frames.training import JOB_KINDS, Training
 
@@ -42,6 +43,9 @@ _STEP_COLUMNS = (
 )
 
 
+_RANK = pl.col("metric").map_elements(rank_metric, return_dtype=pl.Int64)  # a row per metric and item
+
+
 def build_metric_table(training: Training, sums: pl.DataFrame) -> pl.DataFrame:
     """Build the rows of `METRIC_TABLE`, by metric, group and item.
 
@@ -51,6 +55,7 @@ def build_metric_table(training: Training, sums: pl.DataFrame) -> pl.DataFrame:
     """
     items = list(dict.fromkeys([*JOB_KINDS, *PHASE_KINDS, *FAMILIES, *BUBBLE_CAUSES]))
     order = [
+        _RANK,
         pl.col("metric"),
         pl.col("group").replace_strict(list(METRIC_GROUPS), range(len(METRIC_GROUPS)), return_dtype=pl.Int64),
         pl.col("item").replace_strict(items, range(len(items)), default=-1, return_dtype=pl.Int64),
@@ -67,7 +72,7 @@ def build_step_metric_table(training: Training, sums: pl.DataFrame) -> pl.DataFr
     """Build the rows of `STEP_METRIC_TABLE`, by metric and step; arguments as in `build_metric_table`."""
     of_steps = sums.filter(pl.col("group") == "steps", pl.col("step").is_not_null())
     by_step = of_steps.group_by("metric", "step").agg(**_sum())
-    return by_step.sort("metric", "step").pipe(conform, build_table_schema(_STEP_COLUMNS))
+    return by_step.sort(_RANK, "metric", "step").pipe(conform, build_table_schema(_STEP_COLUMNS))
 
 
 def _sum() -> dict[str, pl.Expr]:

@@ -40,6 +40,7 @@ REQUESTED_TABLES: Registry[Table[[Training, pl.DataFrame]]] = Registry(
     {
         "metrics": "nsys_pp.tables.training.metric_table:METRIC_TABLE",
         "step_metrics": "nsys_pp.tables.training.metric_table:STEP_METRIC_TABLE",
+        "network": "nsys_pp.tables.training.network_table:NETWORK_TABLE",
         "host": "nsys_pp.tables.training.host_table:HOST_TABLE",
     }
 )

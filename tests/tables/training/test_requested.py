@@ -133,6 +133,15 @@ def test_metrics_of_a_machine_are_of_the_jobs_of_all_its_ranks(tmp_path: Path) -
     waits = table.filter(group="bubbles", item="message_wait").row(0, named=True)
     assert waits["mean"] < 15  # few waits are inside a job
     assert table["metric"].unique().to_list() == ["Tensor Active [Throughput %]"]
+    families = table.filter(group="families")
+    assert {"GEMM", "attention", "communication"} <= set(families["item"])
+    assert families.filter(item="GEMM")["mean"].item() > families.filter(item="communication")["mean"].item()
+    assert families["lane_count"].max() == 4, "kernels of ranks whose metrics are in another report"
+    whole = nsys_pp.pipeline(folder).tables(["step_metrics"])["step_metrics"]
+    first = whole["step"][0]
+    steps = nsys_pp.pipeline(folder, steps=f"{first}:{first + 1}").tables(["step_metrics"])["step_metrics"]
+    assert steps.equals(whole.head(1))
+    assert whole["time_ns"].sum() == table.filter(group="steps")["time_ns"].item()
 
 
 def test_tables_on_request_are_not_in_all() -> None:
