@@ -29,6 +29,7 @@ from nsys_pp.hardware.model_flops import FORMULA, count_flops, parse_model
 from nsys_pp.model import build_report
 from nsys_pp.read import is_part, read_report
 from nsys_pp.tables.registry import TABLES
+from nsys_pp.tables.training.clock_notes import describe_clocks
 from nsys_pp.tables.training.registry import REQUESTED_TABLES
 from nsys_pp.tables.training.utilisation_table import UTILISATION_TABLE, Work, describe_work
 from nsys_pp.tables.verdict.verdict import VERDICT_TABLE, build_verdict, build_verdict_table
@@ -104,6 +105,11 @@ class PipelineResult(ShortRepr):
         tables = fill_tables(TABLES, self.tables(NOTEBOOK_TABLES))
         picture = draw_small_chart(self.training)
         return picture + format_html([table for table in tables if len(table.frame)], limit=NOTEBOOK_ROWS)
+
+    def metric_notes(self) -> list[str]:
+        """Return sentences on clocks of GPUs that fell; empty unless a table of GPU metrics was built."""
+        sums = self._requested.get(read_metric_sums)
+        return [] if sums is None else describe_clocks(self.training, sums)
 
     def work_notes(self) -> list[str]:
         """Return sentences on the work of a step and the peaks of GPUs; empty without the work of a step."""

@@ -15,7 +15,7 @@ MEASURED_TIMES = build_schema(
         "lane": pl.UInt32,
         "group": pl.String,  # of `METRIC_GROUPS`
         "item": pl.String,  # kind of jobs or phases, family of kernels, or cause of bubbles; null: steps, compute
-        "step": pl.Int64,  # of `RUN_STEPS`; null outside group "steps", in which the intervals of a lane do not overlap
+        "step": pl.Int64,  # of `RUN_STEPS`, in groups "steps" and "compute", in which the intervals of a lane do not overlap; else null
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
     },

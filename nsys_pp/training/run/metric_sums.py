@@ -28,9 +28,7 @@ def list_measured(training: Training) -> pl.DataFrame:
     is_bubble = pl.col("cause").is_in(BUBBLE_CAUSES)
     parts = [
         training.steps.with_columns(group=pl.lit("steps"), item=none),
-        states.filter(pl.col("cause") == "compute").with_columns(
-            group=pl.lit("compute"), item=none, step=no_step
-        ),
+        states.filter(pl.col("cause") == "compute").with_columns(group=pl.lit("compute"), item=none),
         training.jobs.with_columns(group=pl.lit("jobs"), item=pl.col("kind").cast(pl.String), step=no_step),
         training.phases.with_columns(
             group=pl.lit("phases"), item=pl.col("kind").cast(pl.String), step=no_step
