@@ -103,7 +103,7 @@ def view_report(
         ranges=ranges.with_columns(parent_id=_parents(ranges)),
         marks=marks,
         api_calls=api_calls,
-        **_add_shown(report, show, window or Window()),
+        **_add_shown(report, detail, show, window or Window()),
     )
     crossing = report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"]
     view = View(
@@ -116,7 +116,7 @@ def view_report(
     return _cut(view, window or Window())
 
 
-def _add_shown(report: Report, show: tuple[str, ...], window: Window) -> dict[str, Any]:
+def _add_shown(report: Report, detail: str, show: tuple[str, ...], window: Window) -> dict[str, Any]:
     """Return the frames of a report that change with data on request; metrics are summarised where they are not requested."""
     sampled = tuple(
         replace(metric, samples=_within(metric.samples, "time_ns", "time_ns", window))
@@ -126,7 +126,8 @@ def _add_shown(report: Report, show: tuple[str, ...], window: Window) -> dict[st
         on_request = (
             () if "network" not in show else tuple(metric for metric in sampled if metric.gpu is None)
         )
-        sampled = (*summarise_metrics(sampled), *on_request)
+        overview = () if detail == "jobs" else summarise_metrics(sampled)
+        sampled = (*overview, *on_request)
     if not show:
         return {"activities": report.activities.clear(), "sampled_metrics": sampled}
     counters = [report.counters]

@@ -44,6 +44,10 @@ def explain_no_rows(run: Run, training: Training, name: str) -> str:
     if is_host and not training.lane_states["cause"].is_in(_BUBBLES).any():
         return "there is no bubble of cause host or data"
     kind, noun = _RECORDED.get(name, ("", "activities of the host"))
+    if not reports and kind == "gpu_metrics":
+        return (
+            "none of the parts has GPU metrics of a GPU with kernels: record them, or extract the parts again"
+        )
     if not reports:
         return f"all inputs are parts, which have no {noun}: specify reports"
     if is_host:

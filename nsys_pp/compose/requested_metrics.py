@@ -4,68 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import polars as pl
-from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.arrays.scratch import open_scratch
+from nsys_pp.compose.metric_lanes import LaneTimes, ReportSums, list_family_times
+from nsys_pp.compose.part_metrics import sum_part
 from nsys_pp.compose.run import Run
-from nsys_pp.families.classify import classify_operations
-from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.part_metrics import METRIC_FRAMES
 from nsys_pp.frames.raw import Group
-from nsys_pp.frames.report import KERNEL_KINDS, Report
-from nsys_pp.frames.requested import MEASURED_TIMES, METRIC_SUMS
-from nsys_pp.frames.sampled_metrics import SampledMetric
+from nsys_pp.frames.requested import FAMILY_TIMES, MEASURED_TIMES, METRIC_SUMS
 from nsys_pp.frames.training import Training
 from nsys_pp.model import build_report
-from nsys_pp.read import is_part, read_report
-from nsys_pp.training.run.metric_sums import list_measured, select_in_steps, sum_metrics
+from nsys_pp.read import is_part, read_part, read_report
+from nsys_pp.training.run.metric_sums import list_measured, measure_families, sum_metrics
 
 _KERNELS: frozenset[Group] = frozenset({"ops", "kernel_names"})
 _METRICS: frozenset[Group] = _KERNELS | {"show_metrics"}
 _SPAN = ("start_ns", "end_ns")
-FAMILY_TIMES = build_schema(
-    {"family": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64},  # one row per kernel, any order
-    name="FAMILY_TIMES",
-)
-
-
-class LaneTimes(Struct, frozen=True, kw_only=True):
-    """A lane, and the intervals in which its metrics are measured.
-
-    Attributes:
-        lane: The lane.
-        process_key: Its process.
-        device_id: Its CUDA ordinal there.
-        gpu: "GPU 0", numbered among the GPUs of the machine.
-        bus: Bus location of its GPU, in lower case; None: unknown.
-        measured: `MEASURED_TIMES`, on the clock of the report with the metrics.
-        families: `FAMILY_TIMES` on that clock; None: those of the kernels of that report.
-    """
-
-    lane: int
-    process_key: int
-    device_id: int
-    gpu: str
-    bus: str | None
-    measured: pl.DataFrame
-    families: pl.DataFrame | None = None
-
-    def has(self, metric: SampledMetric) -> bool:
-        """Return whether a metric of the machine is of the lane's GPU: by bus location, where both are known."""
-        if metric.bus is not None and self.bus is not None:
-            return metric.bus == self.bus
-        return metric.gpu == self.gpu
-
-
-class ReportSums(Struct, frozen=True):
-    """Sums of the metrics of one report, and its GPUs with metrics, each by one of them, without samples."""
-
-    sums: pl.DataFrame
-    gpus: list[SampledMetric]
 
 
 def read_metric_sums(run: Run, training: Training) -> pl.DataFrame:
@@ -80,24 +40,43 @@ def read_metric_sums(run: Run, training: Training) -> pl.DataFrame:
     }
     nsys = run.batch.nsys
     read = run.batch.map("reading metrics", reports, partial(_sum_report, lanes=own, nsys=nsys))
+    for path in own:
+        if is_part(path):
+            read[path] = _sum_part(path, own[path])
     sums = [report.sums for report in read.values()]
     done = {lane for frame in sums for lane in frame["lane"].unique()}
-    elsewhere = _find_elsewhere(run, [(at, lane) for at, lane in lanes if lane.lane not in done], read)
-    if elsewhere:
-        with_kernels = {at for of_report in elsewhere.values() for at, _ in of_report}
-        paths = [path for at, path in _number(run) if at in with_kernels and path in reports]
-        devices = {path: [lane for at, lane in lanes if run.inputs[at].path == path] for path in paths}
-        kernels = run.batch.map("reading kernels", paths, partial(_read_families, lanes=devices, nsys=nsys))
-        families = {lane: frame for of_report in kernels.values() for lane, frame in of_report.items()}
-        wanted = {
-            path: [
-                _add_families(run, lane, families.get(lane.lane), own_at, path) for own_at, lane in of_report
-            ]
-            for path, of_report in elsewhere.items()
-        }
-        again = run.batch.map("reading metrics", list(wanted), partial(_sum_report, lanes=wanted, nsys=nsys))
-        sums += [report.sums for report in again.values()]
-    return pl.concat([METRIC_SUMS.to_frame(), *sums])
+    others = _find_elsewhere(run, [(at, lane) for at, lane in lanes if lane.lane not in done], read)
+    return pl.concat([METRIC_SUMS.to_frame(), *sums, *_sum_elsewhere(run, others)])
+
+
+def _sum_elsewhere(run: Run, others: Mapping[Path, Sequence[tuple[int, LaneTimes]]]) -> list[pl.DataFrame]:
+    """Sum the metrics of lanes that are in the report of another process, with the kernels of their own reports.
+
+    Args:
+        run: The run.
+        others: Number of the own report, and the lane, by the report with its metrics.
+    """
+    own: dict[Path, list[LaneTimes]] = {}
+    for lanes in others.values():
+        for own_at, lane in lanes:
+            own.setdefault(run.inputs[own_at].path, []).append(lane)
+    reports = [path for path in own if not is_part(path)]
+    nsys = run.batch.nsys
+    kernels = run.batch.map("reading kernels", reports, partial(_read_families, lanes=own, nsys=nsys))
+    families = {lane: frame for of_report in kernels.values() for lane, frame in of_report.items()}
+    wanted = {
+        path: [_add_families(run, lane, families.get(lane.lane), own_at, path) for own_at, lane in lanes]
+        for path, lanes in others.items()
+    }
+    reports = [path for path in wanted if not is_part(path)]
+    read = run.batch.map("reading metrics", reports, partial(_sum_report, lanes=wanted, nsys=nsys))
+    parts = [_sum_part(path, lanes) for path, lanes in wanted.items() if is_part(path)]
+    return [report.sums for report in (*read.values(), *parts)]
+
+
+def _sum_part(path: Path, lanes: Sequence[LaneTimes]) -> ReportSums:
+    """Sum the metrics of a part, whose frames of metrics no other table needs."""
+    return sum_part(read_part(path, METRIC_FRAMES, version=version("nsys-pp")), lanes)
 
 
 def _number(run: Run) -> list[tuple[int, Path]]:
@@ -174,8 +153,11 @@ def _sum_report(path: Path, lanes: Mapping[Path, Sequence[LaneTimes]], nsys: str
             own = {metric.metric: metric.samples for metric in metrics if lane.has(metric)}
             if not own:
                 continue
-            families = list_family_times(report, lane) if lane.families is None else lane.families
-            measured = pl.concat([lane.measured, _measure_families(lane, families)])
+            families = lane.families
+            if families is None:
+                families = list_family_times(report, lane.process_key, lane.device_id)
+            steps = lane.measured.filter(group="steps")
+            measured = pl.concat([lane.measured, measure_families(families, steps, lane=lane.lane)])
             sums.append(sum_metrics(measured, own, lane=lane.lane))
         gpus = {metric.gpu: replace(metric, samples=metric.samples.clear()) for metric in metrics}
         return ReportSums(pl.concat(sums), list(gpus.values()))
@@ -186,30 +168,4 @@ def _read_families(
 ) -> dict[int, pl.DataFrame]:
     """Read the kernels of the lanes of a report, by lane (`FAMILY_TIMES`)."""
     report = build_report(read_report(path, need=_KERNELS, nsys=nsys), is_last_use=True)
-    return {lane.lane: list_family_times(report, lane) for lane in lanes[path]}
-
-
-def list_family_times(report: Report, lane: LaneTimes) -> pl.DataFrame:
-    """List the kernels of a lane of a report with their families (`FAMILY_TIMES`)."""
-    is_own = (pl.col("process_key") == lane.process_key) & (pl.col("device_id") == lane.device_id)
-    ops = report.gpu_ops.filter(is_own, pl.col("kind").cast(pl.String).is_in(KERNEL_KINDS))
-    if len(report.op_details.row):
-        full_name = report.op_details.gather("full_name", ops["op_id"])
-        ops = ops.with_columns(name=pl.coalesce(full_name, "name"))
-    families = classify_operations(ops.select("kind", "name", "is_communication", *_SPAN))
-    return families.with_columns(pl.col("family").cast(pl.String)).pipe(conform, FAMILY_TIMES)
-
-
-def _measure_families(lane: LaneTimes, families: pl.DataFrame) -> pl.DataFrame:
-    """Return the kernels in the steps of a lane as `MEASURED_TIMES`."""
-    steps = lane.measured.filter(group="steps")
-    return (
-        select_in_steps(families, steps)
-        .with_columns(
-            lane=pl.lit(lane.lane, pl.UInt32),
-            group=pl.lit("families"),
-            item="family",
-            step=pl.lit(None, pl.Int64),
-        )
-        .pipe(conform, MEASURED_TIMES)
-    )
+    return {lane.lane: list_family_times(report, lane.process_key, lane.device_id) for lane in lanes[path]}

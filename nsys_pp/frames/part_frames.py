@@ -12,6 +12,7 @@ from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.part import EncodedSubtrack, SubtrackKind
+from nsys_pp.frames.part_metrics import METRIC_FRAMES
 from nsys_pp.frames.report import DEVICES, GPUS, PROCESSES, RANKS
 from nsys_pp.frames.roster import COORDINATES
 from nsys_pp.frames.row_counts import ROW_COUNTS
@@ -43,6 +44,7 @@ PART_FRAMES: Mapping[str, pl.Schema] = {
     "row_counts": ROW_COUNTS,
     **REPORT_FRAMES,
     **AGGREGATE_FRAMES,
+    **METRIC_FRAMES,
 }
 
 

@@ -27,6 +27,7 @@ Group = Literal[
     "host",
     "tables",
     "overview",
+    "metric_sums",
     "show_os",
     "show_states",
     "show_samples",
@@ -44,11 +45,11 @@ Group = Literal[
 kernels; details of operations (these names, grids, registers, bytes); data of CPU threads (names of calls; colors, categories and payloads of ranges);
 communication between ranks (payloads of NCCL's ranges, calls of MPI); calls of the operating system; data of the host
 for summaries (these calls, runs of threads, allocations); the number of rows of every exported table; metrics of GPUs for the
-overview of a trace; and the kinds
+overview of a trace, and for sums in parts; and the kinds
 of data that a trace has on request (`nsys_pp.frames.choices.SHOW_KINDS`), each with the prefix `show_`."""
 
 SHOW_GROUPS: frozenset[Group] = frozenset(group for group in get_args(Group) if group.startswith("show_"))
-ON_REQUEST: frozenset[Group] = SHOW_GROUPS | {"overview"}
+ON_REQUEST: frozenset[Group] = SHOW_GROUPS | {"overview", "metric_sums"}
 """Groups with tables of `nsys_pp.read.tables_on_request`."""
 ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group)) - ON_REQUEST - {"tables"}
 """All groups that analyses read."""

@@ -15,11 +15,16 @@ MEASURED_TIMES = build_schema(
         "lane": pl.UInt32,
         "group": pl.String,  # of `METRIC_GROUPS`
         "item": pl.String,  # kind of jobs or phases, family of kernels, or cause of bubbles; null: steps, compute
-        "step": pl.Int64,  # of `RUN_STEPS`, in groups "steps" and "compute", in which the intervals of a lane do not overlap; else null
+        "step": pl.Int64,  # of `RUN_STEPS`, in groups "steps", "compute" and "families", in which the intervals of an item do not overlap; else null
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
     },
     name="MEASURED_TIMES",
+)
+
+FAMILY_TIMES = build_schema(
+    {"family": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64},  # one row per kernel, any order
+    name="FAMILY_TIMES",
 )
 
 METRIC_SUMS = build_schema(

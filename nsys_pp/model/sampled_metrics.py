@@ -35,6 +35,8 @@ _FASTEST_MHZ = 100_000  # of a clock; more is in Hz
 _OF_GPUS = ("GPC Clock", "SYS Clock", "GR Active", "SM Active", "SMs Active", "SM Issue", "DRAM ")
 _FRAMES = ("gpu_metrics", "generic_events", "network_metrics")
 
+_WHOLE = {"show_metrics", "metric_sums"}  # groups with all metrics
+
 _Wanted = Callable[[str], bool]
 
 
@@ -44,8 +46,8 @@ def build_sampled_metrics(
     """Build all sampled metrics that were read: of GPUs by name, then of the network by name and unit.
 
     A metric of a GPU is one of the first process that uses the GPU; of an unused GPU, and of the network, one of the system:
-    without process and device, and named after the GPU or the network card. Without group "show_metrics", metrics of the overview
-    and clocks are built alone.
+    without process and device, and named after the GPU or the network card. For the overview alone, only its metrics
+    and clocks are built.
 
     Args:
         raw: The report.
@@ -54,7 +56,7 @@ def build_sampled_metrics(
     """
     if all(raw[name].is_empty() for name in _FRAMES):
         return ()  # usual: they are read on request, or for the overview
-    wanted: _Wanted = (lambda _: True) if "show_metrics" in raw.groups else _is_of_default
+    wanted = _is_of_default if raw.groups.isdisjoint(_WHOLE) else _is_any
     used: dict[str, tuple[int, int]] = {}
     for process, device, bus in devices.select("process_key", "device_id", "bus_location").iter_rows():
         if bus is not None:
@@ -85,6 +87,10 @@ def build_sampled_metrics(
         )
     of_gpus = sorted(metrics.values(), key=lambda metric: metric.name)
     return (*of_gpus, *_build_network(raw))
+
+
+def _is_any(_: str) -> bool:
+    return True
 
 
 def _is_of_default(metric: str) -> bool:

@@ -24,6 +24,7 @@ from nsys_pp.frames.part import (
     PartRecord,
 )
 from nsys_pp.frames.part_frames import PART_FRAMES, SUBTRACKS, read_subtracks
+from nsys_pp.frames.part_metrics import METRIC_FRAMES
 from nsys_pp.read.frame_archives import DAMAGES, read_packed_frames, unpack_bytes
 from nsys_pp.read.unreadable import check_regular, unreadable_error
 
@@ -71,14 +72,16 @@ def read_part(path: Path, frames: Iterable[str] | None = None, *, version: str) 
         blocks = archive.getinfo(BLOCKS_MEMBER)
         if blocks.file_size != encoded.size_bytes or blocks.compress_type != ZIP_STORED:
             raise ValueError("the blocks differ from the list of encoded subtracks")
-        if frames is not None and not wanted <= packed.keys():
+        if frames is not None and not wanted - METRIC_FRAMES.keys() <= packed.keys():
             raise KeyError("a frame is missing")
         return Part(
             source=Path(record.source),
             made_by=record.made_by,
             options=record.options,
             facts=record.facts,
-            frames=PackedFrames({name: packed[name] for name in PART_FRAMES if name in wanted}, path),
+            frames=PackedFrames(
+                {name: packed[name] for name in PART_FRAMES if name in wanted & packed.keys()}, path
+            ),
             encoded=encoded,
         )
 

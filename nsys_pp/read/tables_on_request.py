@@ -143,13 +143,13 @@ TABLES_ON_REQUEST = (
             "metric": _c("metricId"),
             "value": _c("value"),
         },
-        groups=("show_metrics", "overview"),
+        groups=("show_metrics", "overview", "metric_sums"),
     ),
     Table(
         "gpu_metric_names",
         ("TARGET_INFO_GPU_METRICS",),
         {"type": _c("typeId"), "metric": _c("metricId"), "name": _c("metricName")},
-        groups=("show_metrics", "overview"),
+        groups=("show_metrics", "overview", "metric_sums"),
     ),
     # GPU metrics of versions before 2023.4, and other samples of the system: values as JSON
     Table(

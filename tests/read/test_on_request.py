@@ -30,7 +30,10 @@ def test_every_kind_has_a_group() -> None:
     assert {f"show_{kind}" for kind in SHOW_KINDS} == SHOW_GROUPS
     assert find_show_groups(SHOW_KINDS) == SHOW_GROUPS
     assert find_show_groups(["os"]) == {"show_os"}
-    assert {group for table in TABLES_ON_REQUEST for group in table.groups} <= SHOW_GROUPS | {"overview"}
+    assert {group for table in TABLES_ON_REQUEST for group in table.groups} <= SHOW_GROUPS | {
+        "overview",
+        "metric_sums",
+    }
 
 
 def test_a_trace_without_them_reads_none(tmp_path: Path) -> None:

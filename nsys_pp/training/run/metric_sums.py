@@ -6,15 +6,14 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from nsys_pp.arrays.sample_windows import find_peaks, integrate
+from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.causes import BUBBLE_CAUSES
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.requested import MEASURED_TIMES, METRIC_SUMS
 from nsys_pp.frames.training import Training
-
-Values = NDArray[np.float64]
 
 
 def list_measured(training: Training) -> pl.DataFrame:
@@ -43,19 +42,43 @@ def list_measured(training: Training) -> pl.DataFrame:
     )
 
 
-def select_in_steps(kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Keep the intervals that start in a step.
+def measure_families(families: pl.DataFrame, steps: pl.DataFrame, *, lane: int) -> pl.DataFrame:
+    """List the kernels of each family in each step (`MEASURED_TIMES`, group "families").
+
+    Kernels are in the step in which they start; time in which several kernels of a family run is listed once.
 
     Args:
-        kernels: Any frame with `start_ns`.
-        steps: `start_ns` and `end_ns` of the steps of the lane, one after the other.
+        families: `FAMILY_TIMES` of the lane.
+        steps: `step`, `start_ns` and `end_ns` of its steps, one after the other.
+        lane: The lane.
     """
-    if steps.is_empty():
-        return kernels.clear()
+    if steps.is_empty() or families.is_empty():
+        return MEASURED_TIMES.to_frame()
     steps = steps.sort("start_ns")
-    at = np.searchsorted(steps["start_ns"].to_numpy(), kernels["start_ns"].to_numpy(), side="right") - 1
-    ends = steps["end_ns"].to_numpy()[np.maximum(at, 0)]
-    return kernels.filter(pl.Series((at >= 0) & (kernels["start_ns"].to_numpy() < ends)))
+    starts = families["start_ns"].to_numpy()
+    at = np.searchsorted(steps["start_ns"].to_numpy(), starts, side="right") - 1
+    is_inside = (at >= 0) & (starts < steps["end_ns"].to_numpy()[np.maximum(at, 0)])
+    inside = (
+        families.with_columns(pl.Series("at", at))
+        .filter(pl.Series(is_inside))
+        .with_columns(segment=pl.struct("family", "at").rank("dense").cast(pl.Int64) - 1)
+        .sort("segment", "start_ns")
+    )
+    segment, start, end = (inside[name].to_numpy() for name in ("segment", "start_ns", "end_ns"))
+    reach = running_maximum(segment, end)
+    begins = np.append(True, (segment[1:] > segment[:-1]) | (start[1:] > reach[:-1]))[: len(start)]
+    last = np.append(np.flatnonzero(begins)[1:], len(start))[: int(begins.sum())] - 1
+    return (
+        inside.filter(pl.Series(begins))
+        .with_columns(
+            pl.Series("end_ns", reach[last]),
+            lane=pl.lit(lane, pl.UInt32),
+            group=pl.lit("families"),
+            item="family",
+            step=steps["step"].gather(inside["at"].filter(pl.Series(begins))),
+        )
+        .pipe(conform, MEASURED_TIMES)
+    )
 
 
 def sum_metrics(measured: pl.DataFrame, metrics: Mapping[str, pl.DataFrame], *, lane: int) -> pl.DataFrame:
@@ -65,7 +88,7 @@ def sum_metrics(measured: pl.DataFrame, metrics: Mapping[str, pl.DataFrame], *, 
 
     Args:
         measured: `MEASURED_TIMES` of the lane, on the clock of the samples.
-        metrics: `METRIC_VALUES` by name of the metric.
+        metrics: `METRIC_VALUES` by name of the metric, or means of windows with the column `peak`.
         lane: The lane.
 
     Returns:
@@ -79,13 +102,13 @@ def sum_metrics(measured: pl.DataFrame, metrics: Mapping[str, pl.DataFrame], *, 
         (lane, metric, group, item, *sums)
         for metric, samples in metrics.items()
         for (group, item), start, end, step in items
-        for sums in _sum(samples["time_ns"].to_numpy(), samples["value"].to_numpy(), start, end, step)
+        for sums in _sum(samples, start, end, step)
     ]
     return pl.DataFrame(rows, schema=METRIC_SUMS, orient="row")
 
 
 def _join(start: Int64s, end: Int64s, step: pl.Series) -> tuple[Int64s, Int64s, pl.Series]:
-    """Join intervals that overlap or touch, in order of their starts; steps are apart already."""
+    """Join intervals that overlap or touch, in order of their starts; intervals with steps are apart already."""
     if step.null_count() < len(step) or not len(start):
         return start, end, step
     reach = np.maximum.accumulate(end)
@@ -95,9 +118,10 @@ def _join(start: Int64s, end: Int64s, step: pl.Series) -> tuple[Int64s, Int64s, 
 
 
 def _sum(
-    times: Int64s, values: Values, start: Int64s, end: Int64s, step: pl.Series
+    samples: pl.DataFrame, start: Int64s, end: Int64s, step: pl.Series
 ) -> Iterator[tuple[int | None, float, int, float]]:
     """Yield the step, the integral, the time with samples, and the largest sample, by step."""
+    times, values = samples["time_ns"].to_numpy(), samples["value"].to_numpy()
     if len(times) < 2:
         return
     start, end = (np.clip(edge, times[0], times[-1]) for edge in (start, end))
@@ -105,20 +129,18 @@ def _sum(
     start, end, step = start[is_valid], end[is_valid], step.filter(pl.Series(is_valid))
     if not len(start):
         return
-    sums = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
-    integrals = _integrate(times, values, sums, end) - _integrate(times, values, sums, start)
-    first = np.searchsorted(times, start, side="right") - 1
-    stop = np.searchsorted(times, end, side="left")
-    peaks = np.maximum.reduceat(np.append(values, -np.inf), np.column_stack([first, stop]).ravel())[::2]
-    by_step = pl.DataFrame({"step": step, "integral": integrals, "time_ns": end - start, "peak": peaks})
+    integrals = integrate(times, values, np.column_stack([start, end]).ravel())
+    peaks = samples["peak" if "peak" in samples.columns else "value"].to_numpy()
+    by_step = pl.DataFrame(
+        {
+            "step": step,
+            "integral": integrals[1::2] - integrals[::2],
+            "time_ns": end - start,
+            "peak": find_peaks(times, peaks, start, end),
+        }
+    )
     yield from (
         by_step.group_by("step", maintain_order=True)
         .agg(pl.col("integral", "time_ns").sum(), pl.col("peak").max())
         .iter_rows()
     )
-
-
-def _integrate(times: Int64s, values: Values, sums: Values, edges: Int64s) -> Values:
-    at = np.clip(np.searchsorted(times, edges, side="right") - 1, 0, len(times) - 2)
-    integrals: Values = sums[at] + values[at] * (edges - times[at])
-    return integrals

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
+from nsys_pp.arrays.sample_windows import average_windows
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.sampled_metrics import METRIC_VALUES, SampledMetric, drop_unit, is_of_overview
 from nsys_pp.write.trace.counters import round_up
@@ -58,8 +59,5 @@ def _average(times: Int64s, values: Floats) -> tuple[Int64s, Floats]:
     window = round_up(-(-(last - first) // MOST_WINDOWS))
     edges = np.append(np.arange(first // window * window, last, window), last)
     edges[0] = first
-    sums = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
-    at = np.clip(np.searchsorted(times, edges, side="right") - 1, 0, len(times) - 2)
-    until = sums[at] + values[at] * (edges - times[at])
-    means = np.round(np.diff(until) / np.diff(edges), 1)
+    means = np.round(average_windows(times, values, edges), 1)
     return edges, np.append(means, np.round(values[-1], 1))

@@ -142,6 +142,14 @@ def test_metrics_of_a_machine_are_of_the_jobs_of_all_its_ranks(tmp_path: Path) -
     steps = nsys_pp.pipeline(folder, steps=f"{first}:{first + 1}").tables(["step_metrics"])["step_metrics"]
     assert steps.equals(whole.head(1))
     assert whole["time_ns"].sum() == table.filter(group="steps")["time_ns"].item()
+    nsys_pp.extract(folder, tmp_path / "parts")
+    of_parts = nsys_pp.pipeline(tmp_path / "parts").tables(["metrics", "step_metrics"])
+    assert of_parts["step_metrics"].equals(whole)
+    without = (
+        pl.col("group") != "families"
+    )  # kernels of ranks whose metrics are in another part are not in parts
+    assert of_parts["metrics"].filter(without).equals(table.filter(without))
+    assert of_parts["metrics"].filter(group="families")["lane_count"].max() == 2
 
 
 def test_tables_on_request_are_not_in_all() -> None:
@@ -228,5 +236,5 @@ def test_the_reason_of_an_empty_table_is_the_one_that_holds(tmp_path: Path) -> N
     part = tmp_path / "rank0.nspart"
     nsys_pp.extract(report, part)
     of_part = reasons(part)
-    assert "all inputs are parts, which have no GPU metrics" in of_part
+    assert "none of the parts has GPU metrics" in of_part
     assert "none of the 4 reports has GPU metrics" in reasons(PIPELINE)

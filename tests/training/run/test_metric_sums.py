@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.frames.requested import MEASURED_TIMES
+from nsys_pp.frames.requested import FAMILY_TIMES, MEASURED_TIMES
 from nsys_pp.frames.sampled_metrics import METRIC_VALUES
-from nsys_pp.training.run.metric_sums import select_in_steps, sum_metrics
+from nsys_pp.training.run.metric_sums import measure_families, sum_metrics
 
 INTERVALS = st.lists(
     st.tuples(st.sampled_from(["forward", "GEMM"]), st.integers(0, 40), st.integers(0, 12)), max_size=12
@@ -60,11 +60,36 @@ def test_sums_are_those_of_the_definition(
     assert found == expected
 
 
-@settings(deadline=None, max_examples=50)
-@given(st.lists(st.integers(0, 60), max_size=10), STEPS)
-def test_kernels_are_of_the_step_that_they_start_in(starts: list[int], drawn: list[tuple[int, int]]) -> None:
-    steps = place(drawn)
-    kernels = pl.DataFrame({"start_ns": starts}, schema={"start_ns": pl.Int64})
-    frame = pl.DataFrame(steps, schema={"start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
-    kept = select_in_steps(kernels, frame)["start_ns"].to_list()
-    assert kept == [at for at in starts if any(start <= at < end for start, end in steps)]
+KERNELS = st.lists(
+    st.tuples(st.sampled_from(["GEMM", "copy"]), st.integers(-3, 60), st.integers(0, 9)), max_size=12
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(KERNELS, STEPS)
+def test_kernels_are_of_the_step_that_they_start_in(
+    kernels: list[tuple[str, int, int]], drawn: list[tuple[int, int]]
+) -> None:
+    steps = [(number, *span) for number, span in enumerate(place(drawn))]
+    rows = [(family, start, start + length) for family, start, length in kernels]
+    found = measure_families(
+        pl.DataFrame(rows, schema=FAMILY_TIMES, orient="row"),
+        pl.DataFrame(
+            steps, schema={"step": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row"
+        ),
+        lane=3,
+    )
+    moments = [
+        (family, step, moment)
+        for _, group, family, step, start, end in found.rows()
+        if group == "families"
+        for moment in range(start, end)
+    ]
+    assert len(moments) == len(set(moments)), "time of several kernels is listed once"
+    assert set(moments) == {
+        (family, step, moment)
+        for family, start, end in rows
+        for step, first, last in steps
+        if first <= start < last
+        for moment in range(start, end)
+    }
