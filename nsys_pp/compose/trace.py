@@ -122,8 +122,8 @@ class TraceBuilder:
         content, batch = self._content, run.batch
         parts = read_parts(batch, writes_blocks=True)
         refuse_parts(parts, content.needs)
-        self._options = settle_part_options(list(parts.values()), content.part_options)
-        reports = [path for path in batch.paths if path not in parts and not is_part(path)]
+        self._options, parts = settle_part_options(batch, parts, content.part_options)
+        reports = [path for path in batch.paths if not is_part(path)]
         if content.needs:
             survey = partial(
                 survey_input,
