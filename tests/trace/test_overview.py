@@ -162,3 +162,15 @@ def test_means_are_those_of_the_definition(drawn: list[tuple[int, int]], repeats
             for (since, value), (until, _) in pairwise(values)
         )
         assert mean == pytest.approx(total / (end - begin), abs=0.051)
+
+
+def test_a_scrubbed_copy_has_the_same_metrics(recorded: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "scrubbed.sqlite"
+    nsys_pp.scrub([recorded], copy)
+    of_report = nsys_pp.merge([recorded], tmp_path / "a.pftrace", show="metrics").output
+    of_copy = nsys_pp.merge([copy], tmp_path / "b.pftrace", show="metrics").output
+    with_metrics = len(of_report.read_bytes())
+    assert abs(len(of_copy.read_bytes()) - with_metrics) < with_metrics / 1000  # paths are attributes
+    tables = [nsys_pp.pipeline(path).tables(["metrics"])["metrics"] for path in (recorded, copy)]
+    assert len(tables[0]) > len(METRICS)
+    assert tables[0].equals(tables[1])

@@ -32,8 +32,7 @@ def test_parts_have_means_of_windows_of_bounded_number(tmp_path: Path) -> None:
     assert len(frames["metric_families"]) <= 20 * len(METRICS)
     assert (tmp_path / "report.nspart").stat().st_size < report.stat().st_size / 3
     tables = [
-        nsys_pp.pipeline(path).tables(["metrics"])["metrics"]
-        for path in (report, tmp_path / "report.nspart")
+        nsys_pp.pipeline(path).tables(["metrics"])["metrics"] for path in (report, tmp_path / "report.nspart")
     ]
     joined = tables[0].join(tables[1], on=["metric", "group", "item"], suffix="_of_part", nulls_equal=True)
     assert len(joined) == len(tables[0])
