@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 import nsys_pp
 from fixtures.recording.bulk import write_bulk_report
+from fixtures.recording.export import write_report
 from fixtures.recording.metrics import METRICS, add_metrics
+from fixtures.recording.session import Session
 from nsys_pp.compose.report import SURVEY_GROUPS
 from nsys_pp.frames.choices import Detail
 from nsys_pp.frames.sampled_metrics import METRIC_VALUES
@@ -174,3 +176,55 @@ def test_a_scrubbed_copy_has_the_same_metrics(recorded: Path, tmp_path: Path) ->
     tables = [nsys_pp.pipeline(path).tables(["metrics"])["metrics"] for path in (recorded, copy)]
     assert len(tables[0]) > len(METRICS)
     assert tables[0].equals(tables[1])
+
+
+def test_metrics_of_a_gpu_are_on_its_row_if_another_report_has_them(
+    importer: Importer, tmp_path: Path
+) -> None:
+    gpus = [
+        {
+            "id": number,
+            "cuDevice": number,
+            "name": "GPU",
+            "busLocation": f"0000:{number}A:00.0",
+            "uuid": f"{number}",
+        }
+        for number in (0, 1)
+    ]
+    (tmp_path / "run").mkdir()
+    for number in (0, 1):
+        ops = [
+            {
+                "start": 1000 * at,
+                "end": 1000 * at + 500,
+                "device": number,
+                "correlation": at,
+                "pid": 70 + number,
+            }
+            for at in (1, 2)
+        ]
+        write_report(
+            tmp_path / "run" / f"{number}.sqlite",
+            kernels=ops,
+            api_calls=[
+                {"start": 10 * at, "end": 10 * at + 5, "correlation": at, "pid": 70 + number} for at in (1, 2)
+            ],
+            gpus=gpus,
+            session=Session(hostname="node", utc_epoch_ns=1_700_000_000_000_000_000 + number),
+        )
+    add_metrics(tmp_path / "run" / "0.sqlite", rows=400, end_ns=10_000, gpus=2)
+    trace = tmp_path / "run.pftrace"
+    nsys_pp.merge([tmp_path / "run"], trace)
+    importer.query(trace, "SELECT count(*) FROM slice")
+    counters = importer.query(None, COUNTERS)
+    assert_no_errors(importer)
+    owners = {(name, gpu) for name, gpu, *_ in counters.iter_rows() if name != "GPU busy"}
+    first = {(f"{name} (mean)", "rank 0") for name in OF_OVERVIEW}
+    second = {(f"GPU 1: {name} (mean)", "rank 1") for name in OF_OVERVIEW}
+    assert owners == first | second
+    nsys_pp.extract([tmp_path / "run"], tmp_path / "parts")
+    of_parts = nsys_pp.merge([tmp_path / "parts"], tmp_path / "parts.pftrace").output
+    assert len(of_parts.read_bytes()) == pytest.approx(len(trace.read_bytes()), rel=0.01)
+    nsys_pp.merge([tmp_path / "run"], trace, devices=[0], force=True)
+    importer.query(trace, "SELECT count(*) FROM slice")
+    assert {gpu for _, gpu, *_ in importer.query(None, COUNTERS).iter_rows()} == {"rank 0"}

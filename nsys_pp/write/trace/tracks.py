@@ -10,7 +10,8 @@ CPU: python 4242        a process, with detail "cpu" or data on request; counter
   marks thread 4242
   CUDA API thread 4242
   OS calls thread 4242  on request, and likewise states, CPU samples, MPI, ...
-system                  metrics of GPUs without processes; on request: of the network, messages of nsys, tables without processes
+GPU at 0000:3b:00.0     metrics of a GPU that no process uses; in a trace its row is in another report, or "system"
+system                  on request: metrics of the network, messages of nsys, tables without processes
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ MOST_SUBTRACKS = 20_000  # of a report
 MOST_STREAMS = 4_096  # of a GPU; each takes some ms
 _JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" if no range is a job
 BUSY = "GPU busy"
+GPU_AT = "GPU at "
+"""Beginning of the row of a GPU that no process of the report uses; the rest is its bus location."""
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
 
 Path = tuple[str, ...]
@@ -309,10 +312,19 @@ def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) 
 
 
 def _draw_system(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) -> None:
-    path = _add_track(tracks, (SYSTEM,), _CPU_RANK, order=len(view.report.processes))
+    order = len(view.report.processes)
+    by_row: dict[str, list[SampledMetric]] = {}
+    for metric in view.report.sampled_metrics:
+        if metric.process_key is None:
+            by_row.setdefault(SYSTEM if metric.bus is None else f"{GPU_AT}{metric.bus}", []).append(metric)
+    for name, metrics in sorted(by_row.items()):
+        path = _add_track(tracks, (name,), _CPU_RANK, order=order)
+        _draw_counters(list_metrics(metrics), path, tracks, subtracks)
+    if not view.is_on_request:
+        return
+    path = _add_track(tracks, (SYSTEM,), _CPU_RANK, order=order)
     counters = view.report.counters.filter(pl.col("process_key").is_null())
-    metrics = [metric for metric in view.report.sampled_metrics if metric.process_key is None]
-    _draw_counters([*list_metrics(metrics), *list_counters(counters)], path, tracks, subtracks)
+    _draw_counters(list_counters(counters), path, tracks, subtracks)
     for row in split_by_process(view.report.activities).get(None, []):
         track = _add_track(tracks, (*path, row.title), 10)
         subtracks += draw_activities(row, track)
