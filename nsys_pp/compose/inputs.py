@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from nsys_pp.compose.batch import Batch
-from nsys_pp.compose.report import IDENTITY_FRAMES, build_identity, survey_report
+from nsys_pp.compose.identity import IDENTITY_FRAMES, build_identity
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.part import Part, PartOptions
@@ -22,6 +22,7 @@ from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
 from nsys_pp.read import is_part, open_part_blocks, read_part
 from nsys_pp.read.parts import damaged_error
+from nsys_pp.registry import import_on_call
 from nsys_pp.roster.identity import find_repeated
 from nsys_pp.roster.roster import repeated_error
 from nsys_pp.write.perfetto.trace import Source, check_packed
@@ -32,6 +33,7 @@ OPTION_NAMES = PartOptions.__struct_fields__
 TABLE_OPTION_NAMES = ("ops", "scope", "preset", "job_patterns", "step_patterns")
 OpenBlocks = Callable[[], AbstractContextManager[Source]]
 
+_survey_report = import_on_call("nsys_pp.compose.report:survey_report")  # all stages, which parts need not
 _own_version = cache(partial(version, "nsys-pp"))
 
 
@@ -98,7 +100,7 @@ def survey_input(
     Raises:
         ReportError: It cannot be read.
     """
-    part = survey_report(
+    part = _survey_report(
         path,
         options,
         nsys=nsys,
