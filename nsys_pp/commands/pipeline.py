@@ -13,6 +13,7 @@ import polars as pl
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.inputs import Input, read_inputs
 from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
+from nsys_pp.compose.overhead_times import read_overhead_times
 from nsys_pp.compose.preset_hint import PresetHint, find_preset_hint
 from nsys_pp.compose.report import SURVEY_GROUPS
 from nsys_pp.compose.requested import explain_no_rows, read_host_times
@@ -59,6 +60,7 @@ _READERS: Mapping[str, _Reader] = {
     "step_metrics": read_metric_sums,
     "network": read_network_sums,
     "host": read_host_times,
+    "overhead": read_overhead_times,
 }
 
 
@@ -88,13 +90,14 @@ class PipelineResult(ShortRepr):
     def tables(self, names: Sequence[str] | None = None) -> dict[str, pl.DataFrame]:
         """Build tables by their names in `PIPELINE_TABLES`; all of them if None.
 
-        Tables of `REQUESTED_TABLES` ("metrics", "step_metrics", "network", "host") are built only if they are named: reports are read once more for them.
+        Tables of `REQUESTED_TABLES` ("metrics", "step_metrics", "network", "host", "overhead") are built only if they are named:
+        reports are read once more for them.
         "utilisation" is the model FLOPs utilisation by step; it needs the work of a step.
         """
         return {name: self._build(name) for name in (TABLES if names is None else names)}
 
     def explain_no_rows(self, name: str) -> str:
-        """Explain why a table on request has no rows."""
+        """Explain why a table that is built only if it is named has no rows."""
         return explain_no_rows(self.run, self.training, name)
 
     def _repr_html_(self) -> str:

@@ -76,7 +76,7 @@ def _sum_elsewhere(run: Run, others: Mapping[Path, Sequence[tuple[int, LaneTimes
 
 def _sum_part(path: Path, lanes: Sequence[LaneTimes]) -> ReportSums:
     """Sum the metrics of a part, whose frames of metrics no other table needs."""
-    return sum_part(read_part(path, METRIC_FRAMES, version=version("nsys-pp")), lanes)
+    return sum_part(read_part(path, (), version=version("nsys-pp"), optional=METRIC_FRAMES), lanes)
 
 
 def _number(run: Run) -> list[tuple[int, Path]]:

@@ -24,7 +24,6 @@ from nsys_pp.frames.part import (
     PartRecord,
 )
 from nsys_pp.frames.part_frames import PART_FRAMES, SUBTRACKS, read_subtracks
-from nsys_pp.frames.part_metrics import METRIC_FRAMES
 from nsys_pp.read.frame_archives import DAMAGES, read_packed_frames, unpack_bytes
 from nsys_pp.read.unreadable import check_regular, unreadable_error
 
@@ -51,13 +50,16 @@ def is_part(path: Path) -> bool:
     return path.suffix == SUFFIX
 
 
-def read_part(path: Path, frames: Iterable[str] | None = None, *, version: str) -> Part:
+def read_part(
+    path: Path, frames: Iterable[str] | None = None, *, version: str, optional: Iterable[str] = ()
+) -> Part:
     """Read a part, except its blocks.
 
     Args:
         path: File of the part.
         frames: Names of the frames to read; all if None.
         version: Version of nsys-pp, for the message about a part of another format.
+        optional: Names of frames to read in addition, where the part has them.
 
     Raises:
         ReportError: The part is unreadable, is damaged, or has another format.
@@ -74,16 +76,15 @@ def read_part(path: Path, frames: Iterable[str] | None = None, *, version: str) 
             raise ValueError("the blocks differ from the list of encoded subtracks")
         if blocks.file_size and not encoded.is_packed:
             raise ValueError("the blocks are no packed blocks")
-        if frames is not None and not wanted - METRIC_FRAMES.keys() <= packed.keys():
+        if frames is not None and not wanted <= packed.keys():
             raise KeyError("a frame is missing")
+        wanted |= packed.keys() & {*optional}
         return Part(
             source=Path(record.source),
             made_by=record.made_by,
             options=record.options,
             facts=record.facts,
-            frames=PackedFrames(
-                {name: packed[name] for name in PART_FRAMES if name in wanted & packed.keys()}, path
-            ),
+            frames=PackedFrames({name: packed[name] for name in PART_FRAMES if name in wanted}, path),
             encoded=encoded,
         )
 

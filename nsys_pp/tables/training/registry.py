@@ -42,6 +42,7 @@ REQUESTED_TABLES: Registry[Table[[Training, pl.DataFrame]]] = Registry(
         "step_metrics": "nsys_pp.tables.training.metric_table:STEP_METRIC_TABLE",
         "network": "nsys_pp.tables.training.network_table:NETWORK_TABLE",
         "host": "nsys_pp.tables.training.host_table:HOST_TABLE",
+        "overhead": "nsys_pp.tables.training.overhead_table:OVERHEAD_TABLE",
     }
 )
 """Tables that are built only if they are named: reports are read once more for them (`nsys_pp.frames.requested`)."""
