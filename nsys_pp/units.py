@@ -7,6 +7,7 @@ NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 NS_PER_DAY = 86_400 * NS_PER_S
 BYTES_PER_MIB = 1 << 20
+HERTZ_PER_MEGAHERTZ = 1_000_000
 
 
 def format_duration(duration_ns: int) -> str:

@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     # reads reports and writes them again
     "scrubbing": CONTRACTS | {"read", "model", "write"},
     "viewer": set(),
-    "compose": CONTRACTS | set(STAGES) - {"tables"} | {"executors"},
+    "compose": CONTRACTS | set(STAGES) - {"tables"} | {"executors", "families"},
     "commands": {
         *CONTRACTS,
         *("compose", "tables", "write", "hardware", "viewer", "scrubbing"),

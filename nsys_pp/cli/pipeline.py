@@ -161,7 +161,7 @@ def pipeline(
     log_skipped(result.skipped)
     output_tables(tables, output=output, format=format, limit=limit if format == "table" else 0, force=force)
     record_verdict(result.verdict)
-    log_notes([*result.training.notes, *result.work_notes()])
+    log_notes([*result.training.notes, *result.metric_notes(), *result.work_notes()])
     exit_if_skipped(ctx, result.skipped, result.row_counts)
 
 

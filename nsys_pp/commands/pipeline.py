@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,9 @@ from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keyw
 from nsys_pp.compose.overhead_times import read_overhead_times
 from nsys_pp.compose.preset_hint import PresetHint, find_preset_hint
 from nsys_pp.compose.report import SURVEY_GROUPS
-from nsys_pp.compose.requested import explain_no_rows, read_host_times, read_metric_samples
+from nsys_pp.compose.requested import explain_no_rows, read_host_times
+from nsys_pp.compose.requested_metrics import read_metric_sums
+from nsys_pp.compose.requested_network import read_network_sums
 from nsys_pp.compose.run import Run
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.choices import DATA_TYPES
@@ -28,6 +30,7 @@ from nsys_pp.hardware.model_flops import FORMULA, count_flops, parse_model
 from nsys_pp.model import build_report
 from nsys_pp.read import is_part, read_report
 from nsys_pp.tables.registry import TABLES
+from nsys_pp.tables.training.clock_notes import describe_clocks
 from nsys_pp.tables.training.registry import REQUESTED_TABLES
 from nsys_pp.tables.training.utilisation_table import UTILISATION_TABLE, Work, describe_work
 from nsys_pp.tables.verdict.verdict import VERDICT_TABLE, build_verdict, build_verdict_table
@@ -45,11 +48,20 @@ _RECORD_THEM = (
     "`nsys profile --trace cuda,nvtx` records them; `nsys_pp.capture` writes them where a framework has none"
     " (docs/capture.md)"
 )
-_READERS = {"metrics": read_metric_samples, "host": read_host_times, "overhead": read_overhead_times}
 NOTEBOOK_TABLES = ("verdict", "schedule", "steps", "stages", "kinds", "stragglers")
 NOTEBOOK_ROWS = 10
 PIPELINE_TABLES = TABLES
 """Tables of `PipelineResult.tables`, by name."""
+
+
+_Reader = Callable[[Run, Training], pl.DataFrame]
+_READERS: Mapping[str, _Reader] = {
+    "metrics": read_metric_sums,
+    "step_metrics": read_metric_sums,
+    "network": read_network_sums,
+    "host": read_host_times,
+    "overhead": read_overhead_times,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -61,6 +73,7 @@ class PipelineResult(ShortRepr):
     skipped: Skipped
     work: Work | None = None  # of a step, if the caller named it
     _verdicts: list[Verdict] = field(default_factory=list, init=False, compare=False)  # built on first use
+    _requested: dict[_Reader, pl.DataFrame] = field(default_factory=dict, init=False, compare=False)
 
     @property
     def row_counts(self) -> pl.DataFrame:
@@ -77,7 +90,8 @@ class PipelineResult(ShortRepr):
     def tables(self, names: Sequence[str] | None = None) -> dict[str, pl.DataFrame]:
         """Build tables by their names in `PIPELINE_TABLES`; all of them if None.
 
-        "metrics", "host" and "overhead" are built only if they are named: reports are read once more for them.
+        Tables of `REQUESTED_TABLES` ("metrics", "step_metrics", "network", "host", "overhead") are built only if they are named:
+        reports are read once more for them.
         "utilisation" is the model FLOPs utilisation by step; it needs the work of a step.
         """
         return {name: self._build(name) for name in (TABLES if names is None else names)}
@@ -95,9 +109,20 @@ class PipelineResult(ShortRepr):
         picture = draw_small_chart(self.training)
         return picture + format_html([table for table in tables if len(table.frame)], limit=NOTEBOOK_ROWS)
 
+    def metric_notes(self) -> list[str]:
+        """Return sentences on clocks of GPUs that fell; empty unless a table of GPU metrics was built."""
+        sums = self._requested.get(read_metric_sums)
+        return [] if sums is None else describe_clocks(self.training, sums)
+
     def work_notes(self) -> list[str]:
         """Return sentences on the work of a step and the peaks of GPUs; empty without the work of a step."""
         return [] if self.work is None else describe_work(self.work)
+
+    def _read(self, reader: _Reader) -> pl.DataFrame:
+        """Read the data of a table on request; tables of one reader share them."""
+        if reader not in self._requested:
+            self._requested[reader] = reader(self.run, self.training)
+        return self._requested[reader]
 
     def _build(self, name: str) -> pl.DataFrame:
         if name == UTILISATION_TABLE.name and self.work is not None:
@@ -105,7 +130,7 @@ class PipelineResult(ShortRepr):
         if name == VERDICT_TABLE.name:
             return build_verdict_table(self.verdict)
         if name in REQUESTED_TABLES:
-            return REQUESTED_TABLES[name].build(self.training, _READERS[name](self.run, self.training))
+            return REQUESTED_TABLES[name].build(self.training, self._read(_READERS[name]))
         return TABLES[name].build(self.training)
 
 

@@ -28,8 +28,8 @@ _FEWEST, _MOST = (
 def encode_early(report: Report, options: PartOptions, *, is_packed: bool) -> Iterator[Future[Early] | None]:
     """Start to draw and encode the operations of a report in another thread.
 
-    With detail "cpu", ranges of threads begin before the first operation, from which times count; "ranges" draws few
-    operations.
+    With detail "cpu" and data on request, rows of threads begin before the first operation, from which times count; "ranges"
+    draws few operations.
 
     Args:
         report: The report.
@@ -40,7 +40,7 @@ def encode_early(report: Report, options: PartOptions, *, is_packed: bool) -> It
         The encoded operations; None where it would not save time.
     """
     is_worth = _FEWEST <= len(report.gpu_ops) <= _MOST and _count_processors() > 1
-    if options.detail != "kernels" or not is_worth:
+    if options.detail != "kernels" or options.show or not is_worth:
         del report  # this frame lives as long as the context
         yield None
         return

@@ -43,9 +43,9 @@ SURVEY_GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "communication"})
 TRAINING_GROUPS: frozenset[Group] = SURVEY_GROUPS | {"kernel_names", "os_calls"}
 _DETAIL_GROUPS: dict[str, frozenset[Group]] = {
     "jobs": SURVEY_GROUPS,
-    "ranges": SURVEY_GROUPS,
-    "kernels": SURVEY_GROUPS | {"details"},
-    "cpu": SURVEY_GROUPS | {"details", "cpu"},
+    "ranges": SURVEY_GROUPS | {"overview"},
+    "kernels": SURVEY_GROUPS | {"details", "overview"},
+    "cpu": SURVEY_GROUPS | {"details", "overview", "cpu"},
 }
 _own_version = cache(partial(version, "nsys-pp"))
 
@@ -79,7 +79,9 @@ def extract_report(
 def _extract_report(
     path: Path, options: PartOptions, sink: Sink, *, nsys: str | None, with_tables: bool
 ) -> Part:
-    groups = _drawn_groups(options) | (_aggregate_groups() if with_tables else frozenset())
+    groups = _drawn_groups(options)
+    if with_tables:
+        groups |= _aggregate_groups() | {"metric_sums"}
     map_large_arrays()
     enter_stage("reading", 0.0, 0.3)
     report = move_report(build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True))
@@ -115,6 +117,8 @@ def _extract_built(
     )
     view = _view(report, projections, options, job_ranges=training.job_ranges)
     frames = _aggregate(report, projections, links, training, options) if with_tables else {}
+    if with_tables:
+        frames |= _summarise_metrics(report, training)
     frames["row_counts"] = _count_rows(report, options, links, projections)
     part = _build_part(report, options, _encode_nothing(report), links, training, frames)
     del report, projections, links, training, frames  # a trace needs the view alone
@@ -287,6 +291,15 @@ def _aggregate_groups() -> frozenset[Group]:
     from nsys_pp.aggregates.registry import GROUPS  # many modules, of which a trace needs none
 
     return GROUPS
+
+
+def _summarise_metrics(report: Report, training: ReportTraining) -> dict[str, pl.DataFrame]:
+    """Build the frames of metrics of a part to be stored (`METRIC_FRAMES`); none for a report without metrics."""
+    if not report.sampled_metrics:
+        return {}
+    from nsys_pp.compose.part_metrics import summarise_for_part  # as above
+
+    return summarise_for_part(report, training.frames["steps"])
 
 
 def _aggregate(

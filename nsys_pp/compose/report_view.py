@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import polars as pl
 from msgspec import Struct
@@ -17,6 +18,7 @@ from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import Scope, count_cross_thread, project_ranges
 from nsys_pp.projection.waited_calls import Waited
 from nsys_pp.write.trace.drawing import sequence_id
+from nsys_pp.write.trace.overview import summarise_metrics
 from nsys_pp.write.trace.tracks import View
 
 _DENSITY_BINS = 1000
@@ -101,7 +103,7 @@ def view_report(
         ranges=ranges.with_columns(parent_id=_parents(ranges)),
         marks=marks,
         api_calls=api_calls,
-        **add_shown(report, show),
+        **add_shown(report, detail, show, partial(_within, window=window or Window())),
     )
     crossing = report.ranges["range_id"].clear()
     if count_cross_thread(report.ranges):
@@ -132,7 +134,8 @@ def count_rows_by_time(report: Report, projections: pl.DataFrame, *, detail: str
     times = [projections["gpu_start_ns"], ops["start_ns"]]
     if detail == "cpu":
         times += [report.ranges["start_ns"], report.api_calls["start_ns"]]
-    times += [report.activities["start_ns"], report.sampled_metrics["time_ns"]]
+    times += [report.activities["start_ns"]]
+    times += [metric.samples["time_ns"] for metric in summarise_metrics(report.sampled_metrics)]
     starts = pl.concat([series.rename("time_ns") for series in times]).drop_nulls()
     if starts.is_empty():
         return pl.DataFrame(schema={"time_ns": pl.Int64, "rows": pl.UInt32})
@@ -174,18 +177,20 @@ def _join_flows(report: Report) -> tuple[pl.DataFrame, pl.DataFrame]:
     return ops, calls
 
 
+def _within(frame: pl.DataFrame, start: str, end: str, window: Window) -> pl.DataFrame:
+    if window.start_ns is not None:
+        frame = frame.filter(pl.col(end) >= window.start_ns)
+    if window.end_ns is not None:
+        frame = frame.filter(pl.col(start) < window.end_ns)
+    return frame
+
+
 def _cut(view: View, window: Window) -> View:
-    """Keep the events that overlap the window."""
+    """Keep the events that overlap the window; samples of metrics are cut before they are summarised."""
     if window == Window():
         return view
 
-    def within(frame: pl.DataFrame, start: str, end: str) -> pl.DataFrame:
-        if window.start_ns is not None:
-            frame = frame.filter(pl.col(end) >= window.start_ns)
-        if window.end_ns is not None:
-            frame = frame.filter(pl.col(start) < window.end_ns)
-        return frame
-
+    within = partial(_within, window=window)
     report = replace(
         view.report,
         gpu_ops=within(view.report.gpu_ops, "start_ns", "end_ns"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,55 +16,27 @@ from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.raw import Group
 from nsys_pp.frames.report import KERNEL_KINDS, NAME, Report
-from nsys_pp.frames.requested import HOST_TIMES, METRIC_SAMPLES
+from nsys_pp.frames.requested import HOST_TIMES
 from nsys_pp.frames.training import Training
 from nsys_pp.model import build_report
-from nsys_pp.model.damage import drop_impossible
-from nsys_pp.model.devices import number_gpus
 from nsys_pp.model.recorded_kinds import name_option
-from nsys_pp.model.sampled_metrics import GpuMetric, list_gpu_metrics
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, read_report
 from nsys_pp.training.report.host_activities import find_activities
 
-_METRICS: frozenset[Group] = frozenset({"show_metrics"})
 _HOST: frozenset[Group] = frozenset(
     {"ranges", "ops", "cpu", "copy_kinds", "show_os", "show_states", "show_samples"}
 )
 _BUBBLES = ("host", "data")
+_RECORDED = {  # kind of data, and its noun, by table
+    "metrics": ("gpu_metrics", "GPU metrics"),
+    "step_metrics": ("gpu_metrics", "GPU metrics"),
+    "network": ("nic_metrics", "network metrics"),
+}
 _ROWS = {"OS call": "OS calls", "state": "states"}  # activities, and their rows of a trace
 _WITH_STACKS = ("OS calls", "CUDA call stacks")
 _CALLER = " < "
 _MOST_FUNCTIONS = 8  # of a stack in the table
-
-
-def read_metric_samples(run: Run, training: Training) -> pl.DataFrame:
-    """Read the samples of the GPU metrics of all lanes (`METRIC_SAMPLES`); parts have none.
-
-    A GPU's metrics may be in the report of another process of its machine; those of its own report come first.
-    """
-    reports = [recorded.path for recorded in run.inputs if not is_part(recorded.path)]
-    read = run.batch.map("reading metrics", reports, partial(_read_metrics, nsys=run.batch.nsys))
-    lanes = run.roster.select(
-        *("report", "process_key", "device_id", "machine", "gpu"),
-        bus=pl.col("bus_location").str.to_lowercase(),
-    ).join(
-        training.lanes.select("lane", "report", "process_key", "device_id"),
-        on=["report", "process_key", "device_id"],
-    )
-    parts = [METRIC_SAMPLES.to_frame()]
-    done: set[int] = set()
-    for own in (True, False):
-        for at, recorded in enumerate(run.inputs):
-            metrics = read.get(recorded.path, [])
-            is_own = pl.col("report") == at
-            machine = run.roster.filter(is_own)["machine"][0]
-            wanted = lanes.filter(is_own if own else ~is_own, machine=machine).rows(named=True)
-            found = [(lane, metric) for lane in wanted for metric in metrics if _is_of(metric, lane)]
-            found = [(lane, metric) for lane, metric in found if lane["lane"] not in done]
-            done |= {lane["lane"] for lane, _ in found}
-            parts += [_assign(metric, lane["lane"], run.clocks.clocks[at]) for lane, metric in found]
-    return pl.concat(parts)
 
 
 def explain_no_rows(run: Run, training: Training, name: str) -> str:
@@ -77,43 +48,23 @@ def explain_no_rows(run: Run, training: Training, name: str) -> str:
     is_host = name == "host"
     if is_host and not training.lane_states["cause"].is_in(_BUBBLES).any():
         return "there is no bubble of cause host or data"
-    nouns = {"host": "activities of the host", "metrics": "GPU metrics", "overhead": "rows of overhead"}
+    kind, noun = _RECORDED.get(name, ("", "activities of the host" if is_host else "rows of overhead"))
+    if not reports and kind == "gpu_metrics":
+        return (
+            "none of the parts has GPU metrics of a GPU with kernels: record them, or extract the parts again"
+        )
     if not reports:
-        return f"all inputs are parts, which have no {nouns[name]}: specify reports"
+        return f"all inputs are parts, which have no {noun}: specify reports"
     if name == "overhead":
         return "no overhead was recorded on threads that launch"
     if is_host:
         return "no activity of the host was recorded in bubbles of cause host or data"
     facts = [recorded.part.facts for recorded in reports]
-    if any("gpu_metrics" in (fact.recorded or ()) for fact in facts):
-        return "there are no samples of GPU metrics in the steps of any GPU with kernels"
-    option = name_option("gpu_metrics", nsys_version=facts[0].session.nsys_version)
+    if any(kind in (fact.recorded or ()) for fact in facts):
+        return f"there are no samples of {noun} in the steps of any GPU with kernels"
+    option = name_option(kind, nsys_version=facts[0].session.nsys_version)
     what = "the report has" if len(reports) == 1 else f"none of the {len(reports):,} reports has"
-    return f"{what} {'no ' if len(reports) == 1 else ''}GPU metrics: record them with `nsys profile {option}`"
-
-
-def _read_metrics(path: Path, nsys: str | None) -> list[GpuMetric]:
-    raw = read_report(path, need=_METRICS, nsys=nsys)
-    drop_impossible(raw)
-    return list_gpu_metrics(raw, number_gpus(raw))
-
-
-def _is_of(metric: GpuMetric, lane: Mapping[str, Any]) -> bool:
-    """Return whether a metric of a machine is of a lane's GPU: by bus location, where both are known."""
-    if metric.bus is not None and lane["bus"] is not None:
-        return bool(metric.bus == lane["bus"])
-    return bool(metric.label == lane["gpu"])
-
-
-def _assign(metric: GpuMetric, lane: int, clock: Clock) -> pl.DataFrame:
-    """Return the samples of a metric as rows of a lane (`METRIC_SAMPLES`)."""
-    times = pl.Series(clock.to_trace(metric.samples["time_ns"].to_numpy()))
-    return metric.samples.with_columns(
-        time_ns=times,
-        lane=pl.lit(lane, pl.UInt32),
-        name=pl.lit(metric.name),
-        unit=pl.lit(metric.unit),
-    ).pipe(conform, METRIC_SAMPLES)
+    return f"{what} {'no ' if len(reports) == 1 else ''}{noun}: record them with `nsys profile {option}`"
 
 
 def read_host_times(run: Run, training: Training) -> pl.DataFrame:

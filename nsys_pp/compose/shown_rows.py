@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import polars as pl
+from msgspec.structs import replace
 
 from nsys_pp.arrays.nesting import find_parents
 from nsys_pp.frames.report import Report
 from nsys_pp.units import format_count
 from nsys_pp.write.trace.drawing import MORE_FLOWS, sequence_id
+from nsys_pp.write.trace.overview import summarise_metrics
 
 MOST_ARROWS = 8  # that begin at one call
 _FLOW_BIT = 1 << 31  # of flow ids of calls on request; others of a report are smaller
 
 
-def add_shown(report: Report, show: tuple[str, ...]) -> dict[str, pl.DataFrame]:
-    """Return the frames of a report that change with data on request."""
+def add_shown(
+    report: Report,
+    detail: str,
+    show: tuple[str, ...],
+    within: Callable[[pl.DataFrame, str, str], pl.DataFrame],
+) -> dict[str, Any]:
+    """Return the frames of a report that change with data on request; metrics are summarised where they are not requested.
+
+    Args:
+        report: The report.
+        detail: Level of detail.
+        show: Kinds of data that were read on request.
+        within: Function that keeps the rows of a frame in the window to draw, by columns of starts and ends.
+    """
+    sampled = tuple(
+        replace(metric, samples=within(metric.samples, "time_ns", "time_ns"))
+        for metric in report.sampled_metrics
+    )
+    if "metrics" not in show:
+        of_network = tuple(metric for metric in sampled if metric.gpu is None) if "network" in show else ()
+        overview = () if detail == "jobs" else summarise_metrics(sampled)
+        sampled = (*overview, *of_network)
     if not show:
-        return {"activities": report.activities.clear()}
-    counters = [report.counters, report.sampled_metrics]
+        return {"activities": report.activities.clear(), "sampled_metrics": sampled}
+    counters = [report.counters]
     if "memory" in show:
         from nsys_pp.aggregates.memory import count_memory_in_use  # a trace rarely needs it
 
@@ -27,6 +51,7 @@ def add_shown(report: Report, show: tuple[str, ...]) -> dict[str, pl.DataFrame]:
     return {
         "activities": _join_links(_nest(report.activities), report),
         "counters": pl.concat(counters),
+        "sampled_metrics": sampled,
         "processes": _join_keys(report.processes, report.active_processes, "process_key"),
         "threads": _join_keys(report.threads, report.active_threads, "thread_key"),
     }

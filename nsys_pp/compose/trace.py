@@ -52,6 +52,7 @@ _extract_report, _redraw_report_within, _redraw_windows, _nothing_to_draw = (
     for name in ("extract_report", "redraw_report", "redraw_windows", "nothing_to_draw_error")
 )
 # texts of the profiler and of unknown tables are drawn only if asked for: they may have secrets
+_OF_HOSTS = ("mpi", "ucx")
 _WITHOUT_GPUS = tuple(kind for kind in SHOW_KINDS if kind not in ("profiler", "other"))
 
 
@@ -153,8 +154,11 @@ class TraceBuilder:
         else:
             by_path = {recorded.path: layout.place_encoded(recorded) for recorded in run.inputs}
         training = self._place_training(run, layout, by_path, window)
-        if self._is_open(run) and not count_shown([*by_path.values(), *training])[1]:
-            by_path, training = self._draw_without_gpus(run, layout, window)
+        if self._is_open(run):
+            if not count_shown([*by_path.values(), *training])[1]:
+                by_path, training = self._draw_without_gpus(run, layout, window)
+            elif without := [path for path, shown in by_path.items() if not count_shown([shown])[1]]:
+                by_path |= self._draw_hosts(run, layout, window, without)
         self._check_shown(run, [*by_path.values(), *training])
         return by_path, training
 
@@ -251,17 +255,41 @@ class TraceBuilder:
         read = self._batch.map("reading messages", paths, partial(read_mpi_messages, nsys=self._batch.nsys))
         return shown, self._finish_rows(place_mpi_messages(run, shown, window, read))
 
-    def _redraw(self, run: Run, layout: TraceLayout, window: Window) -> dict[Path, Shown]:
-        """Draw the events of all reports that overlap the window; reports that fail now are skipped."""
+    def _draw_hosts(
+        self, run: Run, layout: TraceLayout, window: Window, paths: Sequence[Path]
+    ) -> dict[Path, Shown]:
+        """Draw CPU ranges and communication of reports without GPU operations, which other reports of the run have."""
+        options = replace(self._options, detail="cpu", show=_OF_HOSTS)
+        drawn = self._redraw(run, layout, window, options=options, paths=paths)
+        is_one = len(paths) == 1
+        named = f"`{paths[0]}` has" if is_one else f"{len(paths):,} reports (`{paths[0]}` and others) have"
+        what = f"{'its' if is_one else 'their'} CPU ranges, and calls of CUDA, MPI and UCX, are drawn"
+        if not count_shown([*drawn.values()])[1]:
+            what = "nothing else that a trace has by default was recorded"
+        warnings.warn(
+            f"{named} no GPU operations: {what} (`--show all` draws all else that reports hold)", stacklevel=2
+        )
+        return drawn
+
+    def _redraw(
+        self,
+        run: Run,
+        layout: TraceLayout,
+        window: Window,
+        *,
+        options: PartOptions | None = None,
+        paths: Sequence[Path] | None = None,
+    ) -> dict[Path, Shown]:
+        """Draw the events of all reports, or of some, that overlap the window; reports that fail now are skipped."""
         redraw = partial(
             _redraw_report,
             cuts=_cut(run, window),
-            options=self._options,
+            options=options or self._options,
             nsys=self._batch.nsys,
             store=self._store if self._content.is_encoded else None,
         )
         by_path = {recorded.path: recorded for recorded in run.inputs}
-        redrawn = self._batch.map("drawing", list(by_path), redraw)
+        redrawn = self._batch.map("drawing", list(by_path) if paths is None else paths, redraw)
         return {path: _lay_out_redrawn(layout, by_path[path], drawn) for path, drawn in redrawn.items()}
 
     def _encode_rows(self, rows: PlacedDrawing) -> PlacedReport:

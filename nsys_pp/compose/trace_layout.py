@@ -19,8 +19,10 @@ from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.roster import Identity
 from nsys_pp.write.perfetto.trace import PlacedReport
+from nsys_pp.write.trace.activity_rows import SYSTEM
 from nsys_pp.write.trace.drawing import Drawing, SliceSubtrack
 from nsys_pp.write.trace.placement import Placement, Row
+from nsys_pp.write.trace.tracks import GPU_AT
 from nsys_pp.write.trace.training_rows import RUN, GpuRow, draw_training
 from nsys_pp.write.trace.tree import count_rows
 
@@ -121,7 +123,8 @@ class TraceLayout:
             machine_order=roster["machine_order"][0],
             rows=_list_rows(
                 recorded.identity, roster, self._titles_of.get(report, {}), tracks, self._devices
-            ),
+            )
+            | self._list_rows_elsewhere(machine, tracks),
             clock=clocks.clocks[report],
             zero_ns=clocks.zero_ns,
             machine_description=clocks.descriptions.get(machine, ""),
@@ -131,6 +134,30 @@ class TraceLayout:
                 f"{ATTRIBUTE}{self._labels[report]}": self._rows.get(str(recorded.path), ""),
             },
         )
+
+    def _list_rows_elsewhere(self, machine: str, tracks: Iterable[Track]) -> dict[str, Row]:
+        """List the rows of GPUs whose metrics are in a report that does not use them, by their names there.
+
+        They are the rows of the reports of their processes, or the row of the system.
+        """
+        rows = {}
+        for track in (
+            track for track in tracks if track.path == (track.name,) and track.name.startswith(GPU_AT)
+        ):
+            bus = track.name.removeprefix(GPU_AT)
+            users = self._roster.filter(pl.col("bus_location").str.to_lowercase() == bus, machine=machine)
+            row = Row(name=SYSTEM, order=_CPU_ORDER + track.rank)
+            if len(users):
+                user = users.row(0, named=True)
+                at = user["report"]
+                identity = self._run.inputs[at].identity
+                gpus = list_gpus(identity, self._roster.filter(pl.col("report") == at))
+                gpu = gpus.filter(gpu=user["gpu"]).row(0, named=True)
+                if self._devices is not None and gpu["gpu_number"] not in self._devices:
+                    continue
+                row = _build_gpu_row(gpu, identity.path.name, self._titles_of[at][user["gpu"]])
+            rows[track.name] = row
+        return rows
 
     def _list_lane_rows(self, shown: Mapping[Path, Shown]) -> dict[int, tuple[Placement, Row]]:
         """List the row of each lane; lanes that are not drawn are left out."""
@@ -201,7 +228,8 @@ def _list_rows(
     }
     rows = {local: row for local, row in named.items() if devices is None or numbers[local] in devices}
     for track in tracks:
-        if len(track.path) == 1 and track.name not in named:
+        is_elsewhere = track.name.startswith(GPU_AT)
+        if len(track.path) == 1 and track.name not in named and not is_elsewhere:
             rows[track.name] = Row(name=track.name, order=_CPU_ORDER + track.rank)
     return rows
 

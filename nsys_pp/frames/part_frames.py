@@ -13,6 +13,7 @@ from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.mpi_pairs import PART_MPI_MESSAGES
 from nsys_pp.frames.part import EncodedSubtrack, SubtrackKind
+from nsys_pp.frames.part_metrics import METRIC_FRAMES
 from nsys_pp.frames.report import DEVICES, GPUS, PROCESSES, RANKS
 from nsys_pp.frames.roster import COORDINATES
 from nsys_pp.frames.row_counts import ROW_COUNTS
@@ -45,6 +46,7 @@ PART_FRAMES: Mapping[str, pl.Schema] = {
     "mpi_messages": PART_MPI_MESSAGES,
     **REPORT_FRAMES,
     **AGGREGATE_FRAMES,
+    **METRIC_FRAMES,
 }
 
 

@@ -24,6 +24,7 @@ from nsys_pp.frames.names import NAME as NAME
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.overheads import OVERHEADS
 from nsys_pp.frames.row_counts import ROW_COUNTS
+from nsys_pp.frames.sampled_metrics import SampledMetric
 
 RANGE_KIND = pl.Enum(["push_pop", "start_end"])
 OP_KIND = pl.Enum(["kernel", "memcpy", "memset", "graph"])
@@ -386,5 +387,5 @@ class Report(Struct, frozen=True, kw_only=True):
     activities: pl.DataFrame = field(default_factory=ACTIVITIES.to_frame)
     active_processes: pl.DataFrame = field(default_factory=PROCESSES.to_frame)
     active_threads: pl.DataFrame = field(default_factory=THREADS.to_frame)
-    sampled_metrics: pl.DataFrame = field(default_factory=COUNTERS.to_frame)  # of GPUs and the network
+    sampled_metrics: tuple[SampledMetric, ...] = ()  # of GPUs and the network
     pageable_copies: pl.DataFrame = field(default_factory=PAGEABLE_COPIES.to_frame)

@@ -1,4 +1,4 @@
-"""Frames of tables on request: metrics of GPUs, and activities of hosts, on the trace's clock."""
+"""Frames of tables on request: metrics of GPUs, and activities of hosts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,38 @@ import polars as pl
 from nsys_pp.frames.causes import CAUSE
 from nsys_pp.frames.conform import build_schema
 
-METRIC_SAMPLES = build_schema(
-    {  # one row per sample of a metric of a lane's GPU; the samples of a metric and lane are together, by time_ns
+METRIC_GROUPS = ("steps", "compute", "jobs", "phases", "families", "bubbles")
+"""Groups of time in which metrics are measured."""
+
+MEASURED_TIMES = build_schema(
+    {  # intervals of lanes in which metrics are measured; any order
         "lane": pl.UInt32,
-        "name": pl.String,
-        "unit": pl.String,
-        "time_ns": pl.Int64,  # the value is valid until the next sample
-        "value": pl.Float64,
+        "group": pl.String,  # of `METRIC_GROUPS`
+        "item": pl.String,  # kind of jobs or phases, family of kernels, or cause of bubbles; null: steps, compute
+        "step": pl.Int64,  # of `RUN_STEPS`, in groups "steps", "compute" and "families", in which the intervals of an item do not overlap; else null
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
     },
-    name="METRIC_SAMPLES",
+    name="MEASURED_TIMES",
+)
+
+FAMILY_TIMES = build_schema(
+    {"family": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64},  # one row per kernel, any order
+    name="FAMILY_TIMES",
+)
+
+METRIC_SUMS = build_schema(
+    {  # one row per lane, metric, group, item and step; any order
+        "lane": pl.UInt32,
+        "metric": pl.String,
+        "group": pl.String,
+        "item": pl.String,
+        "step": pl.Int64,
+        "integral": pl.Float64,  # of the metric over the time with samples, in nanoseconds times its unit
+        "time_ns": pl.Int64,  # with samples, more than 0
+        "peak": pl.Float64,  # largest sample
+    },
+    name="METRIC_SUMS",
 )
 
 HOST_ACTIVITY = pl.Enum(["range", "call", "OS call", "state", "stack", "sample", "sample stack"])
@@ -45,4 +68,18 @@ HOST_TIMES = build_schema(
         "count": pl.Int64,  # bubbles with it; samples
     },
     name="HOST_TIMES",
+)
+
+NETWORK_SUMS = build_schema(
+    {  # one row per step, machine and source; by these
+        "step": pl.Int64,
+        "machine": pl.String,
+        "source": pl.String,  # "network cards", or the name of a switch
+        "sent_bytes": pl.Float64,  # null where the metric was not recorded
+        "received_bytes": pl.Float64,
+        "sent_peak_bytes_per_s": pl.Float64,  # largest sample of any card or switch
+        "received_peak_bytes_per_s": pl.Float64,
+        "collective_bytes": pl.Int64,  # data of collectives of the machine's ranks, by NCCL's payloads; null: unknown
+    },
+    name="NETWORK_SUMS",
 )

@@ -1,120 +1,125 @@
-"""Metrics of GPUs and of the network, sampled by nsys -> COUNTERS.
+"""Metrics of GPUs and of the network, sampled by nsys -> `SampledMetric`.
 
 GPU metrics have had two layouts. Since nsys 2023 a table has one row per sample and metric, and another one the names of
 metrics; before, a sample was one generic event, its values an object of JSON. In both, the low 8 bits of the type of an
 event are the id of its GPU, as in NVIDIA's own recipe `gpu_metric_util_map` of 2023.4.
+
+Clocks have the unit MHz in their names, by the files of metric sets of nsys 2024.2, and yet tables have Hz.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import polars as pl
-from msgspec import Struct
 
+from nsys_pp.arrays.columns import find_distinct, numbers, pack
+from nsys_pp.arrays.order import list_groups
+from nsys_pp.arrays.scratch import move_columns
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.raw import RawReport
-from nsys_pp.frames.report import COUNTERS
+from nsys_pp.frames.sampled_metrics import (
+    METRIC_VALUES,
+    SampledMetric,
+    is_clock,
+    is_of_overview,
+    parse_unit,
+)
+from nsys_pp.units import HERTZ_PER_MEGAHERTZ
 
 _GPU_MASK = 0xFF
-_UNIT = re.compile(r"\[([^\]]*)\]\s*$")  # "SMs Active [Throughput %]", "GPC Clock Frequency [MHz]"
+_FASTEST_MHZ = 100_000  # of a clock; more is in Hz
 # beginnings of names of GPU metrics; other generic events have none of them
 _OF_GPUS = ("GPC Clock", "SYS Clock", "GR Active", "SM Active", "SMs Active", "SM Issue", "DRAM ")
+_FRAMES = ("gpu_metrics", "generic_events", "network_metrics")
+
+_WHOLE = {"show_metrics", "metric_sums"}  # groups with all metrics
+
+_Wanted = Callable[[str], bool]
 
 
-class GpuMetric(Struct, frozen=True, kw_only=True):
-    """Samples of one metric of one GPU.
+def build_sampled_metrics(
+    raw: RawReport, gpus: pl.DataFrame, devices: pl.DataFrame
+) -> tuple[SampledMetric, ...]:
+    """Build all sampled metrics that were read: of GPUs by name, then of the network by name and unit.
 
-    Attributes:
-        bus: Bus location of the GPU, in lower case; None: unknown.
-        label: "GPU 0", numbered among the GPUs of the report.
-        name: Of the metric, as recorded.
-        samples: `time_ns` and `value`, by time.
-    """
-
-    bus: str | None
-    label: str
-    name: str
-    samples: pl.DataFrame
-
-    @property
-    def unit(self) -> str:
-        """The unit in brackets at the end of the name; a share of the peak throughput is in percent."""
-        match = _UNIT.search(self.name)
-        unit = match[1] if match else ""
-        return "%" if unit.endswith("%") else unit
-
-
-def build_sampled_metrics(raw: RawReport, gpus: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """Build the counters of all sampled metrics that were read.
+    A metric of a GPU is one of the first process that uses the GPU; of an unused GPU, and of the network, one of the system:
+    without process and device, and named after the GPU or the network card. For the overview alone, only its metrics
+    and clocks are built.
 
     Args:
         raw: The report.
         gpus: From `nsys_pp.model.devices.number_gpus`.
         devices: `DEVICES`.
-
-    Returns:
-        `COUNTERS`. A metric of a GPU is a counter of the first process that uses the GPU; of an unused GPU, and of the
-        network, one of the system: without process and device, and named after the GPU or the network card.
     """
-    if all(raw[name].is_empty() for name in ("gpu_metrics", "generic_events", "network_metrics")):
-        return COUNTERS.to_frame()  # usual: they are read on request
+    if all(raw[name].is_empty() for name in _FRAMES):
+        return ()  # usual: they are read on request, or for the overview
+    wanted = _is_of_default if raw.groups.isdisjoint(_WHOLE) else _is_any
     used: dict[str, tuple[int, int]] = {}
     for process, device, bus in devices.select("process_key", "device_id", "bus_location").iter_rows():
         if bus is not None:
             used.setdefault(bus.lower(), (process, device))
-    parts = []
-    for metric in list_gpu_metrics(raw, gpus):
-        process, device = used.get(metric.bus or "", (None, None))
-        name = metric.name if process is not None else f"{metric.label}: {metric.name}"
-        owner = {"process_key": pl.lit(process, pl.Int64), "device_id": pl.lit(device, pl.Int32)}
-        parts.append(
-            metric.samples.with_columns(**owner, name=pl.lit(name), unit=pl.lit(metric.unit)).pipe(
-                conform, COUNTERS
-            )
-        )
-    parts.sort(key=lambda part: str(part["name"][0]))
-    return pl.concat([*parts, _build_network(raw).sort("name", "unit", "time_ns", maintain_order=True)])
-
-
-def list_gpu_metrics(raw: RawReport, gpus: pl.DataFrame) -> list[GpuMetric]:
-    """List the GPU metrics that were read, by GPU and in order of their first samples.
-
-    Args:
-        raw: The report.
-        gpus: From `nsys_pp.model.devices.number_gpus`.
-    """
     listed = {
         int(gpu): (bus, f"GPU {number}")
         for gpu, bus, number in reversed(gpus.select("id", "bus_location", "number").drop_nulls("id").rows())
     }
-    metrics = []
-    for gpu, name, samples in [*_read_typed(raw), *_read_generic(raw)]:
+    metrics: dict[tuple[str, str], SampledMetric] = {}
+    for gpu, metric, samples in [*_read_typed(raw, wanted), *_read_generic(raw, wanted)]:
         bus, label = listed.get(gpu, (None, f"GPU {gpu}"))
         bus = None if bus is None else bus.lower()
-        samples = samples if samples["time_ns"].is_sorted() else samples.sort("time_ns", maintain_order=True)
-        metrics.append(GpuMetric(bus=bus, label=label, name=name, samples=samples))
-    return metrics
+        process, device = used.get(bus or "", (None, None))
+        before = metrics.get((label, metric))
+        if before is not None:  # of two types of event
+            samples = pl.concat([before.samples, samples])
+        metrics[label, metric] = SampledMetric(
+            process_key=process,
+            device_id=device,
+            gpu=label,
+            bus=bus,
+            metric=metric,
+            name=metric if process is not None else f"{label}: {metric}",
+            unit=parse_unit(metric),
+            samples=samples
+            if samples["time_ns"].is_sorted()
+            else samples.sort("time_ns", maintain_order=True),
+        )
+    of_gpus = sorted(metrics.values(), key=lambda metric: metric.name)
+    return (*of_gpus, *_build_network(raw))
 
 
-def _read_typed(raw: RawReport) -> Iterator[tuple[int, str, pl.DataFrame]]:
-    """Yield the GPU, the name and the samples of each metric that has one row per value."""
+def _is_any(_: str) -> bool:
+    return True
+
+
+def _is_of_default(metric: str) -> bool:
+    return is_of_overview(metric) or is_clock(metric)
+
+
+def _read_typed(raw: RawReport, wanted: _Wanted) -> Iterator[tuple[int, str, pl.DataFrame]]:
+    """Yield the GPU, the name and the samples of each wanted metric that has one row per value."""
+    rows = raw["gpu_metrics"]
+    if rows.is_empty():
+        return
     names = {
         (kind, metric): name
         for kind, metric, name in raw["gpu_metric_names"].select("type", "metric", "name").iter_rows()
     }
-    rows = raw["gpu_metrics"]
-    for (kind, metric), samples in rows.partition_by(
-        "type", "metric", as_dict=True, maintain_order=True, include_key=False
-    ).items():
+    first, code = find_distinct(pack(numbers(rows["type"]), numbers(rows["metric"])))
+    listed = rows[first].select("type", "metric").rows()
+    for (kind, metric), at in zip(listed, list_groups(code, len(first)), strict=True):
         name = names.get((kind, metric)) or f"metric {metric}"
-        yield kind & _GPU_MASK, name, samples.rename({"time": "time_ns"})
+        if not wanted(name):
+            continue
+        values = rows["value"].to_numpy()[at]
+        if parse_unit(name) == "MHz" and len(values) and values.max() > _FASTEST_MHZ:
+            values = values / HERTZ_PER_MEGAHERTZ
+        samples = pl.DataFrame({"time_ns": numbers(rows["time"])[at], "value": values})
+        yield kind & _GPU_MASK, name, move_columns(samples)
 
 
-def _read_generic(raw: RawReport) -> Iterator[tuple[int, str, pl.DataFrame]]:
+def _read_generic(raw: RawReport, wanted: _Wanted) -> Iterator[tuple[int, str, pl.DataFrame]]:
     """Yield the same of metrics whose samples are objects of values."""
     others = []
     for (kind,), rows in raw["generic_events"].group_by("type", maintain_order=True):
@@ -122,7 +127,7 @@ def _read_generic(raw: RawReport) -> Iterator[tuple[int, str, pl.DataFrame]]:
         if not any(key.startswith(_OF_GPUS) for key in keys):
             others.append(kind)
             continue
-        for key in keys:
+        for key in filter(wanted, keys):
             found = pl.col("text").str.json_path_match(f"$[{json.dumps(key)}]")
             samples = rows.select(time_ns="time", value=found.cast(pl.Float64, strict=False))
             if len(samples := samples.drop_nulls("value")):
@@ -144,9 +149,11 @@ def _list_keys(text: str) -> list[str]:
     return [key for key in values if '"' not in key] if isinstance(values, dict) else []
 
 
-def _build_network(raw: RawReport) -> pl.DataFrame:
-    """Build the counters of network cards and switches: a value is of the interval that begins at its time."""
+def _build_network(raw: RawReport) -> list[SampledMetric]:
+    """Build the metrics of network cards and switches, by name: a value is of the interval that begins at its time."""
     samples = raw["network_metrics"]
+    if samples.is_empty():
+        return []
     names = raw["network_metric_names"].unique(["list", "index"], keep="last", maintain_order=True)
     cards = (
         pl.concat(
@@ -167,11 +174,26 @@ def _build_network(raw: RawReport) -> pl.DataFrame:
     )
     owner = pl.coalesce("of_card", pl.format("{} {}", "source", pl.col("device").fill_null(0)))
     metric = pl.coalesce("name", pl.format("metric {}", pl.col("index").fill_null(0)))
-    return found.select(
-        process_key=pl.lit(None, dtype=pl.Int64),
-        device_id=pl.lit(None, dtype=pl.Int32),
-        name=pl.format("{}: {}", owner, metric),
+    named = found.select(
+        "start",
+        "end",
+        "value",
+        "source",
+        metric=metric,
+        owner=owner,
         unit=pl.col("unit").fill_null(""),
-        time_ns="start",
-        value="value",
-    ).pipe(conform, COUNTERS)
+    ).sort("start", maintain_order=True)
+    parts = named.partition_by("owner", "metric", "unit", "source", as_dict=True, maintain_order=True)
+    metrics = [
+        SampledMetric(
+            metric=str(metric),
+            name=f"{owner}: {metric}",
+            unit=str(unit),
+            samples=part.rename({"start": "time_ns"}).pipe(conform, METRIC_VALUES),
+            ends_ns=part["end"],
+            source=str(source),
+            owner=str(owner),
+        )
+        for (owner, metric, unit, source), part in parts.items()
+    ]
+    return sorted(metrics, key=lambda metric: (metric.name, metric.unit))

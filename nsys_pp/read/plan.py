@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import polars as pl
 
-from nsys_pp.frames.raw import SCHEMAS, SHOW_GROUPS, ExportedTable, Group
+from nsys_pp.frames.raw import ON_REQUEST, SCHEMAS, ExportedTable, Group
 from nsys_pp.frames.row_counts import RowTally
 from nsys_pp.read.table import Column, Source, Table
 from nsys_pp.read.tables import COUNTED, LAUNCHER_VARIABLE, ROW_ID, TABLES
@@ -29,7 +29,7 @@ def plan_sources(catalog: Catalog, need: frozenset[Group], *, has_row_id: bool) 
         has_row_id: Rows of this kind of export have ids.
     """
     sources = []
-    on_request = _list_on_request(catalog) if need & SHOW_GROUPS else ()
+    on_request = _list_on_request(catalog) if need & ON_REQUEST else ()
     for table in (*TABLES, *on_request):
         name = _present_name(table, catalog)
         useful = {group for group in need if table.useless_without.get(group, name) in catalog}

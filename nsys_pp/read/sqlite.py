@@ -30,7 +30,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.raw import SHOW_GROUPS, Group, RawReport
+from nsys_pp.frames.raw import ON_REQUEST, SHOW_GROUPS, Group, RawReport
 from nsys_pp.read.broken_text import decode_text
 from nsys_pp.read.interruptible import map_interruptibly
 from nsys_pp.read.plan import assemble, list_tables, name_recorded, plan_sources, shape_rows, tally_rows
@@ -134,7 +134,7 @@ def _read_export(connection: adbc.AdbcConnection, need: frozenset[Group]) -> _Ex
     catalog, layouts = _read_catalog(connection)
     recorded = name_recorded(catalog)
     names = {*recorded.values(), STRINGS_TABLE}
-    if need & SHOW_GROUPS:  # their tables are not in `recorded`
+    if need & ON_REQUEST:  # their tables are not in `recorded`
         names |= {source.name for source in plan_sources(catalog, need, has_row_id=True)}
     last_rows = _find_last_rows(connection, sorted(catalog if "tables" in need else names & catalog.keys()))
     return _Export(catalog, layouts, recorded, last_rows)

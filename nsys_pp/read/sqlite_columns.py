@@ -1,4 +1,4 @@
-"""Columns of a table whose rows come block by block: integers go to where they stay, without a copy of all at the end."""
+"""Columns of a table whose rows come block by block: numbers go to where they stay, without a copy of all at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nsys_pp.arrays.scratch import GrowingColumn
 class Columns:
     """Rows that are added block by block.
 
-    A column of integers is one array for all rows, which polars shares, in a scratch if there is one
+    A column of numbers is one array for all rows, which polars shares, in a scratch if there is one
     (`nsys_pp.arrays.scratch`). It takes memory as it is filled, and none without values. Other columns are kept in pieces.
 
     Args:
@@ -31,7 +31,7 @@ class Columns:
         if self._empty is None:
             self._empty = rows.clear()
         for series in rows.iter_columns():
-            if series.dtype.is_integer():
+            if series.dtype.is_numeric():
                 self._put(series)
             else:
                 self._pieces.setdefault(series.name, []).append(series)

@@ -226,13 +226,15 @@ TABLES_ON_REQUEST = (
             "metric": _c("metricId"),
             "value": _c("value"),
         },
-        groups=("show_metrics",),
+        groups=("show_metrics", "overview", "metric_sums"),
+        must_have=("typeId", "metricId", "value"),  # copies without rows have others
     ),
     Table(
         "gpu_metric_names",
         ("TARGET_INFO_GPU_METRICS",),
         {"type": _c("typeId"), "metric": _c("metricId"), "name": _c("metricName")},
-        groups=("show_metrics",),
+        groups=("show_metrics", "overview", "metric_sums"),
+        must_have=("typeId", "metricId", "metricName"),
     ),
     # GPU metrics of versions before 2023.4, and other samples of the system: values as JSON
     Table(
@@ -262,6 +264,9 @@ TABLES_ON_REQUEST = (
         groups=("show_network",),
     ),
 )
+
+METRIC_TABLES = tuple(table for table in TABLES_ON_REQUEST if "metric_sums" in table.groups)
+"""Tables of GPU metrics, which traces and parts have without being asked."""
 
 _ENUMERATIONS = ("ENUM_", "UnwindMethodType")
 _STARTS, _ENDS = ("start", "timestamp", "startedAt"), ("end", "endedAt")

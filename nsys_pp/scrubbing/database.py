@@ -19,6 +19,7 @@ from nsys_pp.read.arrow import is_table_directory, list_table_files
 from nsys_pp.read.sqlite_file import check_database
 from nsys_pp.read.table import Column, Table
 from nsys_pp.read.tables import COUNTED, ENVIRONMENT_ROWS, ROW_ID, TABLES
+from nsys_pp.read.tables_on_request import METRIC_TABLES
 from nsys_pp.scrubbing.folders import copy_folder_tables
 
 _SESSION = ("strings", "facts", "launcher")  # tables of every export
@@ -68,11 +69,15 @@ _Rows = Iterator[tuple[object, ...]]
 def _list_tables(raw: RawReport) -> Iterator[tuple[str, Mapping[str, str], _Rows]]:
     """List the name, the columns with their types, and the numbered rows of each table."""
     yield from _list_facts(raw)
+    kept = (*TABLES, *(table for table in METRIC_TABLES if len(raw[table.frame])))
+    of_metrics = {table.frame for table in kept[len(TABLES) :]}
     written: set[str] = set()
-    for frame in dict.fromkeys(table.frame for table in TABLES):
-        if frame in ("facts", "launcher", *_SHARED) or not (frame in raw.recorded or frame in _SESSION):
+    for frame in dict.fromkeys(table.frame for table in kept):
+        if frame in ("facts", "launcher", *_SHARED) or not (
+            frame in raw.recorded or frame in _SESSION or frame in of_metrics
+        ):
             continue
-        table = next(table for table in TABLES if table.frame == frame)
+        table = next(table for table in kept if table.frame == frame)
         frames = [raw[frame]]
         columns = dict(table.columns)
         for other in (other for other, owner in _SHARED.items() if owner == frame):
@@ -81,7 +86,7 @@ def _list_tables(raw: RawReport) -> Iterator[tuple[str, Mapping[str, str], _Rows
         written.add(table.names[0])
         yield _export_frame(table, columns, frames, raw.recorded.get(frame))
     for frame in dict.fromkeys(table.frame for table in COUNTED):
-        if (count := raw.recorded.get(frame)) is not None:
+        if frame not in of_metrics and (count := raw.recorded.get(frame)) is not None:
             table = next(table for table in COUNTED if table.frame == frame)
             if table.names[0] in written:  # with all rows, by a frame that is read
                 continue

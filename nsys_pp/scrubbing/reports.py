@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.ids import strip_uuid
+from nsys_pp.frames.raw import ALL_GROUPS, Group
 from nsys_pp.read import read_report
 from nsys_pp.scrubbing.database import assert_equal_frames, copy_tables, list_tables, write_database
 from nsys_pp.scrubbing.original_texts import find_people, list_texts
@@ -18,6 +19,8 @@ from nsys_pp.scrubbing.pseudonyms import Identities, Pseudonyms
 from nsys_pp.scrubbing.search import find_in, find_texts
 from nsys_pp.scrubbing.unused_text import remove_unused, replace_texts
 from nsys_pp.write.files import replace_file
+
+_GROUPS: frozenset[Group] = ALL_GROUPS | {"metric_sums"}
 
 
 def find_identities(path: Path) -> Identities:
@@ -64,10 +67,10 @@ def scrub_report(
         ReportError: The report cannot be read, or the copy would differ from what was to be written.
         OutputError: The output exists, or cannot be written.
     """
-    raw = replace_texts(remove_unused(read_report(path)), pseudonyms)
+    raw = replace_texts(remove_unused(read_report(path, need=_GROUPS)), pseudonyms)
     with replace_file(output, force=force) as target:
         write_database(target, raw)
-        assert_equal_frames(path, raw, read_report(target))
+        assert_equal_frames(path, raw, read_report(target, need=_GROUPS))
         others = sorted({*list_tables(path)} - {*list_tables(target)})
         _copy_others(path, target, [name for name in keep_tables if name in others])
         return ScrubbedReport(

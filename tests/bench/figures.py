@@ -5,8 +5,11 @@ Times are ratios of two processes that run in turn, so they hold on a noisy mach
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +17,7 @@ from statistics import median
 
 from fixtures import simulate
 from fixtures.recording.bulk import Shape, draw_shape, write_bulk_report
+from fixtures.recording.metrics import add_metrics
 from nsys_pp.frames.raw import Group
 from nsys_pp.units import BYTES_PER_MIB
 from tests.bench import measure
@@ -66,6 +70,32 @@ def _compare_with_scan(report: Path, need: frozenset[Group], *words: str | Path)
 def _merge_one(folder: Path, *, overlap: int) -> float:
     report = _write_shape(folder, overlap=overlap)
     return _compare_with_scan(report, KERNELS, "merge", report, "-o", folder / "run.pftrace", "--force")
+
+
+def _write_metrics(folder: Path) -> tuple[Path, Path]:
+    """Write the same report without metrics, and with ten rows of GPU metrics a kernel."""
+    bare = _write_shape(folder)
+    with closing(sqlite3.connect(bare)) as connection:
+        (end_ns,) = connection.execute("SELECT max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+    path = Path(shutil.copy(bare, folder / "metrics.sqlite"))
+    return bare, add_metrics(path, rows=10 * MILLION, end_ns=end_ns)
+
+
+def _merge_metrics(folder: Path, words: tuple[str, ...] = ()) -> float:
+    bare, path = _write_metrics(folder)
+    output = ("-o", folder / "run.pftrace", "--force")
+    measure.nsys_pp("merge", bare, *output)
+    pairs = [
+        (measure.nsys_pp("merge", bare, *output), measure.nsys_pp("merge", path, *words, *output))
+        for _ in range(ROUNDS)
+    ]
+    return median(own.wall_s / floor.wall_s for floor, own in pairs)
+
+
+def _measure_peak_of_metrics(folder: Path) -> float:
+    _, path = _write_metrics(folder)
+    words = ("merge", path, "--show", "metrics", "-o", folder / "run.pftrace")
+    return measure.measure_peak_bytes(*words) / BYTES_PER_MIB
 
 
 def _project_one(folder: Path) -> float:
@@ -199,6 +229,27 @@ FIGURES = [
         at_most=700,
         aim=400,
         measure=partial(_measure_peak, kernels=MILLION),
+    ),
+    Figure(
+        work="`merge` of 1M kernels and 10M rows of GPU metrics, against without these",
+        unit="x",
+        at_most=2,
+        aim=1.3,
+        measure=_merge_metrics,
+    ),
+    Figure(
+        work="the same with `--show metrics`",
+        unit="x",
+        at_most=2,
+        aim=1.5,
+        measure=partial(_merge_metrics, words=("--show", "metrics")),
+    ),
+    Figure(
+        work="peak memory of `merge --show metrics` of them",
+        unit="MiB",
+        at_most=900,
+        aim=600,
+        measure=_measure_peak_of_metrics,
     ),
     Figure(
         work="peak memory of `merge` of 10M kernels in one report",

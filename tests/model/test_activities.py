@@ -84,7 +84,11 @@ def test_metrics_of_older_versions_are_objects_of_values(tmp_path: Path) -> None
     ]
     with pytest.warns(UserWarning, match="left out 1 generic events of other kinds than GPU metrics"):
         report = build(tmp_path, GENERIC_EVENTS=[*events, other], TARGET_INFO_GPU=gpus)
-    samples = report.sampled_metrics.select("process_key", "name", "unit", "time_ns", "value").rows()
+    samples = [
+        (metric.process_key, metric.name, metric.unit, *sample)
+        for metric in report.sampled_metrics
+        for sample in metric.samples.rows()
+    ]
     assert samples == [
         (None, "GPU 1: SM Active", "", 0, 61.0),
         (None, "GPU 1: SM Active", "", 10, 7.0),
@@ -96,7 +100,7 @@ def test_metrics_without_names_and_gpus_are_numbered(tmp_path: Path) -> None:
     rows: list[Row] = [{"timestamp": 1, "typeId": 2, "metricId": 9, "value": 0.5}]
     nic: Row = {"start": 1, "end": 2, "globalId": 4, "metricsListId": 1, "metricsIdx": 3, "value": 8}
     report = build(tmp_path, GPU_METRICS=rows, NET_IB_SWITCH_METRIC=[nic])
-    assert report.sampled_metrics.select("name", "value").rows() == [
+    assert [(metric.name, metric.samples["value"].item()) for metric in report.sampled_metrics] == [
         ("GPU 2: metric 9", 0.5),
         ("IB switch 4: metric 3", 8.0),
     ]

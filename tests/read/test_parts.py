@@ -16,6 +16,7 @@ from nsys_pp.compose.report import extract_report
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import EncodedSubtrack, Part, PartOptions
 from nsys_pp.frames.part_frames import PART_FRAMES, SUBTRACKS, list_subtracks, read_subtracks
+from nsys_pp.frames.part_metrics import METRIC_FRAMES
 from nsys_pp.read import parts as reading
 from nsys_pp.read import read_part
 from nsys_pp.read.parts import PackedFrames, concat_frames
@@ -64,7 +65,9 @@ def test_a_subtrack_without_a_field_is_refused() -> None:
         decoded.list_values(SUBTRACKS)
 
 
-@pytest.mark.parametrize("name", [name for name in PART_FRAMES if name not in ("subtracks", "mpi_messages")])
+@pytest.mark.parametrize(
+    "name", [name for name in PART_FRAMES if name not in {"subtracks", "mpi_messages", *METRIC_FRAMES}]
+)
 def test_frames_of_parts_are_joined(name: str, parts: list[Part]) -> None:
     packed = [part.frames for part in parts]
     assert all(isinstance(frames, PackedFrames) for frames in packed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -19,12 +20,12 @@ from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.read.tables import TABLES
 from nsys_pp.read.tables_on_request import TABLES_ON_REQUEST
-from nsys_pp.write.trace.counters import list_counters
+from nsys_pp.write.trace.counters import list_metrics
 from nsys_pp.write.trace.mpi_rows import TITLE as MPI_MESSAGES
 from tests.importer.importer import Importer
 from tests.importer.readback import assert_no_errors, read_flows, slices_by_track
 from tests.read.on_request import write_everything
-from tests.read.tables import PROCESS, call, os_call, strings, write_export
+from tests.read.tables import PROCESS, Row, call, op, os_call, push_pop, strings, write_export
 from tests.trace.test_reports import COUNTERS, offset_ns, zero_ns
 
 ROW = re.compile(r"/(?:CPU: .* (?P<pid>\d+)|system)/(?P<row>[^/]*)$")  # names of processes are paths
@@ -92,7 +93,7 @@ def assert_metrics_are_drawn(importer: Importer, report: Report) -> None:
         if name != "GPU busy" and not name.endswith("memory in use")
     )
     expected: Counter[tuple[object, ...]] = Counter()
-    for counter in list_counters(report.sampled_metrics):
+    for counter in list_metrics(report.sampled_metrics):
         for time, value in counter.samples.iter_rows():
             expected[counter.name, time + offset_ns(report), value] += 1
     assert drawn == expected
@@ -177,8 +178,11 @@ def test_a_window_cuts_shown_rows(importer: Importer, tmp_path: Path) -> None:
 
 def test_the_default_trace_has_no_more_bytes_with_them(tmp_path: Path) -> None:
     path = write_everything(tmp_path / "report.sqlite")
-    merged = nsys_pp.merge([path], tmp_path / "whole.pftrace")
     on_request = {name for table in TABLES_ON_REQUEST for name in table.names} - DRAWN_ANYWAY
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM GPU_METRICS")  # the overview has them
+        connection.execute("DELETE FROM TARGET_INFO_GPU_METRICS")
+    merged = nsys_pp.merge([path], tmp_path / "whole.pftrace")
     with closing(sqlite3.connect(path)) as connection, connection:
         names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         for name in (names & on_request) | {"SOMETHING_NEW", "SYSTEM_THING", "CUDA_UM_CPU_PAGE_FAULT_EVENTS"}:
@@ -187,8 +191,10 @@ def test_the_default_trace_has_no_more_bytes_with_them(tmp_path: Path) -> None:
     assert merged.output.read_bytes() == (tmp_path / "bare.pftrace").read_bytes()
 
 
-def write_without_gpus(path: Path, *, pid: int, epoch_ns: int) -> Path:
-    """Write a report of OS calls and a barrier of MPI alone."""
+def write_without_gpus(
+    path: Path, *, pid: int, epoch_ns: int, more: Mapping[str, list[Row]] | None = None
+) -> Path:
+    """Write a report of OS calls and barriers of MPI, and the rows of further tables."""
     thread = (1 << 48) | (pid << 24) | pid
     calls = [os_call(10, 50, nameId=0, globalTid=thread)]
     ends = [1_000_000 * at + 7919 * at * at % 400_000 for at in range(1, 41)]  # at irregular times
@@ -198,13 +204,14 @@ def write_without_gpus(path: Path, *, pid: int, epoch_ns: int) -> Path:
     return write_export(
         path,
         {
-            "StringIds": strings("read", "MPI_Barrier"),
+            "StringIds": strings("read", "MPI_Barrier", "kernel"),
             "MPI_RANKS": [{"globalTid": thread, "rank": pid - 1}],
             "MPI_COMMUNICATORS": [{"rank": pid - 1, "timestamp": 0, "commHandle": 1, "size": 2}],
             "OSRT_API": calls,
             "MPI_COLLECTIVES_EVENTS": barriers,
             "TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": epoch_ns}],
             "TARGET_INFO_SYSTEM_ENV": [{"name": "Hostname", "nameEnum": 619, "value": f"host{pid}"}],
+            **(more or {}),
         },
     )
 
@@ -223,6 +230,36 @@ def test_reports_without_gpu_operations_are_merged_on_one_clock(importer: Import
     assert_no_errors(importer)
     assert sorted(calls["name"]) == ["read", "read"]
     assert calls["ts"].n_unique() == 1  # the barriers end at once, though recorded UTC differs by 5 us
+
+
+def test_hosts_of_a_run_with_gpus_are_drawn_on_its_clock(importer: Importer, tmp_path: Path) -> None:
+    epoch = 1_700_000_000_000_000_000
+    process = (1 << 48) | (1 << 24)
+    with_gpu: dict[str, list[Row]] = {
+        "CUPTI_ACTIVITY_KIND_RUNTIME": [call(100, 200, 1, globalTid=process + 1)],
+        "CUPTI_ACTIVITY_KIND_KERNEL": [op(300, 900, 1, shortName=2, demangledName=2, globalPid=process)],
+    }
+    thread = (1 << 48) | (2 << 24) | 2
+    with_range = {"NVTX_EVENTS": [push_pop(300, 900, text="load", globalTid=thread)]}
+    paths = [
+        write_without_gpus(tmp_path / "gpu.sqlite", pid=1, epoch_ns=epoch + 5000, more=with_gpu),
+        write_without_gpus(tmp_path / "host.sqlite", pid=2, epoch_ns=epoch, more=with_range),
+    ]
+    trace = tmp_path / "run.pftrace"
+    with pytest.warns(UserWarning, match=r"host.sqlite` has no GPU operations: its CPU ranges, and calls of"):
+        merged = nsys_pp.merge(paths, trace)
+    assert (merged.machines, merged.gpus, merged.slices) == (2, 1, 1 + 1 + 40)
+    drawn = slices_by_track(importer, trace)
+    assert_no_errors(importer)
+    starts = dict(drawn.filter(drawn["name"].is_in(["load", "kernel"])).select("name", "ts").iter_rows())
+    assert (
+        starts["load"] == starts["kernel"]
+    )  # both end their barriers at once, though recorded UTC differs by 5 us
+    rows = {path.split("/", 1)[1] for path in drawn["path"]}
+    assert any(row.startswith("CPU: ") and "/NVTX " in row for row in rows)
+    assert any(row.startswith("CPU: ") and "/MPI " in row for row in rows)
+    nsys_pp.merge(paths, trace, force=True, detail="kernels")
+    assert "load" not in set(slices_by_track(importer, trace)["name"])
 
 
 def test_content_that_was_chosen_is_not_changed(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ TABLES: Registry[Table[[Training]]] = Registry(SOURCES)
 REQUESTED_TABLES: Registry[Table[[Training, pl.DataFrame]]] = Registry(
     {
         "metrics": "nsys_pp.tables.training.metric_table:METRIC_TABLE",
+        "step_metrics": "nsys_pp.tables.training.metric_table:STEP_METRIC_TABLE",
+        "network": "nsys_pp.tables.training.network_table:NETWORK_TABLE",
         "host": "nsys_pp.tables.training.host_table:HOST_TABLE",
         "overhead": "nsys_pp.tables.training.overhead_table:OVERHEAD_TABLE",
     }

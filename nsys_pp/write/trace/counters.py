@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import polars as pl
 from msgspec import Struct
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.sampled_metrics import SampledMetric
 from nsys_pp.write.trace.drawing import SAMPLES
 
 _MAX_SAMPLES = 2000
@@ -25,6 +28,14 @@ class Counter(Struct, frozen=True, kw_only=True):
     name: str
     unit: str
     samples: pl.DataFrame
+
+
+def list_metrics(metrics: Iterable[SampledMetric]) -> list[Counter]:
+    """Build the counters of sampled metrics, in order; many samples are thinned out (`thin`)."""
+    return [
+        Counter(name=metric.name, unit=metric.unit, samples=thin(metric.samples, most=_MOST_SAMPLES))
+        for metric in metrics
+    ]
 
 
 def list_counters(counters: pl.DataFrame) -> list[Counter]:
@@ -63,13 +74,20 @@ def thin(samples: pl.DataFrame, *, most: int) -> pl.DataFrame:
         return samples
     first, last = int(samples["time_ns"][0]), int(samples["time_ns"][-1])
     width = (last - first) // (most // 4) + 1
-    rows = samples.with_row_index("row")
-    value, row = pl.col("value"), pl.col("row")
-    kept = rows.group_by((pl.col("time_ns") - first) // width).agg(
-        first=row.first(), last=row.last(), least=row.get(value.arg_min()), most=row.get(value.arg_max())
-    )
-    at = pl.concat([kept[name] for name in ("first", "last", "least", "most")]).unique().sort()
-    return samples[at]
+    times, values = samples["time_ns"].to_numpy(), samples["value"].to_numpy()
+    starts = np.searchsorted(
+        times, np.arange(first, last + 1, width)
+    )  # first rows of windows; some are empty
+    starts = starts[np.append(starts[1:] > starts[:-1], True)]
+    counts = np.diff(np.append(starts, len(times)))
+    is_kept = np.zeros(len(times), dtype=bool)
+    is_kept[starts] = True
+    is_kept[starts + counts - 1] = True
+    for extremes in (np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)):
+        found = np.flatnonzero(values == np.repeat(extremes, counts))
+        window = np.searchsorted(starts, found, side="right")
+        is_kept[found[np.diff(window, prepend=-1) > 0]] = True
+    return samples[np.flatnonzero(is_kept)]
 
 
 def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:
@@ -97,7 +115,7 @@ def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:
     begins[1:] = start[1:] > reach[:-1]
     first, last = start[begins], reach[np.append(np.flatnonzero(begins)[1:], len(start)) - 1]
 
-    window = _round_up(-(-(int(last[-1]) - int(first[0])) // _MAX_SAMPLES))
+    window = round_up(-(-(int(last[-1]) - int(first[0])) // _MAX_SAMPLES))
     edges = np.arange(int(first[0]) // window * window, int(last[-1]) + window, window)
     covered = np.concatenate([[0], np.cumsum(last - first)])
     at = np.searchsorted(first, edges, side="right")
@@ -108,7 +126,7 @@ def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:
     return pl.DataFrame({"time_ns": edges[changes], "value": percent[changes]}, schema=SAMPLES)
 
 
-def _round_up(length_ns: int) -> int:
+def round_up(length_ns: int) -> int:
     """Round up to 1, 2 or 5 times a power of ten."""
     power = 1
     while True:

@@ -1,7 +1,7 @@
 """Drawing of one report: the tree of its rows, and their contents.
 
 GPU 0                   a GPU of the report
-  GPU busy              counter; counters of the report follow
+  GPU busy              counter; an overview of its metrics, or all of them, and counters of the report follow
   ranges                NVTX ranges projected on the GPU, nested
   communication         NCCL kernels
   stream 7 (default)    kernels, copies, sets
@@ -10,6 +10,7 @@ CPU: python 4242        a process, with detail "cpu" or data on request; counter
   marks thread 4242
   CUDA API thread 4242
   OS calls thread 4242  on request, and likewise states, CPU samples, MPI, ...
+GPU at 0000:3b:00.0     metrics of a GPU that no process uses; in a trace its row is in another report, or "system"
 system                  on request: metrics of the network, messages of nsys, tables without processes
 """
 
@@ -31,8 +32,9 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.choices import Detail
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.report import Report
+from nsys_pp.frames.sampled_metrics import SampledMetric
 from nsys_pp.write.trace.activity_rows import SYSTEM, draw_activities, split_by_process
-from nsys_pp.write.trace.counters import Counter, busy_percent, list_counters
+from nsys_pp.write.trace.counters import Counter, busy_percent, list_counters, list_metrics
 from nsys_pp.write.trace.drawing import (
     ArrangedSlices,
     CounterSubtrack,
@@ -56,6 +58,8 @@ MOST_SUBTRACKS = 20_000  # of a report
 MOST_STREAMS = 4_096  # of a GPU; each takes some ms
 _JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" if no range is a job
 BUSY = "GPU busy"
+GPU_AT = "GPU at "
+"""Beginning of the row of a GPU that no process of the report uses; the rest is its bus location."""
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
 
 Path = tuple[str, ...]
@@ -117,7 +121,7 @@ def draw_report(view: View, *, detail: Detail, contents: Contents = "all") -> Dr
             raise _too_many_error(view, "rows of slices", len(subtracks), MOST_SUBTRACKS)
     if detail == "cpu" or view.is_on_request:
         _draw_cpu(view, tracks, subtracks)
-    if view.is_on_request:
+    if contents != "ranges":
         _draw_system(view, tracks, subtracks)
     return Drawing(report_id=view.report.fingerprint, tracks=list(tracks.values()), subtracks=subtracks)
 
@@ -140,6 +144,9 @@ def _draw_gpu(
             for frame in (projections, ops, counters)
         )
     if detail == "jobs":
+        if view.is_on_request:
+            drawn = [*list_counters(counters), *list_metrics(_list_metrics(view, devices))]
+            _draw_counters(drawn, path, tracks, subtracks)
         if view.job_ranges.is_empty():
             outermost = projections.filter(pl.col("depth") < _JOB_DEPTH)
             _draw_ranges(view, outermost, path, tracks, subtracks)
@@ -148,7 +155,7 @@ def _draw_gpu(
         if contents == "ranges":
             _draw_ranges(view, projections, path, tracks, subtracks)
         else:
-            _draw_operations(view, ops, counters, path, detail, tracks, subtracks)
+            _draw_operations(view, devices, ops, counters, path, detail, tracks, subtracks)
         return
     is_large = len(projections) + len(ops) > _LARGE_ROWS
     if is_large:
@@ -162,7 +169,7 @@ def _draw_gpu(
             ranges.result()  # not both at once: their arrays would double the memory
             return_freed()
             drop_pages()
-        _draw_operations(view, ops, counters, path, detail, tracks, subtracks)
+        _draw_operations(view, devices, ops, counters, path, detail, tracks, subtracks)
         ranges.result()
     tracks |= range_tracks
     subtracks += range_subtracks
@@ -170,6 +177,7 @@ def _draw_gpu(
 
 def _draw_operations(
     view: View,
+    devices: pl.DataFrame,
     ops: pl.DataFrame,
     counters: pl.DataFrame,
     path: Path,
@@ -179,12 +187,21 @@ def _draw_operations(
 ) -> None:
     """Draw the counters of a GPU, its communication and, with their detail, its streams."""
     busy = Counter(name=BUSY, unit="%", samples=busy_percent(ops["start_ns"], ops["end_ns"]))
-    _draw_counters([busy, *list_counters(counters)], path, tracks, subtracks)
+    metrics = list_metrics(_list_metrics(view, devices))
+    _draw_counters([busy, *metrics, *list_counters(counters)], path, tracks, subtracks)
     communication = _add_track(tracks, (*path, "communication"), 20)
     slices = operation_slices(ops.filter("is_communication").with_columns(_no_flow()), view.report.op_details)
     subtracks += _subtracks(view, [communication], flat_subtracks(slices))
     if detail != "ranges":
         _draw_streams(view, ops, path, tracks, subtracks)
+
+
+def _list_metrics(view: View, devices: pl.DataFrame) -> list[SampledMetric]:
+    """List the sampled metrics of a GPU, which belong to one of its devices."""
+    keys = set(devices.select("process_key", "device_id").iter_rows())
+    return [
+        metric for metric in view.report.sampled_metrics if (metric.process_key, metric.device_id) in keys
+    ]
 
 
 def _draw_counters(
@@ -305,7 +322,17 @@ def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) 
 
 
 def _draw_system(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) -> None:
-    path = _add_track(tracks, (SYSTEM,), _CPU_RANK, order=len(view.report.processes))
+    order = len(view.report.processes)
+    by_row: dict[str, list[SampledMetric]] = {}
+    for metric in view.report.sampled_metrics:
+        if metric.process_key is None:
+            by_row.setdefault(SYSTEM if metric.bus is None else f"{GPU_AT}{metric.bus}", []).append(metric)
+    for name, metrics in sorted(by_row.items()):
+        path = _add_track(tracks, (name,), _CPU_RANK, order=order)
+        _draw_counters(list_metrics(metrics), path, tracks, subtracks)
+    if not view.is_on_request:
+        return
+    path = _add_track(tracks, (SYSTEM,), _CPU_RANK, order=order)
     counters = view.report.counters.filter(pl.col("process_key").is_null())
     _draw_counters(list_counters(counters), path, tracks, subtracks)
     for row in split_by_process(view.report.activities).get(None, []):

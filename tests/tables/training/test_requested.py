@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 import nsys_pp
 from nsys_pp.compose.requested import sum_host_times
 from nsys_pp.frames.raw import SHOW_GROUPS
-from nsys_pp.frames.requested import METRIC_SAMPLES
+from nsys_pp.frames.sampled_metrics import METRIC_VALUES
 from nsys_pp.frames.training import LANE_STATES
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.tables.training.metric_table import build_metric_table
 from nsys_pp.tables.training.registry import REQUESTED_TABLES, TABLES
+from nsys_pp.training.run.metric_sums import list_measured, sum_metrics
 from tests.cli.calls import call as run_command
 from tests.read.tables import PROCESS, THREAD, Row, call, op, os_call, strings, switch, write_export
 from tests.training.small_training import build_small_training
@@ -63,16 +64,15 @@ def test_means_and_peaks_are_those_of_the_definition(
     training = replace(build_small_training([]), lane_states=frame)
     values = dict(samples)  # one per time
     times = sorted(values)
-    rows = pl.DataFrame(
-        [
-            (lane, "SMs Active [Throughput %]", "%", time, float(values[time]))
-            for lane in (0, 1)
-            for time in times
-        ],
-        schema=METRIC_SAMPLES,
-        orient="row",
+    samples_of = pl.DataFrame(
+        [(time, float(values[time])) for time in times], schema=METRIC_VALUES, orient="row"
     )
-    found = build_metric_table(training, rows).filter(pl.col("group") != "steps")
+    measured = list_measured(training)
+    sums = [
+        sum_metrics(measured.filter(lane=lane), {"SMs Active [Throughput %]": samples_of}, lane=lane)
+        for lane in (0, 1)
+    ]
+    found = build_metric_table(training, pl.concat(sums)).filter(pl.col("group") != "steps")
     expected: dict[tuple[object, object], object] = {}
     for cause in CAUSES:
         moments = [
@@ -133,6 +133,23 @@ def test_metrics_of_a_machine_are_of_the_jobs_of_all_its_ranks(tmp_path: Path) -
     waits = table.filter(group="bubbles", item="message_wait").row(0, named=True)
     assert waits["mean"] < 15  # few waits are inside a job
     assert table["metric"].unique().to_list() == ["Tensor Active [Throughput %]"]
+    families = table.filter(group="families")
+    assert {"GEMM", "attention", "communication"} <= set(families["item"])
+    assert families.filter(item="GEMM")["mean"].item() > families.filter(item="communication")["mean"].item()
+    assert families["lane_count"].max() == 4, "kernels of ranks whose metrics are in another report"
+    whole = nsys_pp.pipeline(folder).tables(["step_metrics"])["step_metrics"]
+    first = whole["step"][0]
+    steps = nsys_pp.pipeline(folder, steps=f"{first}:{first + 1}").tables(["step_metrics"])["step_metrics"]
+    assert steps.equals(whole.head(1))
+    assert whole["time_ns"].sum() == table.filter(group="steps")["time_ns"].item()
+    nsys_pp.extract(folder, tmp_path / "parts")
+    of_parts = nsys_pp.pipeline(tmp_path / "parts").tables(["metrics", "step_metrics"])
+    assert of_parts["step_metrics"].equals(whole)
+    without = (
+        pl.col("group") != "families"
+    )  # kernels of ranks whose metrics are in another part are not in parts
+    assert of_parts["metrics"].filter(without).equals(table.filter(without))
+    assert of_parts["metrics"].filter(group="families")["lane_count"].max() == 2
 
 
 def test_tables_on_request_are_not_in_all() -> None:
@@ -263,5 +280,5 @@ def test_the_reason_of_an_empty_table_is_the_one_that_holds(tmp_path: Path) -> N
     part = tmp_path / "rank0.nspart"
     nsys_pp.extract(report, part)
     of_part = reasons(part)
-    assert "all inputs are parts, which have no GPU metrics" in of_part
+    assert "none of the parts has GPU metrics" in of_part
     assert "none of the 4 reports has GPU metrics" in reasons(PIPELINE)

@@ -1,0 +1,146 @@
+"""Sums of sampled metrics over intervals of a lane: by step, kind of job, phase, family of kernels and cause of bubbles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.arrays.sample_windows import find_peaks, integrate
+from nsys_pp.arrays.segments import running_maximum
+from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.causes import BUBBLE_CAUSES
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.requested import MEASURED_TIMES, METRIC_SUMS
+from nsys_pp.frames.training import Training
+
+
+def list_measured(training: Training) -> pl.DataFrame:
+    """List the intervals of lanes in which metrics are measured (`MEASURED_TIMES`), on the trace's clock.
+
+    Those of families of kernels are not in a training.
+    """
+    none = pl.lit(None, pl.String)
+    no_step = pl.lit(None, pl.Int64)
+    states = training.lane_states.with_columns(pl.col("cause").cast(pl.String))
+    is_bubble = pl.col("cause").is_in(BUBBLE_CAUSES)
+    parts = [
+        training.steps.with_columns(group=pl.lit("steps"), item=none),
+        states.filter(pl.col("cause") == "compute").with_columns(group=pl.lit("compute"), item=none),
+        training.jobs.with_columns(group=pl.lit("jobs"), item=pl.col("kind").cast(pl.String), step=no_step),
+        training.phases.with_columns(
+            group=pl.lit("phases"), item=pl.col("kind").cast(pl.String), step=no_step
+        ),
+        states.filter(is_bubble).with_columns(group=pl.lit("bubbles"), item=pl.col("cause"), step=no_step),
+    ]
+    return pl.concat(
+        [
+            conform(part.drop_nulls(["start_ns", "end_ns"]).select(*MEASURED_TIMES), MEASURED_TIMES)
+            for part in parts
+        ]
+    )
+
+
+def measure_families(families: pl.DataFrame, steps: pl.DataFrame, *, lane: int) -> pl.DataFrame:
+    """List the kernels of each family in each step (`MEASURED_TIMES`, group "families").
+
+    Kernels are in the step in which they start; time in which several kernels of a family run is listed once.
+
+    Args:
+        families: `FAMILY_TIMES` of the lane.
+        steps: `step`, `start_ns` and `end_ns` of its steps, one after the other.
+        lane: The lane.
+    """
+    if steps.is_empty() or families.is_empty():
+        return MEASURED_TIMES.to_frame()
+    steps = steps.sort("start_ns")
+    starts = families["start_ns"].to_numpy()
+    at = np.searchsorted(steps["start_ns"].to_numpy(), starts, side="right") - 1
+    is_inside = (at >= 0) & (starts < steps["end_ns"].to_numpy()[np.maximum(at, 0)])
+    inside = (
+        families.with_columns(pl.Series("at", at))
+        .filter(pl.Series(is_inside))
+        .with_columns(segment=pl.struct("family", "at").rank("dense").cast(pl.Int64) - 1)
+        .sort("segment", "start_ns")
+    )
+    segment, start, end = (inside[name].to_numpy() for name in ("segment", "start_ns", "end_ns"))
+    reach = running_maximum(segment, end)
+    begins = np.append(True, (segment[1:] > segment[:-1]) | (start[1:] > reach[:-1]))[: len(start)]
+    last = np.append(np.flatnonzero(begins)[1:], len(start))[: int(begins.sum())] - 1
+    return (
+        inside.filter(pl.Series(begins))
+        .with_columns(
+            pl.Series("end_ns", reach[last]),
+            lane=pl.lit(lane, pl.UInt32),
+            group=pl.lit("families"),
+            item="family",
+            step=steps["step"].gather(inside["at"].filter(pl.Series(begins))),
+        )
+        .pipe(conform, MEASURED_TIMES)
+    )
+
+
+def sum_metrics(measured: pl.DataFrame, metrics: Mapping[str, pl.DataFrame], *, lane: int) -> pl.DataFrame:
+    """Sum metrics over the intervals of a lane.
+
+    A value is valid until the next sample; that of the last one is not used. Time of several intervals of an item counts once.
+
+    Args:
+        measured: `MEASURED_TIMES` of the lane, on the clock of the samples.
+        metrics: `METRIC_VALUES` by name of the metric, or means of windows with the column `peak`.
+        lane: The lane.
+
+    Returns:
+        `METRIC_SUMS`, in any order; without items that no sample is valid in.
+    """
+    items = [
+        (key, *_join(of_item["start_ns"].to_numpy(), of_item["end_ns"].to_numpy(), of_item["step"]))
+        for key, of_item in measured.sort("start_ns").group_by("group", "item", maintain_order=True)
+    ]
+    rows = [
+        (lane, metric, group, item, *sums)
+        for metric, samples in metrics.items()
+        for (group, item), start, end, step in items
+        for sums in _sum(samples, start, end, step)
+    ]
+    return pl.DataFrame(rows, schema=METRIC_SUMS, orient="row")
+
+
+def _join(start: Int64s, end: Int64s, step: pl.Series) -> tuple[Int64s, Int64s, pl.Series]:
+    """Join intervals that overlap or touch, in order of their starts; intervals with steps are apart already."""
+    if step.null_count() < len(step) or not len(start):
+        return start, end, step
+    reach = np.maximum.accumulate(end)
+    begins = np.append(True, start[1:] > reach[:-1])
+    last = np.append(np.flatnonzero(begins)[1:], len(start)) - 1
+    return start[begins], reach[last], step[: int(begins.sum())]
+
+
+def _sum(
+    samples: pl.DataFrame, start: Int64s, end: Int64s, step: pl.Series
+) -> Iterator[tuple[int | None, float, int, float]]:
+    """Yield the step, the integral, the time with samples, and the largest sample, by step."""
+    times, values = samples["time_ns"].to_numpy(), samples["value"].to_numpy()
+    if len(times) < 2:
+        return
+    start, end = (np.clip(edge, times[0], times[-1]) for edge in (start, end))
+    is_valid = start < end
+    start, end, step = start[is_valid], end[is_valid], step.filter(pl.Series(is_valid))
+    if not len(start):
+        return
+    integrals = integrate(times, values, np.column_stack([start, end]).ravel())
+    peaks = samples["peak" if "peak" in samples.columns else "value"].to_numpy()
+    by_step = pl.DataFrame(
+        {
+            "step": step,
+            "integral": integrals[1::2] - integrals[::2],
+            "time_ns": end - start,
+            "peak": find_peaks(times, peaks, start, end),
+        }
+    )
+    yield from (
+        by_step.group_by("step", maintain_order=True)
+        .agg(pl.col("integral", "time_ns").sum(), pl.col("peak").max())
+        .iter_rows()
+    )

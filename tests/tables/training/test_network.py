@@ -1,0 +1,112 @@
+"""`pipeline --table network`: bytes of network cards by step, of every machine."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import nsys_pp
+from tests.cli.calls import call as run_command
+
+PIPELINE = Path(__file__).parents[3] / "fixtures" / "pipeline"
+# the DDL of exports of schema 3.7.2
+DDL = """
+CREATE TABLE NET_NIC_METRIC (
+    start INTEGER NOT NULL, end INTEGER NOT NULL, globalId INTEGER NOT NULL, portId INTEGER NOT NULL,
+    metricsListId INTEGER NOT NULL, metricsIdx INTEGER NOT NULL, value INTEGER NOT NULL
+);
+CREATE TABLE NET_IB_SWITCH_METRIC (
+    start INTEGER NOT NULL, end INTEGER NOT NULL, globalId INTEGER NOT NULL, metricsListId INTEGER NOT NULL,
+    metricsIdx INTEGER NOT NULL, value INTEGER NOT NULL
+);
+CREATE TABLE TARGET_INFO_NETWORK_METRICS (
+    metricsListId INTEGER NOT NULL, metricsIdx INTEGER NOT NULL, name TEXT NOT NULL, description TEXT NOT NULL, unit TEXT NOT NULL
+);
+CREATE TABLE NIC_ID_MAP (nicId INTEGER NOT NULL, globalId INTEGER NOT NULL);
+DROP TABLE IF EXISTS TARGET_INFO_NIC_INFO;
+CREATE TABLE TARGET_INFO_NIC_INFO (
+    GUID INTEGER NOT NULL, stateName TEXT NOT NULL, nicId INTEGER NOT NULL, name TEXT NOT NULL, deviceId INTEGER NOT NULL,
+    vendorId INTEGER NOT NULL, linkLayer INTEGER NOT NULL
+);
+INSERT INTO TARGET_INFO_NETWORK_METRICS VALUES
+    (0, 5, 'IB: Bytes received', '', 'bytes/ms'), (0, 6, 'IB: Bytes sent', '', 'bytes/ms'),
+    (0, 7, 'IPoIB: Bytes sent', '', 'bytes/ms'), (0, 10, 'IB: Send waits', '', 'ticks/ms');
+INSERT INTO NIC_ID_MAP VALUES (0, 70), (1, 71);
+INSERT INTO TARGET_INFO_NIC_INFO VALUES (1, 'Local', 0, 'mlx5_0', 1, 1, 2), (2, 'Local', 1, 'mlx5_1', 1, 1, 2);
+"""
+SAMPLE_NS = 100_000
+
+
+def add_network(path: Path, *, until_ns: int, rates: dict[int, int]) -> None:
+    """Add samples of 100 us to a report: rates in bytes per ms by the number of the metric, on both ports of two cards."""
+    times = range(0, until_ns, SAMPLE_NS)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executescript(DDL)
+        connection.executemany(
+            "INSERT INTO NET_NIC_METRIC VALUES (?, ?, ?, ?, 0, ?, ?)",
+            [
+                (at, at + SAMPLE_NS, card, port, metric, rate)
+                for at in times
+                for card in (70, 71)
+                for port in (1, 2)
+                for metric, rate in rates.items()
+            ],
+        )
+        connection.execute("INSERT INTO NET_IB_SWITCH_METRIC VALUES (0, ?, 9, 0, 6, 1000)", [until_ns])
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the fixture with network metrics in both reports of the first machine, which have the same cards."""
+    folder = tmp_path_factory.mktemp("network") / "pipeline"
+    shutil.copytree(PIPELINE, folder)
+    for name in ("rank0", "rank1"):
+        add_network(
+            folder / "node2" / f"{name}.sqlite", until_ns=10_000_000_000, rates={5: 3000, 6: 500, 7: 9, 10: 1}
+        )
+    return folder
+
+
+def test_bytes_of_a_constant_rate_are_those_of_the_length_of_each_step(recorded: Path) -> None:
+    result = nsys_pp.pipeline(recorded)
+    table = result.tables(["network"])["network"]
+    (machine,) = table["machine"].unique()
+    lanes = result.training.lanes.filter(machine=machine)["lane"]
+    spans = (
+        result.training.steps.filter(pl.col("lane").is_in(lanes.implode()))
+        .group_by("step")
+        .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+        .sort("step")
+    )
+    ends = spans["end_ns"].to_list()
+    ends[:-1] = [min(end, start) for end, start in zip(ends, spans["start_ns"][1:].to_list(), strict=False)]
+    lengths_ms = [(end - start) / 1e6 for start, end in zip(spans["start_ns"].to_list(), ends, strict=True)]
+    cards = table.filter(source="network cards")
+    assert cards["step"].to_list() == spans["step"].to_list()
+    assert cards["sent_bytes"].to_list() == pytest.approx([4 * 500 * length for length in lengths_ms])
+    assert cards["received_bytes"].to_list() == pytest.approx([4 * 3000 * length for length in lengths_ms])
+    assert cards["sent_peak_bytes_per_s"].to_list() == pytest.approx([500_000.0] * len(cards))
+    switch = table.filter(source="IB switch 9")
+    assert switch["sent_bytes"].to_list() == pytest.approx([1000 * length for length in lengths_ms])
+    assert switch["received_bytes"].null_count() == len(switch)
+    sent = result.training.transfers.join(
+        result.training.lanes.select(sender="lane", machine="machine"), on="sender"
+    ).join(result.training.lanes.select(receiver="lane", to="machine"), on="receiver")
+    away = sent.filter(pl.col("machine") == machine, pl.col("to") != machine)
+    assert cards["message_bytes"].sum() == away["size_bytes"].sum()
+
+
+def test_the_table_is_shown_or_its_absence_explained(recorded: Path) -> None:
+    done = run_command("pipeline", recorded, "--table", "network")
+    assert done.code == 0, done.stderr
+    assert "network cards" in done.stdout
+    done = run_command("pipeline", PIPELINE, "--table", "network")
+    assert (
+        "none of the 4 reports has network metrics: record them with `nsys profile --nic-metrics"
+        in done.stdout
+    )

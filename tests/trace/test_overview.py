@@ -1,0 +1,230 @@
+"""The overview of GPU metrics that a trace has without being asked, read back by Perfetto's importer."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nsys_pp
+from fixtures.recording.bulk import write_bulk_report
+from fixtures.recording.export import write_report
+from fixtures.recording.metrics import METRICS, add_metrics
+from fixtures.recording.session import Session
+from nsys_pp.compose.report import SURVEY_GROUPS
+from nsys_pp.frames.choices import Detail
+from nsys_pp.frames.sampled_metrics import METRIC_VALUES
+from nsys_pp.model import build_report
+from nsys_pp.read import read_report
+from nsys_pp.write.trace.overview import MOST_WINDOWS, average, summarise_metrics
+from tests.importer.importer import Importer
+from tests.importer.readback import assert_no_errors
+from tests.trace.test_reports import COUNTERS, offset_ns, zero_ns
+
+OF_OVERVIEW = {"SMs Active", "Tensor Active", "DRAM Read Bandwidth", "DRAM Write Bandwidth"}
+RECORDED_NS = 1_000_000_000
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a report of 1,000 kernels with 60,000 rows of metrics of two GPUs, of which one is used."""
+    folder = tmp_path_factory.mktemp("overview")
+    path = write_bulk_report(folder / "report.sqlite", kernels=1_000, ranges=1_000)
+    return add_metrics(path, rows=120_000, end_ns=RECORDED_NS, gpus=2)
+
+
+def assert_overview_is_drawn(importer: Importer, report: Path) -> None:
+    """Every mean stands on its counter, under its GPU or the system."""
+    built = build_report(read_report(report, need=SURVEY_GROUPS | {"overview"}))
+    zero = zero_ns(importer, [built])
+    drawn = Counter(
+        (name, owner, ts + zero, value)
+        for name, owner, ts, value in importer.query(None, COUNTERS).iter_rows()
+        if name != "GPU busy"
+    )
+    expected = Counter(
+        (metric.name, "system" if metric.process_key is None else metric.gpu, time + offset_ns(built), value)
+        for metric in summarise_metrics(built.sampled_metrics)
+        for time, value in metric.samples.iter_rows()
+    )
+    assert drawn == expected
+    assert {name.removeprefix("GPU 1: ").removesuffix(" (mean)") for name, *_ in drawn} == OF_OVERVIEW
+    assert max(Counter((name, owner) for name, owner, *_ in drawn).values()) <= MOST_WINDOWS + 2
+    assert_no_errors(importer)
+
+
+@pytest.mark.parametrize("detail", ["ranges", "kernels", "cpu"])
+def test_every_mean_comes_back(detail: Detail, recorded: Path, importer: Importer, tmp_path: Path) -> None:
+    trace = tmp_path / "run.pftrace"
+    nsys_pp.merge([recorded], trace, detail=detail)
+    slices = importer.query(trace, "SELECT count(*) FROM slice")
+    assert slices.item() > 0
+    assert_overview_is_drawn(importer, recorded)
+
+
+def test_jobs_have_no_overview_and_metrics_on_request(
+    recorded: Path, importer: Importer, tmp_path: Path
+) -> None:
+    trace = tmp_path / "run.pftrace"
+    nsys_pp.merge([recorded], trace, detail="jobs")
+    assert importer.query(trace, COUNTERS).is_empty()
+    nsys_pp.merge([recorded], trace, detail="jobs", show="metrics", force=True)
+    names = {name for name, *_ in importer.query(trace, COUNTERS).iter_rows()}
+    assert names == {*METRICS, *(f"GPU 1: {metric}" for metric in METRICS)}
+    clocks = importer.query(trace, COUNTERS)
+    clock = clocks.filter(clocks["name"] == "GPC Clock Frequency [MHz]")["value"]
+    assert 1880 <= clock.min() <= clock.max() <= 1980  # type: ignore[operator]  # stored in Hz
+
+
+def test_operations_that_are_encoded_early_have_it(importer: Importer, tmp_path: Path) -> None:
+    report = write_bulk_report(tmp_path / "report.sqlite", kernels=100_000, ranges=2_000)
+    add_metrics(report, rows=2_000, end_ns=RECORDED_NS)
+    trace = tmp_path / "run.pftrace"
+    nsys_pp.merge([report], trace)
+    importer.query(trace, "SELECT count(*) FROM slice")
+    drawn = {name for name, *_ in importer.query(None, COUNTERS).iter_rows()}
+    assert drawn == {"GPU busy", *(f"{name} (mean)" for name in OF_OVERVIEW)}
+    nsys_pp.merge([report], trace, show="metrics", force=True)
+    importer.query(trace, "SELECT count(*) FROM slice")
+    assert {name for name, *_ in importer.query(None, COUNTERS).iter_rows()} == {"GPU busy", *METRICS}
+
+
+def test_a_part_has_the_same_overview(recorded: Path, tmp_path: Path) -> None:
+    nsys_pp.extract([recorded], tmp_path / "report.nspart")
+    of_report = nsys_pp.merge([recorded], tmp_path / "a.pftrace").output
+    of_part = nsys_pp.merge([tmp_path / "report.nspart"], tmp_path / "b.pftrace").output
+    assert of_report.read_bytes() == of_part.read_bytes()
+
+
+def test_a_window_has_means_of_its_own(recorded: Path, importer: Importer, tmp_path: Path) -> None:
+    trace = tmp_path / "run.pftrace"
+    end_ns = 10_000_000
+    nsys_pp.merge([recorded], trace, end_ns=end_ns)
+    built = build_report(read_report(recorded, need=SURVEY_GROUPS | {"overview"}))
+    metric = next(metric for metric in built.sampled_metrics if metric.name.startswith("Tensor Active"))
+    expected = average(metric.samples.filter(pl.col("time_ns") < end_ns))["value"]
+    counters = importer.query(trace, COUNTERS)
+    assert (
+        counters.filter(counters["name"] == "Tensor Active (mean)")["value"].to_list() == expected.to_list()
+    )
+
+
+def test_reports_without_metrics_have_the_same_bytes(recorded: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "report.sqlite"
+    bare.write_bytes(recorded.read_bytes())
+    with closing(sqlite3.connect(bare)) as connection, connection:
+        connection.execute("DELETE FROM GPU_METRICS")
+        connection.execute("DELETE FROM TARGET_INFO_GPU_METRICS")
+    emptied = nsys_pp.merge([bare], tmp_path / "a.pftrace").output.read_bytes()
+    with closing(sqlite3.connect(bare)) as connection, connection:
+        connection.execute("DROP TABLE GPU_METRICS")
+        connection.execute("DROP TABLE TARGET_INFO_GPU_METRICS")
+    assert nsys_pp.merge([bare], tmp_path / "b.pftrace").output.read_bytes() == emptied
+    with_metrics = nsys_pp.merge([recorded], tmp_path / "c.pftrace").output.read_bytes()
+    most = len(OF_OVERVIEW) * 2 * (MOST_WINDOWS + 2)
+    assert len(emptied) < len(with_metrics) < len(emptied) + 20 * most
+
+
+VALUES = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 100)), min_size=1, max_size=40)
+
+
+@settings(deadline=None, max_examples=80)
+@given(VALUES, st.integers(1, 200))
+def test_means_are_those_of_the_definition(drawn: list[tuple[int, int]], repeats: int) -> None:
+    values: list[tuple[int, float]] = []
+    time = -7
+    for _ in range(repeats):
+        for distance, value in drawn:
+            time += distance
+            values.append((time, float(value)))
+    found = average(pl.DataFrame(values, schema=METRIC_VALUES, orient="row"))
+    last, last_value = values[-1]
+    assert found["time_ns"][0] == values[0][0]
+    assert found["value"][-1] == last_value
+    assert len(found) <= MOST_WINDOWS + 2
+    assert (found["value"].diff().drop_nulls() != 0).all()
+    if len(values) <= MOST_WINDOWS:
+        held = dict(values)
+        for at, value in found.iter_rows():
+            assert held[at] == value
+        return
+    edges = [*found["time_ns"].to_list(), last]
+    for begin, end, mean in zip(edges, edges[1:], found["value"].to_list(), strict=False):
+        if begin == end:
+            continue
+        total = sum(
+            value * max(0, min(end, until) - max(begin, since))
+            for (since, value), (until, _) in pairwise(values)
+        )
+        assert mean == pytest.approx(total / (end - begin), abs=0.051)
+
+
+def test_a_scrubbed_copy_has_the_same_metrics(recorded: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "scrubbed.sqlite"
+    nsys_pp.scrub([recorded], copy)
+    of_report = nsys_pp.merge([recorded], tmp_path / "a.pftrace", show="metrics").output
+    of_copy = nsys_pp.merge([copy], tmp_path / "b.pftrace", show="metrics").output
+    with_metrics = len(of_report.read_bytes())
+    assert abs(len(of_copy.read_bytes()) - with_metrics) < with_metrics / 1000  # paths are attributes
+    tables = [nsys_pp.pipeline(path).tables(["metrics"])["metrics"] for path in (recorded, copy)]
+    assert len(tables[0]) > len(METRICS)
+    assert tables[0].equals(tables[1])
+
+
+def test_metrics_of_a_gpu_are_on_its_row_if_another_report_has_them(
+    importer: Importer, tmp_path: Path
+) -> None:
+    gpus = [
+        {
+            "id": number,
+            "cuDevice": number,
+            "name": "GPU",
+            "busLocation": f"0000:{number}A:00.0",
+            "uuid": f"{number}",
+        }
+        for number in (0, 1)
+    ]
+    (tmp_path / "run").mkdir()
+    for number in (0, 1):
+        ops = [
+            {
+                "start": 1000 * at,
+                "end": 1000 * at + 500,
+                "device": number,
+                "correlation": at,
+                "pid": 70 + number,
+            }
+            for at in (1, 2)
+        ]
+        write_report(
+            tmp_path / "run" / f"{number}.sqlite",
+            kernels=ops,
+            api_calls=[
+                {"start": 10 * at, "end": 10 * at + 5, "correlation": at, "pid": 70 + number} for at in (1, 2)
+            ],
+            gpus=gpus,
+            session=Session(hostname="node", utc_epoch_ns=1_700_000_000_000_000_000 + number),
+        )
+    add_metrics(tmp_path / "run" / "0.sqlite", rows=400, end_ns=10_000, gpus=2)
+    trace = tmp_path / "run.pftrace"
+    nsys_pp.merge([tmp_path / "run"], trace)
+    importer.query(trace, "SELECT count(*) FROM slice")
+    counters = importer.query(None, COUNTERS)
+    assert_no_errors(importer)
+    owners = {(name, gpu) for name, gpu, *_ in counters.iter_rows() if name != "GPU busy"}
+    first = {(f"{name} (mean)", "rank 0") for name in OF_OVERVIEW}
+    second = {(f"GPU 1: {name} (mean)", "rank 1") for name in OF_OVERVIEW}
+    assert owners == first | second
+    nsys_pp.extract([tmp_path / "run"], tmp_path / "parts")
+    of_parts = nsys_pp.merge([tmp_path / "parts"], tmp_path / "parts.pftrace").output
+    assert len(of_parts.read_bytes()) == pytest.approx(len(trace.read_bytes()), rel=0.01)
+    nsys_pp.merge([tmp_path / "run"], trace, devices=[0], force=True)
+    importer.query(trace, "SELECT count(*) FROM slice")
+    assert {gpu for _, gpu, *_ in importer.query(None, COUNTERS).iter_rows()} == {"rank 0"}
