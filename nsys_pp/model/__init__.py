@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import Report
@@ -33,6 +34,8 @@ from nsys_pp.model.usable_rows import drop_unusable
 
 __all__ = ["build_report"]
 
+_CONCURRENT = ("nvtx", "calls", *OP_TABLES)
+_MOST_ROWS = 10_000_000  # of these; of more, the memory of both at once would be too much
 _OF_DETAILS = {"kernel_names", "details"}  # groups with columns of `OP_DETAILS`
 
 
@@ -50,17 +53,21 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     if not is_last_use:
         raw = replace(raw, frames=dict(raw.frames), tally=raw.tally.copy())
     _mend(raw)
-    op_details = OpDetails() if raw.groups.isdisjoint(_OF_DETAILS) else build_op_details(raw)
-    gpu_ops = build_gpu_ops(raw)
-    raw.release(*OP_TABLES)
-    api_calls = build_api_calls(raw)
-    raw.release("calls")
     structures = read_structures(raw)
+    count = sum(raw[table].height for table in _CONCURRENT)
+    with open_executor(count if count <= _MOST_ROWS else 0, threads=1) as thread:
+        naming = thread.submit(name_events, raw, structures)  # polars and numpy release the interpreter lock
+        op_details = OpDetails() if raw.groups.isdisjoint(_OF_DETAILS) else build_op_details(raw)
+        gpu_ops = build_gpu_ops(raw)
+        raw.release(*OP_TABLES)
+        api_calls = build_api_calls(raw)
+        raw.release("calls")
+        events = naming.result()
+        del naming
     nccl_events = read_nccl_events(raw, structures)
     launcher = read_launcher(raw)
     ranks = build_ranks(raw, gpu_ops, nccl_events, launcher)
     session = build_session(raw, launcher, ranks)
-    events = name_events(raw, structures)
     raw.release("nvtx")
     ranges = build_ranges(events, session.capture_end_ns)
     marks = build_marks(events)
