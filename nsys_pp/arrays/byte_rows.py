@@ -7,6 +7,7 @@ definition, and finds what is wrong.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -56,8 +57,8 @@ class FieldValues(Struct, frozen=True):
         null_count: Number of nulls.
     """
 
-    values: NDArray[np.int32] | Int64s
-    others: Bytes | Int64s
+    values: NDArray[Any]
+    others: NDArray[Any]
     null_count: int
 
 
@@ -138,8 +139,10 @@ def take_fields(
     ]
     if any(len(column) != count for column in columns):
         raise ValueError("rows of another number than their codes")
-    values = [np.empty(count, np.int32 if kind.bits == 32 else np.int64) for kind in kinds]
-    others = [np.zeros(count, np.uint8 if kind.bits else np.int64) for kind in kinds]
+    values: list[NDArray[Any]] = [
+        np.empty(count, np.int32 if kind.bits == 32 else np.int64) for kind in kinds
+    ]
+    others: list[NDArray[Any]] = [np.zeros(count, np.uint8 if kind.bits else np.int64) for kind in kinds]
     table = np.array(
         [
             (kind.position, kind.bits, first.ctypes.data, second.ctypes.data, 0)

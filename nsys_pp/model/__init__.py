@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.arrays.threads import open_executor
@@ -22,7 +25,7 @@ from nsys_pp.model.memory_events import build_memory_events
 from nsys_pp.model.mpi import build_mpi_calls
 from nsys_pp.model.nccl import build_nccl_calls, read_nccl_events
 from nsys_pp.model.os_calls import build_os_calls
-from nsys_pp.model.payloads import read_structures
+from nsys_pp.model.payloads import Structures, read_structures
 from nsys_pp.model.processes import build_processes, build_streams, build_threads
 from nsys_pp.model.ranges import build_marks, build_ranges, name_events
 from nsys_pp.model.ranks import build_ranks
@@ -54,16 +57,7 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         raw = replace(raw, frames=dict(raw.frames), tally=raw.tally.copy())
     _mend(raw)
     structures = read_structures(raw)
-    count = sum(raw[table].height for table in _CONCURRENT)
-    with open_executor(count if count <= _MOST_ROWS else 0, threads=1) as thread:
-        naming = thread.submit(name_events, raw, structures)  # polars and numpy release the interpreter lock
-        op_details = OpDetails() if raw.groups.isdisjoint(_OF_DETAILS) else build_op_details(raw)
-        gpu_ops = build_gpu_ops(raw)
-        raw.release(*OP_TABLES)
-        api_calls = build_api_calls(raw)
-        raw.release("calls")
-        events = naming.result()
-        del naming
+    events, gpu_ops, op_details, api_calls = _build_events(raw, structures)
     nccl_events = read_nccl_events(raw, structures)
     launcher = read_launcher(raw)
     ranks = build_ranks(raw, gpu_ops, nccl_events, launcher)
@@ -112,6 +106,21 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         ranks=ranks,
     )
     return check_limits(report)
+
+
+def _build_events(
+    raw: RawReport, structures: Sequence[Structures]
+) -> tuple[pl.DataFrame, pl.DataFrame, OpDetails, pl.DataFrame]:
+    """Name NVTX events (`name_events`), and meanwhile build `GPU_OPS`, their details, and `API_CALLS`."""
+    count = sum(raw[table].height for table in _CONCURRENT)
+    with open_executor(count if count <= _MOST_ROWS else 0, threads=1) as thread:
+        naming = thread.submit(name_events, raw, structures)  # numpy and polars release the interpreter lock
+        op_details = OpDetails() if raw.groups.isdisjoint(_OF_DETAILS) else build_op_details(raw)
+        gpu_ops = build_gpu_ops(raw)
+        raw.release(*OP_TABLES)
+        api_calls = build_api_calls(raw)
+        raw.release("calls")
+        return naming.result(), gpu_ops, op_details, api_calls
 
 
 def _mend(raw: RawReport) -> None:

@@ -9,7 +9,14 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.byte_rows import ByteRows, FieldKind, FieldValues, join_slices, read_number_rows, take_fields
+from nsys_pp.arrays.byte_rows import (
+    ByteRows,
+    FieldKind,
+    FieldValues,
+    join_slices,
+    read_number_rows,
+    take_fields,
+)
 from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.read.broken_text import decode_text
@@ -86,31 +93,31 @@ def decode_rows(pages: Pages, leaves: Leaves, width: int, wanted: list[Wanted]) 
 
 
 def _decode_compiled(core: Core, rows: _Rows, width: int, wanted: list[Wanted]) -> list[pl.Series] | None:
-    """Decode the columns; None if a row or a value is not of the usual form."""
+    """Decode the columns as `_decode_in_numpy`; None if a header or a value is not of the usual form."""
     lengths, at = read_varints(rows.buffer, rows.headers)
-    if not rows.headers.size or (lengths > rows.local).any():
+    if not lengths.size or (lengths > rows.local).any():
         return None
-    stops = rows.headers + lengths
-    codes = read_number_rows(core, rows.buffer, at, stops, width)
-    if codes is None:
+    starts = rows.headers + lengths
+    serials = read_number_rows(core, rows.buffer, at, starts, width)
+    if serials is None:
         return None
-    by_position = sorted(
-        (want for want in wanted if want.position is not None), key=lambda want: want.position or 0
-    )
-    kinds = [FieldKind(want.position or 0, 0 if want.is_text else want.bits) for want in by_position]
-    values = ByteRows(rows.buffer, stops, rows.local - lengths, rows.sizes - lengths)
-    taken = take_fields(core, values, codes, kinds)
+    stored = [want for want in wanted if want.position is not None]
+    stored.sort(key=lambda want: want.position or 0)
+    kinds = [FieldKind(want.position or 0, 0 if want.is_text else want.bits) for want in stored]
+    values = ByteRows(rows.buffer, starts, rows.local - lengths, rows.sizes - lengths)
+    taken = take_fields(core, values, serials, kinds)
     if taken is None:
         return None
-    fields = {want.name: field for want, field in zip(by_position, taken, strict=True)}
+    fields = {want.name: field for want, field in zip(stored, taken, strict=True)}
+    if any(want.is_row_id and fields[want.name].null_count < lengths.size for want in stored):
+        return None
     columns = []
     for want in wanted:
-        field = fields.get(want.name)
-        if field is None or want.is_row_id:
-            if field is not None and field.null_count < len(lengths):
-                return None
+        if want.position is None or want.is_row_id:
             columns.append(pl.Series(want.name, rows.row_ids))
-        elif want.is_text:
+            continue
+        field = fields[want.name]
+        if want.is_text:
             columns.append(_cut_text(want.name, rows.buffer, field.values, field.others))
         else:
             columns.append(_mark_nulls(want.name, field))

@@ -7,10 +7,12 @@ import sys
 
 import numpy as np
 
+from nsys_pp.arrays.byte_rows import join_slices, read_number_rows, read_numbers, take_fields
 from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.packet_writer import join_tails, write_records
 from nsys_pp.write.perfetto.packets import lay_out_group
 from nsys_pp.write.trace.strings import NULL
+from tests.arrays.byte_rows import damage_rows, draw_rows
 from tests.arrays.near_points import draw_near_points, find_near_points
 from tests.arrays.nested_slices import draw_nested_slices
 from tests.arrays.owned_intervals import draw_intervals, draw_windows
@@ -47,6 +49,15 @@ def main() -> None:
         write_records(core, [lay_out_group(group) for group in draw_block(seed).groups])
         join_tails(core, np.zeros((2, 3), dtype=np.uint8), np.array([0, seed % 9]), b"x" * (seed % 9))
         find_near_points(core, draw_near_points(seed))
+        rows, headers, codes, kinds, _ = draw_rows(seed)
+        for row_count in (len(codes), 0):
+            changed, changed_codes = damage_rows(seed, rows, codes)
+            take_fields(core, rows, codes, kinds)
+            take_fields(core, changed, changed_codes, kinds)
+            read_numbers(core, changed.buffer, changed.starts[:row_count])
+            read_number_rows(core, rows.buffer, headers, rows.starts, codes.shape[1])
+            read_number_rows(core, changed.buffer, headers, changed.starts, codes.shape[1])
+        join_slices(core, rows.buffer, rows.starts, rows.kept)
     many = np.arange(70_000)  # more keys than are numbered
     core.find_first_rows(many)
     core.number_keys(many)

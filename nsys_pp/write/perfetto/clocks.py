@@ -89,5 +89,5 @@ def restart_subtrack_clock() -> Parts:
 
 def compress(packets: bytes | NDArray[np.uint8]) -> bytes:
     """Encode one packet that holds the given packets, compressed."""
-    data = deflate.zlib_compress(packets, COMPRESSION_LEVEL)
+    data = bytes(deflate.zlib_compress(packets, COMPRESSION_LEVEL))
     return constant(message(Trace.PACKET, field(TracePacket.COMPRESSED_PACKETS, data)))

@@ -83,9 +83,7 @@ def select_categorical_frame(content: Content) -> pl.DataFrame:
 
 def name_categories(frame: pl.DataFrame) -> pl.DataFrame:
     """Return a frame with strings in place of categories."""
-    return frame.with_columns(
-        pl.selectors.categorical().cast(pl.String), pl.selectors.enum().cast(pl.String)
-    )
+    return frame.with_columns(pl.selectors.categorical().cast(pl.String), pl.selectors.enum().cast(pl.String))
 
 
 def _select_rows(content: Content) -> dict[str, pl.DataFrame]:
