@@ -37,7 +37,7 @@ class ByteRows(Struct, frozen=True):
 
 
 class FieldKind(Struct, frozen=True):
-    """A field to take from rows.
+    """A field to read from rows.
 
     Attributes:
         position: Of the field in the rows.
@@ -109,17 +109,17 @@ def read_number_rows(
     return values
 
 
-def take_fields(
+def read_fields(
     core: Core, rows: ByteRows, codes: NDArray[np.int32], kinds: Sequence[FieldKind]
 ) -> list[FieldValues] | None:
-    """Take the values of fields from rows, in which all fields lie one after the other.
+    """Read the values of fields of rows, in which all fields lie one after the other.
 
     Args:
         core: The library.
         rows: The rows.
         codes: A (rows, fields) matrix of the form of each field: 0 null; 1 to 6 signed big-endian integers of 1, 2, 3, 4, 6 and 8
             bytes; 7 eight bytes of another kind; 8 and 9 the integers 0 and 1; from 12 on texts of half as many bytes above 12.
-        kinds: Fields to take; positions ascend.
+        kinds: Fields to read; positions ascend.
 
     Returns:
         Their values; None where the fields do not fill their row, or a value is not of its kind.
@@ -152,7 +152,7 @@ def take_fields(
     ).reshape(-1, 5)
     addresses = (column.ctypes.data for column in columns)
     fields = width, codes.ctypes.data, len(kinds), table.ctypes.data
-    if core.take_fields(len(buffer), buffer.ctypes.data, count, *addresses, *fields):
+    if core.read_fields(len(buffer), buffer.ctypes.data, count, *addresses, *fields):
         return None
     return [
         FieldValues(first, second, nulls)

@@ -1539,11 +1539,11 @@ static inline int64_t measure_field(uint32_t code) {
     return code < 10 ? size_of[code] : code < 12 ? BEYOND : (code - 12) >> 1;
 }
 
-/* Take values of rows of fields, which lie one after the other in `[start, start + sizes)` of the bytes; only the first
+/* Read values of rows of fields, which lie one after the other in `[start, start + sizes)` of the bytes; only the first
    `kept` bytes of a row are there. The bytes end with 8 that belong to no row. codes: of each field of each row, not
    negative: 0 null, 1 to 6 integers, 8 and 9 the integers 0 and 1, from 12 on texts; 7 is eight bytes of another kind. Return
    1 where fields do not fill their row or are not in the bytes, or a value is not of its kind. */
-API int64_t core_take_fields(
+API int64_t core_read_fields(
     int64_t size, const uint8_t *bytes, int64_t count, const int64_t *start, const int64_t *kept, const int64_t *sizes,
     int64_t width, const int32_t *codes, int64_t field_count, Field *fields
 ) {

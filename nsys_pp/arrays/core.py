@@ -74,8 +74,8 @@ class Core:
         self.read_number_rows = _declare(
             library.core_read_number_rows, count, pointer, count, *[pointer] * 2, count, pointer
         )
-        self.take_fields = _declare(
-            library.core_take_fields, count, pointer, count, *[pointer] * 3, count, pointer, count, pointer
+        self.read_fields = _declare(
+            library.core_read_fields, count, pointer, count, *[pointer] * 3, count, pointer, count, pointer
         )
         self.join_slices = _declare(
             library.core_join_slices, count, pointer, count, *[pointer] * 2, count, pointer

@@ -38,7 +38,7 @@ from nsys_pp.model.usable_rows import drop_unusable
 __all__ = ["build_report"]
 
 _CONCURRENT = ("nvtx", "calls", *OP_TABLES)
-_MOST_ROWS = 10_000_000  # of these; of more, the memory of both at once would be too much
+_MOST_ROWS = 20_000_000  # of these; of more, the memory of both at once would be too much
 _OF_DETAILS = {"kernel_names", "details"}  # groups with columns of `OP_DETAILS`
 
 

@@ -14,8 +14,8 @@ from nsys_pp.arrays.byte_rows import (
     FieldKind,
     FieldValues,
     join_slices,
+    read_fields,
     read_number_rows,
-    take_fields,
 )
 from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.segments import expand_windows
@@ -105,10 +105,10 @@ def _decode_compiled(core: Core, rows: _Rows, width: int, wanted: list[Wanted]) 
     stored.sort(key=lambda want: want.position or 0)
     kinds = [FieldKind(want.position or 0, 0 if want.is_text else want.bits) for want in stored]
     values = ByteRows(rows.buffer, starts, rows.local - lengths, rows.sizes - lengths)
-    taken = take_fields(core, values, serials, kinds)
-    if taken is None:
+    found = read_fields(core, values, serials, kinds)
+    if found is None:
         return None
-    fields = {want.name: field for want, field in zip(stored, taken, strict=True)}
+    fields = {want.name: field for want, field in zip(stored, found, strict=True)}
     if any(want.is_row_id and fields[want.name].null_count < lengths.size for want in stored):
         return None
     columns = []

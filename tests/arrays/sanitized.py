@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from nsys_pp.arrays.byte_rows import join_slices, read_number_rows, read_numbers, take_fields
+from nsys_pp.arrays.byte_rows import join_slices, read_fields, read_number_rows, read_numbers
 from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.packet_writer import join_tails, write_records
 from nsys_pp.write.perfetto.packets import lay_out_group
@@ -52,8 +52,8 @@ def main() -> None:
         rows, headers, codes, kinds, _ = draw_rows(seed)
         for row_count in (len(codes), 0):
             changed, changed_codes = damage_rows(seed, rows, codes)
-            take_fields(core, rows, codes, kinds)
-            take_fields(core, changed, changed_codes, kinds)
+            read_fields(core, rows, codes, kinds)
+            read_fields(core, changed, changed_codes, kinds)
             read_numbers(core, changed.buffer, changed.starts[:row_count])
             read_number_rows(core, rows.buffer, headers, rows.starts, codes.shape[1])
             read_number_rows(core, changed.buffer, headers, changed.starts, codes.shape[1])

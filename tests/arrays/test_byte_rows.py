@@ -13,9 +13,9 @@ from nsys_pp.arrays.byte_rows import (
     FieldKind,
     FieldValues,
     join_slices,
+    read_fields,
     read_number_rows,
     read_numbers,
-    take_fields,
 )
 from nsys_pp.arrays.core import Core, load_core
 from tests.arrays.byte_rows import Value, damage_rows, draw_rows, encode_number
@@ -43,7 +43,7 @@ def test_values_are_those_that_were_written(seed: int) -> None:
     read = read_number_rows(core, rows.buffer, headers, rows.starts, codes.shape[1])
     assert read is not None
     assert read.tolist() == codes.tolist()
-    taken = take_fields(core, rows, codes, kinds)
+    taken = read_fields(core, rows, codes, kinds)
     assert taken is not None
     for kind, field, expected in zip(kinds, taken, values, strict=True):
         found = list_values(rows, kind, field)
@@ -58,7 +58,7 @@ def test_values_are_those_that_were_written(seed: int) -> None:
 def test_damaged_rows_are_refused_or_within_the_bytes(seed: int) -> None:
     rows, _, codes, kinds, _ = draw_rows(seed)
     changed, changed_codes = damage_rows(seed, rows, codes)
-    taken = take_fields(find_core(), changed, changed_codes, kinds) or []
+    taken = read_fields(find_core(), changed, changed_codes, kinds) or []
     for kind, field in zip(kinds, taken, strict=bool(taken)):
         if kind.bits == 0 and len(field.values):
             assert field.values.min() >= 0
@@ -97,8 +97,8 @@ def test_values_of_another_kind_are_refused(code: int, bits: int) -> None:
     length = np.array([sizes.get(code, 0)])
     rows = ByteRows(np.zeros(32, dtype=np.uint8), np.array([0]), length, length)
     codes = np.array([[code]], dtype=np.int32)
-    assert take_fields(find_core(), rows, codes, [FieldKind(0, bits)]) is None
-    assert (take_fields(find_core(), rows, codes, []) is None) == (code in (10, 11))
+    assert read_fields(find_core(), rows, codes, [FieldKind(0, bits)]) is None
+    assert (read_fields(find_core(), rows, codes, []) is None) == (code in (10, 11))
 
 
 def test_fields_that_do_not_fill_their_row_are_refused() -> None:
@@ -106,10 +106,10 @@ def test_fields_that_do_not_fill_their_row_are_refused() -> None:
     two = np.array([2])
     rows = ByteRows(np.zeros(32, dtype=np.uint8), np.array([3]), two, two)
     codes, kinds = np.array([[1, 1]], dtype=np.int32), [FieldKind(1, 64)]
-    assert take_fields(core, rows, codes, kinds) is not None
-    assert take_fields(core, replace(rows, kept=two - 1), codes, kinds) is None
-    assert take_fields(core, replace(rows, sizes=two + 1), codes, kinds) is None
-    assert take_fields(core, replace(rows, starts=np.array([31])), codes, kinds) is None
+    assert read_fields(core, rows, codes, kinds) is not None
+    assert read_fields(core, replace(rows, kept=two - 1), codes, kinds) is None
+    assert read_fields(core, replace(rows, sizes=two + 1), codes, kinds) is None
+    assert read_fields(core, replace(rows, starts=np.array([31])), codes, kinds) is None
     assert read_number_rows(core, rows.buffer, two, two + 3, 2) is None
 
 
@@ -119,9 +119,9 @@ def test_wrong_arguments_do_not_reach_it() -> None:
     codes = np.array([[1]], dtype=np.int32)
     for kinds in ([FieldKind(1, 64)], [FieldKind(-1, 64)], [FieldKind(0, 16)]):
         with pytest.raises(ValueError, match="field"):
-            take_fields(core, rows, codes, kinds)
+            read_fields(core, rows, codes, kinds)
     with pytest.raises(ValueError, match="rows of another number"):
-        take_fields(core, replace(rows, kept=np.array([1, 1])), codes, [])
+        read_fields(core, replace(rows, kept=np.array([1, 1])), codes, [])
     with pytest.raises(ValueError, match="rows with other stops"):
         read_number_rows(core, rows.buffer, one, np.array([1, 1]), 1)
     for starts, lengths in ((one, np.array([32])), (one, np.array([-1])), (np.array([-1]), one)):

@@ -8,11 +8,13 @@ from contextlib import closing
 from pathlib import Path
 
 import polars as pl
+import pyarrow.parquet
 import pytest
 
 from nsys_pp.errors import OutputError
 from nsys_pp.write.tables.format_registry import FORMATS, SUFFIXES
 from nsys_pp.write.tables.output import format_table, format_tables, write_table, write_tables
+from tests.unpacking import find_words
 from tests.write.tables.tables import make_table
 
 FRAME = pl.DataFrame(
@@ -44,7 +46,19 @@ def read_sqlite(path: Path, schema: pl.Schema) -> pl.DataFrame:
 
 def test_every_format_gives_the_frame_back(tmp_path: Path) -> None:
     schema = PLAIN.schema
-    assert pl.read_parquet(written(tmp_path, "parquet")).equals(PLAIN)
+    path = written(tmp_path, "parquet")
+    read = pl.read_parquet(path)
+    assert read.equals(PLAIN)
+    assert read.schema == PLAIN.schema
+    assert pyarrow.parquet.read_schema(path).field("name").type == "large_string"
+
+
+def test_parquet_has_no_category_without_a_row(tmp_path: Path) -> None:
+    names = pl.Series("name", ["used", "password", "used"], dtype=pl.Categorical())
+    rows = names.to_frame().filter(pl.Series([True, False, True]))
+    path = written(tmp_path, "parquet", rows)
+    assert not find_words(path.read_bytes(), ["password"])
+    assert pl.read_parquet(path)["name"].to_list() == ["used", "used"]
     assert pl.read_csv(written(tmp_path, "csv"), schema=schema).equals(PLAIN)
     assert pl.read_json(written(tmp_path, "json"), schema=schema).equals(PLAIN)
     assert read_sqlite(written(tmp_path, "sqlite"), schema).equals(PLAIN)
